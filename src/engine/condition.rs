@@ -82,9 +82,7 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     };
     let leaving = suspended.leaving(now);
     let token = core.asked_loss_token(leaving.owner);
-    if let Some(due) = core.forget(leaving.owner) {
-        shared.renewer.forget(entry, leaving.owner, due);
-    }
+    core.ends(entry, leaving.owner);
     // Until the wait has given it up in Redis, a client that closes has to do it.
     core.sets_out(&leaving);
     carry_out(entry, core, then);

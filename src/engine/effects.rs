@@ -31,13 +31,11 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
     if let Some(leaving) = &then.leave {
         core.sets_out(leaving);
     }
-    let no_longer = then.dropped.filter(|(owner, _)| core.drops(entry, *owner)).map(|(_, why)| why);
+    let no_longer = then.dropped.filter(|(owner, _)| core.ends(entry, *owner)).map(|(_, why)| why);
     // Its guards may live on: what they ask for later finds the grant lost.
     let lost = then.lost.map(|(owner, loss)| {
         let token = core.asked_loss_token(owner);
-        if let Some(due) = core.forget(owner) {
-            entry.shared.renewer.forget(entry, owner, due);
-        }
+        core.ends(entry, owner);
         (token, loss)
     });
     drop(core);
@@ -54,8 +52,8 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
 }
 
 impl Core {
-    /// A grant that no thread held is over: the renewer forgets it. Whether there was one.
-    pub(super) fn drops(&mut self, entry: &LockEntry, owner: u64) -> bool {
+    /// A grant is over: the renewer forgets it. Whether there was one.
+    pub(super) fn ends(&mut self, entry: &LockEntry, owner: u64) -> bool {
         let due = self.forget(owner);
         if let Some(due) = due {
             entry.shared.renewer.forget(entry, owner, due);

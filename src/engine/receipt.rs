@@ -44,9 +44,7 @@ pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Erro
     let now = Moment::now();
     let since = core.lock_state.held(ticket, now);
     let (mut grant, then) = core.lock_state.part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
-    if let Some(due) = core.forget(owner) {
-        entry.shared.renewer.forget(entry, owner, due);
-    }
+    core.ends(entry, owner);
     carry_out(entry, core, then);
     grant.terms.lease = lease_of(entry, &grant.terms);
     if let Some(since) = since {

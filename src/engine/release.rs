@@ -10,7 +10,7 @@ use super::redis::failure::Failure;
 use super::redis::replies::Left;
 use super::redis::requests;
 use super::redis::resent::{Fate, Known};
-use super::state::lock_state::{Answer, Asking, Effects, Exit, PendingRelease, Ticket};
+use super::state::lock_state::{Answer, Asking, Effects, Exit, LockState, PendingRelease, Ticket};
 use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -37,6 +37,26 @@ impl Stay {
     pub(crate) fn for_rest(rest: Duration, name: &str) -> Result<Self, Error> {
         check_stay("the rest", rest).map_err(|why| Error::new(ErrorKind::InvalidInput, name).because(why))?;
         Ok(Stay::For(rest))
+    }
+
+    /// The hold is about to end: what goes to nobody here is shut before.
+    fn shuts(self, lock_state: &mut LockState, ticket: Ticket, now: Moment) {
+        match self {
+            Stay::Agreed => {}
+            // What was of no use is not kept for the next hold.
+            Stay::No => lock_state.not_to_be_kept(ticket, now),
+            // What stays is handed to no thread here.
+            Stay::For(_) => lock_state.ends_with(ticket),
+        }
+    }
+
+    /// Until when what ends now stays in Redis; `agreed`: by its own terms.
+    fn until(self, agreed: Moment, now: Moment) -> Moment {
+        match self {
+            Stay::Agreed => agreed,
+            Stay::No => Moment::default(),
+            Stay::For(rest) => now.after(rest),
+        }
     }
 }
 
@@ -92,16 +112,9 @@ pub(crate) fn begin_release(
     if stay == Stay::Agreed && core.lock_state.ends_inner(ticket, now) {
         return Ok(None);
     }
-    // What was of no use is not kept for the next hold.
-    if stay == Stay::No {
-        core.lock_state.not_to_be_kept(ticket, now);
-    }
-    // What stays is handed to no thread here, and takes no request along.
-    let stays = matches!(stay, Stay::For(_));
-    if stays {
-        core.lock_state.ends_with(ticket);
-    }
-    let inbox = !stays && entry.hears();
+    stay.shuts(&mut core.lock_state, ticket, now);
+    // What stays takes no request along.
+    let inbox = !matches!(stay, Stay::For(_)) && entry.hears();
     // A hold that was never reported is not reported as over either.
     let held = core.lock_state.held(ticket, now);
     let ending = core.lock_state.grant_of(ticket);
@@ -115,29 +128,18 @@ pub(crate) fn begin_release(
         Exit::Kept(..) => shared.same_process_at(now).map_err(|e| entry.error(e))?,
         _ => shared.same_process().map_err(|e| entry.error(e))?,
     }
-    let (leaving, next) = match exit {
+    let stays_here = match exit {
         Exit::Held => return Ok(None),
-        Exit::Shared => {
-            drop(core);
-            released(entry, held);
-            return Ok(None);
-        }
+        Exit::Shared => Ok(()),
         Exit::HandedOn(next) => {
             core.wake(Some(next));
-            drop(core);
-            released(entry, held);
-            return Ok(None);
+            Ok(())
         }
-        Exit::Kept(owner, until) => {
-            // The renewer looks at the end of its time, if not before.
-            let watched = match core.due(owner) {
-                Some(due) if due > until => shared.renewer.look_at(entry, &mut core, owner, now, until),
-                _ => Ok(()),
-            };
-            drop(core);
-            released(entry, held);
-            return watched.map(|()| None).map_err(|e| entry.error(e));
-        }
+        // The renewer looks at the end of its time, if not before.
+        Exit::Kept(owner, until) => match core.due(owner) {
+            Some(due) if due > until => shared.renewer.look_at(entry, &mut core, owner, now, until),
+            _ => Ok(()),
+        },
         Exit::Lost(loss, then) => {
             carry_out(entry, core, then);
             return Err(entry.error(lost_as(loss, said.as_deref().map(|said| &**said))));
@@ -146,25 +148,23 @@ pub(crate) fn begin_release(
             if let Some(next) = &mut next {
                 next.thread = core.name_of_head();
             }
-            match stay {
-                Stay::Agreed => {}
-                Stay::No => leaving.stays_until = Moment::default(),
-                Stay::For(rest) => leaving.stays_until = now.after(rest),
+            leaving.stays_until = stay.until(leaving.stays_until, now);
+            if lingers && !inbox {
+                // Nothing is kept where it would not be heard that it is wanted.
+                entry.holder_listens(|| true);
             }
-            (leaving, next)
+            let lost = core.asked_loss_token(leaving.owner);
+            core.ends(entry, leaving.owner);
+            core.sets_out(&leaving);
+            let limit = now.after(shared.config.command_timeout);
+            let (began, bounded) = (now, false);
+            let release = OngoingRelease { entry, leaving, next, began, limit, bounded, grant, held, lost };
+            return Ok(Some(release));
         }
     };
-    if lingers && !inbox {
-        // Nothing is kept where it would not be heard that it is wanted.
-        entry.holder_listens(|| true);
-    }
-    let lost = core.asked_loss_token(leaving.owner);
-    if let Some(due) = core.forget(leaving.owner) {
-        shared.renewer.forget(entry, leaving.owner, due);
-    }
-    core.sets_out(&leaving);
-    let limit = now.after(shared.config.command_timeout);
-    Ok(Some(OngoingRelease { entry, leaving, next, began: now, limit, bounded: false, grant, held, lost }))
+    drop(core);
+    released(entry, held);
+    stays_here.map(|()| None).map_err(|e| entry.error(e))
 }
 
 fn released(entry: &LockEntry, held: Option<Duration>) {
@@ -262,17 +262,22 @@ impl OngoingRelease<'_> {
                 if let Some(held) = held {
                     shared.observers.tell(|o| o.release_deferred(entry.observed(), held));
                 }
-                let kind = match failure {
-                    // Redis has not run it.
-                    Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_) => ErrorKind::Unavailable,
-                    // A script that fails half-way keeps what it wrote.
-                    Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
-                };
-                let error = Error::new(kind, "").because("the release continues in the background");
-                Err(entry.error(error.caused_by(failure.error())))
+                Err(entry.error(continues(failure)))
             }
         }
     }
+}
+
+/// A leave that is the renewer's task from now on.
+fn continues(failure: Failure) -> Error {
+    let kind = match failure {
+        // Redis has not run it.
+        Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_) => ErrorKind::Unavailable,
+        // A script that fails half-way keeps what it wrote.
+        Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
+    };
+    let error = Error::new(kind, "").because("the release continues in the background");
+    error.caused_by(failure.error())
 }
 
 /// A leave was answered, or is the renewer's task, and with it the request that went along.
@@ -332,9 +337,7 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
         }
         Exit::Held | Exit::Shared | Exit::HandedOn(_) | Exit::Kept(..) => return Ok(()),
     };
-    if let Some(due) = core.forget(leaving.owner) {
-        entry.shared.renewer.forget(entry, leaving.owner, due);
-    }
+    core.ends(entry, leaving.owner);
     if leaving.unsettled {
         entry.shared.renewer.leave(entry, leaving);
     }

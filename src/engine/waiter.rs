@@ -206,25 +206,12 @@ impl<'a> Waiter<'a> {
                 Step::LeaveAndAsk(leaving, mut asking) => {
                     asking.thread = this_name();
                     core.sets_out(&leaving);
-                    let kept = core.drops(entry, leaving.owner);
+                    let kept = core.ends(entry, leaving.owner);
                     drop(core);
                     no_longer_kept(entry, kept.then_some(KeptEnd::Replaced));
                     leave_and_ask(entry, leaving, &asking, limit());
                 }
-                Step::Park(until) if matches!(may_park, MayPark::Yes) => {
-                    let bears = shared.config.unreachable_timeout;
-                    if self.wait.deadline.is_none() && core.gives_up(self.entered, now, bears) {
-                        return Err(self.unavailable(&core));
-                    }
-                    // (A waiter for a signal does not wait for the lock.)
-                    if self.waits.is_none() && entry.condition.is_none() {
-                        // Outside the mutex; so it looks anew before it sleeps.
-                        drop(core);
-                        self.waits = Some(Waits::begin(entry));
-                        continue;
-                    }
-                    self.park(core, until.min(self.wait.deadline.unwrap_or(Moment::NEVER)));
-                }
+                Step::Park(until) if matches!(may_park, MayPark::Yes) => self.park(core, until, now)?,
                 ending => {
                     let error = self.ending(ending, &core);
                     self.leave(core);
@@ -348,7 +335,20 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    fn park(&self, mut core: MutexGuard<'_, Core>, until: Moment) {
+    /// Sleeps until it is woken, or its time is up, or until then. Not before observers were told that it waits: that is
+    /// done outside the mutex, so it looks anew afterwards.
+    fn park(&mut self, mut core: MutexGuard<'_, Core>, until: Moment, now: Moment) -> Result<(), Error> {
+        let bears = self.entry.shared.config.unreachable_timeout;
+        if self.wait.deadline.is_none() && core.gives_up(self.entered, now, bears) {
+            return Err(self.unavailable(&core));
+        }
+        // (A waiter for a signal does not wait for the lock.)
+        if self.waits.is_none() && self.entry.condition.is_none() {
+            drop(core);
+            self.waits = Some(Waits::begin(self.entry));
+            return Ok(());
+        }
+        let until = until.min(self.wait.deadline.unwrap_or(Moment::NEVER));
         // The first wait of a client starts its listener, even one for another thread of its own process:
         // with the listener there, a release can put the next head into the queue in the same round trip.
         if !self.entry.hears()
@@ -363,6 +363,7 @@ impl<'a> Waiter<'a> {
             None => condvar.wait(&mut core),
         }
         core.unpark(self.ticket);
+        Ok(())
     }
 
     fn unavailable(&self, core: &Core) -> Error {

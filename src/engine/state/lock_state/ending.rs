@@ -1,6 +1,6 @@
 //! How holds and waits end: a guard is released, a thread gives up, the client closes.
 
-use super::{AcquireMode, Effects, Exit, GaveUp, Hold, LockState, PendingRelease, Ticket};
+use super::{AcquireMode, Effects, Exit, GaveUp, Hold, LockState, PendingRelease, Ticket, Waiter};
 use crate::clock::Moment;
 use crate::observe::{AcquiredVia, LossReason};
 
@@ -25,7 +25,6 @@ impl LockState {
             return loss.map_or(Exit::Held, |loss| Exit::Lost(loss, then));
         }
         self.holds.remove(ticket);
-        let next = self.waiters.front().map(|w| w.request.clone()).filter(|_| self.exclusive());
         let Some(grant) = self.grants.get_mut(owner) else { return Exit::Held };
         grant.holds -= 1;
         let last = grant.holds == 0;
@@ -38,25 +37,11 @@ impl LockState {
         if !last {
             return Exit::Shared;
         }
-        if let Some(next) = &next
-            // A thread with a queue position waits there for its turn.
-            && self.ask.is_none()
-            && let handed_on = grant.may_be_handed_to(&next.terms, self.shape.local_handoff, now)
-            && (handed_on || (inbox && next.terms.lingers() && grant.may_be_kept_for(&next.terms, now)))
-        {
-            grant.kept_from(now);
-            if let Some(keep) = &mut grant.keep {
-                keep.used |= !handed_on;
-            }
-            grant.hand_overs += 1;
-            grant.terms.linger = next.terms.linger;
-            let waiter = self.waiters.pop_front();
-            let ticket = waiter.map_or(0, |w| w.ticket);
-            self.holds.take(grant, ticket, next.holder, AcquiredVia::HandedOver);
-            return Exit::HandedOn(ticket);
+        if let Some(next) = self.hand_on(owner, now, inbox) {
+            return Exit::HandedOn(next);
         }
-        if next.is_none()
-            && inbox
+        if inbox
+            && (self.waiters.is_empty() || !self.exclusive())
             && let Some(until) = self.keep(owner, now)
         {
             return Exit::Kept(owner, until);
@@ -64,18 +49,42 @@ impl LockState {
         let Some(grant) = self.grants.remove(owner) else { return Exit::Held };
         self.was_kept(&grant, now);
         self.leaving += 1;
-        let threads = self.waiters.len();
         let leaving =
             PendingRelease { stays_until: grant.stays_until(since), ..PendingRelease::of(&grant, now) };
         // No request goes with one that stays: it is not a leave.
-        let inbox = inbox && leaving.stays_until <= now;
-        let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
+        let asks = inbox && leaving.stays_until <= now && self.ask.is_none() && self.exclusive();
+        let next = self.waiters.front().filter(|w| asks && !w.request.once).map(|w| w.request.clone());
+        let asking = next.map(|next| {
             let mut ask = self.new_ask(fresh(), &next, now);
-            let asking = ask.send(AcquireMode::Wait, threads, now);
+            let asking = ask.send(AcquireMode::Wait, self.waiters.len(), now);
             self.ask = Some(ask);
             asking
         });
         Exit::Leave(leaving, asking)
+    }
+
+    /// The next thread here gets the grant that nobody holds any more, if it may have it: now as a local hand-off, or,
+    /// where its process keeps it, as what was kept.
+    fn hand_on(&mut self, owner: u64, now: Moment, inbox: bool) -> Option<Ticket> {
+        // A thread with a queue position waits there for its turn.
+        if self.ask.is_some() || !self.exclusive() {
+            return None;
+        }
+        let (next, grant) = (&self.waiters.front()?.request, self.grants.get_mut(owner)?);
+        let handed_on = grant.may_be_handed_to(&next.terms, self.shape.local_handoff, now);
+        let kept = inbox && next.terms.lingers() && grant.may_be_kept_for(&next.terms, now);
+        if !handed_on && !kept {
+            return None;
+        }
+        grant.kept_from(now);
+        if let Some(keep) = &mut grant.keep {
+            keep.used |= !handed_on;
+        }
+        grant.hand_overs += 1;
+        grant.terms.linger = next.terms.linger;
+        let Waiter { ticket, request, .. } = self.waiters.pop_front()?;
+        self.holds.take(grant, ticket, request.holder, AcquiredVia::HandedOver);
+        Some(ticket)
     }
 
     /// One of several guards of a hold ends, and its grant is valid: nothing but their count changes. `false` where
