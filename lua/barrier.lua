@@ -45,7 +45,7 @@ local function breaks()
   known, broken = kind.tag, '1'
 end
 
--- lets_in(n, place, more): that many are to be admitted, the last one from that position.
+-- lets_in(n, position, more): that many are to be admitted, the last one from that position.
 local function lets_in(n, position, more)
   members, nth, upto, shift = n, n + more, position, more
 end

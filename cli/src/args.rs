@@ -309,7 +309,7 @@ Environment of COMMAND:
 Signals:
   TERM HUP USR1 USR2 WINCH CONT are passed on; INT and QUIT, too, unless the
   terminal has sent them to COMMAND as well. While waiting, TERM HUP INT QUIT
-  give the place up and end the program by 128+n.
+  give the queue position up and end the program by 128+n.
 
 Exit status:
   0..255   COMMAND's

@@ -12,7 +12,7 @@ local number = tonumber(call('GET', K[4]) or 0)
 -- What the rule says about its state is true once all expired holders are out of it.
 if kind.describe and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
 local part, from = string.match(F[5] or '', '^(%a)(.*)$')
-local holders, places, state, page, times = {}, {}, {}, nil, {}
+local holders, positions, state, page, times = {}, {}, {}, nil, {}
 if part ~= 'q' then
   holders, page = kind.holders(from)
   state = kind.describe and kind.describe(from) or state
@@ -24,15 +24,15 @@ if not page then
   for i = 1, #some, 2 do
     local w = waiting(some[i])
     if w and not silent(w) then
-      places[#places + 1] = w.owner
-      places[#places + 1] = w.record
+      positions[#positions + 1] = w.owner
+      positions[#positions + 1] = w.record
       times[#times + 1] = fmt('%.0f', some[i + 1] % CLASS)
       times[#times + 1] = fmt('%.0f', now() - w.heartbeat)
     end
   end
   page = some[200] and 'q' .. some[200]
 end
-if F[7] ~= '1' then return {number, holders, places, state, page} end
+if F[7] ~= '1' then return {number, holders, positions, state, page} end
 local stays, signals = {}, {}
 for i = 1, #holders, 3 do stays[#stays + 1] = call('ZSCORE', K[5], holders[i]) and 1 or 0 end
 -- (Of a kind without conditions this key has something else in it.)
@@ -45,4 +45,4 @@ for _, member in ipairs(page and {} or call('ZRANGE', K[6], 0, 99)) do
     end
   end
 end
-return {number, holders, places, state, page or '', stays, times, signals}
+return {number, holders, positions, state, page or '', stays, times, signals}

@@ -87,7 +87,7 @@ fn a_client_closes_in_time_while_the_network_is_silent() {
     });
     error_of(on_time("unlock", ms(0), || guard.unlock()), ErrorKind::Closed, "held");
     proxy.heal().unwrap();
-    // What could not be given back ends with its lease, and the place with its waiter timeout.
+    // What could not be given back ends with its lease, and the queue position with its waiter timeout.
     another_gets_in(&server, redis_concurrent::Reentrant, "held", SURELY);
     others.unlock().unwrap();
     another_gets_in(&server, redis_concurrent::Reentrant, "wanted", SURELY);

@@ -333,7 +333,7 @@ fn a_stopped_waiter_that_goes_on_in_time_still_gets_in() {
     waiter.read_line_within(LONG).unwrap();
     queued(&lock, 1);
     waiter.stop().unwrap();
-    // It has lost its place by now.
+    // It has lost its queue position by now.
     queued(&lock, 0);
     waiter.cont().unwrap();
     queued(&lock, 1);

@@ -1,5 +1,5 @@
 //! A server that stands still for longer than its waiters' timeout: the silence was its own, and
-//! nobody loses a place by it.
+//! nobody loses a queue position by it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_pa
 use crate::support::{LONG, builder, env, ms};
 
 const WAITER_TIMEOUT: Duration = ms(900);
-/// The server stands still for longer than places once lived of which nothing was heard.
+/// The server stands still for longer than queue positions once lived of which nothing was heard.
 const STANDS: Duration = ms(3000);
 const URL: &str = "STALL_URL";
 
@@ -29,7 +29,7 @@ fn stands_still(server: &RedisServer) {
 /// The lock comes free while the server stands still, and newcomers ask for it meanwhile: the first to
 /// ask afterwards passes nobody.
 #[test]
-fn a_waiter_keeps_its_place_when_the_server_stood_still() {
+fn a_waiter_keeps_its_position_when_the_server_stood_still() {
     let server = RedisServer::start().unwrap();
     let clients: Vec<_> = (0..6).map(|_| client(&server)).collect();
     let locks: Vec<_> = clients.iter().map(|client| client.reentrant_lock("it")).collect();
@@ -64,7 +64,7 @@ fn a_waiter_keeps_its_place_when_the_server_stood_still() {
     assert!(held.is_lost());
 }
 
-/// Holds the place of one that waits, and dies only when it is killed.
+/// Holds the queue position of one that waits, and dies only when it is killed.
 #[test]
 #[ignore = "a role, played by a child process"]
 fn role_waiter() {

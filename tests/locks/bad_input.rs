@@ -74,7 +74,7 @@ mod bodies {
             let lock = yours.lock_with_kind(name, kind);
             assert_eq!(lock.name(), name);
             assert!(lock.try_lock().unwrap().is_none(), "{name:?} is not kept from others");
-            // A place in the queue and a tombstone too, so that all keys of the lock are there.
+            // A queue position and a tombstone too, so that all keys of the lock are there.
             assert!(lock.try_lock_for(ms(1)).unwrap().is_none());
         }
         let keys = server.keys().unwrap();

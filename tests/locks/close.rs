@@ -43,7 +43,7 @@ fn close_wakes_all_waiters() {
             ["x0", "x1"].iter().all(|x| client.reentrant_lock(x).local_queue_length() == 25)
         });
         // The head of the queue in Redis has its position.
-        wait_until(SOON, "one has its place", || other.queue_length().unwrap() > 0);
+        wait_until(SOON, "one has its queue position", || other.queue_length().unwrap() > 0);
         let began = Instant::now();
         client.close().unwrap();
         assert!(began.elapsed() < ms(1000) + LOAD, "{:?}", began.elapsed());
@@ -54,7 +54,7 @@ fn close_wakes_all_waiters() {
         }
     });
     assert!(mine.is_lost());
-    assert_eq!(other.queue_length().unwrap(), 0, "a place is left in the queue");
+    assert_eq!(other.queue_length().unwrap(), 0, "a queue position is left");
     assert_eq!(client.reentrant_lock("x0").local_queue_length(), 0);
 }
 

@@ -28,12 +28,12 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    /// Waits until Redis has so many places in the queue of this name.
-    fn places(&self, name: &str, n: u64) {
+    /// Waits until the queue of this name has so many positions.
+    fn positions(&self, name: &str, n: u64) {
         let mut redis = self.server.connection().unwrap();
-        let mut places =
+        let mut positions =
             || redis::cmd("ZCARD").arg(format!("rc:{{{name}}}:queue")).query::<u64>(&mut redis).unwrap();
-        wait_until(SOON, "so many have a place", || places() == n);
+        wait_until(SOON, "so many have a queue position", || positions() == n);
     }
 
     /// A thread waits by `first`, and is granted that by `release` without being told. It is cancelled then.
@@ -47,12 +47,12 @@ impl Scene {
         let cancel = CancellationToken::new();
         thread::scope(|scope| {
             let head = scope.spawn(|| first.lock_owned_interruptibly(&cancel).map(drop));
-            self.places(first.name(), 1);
+            self.positions(first.name(), 1);
             let next = scope.spawn(second);
             wait_until(SOON, "the next one waits behind it", || first.local_queue_length() == 2);
             self.proxy.swallow_replies_with(b" in ");
             release();
-            self.places(first.name(), 0);
+            self.positions(first.name(), 0);
             cancel.cancel();
             assert!(head.join().unwrap().unwrap_err().is_cancelled());
             self.proxy.heal().unwrap();

@@ -70,12 +70,12 @@ impl Scene {
         self.redis.hget("rc:{rule}", "owner").unwrap()
     }
 
-    fn places(&mut self) -> Vec<(String, f64)> {
+    fn positions(&mut self) -> Vec<(String, f64)> {
         self.redis.zrange_withscores("rc:{rule}:queue", 0, -1).unwrap()
     }
 
-    fn await_places(&mut self, n: usize) -> Vec<(String, f64)> {
-        eventually(LONG, || Some(self.places()).filter(|places| places.len() == n))
+    fn await_positions(&mut self, n: usize) -> Vec<(String, f64)> {
+        eventually(LONG, || Some(self.positions()).filter(|positions| positions.len() == n))
     }
 
     fn gone(&mut self) -> Vec<String> {
@@ -96,7 +96,7 @@ fn a_message_that_was_overtaken_is_not_believed() {
     let guard = held.lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
-        let owner = scene.await_places(1).remove(0).0;
+        let owner = scene.await_positions(1).remove(0).0;
         let channel = format!("rc:inbox:{}", owner.split(':').next().unwrap());
         // No newer than what the waiter was told is the last grant: it lay unread. It is for the
         // waiter's own lease, so that it would be used as it is.
@@ -114,8 +114,8 @@ fn a_message_that_was_overtaken_is_not_believed() {
             waiter.is_finished() || scene.server.command_calls().unwrap()["evalsha"] > before + 2
         });
         assert!(!waiter.is_finished(), "it believed that it holds");
-        let places: Vec<_> = scene.places().into_iter().map(|(owner, _)| owner).collect();
-        assert_eq!(places, [owner]);
+        let positions: Vec<_> = scene.positions().into_iter().map(|(owner, _)| owner).collect();
+        assert_eq!(positions, [owner]);
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
     });
@@ -139,13 +139,13 @@ fn each_grant_has_an_owner_id_of_its_own() {
 }
 
 #[test]
-fn the_next_head_inherits_the_place() {
+fn the_next_head_inherits_the_position() {
     let mut scene = scene();
     let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
     let (guard, cancel) = (held.lock_owned().unwrap(), CancellationToken::new());
     thread::scope(|scope| {
         let head = scope.spawn(|| waits.lock_interruptibly(&cancel).map(drop));
-        let place = scene.await_places(1);
+        let position = scene.await_positions(1);
         let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
         wait_until(LONG, "both wait", || waits.local_queue_length() == 2);
         cancel.cancel();
@@ -154,7 +154,7 @@ fn the_next_head_inherits_the_place() {
         wait_until(LONG, "it sends heartbeats", || {
             scene.server.command_calls().unwrap()["evalsha"] > before + 1
         });
-        assert_eq!(scene.places(), place, "the same id, where it was");
+        assert_eq!(scene.positions(), position, "the same id, where it was");
         guard.unlock().unwrap();
         assert!(second.join().unwrap().unwrap());
     });
@@ -163,15 +163,15 @@ fn the_next_head_inherits_the_place() {
 // ---- heartbeats keep, they never create ---------------------------------------------------------
 
 #[test]
-fn a_place_that_was_lost_is_asked_for_anew_under_the_same_id_and_arrival() {
+fn a_position_that_was_lost_is_asked_for_anew_under_the_same_id_and_arrival() {
     let mut scene = scene();
     let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
     let guard = held.lock_owned().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
-        let place = scene.await_places(1);
+        let position = scene.await_positions(1);
         let _: () = scene.redis.del(&["rc:{rule}:queue", "rc:{rule}:places"]).unwrap();
-        assert_eq!(scene.await_places(1), place);
+        assert_eq!(scene.await_positions(1), position);
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
     });
@@ -279,7 +279,7 @@ fn an_orphaned_ask_for_the_next_head_leaves_nothing() {
         release.join().unwrap().unwrap();
     });
     assert!(other.try_lock_for(Duration::from_secs(5)).unwrap().is_some(), "well before a lease is over");
-    assert!(scene.places().is_empty());
+    assert!(scene.positions().is_empty());
 }
 
 // ---- losses --------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ fn a_message_that_got_lost_costs_one_bounded_park() {
     let guard = held.lock_owned().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
-        scene.await_places(1);
+        scene.await_positions(1);
         // The connection stands, so the server counts a listener; nothing of it arrives.
         scene.proxy.only_matching(b"SUBSCRIBE");
         scene.proxy.swallow_replies(1);
@@ -358,7 +358,7 @@ fn a_grant_that_was_taken_away_before_it_was_heard_is_asked_for_anew() {
     let guard = held.lock_owned().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
-        let owner = scene.await_places(1).remove(0).0;
+        let owner = scene.await_positions(1).remove(0).0;
         scene.proxy.only_matching(b"SUBSCRIBE");
         scene.proxy.swallow_replies(2);
         guard.unlock().unwrap();
@@ -413,7 +413,7 @@ fn a_full_redis_lets_holders_out() {
             let held = waits.try_lock_for(LONG)?.expect("it is granted");
             held.unlock()
         });
-        scene.await_places(1);
+        scene.await_positions(1);
         let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query(&mut scene.redis).unwrap();
         guard.unlock().unwrap();
         waiter.join().unwrap().unwrap();

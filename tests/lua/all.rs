@@ -101,7 +101,7 @@ fn one_that_is_busy_leaves_none_taken_and_ends_the_list() {
         assert_eq!(answers.len(), busy + 1);
         assert!(answers[..busy].iter().all(is_in));
         let last = texts(&answers[busy]);
-        assert_eq!((&*last[0], &*last[3]), ("0", ""), "busy, and without a place");
+        assert_eq!((&*last[0], &*last[3]), ("0", ""), "busy, and without a queue position");
         assert_eq!(all.held(), [false; 4]);
         let untouched = all.0[busy + 1..].iter_mut().all(|rig| rig.our_keys().is_empty());
         assert!(untouched, "those behind it were not asked for");

@@ -6,7 +6,7 @@ use redis_concurrent::{Kind, Reentrant};
 use crate::rig::{Ask, Rig, USUAL, int, messages, server, server_that_fills};
 
 const RULE: &str = include_str!("../../lua/barrier.lua");
-/// What an entry and a place of these tests live.
+/// What an entry and a queue position of these tests live.
 const ASK: Ask<'_> = Ask { lease: 3_000, args: "3", ..USUAL };
 /// With an action.
 const ACTS: Ask<'_> = Ask { args: "3 then", ..ASK };
@@ -203,7 +203,7 @@ fn a_dead_waiter_is_found_by_the_one_behind_it() {
             let answer = arrive(&mut rig, &owner, Ask { args: "4", ..ASK });
             asks.push((owner, answer[3].clone()));
         }
-        rig.age_place(&asks[dead].0.clone(), 4_000);
+        rig.age_position(&asks[dead].0.clone(), 4_000);
         for after in [2, 1] {
             let (owner, arrival) = asks[(dead + after) % 3].clone();
             let answer = rig.acquire("keep", &owner, Ask { args: "4", arrival: &arrival, ..ASK }).unwrap();
@@ -221,7 +221,7 @@ fn the_last_one_does_not_go_on_with_the_dead() {
     let mut rig = rig("dead");
     let (a, c) = (rig.a(), rig.c());
     two_wait(&mut rig);
-    rig.age_place(&a, 4_000);
+    rig.age_position(&a, 4_000);
     assert_eq!(arrive(&mut rig, &c, ASK), ["-1", "broken"]);
     assert!(broken(&mut rig) && rig.queue().is_empty());
 }
@@ -363,7 +363,7 @@ fn a_server_that_stood_still_breaks_nothing() {
         assert_eq!(again(&mut rig, "keep", &b, &arrivals[1])[0], "0", "{dead}");
         assert!(!broken(&mut rig), "{dead}");
         if dead {
-            rig.age_place(&a, 4_000);
+            rig.age_position(&a, 4_000);
             assert_eq!(again(&mut rig, "keep", &b, &arrivals[1]), ["-1", "broken"]);
         } else {
             // The party that arrived first completes it.

@@ -30,7 +30,7 @@ impl Stage {
         self.rig.eval(source, args).unwrap()
     }
 
-    /// Takes the lock, or a place in its queue.
+    /// Takes the lock, or a queue position.
     fn lock(&mut self, who: &str) {
         let id = self.id(who);
         self.rig.wait(&id);
@@ -56,7 +56,7 @@ impl Stage {
         answer
     }
 
-    /// Gives the lock up for a place in the condition `full`; the hold has another id than the place.
+    /// Gives the lock up for a queue position in the condition `full`; the hold has another id than that.
     #[track_caller]
     fn wait(&mut self, who: &str) {
         let held = format!("{who}-held");
@@ -77,7 +77,7 @@ impl Stage {
 
     fn age(&mut self, who: &str, ms: i64) {
         let id = self.id(who);
-        self.rig.age_place(&id, ms);
+        self.rig.age_position(&id, ms);
     }
 
     fn holder(&mut self) -> Option<String> {
@@ -124,7 +124,7 @@ impl Stage {
 }
 
 #[test]
-fn a_wait_gives_the_lock_up_for_a_place_and_lets_the_next_one_in() {
+fn a_wait_gives_the_lock_up_for_a_position_and_lets_the_next_one_in() {
     for mut rig in rigs("gives") {
         rig.lock("h");
         rig.lock("b");
@@ -207,9 +207,9 @@ fn the_silent_and_the_unheard_are_passed_over() {
         assert_eq!(rig.signal("h", "one"), "1", "nobody hears for e");
         assert_eq!((rig.queue(), rig.waiting()), (vec!["b".into()], vec!["c".into()]));
         let Rig { con, keys, .. } = &mut rig.rig;
-        let places: Vec<String> = con.hkeys(&keys[2]).unwrap();
-        assert_eq!(places.len(), 2, "{places:?}");
-        // Whose place is lost comes in as anybody does.
+        let positions: Vec<String> = con.hkeys(&keys[2]).unwrap();
+        assert_eq!(positions.len(), 2, "{positions:?}");
+        // Whose queue position is lost comes in as anybody does.
         assert_eq!(rig.ask("keep", "a", "")[0], "0");
         assert_eq!(rig.queue(), ["b", "a"]);
     }

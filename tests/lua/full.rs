@@ -202,7 +202,7 @@ const OF_ALL: [Operation; 13] = [
         let arrival = it.arrival.clone();
         it.asks("keep", "b", Ask { arrival: &arrival, ..USUAL })
     }),
-    ("a heartbeat without a place", Pass, |it| it.asks("keep", "n", USUAL)),
+    ("a heartbeat without a queue position", Pass, |it| it.asks("keep", "n", USUAL)),
     ("an ask of a holder", Pass, |it| it.asks("try", "a", USUAL)),
     ("an unlock", Pass, |it| it.leaves("a", &[])),
     ("an unlock with a tombstone", Pass, |it| it.leaves("a", &["1"])),

@@ -37,8 +37,8 @@ fn at_nothing_all_waiters_are_told_in_order_and_nobody_is_inside() {
     assert_eq!(told.each_ref().map(Vec::len), [2, 1], "{told:?}");
     assert!(told[0][0].starts_with(&format!("{} in ", waiters[0])), "{told:?}");
     assert!(told[0][1].starts_with(&format!("{} in ", waiters[2])), "{told:?}");
-    let [_, holders, places, state] = &rig.inspect().unwrap()[..] else { panic!() };
-    assert!(holders.is_empty() && places.is_empty());
+    let [_, holders, positions, state] = &rig.inspect().unwrap()[..] else { panic!() };
+    assert!(holders.is_empty() && positions.is_empty());
     assert_eq!(state[..], ["0"]);
     // One that missed its message asks again, and so does anybody else.
     for owner in [&waiters[0], &rig.id("c", 1)] {

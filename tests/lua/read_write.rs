@@ -36,7 +36,7 @@ impl Rig {
         reading(&self.acquire("try", owner, READ).unwrap()).0
     }
 
-    /// Takes a place.
+    /// Takes a queue position.
     #[track_caller]
     fn queues(&mut self, owner: &str, ask: Ask<'_>) {
         let answer = self.acquire("wait", owner, ask).unwrap();

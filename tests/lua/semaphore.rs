@@ -57,7 +57,7 @@ impl Stage {
         self.rig.adopt(owner, from).unwrap()
     }
 
-    /// {last number, holders, places, state}
+    /// {last number, holders, queue positions, state}
     fn inspect(&mut self) -> Vec<Vec<String>> {
         self.rig.inspect().unwrap()
     }
@@ -110,7 +110,7 @@ fn all_that_is_there_is_taken_once() {
 }
 
 #[test]
-fn with_room_and_nobody_waiting_it_takes_no_place() {
+fn with_room_and_nobody_waiting_it_takes_no_position() {
     let mut rig = Stage::with(100);
     for i in 0..50 {
         rig.takes(&format!("h:{i}"), 1);
@@ -377,7 +377,7 @@ fn what_lapsed_is_not_adopted() {
 }
 
 #[test]
-fn a_waiter_that_tries_from_its_place_takes_its_permits_once() {
+fn a_waiter_that_tries_from_its_position_takes_its_permits_once() {
     let mut rig = Stage::with(2);
     rig.takes("a:1", 2);
     let _inbox = subscribe(&rig.props, "b");

@@ -26,11 +26,11 @@ pub fn key(name: &str, suffix: &str) -> String {
     format!("rc:{{{name}}}{suffix}")
 }
 
-/// Waits until so many have a place in the queue of this name.
+/// Waits until the queue of this name has so many positions.
 #[track_caller]
 #[allow(dead_code, reason = "not everybody queues")]
-pub fn await_places(name: &str, n: usize) {
+pub fn await_positions(name: &str, n: usize) {
     let mut redis = server().connection().unwrap();
-    let mut places = || redis.zcard::<_, usize>(key(name, ":queue")).unwrap();
-    wait_until(LONG, &format!("{n} wait"), || places() == n);
+    let mut positions = || redis.zcard::<_, usize>(key(name, ":queue")).unwrap();
+    wait_until(LONG, &format!("{n} wait"), || positions() == n);
 }

@@ -223,7 +223,7 @@ impl Rig {
     }
 
     /// {lease, heartbeat, waiter timeout, args, record}
-    pub fn place(&mut self, owner: &str) -> Vec<String> {
+    pub fn position(&mut self, owner: &str) -> Vec<String> {
         let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
             p[2] = string.format('%.0f', p[2])
             for i = 1, 5 do p[i] = tostring(p[i]) end
@@ -231,9 +231,9 @@ impl Rig {
         self.eval(source, &[owner]).unwrap()
     }
 
-    /// Makes the place look as if nothing had been heard of it for `ms` longer, and in its second waiter timeout neither,
-    /// if that is too long.
-    pub fn age_place(&mut self, owner: &str, ms: i64) {
+    /// Makes the queue position look as if nothing had been heard of it for `ms` longer, and in its second waiter
+    /// timeout neither, if that is too long.
+    pub fn age_position(&mut self, owner: &str, ms: i64) {
         let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
             p[2] = p[2] - ARGV[2] * 1000
             if ARGV[2] + 0 > p[3] + 0 then p[8] = false end

@@ -126,7 +126,7 @@ pub fn key(name: &str) -> String {
     format!("rc:{{{name}}}")
 }
 
-/// Whether a process has a place in the queue of the lock `name`.
+/// Whether a process has a queue position for the lock `name`.
 pub fn is_queued(server: &RedisServer, name: &str) -> bool {
     ask::<u64>(server, &["ZCARD", &format!("{}:queue", key(name))]) > 0
 }
@@ -138,9 +138,9 @@ pub fn nobodys_port() -> u16 {
     server.port()
 }
 
-/// How many processes have a place in the queue of the lock `name`.
+/// How many processes have a queue position for the lock `name`.
 pub fn wait_for_queue(server: &RedisServer, name: &str) {
-    wait_until(SURELY, "a place in the queue", || is_queued(server, name));
+    wait_until(SURELY, "a queue position", || is_queued(server, name));
 }
 
 /// Waits until nothing of ours is left but fences and tombstones, each with an end, and no lock

@@ -13,7 +13,7 @@ use redis::Commands;
 use redis_concurrent::{Client, CyclicBarrier, Error, ErrorKind};
 use redis_concurrent_testkit::wait_until;
 
-use crate::names::{LATE, LONG, await_places, client, key, ms, server};
+use crate::names::{LATE, LONG, await_positions, client, key, ms, server};
 
 /// A client whose death is noticed soon.
 fn short(url: &str) -> Client {
@@ -29,7 +29,7 @@ fn two_wait<'scope, T: Send + 'scope>(
 ) -> [ScopedJoinHandle<'scope, T>; 2] {
     [1, 2].map(|n| {
         let waiter = scope.spawn(wait);
-        await_places(name, n);
+        await_positions(name, n);
         waiter
     })
 }
@@ -70,7 +70,7 @@ fn all_go_on_when_the_last_one_comes_each_with_its_index() {
                 .enumerate()
                 .map(|(i, barrier)| {
                     let waiter = scope.spawn(|| barrier.wait());
-                    await_places(name, i + 1);
+                    await_positions(name, i + 1);
                     waiter
                 })
                 .collect();
@@ -132,7 +132,7 @@ fn all_are_awake_soon_after_the_last_one() {
                 passed.fetch_add(1, Ordering::SeqCst);
             });
         }
-        await_places(name, CLIENTS * EACH - 1);
+        await_positions(name, CLIENTS * EACH - 1);
         let began = Instant::now();
         clients[0].cyclic_barrier(name, CLIENTS * EACH).wait().unwrap();
         wait_until(LONG, "all passed", || passed.load(Ordering::SeqCst) == CLIENTS * EACH - 1);
@@ -172,7 +172,7 @@ fn the_action_of_the_last_one_runs_once_before_the_others_go_on() {
                     let index = one.wait_then(|| ran.lock().push(who)).unwrap();
                     (index, ran.lock().len())
                 });
-                await_places(name, if who == "first" { 1 } else { 2 });
+                await_positions(name, if who == "first" { 1 } else { 2 });
                 waiter
             });
             let before = ran.lock().len();
@@ -196,7 +196,7 @@ fn a_party_that_comes_while_an_action_runs_belongs_to_the_next_round() {
     let ran = AtomicUsize::new(0);
     thread::scope(|scope| {
         let first = scope.spawn(|| barrier.wait());
-        await_places(name, 1);
+        await_positions(name, 1);
         let (mut third, mut fourth) = (None, None);
         let index = barrier.wait_then(|| {
             third = Some(scope.spawn(|| {
@@ -204,9 +204,9 @@ fn a_party_that_comes_while_an_action_runs_belongs_to_the_next_round() {
                     ran.fetch_add(1, Ordering::SeqCst);
                 })
             }));
-            await_places(name, 2);
+            await_positions(name, 2);
             fourth = Some(scope.spawn(|| barrier.wait()));
-            await_places(name, 3);
+            await_positions(name, 3);
             assert!(!first.is_finished());
         });
         assert_eq!(index.unwrap(), 0);
@@ -225,7 +225,7 @@ fn a_party_that_gives_up_waiting_for_the_next_round_breaks_that_one() {
     let barrier = client().cyclic_barrier(name, 2);
     thread::scope(|scope| {
         let first = scope.spawn(|| barrier.wait());
-        await_places(name, 1);
+        await_positions(name, 1);
         let index = barrier.wait_then(|| {
             gives_up(&barrier);
             is_broken(barrier.wait());
@@ -313,7 +313,7 @@ fn another_number_of_parties_is_refused_and_changes_nothing() {
     let barrier = client.cyclic_barrier(name, 2);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| barrier.wait());
-        await_places(name, 1);
+        await_positions(name, 1);
         for parties in [1, 3] {
             let error = client.cyclic_barrier(name, parties).wait().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);

@@ -8,7 +8,7 @@ use redis::Commands;
 use redis_concurrent::{CancellationToken, Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
-use crate::names::{LATE, LONG, await_places, client, key, ms, server};
+use crate::names::{LATE, LONG, await_positions, client, key, ms, server};
 
 #[test]
 fn a_count_is_set_once_and_counted_down_to_nothing() {
@@ -85,7 +85,7 @@ fn without_a_count_every_form_is_refused_and_says_the_cure() {
             assert_eq!((error.kind(), error.name()), (ErrorKind::Refused, name), "{error}");
             assert!(error.to_string().contains("this latch has no count: set_count comes first"), "{error}");
         }
-        await_places(name, 0);
+        await_positions(name, 0);
         // The name is free for any other kind.
         client.reentrant_lock(name).lock().unwrap().unlock().unwrap();
     }
@@ -99,7 +99,7 @@ fn a_waiter_whose_count_ends_learns_it_at_its_next_heartbeat() {
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait_for(LONG));
-        await_places(name, 1);
+        await_positions(name, 1);
         assert!(latch.expire_after(ms(100)).unwrap());
         let began = Instant::now();
         let error = waiter.join().unwrap().unwrap_err();
@@ -107,7 +107,7 @@ fn a_waiter_whose_count_ends_learns_it_at_its_next_heartbeat() {
         assert!(error.to_string().contains("expired"), "{error}");
         assert!(began.elapsed() < ms(100 + 500) + LATE, "{:?}", began.elapsed());
     });
-    await_places(name, 0);
+    await_positions(name, 0);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn the_last_count_down_wakes_all_in_all_clients() {
                 });
             }
         }
-        await_places("all", CLIENTS * EACH);
+        await_positions("all", CLIENTS * EACH);
         latch.count_down().unwrap();
         assert_eq!(passed.load(Ordering::SeqCst), 0);
         let began = Instant::now();
@@ -154,10 +154,10 @@ fn a_hundred_pass_without_waiting_for_their_beats() {
         for client in clients.iter().flat_map(|client| [client; EACH]) {
             scope.spawn(|| client.count_down_latch("hundred").wait().unwrap());
         }
-        await_places("hundred", 2 * EACH);
+        await_positions("hundred", 2 * EACH);
         let began = Instant::now();
         latch.count_down().unwrap();
-        await_places("hundred", 0);
+        await_positions("hundred", 0);
         assert!(began.elapsed() < ms(8_000), "{:?}", began.elapsed());
     });
     latch.delete().unwrap();
@@ -174,7 +174,7 @@ fn a_wait_takes_two_requests_and_passing_none() {
     let before = client.request_count();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait());
-        await_places("cost", 1);
+        await_positions("cost", 1);
         latch.count_down().unwrap();
         waiter.join().unwrap().unwrap();
     });
@@ -196,7 +196,7 @@ fn a_waiter_is_told_of_a_reset_or_a_deletion_and_nobody_else() {
             // Two of one client, so that the second one is not just behind the first.
             let waiters =
                 [&one, &one, &other].map(|it| scope.spawn(|| it.count_down_latch("anew").wait_for(LONG)));
-            await_places("anew", 3);
+            await_positions("anew", 3);
             if what == "reset" {
                 latch.reset(1).unwrap();
             } else {
@@ -226,12 +226,12 @@ fn a_waiter_that_did_not_hear_of_a_deletion_finds_out_at_its_next_heartbeat() {
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.count_down_latch(name).wait_for(LONG));
-        await_places(name, 1);
+        await_positions(name, 1);
         // It has heard that it waits: it says that it lives.
         let mut redis = server().connection().unwrap();
-        let mut place = || redis.hvals::<_, Vec<Vec<u8>>>(key(name, ":places")).unwrap();
-        let first = place();
-        wait_until(LONG, "a heartbeat", || place() != first);
+        let mut position = || redis.hvals::<_, Vec<Vec<u8>>>(key(name, ":places")).unwrap();
+        let first = position();
+        wait_until(LONG, "a heartbeat", || position() != first);
         proxy.black_hole(true);
         latch.delete().unwrap();
         proxy.black_hole(false);
@@ -251,7 +251,7 @@ fn a_lost_message_costs_a_heartbeat() {
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.count_down_latch(name).wait());
-        await_places(name, 1);
+        await_positions(name, 1);
         proxy.swallow_replies_with(b"message");
         latch.count_down().unwrap();
         wait_until(LONG, "the message was lost", || proxy.struck() == 1);
@@ -276,7 +276,7 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     proxy.swallow_replies_with(b"message");
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waits.wait_for(LONG));
-        await_places(name, 1);
+        await_positions(name, 1);
         latch.count_down().unwrap();
         assert!(waiter.join().unwrap().unwrap());
     });
@@ -312,13 +312,13 @@ fn a_wait_ends_by_its_token() {
             scope.spawn(|| latch.wait_interruptibly(&token)),
             scope.spawn(|| latch.wait_for_interruptibly(LONG, &token).map(drop)),
         ];
-        await_places("token", 2);
+        await_positions("token", 2);
         token.cancel();
         for waiter in waiters {
             assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
         }
     });
-    await_places("token", 0);
+    await_positions("token", 0);
     assert!(latch.wait_interruptibly(&token).unwrap_err().is_cancelled());
     assert_eq!(latch.count().unwrap(), Some(1));
     latch.delete().unwrap();
@@ -349,9 +349,9 @@ fn a_client_that_closes_lets_its_waiters_go() {
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait());
-        await_places("closed", 1);
+        await_positions("closed", 1);
         client.close().unwrap();
         assert!(waiter.join().unwrap().unwrap_err().is_closed());
     });
-    await_places("closed", 0);
+    await_positions("closed", 0);
 }

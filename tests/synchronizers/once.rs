@@ -8,7 +8,7 @@ use redis::Commands;
 use redis_concurrent::{Attempt, Begun, CancellationToken, Client, Ending, ErrorKind, Once};
 use redis_concurrent_testkit::{Child, Proxy, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
-use crate::names::{LATE, LONG, await_places, client, key, ms, server};
+use crate::names::{LATE, LONG, await_positions, client, key, ms, server};
 use crate::support::{Random, builder, connect, env};
 
 #[track_caller]
@@ -78,7 +78,7 @@ fn what_is_given_back_is_done_by_the_next_under_a_higher_token() {
     let token = first.token();
     thread::scope(|scope| {
         let next = scope.spawn(|| yours(other.begin().unwrap()));
-        await_places("back", 1);
+        await_positions("back", 1);
         first.give_back().unwrap();
         let second = next.join().unwrap();
         assert!(second.token() > token);
@@ -104,7 +104,7 @@ fn a_waiter_gets_the_answer_as_soon_as_it_is_there() {
             })
             .collect();
         let cancelled = scope.spawn(|| once.begin_interruptibly(&cancel).unwrap_err());
-        await_places("waits", 21);
+        await_positions("waits", 21);
         cancel.cancel();
         assert!(cancelled.join().unwrap().is_cancelled());
         let stored = Instant::now();

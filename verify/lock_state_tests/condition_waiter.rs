@@ -126,7 +126,7 @@ fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
 }
 
 #[test]
-fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
+fn a_position_that_was_taken_meanwhile_is_kept_and_not_passed() {
     let (mut desk, acquired) = held();
     let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
     let (second, position) = desk.queue_up(request(2), 10, 11);
@@ -149,7 +149,7 @@ fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
 }
 
 #[test]
-fn a_hold_that_came_back_is_not_handed_on_past_a_place() {
+fn a_hold_that_came_back_is_not_handed_on_past_a_position() {
     let (mut desk, acquired) = held();
     let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
     desk.queue_up(request(2), 10, 11);

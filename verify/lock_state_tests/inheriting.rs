@@ -50,7 +50,7 @@ fn by(request: &Request) -> (&Terms, Option<u64>, bool) {
 }
 
 #[test]
-fn the_next_head_keeps_the_place() {
+fn the_next_head_keeps_the_position() {
     let (mut desk, head, asking, second) = two(request(1), request(2));
     assert_eq!(out(desk.lock_state.give_up(head, at(2))).wake, Some(second));
     let heartbeat = desk.asks(second, 2);
@@ -66,7 +66,7 @@ fn the_next_head_inherits_the_grant() {
 }
 
 #[test]
-fn a_place_for_another_request_is_given_up() {
+fn a_position_for_another_request_is_given_up() {
     for (what, first, next) in pairs() {
         let (mut desk, head, asking, second) = two(first.clone(), next.clone());
         assert_eq!(out(desk.lock_state.give_up(head, at(2))).wake, Some(second), "{what}");

@@ -64,7 +64,7 @@ fn what_comes_is_held_and_leaves_as_any_other() {
 }
 
 #[test]
-fn what_comes_goes_past_a_place_in_redis_to_nobody() {
+fn what_comes_goes_past_a_position_in_redis_to_nobody() {
     let mut desk = Desk::new();
     let (waiter, asking) = desk.queue_up(request(1), 7, 0);
     let acquired = desk.lock_state.adopt(adopted(99)).unwrap();

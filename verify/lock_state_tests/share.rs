@@ -241,7 +241,7 @@ fn what_stands_behind_shares_the_trouble_and_goes_on_when_it_is_over() {
 }
 
 #[test]
-fn a_thread_is_unknown_until_redis_keeps_its_place() {
+fn a_thread_is_unknown_until_redis_keeps_its_position() {
     let mut desk = Desk::new();
     assert!(!desk.lock_state.waits_unknown(at(0)));
     let attempt = desk.enter(once(1), 0);

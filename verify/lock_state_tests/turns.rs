@@ -151,7 +151,7 @@ fn a_thread_that_is_not_the_head_gives_up_without_a_trace() {
 
 // ---- one attempt -----------------------------------------------------------------------------------
 #[test]
-fn one_attempt_is_one_request_and_no_place() {
+fn one_attempt_is_one_request_and_no_position() {
     let mut desk = Desk::new();
     let ticket = desk.enter(once(1), 0);
     let asking = desk.asks(ticket, 0);

@@ -161,7 +161,7 @@ fn heads_of_the_queue_die() {
     check(small, [both, four, again]);
 }
 
-/// Places are lost while their owners live: heard of too late, or with a message that nobody heard.
+/// Queue positions are lost while their owners live: heard of too late, or with a message that nobody heard.
 #[test]
 fn positions_come_back() {
     let faults = Faults { breaks: 1, ..none() };

@@ -110,7 +110,7 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "no live waiter is stuck"),
             ("lib", CHANCE, "lock_state_tests/chance"),
-            ("locks", "safety_rules::the_next_head_inherits_the_place", "it sends heartbeats"),
+            ("locks", "safety_rules::the_next_head_inherits_the_position", "it sends heartbeats"),
         ],
     },
     // What had no answer is asked again under another id, and the first is forgotten.
@@ -194,7 +194,7 @@ const FAULTS: &[Fault] = &[
             ),
             (
                 "locks",
-                "read_write::order::no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet",
+                "read_write::order::no_reader_passes_a_writer_of_its_process_that_has_no_position_in_redis_yet",
                 "past the writer",
             ),
         ],
@@ -338,7 +338,7 @@ const FAULTS: &[Fault] = &[
             ("lib", "engine::model::worlds::conditions::all_are_signalled_in_turn", "a signal is never lost"),
             (
                 "locks",
-                "condition::signals::a_wait_takes_its_place_in_the_request_that_gives_the_lock_up",
+                "condition::signals::a_wait_takes_its_position_in_the_request_that_gives_the_lock_up",
                 "the lock, and the wait",
             ),
         ],

@@ -44,7 +44,7 @@ fn a_wait_is_given_up() {
         wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
         it.signal(name);
         assert_eq!(it.done().ends(code).out, "");
-        wait_until(LONG, "its place is free", || lock.queue_length().unwrap() == 0);
+        wait_until(LONG, "its queue position is free", || lock.queue_length().unwrap() == 0);
     }
     guard.unlock().unwrap();
 }

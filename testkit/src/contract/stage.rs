@@ -180,7 +180,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     }
 
     /// How many positions are in the queue in Redis.
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn positions(&self) -> usize {
         let [_, queue, ..] = self.keys();
         match self.redis().zcard(queue) {
             Ok(n) => n,
@@ -188,8 +188,8 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         }
     }
 
-    pub(super) fn await_places(&self, n: usize) {
-        wait_until(LONG, &format!("{n} places in Redis"), || self.places() == n);
+    pub(super) fn await_positions(&self, n: usize) {
+        wait_until(LONG, &format!("{n} queue positions in Redis"), || self.positions() == n);
     }
 
     /// With guards and waiters gone it has no holder, and nothing is left but its users' own state: no key
@@ -201,10 +201,12 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         wait_until(LONG, "nobody holds it", || matches!(lock.is_locked(), Ok(false)));
         drop(lock);
         (self.play.forget)(&last, &self.name);
-        let [state, queue, places, fence, gone, conditions] = self.keys();
+        let [state, queue, positions, fence, gone, conditions] = self.keys();
         let mut redis = self.redis();
         wait_until(LONG, "no key is left", || {
-            [&state, &queue, &places, &conditions].iter().all(|key| matches!(redis.exists(*key), Ok(false)))
+            [&state, &queue, &positions, &conditions]
+                .iter()
+                .all(|key| matches!(redis.exists(*key), Ok(false)))
         });
         for key in [fence, gone] {
             let ttl: i64 = redis.pttl(&key).unwrap_or(0);

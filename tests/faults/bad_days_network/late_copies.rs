@@ -13,7 +13,7 @@ use crate::server_days::*;
 mod bodies {
     use super::*;
 
-    /// Locks nothing, and takes no place.
+    /// Locks nothing, and takes no queue position.
     #[track_caller]
     fn nothing_came_of_it<K: Subject>(server: &RedisServer, kind: K, name: &str) {
         assert_eq!(ask::<u64>(server, &["EXISTS", &key(name)]), 0, "a late copy holds the lock");
@@ -87,12 +87,12 @@ mod bodies {
     }
 
     /// The same of one that waited in the queue, and gave up.
-    pub fn a_late_copy_of_a_place_that_was_asked_for_twice_takes_none<K: Subject>(kind: K) {
+    pub fn a_late_copy_of_a_position_that_was_asked_for_twice_takes_none<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).waiter_timeout(ms(3000)).connect().unwrap();
-        let lock = client.lock_with_kind("place", kind);
+        let lock = client.lock_with_kind("position", kind);
         let owner = connect(&server.url());
-        let held = owner.lock_with_kind("place", kind);
+        let held = owner.lock_with_kind("position", kind);
         let guard = held.lock().unwrap();
         // Its listener is there, and Redis knows the scripts.
         assert!(lock.try_lock_for(ms(100)).unwrap().is_none());
@@ -105,11 +105,11 @@ mod bodies {
             proxy.cut_all();
             assert!(!waiting.join().unwrap().unwrap());
         });
-        wait_until(SURELY, "nobody waits", || !is_queued(&server, "place"));
+        wait_until(SURELY, "nobody waits", || !is_queued(&server, "position"));
         release_late_copies(&server, &proxy);
-        assert!(!is_queued(&server, "place"), "a late copy stands in the queue");
+        assert!(!is_queued(&server, "position"), "a late copy stands in the queue");
         guard.unlock().unwrap();
-        nothing_came_of_it(&server, kind, "place");
+        nothing_came_of_it(&server, kind, "position");
         drop((lock, held));
         nothing_stays(&server, &[&client, &owner]);
     }
@@ -158,7 +158,7 @@ both! {
     a_late_copy_of_a_timed_out_attempt_locks_nothing;
     a_late_copy_of_an_acquire_that_was_sent_twice_locks_nothing;
     a_late_copy_behind_a_refusal_locks_nothing;
-    a_late_copy_of_a_place_that_was_asked_for_twice_takes_none;
+    a_late_copy_of_a_position_that_was_asked_for_twice_takes_none;
     a_late_copy_of_a_hand_over_locks_nothing;
 }
 

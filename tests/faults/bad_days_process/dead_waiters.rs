@@ -50,7 +50,7 @@ fn role_waiter() {
     hear_parent().unwrap();
 }
 
-fn places(server: &RedisServer) -> usize {
+fn positions(server: &RedisServer) -> usize {
     let mut connection = server.connection().unwrap();
     let keys = server.keys().unwrap().into_iter().filter(|key| key.ends_with(":queue"));
     keys.map(|key| redis::cmd("ZCARD").arg(key).query::<usize>(&mut connection).unwrap()).sum()
@@ -64,7 +64,7 @@ fn a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lea
     let locks = ALL.map(|lock| lock(&holder));
     let held: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
     let mut child = Child::spawn(ROLE, &[("URL", &server.url())]).unwrap();
-    wait_until(LONG, "the child waits for all", || places(&server) == ALL.len());
+    wait_until(LONG, "the child waits for all", || positions(&server) == ALL.len());
     thread::scope(|scope| {
         let waits: Vec<_> = ALL
             .map(|lock| {
@@ -79,7 +79,7 @@ fn a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lea
             })
             .into_iter()
             .collect();
-        wait_until(LONG, "so do others behind it", || places(&server) == 2 * ALL.len());
+        wait_until(LONG, "so do others behind it", || positions(&server) == 2 * ALL.len());
         child.stop().unwrap();
         let began = Instant::now();
         held.into_iter().for_each(|guard| guard.unlock().unwrap());
@@ -94,7 +94,7 @@ fn a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lea
     child.cont().unwrap();
     assert_eq!(child.read_line_within(LONG).unwrap(), "had all");
     child.kill9().unwrap();
-    assert_eq!(places(&server), 0);
+    assert_eq!(positions(&server), 0);
 }
 
 /// What a waiter was let in for is less than its lease, until it is renewed for all of it, once.

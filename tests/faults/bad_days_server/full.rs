@@ -53,7 +53,7 @@ mod bodies {
             ear.wait_for_renewals(4);
             wait_until(SURELY, "the time of a waiter timeout", || full.elapsed() > ms(2000));
             assert!(!waiting.is_finished());
-            assert!(is_queued(&server, "handed-over"), "the place was lost");
+            assert!(is_queued(&server, "handed-over"), "the queue position was lost");
             let released = Instant::now();
             guard.unlock().unwrap();
             assert!(waiting.join().unwrap() > token);

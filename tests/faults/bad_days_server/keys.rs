@@ -130,7 +130,7 @@ mod bodies {
                 })
                 .collect();
             let queue = format!("{}:queue", key("flushed"));
-            wait_until(SURELY, "two places", || ask::<u64>(&server, &["ZCARD", &queue]) == 2);
+            wait_until(SURELY, "two queue positions", || ask::<u64>(&server, &["ZCARD", &queue]) == 2);
             server.flush_all().unwrap();
             for waiter in waiting {
                 assert!(waiter.join().unwrap().unwrap() > token);

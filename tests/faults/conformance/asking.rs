@@ -140,19 +140,19 @@ fn the_queue_has_the_owners_that_wait<K: Tried>(stage: &Stage<K>) {
     let (lock, first, second) = (stage.lock(), stage.lock(), stage.lock());
     let (cancelled, never) = (CancellationToken::new(), CancellationToken::new());
     let guard = lock.lock().unwrap();
-    assert_eq!(stage.places(), [""; 0]);
+    assert_eq!(stage.positions(), [""; 0]);
     thread::scope(|scope| {
         let one = scope.spawn(|| first.lock_interruptibly(&cancelled).map(drop));
-        stage.await_places(1);
-        let its = stage.places();
+        stage.await_positions(1);
+        let its = stage.positions();
         let two = scope.spawn(|| {
             let guard = second.lock_interruptibly(&never).unwrap();
             let mine = second.holder().unwrap().map(|h| h.owner);
             guard.unlock().unwrap();
             mine
         });
-        stage.await_places(2);
-        let both = stage.places();
+        stage.await_positions(2);
+        let both = stage.positions();
         assert_eq!(both[..1], its[..], "in order of arrival");
         assert_eq!(
             (first.local_queue_length(), second.local_queue_length(), lock.local_queue_length()),
@@ -160,11 +160,11 @@ fn the_queue_has_the_owners_that_wait<K: Tried>(stage: &Stage<K>) {
         );
         cancelled.cancel();
         assert!(one.join().unwrap().unwrap_err().is_cancelled());
-        wait_until(LONG, "its place is gone", || stage.places() == both[1..]);
+        wait_until(LONG, "its queue position is gone", || stage.positions() == both[1..]);
         assert_eq!((first.local_queue_length(), second.local_queue_length()), (0, 1));
         guard.unlock().unwrap();
         assert_eq!(two.join().unwrap().as_ref(), both.last());
-        assert_eq!(stage.places(), [""; 0]);
+        assert_eq!(stage.positions(), [""; 0]);
         assert_eq!(second.local_queue_length(), 0);
     });
 }

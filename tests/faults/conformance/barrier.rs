@@ -100,7 +100,7 @@ fn a_timed_wait_alone_times_out<K: Tried>(stage: &Stage<K>) {
     let (limit, began) = (ms(300), Instant::now());
     assert_eq!(barrier.wait_for(limit).unwrap_err().kind(), ErrorKind::Timeout);
     assert!((limit..limit + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
-    stage.await_places(0);
+    stage.await_positions(0);
     assert!(barrier.is_broken().unwrap());
     barrier.reset().unwrap();
     stage.bygone();
@@ -111,7 +111,7 @@ fn a_reset_breaks_it_for_the_waiters<K: Tried>(stage: &Stage<K>) {
     let barriers = [(); 2].map(|()| stage.client().cyclic_barrier(NAME, 3));
     thread::scope(|scope| {
         let waiters = barriers.each_ref().map(|barrier| scope.spawn(|| barrier.wait()));
-        stage.await_places(2);
+        stage.await_positions(2);
         stage.client().cyclic_barrier(NAME, 3).reset().unwrap();
         for waiter in waiters {
             assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Broken);

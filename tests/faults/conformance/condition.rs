@@ -123,7 +123,7 @@ fn a_signalled_waiter_comes_in_when_the_signaller_has_left<K: Tried>(stage: &Sta
         await_waiting(stage, 1);
         let guard = other.lock().unwrap();
         other.condition("it").signal(&guard).unwrap();
-        stage.await_places(1);
+        stage.await_positions(1);
         let owner = stage.owner();
         thread::sleep(ms(100));
         assert!(!waits.is_finished() && stage.owner() == owner);
@@ -219,12 +219,12 @@ fn the_longest_waiter_is_signalled_first<K: Tried>(stage: &Stage<K>) {
         }
         let guard = other.lock().unwrap();
         let it = other.condition("it");
-        assert!(stage.places().is_empty());
+        assert!(stage.positions().is_empty());
         let last = waiters(stage).pop();
         it.signal(&guard).unwrap();
-        assert_eq!((waiters(stage), stage.places().len()), (Vec::from_iter(last), 1));
+        assert_eq!((waiters(stage), stage.positions().len()), (Vec::from_iter(last), 1));
         it.signal(&guard).unwrap();
-        assert_eq!((waiters(stage).len(), stage.places().len()), (0, 2));
+        assert_eq!((waiters(stage).len(), stage.positions().len()), (0, 2));
         assert!(!it.has_waiters(&guard).unwrap());
         guard.unlock().unwrap();
     });

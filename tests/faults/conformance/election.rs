@@ -91,7 +91,7 @@ fn all_candidates_are_told_with_their_values<K: Tried>(stage: &Stage<K>) {
             scope
                 .spawn(move || assert!(candidate.campaign_interruptibly(cancel).unwrap_err().is_cancelled()));
         }
-        stage.await_places(9);
+        stage.await_positions(9);
         assert_eq!(asks.leader().unwrap().unwrap().value, "A is the leader");
         let values: BTreeSet<String> = asks.candidates().unwrap().into_iter().map(|it| it.value).collect();
         assert_eq!(values, (0..9).map(|i| i.to_string()).collect());
@@ -183,7 +183,7 @@ fn a_campaign_that_is_cancelled_does_not_lead<K: Tried>(stage: &Stage<K>) {
     thread::scope(|scope| {
         let waits =
             scope.spawn(|| gives_up.run_interruptibly(&cancel, |_| unreachable!("it leads")).map(drop));
-        stage.await_places(1);
+        stage.await_positions(1);
         cancel.cancel();
         assert!(waits.join().unwrap().unwrap_err().is_cancelled());
     });
@@ -232,7 +232,7 @@ fn an_observer_sees_the_next_leader_after_a_failover<K: Tried>(stage: &Stage<K>)
     assert_eq!(next_leader(&mut changes), "foo");
     thread::scope(|scope| {
         let bar = scope.spawn(|| election(stage).value("bar").campaign().unwrap());
-        stage.await_places(1);
+        stage.await_positions(1);
         first.close().unwrap();
         assert_eq!(next_leader(&mut changes), "bar");
         bar.join().unwrap().resign().unwrap();

@@ -49,24 +49,24 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
     // Once without a fault: it listens then, and the scripts are known.
     assert!(lock.try_lock_for(ms(300)).unwrap().is_none());
 
-    // It has its place, but the answer is lost with its connection: it asks for the same place again.
+    // It has its queue position, but the answer is lost with its connection: it asks for that again.
     proxy.only_matching(b"wait");
     proxy.swallow_next_reply_and_reset();
     assert!(lock.try_lock_for(ms(300)).unwrap().is_none());
     assert_eq!(proxy.struck(), 1);
     proxy.heal().unwrap();
-    wait_until(LONG, "its place is gone", || stage.places().is_empty());
+    wait_until(LONG, "its queue position is gone", || stage.positions().is_empty());
 
-    // It has its place, and the server is out of reach until its time is up.
+    // It has its queue position, and the server is out of reach until its time is up.
     thread::scope(|scope| {
         let waits = scope.spawn(|| lock.try_lock_for(ms(1500)).map(drop));
-        stage.await_places(1);
+        stage.await_positions(1);
         proxy.black_hole(true);
         let error = waits.join().unwrap().unwrap_err();
         assert!(error.is_unavailable(), "{error}");
     });
     proxy.heal().unwrap();
-    wait_until(LONG, "its place is gone", || stage.places().is_empty());
+    wait_until(LONG, "its queue position is gone", || stage.positions().is_empty());
 
     guard.unlock().unwrap();
     drop(lock);

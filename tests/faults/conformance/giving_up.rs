@@ -99,7 +99,7 @@ fn a_try_does_not_pass_threads_that_wait<K: Tried>(stage: &Stage<K>) {
     let guard = other.lock().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| lock.try_lock_for(LONG).unwrap().map(drop));
-        stage.await_places(1);
+        stage.await_positions(1);
         let before = client.request_count();
         assert!(lock.try_lock().unwrap().is_none());
         assert_eq!(client.request_count(), before, "it may not even ask");
@@ -129,7 +129,7 @@ fn a_waiter_that_gave_up_delays_nobody<K: Tried>(stage: &Stage<K>) {
     let (lock, other, third) = (stage.lock(), stage.lock(), stage.lock());
     let guard = lock.lock().unwrap();
     in_vain(&other, ms(200));
-    wait_until(LATE, "its place is gone", || stage.places().is_empty());
+    wait_until(LATE, "its queue position is gone", || stage.positions().is_empty());
     guard.unlock().unwrap();
     let guard = third.try_lock_for(Duration::ZERO).unwrap();
     assert!(guard.is_some(), "nobody holds it and nobody waits");

@@ -68,7 +68,7 @@ fn a_waiter_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
                 }
                 assert_eq!(latch.count().unwrap(), Some(0));
             });
-            stage.await_places(1);
+            stage.await_positions(1);
             latch.count_down().unwrap();
             assert_eq!((latch.count().unwrap(), waiter.is_finished()), (Some(1), false));
             latch.count_down().unwrap();
@@ -83,7 +83,7 @@ fn a_timed_wait_is_true_when_it_was_counted_down_in_time<K: Tried>(stage: &Stage
     let (latch, other) = (latch(stage, 1), stage.client().count_down_latch(NAME));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| other.wait_for(ms(500) + LATE));
-        stage.await_places(1);
+        stage.await_positions(1);
         thread::sleep(ms(500));
         latch.count_down().unwrap();
         assert!(waiter.join().unwrap().unwrap());
@@ -107,11 +107,11 @@ fn a_wait_can_be_cancelled<K: Tried>(stage: &Stage<K>) {
     let cancel = CancellationToken::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait_interruptibly(&cancel));
-        stage.await_places(1);
+        stage.await_positions(1);
         cancel.cancel();
         assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
     });
-    stage.await_places(0);
+    stage.await_positions(0);
     assert!(latch.wait_for_interruptibly(LONG, &cancel).unwrap_err().is_cancelled());
     assert_eq!(latch.count().unwrap(), Some(1));
     delete(&latch);
@@ -189,7 +189,7 @@ fn all_clients_go_on_when_another_one_opens_it<K: Tried>(stage: &Stage<K>) {
                 passed.fetch_add(1, Ordering::SeqCst);
             });
         }
-        stage.await_places(2);
+        stage.await_positions(2);
         assert_eq!(passed.load(Ordering::SeqCst), 0);
         latch.count_down().unwrap();
         wait_until(LONG, "both passed", || passed.load(Ordering::SeqCst) == 2);

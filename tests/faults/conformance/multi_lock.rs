@@ -49,7 +49,7 @@ fn a_waiter_for_several_gets_all_of_them<K: Tried>(stage: &Stage<K>) {
             let guard = there.lock().unwrap();
             (began.elapsed(), guard.unlock())
         });
-        stage.await_places(1);
+        stage.await_positions(1);
         thread::sleep(held);
         guard.unlock().unwrap();
         let (waited, unlocked) = waiter.join().unwrap();

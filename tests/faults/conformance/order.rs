@@ -13,7 +13,7 @@ use crate::support::{LONG, ms};
 
 rows! { fair_lock:
     leases_that_end_let_in_by_arrival
-    places_stay_where_they_are
+    positions_stay_where_they_are
     clients_get_in_by_arrival
 }
 
@@ -36,7 +36,7 @@ fn leases_that_end_let_in_by_arrival<K: Tried>(stage: &Stage<K>) {
                 drop(guard);
             });
             // In this order: a caller that was just let in is in neither, for a moment.
-            let here = || granted.lock().len() + stage.places().len();
+            let here = || granted.lock().len() + stage.positions().len();
             wait_until(LONG, "it waits, or is in", || here() > i);
         }
     });
@@ -49,9 +49,9 @@ fn leases_that_end_let_in_by_arrival<K: Tried>(stage: &Stage<K>) {
     assert!(*last > 7 * lease / 2 && *last < 11 * lease + 2 * LATE, "{last:?}");
 }
 
-/// Redisson RedissonFairLockTest.testLockAcquiredTimeoutDrift_Descrete: a place has no deadline here
+/// Redisson RedissonFairLockTest.testLockAcquiredTimeoutDrift_Descrete: a queue position has no deadline here
 /// that could drift. It stays where it is, also for longer than a silent one would live.
-fn places_stay_where_they_are<K: Tried>(stage: &Stage<K>) {
+fn positions_stay_where_they_are<K: Tried>(stage: &Stage<K>) {
     let waiter_timeout = ms(1200);
     let holder = stage.lock();
     let waiting: Vec<_> =
@@ -72,7 +72,7 @@ fn places_stay_where_they_are<K: Tried>(stage: &Stage<K>) {
                 thread::sleep(waiter_timeout / 4);
                 guard.unlock().unwrap();
             });
-            stage.await_places(i + 1);
+            stage.await_positions(i + 1);
         }
         let before = scores();
         thread::sleep(waiter_timeout * 3 / 2);
@@ -95,7 +95,7 @@ fn clients_get_in_by_arrival<K: Tried>(stage: &Stage<K>) {
         for (i, lock) in locks.iter().enumerate() {
             let turns = &turns;
             scope.spawn(move || lock.with(|_| turns.lock().push(i)).unwrap());
-            stage.await_places(i + 1);
+            stage.await_positions(i + 1);
         }
         guard.unlock().unwrap();
     });

@@ -234,7 +234,7 @@ fn a_waiter_for_two_passes_when_there_are_two<K: Tried>(stage: &Stage<K>) {
     let _all = it.drain().unwrap().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| it.acquire(2).map(|permit| permit.permits()));
-        // As another process sees it: it has its place in Redis.
+        // As another process sees it: it has its queue position in Redis.
         queued(&other, 1);
         it.add_permits(1).unwrap();
         assert!(other.try_acquire(1).unwrap().is_none(), "a waiter is not passed");

@@ -155,13 +155,13 @@ impl<K: Tried> Stage<K> {
     }
 
     /// The owner ids that wait in Redis, the next one first.
-    pub fn places(&self) -> Vec<String> {
+    pub fn positions(&self) -> Vec<String> {
         redis::cmd("ZRANGE").arg(self.key(":queue")).arg(0).arg(-1).query(&mut self.redis()).unwrap()
     }
 
     #[track_caller]
-    pub fn await_places(&self, n: usize) {
-        wait_until(LONG, &format!("{n} places in the queue"), || self.places().len() == n);
+    pub fn await_positions(&self, n: usize) {
+        wait_until(LONG, &format!("{n} queue positions"), || self.positions().len() == n);
     }
 
     /// The channels that somebody listens to.

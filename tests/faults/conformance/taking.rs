@@ -99,7 +99,7 @@ fn two_clients_take_turns<K: Tried>(stage: &Stage<K>) {
         assert!(b.try_lock().unwrap().is_none());
         thread::scope(|scope| {
             let waits = scope.spawn(|| b.lock_owned().unwrap());
-            stage.await_places(1);
+            stage.await_positions(1);
             assert!(!waits.is_finished(), "two are inside");
             first.unlock().unwrap();
             let second = waits.join().unwrap();

@@ -33,7 +33,7 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
             let guard = lock.lock().unwrap();
             scope.spawn(|| comes_in(&queues));
             wait_until(LONG, "one waits for the lock", || lock.queue_length().unwrap() == 1);
-            // State, queue, places, fence, tombstones, conditions.
+            // State, queue, queue positions, fence, tombstones, conditions.
             let keys: BTreeSet<String> = stage.server.keys().unwrap().into_iter().collect();
             assert!(keys.contains(key) && keys.len() == 6, "{keys:?}");
             for it in &keys {
@@ -63,7 +63,7 @@ fn the_key_of_a_named_lock_is_that_lock() {
         thread::scope(|scope| {
             // Told of it: by itself it would not ask within the time of a test.
             let waits = scope.spawn(|| theirs.try_lock_for(LONG).unwrap().expect("in time").token());
-            wait_until(LONG, "a place", || named.queue_length().unwrap() == 1);
+            wait_until(LONG, "a queue position", || named.queue_length().unwrap() == 1);
             let token = guard.token();
             guard.unlock().unwrap();
             assert!(waits.join().unwrap() > token);

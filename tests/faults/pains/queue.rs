@@ -14,7 +14,7 @@ use crate::support::*;
 
 const ROLE: &str = "pains::queue::role_waits";
 
-fn places(connection: &mut Connection) -> usize {
+fn positions(connection: &mut Connection) -> usize {
     redis::cmd("ZCARD").arg("rc:{x}:queue").query(connection).unwrap()
 }
 
@@ -38,7 +38,7 @@ fn pain_17_the_next_of_ten_gets_in_when_the_first_is_dead() {
     for stopped in [false, true] {
         let held = holder.lock_owned().unwrap();
         let mut child = Child::spawn(ROLE, &[("URL", &server.url())]).unwrap();
-        wait_until(LONG, "the first waits", || places(&mut connection) == 1);
+        wait_until(LONG, "the first waits", || positions(&mut connection) == 1);
         order.lock().clear();
         thread::scope(|scope| {
             for i in 1..10 {
@@ -48,7 +48,7 @@ fn pain_17_the_next_of_ten_gets_in_when_the_first_is_dead() {
                     order.lock().push((i, Instant::now()));
                     guard.unlock().unwrap();
                 });
-                wait_until(LONG, "so many wait", || places(&mut connection) == 1 + i);
+                wait_until(LONG, "so many wait", || positions(&mut connection) == 1 + i);
             }
             // One that stands still has its connections yet: only its waiter timeout tells.
             if stopped {
@@ -71,14 +71,14 @@ fn pain_17_the_next_of_ten_gets_in_when_the_first_is_dead() {
 
 /// Turns that are added to and subtracted from by everybody's own clock and limit drift away.
 #[test]
-fn pain_17_short_waits_leave_no_place_and_no_time_that_is_far_off() {
+fn pain_17_short_waits_leave_no_position_and_no_time_that_is_far_off() {
     const WAITS: usize = 10_000;
     const CLIENTS: usize = 4;
     let server = RedisServer::start().unwrap();
     let clients: Vec<_> = (0..CLIENTS).map(|_| connect(&server)).collect();
     let held = connect(&server).reentrant_lock("x").fair().lock_owned().unwrap();
     let (left, unheard) = (AtomicUsize::new(WAITS), AtomicUsize::new(0));
-    // The farthest place, in milliseconds from the server's time, which a place stands for in microseconds.
+    // The farthest queue position, in milliseconds from the server's time; each is a time in microseconds.
     let off = redis::Script::new(
         "local t, off = redis.call('TIME'), 0
          local now = t[1] * 1000000 + t[2] - 1577836800000000
@@ -105,15 +105,15 @@ fn pain_17_short_waits_leave_no_place_and_no_time_that_is_far_off() {
         }
         let mut connection = server.connection().unwrap();
         while left.load(Ordering::SeqCst) > 0 {
-            let (places, ms): (usize, u64) = off.key("rc:{x}:queue").invoke(&mut connection).unwrap();
-            (most, farthest) = (most.max(places), farthest.max(ms));
+            let (positions, ms): (usize, u64) = off.key("rc:{x}:queue").invoke(&mut connection).unwrap();
+            (most, farthest) = (most.max(positions), farthest.max(ms));
         }
     });
-    println!("{most} places at most, {farthest} ms off at most, {unheard:?} without an answer");
+    println!("{most} queue positions at most, {farthest} ms off at most, {unheard:?} without an answer");
     assert!(most > 0, "nobody ever waited");
     assert!(Duration::from_millis(farthest) < LOAD, "{farthest} ms off");
     let mut connection = server.connection().unwrap();
-    wait_until(SOON, "no place is left", || places(&mut connection) == 0);
+    wait_until(SOON, "no queue position is left", || positions(&mut connection) == 0);
     assert_eq!(clients[0].reentrant_lock("x").queue_length().unwrap(), 0);
     held.unlock().unwrap();
     nothing_left(&server);
@@ -129,8 +129,8 @@ fn pain_18_a_live_waiter_may_wait_for_many_windows() {
     let fresh = redis::Script::new(
         "local t, n = redis.call('TIME'), 0
          local now = t[1] * 1000000 + t[2] - 1577836800000000
-         for _, place in ipairs(redis.call('HVALS', KEYS[1])) do
-           if now - cmsgpack.unpack(place)[2] < 150000 then n = n + 1 end
+         for _, position in ipairs(redis.call('HVALS', KEYS[1])) do
+           if now - cmsgpack.unpack(position)[2] < 150000 then n = n + 1 end
          end
          return n",
     );
@@ -151,11 +151,11 @@ fn pain_18_a_live_waiter_may_wait_for_many_windows() {
                 order.lock().push(i);
                 guard.unlock().unwrap();
             });
-            wait_until(LONG, "so many wait", || places(&mut connection) == i + 1);
+            wait_until(LONG, "so many wait", || positions(&mut connection) == i + 1);
         }
         let (began, mut looks, mut missed) = (Instant::now(), 0, 0);
         while began.elapsed() < 10 * waiter_timeout {
-            missed += u32::from(places(&mut connection) != WAITERS);
+            missed += u32::from(positions(&mut connection) != WAITERS);
             looks += 1;
             thread::sleep(ms(10));
         }
@@ -179,9 +179,9 @@ fn in_vain<T>(outcome: Result<Option<T>, Error>) {
     }
 }
 
-/// A wait that ends with an error leaves its place behind.
+/// A wait that ends with an error leaves its queue position behind.
 #[test]
-fn pain_18_waits_whose_connections_are_cut_leave_no_place() {
+fn pain_18_waits_whose_connections_are_cut_leave_no_position() {
     type Wait = fn(&Client);
     let limit = || ms(120);
     let waits: [(&str, Wait); 5] = [
@@ -200,7 +200,7 @@ fn pain_18_waits_whose_connections_are_cut_leave_no_place() {
     let held = holder.reentrant_lock("x").lock_owned().unwrap();
     let writes = holder.read_write_lock("y").write_lock().lock_owned().unwrap();
     let permit = semaphore.acquire(1).unwrap();
-    // No place ends by itself while this test runs.
+    // No queue position ends by itself while this test runs.
     let client = builder(&proxy.url()).waiter_timeout(ms(60_000)).connect().unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -225,7 +225,7 @@ fn pain_18_waits_whose_connections_are_cut_leave_no_place() {
         ends.into_iter().for_each(|end| end.unwrap());
         assert!(cuts.join().unwrap() > 10, "hardly a cut in {:?}", 15 * limit());
     });
-    wait_until(LONG, "no place is left", || {
+    wait_until(LONG, "no queue position is left", || {
         server.keys().unwrap().iter().all(|key| !key.ends_with(":queue") && !key.ends_with(":places"))
     });
     for unlocked in [held.unlock(), writes.unlock(), permit.release()] {

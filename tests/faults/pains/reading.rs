@@ -92,7 +92,7 @@ fn pain_19_a_writer_waits_for_present_readers_and_not_for_later_ones() {
         outcome.unwrap();
     });
     println!("at most {worst} reads of one thread while the writer waited");
-    // One that began before the writer had its place, on an idle machine; hundreds, were they let in.
+    // One that began before the writer had its queue position, on an idle machine; hundreds, were they let in.
     assert!(worst <= 30, "{worst} reads of one thread passed the writer");
     nothing_left(&server);
 }

@@ -24,7 +24,7 @@ fn take_part(server: &RedisServer, client_name: &str, threads: &str) -> Child {
     child
 }
 
-/// A place in the queue tells how many threads stand behind it; inside the process that holds there is none.
+/// A queue position tells how many threads stand behind it; inside the process that holds there is none.
 #[test]
 fn threads_behind_a_holder_of_their_own_process_are_counted_by_that_process() {
     let server = RedisServer::start().unwrap();
@@ -89,7 +89,7 @@ fn pain_28_the_holder_and_the_waiters_can_be_asked_for() {
     assert!(since + BLUR >= before && since <= after + BLUR, "{since:?} is not in {before:?}..{after:?}");
     let left = told.remaining.unwrap();
     assert!(left > ms(10_000) && left <= ms(30_000), "{left:?}");
-    // The number of threads behind a place comes with its next heartbeat.
+    // The number of threads behind a queue position comes with its next heartbeat.
     queued(&lock, 4);
     assert_eq!(lock.local_queue_length(), 0);
 

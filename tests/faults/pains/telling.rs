@@ -75,7 +75,7 @@ fn six_threads(clients: &[Client], work: impl Fn(&Client, usize) + Sync) {
     });
 }
 
-fn places(server: &RedisServer) -> usize {
+fn positions(server: &RedisServer) -> usize {
     redis::cmd("ZCARD").arg("rc:{x}:queue").query(&mut server.connection().unwrap()).unwrap()
 }
 
@@ -161,7 +161,7 @@ fn pain_09_a_latch_opens_for_a_waiter_that_is_not_told() {
         thread::scope(|scope| {
             let waiters =
                 scope.spawn(|| six_threads(clients, |it, _| it.count_down_latch("x").wait().unwrap()));
-            wait_until(LONG, "all wait", || places(server) == 6);
+            wait_until(LONG, "all wait", || positions(server) == 6);
             latch.count_down().unwrap();
             assert!(!waiters.is_finished());
             latch.count_down().unwrap();

@@ -28,8 +28,8 @@ fn pain_10_subscriptions_do_not_grow_with_the_locks_waited_for() {
             .collect();
         let last = holder.reentrant_lock(&names[names.len() - 1]);
         wait_until(LONG, "all wait", || {
-            let places = server.keys().unwrap().iter().filter(|k| k.ends_with(":queue")).count();
-            places == names.len()
+            let positions = server.keys().unwrap().iter().filter(|k| k.ends_with(":queue")).count();
+            positions == names.len()
         });
         assert_eq!(last.queue_length().unwrap(), 1);
         assert_eq!(channels(&server).len(), 1);

@@ -101,7 +101,7 @@ fn what_may_pass_is_told_at_once_where_nothing_waits_and_at_the_deadline() {
     }
 }
 
-/// A waiter that has its place when the server begins to refuse.
+/// A waiter that has its queue position when the server begins to refuse.
 #[test]
 fn a_waiter_in_the_queue_stays_there() {
     for Refusing { says, on, off } in ALL {

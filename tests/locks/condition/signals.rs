@@ -54,7 +54,7 @@ fn a_wait_whose_time_is_over_after_its_signal_was_signalled() {
 fn signalled_in_time(limit: Duration) -> bool {
     let stage = Stage::new();
     let (mine, signals) = (stage.lock(), stage.lock());
-    let places = || {
+    let positions = || {
         let hash = redis::cmd("HVALS").arg("rc:{it}:places").clone();
         hash.query::<Vec<Vec<u8>>>(&mut stage.server.connection().unwrap()).unwrap()
     };
@@ -78,8 +78,8 @@ fn signalled_in_time(limit: Duration) -> bool {
         let over = Instant::now() + limit;
         wait_until(LONG, "its time is over", || Instant::now() > over);
         // If this was asked after it said so, then before its next heartbeat.
-        let before = places();
-        wait_until(LONG, "it says that its time is over", || places() != before);
+        let before = positions();
+        wait_until(LONG, "it says that its time is over", || positions() != before);
         guard.unlock().unwrap();
         assert!(waits.join().unwrap(), "its signal is nobody else's");
         true
@@ -87,7 +87,7 @@ fn signalled_in_time(limit: Duration) -> bool {
 }
 
 #[test]
-fn a_wait_takes_its_place_in_the_request_that_gives_the_lock_up() {
+fn a_wait_takes_its_position_in_the_request_that_gives_the_lock_up() {
     let stage = Stage::new();
     let client = stage.client();
     let lock = client.reentrant_lock("it");

@@ -13,7 +13,7 @@ use crate::support::*;
 /// A hold: whose, its token, from when (µs).
 type Log = Mutex<Vec<(usize, u64, u64)>>;
 
-fn places(server: &RedisServer) -> usize {
+fn positions(server: &RedisServer) -> usize {
     redis::cmd("ZCARD").arg("rc:{x}:queue").query(&mut server.connection().unwrap()).unwrap()
 }
 
@@ -44,8 +44,8 @@ fn until_the_last_gets_in(fair: bool, local_handoff: Duration, work: Duration) -
                 });
             }
             wait_until(SOON, "both wait", || lock.local_queue_length() == 2);
-            // The place is taken before the next process comes.
-            wait_until(SOON, "its place is taken", || places(&server) == process + 1);
+            // The queue position is taken before the next process comes.
+            wait_until(SOON, "its queue position is taken", || positions(&server) == process + 1);
         }
         held.unlock().unwrap();
         wait_until(LONG, "the last gets in", || log.lock().iter().any(|(p, ..)| *p == 2));

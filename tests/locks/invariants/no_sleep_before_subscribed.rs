@@ -36,8 +36,8 @@ fn no_sleep_before_subscribed() {
     });
 }
 
-/// The lock is released at any moment between the first try, the subscription, the place in the
-/// queue and the sleep of a client that waits for the first time.
+/// The lock is released at any moment between the first try, the subscription, the queue position and the
+/// sleep of a client that waits for the first time.
 #[test]
 fn no_sleep_before_subscribed_wherever_the_release_falls() {
     let mut random = Random::new("no_sleep_before_subscribed");

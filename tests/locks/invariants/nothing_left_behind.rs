@@ -113,7 +113,7 @@ fn nothing_left_behind_without_a_close() {
     });
 }
 
-/// A waiter that gives up leaves no place, whatever else waits.
+/// A waiter that gives up leaves no queue position, whatever else waits.
 #[test]
 fn nothing_left_behind_by_a_waiter() {
     let server = RedisServer::start().unwrap();
@@ -122,7 +122,7 @@ fn nothing_left_behind_by_a_waiter() {
     for _ in 0..20 {
         assert!(client.reentrant_lock("x").try_lock_for(ms(5)).unwrap().is_none());
     }
-    wait_until(SOON, "no place is left", || !exists(&server, "rc:{x}:queue"));
+    wait_until(SOON, "no queue position is left", || !exists(&server, "rc:{x}:queue"));
     assert!(!exists(&server, "rc:{x}:places"));
     wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
     held.unlock().unwrap();

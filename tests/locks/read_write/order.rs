@@ -226,10 +226,10 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_another_writer() {
     nothing_left(&stage.server);
 }
 
-/// Its client's subscription takes its time: until that is there the writer has no place in Redis, and only its
+/// Its client's subscription takes its time: until that is there the writer has no position in Redis, and only its
 /// process knows that it waits.
 #[test]
-fn no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet() {
+fn no_reader_passes_a_writer_of_its_process_that_has_no_position_in_redis_yet() {
     for (local_handoff, in_order) in [(LONG, false), (LONG, true), (ms(0), false), (ms(0), true)] {
         let stage = Stage::new();
         let proxy = Proxy::start(stage.server.port()).unwrap();
@@ -272,7 +272,7 @@ fn no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet() {
 
 /// One that gives up, for whatever reason, before it has a position admits those that it kept out.
 #[test]
-fn a_writer_that_gives_up_without_a_place_lets_the_readers_of_its_process_in() {
+fn a_writer_that_gives_up_without_a_position_lets_the_readers_of_its_process_in() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();

@@ -134,15 +134,15 @@ impl Many {
     /// Page after page: how many holders there are, how many wait, and what the rule says of its state.
     pub fn looks(&mut self, what: &'static str, args: &str) -> (usize, usize, Vec<String>) {
         let source = self.scripts.inspect.clone();
-        let (mut holders, mut places, mut state) = (0, 0, Vec::new());
+        let (mut holders, mut positions, mut state) = (0, 0, Vec::new());
         let mut page = String::new();
         for _ in 0..PIECES {
             let answer = self.run(what, &source, &["", "0", PREFIX, WAITER_TIMEOUT, &page, args]);
             let Value::Array(items) = answer else { panic!("{answer:?}") };
             holders += texts(&items[1]).len() / 3;
-            places += texts(&items[2]).len() / 2;
+            positions += texts(&items[2]).len() / 2;
             state.extend(texts(&items[3]));
-            let Some(next) = items.get(4) else { return (holders, places, state) };
+            let Some(next) = items.get(4) else { return (holders, positions, state) };
             page = texts(next).remove(0);
         }
         panic!("{what}: it has no end");

@@ -16,8 +16,8 @@ fn with_ten_thousand_waiting_each_operation_is_short() {
         assert_eq!(it.ask("try", "try", "t:1", "")[0], "0");
         assert_eq!(it.ask("keep", "keep", &id("w", 5_000), "")[0], "0");
         assert_eq!(it.leaves("give up", &id("w", 7_000)), "0");
-        let (holders, places, _) = it.looks("inspect", "");
-        assert_eq!((holders, places), (1, WAITERS - 1));
+        let (holders, positions, _) = it.looks("inspect", "");
+        assert_eq!((holders, positions), (1, WAITERS - 1));
         for n in ["h:1", "w:0", "w:1"] {
             assert_eq!(it.leaves("leave", n), "1");
         }

@@ -69,7 +69,7 @@ fn asking_again_makes_sense_when_the_head_is_out_of_its_window() {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         rig.try_(&a);
         rig.wait(&b);
-        rig.age_place(&b, WAITER_TIMEOUT - 300);
+        rig.age_position(&b, WAITER_TIMEOUT - 300);
         let (_, again, _) = assert_busy(rig.kind, &rig.wait(&c));
         // A full lock has to come free first, and that looks at its head.
         let most = if rig.kind == "bulkhead" { 300 } else { 1_000 };

@@ -32,7 +32,7 @@ fn leaving_lets_the_first_in_and_tells_it_in_so_many_words() {
     }
 }
 
-/// It may be dead: then it costs no more than a silent place.
+/// It may be dead: then it costs no more than a silent queue position.
 #[test]
 fn whom_a_message_tells_is_let_in_for_a_window() {
     for mut rig in rigs("first lease") {
@@ -72,7 +72,7 @@ fn a_grant_that_nobody_hears_is_undone_and_goes_to_the_next() {
         assert!(number >= first + 2, "{}: the grant that was undone has used a number", rig.kind);
         assert_eq!(messages(&rig, &mut inbox, "c"), [format!("{c} in {number} {FIRST}")], "{}", rig.kind);
         assert!(rig.left(&b).is_none() && rig.left(&c).is_some(), "{}", rig.kind);
-        // Its place is lost, and it may have it back.
+        // Its queue position is lost, and it may have it back.
         assert_eq!(rig.keep(&b), ["-1", "gone"], "{}", rig.kind);
         let d = rig.id("d", 1);
         rig.wait(&d);
@@ -114,7 +114,11 @@ fn a_waiter_is_told_that_nobody_listens_for_it() {
         };
         rig.try_(&a);
         assert!(ask(&mut rig, "wait", &b) && ask(&mut rig, "keep", &b), "{}", rig.kind);
-        assert!(!ask(&mut rig, "try", &c), "{}: it has no place in which to hear anything", rig.kind);
+        assert!(
+            !ask(&mut rig, "try", &c),
+            "{}: it has no queue position in which to hear anything",
+            rig.kind
+        );
         let inbox = rig.inbox(server(), "b");
         assert!(!ask(&mut rig, "wait", &b) && !ask(&mut rig, "keep", &b), "{}", rig.kind);
         drop(inbox);

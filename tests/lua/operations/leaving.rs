@@ -78,7 +78,7 @@ fn the_next_one_is_asked_for_even_if_the_owner_was_not_inside() {
         assert_busy(rig.kind, &answer[1..]);
         // A second copy of the same request changes nothing.
         let again = rig.leave_next(&a, true, &b).unwrap();
-        assert_eq!(again[4], answer[4], "{}: the same place", rig.kind);
+        assert_eq!(again[4], answer[4], "{}: the same queue position", rig.kind);
         assert_eq!(rig.queue(), [b], "{}", rig.kind);
     }
 }

@@ -6,8 +6,8 @@ use super::{READS, read_write, rigs};
 use crate::rig::{Ask, FIRST, LEASE, RECORD, Rig, USUAL, assert_busy, int, messages, server};
 
 #[test]
-fn a_waiter_has_a_place_with_its_wishes_and_a_time_to_live() {
-    for mut rig in rigs("place") {
+fn a_waiter_has_a_position_with_its_wishes_and_a_time_to_live() {
+    for mut rig in rigs("position") {
         let (a, b) = (rig.a(), rig.b());
         rig.try_(&a);
         let before = rig.now();
@@ -19,9 +19,9 @@ fn a_waiter_has_a_place_with_its_wishes_and_a_time_to_live() {
         assert!(before <= arrival && arrival <= after, "{}: {arrival}", rig.kind);
         let score: f64 = rig.con.zscore(&rig.keys[1], &b).unwrap();
         assert_eq!(score as i64, arrival, "{}: class 0", rig.kind);
-        let place = rig.place(&b);
-        assert_eq!([&place[0], &place[2], &place[3], &place[4]], ["7000", "2500", "1", RECORD]);
-        assert!((before..=after).contains(&int(&place[1])), "{}: {place:?}", rig.kind);
+        let position = rig.position(&b);
+        assert_eq!([&position[0], &position[2], &position[3], &position[4]], ["7000", "2500", "1", RECORD]);
+        assert!((before..=after).contains(&int(&position[1])), "{}: {position:?}", rig.kind);
         // Longer than its waiter timeout: the server may stand still.
         for i in [1, 2] {
             assert!((12_500..=25_000).contains(&rig.pttl(i)), "{}: key {i}", rig.kind);
@@ -75,20 +75,20 @@ fn keep_beats_and_replaces_the_wishes_but_never_the_order() {
         rig.try_(&a);
         let (_, _, arrival) = assert_busy(rig.kind, &rig.wait(&b));
         rig.wait(&c);
-        rig.age_place(&b, 2_000);
-        let aged = int(&rig.place(&b)[1]);
+        rig.age_position(&b, 2_000);
+        let aged = int(&rig.position(&b)[1]);
         let answer = rig.acquire("keep", &b, Ask { lease: 5_000, ..USUAL }).unwrap();
         let (_, _, same) = assert_busy(rig.kind, &answer);
         assert_eq!(same, arrival, "{}", rig.kind);
-        let place = rig.place(&b);
-        assert!(int(&place[1]) >= aged + 2_000_000, "{}: heard now", rig.kind);
-        assert_eq!(place[0], "5000", "{}: the new lease", rig.kind);
+        let position = rig.position(&b);
+        assert!(int(&position[1]) >= aged + 2_000_000, "{}: heard now", rig.kind);
+        assert_eq!(position[0], "5000", "{}: the new lease", rig.kind);
         assert_eq!(rig.queue(), [b, c], "{}", rig.kind);
     }
 }
 
 #[test]
-fn waiting_twice_is_one_place() {
+fn waiting_twice_is_one_position() {
     for mut rig in rigs("twice") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         rig.try_(&a);
@@ -109,7 +109,7 @@ fn keep_never_creates() {
         rig.try_(&a);
         assert_eq!(rig.keep(&b), ["-1", "gone"], "{}", rig.kind);
         assert_eq!(rig.our_keys(), [0, 3], "{}", rig.kind);
-        // Half a place is none.
+        // Half a queue position is none.
         rig.wait(&b);
         let _: () = rig.con.hdel(&rig.keys[2], &b).unwrap();
         assert_eq!(rig.keep(&b), ["-1", "gone"], "{}", rig.kind);
@@ -130,7 +130,7 @@ fn share_never_creates() {
 }
 
 #[test]
-fn a_lost_place_comes_back_where_it_was() {
+fn a_lost_position_comes_back_where_it_was() {
     for mut rig in rigs("arrival") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         rig.try_(&a);

@@ -17,7 +17,7 @@ fn renewing_sets_the_lease_and_never_creates() {
             assert!(left <= lease + 1 && left > lease - 3_000, "{}: {left} of {lease}", rig.kind);
         }
         rig.wait(&b);
-        assert_eq!(rig.renew(&b, LEASE).unwrap(), ["-1"], "{}: a place is not renewed", rig.kind);
+        assert_eq!(rig.renew(&b, LEASE).unwrap(), ["-1"], "{}: a queue position is not renewed", rig.kind);
         rig.set_lease(&a, -1);
         assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-1"], "{}: what lapsed stays so", rig.kind);
         assert!(rig.left(&a).is_none(), "{}", rig.kind);
@@ -40,7 +40,7 @@ fn what_has_a_tombstone_is_told_so_and_what_stays_is_not_renewed() {
 }
 
 #[test]
-fn inspecting_tells_holders_and_live_places_and_writes_nothing() {
+fn inspecting_tells_holders_and_live_positions_and_writes_nothing() {
     for mut rig in rigs("inspect") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         assert_eq!(rig.inspect().unwrap(), [vec!["0".to_owned()], vec![], vec![], vec![]], "{}", rig.kind);
@@ -48,7 +48,7 @@ fn inspecting_tells_holders_and_live_places_and_writes_nothing() {
         let number = assert_in(rig.kind, &rig.try_(&a), LEASE);
         rig.wait(&b);
         rig.wait(&c);
-        rig.age_place(&b, WAITER_TIMEOUT + 1_000);
+        rig.age_position(&b, WAITER_TIMEOUT + 1_000);
         let before = rig.everything();
         let told = rig.inspect().unwrap();
         assert_eq!(rig.everything(), before, "{}", rig.kind);

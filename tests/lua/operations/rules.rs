@@ -78,7 +78,7 @@ fn a_caller_that_may_pass_does_not_queue_and_one_that_goes_without_is_told_to_th
     // `b` waits alive: one that may pass goes first all the same.
     assert_in("passes", &rig.acquire("wait", &c, Ask { args: "pass", ..USUAL }).unwrap(), LEASE);
     rig.leave(&b);
-    rig.age_place(&d, WAITER_TIMEOUT + 1_000);
+    rig.age_position(&d, WAITER_TIMEOUT + 1_000);
     rig.leave(&c);
     let left: Vec<String> = rig.con.lrange(format!("{}:left", rig.keys[0]), 0, -1).unwrap();
     assert_eq!(left, [format!("{b} left"), format!("{d} silent")]);

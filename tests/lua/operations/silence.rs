@@ -14,7 +14,7 @@ fn silent_heads_are_dropped_by_their_own_window() {
         rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
         rig.wait(&c);
         // Within its own waiter timeout, though beyond the others'.
-        rig.age_place(&b, 50_000);
+        rig.age_position(&b, 50_000);
         rig.leave(&a);
         assert_eq!(messages(&rig, &mut inboxes[0], "b").len(), 1, "{}", rig.kind);
         rig.leave(&b);
@@ -23,7 +23,7 @@ fn silent_heads_are_dropped_by_their_own_window() {
         rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
         let d = rig.id("c", 2);
         rig.wait(&d);
-        rig.age_place(&b, 61_000);
+        rig.age_position(&b, 61_000);
         rig.leave(&c);
         assert!(messages(&rig, &mut inboxes[0], "b").is_empty(), "{}", rig.kind);
         assert_eq!(messages(&rig, &mut inboxes[1], "c").len(), 1, "{}", rig.kind);
@@ -38,7 +38,7 @@ fn a_silent_head_does_not_keep_a_try_out() {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         rig.try_(&a);
         rig.wait(&b);
-        rig.age_place(&b, WAITER_TIMEOUT + 1_000);
+        rig.age_position(&b, WAITER_TIMEOUT + 1_000);
         rig.set_lease(&a, -1);
         assert_in(rig.kind, &rig.try_(&c), LEASE);
         assert!(rig.queue().is_empty(), "{}", rig.kind);
@@ -47,7 +47,7 @@ fn a_silent_head_does_not_keep_a_try_out() {
 
 /// The silence of all waiters was the server's: nobody passes them, and nobody is let in before it was heard.
 #[test]
-fn a_waiter_kept_from_being_heard_keeps_its_place() {
+fn a_waiter_kept_from_being_heard_keeps_its_position() {
     for first in ["leave", "wait", "try", "keep"] {
         for mut rig in rigs(&format!("stall-{first}")) {
             let (a, b, c, d) = (rig.a(), rig.b(), rig.c(), rig.id("d", 1));
@@ -94,11 +94,11 @@ fn a_waiter_not_heard_in_its_second_window_either_is_dropped() {
         rig.stand_still(&[&b, &c], 10_000);
         rig.leave(&a);
         assert_busy(rig.kind, &rig.wait(&d));
-        rig.age_place(&b, WAITER_TIMEOUT / 2);
+        rig.age_position(&b, WAITER_TIMEOUT / 2);
         assert_busy(rig.kind, &rig.keep(&d));
         assert_eq!(rig.queue(), [b.clone(), c.clone(), d.clone()], "{}", rig.kind);
         for owner in [&b, &c] {
-            rig.age_place(owner, WAITER_TIMEOUT + 1);
+            rig.age_position(owner, WAITER_TIMEOUT + 1);
         }
         assert_in(rig.kind, &rig.keep(&d), LEASE);
         assert!(rig.queue().is_empty(), "{}", rig.kind);

@@ -68,7 +68,7 @@ fn in_place_of_a_writer_readers_come_in_with_it_unless_a_writer_waits() {
 }
 
 #[test]
-fn a_writer_that_lapsed_has_no_place_to_give() {
+fn a_writer_that_lapsed_has_nothing_to_give() {
     let mut rig = rig("instead-lapsed");
     let (a, b, r) = (rig.a(), rig.b(), rig.id("a", 2));
     let ask = Ask { from: &a, instead: true, ..READ };
@@ -86,15 +86,15 @@ fn a_writer_that_lapsed_has_no_place_to_give() {
             rig.acquire("try", &b, others).unwrap();
             let before = rig.everything();
             assert_eq!(rig.acquire(how, &r, ask).unwrap(), ["-1", "not-inside"], "{how}, {}", others.args);
-            assert_eq!(rig.everything(), before, "it took no place");
+            assert_eq!(rig.everything(), before, "it took no queue position");
             assert_eq!(rig.leave(&b), ["1"]);
         }
     }
 }
 
 #[test]
-fn in_place_of_a_writer_that_lapsed_nobody_comes_in_by_a_place_either() {
-    let mut rig = rig("instead-lapsed-with-a-place");
+fn in_place_of_a_writer_that_lapsed_nobody_comes_in_by_a_position_either() {
+    let mut rig = rig("instead-lapsed-with-a-position");
     let (a, r) = (rig.a(), rig.id("a", 2));
     let mut inbox = rig.inbox(server(), "a");
     rig.writes(&a);

@@ -34,7 +34,7 @@ fn renewing_never_creates() {
     rig.reads(&a);
     assert_eq!(rig.renew(&b, LEASE).unwrap(), ["-1"], "another one reads");
     rig.queues(&b, WRITE);
-    assert_eq!(rig.renew(&b, LEASE).unwrap(), ["-1"], "a place is not renewed");
+    assert_eq!(rig.renew(&b, LEASE).unwrap(), ["-1"], "a queue position is not renewed");
     rig.set_lease(&a, -1);
     assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-1"], "what lapsed stays so");
     assert_in("the writer", &rig.acquire("keep", &b, WRITE).unwrap(), LEASE);

@@ -71,7 +71,7 @@ fn a_writer_that_gives_up_or_falls_silent_lets_readers_in() {
         rig.queues(&b, WRITE);
         rig.queues(&c, READ);
         if silent {
-            rig.age_place(&b, WAITER_TIMEOUT + 1_000);
+            rig.age_position(&b, WAITER_TIMEOUT + 1_000);
             reading(&rig.acquire("keep", &c, READ).unwrap());
         } else {
             assert_eq!(rig.leave(&b), ["0"]);

@@ -17,7 +17,7 @@ fn each_half_is_told_its_own_holders_and_nothing_is_written() {
     reading(&rig.acquire("wait", &r, Ask { from: &a, ..READ }).unwrap());
     rig.queues(&b, WRITE);
     rig.queues(&c, READ);
-    rig.age_place(&b, WAITER_TIMEOUT + 1_000);
+    rig.age_position(&b, WAITER_TIMEOUT + 1_000);
     let before = rig.everything();
     for (half, owner) in [("write", &a), ("read", &r), ("read-in-order", &r)] {
         let told = rig.inspect_as(half).unwrap();
@@ -86,7 +86,7 @@ fn a_full_redis_refuses_newcomers_and_nothing_else() {
     for owner in [&a, &b] {
         assert_eq!(rig.renew(owner, LEASE).unwrap(), [LEASE.to_string()]);
     }
-    assert_busy("its place", &rig.acquire("keep", &c, WRITE).unwrap());
+    assert_busy("its queue position", &rig.acquire("keep", &c, WRITE).unwrap());
     assert_busy("its share", &rig.share(&a));
     // A hold that is released or lapses lets the next ones in.
     assert_eq!(rig.leave_unsettled(&a).unwrap(), ["1"]);

@@ -21,7 +21,7 @@ fn a_reader_may_take_others_in_while_nobody_waits() {
     rig.queues(&c, WRITE);
     let before = rig.everything();
     let (_, _, arrival) = assert_busy("a writer waits", &rig.share(&a));
-    assert_eq!(arrival, "", "it has no place, and wants none");
+    assert_eq!(arrival, "", "it has no queue position, and wants none");
     assert_eq!(rig.everything(), before);
     rig.leave(&c);
     reading(&rig.share(&a));
@@ -95,7 +95,7 @@ fn a_writer_that_comes_with_a_leave_tells_the_readers_too() {
     let (a, b, d) = (rig.a(), rig.b(), rig.id("b", 2));
     let mut inbox = rig.inbox(server(), "a");
     rig.reads(&a);
-    // Its process gives one place up and takes another.
+    // Its process gives one queue position up and takes another.
     rig.queues(&b, WRITE);
     assert_eq!(rig.told(&mut inbox, "a").len(), 1);
     let answer = rig.leave_for(&b, false, &d, "write").unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, ErrorKind};
 
 use super::{breaks, gives_up, is_broken};
-use crate::names::{LONG, await_places, client, ms};
+use crate::names::{LONG, await_positions, client, ms};
 
 #[test]
 fn its_time_is_up() {
@@ -15,7 +15,7 @@ fn its_time_is_up() {
     let (one, other) = (client().cyclic_barrier(name, 3), client().cyclic_barrier(name, 3));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| one.wait_for(LONG));
-        await_places(name, 1);
+        await_positions(name, 1);
         let began = Instant::now();
         let error = other.wait_for(ms(1000)).unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::Timeout, name));
@@ -34,9 +34,9 @@ fn a_token_breaks_it() {
     assert!(!barrier.is_broken().unwrap());
     thread::scope(|scope| {
         let other = scope.spawn(|| barrier.wait_for(LONG));
-        await_places(name, 1);
+        await_positions(name, 1);
         let waiter = scope.spawn(|| barrier.wait_for_interruptibly(LONG, &token));
-        await_places(name, 2);
+        await_positions(name, 2);
         token.cancel();
         assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
         is_broken(other.join().unwrap());
@@ -71,7 +71,7 @@ fn a_waiter_hears_that_it_was_reset() {
     let barrier = client().cyclic_barrier(name, 2);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| barrier.wait_for(LONG));
-        await_places(name, 1);
+        await_positions(name, 1);
         barrier.reset().unwrap();
         assert!(is_broken(waiter.join().unwrap()).contains("it was reset"));
     });

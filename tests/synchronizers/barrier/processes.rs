@@ -6,7 +6,7 @@ use std::time::Instant;
 use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent};
 
 use super::{breaks, is_broken, short};
-use crate::names::{LATE, LONG, await_places, ms, server};
+use crate::names::{LATE, LONG, await_positions, ms, server};
 
 const URL: &str = "BARRIER_URL";
 const NAME: &str = "BARRIER_NAME";
@@ -55,7 +55,7 @@ fn a_party_killed_while_it_waits_breaks_it_wherever_it_waits() {
                 } else {
                     waiter = Some(scope.spawn(|| barrier.wait_for(LONG)));
                 }
-                await_places(&name, place + 1);
+                await_positions(&name, place + 1);
             }
             child.unwrap().kill9().unwrap();
             let began = Instant::now();

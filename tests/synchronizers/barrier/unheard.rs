@@ -8,7 +8,7 @@ use redis_concurrent::{Client, CyclicBarrier, Error};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use super::{is_broken, short};
-use crate::names::{LATE, LONG, await_places, client, ms, server};
+use crate::names::{LATE, LONG, await_positions, client, ms, server};
 
 /// What a server tells its subscribers begins so.
 const MESSAGE: &[u8] = b"message";
@@ -21,7 +21,7 @@ fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error
     let barrier = client().cyclic_barrier(name, 2);
     let outcome = thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
-        await_places(name, 1);
+        await_positions(name, 1);
         proxy.swallow_replies_with(MESSAGE);
         told(&barrier);
         wait_until(LONG, "the message was lost", || proxy.struck() == 1);
@@ -61,7 +61,7 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     proxy.swallow_replies(1);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
-        await_places(name, 1);
+        await_positions(name, 1);
         assert_eq!(barrier.wait().unwrap(), 0);
         assert_eq!(waiter.join().unwrap().unwrap(), 1);
     });
@@ -80,7 +80,7 @@ fn an_arrival_that_is_sent_twice_is_one() {
     for _ in 0..2 {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| other.wait());
-            await_places(name, 1);
+            await_positions(name, 1);
             proxy.swallow_next_reply_and_reset();
             // The answer to its arrival, then that to its word that the barrier is open.
             let action = || {

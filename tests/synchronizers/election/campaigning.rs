@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, ErrorKind};
 use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
-use crate::names::{LATE, LONG, await_places, client, ms, server};
+use crate::names::{LATE, LONG, await_positions, client, ms, server};
 use crate::support::{builder, connect, env};
 
 #[test]
@@ -61,7 +61,7 @@ fn candidates_lead_in_order_of_arrival_under_growing_numbers() {
                 assert!(last.swap(term.number(), Ordering::SeqCst) < term.number());
                 term.resign().unwrap();
             });
-            await_places("order", i + 1);
+            await_positions("order", i + 1);
         }
         let values: Vec<_> = election.candidates().unwrap().into_iter().map(|it| it.value).collect();
         assert_eq!(values, ["c0", "c1", "c2", "c3"]);
@@ -78,11 +78,11 @@ fn a_campaign_that_is_cancelled_or_too_late_leaves_the_queue() {
     let cancel = CancellationToken::new();
     thread::scope(|scope| {
         let waits = scope.spawn(|| election.campaign_interruptibly(&cancel).unwrap_err());
-        await_places("gives up", 1);
+        await_positions("gives up", 1);
         cancel.cancel();
         assert!(waits.join().unwrap().is_cancelled());
     });
-    await_places("gives up", 0);
+    await_positions("gives up", 0);
     assert!(election.campaign_interruptibly(&cancel).unwrap_err().is_cancelled());
     term.resign().unwrap();
 }
@@ -93,7 +93,7 @@ fn the_next_leader_is_in_within_a_hand_over_of_an_orderly_end() {
     let term = one.campaign().unwrap();
     thread::scope(|scope| {
         let next = scope.spawn(|| (two.campaign().unwrap(), Instant::now()));
-        await_places("orderly", 1);
+        await_positions("orderly", 1);
         let resigned = Instant::now();
         drop(term);
         let (_term, led) = next.join().unwrap();
@@ -178,7 +178,7 @@ fn a_closed_client_ends_its_terms_and_campaigns() {
     let ending = term.ending();
     thread::scope(|scope| {
         let waits = scope.spawn(|| mine.election("closes").campaign().unwrap_err());
-        await_places("closes", 1);
+        await_positions("closes", 1);
         mine.close().unwrap();
         assert_eq!(waits.join().unwrap().kind(), ErrorKind::Closed);
     });

@@ -7,7 +7,7 @@ use redis::Commands;
 use redis_concurrent::{CancellationToken, Change, Changes, Client, ErrorKind, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
-use crate::names::{LATE, LONG, await_places, client, key, ms, server};
+use crate::names::{LATE, LONG, await_positions, client, key, ms, server};
 use crate::support::{builder, connect};
 
 /// The value of the leader that the next change is about, and whether one was missed.
@@ -62,7 +62,7 @@ fn a_sleeping_observer_is_told_of_each_change_and_is_in_no_candidates_way() {
             let (change, at) = seen.recv_timeout(LONG).unwrap();
             assert_eq!(change.leader.map(|it| it.value).as_deref(), value);
             assert!(!change.missed && at - since < LATE, "{:?}", at - since);
-            await_places("sleeps", 1);
+            await_positions("sleeps", 1);
         };
         expect(None, Instant::now());
         let at = Instant::now();
@@ -70,7 +70,7 @@ fn a_sleeping_observer_is_told_of_each_change_and_is_in_no_candidates_way() {
         expect(Some("one"), at);
         // Handed on to a candidate that waits: one change, not two.
         let two = scope.spawn(|| client().election("sleeps").value("two").campaign().unwrap());
-        await_places("sleeps", 2);
+        await_positions("sleeps", 2);
         let at = Instant::now();
         one.resign().unwrap();
         let two = two.join().unwrap();
@@ -114,9 +114,9 @@ fn many_observers_are_all_told() {
                 assert_eq!(next(&mut changes), some("it"));
             });
         }
-        await_places("many", OBSERVERS);
+        await_positions("many", OBSERVERS);
         let term = election.value("it").campaign().unwrap();
-        await_places("many", 0);
+        await_positions("many", 0);
         term
     });
     term.resign().unwrap();
@@ -164,11 +164,11 @@ fn a_wait_for_a_change_can_be_cancelled() {
     assert_eq!(next(&mut changes), NONE);
     thread::scope(|scope| {
         let waits = scope.spawn(|| changes.next_with(Wait::forever().cancelled_by(&cancel)).unwrap_err());
-        await_places("cancelled", 1);
+        await_positions("cancelled", 1);
         cancel.cancel();
         assert!(waits.join().unwrap().is_cancelled());
     });
-    await_places("cancelled", 0);
+    await_positions("cancelled", 0);
 }
 
 #[test]

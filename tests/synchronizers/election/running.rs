@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer};
 
-use crate::names::{LONG, await_places, client, ms};
+use crate::names::{LONG, await_positions, client, ms};
 use crate::support::{builder, connect};
 
 #[test]
@@ -46,7 +46,7 @@ fn a_term_that_was_waited_for_is_not_ending_at_once() {
     let first = election.campaign().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| election.run(|term| (term.ending().is_cancelled(), term.remaining())));
-        await_places("waited", 1);
+        await_positions("waited", 1);
         first.resign().unwrap();
         let (ending, remaining) = waits.join().unwrap().unwrap();
         assert!(!ending && remaining > Duration::from_secs(10), "{remaining:?}");

@@ -39,7 +39,7 @@ impl<T> Line<T> {
         self.0.iter().flat_map(|some| iter::once(&some.first).chain(&some.others))
     }
 
-    /// Inserts it at this place, or at the end.
+    /// Inserts it at this position, or at the end.
     pub(super) fn insert(&mut self, at: usize, item: T) {
         match &mut self.0 {
             None => self.0 = Some(Box::new(Waiting { first: item, others: VecDeque::new() })),

@@ -69,7 +69,7 @@ fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind, W: Ki
         }
     }
     assert_eq!(witness.holder().unwrap().map(|h| h.owner), owner, "the holder is untouched");
-    stage.await_places(0);
+    stage.await_positions(0);
     held.unlock().unwrap();
     assert!(there.try_lock().unwrap().is_some(), "a waiter that gave up is not in the way");
 }
@@ -81,7 +81,7 @@ fn every_form_without_time_is_one_attempt<K: Kind, W: Kind>(stage: &Stage<'_, K,
         free.unwrap_or_else(|| panic!("{}: the lock is free", form.name)).unlock().unwrap();
         let held = keeper.lock_owned().unwrap();
         assert!(form.take(&there, Duration::ZERO, &never).unwrap().is_none(), "{}", form.name);
-        assert_eq!(stage.places(), 0, "{}: it did not queue", form.name);
+        assert_eq!(stage.positions(), 0, "{}: it did not queue", form.name);
         held.unlock().unwrap();
     }
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);

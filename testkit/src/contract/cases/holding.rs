@@ -133,7 +133,7 @@ fn force_unlock_takes_it_away<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let lost = guard.lost();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| third.lock().map(|g| g.is_lost()));
-        stage.await_places(1);
+        stage.await_positions(1);
         assert!(other.force_unlock().unwrap().was_held());
         assert!(!waiter.join().unwrap().unwrap(), "the next one is let in");
     });

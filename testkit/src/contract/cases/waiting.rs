@@ -45,7 +45,7 @@ fn every_form_that_waits_is_woken_by_a_release<K: Kind, W: Kind>(stage: &Stage<'
                 });
                 wait_until(LONG, "a thread waits", || waits.local_queue_length() == 1);
                 if std::ptr::eq(waits, &there) {
-                    stage.await_places(1);
+                    stage.await_positions(1);
                 }
                 *released.lock() = Some(Instant::now());
                 guard.unlock().unwrap();
@@ -69,7 +69,7 @@ fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind, W: Kind>(stage: &Sta
                 let waiter = scope.spawn(|| form.take(waits, LONG * 4, &token).map(|held| held.is_some()));
                 wait_until(LONG, "a thread waits", || waits.local_queue_length() == 1);
                 if std::ptr::eq(waits, &there) {
-                    stage.await_places(1);
+                    stage.await_positions(1);
                 }
                 let start = Instant::now();
                 parent.cancel();
@@ -77,7 +77,7 @@ fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind, W: Kind>(stage: &Sta
                 assert_eq!(error.kind(), ErrorKind::Cancelled, "{}", form.name);
                 assert!(start.elapsed() < AT_ONCE, "{}: after {:?}", form.name, start.elapsed());
             });
-            stage.await_places(0);
+            stage.await_positions(0);
             assert_eq!(waits.local_queue_length(), 0, "{}", form.name);
         }
     }
@@ -92,7 +92,7 @@ fn a_cancelled_head_passes_the_lead_on<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
     let (guard, token) = (holder.lock_owned().unwrap(), CancellationToken::new());
     thread::scope(|scope| {
         let head = scope.spawn(|| waits.lock_interruptibly(&token).map(drop));
-        stage.await_places(1);
+        stage.await_positions(1);
         let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
         wait_until(LONG, "two wait", || waits.local_queue_length() == 2);
         token.cancel();
@@ -110,7 +110,7 @@ fn a_timed_out_head_passes_the_lead_on<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
     let guard = holder.lock_owned().unwrap();
     thread::scope(|scope| {
         let head = scope.spawn(|| waits.try_lock_for(Duration::from_secs(4)).map(|held| held.is_some()));
-        stage.await_places(1);
+        stage.await_positions(1);
         let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
         wait_until(LONG, "two wait", || waits.local_queue_length() == 2);
         assert!(!head.join().unwrap().unwrap());
@@ -137,7 +137,7 @@ fn processes_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
                 order.lock().push(i);
                 held.unlock().unwrap();
             });
-            stage.await_places(i + 1);
+            stage.await_positions(i + 1);
         }
         guard.unlock().unwrap();
     });
@@ -162,7 +162,7 @@ fn threads_of_a_process_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K
             });
             wait_until(LONG, "one more waits", || lock.local_queue_length() == i + 1);
             if K::QUEUEING == Queueing::PerCaller {
-                stage.await_places(i + 1);
+                stage.await_positions(i + 1);
             }
         }
         guard.unlock().unwrap();
@@ -178,7 +178,7 @@ fn waiters_are_counted_exactly<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let token = CancellationToken::new();
     thread::scope(|scope| {
         let first = scope.spawn(|| there.lock_interruptibly(&token).map(drop));
-        stage.await_places(1);
+        stage.await_positions(1);
         assert_eq!(counts(), (1, 0, 1));
         let second = scope.spawn(|| here.lock().map(drop));
         wait_until(LONG, "both wait", || counts() == (2, 1, 1));
@@ -196,7 +196,7 @@ fn a_try_does_not_overtake_a_local_waiter<K: Kind, W: Kind>(stage: &Stage<'_, K,
     let guard = holder.lock_owned().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock().map(drop));
-        stage.await_places(1);
+        stage.await_positions(1);
         assert!(lock.try_lock().unwrap().is_none());
         guard.unlock().unwrap();
         waiter.join().unwrap().unwrap();
@@ -210,9 +210,9 @@ fn a_waiter_whose_client_closes_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<
     let lock = stage.lock(&closes);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock().map(drop));
-        stage.await_places(1);
+        stage.await_positions(1);
         let second = scope.spawn(|| last.try_lock_for(LONG).map(|held| held.is_some()));
-        stage.await_places(2);
+        stage.await_positions(2);
         closes.close().unwrap();
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
         guard.unlock().unwrap();
@@ -225,10 +225,10 @@ fn a_dead_waiter_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let guard = holder.lock_owned().unwrap();
     // A queue position that will send no more heartbeats.
     stage.ask_as_the_dead(&lock, "wait", Duration::from_secs(60), Duration::from_millis(700));
-    assert_eq!(stage.places(), 1);
+    assert_eq!(stage.positions(), 1);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.try_lock_for(LONG).map(|held| held.is_some()));
-        stage.await_places(2);
+        stage.await_positions(2);
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
     });
