@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Client, ErrorKind, RedLock};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
@@ -182,14 +182,15 @@ fn clients_close_with_nothing_held_after_attempts_without_an_answer() {
             proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
         let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(ms(10));
         proxies.iter().for_each(|proxy| proxy.delay(ms(40)));
-        let error = red.lock(&format!("{NAME}-{round}")).try_lock().map(drop).unwrap_err();
-        assert!(error.is_unavailable(), "{error}");
+        let error = red.lock(&format!("{NAME}-{round}")).try_lock().map(drop).err();
         let outcomes: Vec<_> = clients.iter().map(Client::close).collect();
         proxies.iter().for_each(|proxy| proxy.delay(Duration::ZERO));
-        outcomes
+        assert!(error.as_ref().is_none_or(Error::is_unavailable), "{error:?}");
+        error.map(|_| outcomes)
     };
-    // A loaded machine may not have the time that closing takes at most.
-    let outcomes: Vec<_> = (0..5).map(closed).collect();
+    // A loaded machine may wake the call so late that the answers are there; or it may not have the time that closing
+    // takes at most.
+    let outcomes: Vec<_> = (0..5).filter_map(closed).collect();
     assert!(outcomes.iter().any(|all| all.iter().all(Result::is_ok)), "{outcomes:?}");
     stage.nothing_stays();
 }
