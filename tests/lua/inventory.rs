@@ -128,7 +128,7 @@ fn several_skus_are_all_or_nothing() {
     inventory.takes("a:1", &some("2|tee|1|mug|9|cap"));
     inventory.has_not_so_much("b:1", &some("1|tee|1|mug"));
     inventory.has_not_so_much("b:1", &some("1|mug|1|tee"));
-    inventory.refuses("b:1", &some("1|tee|1|hat"), "unknown-SKU-%22hat%22");
+    inventory.refuses("b:1", &some("1|tee|1|hat"), "unknown-SKU-%22hat%22:-add_stock-comes-first");
     assert_eq!((inventory.counts("tee"), inventory.counts("mug")), ([5, 3, 2, 0], [1, 0, 1, 0]));
     inventory.leave("a:1");
     inventory.takes("b:1", &some("1|tee|1|mug"));
@@ -140,8 +140,8 @@ fn several_skus_are_all_or_nothing() {
 #[test]
 fn what_can_never_be_is_refused_with_its_names() {
     let mut inventory = Stage::with(&[]);
-    inventory.refuses("a:1", &some("1|tee"), "unknown-SKU-%22tee%22");
-    inventory.refuses("a:1", "lock|1|tee", "unknown-SKU-%22tee%22");
+    inventory.refuses("a:1", &some("1|tee"), "unknown-SKU-%22tee%22:-add_stock-comes-first");
+    inventory.refuses("a:1", "lock|1|tee", "unknown-SKU-%22tee%22:-add_stock-comes-first");
     assert_eq!(inventory.our_keys(), Vec::<usize>::new());
     inventory.change("r:1", &["add_stock", "3", "a-b %7C é"]).unwrap();
     let name = "%22a%2Db%20%7C%20%C3%A9%22";
@@ -357,7 +357,7 @@ fn a_waiter_for_the_lock_is_told_when_nothing_is_left() {
     assert_eq!(inventory.queue(), ["c:1"]);
     assert_eq!(inventory.ask("wait", "e:1", "lock|1|tee").unwrap(), ["-1", "only-0-of-%22tee%22-are-left"]);
     inventory.change("k:1", &["delete"]).unwrap();
-    assert_eq!(next_message(&mut c), "c:1 no:unknown-SKU-%22mug%22 0 0");
+    assert_eq!(next_message(&mut c), "c:1 no:unknown-SKU-%22mug%22:-add_stock-comes-first 0 0");
     assert_eq!(inventory.leave("a:1"), ["0"]);
 }
 
