@@ -11,6 +11,21 @@ was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
 local first = call('ZRANGE', K[2], '0', '0')[1]
 if not F[5] and not first then return was_inside end
 --@ parts
+-- Nearly always the first waiter was heard all along, and listens. What else may come of it needs functions that are
+-- not built for that: admit_waiters() does this, too, and all else.
+if was_last and not (F[5] or F[8] or kind.reject or keeps(first)) then
+  local w = waiting(first)
+  if w and w.steady and not w.condition and not silent(w) and not deaf(w) then
+    local ok, n, value = let_in(w)
+    if ok then
+      drop(first)
+      tell(w, 'in', n, value)
+      if kind.is_full and kind.is_full() then return was_inside end
+      first = nil
+    end
+  end
+end
+--@ parts
 if was_inside == 0 then
   -- A holder has no queue position. Begins with a write that cannot grow, as release did: after it a full
   -- Redis accepts the rest.

@@ -245,6 +245,14 @@ local function carry_on()
   end
 end
 
+-- let_in(w, me) -> what the rule says to w, whose turn it is. It is not known whether the process of one that is told
+-- by a message lives to hear it: a dead one must cost what a silent position does. (The lease is at least a second,
+-- whatever the waiter timeout.) The first renewal is for the whole lease.
+local function let_in(w, me)
+  if w.owner ~= me and not kind.whole then w.lease = math.min(w.lease, math.max(w.waiter_timeout, 1000)) end
+  return kind.try_acquire(w)
+end
+
 -- settle(me, first) -> me's reply, if the loop admitted or rejected me; otherwise nothing, and the head that
 -- may not be admitted yet, if it looked for one. `first` is the head, if the caller knows it. Ends every
 -- script that can change who may be admitted; kind.load() has been called. Drops heads that are dead, admits
@@ -273,11 +281,7 @@ local function admit_waiters(me, first)
       local why = kind.reject and kind.reject(w)
       local ok, n, value
       if not why then
-        -- It is not known whether its process lives to hear it: a dead one must cost what a silent position
-        -- does. (The lease is at least a second, whatever the waiter timeout.) The first renewal is for the
-        -- whole lease.
-        if head ~= me and not kind.whole then w.lease = math.min(w.lease, math.max(w.waiter_timeout, 1000)) end
-        ok, n, value = kind.try_acquire(w)
+        ok, n, value = let_in(w, me)
         if not ok then return nil, w end
       end
       rest = rest - 2

@@ -246,6 +246,21 @@ fn a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves() {
     }
 }
 
+/// It may die before it hears of it: then the others' heartbeats find its signal.
+#[test]
+fn who_is_let_in_by_a_signal_is_remembered_while_others_wait() {
+    for mut rig in rigs("let-in") {
+        rig.wait("a");
+        rig.wait("b");
+        rig.lock("h");
+        assert_eq!(rig.signal("h", "one"), "1");
+        rig.leave("h");
+        assert_eq!(rig.holder().as_deref(), Some("a"));
+        let remembered: bool = rig.rig.con.hexists(&rig.rig.keys[2], "signalled").unwrap();
+        assert!(remembered, "{}", rig.kind);
+    }
+}
+
 #[test]
 fn a_waiter_that_comes_back_without_a_signal_is_told_so_and_has_none_to_pass_on() {
     for mut rig in rigs("back") {

@@ -35,17 +35,12 @@ pub(super) const IN_LUA: &[InLua] = &[
     InLua {
         fault: "releasers-lease",
         file: "lib/queue.lua",
-        text: "local w = waiting(head)",
-        becomes: "local w = waiting(head)
-            local own = w and w.lease
-            if w then w.lease = F[2] end",
-    },
-    InLua {
-        fault: "releasers-lease",
-        file: "lib/queue.lua",
-        text: "if not there then",
-        becomes: "if w then w.lease = own end
-            if not there then",
+        text: "return kind.try_acquire(w)",
+        becomes: "local own = w.lease
+            w.lease = F[2]
+            local ok, n, value = kind.try_acquire(w)
+            w.lease = own
+            return ok, n, value",
     },
     InLua {
         fault: "tell-before-asking",
@@ -69,7 +64,7 @@ pub(super) const IN_LUA: &[InLua] = &[
     InLua {
         fault: "told-for-the-whole-lease",
         file: "lib/queue.lua",
-        text: "if head ~= me and not kind.whole then",
+        text: "if w.owner ~= me and not kind.whole then",
         becomes: "if false then",
     },
     InLua {

@@ -82,6 +82,26 @@ fn a_waiter_kept_from_being_heard_keeps_its_position() {
     }
 }
 
+/// Who was heard gets in, and its release waits for the next one as the first did.
+#[test]
+fn a_release_after_that_waits_for_who_was_not_heard_yet() {
+    for mut rig in rigs("stall-next") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        let _inboxes = ["b", "c"].map(|who| rig.inbox(server(), who));
+        rig.try_(&a);
+        for owner in [&b, &c] {
+            rig.wait(owner);
+        }
+        rig.stand_still(&[&b, &c], 10_000);
+        let kind = rig.kind;
+        assert_eq!(rig.leave(&a), ["1"]);
+        assert_in(kind, &rig.keep(&b), LEASE);
+        assert_eq!(rig.leave(&b), ["1"]);
+        assert_eq!(rig.left(&c), None, "{kind}: first it is to be heard");
+        assert_in(kind, &rig.keep(&c), LEASE);
+    }
+}
+
 /// Waiters that are dead after that are dropped one waiter timeout later, all of them together.
 #[test]
 fn a_waiter_not_heard_in_its_second_window_either_is_dropped() {
