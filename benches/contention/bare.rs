@@ -85,3 +85,45 @@ fn after(bytes: &[u8]) -> Option<usize> {
         _ => Some(line),
     }
 }
+
+/// A request in which the numbers of some owner ids are set anew each time, without any other work.
+pub(crate) struct Template {
+    bytes: Vec<u8>,
+    /// Where each number stands.
+    numbers: Vec<usize>,
+}
+
+/// The digits of an owner's number: as many as the library's have before long.
+const DIGITS: usize = 12;
+
+/// The first number that has so many.
+pub(crate) const FIRST: u64 = 10_u64.pow(DIGITS as u32 - 1);
+
+/// The id of a grant of the process `uuid` in a [`Template`], until its number is set: `which` tells several apart.
+pub(crate) fn id(uuid: &str, which: u64) -> String {
+    format!("{uuid}:{}", FIRST + which)
+}
+
+impl Template {
+    /// This request, with each of these ids in it exactly once.
+    pub(crate) fn new<T: AsRef<[u8]>>(words: &[T], ids: &[&str]) -> io::Result<Template> {
+        let bytes = request(words);
+        let end =
+            |id: &&str| bytes.windows(id.len()).position(|it| it == id.as_bytes()).map(|at| at + id.len());
+        let ends = ids.iter().map(end).collect::<Option<Vec<_>>>();
+        let ends = ends.ok_or_else(|| io::Error::other("an owner id is not in its request"))?;
+        Ok(Template { bytes, numbers: ends.into_iter().map(|end| end - DIGITS).collect() })
+    }
+
+    /// The request with these numbers.
+    pub(crate) fn with(&mut self, numbers: &[u64]) -> &[u8] {
+        for (at, number) in self.numbers.iter().zip(numbers) {
+            let mut rest = *number;
+            for digit in self.bytes[*at..*at + DIGITS].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
+        &self.bytes
+    }
+}

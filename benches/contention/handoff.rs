@@ -4,14 +4,16 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Exclusive, RedisLock};
+use redis_concurrent::{Client, Kind, Reentrant, Simple};
 use redis_concurrent_testkit::Child;
 use serde::{Deserialize, Serialize};
 
 use super::args::{Args, Workload};
 use super::bare::{Bare, request};
+use super::bare_peer::BarePeer;
 use super::children::{hear, job, order, spawn, tell};
 use super::clock::now;
+use super::peer::{ByLibrary, Done, Peer};
 use super::row::Row;
 use super::server::Watched;
 use super::stats::{Spread, jain};
@@ -21,8 +23,11 @@ const ROLE: &str = "passer";
 #[derive(Serialize, Deserialize)]
 struct Job {
     url: String,
+    port: u16,
     hold_us: u64,
     simple: bool,
+    /// By the same scripts on bare sockets.
+    bare: bool,
 }
 
 /// One hold: when it was asked for, when it came, when its release began, its token.
@@ -34,23 +39,33 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut bare = Bare::connect(server.redis.port())?;
     let sha = bare.load("return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0")?;
     let trip = request(&["EVALSHA", &sha, "1", "bench:none", "nobody"]);
-    let job =
-        Job { url: server.redis.url(), hold_us: args.hold_us(Workload::Handoff), simple: args.simple() };
-    let mut children = [spawn(ROLE, &job)?, spawn(ROLE, &job)?];
-    for child in &children {
-        let _: bool = hear(child, 0.0)?;
-    }
+    let (url, port, hold_us) = (server.redis.url(), server.redis.port(), args.hold_us(Workload::Handoff));
+    let two = |bare| -> Done<[Child; 2]> {
+        let job = Job { url: url.clone(), port, hold_us, simple: args.simple(), bare };
+        let children = [spawn(ROLE, &job)?, spawn(ROLE, &job)?];
+        for child in &children {
+            let _: bool = hear(child, 0.0)?;
+        }
+        Ok(children)
+    };
+    let (mut children, mut floor) = (two(false)?, two(true)?);
     let mut rounds = Vec::new();
     for _ in 0..args.rounds {
         let before = server.cpu_us()?;
         let mut row = pass_on(args, &mut children)?;
         let took = server.cpu_us()? - before;
         row.server_cpu_us = row.acquisitions_per_s.map(|n| took / (n * args.seconds));
+        server.reset_stats()?;
+        let of_floor = pass_on(args, &mut floor)?;
+        let scripts = server.script_us()?;
+        row.inside_redis_us = of_floor.acquisitions_per_s.map(|n| scripts / (n * args.seconds));
+        row.floor_us = of_floor.handoff_us_p50;
+        row.ratio_floor = row.handoff_us_p50.zip(row.floor_us).map(|(a, b)| a / b);
         // What one round trip takes when everything has been idle for as long.
         let mut trips = Spread::default();
         let end = now() + (args.seconds * 1e9) as u64 / 2;
         while trips.max().is_none() || now() < end {
-            thread::sleep(Duration::from_micros(args.hold_us(Workload::Handoff)));
+            thread::sleep(Duration::from_micros(hold_us));
             let sent = now();
             bare.exchange(&trip)?;
             trips.add(now() - sent);
@@ -99,17 +114,22 @@ fn pass_on(args: &Args, children: &mut [Child]) -> Result<Row, Box<dyn Error>> {
 /// In a child: takes turns with the other one, if that is its role. Returns whether it was.
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
+    if job.bare {
+        let rule = if job.simple { Simple::RULE } else { Reentrant::RULE };
+        take_turns(&job, &mut BarePeer::connect(job.port, rule, "bench:bare", false)?)?;
+        return Ok(true);
+    }
     let client = Client::connect(&job.url)?;
     if job.simple {
-        take_turns(&job, client.simple_lock("bench:baton"))?;
+        take_turns(&job, &mut ByLibrary::new(&client, &client.simple_lock("bench:baton")))?;
     } else {
-        take_turns(&job, client.reentrant_lock("bench:baton"))?;
+        take_turns(&job, &mut ByLibrary::new(&client, &client.reentrant_lock("bench:baton")))?;
     }
     client.close()?;
     Ok(true)
 }
 
-fn take_turns<K: Exclusive>(job: &Job, lock: RedisLock<K>) -> Result<(), Box<dyn Error>> {
+fn take_turns(job: &Job, peer: &mut dyn Peer) -> Done<()> {
     // Fast asleep even for a short while: the machine is to be as idle as the round trip finds it.
     let idle = |us| {
         if us > 0 {
@@ -124,12 +144,11 @@ fn take_turns<K: Exclusive>(job: &Job, lock: RedisLock<K>) -> Result<(), Box<dyn
             if asked >= end {
                 break;
             }
-            let guard = lock.lock()?;
+            let token = peer.lock()?;
             let came = now();
             idle(job.hold_us);
-            let token = guard.token();
             let released = now();
-            guard.unlock()?;
+            peer.unlock()?;
             all.push(Held(asked, came, released, token));
             // Not at once: the other one's waking is measured, not our queueing beside it.
             idle(job.hold_us / 2);

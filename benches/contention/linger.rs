@@ -4,14 +4,16 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Exclusive, RedisLock};
+use redis_concurrent::{Client, Exclusive, Kind, RedisLock, Simple};
 use redis_concurrent_testkit::Child;
 use serde::{Deserialize, Serialize};
 
 use super::args::Args;
+use super::bare_peer::BarePeer;
 use super::children::{hear, job, order, spawn, tell};
 use super::clock::{now, pass};
 use super::pair::Pair;
+use super::peer::{ByLibrary, Peer};
 use super::row::Row;
 use super::server::Watched;
 use super::stats::{Spread, median};
@@ -21,12 +23,15 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Pairs between two looks at the clock: a kept pair takes less than that look. And those with requests.
 const MANY: usize = 1_000;
 const FEW: usize = 20;
+/// What bare sockets lock.
+const BARE: &str = "bench:bare";
 /// Of 8 threads and 8 locks.
 const EIGHT: u64 = 8;
 
 #[derive(Serialize, Deserialize)]
 struct Job {
     url: String,
+    port: u16,
     me: usize,
 }
 
@@ -38,8 +43,12 @@ enum Order {
         lingers: bool,
     },
     /// It holds the lock until it is told to let go.
-    Hold,
+    Hold {
+        bare: bool,
+    },
     LetGo,
+    /// It keeps the lock, with nothing of the library, until it is wanted.
+    Keep,
     /// It works until then: of a hundred turns so many with its own lock, the others with the other one's.
     Work {
         lingers: bool,
@@ -51,14 +60,15 @@ enum Order {
 
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
-    let url = server.redis.url();
+    let (url, port) = (server.redis.url(), server.redis.port());
     let client = Client::connect(&url)?;
     // The same in all rounds: what they learn of a lock is part of what is measured.
     let others = [Client::connect(&url)?, Client::connect(&url)?];
-    let mut floor = Pair::floor(server.redis.port(), true, "bench:floor")?;
+    let mut floor = Pair::floor(port, true, "bench:floor")?;
+    let mut bare = BarePeer::connect(port, Simple::RULE, BARE, false)?;
     let mut keepers = Vec::new();
     for me in 0..2 {
-        keepers.push(spawn(ROLE, &Job { url: url.clone(), me })?);
+        keepers.push(spawn(ROLE, &Job { url: url.clone(), port, me })?);
     }
     for keeper in &keepers {
         let _: bool = hear(keeper, 0.0)?;
@@ -68,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         let mut row = Row { processes: 2, ..Row::default() };
         pairs(args, &client, &mut floor, &mut row)?;
         eight(args, &client, &mut row)?;
-        other(args, &client, &mut keepers[0], &mut row)?;
+        other(args, &client, &mut bare, &mut keepers[0], &mut row)?;
         in_turn(args, &others, &mut row)?;
         affine(args, &mut keepers, &mut row)?;
         rounds.push(row);
@@ -161,32 +171,47 @@ fn eight(args: &Args, client: &Client, row: &mut Row) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// What a lock that another process keeps costs to get, beside a free one, and one that it hands over.
-fn other(args: &Args, client: &Client, keeper: &mut Child, row: &mut Row) -> Result<(), Box<dyn Error>> {
+/// What a lock that another process keeps costs to get, beside a free one, and one that it hands over; and by the same
+/// scripts on bare sockets.
+fn other(
+    args: &Args,
+    client: &Client,
+    bare: &mut BarePeer,
+    keeper: &mut Child,
+    row: &mut Row,
+) -> Result<(), Box<dyn Error>> {
     let lock = client.simple_lock("bench:0");
-    let mut times = [(); 3].map(|()| Spread::default());
+    let mut ours = ByLibrary::new(client, &lock);
+    let mut times = [(); 5].map(|()| Spread::default());
     let end = part(args);
     while times[0].max().is_none() || now() < end {
-        for lingers in [false, true] {
-            say(keeper, &Order::Touch { lingers })?;
+        for (at, order) in
+            [Order::Touch { lingers: false }, Order::Touch { lingers: true }, Order::Keep].iter().enumerate()
+        {
+            let peer: &mut dyn Peer = if matches!(order, Order::Keep) { bare } else { &mut ours };
+            say(keeper, order)?;
             let _: u64 = hear(keeper, 0.0)?;
             let asked = now();
-            let guard = lock.lock()?;
-            times[usize::from(lingers)].add(now() - asked);
-            guard.unlock()?;
+            peer.lock()?;
+            times[at].add(now() - asked);
+            peer.unlock()?;
         }
-        say(keeper, &Order::Hold)?;
-        let _: u64 = hear(keeper, 0.0)?;
-        say(keeper, &Order::LetGo)?;
-        let guard = lock.lock()?;
-        let came = now();
-        guard.unlock()?;
-        let released: u64 = hear(keeper, 0.0)?;
-        times[2].add(came.saturating_sub(released));
+        for (peer, is_bare, at) in [(&mut ours as &mut dyn Peer, false, 3), (bare, true, 4)] {
+            say(keeper, &Order::Hold { bare: is_bare })?;
+            let _: u64 = hear(keeper, 0.0)?;
+            say(keeper, &Order::LetGo)?;
+            peer.lock()?;
+            let came = now();
+            peer.unlock()?;
+            let released: u64 = hear(keeper, 0.0)?;
+            times[at].add(came.saturating_sub(released));
+        }
     }
-    let [free, kept, over] = times.map(|times| times.quantile(0.5).map(|ns| ns / 1e3));
+    let [free, kept, bare_kept, over, bare_over] = times.map(|times| times.quantile(0.5).map(|ns| ns / 1e3));
     (row.free_p50_us, row.other_p50_us, row.handover_p50_us) = (free, kept, over);
     row.other_to_handover = kept.zip(over).map(|(a, b)| a / b);
+    (row.floor_other_p50_us, row.floor_handover_p50_us) = (bare_kept, bare_over);
+    row.floor_other_to_handover = bare_kept.zip(bare_over).map(|(a, b)| a / b);
     Ok(())
 }
 
@@ -246,10 +271,13 @@ fn below(chance: &mut u64, n: u64) -> u64 {
 
 /// In a child: does what it is told, if that is its role. Returns whether it was.
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
-    let Some(Job { url, me }) = job::<Job>(ROLE)? else { return Ok(false) };
+    let Some(Job { url, port, me }) = job::<Job>(ROLE)? else { return Ok(false) };
     let client = Client::connect(&url)?;
     let plain = [0, 1].map(|i| client.simple_lock(&format!("bench:{i}")));
     let kept = plain.each_ref().map(|lock| lock.linger(LINGER));
+    let mut ours = ByLibrary::new(&client, &plain[me]);
+    let mut bare = BarePeer::connect(port, Simple::RULE, BARE, false)?;
+    let mut keeps = BarePeer::connect(port, Simple::RULE, BARE, true)?;
     // It listens from now on.
     pair(&kept[me])?;
     tell(&true)?;
@@ -262,14 +290,21 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
                 pair(lock)?;
                 tell(&now())?;
             }
-            Order::Hold => {
-                let guard = plain[me].lock()?;
+            Order::Keep => {
+                keeps.lock()?;
+                tell(&now())?;
+                keeps.until_wanted()?;
+                keeps.unlock()?;
+            }
+            Order::Hold { bare: is_bare } => {
+                let peer: &mut dyn Peer = if is_bare { &mut bare } else { &mut ours };
+                peer.lock()?;
                 tell(&now())?;
                 // Until the other one waits.
                 let _: Option<Order> = order()?;
                 thread::sleep(Duration::from_millis(2));
                 let released = now();
-                guard.unlock()?;
+                peer.unlock()?;
                 tell(&released)?;
             }
             Order::LetGo => {}

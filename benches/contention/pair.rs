@@ -4,19 +4,16 @@ use std::io;
 
 use redis_concurrent::{Client, Error};
 
-use super::bare::{Bare, request};
+use super::bare::{Bare, FIRST, Template, id};
 use super::recorder::{Words, heard};
 
 /// A lock and its release as prepared bytes, with an owner id of its own each time.
 pub(crate) struct Pair {
     bare: Bare,
-    /// In and out, and where in each the owner's number stands.
-    requests: [(Vec<u8>, usize); 2],
+    /// In and out.
+    requests: [Template; 2],
     turn: u64,
 }
-
-/// The digits of an owner's number: as many as the library's have before long.
-const DIGITS: usize = 12;
 
 impl Pair {
     /// The very requests that the library sends for the lock `name`, heard on the way to the
@@ -53,14 +50,12 @@ impl Pair {
     }
 
     fn new(port: u16, requests: [Words; 2], owner: usize) -> io::Result<Pair> {
-        let id = format!("{}:{}", uuid::Uuid::new_v4(), "1".repeat(DIGITS));
-        let requests = requests.map(|mut words| {
+        let id = id(&uuid::Uuid::new_v4().to_string(), 0);
+        let [lock, unlock] = requests.map(|mut words| {
             words[owner] = id.clone().into_bytes();
-            let bytes = request(&words);
-            let at = bytes.windows(id.len()).position(|it| it == id.as_bytes()).unwrap_or(0);
-            (bytes, at + id.len() - DIGITS)
+            Template::new(&words, &[&id])
         });
-        let mut pair = Pair { bare: Bare::connect(port)?, requests, turn: 10_u64.pow(DIGITS as u32 - 1) };
+        let mut pair = Pair { bare: Bare::connect(port)?, requests: [lock?, unlock?], turn: FIRST };
         pair.check()?;
         Ok(pair)
     }
@@ -77,13 +72,7 @@ impl Pair {
     /// Sends one half: in (0), under a new number, or out (1).
     pub(crate) fn write(&mut self, half: usize) -> io::Result<()> {
         self.turn += u64::from(half == 0);
-        let (bytes, at) = &mut self.requests[half];
-        let mut rest = self.turn;
-        for digit in bytes[*at..*at + DIGITS].iter_mut().rev() {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        self.bare.write(bytes)
+        self.bare.write(self.requests[half].with(&[self.turn]))
     }
 
     /// Reads the reply to a half.
@@ -93,8 +82,8 @@ impl Pair {
 
     /// A floor that does not lock would be a very low one: in must say so, and out as well.
     fn check(&mut self) -> io::Result<()> {
-        for (bytes, _) in &self.requests {
-            let reply = String::from_utf8_lossy(self.bare.exchange(bytes)?).into_owned();
+        for request in &mut self.requests {
+            let reply = String::from_utf8_lossy(self.bare.exchange(request.with(&[self.turn]))?).into_owned();
             // In and out alike begin with a number above 0, alone or in a list.
             let number = reply.lines().find_map(|line| line.strip_prefix(':')?.parse::<i64>().ok());
             let done = reply.starts_with("+OK") || number.is_some_and(|n| n > 0);

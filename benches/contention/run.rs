@@ -2,6 +2,7 @@
 
 mod args;
 mod bare;
+mod bare_peer;
 mod children;
 mod clock;
 mod contended;
@@ -12,6 +13,7 @@ mod memory;
 mod multi;
 mod names;
 mod pair;
+mod peer;
 mod pin;
 mod quorum;
 mod readers;

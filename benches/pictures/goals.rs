@@ -86,6 +86,9 @@ fn lingering() -> Vec<Goal> {
         at_most("… another process's wait for it, p50 ÷ a hand-over", 1.30, |d, p| {
             only(d, p, "linger", |r| r.other_to_handover)
         }),
+        at_most("… that wait ÷ the same scripts on bare sockets", 1.75, |d, p| {
+            only(d, p, "linger", |r| Some(r.other_p50_us? / r.floor_other_p50_us?))
+        }),
         at_most("… two clients that take it in turn: time ÷ that without lingering", 1.05, |d, p| {
             only(d, p, "linger", |r| r.pingpong_ratio)
         }),
@@ -128,6 +131,10 @@ fn contended() -> Vec<Goal> {
             only(d, p, "handoff", |r| r.ratio_round_trip)
         })
         .aim(2.50),
+        at_most("… ÷ the same scripts on bare sockets", 1.40, |d, p| {
+            only(d, p, "handoff", |r| r.ratio_floor)
+        })
+        .aim(1.20),
     ]
 }
 
@@ -184,7 +191,12 @@ fn beside() -> Vec<Goal> {
         at_most("two processes that signal each other: requests a signal and switch", 3.0, |d, p| {
             of(d, p, "signals", "signal", |r| r.commands_per_acquisition)
         }),
-        at_most("… p50 ÷ a round trip", 5.0, |d, p| of(d, p, "signals", "signal", |r| r.ratio_round_trip)),
+        at_most("… p50 ÷ a round trip", 5.0, |d, p| of(d, p, "signals", "signal", |r| r.ratio_round_trip))
+            .aim(4.0),
+        at_most("… ÷ the same scripts on bare sockets", 1.40, |d, p| {
+            of(d, p, "signals", "signal", |r| r.ratio_floor)
+        })
+        .aim(1.20),
         at_most("semaphore of 10 permits, 16 processes: requests an acquisition", 2.05, |d, p| {
             only(d, p, "permits", |r| r.commands_per_acquisition)
         }),

@@ -1,0 +1,67 @@
+//! One of two processes that a lock goes to and fro between.
+
+use std::error::Error;
+
+use redis_concurrent::{Client, Condition, Exclusive, Guard, RedisLock};
+
+pub(crate) type Done<T> = Result<T, Box<dyn Error>>;
+
+/// The conditions that the two wait for.
+pub(crate) const CONDITIONS: [&str; 2] = ["ping", "pong"];
+
+/// What it does, by the library or by [bare sockets](super::bare_peer::BarePeer).
+pub(crate) trait Peer {
+    /// Returns the token.
+    fn lock(&mut self) -> Done<u64>;
+    fn unlock(&mut self) -> Done<()>;
+    /// A signal for one of the two conditions.
+    fn signal(&mut self, condition: usize) -> Done<()>;
+    /// Waits for one of them.
+    fn wait(&mut self, condition: usize) -> Done<()>;
+    fn has_waiters(&mut self, condition: usize) -> Done<bool>;
+    /// How many requests it has sent.
+    fn requests(&self) -> u64;
+}
+
+/// One that the library serves.
+pub(crate) struct ByLibrary<'a, K: Exclusive> {
+    client: &'a Client,
+    lock: &'a RedisLock<K>,
+    conditions: [Condition<K>; 2],
+    guard: Option<Guard<'a, K>>,
+}
+
+impl<'a, K: Exclusive> ByLibrary<'a, K> {
+    pub(crate) fn new(client: &'a Client, lock: &'a RedisLock<K>) -> ByLibrary<'a, K> {
+        ByLibrary { client, lock, conditions: CONDITIONS.map(|name| lock.condition(name)), guard: None }
+    }
+}
+
+/// Of a peer that has unlocked before.
+const NOT_HELD: &str = "the lock is not held";
+
+impl<K: Exclusive> Peer for ByLibrary<'_, K> {
+    fn lock(&mut self) -> Done<u64> {
+        Ok(self.guard.insert(self.lock.lock()?).token())
+    }
+
+    fn unlock(&mut self) -> Done<()> {
+        Ok(self.guard.take().ok_or(NOT_HELD)?.unlock()?)
+    }
+
+    fn signal(&mut self, condition: usize) -> Done<()> {
+        Ok(self.conditions[condition].signal(self.guard.as_ref().ok_or(NOT_HELD)?)?)
+    }
+
+    fn wait(&mut self, condition: usize) -> Done<()> {
+        Ok(self.conditions[condition].wait(self.guard.as_mut().ok_or(NOT_HELD)?)?)
+    }
+
+    fn has_waiters(&mut self, condition: usize) -> Done<bool> {
+        Ok(self.conditions[condition].has_waiters(self.guard.as_ref().ok_or(NOT_HELD)?)?)
+    }
+
+    fn requests(&self) -> u64 {
+        self.client.request_count()
+    }
+}
