@@ -36,6 +36,7 @@ Durations are 500ms, 30s, 5m, 1h30m; a bare number is seconds.";
 
 /// What all commands have.
 #[derive(ClapArgs, Debug)]
+#[command(next_help_heading = "Global options")]
 pub struct Global {
     /// The server [default: redis://127.0.0.1/]
     ///
@@ -99,7 +100,7 @@ pub struct Ls {
     /// Only where somebody waits
     #[arg(long)]
     pub waiting: bool,
-    /// Only of this kind
+    /// Only kinds whose name contains this
     #[arg(long)]
     pub kind: Option<String>,
     /// Only holders on this host
@@ -127,6 +128,7 @@ pub struct Ls {
 /// Exits 1 if there is no such name.
 #[derive(ClapArgs, Debug)]
 pub struct Show {
+    /// The name of a lock, a semaphore, an inventory, ...
     pub name: String,
     /// NAME is a Redis key to the letter
     #[arg(long)]
@@ -153,11 +155,12 @@ pub struct Watch {
 ///
 /// The holder is told, with the reason and by whom. Others get the lock when the holder's work has ended, as far as that
 /// is known: when `run` has stopped its command (SIGTERM, after --grace SIGKILL), or else when the lease is over, which
-/// is not renewed any more. If another one holds it by now, nothing is done (75). Of a semaphore or an inventory permits or goods go back; counts
-/// are never touched. Exits 0 if it was taken away, 1 if nobody holds it.
+/// is not renewed any more. If another one holds it by now, nothing is done (75). Of a semaphore or an inventory permits
+/// or goods go back; counts are never touched. Exits 0 if it was taken away, 1 if nobody holds it.
 #[derive(ClapArgs, Debug)]
 #[command(group = clap::ArgGroup::new("whose").required(true))]
 pub struct Break {
+    /// The lock's name
     pub name: String,
     /// NAME is a Redis key to the letter, of a plain string lock
     #[arg(long)]

@@ -174,6 +174,15 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&["--at-least", "0.5ms", "config3", "true"]).ends(78).says("minimum hold time");
 }
 
+/// The key that keeps a lock's last number holds none: no program of ours writes that.
+#[test]
+fn something_that_should_not_be() {
+    let mut redis = shared().connection().unwrap();
+    redis::cmd("SET").arg("rc:{odd}:fence").arg("no number").exec(&mut redis).unwrap();
+    run(&["-n", "odd", "true"]).ends(70).says("protocol error").says("please report it");
+    redis::cmd("DEL").arg("rc:{odd}:fence").exec(&mut redis).unwrap();
+}
+
 /// On Linux a full disk may be had as a file.
 #[test]
 fn an_output_that_cannot_be_written() {
