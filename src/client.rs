@@ -39,17 +39,6 @@ use crate::settings::Config;
 /// A client of one Redis server, or of one cluster: it makes the locks. Cheap to clone, and meant to be kept for the
 /// process's life; locks and guards keep it alive.
 ///
-/// It has a pool of connections, one channel on which it receives its grants (with a thread, from the first
-/// wait on, the first hold that lasts longer than a heartbeat, or the first use of
-/// [`lost`](crate::Guard::lost)), a line for its renewals (with a thread, from the first one on), and a part
-/// in the process's renewal thread; where [sentinels](crate::ClientBuilder::sentinels) name its server, a thread that
-/// listens to each of them. A client of a cluster has these for each primary where it waits or holds.
-///
-/// It belongs to the process that created it. In a forked child its calls return
-/// [`Forked`](ErrorKind::Forked) and release none of the parent's holds. Fork before the first client is
-/// created, or let the child exec: a client that a child creates while its parent has one may hang, as the
-/// child has copies of the parent's mutexes but not of the threads that wait there.
-///
 /// ```
 /// use redis_concurrent::Client;
 ///
@@ -64,6 +53,17 @@ use crate::settings::Config;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// It has a pool of connections, one channel on which it receives its grants (with a thread, from the first
+/// wait on, the first hold that lasts longer than a heartbeat, or the first use of
+/// [`lost`](crate::Guard::lost)), a line for its renewals (with a thread, from the first one on), and a part
+/// in the process's renewal thread; where [sentinels](crate::ClientBuilder::sentinels) name its server, a thread that
+/// listens to each of them. A client of a cluster has these for each primary where it waits or holds.
+///
+/// It belongs to the process that created it. In a forked child its calls return
+/// [`Forked`](ErrorKind::Forked) and release none of the parent's holds. Fork before the first client is
+/// created, or let the child exec: a client that a child creates while its parent has one may hang, as the
+/// child has copies of the parent's mutexes but not of the threads that wait there.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 

@@ -79,10 +79,10 @@ impl ErrorKind {
 ///
 /// // Public, so that a fake lock in a test can return what a real one would.
 /// let io = std::io::Error::other("connection reset");
-/// let e = Error::new(ErrorKind::Unavailable, "stock:42").because("no answer from Redis").caused_by(io);
+/// let e = Error::new(ErrorKind::Unavailable, "stock:42").because("no answer").caused_by(io);
 /// assert!(e.is_unavailable() && e.is_retryable());
-/// assert_eq!(e.to_string(), "\"stock:42\": unavailable: no answer from Redis");
-/// assert_eq!(format!("{e:#}"), "\"stock:42\": unavailable: no answer from Redis: connection reset");
+/// assert_eq!(e.to_string(), "\"stock:42\": unavailable: no answer");
+/// assert_eq!(format!("{e:#}"), "\"stock:42\": unavailable: no answer: connection reset");
 /// ```
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);

@@ -250,7 +250,8 @@ impl FencedScript {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = redis_concurrent_testkit::RedisServer::start()?;
     /// # let client = Client::connect(&server.url())?;
-    /// let ship = client.fenced("order:7").script("return redis.call('HINCRBY', KEYS[1], 'shipped', ARGV[1])");
+    /// let count = "return redis.call('HINCRBY', KEYS[1], 'shipped', ARGV[1])";
+    /// let ship = client.fenced("order:7").script(count);
     /// let lock = client.reentrant_lock("order:7");
     /// let guard = lock.lock()?;
     /// let shipped: u32 = ship.run(guard.token(), &["order:7"], 3)?;

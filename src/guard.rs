@@ -113,7 +113,9 @@ pub(crate) mod sealed {
 /// let guard = lock.lock()?;
 /// let first = work(&guard);
 /// // A worker may look after the hold of the thread that waits for it.
-/// std::thread::scope(|scope| scope.spawn(|| assert!(!guard.is_lost())).join()).expect("no panic");
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| assert!(!guard.is_lost()));
+/// });
 /// guard.unlock()?;
 /// assert!(work(&lock.lock_owned()?) > first);
 /// # Ok(())

@@ -18,6 +18,29 @@ pub type WriteLock = RedisLock<Write>;
 /// A lock for many readers or one writer, in all processes together. Both halves are locks like any other,
 /// with every way to acquire them.
 ///
+/// ```
+/// use redis_concurrent::Client;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let prices = client.read_write_lock("prices");
+///
+/// let read = prices.read_lock().lock()?;
+/// let before = read.last_write();
+/// read.unlock()?;
+///
+/// let write = prices.write_lock().lock()?;
+/// // … change them …
+/// let read = prices.downgrade(write)?; // from here on others read too, and nobody writes
+/// assert_ne!(read.last_write(), before);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// `examples/cached.rs` is a cache that is read and refilled under such a lock.
+///
 /// # Order
 ///
 /// Writers first: once a writer waits in Redis, no reader is admitted there before it, except a thread that
@@ -49,31 +72,6 @@ pub type WriteLock = RedisLock<Write>;
 /// end of its own. A counter kept by INCR and DECR cannot work: a command that is sent twice, because its
 /// answer was lost, counts twice; a reader that dies is never subtracted; and an expiry of the counter as a whole is
 /// either renewed by the live readers, and keeps the dead one in, or ends, and lets a writer in among them.
-///
-/// # Example
-///
-/// `examples/cached.rs` is a cache that is read and refilled under it.
-///
-/// ```
-/// use redis_concurrent::Client;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent_testkit::RedisServer::start()?;
-/// # let url = server.url();
-/// let client = Client::connect(&url)?;
-/// let prices = client.read_write_lock("prices");
-///
-/// let read = prices.read_lock().lock()?;
-/// let before = read.last_write();
-/// read.unlock()?;
-///
-/// let write = prices.write_lock().lock()?;
-/// // … change them …
-/// let read = prices.downgrade(write)?; // from here on others read too, and nobody writes
-/// assert_ne!(read.last_write(), before);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone)]
 pub struct ReadWriteLock {
     read: ReadLock,

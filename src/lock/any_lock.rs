@@ -45,7 +45,10 @@ use crate::wait::Wait;
 ///     fn lock_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
 ///         Ok(Some(Box::new(LossyGuard)))
 ///     }
-///     fn lock_owned_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + Send>>, Error> {
+///     fn lock_owned_with(
+///         &self,
+///         _: Wait<'_>,
+///     ) -> Result<Option<Box<dyn LockGuard + Send>>, Error> {
 ///         Ok(Some(Box::new(LossyGuard)))
 ///     }
 /// }

@@ -161,7 +161,8 @@ impl<K: Kind> RedisLock<K> {
     /// # let guard = lock.lock_owned()?;
     /// if let Some(holder) = lock.holder()? {
     ///     // ... somebody is asked ...
-    ///     let forced = lock.force_unlock_if(&HeldBy::Owner(holder.owner), "stuck since noon; alice")?;
+    ///     let by = HeldBy::Owner(holder.owner);
+    ///     let forced = lock.force_unlock_if(&by, "stuck since noon; alice")?;
     ///     assert!(forced.was_held() && forced.others == 0);
     /// }
     /// # assert!(guard.unlock().is_err());

@@ -46,7 +46,8 @@ impl Client {
     /// let client = Client::connect(&url)?;
     /// for info in client.primaries()? {
     ///     let mut connection = redis::Client::open(info)?.get_connection()?;
-    ///     let policy: Vec<String> = redis::cmd("CONFIG").arg(&["GET", "maxmemory-policy"]).query(&mut connection)?;
+    ///     let get = redis::cmd("CONFIG").arg(&["GET", "maxmemory-policy"]).to_owned();
+    ///     let policy: Vec<String> = get.query(&mut connection)?;
     ///     assert_eq!(policy[1], "noeviction");
     /// }
     /// # Ok(())

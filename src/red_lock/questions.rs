@@ -54,7 +54,8 @@ impl QuorumLock {
     /// ```no_run
     /// # fn sell(red: &redis_concurrent::RedLock) -> Result<(), redis_concurrent::Error> {
     /// let lock = red.lock("stock:42");
-    /// // "stock:42": timed out: on 3 of 3 servers, 10.0.0.1:6379: held by 7f3b…:1 for 12.3 s, 10.0.0.2:6379: held by …
+    /// // "stock:42": timed out: on 3 of 3 servers, 10.0.0.1:6379: held by 7f3b…:1 for 12.3 s,
+    /// // 10.0.0.2:6379: held by …
     /// let guard = lock.try_lock()?.ok_or_else(|| lock.busy())?;
     /// # drop(guard);
     /// # Ok(())

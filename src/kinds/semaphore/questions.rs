@@ -59,7 +59,8 @@ impl Semaphore {
     /// # let client = Client::connect(&url)?;
     /// let printers = client.semaphore("printers");
     /// let printed = printers.try_acquire(2)?.ok_or_else(|| printers.busy());
-    /// // "printers": timed out: held by billing 5014@shop-1 (2 permits) for 12.3 s; 1 of 3 permits is available
+    /// // "printers": timed out: held by billing 5014@shop-1 (2 permits) for 12.3 s;
+    /// // 1 of 3 permits is available
     /// assert!(printed.unwrap_err().to_string().ends_with("; 1 of 3 permits is available"));
     /// # Ok(())
     /// # }
