@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::names::{self, Names};
 
 /// How many keys a `SCAN` looks at, unless it is told otherwise.
-const PAGE: usize = 500;
+const PAGE: usize = 200;
 const MOST: usize = 10_000;
 /// How many locks are looked at by one write.
 const BATCH: usize = 100;
@@ -90,7 +90,7 @@ impl Listing {
         self.servers.extend(self.client.servers_with_locks().into_iter().filter(|it| queued.insert(it.id)));
     }
 
-    /// How many keys each `SCAN` looks at, from 1 to 10,000. Default 500.
+    /// How many keys each `SCAN` looks at, from 1 to 10,000. Default 200.
     #[must_use]
     pub fn page(mut self, keys: usize) -> Self {
         self.page = keys.clamp(1, MOST);
