@@ -111,7 +111,7 @@ fn strings(namespace: &str, client: &redis_concurrent::Client, pattern: &str) ->
         let (mut connection, mut cursor) = (connect::to(info)?, 0u64);
         loop {
             let mut scan = redis_concurrent::redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(500).arg("TYPE").arg("string");
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(200).arg("TYPE").arg("string");
             let (next, keys): (u64, Vec<String>) = scan.query(&mut connection)?;
             for key in keys.into_iter().filter(|key| !key.starts_with(&ours)) {
                 if let Some(look) = client.look_at_key(&key)?.filter(|it| !it.holders.is_empty()) {
