@@ -13,6 +13,7 @@ use super::bare::{Bare, request};
 use super::bare_peer::BarePeer;
 use super::children::{hear, job, order, spawn, tell};
 use super::clock::now;
+use super::list_peer::ListPeer;
 use super::peer::{ByLibrary, Done, Peer};
 use super::row::Row;
 use super::server::Watched;
@@ -26,8 +27,16 @@ struct Job {
     port: u16,
     hold_us: u64,
     simple: bool,
-    /// By the same scripts on bare sockets.
-    bare: bool,
+    by: By,
+}
+
+/// What hands the lock on.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum By {
+    Library,
+    /// The same scripts on bare sockets.
+    Scripts,
+    List,
 }
 
 /// One hold: when it was asked for, when it came, when its release began, its token.
@@ -40,15 +49,16 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let sha = bare.load("return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0")?;
     let trip = request(&["EVALSHA", &sha, "1", "bench:none", "nobody"]);
     let (url, port, hold_us) = (server.redis.url(), server.redis.port(), args.hold_us(Workload::Handoff));
-    let two = |bare| -> Done<[Child; 2]> {
-        let job = Job { url: url.clone(), port, hold_us, simple: args.simple(), bare };
+    let two = |by| -> Done<[Child; 2]> {
+        let job = Job { url: url.clone(), port, hold_us, simple: args.simple(), by };
         let children = [spawn(ROLE, &job)?, spawn(ROLE, &job)?];
         for child in &children {
             let _: bool = hear(child, 0.0)?;
         }
         Ok(children)
     };
-    let (mut children, mut floor) = (two(false)?, two(true)?);
+    ListPeer::begin(&mut bare)?;
+    let (mut children, mut floor, mut list) = (two(By::Library)?, two(By::Scripts)?, two(By::List)?);
     let mut rounds = Vec::new();
     for _ in 0..args.rounds {
         let before = server.cpu_us()?;
@@ -61,6 +71,8 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         row.inside_redis_us = of_floor.acquisitions_per_s.map(|n| scripts / (n * args.seconds));
         row.floor_us = of_floor.handoff_us_p50;
         row.ratio_floor = row.handoff_us_p50.zip(row.floor_us).map(|(a, b)| a / b);
+        row.list_us = pass_on(args, &mut list)?.handoff_us_p50;
+        row.ratio_list = row.handoff_us_p50.zip(row.list_us).map(|(a, b)| a / b);
         // What one round trip takes when everything has been idle for as long.
         let mut trips = Spread::default();
         let end = now() + (args.seconds * 1e9) as u64 / 2;
@@ -114,10 +126,17 @@ fn pass_on(args: &Args, children: &mut [Child]) -> Result<Row, Box<dyn Error>> {
 /// In a child: takes turns with the other one, if that is its role. Returns whether it was.
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
-    if job.bare {
-        let rule = if job.simple { Simple::RULE } else { Reentrant::RULE };
-        take_turns(&job, &mut BarePeer::connect(job.port, rule, "bench:bare", false)?)?;
-        return Ok(true);
+    match job.by {
+        By::Library => {}
+        By::Scripts => {
+            let rule = if job.simple { Simple::RULE } else { Reentrant::RULE };
+            take_turns(&job, &mut BarePeer::connect(job.port, rule, "bench:bare", false)?)?;
+            return Ok(true);
+        }
+        By::List => {
+            take_turns(&job, &mut ListPeer::connect(job.port)?)?;
+            return Ok(true);
+        }
     }
     let client = Client::connect(&job.url)?;
     if job.simple {

@@ -37,6 +37,8 @@ pub(crate) struct Row {
     pub(crate) floor_us: Option<f64>,
     pub(crate) smallest_us: Option<f64>,
     pub(crate) ratio_floor: Option<f64>,
+    pub(crate) list_us: Option<f64>,
+    pub(crate) ratio_list: Option<f64>,
     pub(crate) one_by_one_us: Option<f64>,
     pub(crate) ratio_one_by_one: Option<f64>,
     pub(crate) ratio_smallest: Option<f64>,

@@ -9,6 +9,7 @@ mod contended;
 mod handoff;
 mod limiter;
 mod linger;
+mod list_peer;
 mod memory;
 mod multi;
 mod names;

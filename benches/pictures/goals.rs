@@ -135,6 +135,9 @@ fn contended() -> Vec<Goal> {
             only(d, p, "handoff", |r| r.ratio_floor)
         })
         .aim(1.20),
+        at_most("… ÷ that of a list, by `RPUSH` and `BLPOP`", 1.30, |d, p| {
+            only(d, p, "handoff", |r| r.ratio_list)
+        }),
     ]
 }
 
