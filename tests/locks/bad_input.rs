@@ -1,13 +1,13 @@
-//! Bad input: names, waits, addresses, settings and keys that cannot work, or only just.
+//! Bad input: names, waits, settings and keys that cannot work, or only just.
 
 mod at_keys;
 mod inventory;
 mod synchronizers;
+mod urls;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::redis::IntoConnectionInfo;
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
@@ -346,60 +346,6 @@ fn a_key_that_turns_foreign_while_somebody_waits_is_told() {
     assert_eq!(ask::<String>(&server, &["GET", &key("turns")]), "theirs");
     drop((held, wanted));
     nothing_stays_but(&[&key("turns")], &server, &[&mine, &yours]);
-}
-
-// ---- addresses -----------------------------------------------------------------------------
-
-#[test]
-fn what_is_no_url_is_told_without_its_password() {
-    for url in [
-        "",
-        "nonsense",
-        "http://127.0.0.1/",
-        "redis://",
-        "redis://:secret@127.0.0.1:port/",
-        "redis://:secret@/0x",
-    ] {
-        let error = on_time(url, ms(0), || Client::connect(url)).map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url:?}: {error}");
-        assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
-    }
-    // Taken apart as it stands, part of the password would be a port, a database number, a fragment.
-    for raw in ["se/cret", "se?cret", "se#cret", "se@/cret", "@se/cret", "6379/0?secret", "6379#secret"] {
-        let url = format!("redis://:{raw}@127.0.0.1:1/");
-        let error = on_time(&url, ms(0), || Client::connect(&url)).map(drop).unwrap_err();
-        assert!(error.is_invalid_input() && !error.is_retryable(), "{url:?}: {error:?}");
-        assert!(error.to_string().contains("percent-encoded"), "{url:?}: {error}");
-        assert!(!format!("{error:?}").contains("cret"), "{error:?}");
-    }
-    let error = Client::builder().connect().map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(error.to_string().contains("url"), "{error}");
-}
-
-/// Redis's own words for it name no limit.
-#[test]
-fn a_database_that_no_server_can_have_is_told_without_asking_one() {
-    let info = |number| {
-        "redis://127.0.0.1:1/"
-            .into_connection_info()
-            .unwrap()
-            .set_redis_settings(redis::RedisConnectionInfo::default().set_db(number))
-    };
-    let most = i64::from(i32::MAX);
-    for number in [-1, most + 1, i64::MAX] {
-        let at = |url: &str| Client::builder().url(&format!("{url}/{number}"));
-        for builder in [
-            at("redis://127.0.0.1:1"),
-            at("redis+sentinel://127.0.0.1:1/master"),
-            Client::builder().connection_info(info(number)),
-        ] {
-            let error = builder.connect_later().map(drop).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-            assert!(error.to_string().contains(&format!("between 0 and {most}, got {number}")), "{error}");
-        }
-    }
-    Client::builder().connection_info(info(most)).connect_later().unwrap();
 }
 
 // ---- settings ------------------------------------------------------------------------------
