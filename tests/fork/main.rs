@@ -95,7 +95,13 @@ fn only_the_process_that_acquired_releases() {
     alone("only_the_process_that_acquired_releases", || {
         let server = RedisServer::start().unwrap();
         let ears = Ears::default();
-        let client = builder(&server.url()).lease(ms(900)).observer(ears.clone()).connect().unwrap();
+        let lease = ms(2500);
+        let client = builder(&server.url())
+            .lease(lease)
+            .renew_every(ms(300))
+            .observer(ears.clone())
+            .connect()
+            .unwrap();
         let (x, y, z) = (client.reentrant_lock("x"), client.reentrant_lock("y"), client.reentrant_lock("z"));
         let other = connect(&server);
         let (xs, ys) = (other.reentrant_lock("x"), other.reentrant_lock("y"));
@@ -135,7 +141,7 @@ fn only_the_process_that_acquired_releases() {
         });
         // The parent is unharmed: it holds, renews, waits and releases.
         let began = Instant::now();
-        while began.elapsed() < 2 * ms(900) {
+        while began.elapsed() < 2 * lease {
             assert!(!guard.as_ref().unwrap().is_lost() && !owned.as_ref().unwrap().is_lost());
             assert!(xs.try_lock().unwrap().is_none() && ys.try_lock().unwrap().is_none());
             thread::sleep(ms(20));

@@ -145,11 +145,14 @@ fn pain_07_renewals_cost_what_is_held() {
     for _ in 0..3000 {
         lock.lock().unwrap().unlock().unwrap();
     }
+    let began = Instant::now();
     let during = ms(1600);
     let sent = requests(&client, during);
-    let due = during.as_millis() / every.as_millis();
+    // A machine that stands still lets them pass, too: by the time that has passed.
+    let due = began.elapsed().as_millis() / every.as_millis();
     assert!(u128::from(sent) <= due + 2, "{sent} requests for one lock, renewed {due} times");
-    assert!(u128::from(sent) >= due / 2, "{sent} requests, {due} were due");
+    let least = during.as_millis() / every.as_millis() / 2;
+    assert!(u128::from(sent) >= least, "{sent} requests, at least {least} were due");
     held.unlock().unwrap();
 
     // Many at once: none comes near the end of its lease.
