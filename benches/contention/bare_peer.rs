@@ -7,7 +7,7 @@ use redis_concurrent::internals::scripts;
 use uuid::Uuid;
 
 use super::bare::{Bare, FIRST, Template, id, request};
-use super::peer::{CONDITIONS, Done, Peer};
+use super::peer::{CONDITIONS, Done, Peer, Signaller};
 
 /// A process that waits and holds with nothing of the library around it.
 pub(crate) struct BarePeer {
@@ -118,7 +118,9 @@ impl Peer for BarePeer {
         let reply = self.requests.exchange(self.leave.with(&[self.turn]))?;
         if reply == b":1\r\n" { Ok(()) } else { Err("the bare lock was lost".into()) }
     }
+}
 
+impl Signaller for BarePeer {
     fn signal(&mut self, condition: usize) -> Done<()> {
         self.sent += 1;
         let reply = self.requests.exchange(self.signals[condition].with(&[self.turn]))?;

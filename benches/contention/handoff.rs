@@ -127,24 +127,21 @@ fn pass_on(args: &Args, children: &mut [Child]) -> Result<Row, Box<dyn Error>> {
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
     match job.by {
-        By::Library => {}
+        By::Library => {
+            let client = Client::connect(&job.url)?;
+            if job.simple {
+                take_turns(&job, &mut ByLibrary::new(&client, &client.simple_lock("bench:baton")))?;
+            } else {
+                take_turns(&job, &mut ByLibrary::new(&client, &client.reentrant_lock("bench:baton")))?;
+            }
+            client.close()?;
+        }
         By::Scripts => {
             let rule = if job.simple { Simple::RULE } else { Reentrant::RULE };
             take_turns(&job, &mut BarePeer::connect(job.port, rule, "bench:bare", false)?)?;
-            return Ok(true);
         }
-        By::List => {
-            take_turns(&job, &mut ListPeer::connect(job.port)?)?;
-            return Ok(true);
-        }
+        By::List => take_turns(&job, &mut ListPeer::connect(job.port)?)?,
     }
-    let client = Client::connect(&job.url)?;
-    if job.simple {
-        take_turns(&job, &mut ByLibrary::new(&client, &client.simple_lock("bench:baton")))?;
-    } else {
-        take_turns(&job, &mut ByLibrary::new(&client, &client.reentrant_lock("bench:baton")))?;
-    }
-    client.close()?;
     Ok(true)
 }
 

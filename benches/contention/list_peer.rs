@@ -12,12 +12,11 @@ pub(crate) struct ListPeer {
     pop: Vec<u8>,
     /// The number of its turn.
     turn: u64,
-    sent: u64,
 }
 
 impl ListPeer {
     pub(crate) fn connect(port: u16) -> Done<ListPeer> {
-        Ok(ListPeer { redis: Bare::connect(port)?, pop: request(&["BLPOP", LIST, "0"]), turn: 0, sent: 0 })
+        Ok(ListPeer { redis: Bare::connect(port)?, pop: request(&["BLPOP", LIST, "0"]), turn: 0 })
     }
 
     /// Makes the one turn that there is.
@@ -29,31 +28,13 @@ impl ListPeer {
 
 impl Peer for ListPeer {
     fn lock(&mut self) -> Done<u64> {
-        self.sent += 1;
         let popped = String::from_utf8_lossy(self.redis.exchange(&self.pop)?);
         self.turn = popped.lines().last().ok_or("an answer without a turn")?.parse()?;
         Ok(self.turn)
     }
 
     fn unlock(&mut self) -> Done<()> {
-        self.sent += 1;
         self.redis.exchange(&request(&["RPUSH", LIST, &(self.turn + 1).to_string()]))?;
         Ok(())
-    }
-
-    fn signal(&mut self, _: usize) -> Done<()> {
-        Err("a list has no conditions".into())
-    }
-
-    fn wait(&mut self, _: usize) -> Done<()> {
-        Err("a list has no conditions".into())
-    }
-
-    fn has_waiters(&mut self, _: usize) -> Done<bool> {
-        Ok(false)
-    }
-
-    fn requests(&self) -> u64 {
-        self.sent
     }
 }

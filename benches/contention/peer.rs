@@ -14,6 +14,10 @@ pub(crate) trait Peer {
     /// Returns the token.
     fn lock(&mut self) -> Done<u64>;
     fn unlock(&mut self) -> Done<()>;
+}
+
+/// One whose lock has conditions.
+pub(crate) trait Signaller: Peer {
     /// A signal for one of the two conditions.
     fn signal(&mut self, condition: usize) -> Done<()>;
     /// Waits for one of them.
@@ -48,7 +52,9 @@ impl<K: Exclusive> Peer for ByLibrary<'_, K> {
     fn unlock(&mut self) -> Done<()> {
         Ok(self.guard.take().ok_or(NOT_HELD)?.unlock()?)
     }
+}
 
+impl<K: Exclusive> Signaller for ByLibrary<'_, K> {
     fn signal(&mut self, condition: usize) -> Done<()> {
         Ok(self.conditions[condition].signal(self.guard.as_ref().ok_or(NOT_HELD)?)?)
     }

@@ -13,7 +13,7 @@ use super::bare::{Bare, request};
 use super::bare_peer::BarePeer;
 use super::children::{hear, job, order, spawn, tell};
 use super::clock::now;
-use super::peer::{ByLibrary, Done, Peer};
+use super::peer::{ByLibrary, Done, Signaller};
 use super::row::Row;
 use super::server::Watched;
 use super::stats::Spread;
@@ -115,7 +115,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     Ok(true)
 }
 
-fn take_turns(job: &Job, peer: &mut dyn Peer) -> Done<()> {
+fn take_turns(job: &Job, peer: &mut dyn Signaller) -> Done<()> {
     // What each waits for.
     let (mine, other) = if job.first { (1, 0) } else { (0, 1) };
     tell(&true)?;
