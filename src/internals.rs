@@ -3,7 +3,7 @@
 use redis::RedisError;
 
 use crate::engine::redis::refusal;
-use crate::{Error, Kind, RedisLock, fenced, script};
+use crate::{Error, Kind, RedisLock, fenced, rate_limiter, script};
 
 /// The source text of the operations over one rule: what `EVAL` takes, with the lock's six keys and the
 /// arguments that `lua/lib/` names in the head of each operation.
@@ -52,6 +52,11 @@ pub fn scripts(rule: &str) -> Result<Scripts, String> {
         quit: condition.leave.source,
         signal: condition.change.map(|signal| signal.source).unwrap_or_default(),
     })
+}
+
+/// The source text of a script of `lua/rate_limiter/`: what `EVAL` takes, with the limiter's key.
+pub fn rate_limiter_script(source: &str) -> String {
+    rate_limiter::script(source).source
 }
 
 /// The source text of a user's script that runs only with a token that is high enough: what `EVAL` takes, with

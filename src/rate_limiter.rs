@@ -27,7 +27,7 @@ static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("../lua/
 static DELETE: LazyLock<Script> = LazyLock::new(|| script(include_str!("../lua/rate_limiter/delete.lua")));
 
 /// With what stands before each.
-fn script(source: &str) -> Script {
+pub(crate) fn script(source: &str) -> Script {
     let begin = include_str!("../lua/rate_limiter/begin.lua");
     Script::plain(&format!("{begin}{}{source}", include_str!("../lua/lib/foreign.lua")))
 }

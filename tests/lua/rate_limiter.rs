@@ -3,21 +3,16 @@
 mod played;
 mod reference;
 
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use redis::{Commands, Connection, RedisResult, cmd};
+use redis_concurrent::internals::rate_limiter_script;
 use redis_concurrent_testkit::{RedisServer, expires_at};
 
-const ACQUIRE: &str = concat!(
-    include_str!("../../lua/rate_limiter/begin.lua"),
-    include_str!("../../lua/lib/foreign.lua"),
-    include_str!("../../lua/rate_limiter/acquire.lua")
-);
-const DELETE: &str = concat!(
-    include_str!("../../lua/rate_limiter/begin.lua"),
-    include_str!("../../lua/lib/foreign.lua"),
-    include_str!("../../lua/rate_limiter/delete.lua")
-);
+static ACQUIRE: LazyLock<String> =
+    LazyLock::new(|| rate_limiter_script(include_str!("../../lua/rate_limiter/acquire.lua")));
+static DELETE: LazyLock<String> =
+    LazyLock::new(|| rate_limiter_script(include_str!("../../lua/rate_limiter/delete.lua")));
 
 const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3600 * SECOND;
@@ -50,7 +45,7 @@ impl Limiter {
 
     fn try_ask(&mut self, n: i64, (limit, window, burst): Rate) -> RedisResult<Answer> {
         let mut eval = cmd("EVAL");
-        eval.arg(ACQUIRE).arg(1).arg(&self.key).arg(n).arg(limit).arg(window).arg(burst);
+        eval.arg(&*ACQUIRE).arg(1).arg(&self.key).arg(n).arg(limit).arg(window).arg(burst);
         eval.query(&mut self.con)
     }
 
@@ -59,7 +54,7 @@ impl Limiter {
     }
 
     fn delete(&mut self) -> RedisResult<i64> {
-        cmd("EVAL").arg(DELETE).arg(1).arg(&self.key).query(&mut self.con)
+        cmd("EVAL").arg(&*DELETE).arg(1).arg(&self.key).query(&mut self.con)
     }
 
     fn used(&mut self) -> f64 {
