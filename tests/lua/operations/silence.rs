@@ -1,9 +1,10 @@
 //! Waiters that send no heartbeats, and a server that stood still meanwhile.
 
+use redis::Connection;
 use redis_concurrent_testkit::wait_until;
 
 use super::{LONG, rigs};
-use crate::rig::{Ask, LEASE, USUAL, WAITER_TIMEOUT, assert_busy, assert_in, messages, server};
+use crate::rig::{Ask, LEASE, Rig, USUAL, WAITER_TIMEOUT, assert_busy, assert_in, messages, server};
 
 #[test]
 fn silent_heads_are_dropped_by_their_own_window() {
@@ -45,19 +46,26 @@ fn a_silent_head_does_not_keep_a_try_out() {
     }
 }
 
+/// `a` holds, and `b` and `c` wait and listen, when the server stands still for longer than they live: the owners, and
+/// the inboxes of those that wait.
+fn two_wait_while_it_stands_still(rig: &mut Rig) -> ([String; 3], [Connection; 2]) {
+    let (a, b, c) = (rig.a(), rig.b(), rig.c());
+    let inboxes = ["b", "c"].map(|who| rig.inbox(server(), who));
+    rig.try_(&a);
+    for owner in [&b, &c] {
+        rig.wait(owner);
+    }
+    rig.stand_still(&[&b, &c], 10_000);
+    ([a, b, c], inboxes)
+}
+
 /// The silence of all waiters was the server's: nobody passes them, and nobody is let in before it was heard.
 #[test]
 fn a_waiter_kept_from_being_heard_keeps_its_position() {
     for first in ["leave", "wait", "try", "keep"] {
         for mut rig in rigs(&format!("stall-{first}")) {
-            let (a, b, c, d) = (rig.a(), rig.b(), rig.c(), rig.id("d", 1));
-            let _inboxes = ["b", "c"].map(|who| rig.inbox(server(), who));
-            rig.try_(&a);
-            for owner in [&b, &c] {
-                rig.wait(owner);
-            }
-            rig.stand_still(&[&b, &c], 10_000);
-            let kind = rig.kind;
+            let ([a, b, c], _inboxes) = two_wait_while_it_stands_still(&mut rig);
+            let (d, kind) = (rig.id("d", 1), rig.kind);
             match first {
                 "leave" => assert_eq!(rig.leave(&a), ["1"]),
                 "keep" => {
@@ -86,13 +94,7 @@ fn a_waiter_kept_from_being_heard_keeps_its_position() {
 #[test]
 fn a_release_after_that_waits_for_who_was_not_heard_yet() {
     for mut rig in rigs("stall-next") {
-        let (a, b, c) = (rig.a(), rig.b(), rig.c());
-        let _inboxes = ["b", "c"].map(|who| rig.inbox(server(), who));
-        rig.try_(&a);
-        for owner in [&b, &c] {
-            rig.wait(owner);
-        }
-        rig.stand_still(&[&b, &c], 10_000);
+        let ([a, b, c], _inboxes) = two_wait_while_it_stands_still(&mut rig);
         let kind = rig.kind;
         assert_eq!(rig.leave(&a), ["1"]);
         assert_in(kind, &rig.keep(&b), LEASE);
