@@ -5,7 +5,8 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{LONG, SOON, connect, ms, nothing_left};
 
-/// A re-entry by a handle of other terms is the hold that it was, and asks nothing.
+/// A re-entry by a handle of other terms is the hold that it was, and asks nothing. The client is this lock's alone: what a
+/// lease leaves that ended is released in the background, and that is a request.
 fn a_re_entry_keeps_the_terms_of_its_hold<K: Kind>(
     client: &Client,
     lock: &RedisLock<K>,
@@ -37,12 +38,13 @@ fn a_re_entry_keeps_the_terms_of_its_hold<K: Kind>(
 #[test]
 fn a_re_entry_is_on_the_terms_of_the_hold() {
     let server = RedisServer::start().unwrap();
-    let client = connect(&server);
-    let (reentrant, both) = (client.reentrant_lock("it"), client.read_write_lock("rw"));
-    a_re_entry_keeps_the_terms_of_its_hold(&client, &reentrant, &MultiLock::new(&[&reentrant]));
-    let (read, write) = (both.read_lock(), both.write_lock());
-    a_re_entry_keeps_the_terms_of_its_hold(&client, read, &MultiLock::new(&[read]));
-    a_re_entry_keeps_the_terms_of_its_hold(&client, write, &MultiLock::new(&[write]));
+    let (client, readers, writers) = (connect(&server), connect(&server), connect(&server));
+    let lock = client.reentrant_lock("it");
+    a_re_entry_keeps_the_terms_of_its_hold(&client, &lock, &MultiLock::new(&[&lock]));
+    let (reads, writes) = (readers.read_write_lock("read"), writers.read_write_lock("written"));
+    let (read, write) = (reads.read_lock(), writes.write_lock());
+    a_re_entry_keeps_the_terms_of_its_hold(&readers, read, &MultiLock::new(&[read]));
+    a_re_entry_keeps_the_terms_of_its_hold(&writers, write, &MultiLock::new(&[write]));
     nothing_left(&server);
 }
 
