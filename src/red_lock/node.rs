@@ -33,8 +33,10 @@ pub(super) struct Node {
 
 #[derive(Default)]
 struct Health {
-    /// Why it should not be waited for, if so.
-    away: Option<Error>,
+    /// Why it should not be waited for, if so, and since when.
+    away: Option<(Error, Moment)>,
+    /// A thread asks whether it is back.
+    is_probed: bool,
     /// Since when it has been up, if that was not for long when it was last asked.
     up_since: Option<Moment>,
     /// How long its replies take.
@@ -64,7 +66,7 @@ impl Node {
 
     /// Why it should not be waited for, if so.
     pub(super) fn away(&self) -> Option<Error> {
-        self.health.lock().away.clone()
+        self.health.lock().away.as_ref().map(|(error, _)| error.clone())
     }
 
     /// Why it does not count yet for this lease, if that is known.
@@ -103,11 +105,13 @@ impl Node {
         self.usual() > elapsed * 2 + JITTER
     }
 
-    /// It has replied to what it was asked at `asked`, and was waited for since `awaited`.
+    /// It has replied to what it was asked at `asked`, and was waited for since `awaited`. If it was away by then, and asked
+    /// as there was no majority without it, it is back: what it granted now is to be released there as usual.
     pub(super) fn answered(&self, asked: Moment, awaited: Moment) {
         let now = Moment::now();
         let took = now.since(asked);
         let mut health = self.health.lock();
+        health.away.take_if(|(_, since)| *since <= asked);
         if now.since(awaited) > JITTER {
             // The first reply is all that is known: a slow server should cost its time only once.
             let known = if health.usual.is_zero() { took } else { health.usual };
@@ -118,22 +122,28 @@ impl Node {
         }
     }
 
-    /// It has not replied in time: from now on it is not waited for, until a thread that ends with that has
-    /// heard from it again.
+    /// It has not replied in time: from now on it is not waited for, until it is heard from again, by a thread that ends
+    /// with that or by an attempt that has no majority without it.
     pub(super) fn failed(self: &Arc<Self>, error: Error) {
-        if self.health.lock().away.replace(error).is_some() {
+        let mut health = self.health.lock();
+        health.away = Some((error, Moment::now()));
+        if std::mem::replace(&mut health.is_probed, true) {
             return;
         }
+        drop(health);
         let (node, gone) = (Arc::downgrade(self), self.gone.clone());
         let probing = thread::Builder::new().name("rc-probe".to_owned()).spawn(move || probe(&node, &gone));
         if let Err(error) = probing {
             tracing::error!(%error, "a thread that asks whether a server is back could not be started");
-            self.health.lock().away = None;
+            *self.health.lock() = Health::default();
         }
     }
 
     /// Asks whether it is there. Returns whether that is settled.
     fn is_back(&self) -> bool {
+        if self.is_settled() {
+            return true;
+        }
         // Not less than any caller would give it: otherwise a slow server would never be back.
         let limit = Moment::now().after(self.shared.config.command_timeout);
         match self.server.backend.command(&redis::cmd("PING"), limit) {
@@ -141,7 +151,10 @@ impl Node {
             Err(failure) if !failure.is_final() => {
                 let error = failure.error();
                 let closed = error.is_closed();
-                self.health.lock().away = Some(error);
+                // An attempt may have heard from it meanwhile.
+                if let Some((why, _)) = &mut self.health.lock().away {
+                    *why = error;
+                }
                 closed
             }
             _ => {
@@ -149,6 +162,13 @@ impl Node {
                 true
             }
         }
+    }
+
+    /// Whether an attempt has heard from it meanwhile: then nobody has to ask any more.
+    fn is_settled(&self) -> bool {
+        let mut health = self.health.lock();
+        health.is_probed = health.away.is_some();
+        !health.is_probed
     }
 }
 
@@ -170,3 +190,7 @@ fn probe(node: &Weak<Node>, gone: &CancellationToken) {
         pause = (pause * 2).min(longest);
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../verify/unit/red_lock/node.rs"]
+mod tests;
