@@ -123,7 +123,7 @@ fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
     let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
     for now in [false, true] {
         done(&url, &["break", "job", "--whoever"]).ends(1).says("nobody holds");
-        let holder = Started::new(program(&url, &["run", "--lease", "20s", "job", "sh", "-c", &script]));
+        let holder = Started::new(program(&url, &["run", "--lease", "8s", "job", "sh", "-c", &script]));
         let pid: u32 = line_of(&file).parse().unwrap();
         std::fs::remove_file(&file).unwrap();
         wait_until(LONG, "the holder listens", || {
