@@ -214,13 +214,21 @@ impl RedisCluster {
 
     /// Begins to move a slot to the primary `to`: until [`finish_move`](Self::finish_move) its keys stay where
     /// they are, and the node that has them answers `ASK` for those that it does not have. No effect if `to` has
-    /// the slot.
+    /// the slot. Blocks until `to` has heard of the last slots that came to the node that it is to come from:
+    /// a second or two, where those came right before.
     ///
     /// # Errors
     ///
-    /// If a node does not reply, or rejects a command.
+    /// If a node does not reply, or rejects a command; if `to` has not heard of it after 60 s.
     pub fn begin_move(&self, slot: u16, to: &RedisServer) -> RedisResult<()> {
         let Some((source, view)) = self.source_of(slot, to)? else { return Ok(()) };
+        // It takes an epoch above those that it knows. Below its source's, its claim would not count: it would give the slot
+        // back, the source would not take it, and nobody would have it.
+        let mut connection = to.connection()?;
+        in_time("a node of the cluster has not heard of another's slots", || {
+            View::of(&mut connection, &view.id)
+                .is_ok_and(|heard| heard.is_some_and(|heard| heard.epoch >= view.epoch))
+        })?;
         let set = |at: &RedisServer, what: &str, other: &str| {
             let mut command = cmd("CLUSTER");
             command.arg("SETSLOT").arg(slot).arg(what).arg(other).exec(&mut at.connection()?)

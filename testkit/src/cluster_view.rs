@@ -23,6 +23,12 @@ impl View {
         own.ok_or_else(|| (redis::ErrorKind::Parse, "CLUSTER NODES has no line of its own").into())
     }
 
+    /// What the node at the other end knows of the node `id`, if it does.
+    pub(super) fn of(connection: &mut Connection, id: &str) -> RedisResult<Option<View>> {
+        let nodes: String = cmd("CLUSTER").arg("NODES").query(connection)?;
+        Ok(nodes.lines().filter_map(View::read).find(|view| view.id == id))
+    }
+
     pub(super) fn has(&self, slot: u16) -> bool {
         self.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
     }
