@@ -5,12 +5,15 @@
 //! a namespace of its own there, so that its keys, connections and channels can be counted too.
 
 use std::fs;
+use std::io;
 use std::panic::resume_unwind;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use redis_concurrent_testkit::{Child, RedisServer, is_role};
 
@@ -19,6 +22,9 @@ use crate::support::{env, threads};
 
 /// How long a row may take.
 const ROW: Duration = Duration::from_secs(300);
+/// How many rows run at a time. A row has up to two hundred threads: with more of them, a busy machine runs the server of
+/// all rows so seldom that it does not reply within the command timeout.
+const AT_A_TIME: usize = 6;
 /// How many databases the server has: a new one for each lock of each row.
 const DATABASES: &str = "2000";
 /// Tell a row's process where to play.
@@ -77,6 +83,16 @@ fn server() -> Arc<RedisServer> {
     })
 }
 
+/// Runs a row in another process, when fewer than [`AT_A_TIME`] do.
+fn in_turn(row: impl FnOnce() -> io::Result<ExitStatus>) -> io::Result<ExitStatus> {
+    static RUNNING: LazyLock<(Sender<()>, Receiver<()>)> = LazyLock::new(|| bounded(AT_A_TIME));
+    let (begins, ends) = &*RUNNING;
+    let _ = begins.send(());
+    let status = row();
+    let _ = ends.recv();
+    status
+}
+
 /// Plays a row, in a process of its own, on all locks at once; then looks what is left of it there.
 /// `test`: the full path of the test function.
 pub fn run(test: &str, locks: &[Lock]) {
@@ -85,9 +101,9 @@ pub fn run(test: &str, locks: &[Lock]) {
     if !is_role(test) {
         let first = DATABASE.fetch_add(locks.len() as u32, Ordering::SeqCst).to_string();
         let server = server();
-        let mut child =
-            Child::spawn(test, &[(PORT, &server.port().to_string()), (FIRST_DATABASE, &first)]).unwrap();
-        let status = child.wait_within(ROW).unwrap();
+        let port = server.port().to_string();
+        let played = || Child::spawn(test, &[(PORT, &port), (FIRST_DATABASE, &first)])?.wait_within(ROW);
+        let status = in_turn(played).unwrap();
         assert!(status.success(), "{test}: {status}; what it said is above");
         return;
     }

@@ -104,11 +104,11 @@ fn a_renewal_sets_the_full_lease_on_every_server() {
     let stage = Stage::five();
     let lock = stage.red().lock(NAME).with_lease(LEASE);
     let guard = lock.lock().unwrap();
-    wait_until(LONG, "some of it is over", || guard.remaining() < LEASE - ms(500));
+    wait_until(LONG, "some of it is over", || guard.remaining() < LEASE - ms(2000));
     let before = guard.remaining();
     guard.renew().unwrap();
     assert!(guard.remaining() > before + ms(200), "{:?}, not after {before:?}", guard.remaining());
-    assert!(stage.leases().iter().all(|lease| *lease > LEASE - ms(400)), "{:?}", stage.leases());
+    assert!(stage.leases().iter().all(|lease| *lease > LEASE - ms(1500)), "{:?}", stage.leases());
     // By a majority too, and the others have what they had.
     for hung in &stage.servers[..2] {
         hung.stop().unwrap();
@@ -132,6 +132,8 @@ fn a_lease_that_is_over_before_the_answers_come_is_no_hold() {
     }
     let error = hasty.try_lock().unwrap_err();
     assert!(error.is_unavailable(), "{error}");
+    let said = format!("{error:#}");
+    assert!(said.matches("no answer within").count() >= 2 && !said.contains("within 1 ms"), "{said}");
     for server in &stage.servers {
         server.cont().unwrap();
     }
