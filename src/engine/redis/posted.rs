@@ -8,7 +8,7 @@ use redis::{ServerErrorKind, Value};
 use super::backend::Backend;
 use super::failure::Failure;
 use super::pool::Pooled;
-use super::refusal::{no_primary, refused};
+use super::refusal::{no_primary, refused, unanswered};
 use super::server_info::ServerInfo;
 use crate::clock::Moment;
 
@@ -17,6 +17,8 @@ pub(crate) struct Posted {
     connection: Pooled,
     /// The first reply is what the server says about itself.
     asks_server: bool,
+    /// When it was written: several servers are waited for one after the other, so the last one's own wait may be short.
+    sent: Moment,
 }
 
 /// A script's reply, and the server that sent it, if that is known.
@@ -57,7 +59,7 @@ impl Posted {
     fn receive(&mut self, limit: Moment) -> Result<Value, Failure> {
         self.connection.limit_to(limit);
         let answer = self.connection.link.recv_response();
-        answer.map_err(|e| self.connection.unanswered(e))
+        answer.map_err(|e| Failure::Unanswered(unanswered(e, Moment::now().since(self.sent))))
     }
 }
 
@@ -89,11 +91,12 @@ impl Backend {
 
     fn write(&self, mut connection: Pooled, packed: &[u8], asks_server: bool) -> Result<Posted, Failure> {
         self.count(1);
-        let sent = connection.link.send_packed_command(packed);
+        let sent = Moment::now();
+        let written = connection.link.send_packed_command(packed);
         // Until its reply is read, what it would say next is not the next request's.
         connection.broken = true;
-        match sent {
-            Ok(()) => Ok(Posted { connection, asks_server }),
+        match written {
+            Ok(()) => Ok(Posted { connection, asks_server, sent }),
             Err(e) => Err(connection.unanswered(e)),
         }
     }
