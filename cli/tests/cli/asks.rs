@@ -142,7 +142,7 @@ fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
         let it = if now { done(&url, &[&args[..], &["--now"]].concat()) } else { done(&url, &args) };
         it.ends(0).says("its holder was told");
         // Its command is dead before another one has it.
-        done(&url, &["run", "-w", "60s", "job", "true"]).ends(0);
+        done(&url, &["run", "-w", "60s", "--lease", "8s", "job", "true"]).ends(0);
         assert!(now || !is_alive(pid));
         holder.done().ends(80).says("stuck since noon (by ");
     }
