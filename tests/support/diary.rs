@@ -44,6 +44,11 @@ impl Diary {
         self.0.lock().iter().map(|(heard, _)| heard.clone()).collect()
     }
 
+    /// Every client that it was given to is gone, with all its threads.
+    pub fn is_complete(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     pub fn has(&self, heard: &Heard) -> bool {
         self.count(heard) > 0
     }

@@ -9,7 +9,7 @@ use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 use crate::diary::{Diary, Heard};
 use crate::observers::LONG;
-use crate::support::{builder, ms, threads};
+use crate::support::{builder, ms};
 
 /// What must have been heard in the end.
 pub fn all_there_is() -> Vec<Heard> {
@@ -52,7 +52,8 @@ pub fn play(diary: &Diary, add: impl Fn(ClientBuilder) -> ClientBuilder) {
     for client in [near, far, others] {
         client.close().unwrap();
     }
-    wait_until(LONG, "all threads have ended", || threads("rc-").is_empty());
+    // (Other tests of this process have threads of their own.)
+    wait_until(LONG, "nobody tells it any more", || diary.is_complete());
 }
 
 fn keeps(client: &Client, others: &Client, diary: &Diary) {
