@@ -135,14 +135,20 @@ impl Node {
         let probing = thread::Builder::new().name("rc-probe".to_owned()).spawn(move || probe(&node, &gone));
         if let Err(error) = probing {
             tracing::error!(%error, "a thread that asks whether a server is back could not be started");
-            *self.health.lock() = Health::default();
+            let mut health = self.health.lock();
+            (health.away, health.is_probed) = (None, false);
         }
     }
 
     /// Asks whether it is there. Returns whether that is settled.
     fn is_back(&self) -> bool {
-        if self.is_settled() {
-            return true;
+        {
+            let mut health = self.health.lock();
+            health.is_probed = health.away.is_some();
+            if !health.is_probed {
+                // An attempt has heard from it meanwhile.
+                return true;
+            }
         }
         // Not less than any caller would give it: otherwise a slow server would never be back.
         let limit = Moment::now().after(self.shared.config.command_timeout);
@@ -162,13 +168,6 @@ impl Node {
                 true
             }
         }
-    }
-
-    /// Whether an attempt has heard from it meanwhile: then nobody has to ask any more.
-    fn is_settled(&self) -> bool {
-        let mut health = self.health.lock();
-        health.is_probed = health.away.is_some();
-        !health.is_probed
     }
 }
 
