@@ -155,9 +155,7 @@ impl RedisCluster {
     ///
     /// If a running node does not reply.
     pub fn primary_of(&self, key: &str) -> RedisResult<Option<Arc<RedisServer>>> {
-        let slot = self.slot_of(key)?;
-        let claims = self.views()?.into_iter().filter(|(_, view)| view.is_primary && view.has(slot));
-        Ok(claims.max_by_key(|(_, view)| view.epoch).map(|(node, _)| node))
+        Ok(self.node_with(self.slot_of(key)?)?.map(|(node, _)| node))
     }
 
     /// The running replicas of this node.
@@ -229,12 +227,11 @@ impl RedisCluster {
             View::of(&mut connection, &view.id)
                 .is_ok_and(|heard| heard.is_some_and(|heard| heard.epoch >= view.epoch))
         })?;
-        let set = |at: &RedisServer, what: &str, other: &str| {
-            let mut command = cmd("CLUSTER");
-            command.arg("SETSLOT").arg(slot).arg(what).arg(other).exec(&mut at.connection()?)
+        let set = |at: &mut Connection, what: &str, other: &str| {
+            cmd("CLUSTER").arg("SETSLOT").arg(slot).arg(what).arg(other).exec(at)
         };
-        set(to, "IMPORTING", &view.id)?;
-        set(&source, "MIGRATING", &id(to)?)
+        set(&mut connection, "IMPORTING", &view.id)?;
+        set(&mut source.connection()?, "MIGRATING", &View::own(&mut connection)?.id)
     }
 
     /// Moves the keys of a slot whose move has begun, and then the slot.
@@ -274,11 +271,15 @@ impl RedisCluster {
 
     /// The node that has the slot, unless that is `to`.
     fn source_of(&self, slot: u16, to: &RedisServer) -> RedisResult<Option<(Arc<RedisServer>, View)>> {
-        let claims = self.views()?.into_iter().filter(|(_, view)| view.is_primary && view.has(slot));
-        let source = claims.max_by_key(|(_, view)| view.epoch);
-        let source =
-            source.ok_or_else(|| redis::RedisError::from((redis::ErrorKind::Io, "the slot has no node")))?;
+        let none = || redis::RedisError::from((redis::ErrorKind::Io, "the slot has no node"));
+        let source = self.node_with(slot)?.ok_or_else(none)?;
         Ok((source.0.port() != to.port()).then_some(source))
+    }
+
+    /// The running node that has the slot, by the latest claim.
+    fn node_with(&self, slot: u16) -> RedisResult<Option<(Arc<RedisServer>, View)>> {
+        let claims = self.views()?.into_iter().filter(|(_, view)| view.is_primary && view.has(slot));
+        Ok(claims.max_by_key(|(_, view)| view.epoch))
     }
 
     /// Adds a primary without slots; returns when all nodes know it.

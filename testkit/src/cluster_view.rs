@@ -6,6 +6,8 @@ use redis::{Connection, RedisResult, cmd};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) id: String,
+    /// Whether it is the node that was asked.
+    is_own: bool,
     pub(super) is_primary: bool,
     /// The primary's id, of a replica.
     pub(super) replicates: Option<String>,
@@ -18,15 +20,18 @@ pub(super) struct View {
 impl View {
     /// What the node at the other end says of itself.
     pub(super) fn own(connection: &mut Connection) -> RedisResult<View> {
-        let nodes: String = cmd("CLUSTER").arg("NODES").query(connection)?;
-        let own = nodes.lines().find(|line| line.contains("myself")).and_then(View::read);
+        let own = View::find(connection, |view| view.is_own)?;
         own.ok_or_else(|| (redis::ErrorKind::Parse, "CLUSTER NODES has no line of its own").into())
     }
 
     /// What the node at the other end knows of the node `id`, if it does.
     pub(super) fn of(connection: &mut Connection, id: &str) -> RedisResult<Option<View>> {
+        View::find(connection, |view| view.id == id)
+    }
+
+    fn find(connection: &mut Connection, is_it: impl Fn(&View) -> bool) -> RedisResult<Option<View>> {
         let nodes: String = cmd("CLUSTER").arg("NODES").query(connection)?;
-        Ok(nodes.lines().filter_map(View::read).find(|view| view.id == id))
+        Ok(nodes.lines().filter_map(View::read).find(is_it))
     }
 
     pub(super) fn has(&self, slot: u16) -> bool {
@@ -46,9 +51,11 @@ impl View {
             let (first, last) = text.split_once('-').unwrap_or((text, text));
             Some((first.parse().ok()?, last.parse().ok()?))
         };
+        let is = |flag| flags.split(',').any(|it| it == flag);
         Some(View {
             id: (*id).to_owned(),
-            is_primary: flags.split(',').any(|flag| flag == "master"),
+            is_own: is("myself"),
+            is_primary: is("master"),
             replicates: (*replicates != "-").then(|| (*replicates).to_owned()),
             epoch: epoch.parse().ok()?,
             slots: slots.iter().filter(|text| !text.starts_with('[')).filter_map(range).collect(),
@@ -83,11 +90,12 @@ mod tests {
         let line =
             "07c3 127.0.0.1:30004@31004,host myself,master - 0 1426238317239 4 connected 0-5 9 [93-<-292f]";
         let view = View::read(line).unwrap();
-        assert!(view.is_primary && view.replicates.is_none());
+        assert!(view.is_own && view.is_primary && view.replicates.is_none());
         assert_eq!((&*view.id, view.epoch), ("07c3", 4));
         assert_eq!(view.slots().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 9]);
         assert!(view.has(9) && !view.has(93));
         let view = View::read("07c3 127.0.0.1:30004@31004 slave 292f 0 0 4 connected").unwrap();
-        assert_eq!((view.is_primary, view.replicates.as_deref()), (false, Some("292f")));
+        assert!(!view.is_own && !view.is_primary);
+        assert_eq!(view.replicates.as_deref(), Some("292f"));
     }
 }

@@ -22,6 +22,7 @@
 //! `REDIS_SERVER_BIN` names another program. It has the version of the library that it tests, and promises no
 //! stable interface beyond the contract suite.
 
+mod barrier;
 mod children;
 mod cluster;
 mod cluster_doors;
@@ -39,6 +40,7 @@ mod server_options;
 mod server_view;
 mod wait;
 
+pub use barrier::Barrier;
 pub use children::{Child, hear_parent, is_role, tell_parent};
 pub use cluster::RedisCluster;
 pub use cluster_options::RedisClusterBuilder;

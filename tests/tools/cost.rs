@@ -8,12 +8,11 @@ mod pair;
 #[path = "../../benches/contention/recorder.rs"]
 mod recorder;
 
-use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::{AcquiredVia, Client, Kind, Permits, RedisLock};
-use redis_concurrent_testkit::RedisServer;
+use redis_concurrent_testkit::{Barrier, RedisServer};
 
 use crate::support::{Ears, Heard, LONG};
 use pair::Pair;

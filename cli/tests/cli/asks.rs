@@ -7,7 +7,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use serde_json::Value;
 
-use crate::stage::{LONG, Started, client, done, is_alive, line_of, program};
+use crate::stage::{LONG, Started, client, done, is_alive, line_of, program, until_heard};
 
 fn labelled(server: &RedisServer, label: &str) -> Client {
     Client::builder().url(&server.url()).client_name(label).connect().unwrap()
@@ -126,13 +126,7 @@ fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
         let holder = Started::new(program(&url, &["run", "--lease", "8s", "job", "sh", "-c", &script]));
         let pid: u32 = line_of(&file).parse().unwrap();
         std::fs::remove_file(&file).unwrap();
-        wait_until(LONG, "the holder listens", || {
-            !redis::cmd("PUBSUB")
-                .arg("CHANNELS")
-                .query::<Vec<String>>(&mut server.connection().unwrap())
-                .unwrap()
-                .is_empty()
-        });
+        until_heard(&server);
         let look = &json(&done(&url, &["show", "--json", "job"]).out)[0]["holders"][0];
         let (owner, token) = (look["owner"].as_str().unwrap(), look["token"].as_str().unwrap());
         done(&url, &["break", "job", "--owner", &format!("{owner}0")]).ends(75).says("another one holds it");

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{Done, LONG, Started, client, done, line_of, program, run, shared};
+use crate::stage::{Done, LONG, Started, client, done, line_of, program, run, shared, until_heard};
 
 #[test]
 fn the_commands_own() {
@@ -265,13 +265,7 @@ fn lost_or_about_to_be() {
     // It is taken away.
     let it = sleeps(&[], &script);
     let lock = client(&server).reentrant_lock("x");
-    wait_until(LONG, "the holder listens", || {
-        !redis::cmd("PUBSUB")
-            .arg("CHANNELS")
-            .query::<Vec<String>>(&mut server.connection().unwrap())
-            .unwrap()
-            .is_empty()
-    });
+    until_heard(&server);
     assert!(lock.force_unlock_if(&redis_concurrent::HeldBy::Anyone, "by the test").unwrap().was_held());
     it.done().ends(80).says("by force: by the test");
     // Only a warning, and the command ends by itself.

@@ -44,6 +44,16 @@ pub fn run(args: &[&str]) -> Done {
     done(&shared().url(), &[&["run", "--lease", "4s"], args].concat())
 }
 
+/// Waits until somebody listens at this server: a holder does, from soon after its grant on.
+#[track_caller]
+pub fn until_heard(server: &RedisServer) {
+    let mut connection = server.connection().unwrap();
+    wait_until(LONG, "the holder listens", || {
+        let channels: Vec<String> = redis::cmd("PUBSUB").arg("CHANNELS").query(&mut connection).unwrap();
+        !channels.is_empty()
+    });
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Done {

@@ -1,11 +1,10 @@
 //! What a lock answers about itself.
 
-use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind};
-use redis_concurrent_testkit::wait_until;
+use redis_concurrent_testkit::{Barrier, wait_until};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{NAME, Stage, Tried};

@@ -1,14 +1,13 @@
 //! Elections: candidates that lead one after the other, and observers that see who does.
 
 use std::collections::BTreeSet;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis_concurrent::{CancellationToken, Changes, Client, Election, Wait};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{Barrier, RedisServer, wait_until};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LEASE, NAME, Stage, Tried};

@@ -1,12 +1,11 @@
 //! Many threads and clients: nobody is inside with another, and nobody is forgotten.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::{Guard, RedisLock};
-use redis_concurrent_testkit::wait_until;
+use redis_concurrent_testkit::{Barrier, wait_until};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{Stage, Tried};

@@ -1,11 +1,10 @@
 //! The read/write lock, with many: readers are inside together, a writer is alone.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use redis_concurrent::{ReadWriteLock, Write};
-use redis_concurrent_testkit::wait_until;
+use redis_concurrent_testkit::{Barrier, wait_until};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::Stage;

@@ -1,12 +1,11 @@
 //! What other suites check of a semaphore with many clients, and of permits with leases.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::Semaphore;
-use redis_concurrent_testkit::{Proxy, wait_until};
+use redis_concurrent_testkit::{Barrier, Proxy, wait_until};
 
 use crate::conformance::rows::rows;
 use crate::conformance::semaphore::It;

@@ -1,10 +1,9 @@
 //! 5. *a-grant-is-never-dropped*: a caller that is granted the lock in the instant it gives up passes it on.
 
-use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, ErrorKind};
+use redis_concurrent::CancellationToken;
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -44,7 +43,9 @@ fn a_grant_is_never_dropped() {
                                 guard.unlock().unwrap();
                             }
                             Ok(None) => {}
-                            Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}"),
+                            // On a busy machine Redis may not reply in the time of a call that has so little.
+                            Err(e) if e.is_cancelled() || e.is_unavailable() => {}
+                            Err(e) => panic!("{e:?}"),
                         }
                         end.wait();
                     }

@@ -1,12 +1,11 @@
 //! The share: threads of a process that read under one hold in Redis.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::ErrorKind;
-use redis_concurrent_testkit::{Proxy, wait_until};
+use redis_concurrent_testkit::{Barrier, Proxy, wait_until};
 
 use crate::read_write::Stage;
 use crate::support::{LONG, SOON, builder, nothing_left};

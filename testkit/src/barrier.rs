@@ -1,0 +1,68 @@
+//! A barrier for the threads of a test.
+
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Far longer than the threads of a test are apart on a loaded machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// As [`std::sync::Barrier`], with a timeout: where one of the threads has panicked, the test fails, and does not hang.
+#[derive(Debug)]
+pub struct Barrier {
+    threads: usize,
+    /// How many have come in this round, and which round it is.
+    come: Mutex<(usize, u64)>,
+    all_have: Condvar,
+}
+
+impl Barrier {
+    /// A barrier for so many threads.
+    pub fn new(threads: usize) -> Barrier {
+        Barrier { threads, come: Mutex::new((0, 0)), all_have: Condvar::new() }
+    }
+
+    /// Blocks until all threads have called this, for 120 s at most. Then the next round begins.
+    ///
+    /// # Panics
+    ///
+    /// If the others do not come in time.
+    #[track_caller]
+    pub fn wait(&self) {
+        let mut come = self.come.lock();
+        let round = come.1;
+        come.0 += 1;
+        if come.0 == self.threads {
+            *come = (0, round + 1);
+            self.all_have.notify_all();
+            return;
+        }
+        let late = self.all_have.wait_while_for(&mut come, |come| come.1 == round, LIMIT);
+        assert!(!late.timed_out(), "not within {LIMIT:?}: {} threads at a barrier", self.threads);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn nobody_passes_before_all_have_come() {
+        let (barrier, come) = (Barrier::new(4), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 1..=100 {
+                        come.fetch_add(1, Ordering::Relaxed);
+                        barrier.wait();
+                        assert!(come.load(Ordering::Relaxed) >= 4 * round);
+                        barrier.wait();
+                    }
+                });
+            }
+        });
+    }
+}
