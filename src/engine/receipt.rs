@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::entry::LockEntry;
 use super::redis::failure::Failure;
 use super::redis::requests;
-use super::state::grant::{Grant, drift};
+use super::state::grant::{Grant, ends_at};
 use super::state::lock_state::{Acquired, Answer, CannotPart, PendingRelease, Terms, Ticket};
 use super::{carry_out, held, lock, lost, waiter};
 use crate::clock::Moment;
@@ -70,7 +70,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
     let error = match outcome {
         Ok((Answer::In { left, value, .. }, resent)) => {
             core.arrived(owner);
-            let valid_until = sent.after(left).before(drift(left.max(lease)));
+            let valid_until = ends_at(sent, left);
             let grant = Grant { owner, value, valid_until, since: now, unsettled: resent, ..grant };
             let Some(acquired) = core.lock_state.adopt(grant) else {
                 return Err(entry.error(Error::new(ErrorKind::Closed, "")));

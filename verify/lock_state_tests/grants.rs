@@ -41,7 +41,7 @@ fn an_answer_makes_the_message_that_follows_a_duplicate() {
     assert_eq!(desk.message(heartbeat.owner, 6), Effects::default());
     let acquired = desk.is_in(ticket, 1_110);
     // What was left at the answer, not a lease from the message.
-    assert_eq!(desk.valid_until(acquired), at(1_100 + 2_500 - DRIFT));
+    assert_eq!(desk.valid_until(acquired), at(1_100 + 2_500 - 25));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn an_answer_counts_from_before_its_request_and_only_what_is_left() {
     let asking = desk.asks(ticket, 0);
     desk.answer(&asking, granted_in(1, 2_000), 400);
     let acquired = desk.is_in(ticket, 400);
-    assert_eq!(desk.valid_until(acquired), at(2_000 - DRIFT));
+    assert_eq!(desk.valid_until(acquired), at(2_000 - 20));
     assert_eq!(acquired.way, AcquiredVia::Free);
 }
 
@@ -110,6 +110,26 @@ fn a_message_counts_with_the_lease_in_it() {
     assert_eq!(desk.valid_until(acquired), at(1_000 - 10));
 }
 
+#[test]
+fn a_short_rest_of_a_long_lease_counts_its_own_drift() {
+    let mut desk = Desk::new();
+    let mut hour = request(1);
+    hour.terms.lease = ms(3_600_000);
+    // A reply tells a waiter of its grant: it has a first lease, of which so much is left.
+    let (ticket, _) = desk.queue_up(hour, 5, 0);
+    let heartbeat = desk.asks(ticket, 1_100);
+    desk.answer(&heartbeat, granted_in(6, 2_900), 1_110);
+    let Step::Confirm(owner, _) = desk.turn(ticket, 1_110) else {
+        panic!("the grant is not asked for again")
+    };
+    desk.lock_state.confirmed(owner, Renewal::Failed, at(1_120));
+    let acquired = desk.is_in(ticket, 1_120);
+    assert_eq!(desk.valid_until(acquired), at(1_100 + 2_900 - 29));
+    // `renew_for` a while.
+    desk.lock_state.renewed(owner, at(1_200), Renewal::Left(ms(20_000)), at(1_210));
+    assert_eq!(desk.valid_until(acquired), at(1_200 + 20_000 - 200));
+}
+
 /// A waiter that is told by a message may be dead, so that it is granted less than was asked for.
 #[test]
 fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
@@ -130,7 +150,7 @@ fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
         let left = grant.renewal(at(300));
         desk.lock_state.renewed(acquired.owner, at(300), Renewal::Left(left), at(310));
         let grant = desk.lock_state.look(acquired.owner).unwrap();
-        assert_eq!(grant.valid_until, at(300).after(left).before(ms(DRIFT)));
+        assert_eq!(grant.valid_until, at(300).after(left).before(left / 100));
         let due = if fixed { grant.valid_until } else { at(310 + 1_000) };
         assert_eq!(grant.due(at(310), ms(1_000)), due);
     }

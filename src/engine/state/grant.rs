@@ -29,6 +29,12 @@ pub(crate) fn drift(lease: Duration) -> Duration {
     Duration::from_millis(2).max(lease / 100)
 }
 
+/// When a hold ends here that Redis keeps for `left`, counted from `since`. The drift is that of this time, however
+/// long the lease was at first.
+pub(crate) fn ends_at(since: Moment, left: Duration) -> Moment {
+    since.after(left).before(drift(left))
+}
+
 /// One grant: until the process leaves, or loses it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
@@ -267,14 +273,14 @@ impl Grant {
     /// Redis said, to a request sent at `sent`, that this much is left.
     pub(crate) fn extended(&mut self, sent: Moment, left: Duration) {
         self.first = Millis::default();
-        self.valid_until = sent.after(left.min(self.least())).before(drift(left.max(self.terms.lease)));
+        self.valid_until = ends_at(sent, left.min(self.least()));
     }
 
     /// A renewal for `lease`, sent at `sent`, had no reply: it may have run, and may run again.
     pub(crate) fn doubt(&mut self, sent: Moment, lease: Duration) {
         self.unsettled = true;
         self.is_worth(lease);
-        self.valid_until = self.valid_until.min(sent.after(lease).before(drift(self.terms.lease)));
+        self.valid_until = self.valid_until.min(ends_at(sent, lease));
     }
 
     /// A renewal for `lease` may run at any time yet.

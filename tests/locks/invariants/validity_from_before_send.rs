@@ -48,6 +48,17 @@ fn validity_from_before_send_of_asks_and_renewals() {
     assert!(proxy.struck() > 5);
 }
 
+/// Clocks that differ in rate differ by a part of the time that is counted, whatever the lease was.
+#[test]
+fn validity_from_before_send_of_a_short_renewal_of_a_long_lease() {
+    let server = RedisServer::start().unwrap();
+    let guard = connect(&server).reentrant_lock("x").with_lease(ms(3_600_000)).lock_owned().unwrap();
+    guard.renew_for(ms(30_000)).unwrap();
+    believes_no_more_than_redis(&guard, &server);
+    assert!(!guard.is_lost() && guard.remaining() > ms(20_000), "{:?}", guard.remaining());
+    guard.unlock().unwrap();
+}
+
 #[test]
 fn validity_from_before_send_of_grants_by_message() {
     let server = RedisServer::start().unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{AcquireMode, Asking, PendingRelease, Request, Terms};
 use crate::clock::Moment;
-use crate::engine::state::grant::drift;
+use crate::engine::state::grant::ends_at;
 use crate::observe::AcquiredVia;
 
 /// What this process asks of Redis for the head of its waiting threads. The next head continues with it only
@@ -129,8 +129,7 @@ impl PendingAcquire {
 
     /// Redis has answered that it is in, with `left` of its lease. `joined`: others of this process may share the hold.
     pub(super) fn is_in(&mut self, number: u64, left: Duration, value: u64, joined: bool) {
-        let most = drift(left.max(self.terms.lease));
-        let valid_until = self.sent.after(left.min(self.least)).before(most);
+        let valid_until = ends_at(self.sent, left.min(self.least));
         // Its message, if it lies unread, says less: it does not know what was left when.
         self.floor = self.floor.max(number);
         // After a message it is the same grant, known more exactly.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ask::PendingGrant;
 use super::{Answer, BACKOFF, Effects, LONGEST_BACKOFF, LockState, PendingRelease, Renewal, SLACK};
 use crate::clock::Moment;
-use crate::engine::state::grant::drift;
+use crate::engine::state::grant::ends_at;
 use crate::observe::{AcquiredVia, KeptEnd, LossReason};
 
 impl LockState {
@@ -125,7 +125,7 @@ impl LockState {
             && number > ask.floor
         {
             let base = ask.base.unwrap_or(ask.sent);
-            let valid_until = base.after(lease.min(ask.least)).before(drift(lease));
+            let valid_until = ends_at(base, lease.min(ask.least));
             let (since, told, way, confirmed) = (base, true, AcquiredVia::Granted, false);
             ask.grant =
                 Some(PendingGrant { number, value, said, valid_until, since, lease, told, way, confirmed });
@@ -164,8 +164,7 @@ impl LockState {
                 ask.again_at = now;
             }
             (Renewal::Left(left), Some(grant)) => {
-                let left = left.min(ask.least);
-                grant.valid_until = ask.sent.after(left).before(drift(ask.terms.lease));
+                grant.valid_until = ends_at(ask.sent, left.min(ask.least));
                 (grant.since, grant.lease, grant.told) = (ask.sent, ask.terms.lease, false);
                 grant.confirmed = true;
             }
