@@ -395,9 +395,11 @@ impl LockEntries {
 
     /// All entries of this kind and name: this one, and those of single threads' waits.
     pub(crate) fn beside(entry: &LockEntry) -> Vec<Arc<LockEntry>> {
-        let Ok(entries) = entry.shared.lock(&entry.shared.entries) else { return Vec::new() };
+        // Others are let go here, which may be their end: not under the mutex, that an entry takes as it ends.
+        let all =
+            entry.shared.lock(&entry.shared.entries).map_or_else(|_| Vec::new(), |entries| entries.all());
         let same = |other: &Arc<LockEntry>| other.is_of(entry.type_id(), entry.name());
-        entries.all().into_iter().filter(same).collect()
+        all.into_iter().filter(same).collect()
     }
 
     /// An entry of its own for one thread's wait for a condition of the lock that is `lock`'s.

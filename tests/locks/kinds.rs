@@ -188,6 +188,30 @@ fn a_kind_whose_callers_ask_by_themselves_keeps_the_contract() {
     contract::run(|client, name| client.lock_with_kind(name, Counted(Bulkhead(1))));
 }
 
+#[test]
+fn its_callers_are_counted_while_other_locks_end() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.lock_with_kind("it", Counted(Bulkhead(1)));
+    let counts = {
+        let lock = lock.clone();
+        thread::spawn(move || (0..30_000).for_each(|_| assert_eq!(lock.local_queue_length(), 0)))
+    };
+    let mut others: Vec<_> = (0..3)
+        .map(|thread| {
+            let client = client.clone();
+            thread::spawn(move || {
+                (0..30_000)
+                    .for_each(|i| _ = client.simple_lock(&format!("{thread}-{i}")).local_queue_length())
+            })
+        })
+        .collect();
+    others.push(counts);
+    // Not joined before: a thread that waits for itself does so for ever.
+    wait_until(LONG, "all have ended", || others.iter().all(|thread| thread.is_finished()));
+    others.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
 struct Gate;
 
 impl Kind for Gate {
