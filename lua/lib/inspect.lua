@@ -2,7 +2,8 @@
 --
 -- ARGV 5 page: '' or what the one before returned   6 args, of a kind that has several modes   7 '1': in detail
 -- ->  {last number, {owner, remaining ms (-1: no expiry), record, ...}, {owner, record, ...}, what the rule
---     says about its state}; as a fifth, if this is not all, the next page (in detail: or ''). In detail as a
+--     says about its state}; as a fifth, if this is not all, the next page (in detail: or ''). If more has expired than
+--     one script removes, these five alone and nothing in them, and the page is to be asked for again. In detail as a
 --     sixth {1 the holder only stays | 0, ...}, as a seventh {arrival, us since its last heartbeat, ...} of the
 --     queue positions, and on the last page as an eighth the first hundred that wait for signals: {condition,
 --     owner, record, arrival, us since its last heartbeat, ...}

@@ -78,7 +78,12 @@ pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, 
 
 /// What the rule says to this question, of the first page alone: for kinds that say it all there.
 pub(crate) fn describe(entry: &Arc<LockEntry>, question: &str) -> Result<Vec<Value>, Error> {
-    Ok(inspect_page(entry, question, "")?.inspection.state)
+    loop {
+        let Page { inspection, next } = inspect_page(entry, question, "")?;
+        if next.as_deref() != Some("") {
+            return Ok(inspection.state);
+        }
+    }
 }
 
 pub(crate) struct Page {
@@ -127,7 +132,10 @@ pub(crate) fn read(answer: &Value) -> Page {
         waiting: texts(2).chunks(2).enumerate().filter_map(in_queue).collect(),
         signals: signals.collect(),
     };
-    Page { inspection, next: text(items.get(4)).filter(|next| !next.is_empty()) }
+    // A script that found more expired holds than it removes tells nothing but where to ask again, which may be from the
+    // beginning; in detail, a last page has an empty next one.
+    let is_last = |next: &String| next.is_empty() && items.len() > 5;
+    Page { inspection, next: text(items.get(4)).filter(|next| !is_last(next)) }
 }
 
 fn waiting(

@@ -195,6 +195,33 @@ fn a_customer_gets_its_limit_whichever_way_it_comes() {
     assert_eq!(counts(&here), [9, 6, 0, 3]);
 }
 
+/// More than one script removes. Nobody but the caller asks, and the processes that had them cannot.
+#[test]
+fn what_was_sold_is_known_when_many_leases_have_just_expired() {
+    const MANY: u64 = 100;
+    let server = RedisServer::start().unwrap();
+    let [here, there] = inventories(&server);
+    here.add_stock("tee", MANY + 1).unwrap();
+    taken(here.try_reserve_order(&Order::of("tee", 1).id("order-17"))).commit().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = Client::connect(&proxy.url()).unwrap();
+    let brief = client.inventory("sale").with_lease(ms(2000));
+    for question in [true, false] {
+        for _ in 0..MANY {
+            std::mem::forget(brief.try_reserve("tee", 1).unwrap());
+        }
+        proxy.black_hole(true);
+        thread::sleep(ms(2200));
+        if question {
+            assert!(there.is_committed("order-17").unwrap());
+        } else {
+            assert_eq!(there.stock("tee").unwrap().sold, 1);
+        }
+        proxy.black_hole(false);
+    }
+    assert_eq!(counts(&there)[1..], [MANY, 0, 1]);
+}
+
 #[test]
 fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     let server = RedisServer::start().unwrap();

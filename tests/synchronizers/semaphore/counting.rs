@@ -34,6 +34,24 @@ fn what_is_taken_is_not_available_until_it_is_back() {
     assert_eq!(counts(&semaphore), (Some(5), 5, 0));
 }
 
+/// More than one script removes. Nobody but the caller asks, and the processes that had them cannot.
+#[test]
+fn the_counts_are_right_when_many_leases_have_just_expired() {
+    const HOLDS: u32 = 150;
+    let server = RedisServer::start().unwrap();
+    let (_client, semaphore) = semaphore(&server, HOLDS);
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = Client::connect(&proxy.url()).unwrap();
+    let brief = client.semaphore("it").with_lease(ms(2000));
+    for _ in 0..HOLDS {
+        std::mem::forget(brief.try_acquire(1).unwrap());
+    }
+    proxy.black_hole(true);
+    std::thread::sleep(ms(2200));
+    assert_eq!(counts(&semaphore), (Some(HOLDS), HOLDS, 0));
+    proxy.black_hole(false);
+}
+
 #[test]
 fn a_permit_is_given_back_in_part() {
     let server = RedisServer::start().unwrap();
