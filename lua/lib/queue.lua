@@ -50,7 +50,8 @@ local function dead(w)
     return p[8] and gap * 3 < 2 and p[3] + 0 <= ms and now() - math.abs(p[8]) > ms * 1000
   end
   if heard and proves(heard, 0) then return true end
-  local owners, spared = {w.owner}, {}
+  -- The caller too: it may be the only live one behind very many.
+  local owners, spared = {w.owner, F[1]}, {}
   for _, owner in ipairs(call('ZRANGE', K[2], 0, 31)) do owners[#owners + 1] = owner end
   for _, member in ipairs(call('ZRANGE', K[6], 0, 31)) do owners[#owners + 1] = string.match(member, '[^|]*$') end
   for i, position in ipairs(call('HMGET', K[3], unpack(owners))) do
@@ -200,7 +201,8 @@ end
 -- tell(w, what, number, value): a message to the process of w. Without channel rights none can be sent.
 local function tell(w, what, number, value)
   local text = fmt('%s %s %.0f %s', w.owner, what, number or 0, number and w.lease or 0)
-  if value then text = text .. ' ' .. value end
+  -- Lua itself writes a large number in 14 digits.
+  if value then text = text .. ' ' .. (type(value) == 'number' and fmt('%.0f', value) or value) end
   if not sharded('SPUBLISH', inbox(w), text) then redis.pcall('PUBLISH', inbox(w), text) end
 end
 

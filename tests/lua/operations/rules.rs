@@ -35,6 +35,22 @@ fn classes_order_before_arrivals() {
     assert_eq!(rig.queue(), [1, 3, 0, 2].map(|i: usize| ids[i].clone()));
 }
 
+/// A number that the rule adds to a grant, as large as a fencing token.
+#[test]
+fn a_value_is_the_same_by_reply_and_by_message() {
+    let rule = Simple::RULE.replace("return true, n\n", "return true, n, n + 0.0\n");
+    assert_ne!(rule, Simple::RULE);
+    let mut rig = Rig::of(server(), "simple", &rule, "value");
+    let (a, b) = (rig.a(), rig.b());
+    let mut inbox = rig.inbox(server(), "b");
+    let told = rig.try_(&a);
+    assert!(told[1].len() > 14 && told[3] == told[1], "{told:?}");
+    rig.wait(&b);
+    rig.leave(&a);
+    let number = rig.fence();
+    assert!(messages(&rig, &mut inbox, "b")[0].ends_with(&format!(" {number}")), "as it is numbered");
+}
+
 #[test]
 fn a_refusal_comes_before_queueing_and_at_the_head() {
     let mut rig = Rig::of(server(), "simple", &format!("{}\n{EXTRAS}", Simple::RULE), "refuse");

@@ -46,6 +46,26 @@ fn a_silent_head_does_not_keep_a_try_out() {
     }
 }
 
+/// One script looks at the first waiters alone, of very many.
+#[test]
+fn a_waiter_that_is_heard_passes_any_number_of_silent_ones() {
+    for mut rig in rigs("crowd") {
+        let (a, c) = (rig.a(), rig.c());
+        rig.try_(&a);
+        let silent: Vec<_> = (1..=200).map(|n| rig.id("b", n)).collect();
+        for owner in &silent {
+            rig.wait(owner);
+        }
+        rig.wait(&c);
+        rig.stand_still(&silent.iter().map(|owner| &**owner).collect::<Vec<_>>(), WAITER_TIMEOUT + 1_000);
+        rig.steady(&[&c], WAITER_TIMEOUT + 1_000);
+        rig.set_lease(&a, -1);
+        // A script removes some of them, so that it takes no time; each heartbeat goes on.
+        let heartbeats = (0..50).take_while(|_| rig.wait(&c)[0] != "1").count();
+        assert!(heartbeats < 20, "{}: {heartbeats}", rig.kind);
+    }
+}
+
 /// `a` holds, and `b` and `c` wait and listen, when the server stands still for longer than they live: the owners, and
 /// the inboxes of those that wait.
 fn two_wait_while_it_stands_still(rig: &mut Rig) -> ([String; 3], [Connection; 2]) {
