@@ -79,14 +79,16 @@ local function drop(owner)
   call('HDEL', K[3], owner)
 end
 
--- tombstone(owner): gives it a tombstone for a minute, as a request of it may still be in flight. (What a rule
--- keeps beside may last longer.) Some of those whose minute is over are forgotten.
-local function tombstone(owner)
+-- tombstone(owner, least): gives it a tombstone for a minute, as a request of it may still be in flight, or for
+-- least ms if that is longer. (What a rule keeps beside may last longer.) Some of those that have expired are
+-- forgotten.
+local function tombstone(owner, least)
+  local lasts = math.max(60000, least or 0)
   local ms = now() / 1000
   local some = call('ZRANGE', K[5], 64, 64, 'WITHSCORES')[2]
   call('ZREMRANGEBYSCORE', K[5], '-inf', some and some + 0 < ms and some or fmt('(%.0f', ms))
-  call('ZADD', K[5], fmt('%.0f', ms + 60000), owner)
-  call('PEXPIRE', K[5], fmt('%.0f', math.max(60000, call('PTTL', K[5]))))
+  call('ZADD', K[5], fmt('%.0f', ms + lasts), owner)
+  call('PEXPIRE', K[5], fmt('%.0f', math.max(lasts, call('PTTL', K[5]))))
 end
 
 -- True while a waiter is in a condition that this script has put there: its keys exist, and end.

@@ -1,12 +1,14 @@
 -- renew: the owner's hold lasts a full lease from now. Extends, never creates.
 --
--- ARGV 5 '1': it stays for that long and is no longer renewed. It has a tombstone for a minute, as a request of it
---        may still be on its way
+-- ARGV 5 '1': it stays for that long, '2': for what is left of it, and is no longer renewed. It has a tombstone for as
+--        long, and for a minute at least: its process may not know of it, and renew it as late as that; and a request
+--        of it may be in flight
 -- ->  remaining ms | -1 not inside | -2 it has a tombstone: it comes in never again, and what it had may stay
 --@ parts
 if not F[5] and call('ZSCORE', K[5], F[1]) then return -2 end
-local left = tonumber(kind.renew(F[1], F[2]) or -1)
+local left = tonumber(F[5] ~= '2' and kind.renew(F[1], F[2]) or -1)
 if not F[5] then return left end
 --@ parts
-tombstone(F[1])
+if F[5] == '2' then left = kind.load(F[1]) or -1 end
+tombstone(F[1], left)
 return left

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::{
-    AcquiredVia, Client, Error, ErrorKind, Kind, OwnedGuard, Permit, Permits, Read, Receipt, RedisLock,
-    Reentrant, Sharing, Simple,
+    AcquiredVia, Client, Error, ErrorKind, HeldBy, Kind, OwnedGuard, Permit, Permits, Read, Receipt,
+    RedisLock, Reentrant, Sharing, Simple,
 };
 use redis_concurrent_testkit::*;
 
@@ -70,6 +70,21 @@ fn it_goes_over_once<K: Kind + Default>(
     });
     assert!(!mine.is_locked().unwrap());
     told(there.adopt::<K>(&receipt), ErrorKind::NotOwner);
+}
+
+#[test]
+fn what_was_revoked_on_its_way_is_not_adopted() {
+    let server = RedisServer::start().unwrap();
+    let [here, there, operator] = [(); 3].map(|()| connect(&server));
+    let receipt = on_paper(here.reentrant_lock("it").with_lease(ms(60_000)).lock_owned().unwrap());
+    let lock = operator.reentrant_lock("it");
+    assert_eq!(lock.revoke_if(&HeldBy::Anyone, "").unwrap().holders, 1);
+    let left = lock.remaining().unwrap().unwrap();
+    told(there.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
+    assert!(
+        lock.is_locked().unwrap() && lock.remaining().unwrap().unwrap() <= left,
+        "until its lease is over"
+    );
 }
 
 #[test]

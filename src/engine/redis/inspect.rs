@@ -179,7 +179,7 @@ pub(crate) fn force_unlock(
         }
         let limit = Moment::now().after(shared.config.command_timeout);
         let inside = match held.remaining {
-            Some(rest) if gently && held.is_ours() => requests::let_expire(entry, &held.raw, rest, limit),
+            Some(_) if gently && held.is_ours() => requests::let_expire(entry, &held.raw, limit),
             _ => requests::force(entry, &held.raw, limit),
         };
         let inside = inside.map_err(|e| entry.error(e.error()))?;

@@ -156,17 +156,12 @@ pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Resu
     Ok(inside == 1 || reply.resent)
 }
 
-/// An owner that is not ours is not renewed any more: it stays for `rest`, and its id comes in never again. Returns
-/// whether it was inside.
-pub(crate) fn let_expire(
-    entry: &Arc<LockEntry>,
-    owner: &[u8],
-    rest: Duration,
-    limit: Moment,
-) -> Result<bool, Failure> {
+/// An owner that is not ours is not renewed any more: it stays for what is left of its lease, and its id comes in never
+/// again. Returns whether it was inside.
+pub(crate) fn let_expire(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
     let shared = &entry.shared;
-    let (rest, inbox) = (rest.as_millis().max(1).to_string(), entry.inbox_prefix());
-    let args = [owner, rest.as_bytes(), inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
+    let inbox = entry.inbox_prefix();
+    let args = [owner, b"0", inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"2"];
     let reply = send(entry, &entry.scripts.renew, &args, limit)?;
     Ok(matches!(renewed(&reply.value)?, Renewal::Left(_)))
 }

@@ -1,7 +1,7 @@
 //! Leases are renewed, and a lock is looked at.
 
 use super::rigs;
-use crate::rig::{LEASE, PREFIX, RECORD, WAITER_TIMEOUT, assert_in, int};
+use crate::rig::{LEASE, PREFIX, RECORD, Rig, WAITER_TIMEOUT, assert_in, int};
 
 #[test]
 fn renewing_sets_the_lease_and_never_creates() {
@@ -36,6 +36,38 @@ fn what_has_a_tombstone_is_told_so_and_what_stays_is_not_renewed() {
         assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-2"], "{}", rig.kind);
         let left = rig.left(&a).unwrap();
         assert!(left <= 5_001, "{}: {left}", rig.kind);
+    }
+}
+
+/// Its process may not have been told, and asks that late.
+#[test]
+fn what_stays_has_a_tombstone_for_as_long() {
+    const LONG: i64 = 300_000;
+    for mut rig in rigs("stays") {
+        let (a, b) = (rig.a(), rig.b());
+        let stays = rig.scripts.renew.clone();
+        let lasts = |rig: &mut Rig| {
+            rig.eval("return {redis.call('PTTL', KEYS[5])}", &[]).unwrap()[0].parse::<i64>().unwrap()
+        };
+        rig.eval(&stays, &[&b, "0", PREFIX, "3000", "2"]).unwrap();
+        let left = lasts(&mut rig);
+        assert!(left > 50_000 && left <= 60_000, "{}: {left} of one that was not inside", rig.kind);
+        rig.try_(&a);
+        rig.renew(&a, LONG).unwrap();
+        // What is left of it is not made less, nor more.
+        let answer = rig.eval(&stays, &[&a, "1000", PREFIX, "3000", "2"]).unwrap();
+        let (left, tombstone) = (rig.left(&a).unwrap(), lasts(&mut rig));
+        for left in [int(&answer[0]), left, tombstone] {
+            assert!(left > LONG - 5_000 && left <= LONG + 1, "{}: {left}", rig.kind);
+        }
+        assert_eq!(
+            rig.eval(&stays, &[&a, "400000", PREFIX, "3000", "1"]).unwrap(),
+            ["400000"],
+            "{}",
+            rig.kind
+        );
+        assert!(lasts(&mut rig) > 390_000, "{}", rig.kind);
+        assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-2"], "{}", rig.kind);
     }
 }
 
