@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
+use super::entry::owner_number;
 use super::inbox::Inbox;
 use super::messages::{ask_again, dispatch, tell};
 use super::notices::{Notices, Subscribes};
@@ -267,7 +268,7 @@ impl Listener {
         let (owner, "listen") = (words.next().unwrap_or_default(), words.next().unwrap_or_default()) else {
             return Ok(false);
         };
-        let owner = owner.rsplit(':').next().and_then(|n| n.parse().ok());
+        let owner = owner.rsplit(':').next().and_then(owner_number);
         let (Some(ms), Some(channel)) = (words.nth(1).and_then(|ms| ms.parse().ok()), words.next()) else {
             return Ok(true);
         };

@@ -25,6 +25,20 @@ fn a_release_by_redisson_wakes_up_a_waiter() {
     }
 }
 
+/// To Redis the number of its owner has a mark. (With a short `linger` the lease is short, and so are heartbeats.)
+#[test]
+fn so_it_does_one_whose_hold_will_linger() {
+    let stage = Stage::new();
+    let (lock, mut java) = (stage.patient().linger(ms(60_000)), stage.java(1));
+    assert_eq!(java.takes(LEASE), Ok(()));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(&lock));
+        stage.await_queued(1);
+        assert_eq!(java.frees(), Some(true));
+        waits.join().unwrap();
+    });
+}
+
 #[test]
 fn those_that_wait_for_redisson_come_in_by_arrival() {
     let stage = Stage::new();
