@@ -11,11 +11,15 @@ use super::state::lock_state::PendingRelease;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
+use crate::sync::thread;
 
 /// How long `close` may take in all.
 const CLOSE_LIMIT: Duration = Duration::from_millis(900);
 /// What of it is left for the threads to end.
 const END_LIMIT: Duration = Duration::from_millis(300);
+
+/// What is to leave Redis.
+type Leaving = (Arc<LockEntry>, PendingRelease);
 
 /// See [`Client::close`](crate::Client::close).
 pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
@@ -67,7 +71,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
 }
 
 /// All locks of the client end here. Returns what is to leave Redis.
-fn end_all(shared: &Shared) -> Vec<(Arc<LockEntry>, PendingRelease)> {
+fn end_all(shared: &Shared) -> Vec<Leaving> {
     let mut leaving = Vec::new();
     // Not in the head of the loop: that would keep the table locked for all of it.
     let entries = shared.entries.lock().all();
@@ -97,20 +101,11 @@ fn end_all(shared: &Shared) -> Vec<(Arc<LockEntry>, PendingRelease)> {
 
 /// Has these leave, each at the server that has it; what was refused as it is elsewhere, there. Returns those that
 /// were not answered in time.
-fn release_all(
-    shared: &Shared,
-    mut leaving: Vec<(Arc<LockEntry>, PendingRelease)>,
-    limit: Moment,
-) -> Vec<(Arc<LockEntry>, PendingRelease)> {
+fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
     /// The second time is for those that had moved.
     const TIMES: usize = 2;
     for _ in 0..TIMES {
-        for server in shared.route.servers() {
-            let (there, elsewhere) =
-                leaving.into_iter().partition(|(entry, _)| Arc::ptr_eq(entry.server(), &server));
-            leaving = elsewhere;
-            leaving.extend(release(&server, there, limit));
-        }
+        leaving = release_at_once(by_server(leaving), limit);
         match leaving.first() {
             Some((entry, _)) if Moment::now() < limit && shared.route.lost(entry.server(), limit) => {}
             _ => break,
@@ -119,13 +114,44 @@ fn release_all(
     leaving
 }
 
+/// What is to leave each server that there is something to leave.
+fn by_server(leaving: Vec<Leaving>) -> Vec<(Arc<Server>, Vec<Leaving>)> {
+    let mut parts: Vec<(Arc<Server>, Vec<Leaving>)> = Vec::new();
+    for it in leaving {
+        let server = it.0.server();
+        match parts.iter_mut().find(|(known, _)| Arc::ptr_eq(known, server)) {
+            Some((_, part)) => part.push(it),
+            None => parts.push((server.clone(), vec![it])),
+        }
+    }
+    parts
+}
+
+/// Has each part leave its server, beside the others: a server that stands still takes none of their time. Returns
+/// those that were not answered in time.
+fn release_at_once(parts: Vec<(Arc<Server>, Vec<Leaving>)>, limit: Moment) -> Vec<Leaving> {
+    let Some(((server, own), others)) = parts.split_first() else { return Vec::new() };
+    thread::scope(|scope| {
+        let started = others.iter().map(|(server, part)| {
+            let thread = thread::Builder::new().name("rc-close".to_owned());
+            thread.spawn_scoped(scope, move || release(server, part, limit))
+        });
+        let started: Vec<_> = started.collect();
+        let mut left = release(server, own, limit);
+        for (thread, (server, part)) in started.into_iter().zip(others) {
+            left.extend(match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|_| part.clone()),
+                // It could not be started.
+                Err(_) => release(server, part, limit),
+            });
+        }
+        left
+    })
+}
+
 /// Has these leave at this server. Returns those that it did not answer in time.
-fn release(
-    server: &Server,
-    leaving: Vec<(Arc<LockEntry>, PendingRelease)>,
-    limit: Moment,
-) -> Vec<(Arc<LockEntry>, PendingRelease)> {
-    let leave = |(entry, leaving): &(Arc<LockEntry>, PendingRelease), eval: bool| {
+fn release(server: &Server, leaving: &[Leaving], limit: Moment) -> Vec<Leaving> {
+    let leave = |(entry, leaving): &Leaving, eval: bool| {
         let mut request = Vec::new();
         packed::pack_leave(&mut request, entry, leaving, eval);
         request
@@ -134,6 +160,6 @@ fn release(
     let sent = server
         .backend
         .pipeline(&requests, limit, |i| leaving.get(i).map(|it| leave(it, true)).unwrap_or_default());
-    let failed = leaving.into_iter().zip(sent).filter(|(_, answered)| !answered);
-    failed.map(|(leave, _)| leave).collect()
+    let failed = leaving.iter().zip(sent).filter(|(_, answered)| !answered);
+    failed.map(|(leave, _)| leave.clone()).collect()
 }

@@ -1,8 +1,10 @@
 //! What a client makes, on all primaries.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use redis_concurrent::{Member, MultiLock, Outcome, Rate};
+use redis_concurrent_testkit::RedisCluster;
 
 use super::{calm, connect, home, key, spread};
 use crate::support::SOON;
@@ -101,4 +103,37 @@ fn a_client_that_closes_releases_what_it_has_on_every_primary() {
         other.reentrant_lock(name).try_lock().unwrap().expect("it was released").unlock().unwrap();
     }
     drop(guards);
+}
+
+/// Whichever of them it is: nothing is said of the order in which a client knows them. There are more locks than go in one
+/// write.
+#[test]
+fn a_primary_that_stands_still_takes_no_others_time_to_close() {
+    const EACH: usize = 100;
+    let cluster = RedisCluster::start(3).unwrap();
+    let primaries = cluster.primaries().unwrap();
+    let mut names = (0..).map(|i| format!("still {i}"));
+    for silent in &primaries {
+        let client = connect(&cluster);
+        let (mut locks, mut at) = (Vec::new(), HashMap::<_, usize>::new());
+        while locks.len() < primaries.len() * EACH {
+            let name = names.next().unwrap();
+            let here = at.entry(home(&cluster, &name).port()).or_default();
+            if *here < EACH {
+                *here += 1;
+                locks.push(client.simple_lock(&name));
+            }
+        }
+        let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
+        silent.stop().unwrap();
+        let closed = client.close();
+        silent.cont().unwrap();
+        let error = format!("{:#}", closed.unwrap_err());
+        assert!(error.contains(&format!("{EACH} locks were not released in time")), "{error}");
+        for other in primaries.iter().filter(|it| it.port() != silent.port()) {
+            let held = other.keys().unwrap();
+            assert!(locks.iter().all(|lock| !held.contains(&key(lock.name()))), "{held:?}");
+        }
+        drop(guards);
+    }
 }
