@@ -350,10 +350,9 @@ impl<'a> Waiter<'a> {
         }
         let until = until.min(self.wait.deadline.unwrap_or(Moment::NEVER));
         // The first wait of a client starts its listener, even one for another thread of its own process:
-        // with the listener there, a release can put the next head into the queue in the same round trip.
-        if !self.entry.hears()
-            && let Err(error) = self.entry.will_listen()
-        {
+        // with the listener there, a release can put the next head into the queue in the same round trip. One that
+        // hears says so, too: otherwise the channel would be given up with the entry for which it was wanted.
+        if let Err(error) = self.entry.will_listen() {
             tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }
         let condvar = Arc::new(Condvar::new());

@@ -57,6 +57,36 @@ fn a_waiter_follows_its_slot_at_once() {
     }
 }
 
+/// The modes of a lock share its channel: whoever waits while it is heard for another mode needs it, too.
+#[test]
+fn so_does_a_reader_after_a_writer_of_its_process() {
+    let cluster = RedisCluster::start(2).unwrap();
+    let name = "shared";
+    let first = home(&cluster, name);
+    if !has_shards(&first) {
+        return;
+    }
+    let second = cluster.nodes().into_iter().find(|node| node.port() != first.port()).unwrap();
+    let slot = cluster.slot_of(&key(name)).unwrap();
+    let (holder, waiter) = (drowsy(&cluster).read_write_lock(name), drowsy(&cluster).read_write_lock(name));
+    let writes = || waiter.write_lock().lock().unwrap().unlock().unwrap();
+    let reads = || waiter.read_lock().lock().unwrap().unlock().unwrap();
+    for (waits, to) in [(&writes as &(dyn Fn() + Sync), None), (&reads, Some(&second))] {
+        let guard = holder.write_lock().lock().unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(waits);
+            queued(holder.write_lock(), 1);
+            wait_until(SOON, "it is heard where it is", || heard(&first, name) == 1);
+            if let Some(to) = to {
+                cluster.move_slot(slot, to).unwrap();
+                wait_until(SOON, "it is heard there", || heard(to, name) == 1);
+            }
+            guard.unlock().unwrap();
+            wait_until(SOON, "the waiter is told", || waiting.is_finished());
+        });
+    }
+}
+
 /// What is told goes to no other node; and several locks of one node are heard on one connection.
 #[test]
 fn messages_stay_where_they_are_of_use() {

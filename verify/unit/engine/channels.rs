@@ -50,3 +50,14 @@ fn what_nobody_needs_is_given_up_after_a_while_and_may_be_wanted_again() {
     assert_eq!(channels.confirmed("unused"), [2]);
     assert!(channels.hears("unused"));
 }
+
+#[test]
+fn it_is_kept_for_an_entry_that_wanted_it_when_it_was_heard_already() {
+    let (channels, now) = (Channels::default(), Moment::now());
+    assert!(channels.want("a", 1, now));
+    channels.take_wanted();
+    assert_eq!(channels.confirmed("a"), [1]);
+    assert!(!channels.want("a", 2, now), "the listener has nothing to do");
+    assert!(channels.take_idle(now.after(IDLE * 2), |owner| owner == 2).is_empty());
+    assert_eq!(channels.ended("a"), [2]);
+}
