@@ -86,9 +86,9 @@ impl CancellationToken {
     }
 
     /// Waits until the token is cancelled, for at most `timeout`. Returns whether it is.
-    pub fn wait_timeout(&self, limit: Duration) -> bool {
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
         // No message is ever sent, so this ends by the timeout or by the cancellation.
-        let _ = self.receiver().recv_timeout(limit);
+        let _ = self.receiver().recv_timeout(timeout);
         self.is_cancelled()
     }
 

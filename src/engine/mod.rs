@@ -1,6 +1,6 @@
 //! The engine: how a thread acquires and releases, written once for every kind of lock.
 //!
-//! It keeps these invariants; each has tests of its name in `tests/locks/invariants/`:
+//! It keeps these invariants; each has tests of its name in `tests/locks/invariants/`, the eleventh in `tests/fork/`:
 //!
 //! 1. *one-owner*: never two holds of an exclusive lock that are valid at once; tokens rise in the
 //!    order of the grants.

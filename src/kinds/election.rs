@@ -61,7 +61,8 @@ use crate::wait::Wait;
 ///
 /// # Observing
 ///
-/// Any process can ask for the [leader](Election::leader), and [observe](Election::observe) its changes as they happen.
+/// Any process may ask for the [leader](Election::leader) and the value it has published, or
+/// [observe](Election::observe) every change of leader as it happens; an observer that missed one is told so.
 ///
 /// # Errors of all forms
 ///

@@ -76,7 +76,7 @@ impl Term {
     ///
     /// # Errors
     /// `LeaseLost` or `Closed` if the term is over, `InvalidInput` for a longer value. `OutcomeUnknown` if Redis did not
-    /// reply: others may see the new value, or may do so yet. `Unavailable`, `Forked`.
+    /// reply: others may see the new value, or may still do so. `Unavailable`, `Forked`.
     pub fn proclaim(&self, value: &str) -> Result<(), Error> {
         check_value(value).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
         change_hold(self.guard.hold.entry(), self.guard.hold.ticket(), "proclaim", value)
