@@ -1,4 +1,4 @@
--- stock: units for sale, reservations that took some, and a lock that is available as long as there are some.
+-- inventory: units for sale, reservations that took some, and a lock that is available as long as there are some.
 -- A hash {kind, lock}; of each SKU `stocked|<sku>`, `available|<sku>`, `reserved|<sku>`, `sold|<sku>`; of
 -- each reservation, under its owner id, {end ms, number, record, id or '', ms to remember that, customer or
 -- '', units, sku, ...}, and `id|<id>`, whose it is; of each customer with a limit

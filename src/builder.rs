@@ -50,7 +50,8 @@ pub struct ClientBuilder {
 }
 
 impl Client {
-    /// A client of the server at `url`, with the default settings. Opens one connection at once.
+    /// A client of the server at `url`, with the default settings. Connects before it returns: see
+    /// [`connect`](ClientBuilder::connect) for the errors.
     ///
     /// # Errors
     /// `InvalidInput` if `url` is not valid, `Unavailable` if the server cannot be reached or rejects this client,
@@ -216,8 +217,8 @@ impl ClientBuilder {
     }
 
     /// The maximum number of pooled connections, besides those of the client's threads. At least 1; default 10. They
-    /// are opened on demand; if all are in use, a request waits for one within its timeout, and then goes in one write
-    /// with those that wait as well.
+    /// are opened on demand; if all are in use, a request waits for one within its timeout, and is then sent in one write
+    /// together with the other waiting requests.
     ///
     /// More connections mean shorter waits where the network is slow. Fewer mean less work for the system's kernel and
     /// for Redis, and so more requests per second where these are busy: `docs/benchmarks.md` has figures.
@@ -234,7 +235,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How often a lease is renewed. Default a third of the lease, at most half of it.
+    /// How often a lease is renewed. Default: a third of the lease; may be at most half the lease.
     pub fn renew_every(mut self, every: Duration) -> Self {
         self.renew_every = Some(every);
         self
@@ -254,8 +255,8 @@ impl ClientBuilder {
     /// shorter than the command timeout: a waiter must not lose its position while one of its requests may
     /// still be answered.
     ///
-    /// It is also the lease of a newly admitted waiter, if its own lease is longer, and at least a second:
-    /// the first renewal, when a sixth of that is over, extends it to the full lease. So a waiter that died
+    /// It is also the first lease of a waiter that was just admitted (at least a second), unless the lease it asked for
+    /// is shorter: the first renewal, when a sixth of that is over, extends it to the full lease. So a waiter that died
     /// just before its turn costs those behind it no more than this; and one that cannot reach Redis in that
     /// time loses its hold as early.
     pub fn waiter_timeout(mut self, waiter_timeout: Duration) -> Self {
@@ -269,9 +270,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The name under which [`holder`](crate::RedisLock::holder) shows this process, `redis-concurrent ls` too (as
-    /// its label), and `CLIENT LIST` its connections (there with `_` for spaces and what is not ASCII), if its Redis
-    /// user may use `CLIENT SETNAME`. Default empty: the connections have no name.
+    /// The name of this process in [`holder`](crate::RedisLock::holder) and `redis-concurrent ls` (as its label), and
+    /// of its connections in `CLIENT LIST` (there with `_` for spaces and what is not ASCII), if its Redis user may use
+    /// `CLIENT SETNAME`. Default empty: the connections have no name.
     pub fn client_name(mut self, client_name: &str) -> Self {
         client_name.clone_into(&mut self.config.client_name);
         self
@@ -315,8 +316,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Creates the client and one connection, so that a wrong address or password is reported here, and a server
-    /// that cannot serve this library. Blocks for at most the connect timeout plus the command timeout.
+    /// Creates the client and opens one connection, or one after another to each named node of a cluster, so that a
+    /// wrong address or password, or a server that cannot serve this library, is reported here. Usually blocks for at
+    /// most the connect timeout plus the command timeout, for each of them.
     ///
     /// A server that may evict locks, and one without publish/subscribe, is a warning in the log.
     ///

@@ -57,8 +57,9 @@ use crate::settings::Config;
 /// It has a pool of connections, one channel on which it receives its grants (with a thread, from the first
 /// wait on, the first hold that lasts longer than a heartbeat, or the first use of
 /// [`lost`](crate::Guard::lost)), a line for its renewals (with a thread, from the first one on), and a part
-/// in the process's renewal thread; where [sentinels](crate::ClientBuilder::sentinels) name its server, a thread that
-/// listens to each of them. A client of a cluster has these for each primary where it waits or holds.
+/// in the process's renewal thread; where [sentinels](crate::ClientBuilder::sentinels) name its server, one thread
+/// for each sentinel, which listens to it. A client of a cluster has these for each primary where it waits or holds. The
+/// connections of the pool, or of all its pools, are made by three threads, in a cluster by six.
 ///
 /// It belongs to the process that created it. In a forked child its calls return
 /// [`Forked`](ErrorKind::Forked) and release none of the parent's holds. Fork before the first client is
@@ -130,8 +131,8 @@ impl Client {
     /// an expiry holds until it is deleted; [`force_unlock`](RedisLock::force_unlock) does that. Foreign
     /// holders have no fencing tokens: those of this lock order only what is done under it by this library.
     ///
-    /// The key where a [`simple_lock`](Client::simple_lock) of this client's namespace has its state is that
-    /// lock, and has its name.
+    /// If `key` is where a [`simple_lock`](Client::simple_lock) of this client's namespace keeps its state, the
+    /// result is that lock, under its name.
     ///
     /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it,
     /// as `InvalidInput`. A key has 1 to 1,024 bytes, is not another key of a lock, and has no `}` except in or
@@ -178,14 +179,14 @@ impl Client {
     /// Among clients of this library it is a lock like any other, whose name is the key, with leases, losses,
     /// conditions and receipts. What else it keeps in Redis has keys in the client's namespace, in the key's slot.
     /// While the holder is one of Redisson's, a waiter's client listens to `redisson_lock__channel:{key}`, where
-    /// Redisson announces a release; a holder that dies is waited for until its lease ends. Redisson has no place in
-    /// the queue: when a lock is released here and a client of Redisson's waits, Redisson has 25 ms to take it before
+    /// Redisson announces a release; a holder that dies is waited for until its lease ends. Redisson has no queue
+    /// position: when a lock is released here and a client of Redisson's waits, Redisson has 25 ms to take it before
     /// the next waiter here does. [`holder`](RedisLock::holder) tells Redisson's owners, `<client uuid>:<thread id>`,
     /// without a process or a time; [`force_unlock`](RedisLock::force_unlock) takes the lock away from them.
     ///
     /// Tokens order only what is done under the lock by this library. A `getFairLock` of that name is excluded, but
     /// not woken up: it listens to channels of its own. A hash at the key that is not such a lock (a map, an
-    /// `RReadWriteLock`) is `WrongType`. What keys are valid is said at [`simple_lock_at`](Client::simple_lock_at).
+    /// `RReadWriteLock`) is `WrongType`. For valid keys see [`simple_lock_at`](Client::simple_lock_at).
     ///
     /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
     ///
@@ -229,7 +230,7 @@ impl Client {
     ///
     /// Among clients of this library it is a lock like any other, whose name is `<registry>:<key>`. A release publishes
     /// that to `<registry>-channel`; while the holder is one of Spring's, a waiter's client listens there. Spring has no
-    /// place in the queue: when a lock is released here and any client of the registry's listens, Spring has 25 ms to
+    /// queue position: when a lock is released here and any client of the registry's listens, Spring has 25 ms to
     /// take it before the next caller here does, and then not again for 100 ms. A holder in Java is waited for until
     /// the registry's expiry, which Spring does not renew by itself. Tokens order only what is done under the lock by
     /// this library.

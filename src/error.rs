@@ -29,7 +29,7 @@ pub enum ErrorKind {
     NotReplicated,
     /// Redis could not be reached, or cannot serve requests now.
     Unavailable,
-    /// The request was sent and no reply came: it may have taken effect, or may do so yet.
+    /// The request was sent and no reply came: it may have taken effect, or may still do so.
     OutcomeUnknown,
     /// The client was created before this process was forked.
     Forked,
@@ -138,13 +138,14 @@ impl Error {
         &self.0.name
     }
 
-    /// Whether the same call may succeed if it is made again, and the one that failed had no effect that lasts:
+    /// Whether the same call may succeed if it is made again, for calls that acquire: what they took is given back.
     ///
-    /// - [`Unavailable`](ErrorKind::Unavailable): Redis may be back by then. What may have been taken is given
-    ///   back.
-    /// - [`Timeout`](ErrorKind::Timeout): the lock may be free by then. Nothing was taken.
-    /// - [`NotReplicated`](ErrorKind::NotReplicated): the replicas may have caught up by then. The hold was given
-    ///   back.
+    /// - [`Unavailable`](ErrorKind::Unavailable): Redis may be back by then.
+    /// - [`Timeout`](ErrorKind::Timeout): the lock may be free by then.
+    /// - [`NotReplicated`](ErrorKind::NotReplicated): the replicas may have caught up by then.
+    ///
+    /// Not after a wait for a [condition](crate::Condition) (`NotReplicated`: the lock is held), at a
+    /// [barrier](crate::CyclicBarrier) (`Timeout` has broken it), or after `unlock` (`Unavailable`: the release goes on).
     ///
     /// Bound the number of retries and pause between them: a wrong password is `Unavailable` too. All other kinds are
     /// not retryable, two of them although a retry can make sense: after
@@ -200,8 +201,8 @@ impl Error {
     }
 
     /// Whether Redis could not be reached, or cannot serve requests now
-    /// ([`Unavailable`](ErrorKind::Unavailable)). The call had no effect that lasts: whatever may have been
-    /// taken is given back.
+    /// ([`Unavailable`](ErrorKind::Unavailable)). A call that acquires has taken nothing that lasts; an `unlock`
+    /// continues in the background.
     pub fn is_unavailable(&self) -> bool {
         self.kind() == ErrorKind::Unavailable
     }

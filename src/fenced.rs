@@ -102,7 +102,7 @@ impl Fenced {
         Fenced { shared: shared.clone(), name: name.into(), names }
     }
 
-    /// The lock's name.
+    /// The resource's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -111,7 +111,7 @@ impl Fenced {
     /// most.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if Redis did not reply: the value may have been written, or may be yet. See also [the
+    /// `OutcomeUnknown` if Redis did not reply: the value may have been written, or may still be. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn set(&self, token: u64, value: impl ToSingleRedisArg) -> Result<(), Error> {
         let key = self.names()?.fenced();
@@ -176,7 +176,7 @@ impl Fenced {
     /// whether there was a resource. One request, sent once.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if Redis did not reply: the resource may have been deleted, or may be yet. See also [the
+    /// `OutcomeUnknown` if Redis did not reply: the resource may have been deleted, or may still be. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
         self.is_done(&["delete"])
@@ -261,7 +261,7 @@ impl FencedScript {
     /// ```
     ///
     /// # Errors
-    /// `OutcomeUnknown` if Redis did not reply: the script may have run, or may run yet. `Protocol` if it failed
+    /// `OutcomeUnknown` if Redis did not reply: the script may have run, or may still run. `Protocol` if it failed
     /// (`WrongType` on a key of another type): what it had written until then stays, and its token counts as
     /// seen; or if its reply, once it has run, cannot be converted to a `T`. `InvalidInput` for a source that
     /// begins with `#!`. See also [the type](Fenced#errors-of-all-forms).

@@ -123,7 +123,8 @@ pub(crate) mod sealed {
 /// ```
 ///
 /// Dropping it does what [`unlock`](Guard::unlock) does and reports an error to the observer. Leaked by
-/// `mem::forget`, it stays held, and renewed, until the client is closed.
+/// `mem::forget`, it stays held, and renewed, until the client is closed, or for
+/// [`max_hold`](crate::ClientBuilder::max_hold), if that is set.
 ///
 /// **`let _ = lock.lock()?;` holds nothing**: that pattern drops the guard at once. Write `let _guard = …`, or use
 /// `with`, which cannot be misused.
@@ -214,7 +215,8 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     /// once if less than that is left now. It is not cancelled when the hold is released, and a wait for a
     /// [condition](crate::Condition) ends it: ask for another one then.
     ///
-    /// A renewed hold always has about two thirds of its lease left, so a margin of up to half of the lease warns of
+    /// With the default [`renew_every`](crate::ClientBuilder::renew_every) a renewed hold always has about two thirds of
+    /// its lease left, so a margin of up to half of the lease warns of
     /// trouble only. A hold with a fixed lease comes to it in any case. A hold that was waited for has a first lease of
     /// one [waiter timeout](crate::ClientBuilder::waiter_timeout): until that is renewed, half a second later, the margin
     /// is half of it at most.

@@ -6,8 +6,8 @@
 
 /// A kind of lock: implement it to create one of your own.
 ///
-/// The page [Writing a kind](crate::guide::writing_a_kind) is the contract of its rule. That it keeps it,
-/// the contract suite tries: the crate `redis-concurrent-testkit`.
+/// The page [Writing a kind](crate::guide::writing_a_kind) is the contract of its rule. The contract suite in the
+/// crate `redis-concurrent-testkit` checks that a rule keeps to it.
 ///
 /// ```
 /// use redis_concurrent::{Client, Kind, RedisLock, Reentrancy, Sharing, rule_file};
@@ -99,11 +99,11 @@ pub enum Sharing {
     PassThrough,
 }
 
-/// Whose a position in a lock's queue is.
+/// Whether a queue position belongs to a process or to a single call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Queueing {
-    /// One of a process, for all its threads that wait: the first of them asks, the others cost Redis nothing.
+    /// One position for all waiting threads of a process: the first of them asks, the others cost Redis nothing.
     #[default]
     PerProcess,
     /// Each call has an owner id and a queue position of its own: what is told to one waiter (that a barrier is

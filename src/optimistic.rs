@@ -82,10 +82,10 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 ///
 /// # The closure
 ///
-/// It is given [`Snapshot`], to read from Redis, and a [`redis::Pipeline`], in which it puts what must be
+/// It is given a [`Snapshot`], to read from Redis, and a [`redis::Pipeline`], in which it puts what must be
 /// written, by its typed methods (`write.set(…).incr(…)`) or command by command; [`Pipeline::ignore`] and
 /// [`Pipeline::atomic`] have no effect here. It **may run more than once**: side effects other than these are
-/// not rolled back. It returns a [`Outcome`], with a value of its own for the caller:
+/// not rolled back. It returns an [`Outcome`], with a value of its own for the caller:
 ///
 /// * `Commit`: execute what it has put into the pipeline. With an empty pipeline, this only checks that all
 ///   that was read of the watched keys was valid at the same time.
@@ -107,7 +107,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 ///
 /// `Conflict` if the attempts are used up, or the time, and another client came first each time: no data was
 /// changed. `Timeout` if the closure itself finished after the deadline: no data was changed. `OutcomeUnknown` if
-/// the reply to `EXEC` was lost: either all of it or none may have been executed, or may be yet. It is never
+/// the reply to `EXEC` was lost: either all of it or none may have been executed, or may still be. It is never
 /// sent twice; to find out, read again.
 ///
 /// `WrongType` for a command on a key of another type, and `Refused` for a command that Redis rejected for

@@ -79,7 +79,7 @@ pub(crate) fn script(source: &str) -> Script {
 ///
 /// `InvalidInput` for an invalid name or rate, or for 0 permits; `Refused` for more than the rate admits [at
 /// once](Rate::at_once), since that can never be granted. No request is sent then. `OutcomeUnknown` if there was no
-/// reply: the request may have been counted, or may be yet, and is not sent again, as it could count twice.
+/// reply: the request may have been counted, or may still be, and is not sent again, as it could count twice.
 /// `Unavailable` if Redis cannot be reached or rejects us, at once, also from calls that wait: whether to
 /// proceed without counting is the caller's decision. `WrongType` if the key is in use by something else.
 /// `Closed`, `Forked`.
@@ -112,7 +112,7 @@ impl RateLimiter {
         RateLimiter { rate, ..self.clone() }
     }
 
-    /// The lock's name.
+    /// The rate limiter's name.
     pub fn name(&self) -> &str {
         &self.name
     }

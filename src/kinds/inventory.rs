@@ -146,7 +146,7 @@ impl Inventory {
         inventory.checked("memory of ids", memory)
     }
 
-    /// The lock's name.
+    /// The inventory's name.
     pub fn name(&self) -> &str {
         self.callers.name()
     }

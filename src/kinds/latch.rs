@@ -120,7 +120,7 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// `Refused` if there is no count, as for a wait. `OutcomeUnknown` if there was no reply: it may have counted,
-    /// or may do so yet. See also [the type](CountDownLatch#errors-of-all-forms).
+    /// or may still do so. See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn count_down(&self) -> Result<u64, Error> {
         let left = self.callers.change(&["down"])?;
         let none = |_| self.callers.error(ErrorKind::Refused, NO_COUNT);

@@ -162,7 +162,7 @@ impl Semaphore {
     }
 
     /// The same semaphore with a fixed lease: permits acquired by it return by themselves, at most `lease`
-    /// after they were granted, and are never renewed. At least 100 ms, at most a year.
+    /// after they were granted, and nothing renews them in the background. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         Semaphore { lock: self.lock.with_lease(lease) }
@@ -175,7 +175,7 @@ impl Semaphore {
         Semaphore { lock: self.lock.with_replicas(n, timeout) }
     }
 
-    /// The lock's name.
+    /// The semaphore's name.
     pub fn name(&self) -> &str {
         self.lock.name()
     }

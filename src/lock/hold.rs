@@ -158,13 +158,15 @@ impl<K: Kind> fmt::Debug for Hold<K> {
 
 impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
     /// The fencing token: greater than that of every earlier hold of this lock, in any process, even after
-    /// Redis lost its data (unless its clock stepped back by more than the outage lasted). Let what you
-    /// protect reject a token lower than the highest it has seen.
+    /// Redis lost its data (unless its clock stepped back by more than the outage lasted; and not those of a
+    /// [`redisson_fenced_lock`](crate::Client::redisson_fenced_lock), whose counter begins anew with Redis's data). Let
+    /// what you protect reject a token lower than the highest it has seen.
     ///
     /// A wait for a [condition](crate::Condition) releases the lock and acquires it anew: the token is
     /// another one afterwards.
     ///
-    /// Tokens exceed 2^53: in Lua, JavaScript or JSON compare them as text padded with zeros.
+    /// Tokens exceed 2^53 (but for a `redisson_fenced_lock`, whose first one is 1): in Lua, JavaScript or JSON compare
+    /// them as text padded with zeros.
     #[doc(alias = "fencing_token")]
     pub fn token(&self) -> u64 {
         self.hold.current_token()

@@ -129,14 +129,13 @@ impl<K: Kind> RedisLock<K> {
     /// Takes the lock away from its holders, in any process, and admits the next waiter. Two requests per
     /// holder, each for the command timeout at most.
     ///
-    /// A holder is notified at once, so that its hold is lost and its [`lost`](crate::Guard::lost) fires, if
-    /// its client listens: since the first use of `lost`, since a thread of it waited for a lock, or since it
-    /// has held one for longer than a heartbeat (a third of its [waiter
-    /// timeout](crate::ClientBuilder::waiter_timeout), a second). On a Redis Cluster, where a client listens to locks
-    /// one by one: since the use of `lost` of this hold, while a thread of it waits for this lock, or while it keeps
-    /// this lock ([`linger`](crate::RedisLock::linger)). The return value says whether it was. A
-    /// holder that was not notified learns of it at its next renewal, or by its release; one with a fixed
-    /// lease, only by its release.
+    /// A holder is notified at once if its client is listening: its hold is then lost, and its
+    /// [`lost`](crate::Guard::lost) fires. A client listens from its first use of `lost`, its first wait, its first
+    /// hold longer than a heartbeat (a third of its [waiter timeout](crate::ClientBuilder::waiter_timeout), a
+    /// second), or the first lock that it keeps ([`linger`](crate::RedisLock::linger)). On a Redis Cluster it listens
+    /// to locks one by one: from the use of `lost` of this hold, while a thread of it waits for this lock, or while
+    /// it keeps this lock. The return value says whether the holder was notified. A holder that was not notified
+    /// learns of it at its next renewal, or by its release; one with a fixed lease, only by its release.
     ///
     /// A foreign string at the key of a [simple lock](crate::Simple) is deleted, if it is still the one that
     /// was found there; the foreign holder is not notified.

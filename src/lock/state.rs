@@ -15,7 +15,7 @@ impl<K: Kind> RedisLock<K> {
     ///
     /// # Errors
     /// `InvalidInput` if the rule has no `update`, or fails. `OutcomeUnknown` if Redis did not reply: the update may
-    /// have been made, or be made yet. `Unavailable`, `WrongType`, `Closed`, `Forked`.
+    /// have been made, or may still be. `Unavailable`, `WrongType`, `Closed`, `Forked`.
     pub fn update_state(&self, what: &[&str]) -> Result<Vec<Value>, Error> {
         change(self.entry()?, what)
     }

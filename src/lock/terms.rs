@@ -18,9 +18,9 @@ const LINGERING_LEASE: Duration = Duration::from_secs(3);
 const MOST_REPLICAS: usize = 100;
 
 impl<K: Kind> RedisLock<K> {
-    /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted, and
-    /// is never renewed. After a wait it counts from the last busy reply; a hold of which less than half is
-    /// left by then is set to the full lease first. At least 100 ms, at most a year.
+    /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted; no renewals
+    /// in the background keep it alive. After a wait it counts from the last busy reply; a hold of which less than
+    /// half is left by then is set to the full lease first. At least 100 ms, at most a year.
     ///
     /// A hold that was waited for begins with a lease of one [waiter
     /// timeout](crate::ClientBuilder::waiter_timeout), and is extended to the rest of its own lease once,
@@ -158,10 +158,9 @@ impl<K: Exclusive> RedisLock<K> {
     ///   others for a lock of a [kind of your own](crate::Kind) whose `kind.is_full` does not return the holder's
     ///   id.
     ///
-    /// A lock that several processes take in turn gains nothing. That is noticed: after three times in a row in which
-    /// it was wanted before it was used again, it is given back at once for a while, for up to a second. Of a lock
-    /// that no process contends, on machines without an idle core, the other process's wait grows by what the
-    /// message's thread waits for a core.
+    /// A lock that several processes take in turn gains nothing. The library notices: after three hand-backs in a row
+    /// before it was used again, the lock does not linger for a while, at most a second. Where it is rarely contended
+    /// and no core is idle, the other process also waits until the thread that reads the message gets a core.
     ///
     /// With [`fair`](RedisLock::fair), [`with_lease`](RedisLock::with_lease),
     /// [`min_hold`](RedisLock::min_hold) or [`with_replicas`](RedisLock::with_replicas) a lock does not linger. It

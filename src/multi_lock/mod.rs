@@ -106,9 +106,9 @@ impl MultiLock {
         MultiLock { name: names.join(" + ").into(), parts }
     }
 
-    /// The same locks with a fixed lease, each as [`RedisLock::with_lease`](crate::RedisLock::with_lease) has
-    /// it: the hold expires by itself and is never renewed; if the thread holds one of them already, that one
-    /// keeps its lease. At least 100 ms, at most a year.
+    /// The same locks with a fixed lease, each as [`RedisLock::with_lease`](crate::RedisLock::with_lease) has it: the
+    /// hold expires by itself, and nothing renews it in the background; if the thread holds one of them already, that
+    /// one keeps its lease. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> MultiLock {
         let with_lease = |parts: Vec<Part>| parts.into_iter().map(|part| part.with_lease(lease)).collect();
