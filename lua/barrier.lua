@@ -101,7 +101,7 @@ function kind.reject(w)
   local ours = head[1] and head[1] ~= w.owner and not (bound and head[2] + 0 <= bound + 0)
   local position = ours and call('HGET', K[3], head[1])
   local n = position and parties(cmsgpack.unpack(position)[4])
-  if n and n ~= parties(w.args) then return string.format('those-who-wait-are-for-%.0f-parties', n) end
+  if n and n ~= parties(w.args) then return string.format('the-waiting-parties-expect-%.0f-parties', n) end
 end
 
 function kind.try_acquire(w)

@@ -137,7 +137,7 @@ pub(crate) fn with_database(server: redis::Client) -> Result<redis::Client, Erro
 }
 
 pub(crate) fn no_address(e: redis::RedisError) -> Error {
-    bad(format!("this is no address of a server: {e}"))
+    bad(format!("this is not the address of a server: {e}"))
 }
 
 #[cfg(all(test, not(shuttle)))]

@@ -360,7 +360,9 @@ impl ClientBuilder {
             return Ok(Destination::At(Box::new(server)));
         };
         if !self.nodes.is_empty() {
-            return Err(bad("a client has a Redis Cluster, or a server that sentinels name, and not both"));
+            return Err(bad(
+                "a client is for a Redis Cluster or for a server that sentinels name, not for both",
+            ));
         }
         if matches!(server.get_connection_info().addr(), redis::ConnectionAddr::Unix(_)) {
             return Err(bad("sentinels name servers by host and port, and the URL is that of a socket"));

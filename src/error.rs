@@ -59,7 +59,7 @@ impl ErrorKind {
             ErrorKind::OutcomeUnknown => "outcome unknown",
             ErrorKind::Forked => "used after a fork",
             ErrorKind::Closed => "client closed",
-            ErrorKind::InvalidInput => "invalid argument",
+            ErrorKind::InvalidInput => "invalid input",
             ErrorKind::Protocol => "protocol error",
             ErrorKind::Timeout => "timed out",
         }

@@ -337,7 +337,8 @@ impl Optimistic {
         }
         let answers = reads.watching.exec(&write).map_err(|failure| match failure {
             Failure::Unanswered(e) => {
-                error(ErrorKind::OutcomeUnknown, "all or none of it was written, or may be yet").caused_by(e)
+                error(ErrorKind::OutcomeUnknown, "all or none of it was written, or may still be")
+                    .caused_by(e)
             }
             failure => failure.error().because("Redis rejected it, nothing was written").about(name),
         })?;

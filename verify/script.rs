@@ -103,7 +103,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
         (format!("local held\n{RULE}"), "mine/kind.lua:4: the local held is declared twice"),
         (
             format!("function kind.lok(owner)\nend\n{RULE}"),
-            "mine/kind.lua:1: kind.lok is nothing that a rule defines",
+            "mine/kind.lua:1: kind.lok is not something that a rule may define",
         ),
         (format!("{RULE}function kind.load(owner)\nend\n"), "mine/kind.lua:59: kind.load is defined twice"),
         (format!("function shared(owner)\nend\n{RULE}"), "mine/kind.lua:1: outside of its functions"),

@@ -123,7 +123,7 @@ pub(crate) fn busy(name: &str, by: Result<String, Error>) -> Error {
     let error = Error::new(ErrorKind::Timeout, name);
     match by {
         Ok(by) => error.because(by),
-        Err(why) => error.because("who holds it is not known").caused_by(why),
+        Err(why) => error.because("its holder is not known").caused_by(why),
     }
 }
 

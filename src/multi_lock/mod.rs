@@ -171,7 +171,7 @@ impl MultiLock {
             ([], None) => busy(&self.name, Ok("one was held, and all are free by now".to_owned())),
             (held, None) => busy(&self.name, Ok(held.join("; "))),
             (held, Some(why)) => {
-                let held = format!("{}; who holds the others is not known", held.join("; "));
+                let held = format!("{}; the holders of the others are not known", held.join("; "));
                 busy(&self.name, Ok(held)).caused_by(why)
             }
         }

@@ -130,7 +130,11 @@ impl<'a> Linker<'a> {
                 let is_function = REQUIRED.contains(name) || OPTIONAL.contains(name);
                 let is_field = FIELDS.contains(name) && !item.is_function;
                 let known = is_function || is_field;
-                if known { Ok(()) } else { Err(format!("kind.{name} is nothing that a rule defines")) }
+                if known {
+                    Ok(())
+                } else {
+                    Err(format!("kind.{name} is not something that a rule may define"))
+                }
             }
             Defines::Locals(names) => match names.iter().find(|name| taken.contains(name)) {
                 Some(name) => Err(format!("a rule may not call a local {name}: the operations do")),

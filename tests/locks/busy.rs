@@ -101,10 +101,13 @@ fn the_error_of_a_multi_lock_says_which_of_its_locks_are_held_and_by_whom() {
     other.close().unwrap();
     let error = all.with_lease(std::time::Duration::from_secs(9)).busy();
     let text = error.to_string();
-    assert!(text.contains(&is_held("a")) && text.ends_with("; who holds the others is not known"), "{text}");
+    assert!(
+        text.contains(&is_held("a")) && text.ends_with("; the holders of the others are not known"),
+        "{text}"
+    );
     assert_eq!(cause(&error), Some(ErrorKind::Closed));
     held.unlock().unwrap();
     let error = all.busy();
-    assert!(error.to_string().ends_with("timed out: who holds it is not known"), "{error}");
+    assert!(error.to_string().ends_with("timed out: its holder is not known"), "{error}");
     drop(writer);
 }

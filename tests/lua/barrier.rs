@@ -309,7 +309,7 @@ fn another_number_of_parties_is_refused_and_changes_nothing() {
         for how in ["try", "wait"] {
             let c = rig.c();
             let answer = rig.acquire(how, &c, Ask { args, ..ASK }).unwrap();
-            assert_eq!(answer, ["-1", "those-who-wait-are-for-3-parties"], "{args} {how}");
+            assert_eq!(answer, ["-1", "the-waiting-parties-expect-3-parties"], "{args} {how}");
         }
     }
     assert_eq!(rig.everything(), before);

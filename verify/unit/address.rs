@@ -39,9 +39,9 @@ fn a_url_that_lacks_something_says_what() {
         ("redis+sentinel://", "which primary is meant"),
         ("redis+sentinel://one:26379", "which primary is meant"),
         ("redis+sentinel://one/", "which primary is meant"),
-        ("redis+sentinel://:secret@one/my/x", "no address of a server"),
+        ("redis+sentinel://:secret@one/my/x", "not the address of a server"),
         ("redis+sentinel://:sec/ret@one/my", "must be percent-encoded"),
-        ("redis+sentinel://:secret@one:x/my", "no address of a server"),
+        ("redis+sentinel://:secret@one:x/my", "not the address of a server"),
         ("redis+sentinel://one/%zz", "percent-encoded"),
     ] {
         let error = sentinels(url).unwrap_err();
