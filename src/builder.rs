@@ -259,8 +259,8 @@ impl ClientBuilder {
     /// is shorter: the first renewal, when a sixth of that is over, extends it to the full lease. So a waiter that died
     /// just before its turn costs those behind it no more than this; and one that cannot reach Redis in that
     /// time loses its hold as early.
-    pub fn waiter_timeout(mut self, waiter_timeout: Duration) -> Self {
-        self.waiter_timeout = Some(waiter_timeout);
+    pub fn waiter_timeout(mut self, timeout: Duration) -> Self {
+        self.waiter_timeout = Some(timeout);
         self
     }
 
@@ -279,8 +279,8 @@ impl ClientBuilder {
     }
 
     /// How long opening a connection may take. Default 1 s.
-    pub fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.config.connect_timeout = limit;
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
         self
     }
 
@@ -288,16 +288,16 @@ impl ClientBuilder {
     /// timeout](ClientBuilder::waiter_timeout) if that is shorter; not longer than the waiter timeout.
     ///
     /// A thread inside a request cannot be cancelled: it notices a cancellation after at most this time.
-    pub fn command_timeout(mut self, limit: Duration) -> Self {
-        self.command_timeout = Some(limit);
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.command_timeout = Some(timeout);
         self
     }
 
     /// How long a `lock()` without a deadline tolerates a server that cannot be reached, or cannot serve it,
     /// before it returns [`Unavailable`](crate::ErrorKind::Unavailable). Default 10 s. Timed methods run to
     /// their deadline.
-    pub fn unreachable_timeout(mut self, limit: Duration) -> Self {
-        self.config.unreachable_timeout = limit;
+    pub fn unreachable_timeout(mut self, timeout: Duration) -> Self {
+        self.config.unreachable_timeout = timeout;
         self
     }
 

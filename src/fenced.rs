@@ -161,15 +161,15 @@ impl Fenced {
         FencedScript { fenced: self.clone(), script }
     }
 
-    /// Makes the resource expire in `ttl`, its highest token with it, whatever is written meanwhile. From 100
+    /// Makes the resource expire in `timeout`, its highest token with it, whatever is written meanwhile. From 100
     /// ms to a year. Returns whether there was a resource. One request.
     ///
     /// # Errors
     /// `InvalidInput` for a time out of range. `OutcomeUnknown` if Redis did not reply. See also [the
     /// type](Fenced#errors-of-all-forms).
-    pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
-        check_lease("time to live", ttl).map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
-        self.is_done(&["expire", &ttl.as_millis().to_string()])
+    pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
+        check_lease("time to live", timeout).map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
+        self.is_done(&["expire", &timeout.as_millis().to_string()])
     }
 
     /// Deletes the resource, and forgets its highest token: the next token is accepted, however low. Returns

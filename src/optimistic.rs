@@ -18,10 +18,10 @@ use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
 /// The default number of attempts.
-const USUAL_TRIES: u32 = 100;
+const USUAL_ATTEMPTS: u32 = 100;
 
 /// The most attempts. More would amount to spinning forever.
-const MOST_TRIES: u32 = 10_000;
+const MOST_ATTEMPTS: u32 = 10_000;
 
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -75,7 +75,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 ///     Ok(Outcome::Commit(left - 1))
 /// })?;
 /// assert!(update.committed);
-/// println!("{} left, after {} tries", update.value, update.tries);
+/// println!("{} left, after {} attempts", update.value, update.attempts);
 /// # Ok(())
 /// # }
 /// ```
@@ -122,7 +122,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 pub struct Optimistic {
     shared: Arc<Shared>,
     keys: Arc<[Vec<u8>]>,
-    tries: u32,
+    max_attempts: u32,
 }
 
 /// The result of an update's closure.
@@ -143,7 +143,7 @@ pub struct Report<T> {
     /// Whether it was committed and not aborted.
     pub committed: bool,
     /// How often the closure ran.
-    pub tries: u32,
+    pub attempts: u32,
     /// Redis's replies to the commands of the transaction, to be read with [`redis::from_redis_value`]; empty
     /// if it was aborted.
     pub replies: Vec<Value>,
@@ -162,27 +162,27 @@ impl fmt::Debug for Optimistic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Optimistic")
             .field("keys", &self.name())
-            .field("tries", &self.tries)
+            .field("max_attempts", &self.max_attempts)
             .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Snapshot<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reads").field("keys", &self.name).finish_non_exhaustive()
+        f.debug_struct("Snapshot").field("keys", &self.name).finish_non_exhaustive()
     }
 }
 
 impl Optimistic {
     pub(crate) fn new<K: AsRef<[u8]>>(shared: &Arc<Shared>, keys: &[K]) -> Self {
         let keys = keys.iter().map(|key| key.as_ref().to_vec()).collect();
-        Optimistic { shared: shared.clone(), keys, tries: USUAL_TRIES }
+        Optimistic { shared: shared.clone(), keys, max_attempts: USUAL_ATTEMPTS }
     }
 
     /// The same with at most this many attempts, the first included: from 1 to 10,000. Default 100.
     #[must_use]
-    pub fn max_attempts(&self, tries: u32) -> Self {
-        Optimistic { tries, ..self.clone() }
+    pub fn max_attempts(&self, attempts: u32) -> Self {
+        Optimistic { max_attempts: attempts, ..self.clone() }
     }
 
     /// Runs `update` until it is committed or aborted. Blocks for as long as the attempts take, each of them
@@ -269,8 +269,11 @@ impl Optimistic {
                  need the same hash tag, as in {{stock}}:42"
             ));
         }
-        if !(1..=MOST_TRIES).contains(&self.tries) {
-            return Err(format!("max_attempts must be between 1 and {MOST_TRIES}, got {}", self.tries));
+        if !(1..=MOST_ATTEMPTS).contains(&self.max_attempts) {
+            return Err(format!(
+                "max_attempts must be between 1 and {MOST_ATTEMPTS}, got {}",
+                self.max_attempts
+            ));
         }
         Ok(())
     }
@@ -284,18 +287,18 @@ impl Optimistic {
         let error = |kind, why: &str| Error::new(kind, &name).because(why);
         self.check().map_err(|why| error(ErrorKind::InvalidInput, &why))?;
         let mut backoff = None;
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
             if wait.is_cancelled() {
                 return Err(error(ErrorKind::Cancelled, "nothing was written"));
             }
-            tries += 1;
+            attempts += 1;
             let began = Moment::now();
             if let Some((value, replies)) = self.once(&name, wait, &mut update)? {
                 let committed = replies.is_some();
-                return Ok(Report { value, committed, tries, replies: replies.unwrap_or_default() });
+                return Ok(Report { value, committed, attempts, replies: replies.unwrap_or_default() });
             }
-            let last = wait.once || tries == self.tries;
+            let last = wait.once || attempts == self.max_attempts;
             if !last {
                 // No connection is kept meanwhile.
                 let backoff = backoff.get_or_insert_with(Backoff::new);
@@ -304,7 +307,7 @@ impl Optimistic {
             }
             if last || is_late(wait) {
                 let why =
-                    format!("another client was faster in each of {tries} attempts, nothing was written");
+                    format!("another client was faster in each of {attempts} attempts, nothing was written");
                 return Err(error(ErrorKind::Conflict, &why));
             }
         }

@@ -298,18 +298,18 @@ impl Semaphore {
         self.must("add", -i64::from(self.checked(n)?))
     }
 
-    /// Makes the semaphore expire in `ttl`, with the permits that are acquired then: their holders have lost
+    /// Makes the semaphore expire in `timeout`, with the permits that are acquired then: their holders have lost
     /// them, and learn of it at their next renewal. From 100 ms to a year. Returns whether there was a
     /// semaphore. One request.
     ///
     /// # Errors
     /// See [`set_permits`](Semaphore::set_permits).
-    pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
+    pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
         let name = self.lock.entry()?.name();
-        check_lease("time to live", ttl)
+        check_lease("time to live", timeout)
             .map_err(|why| Error::new(ErrorKind::InvalidInput, name).because(why))?;
         // It was just checked to be far below that.
-        self.changes("expire", i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
+        self.changes("expire", i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Deletes the semaphore: holders have lost their permits, and learn of it at their next renewal; waiters

@@ -97,8 +97,8 @@ impl RedLock {
     /// longer, that server counts as down for a while, and the lock is `Unavailable` if that applies to a
     /// majority.
     #[must_use]
-    pub fn with_node_timeout(&self, limit: Duration) -> RedLock {
-        RedLock { node_timeout: Some(limit), ..self.clone() }
+    pub fn with_node_timeout(&self, timeout: Duration) -> RedLock {
+        RedLock { node_timeout: Some(timeout), ..self.clone() }
     }
 
     /// The same servers, also counting those that were started less than a lease ago: for a first start, when

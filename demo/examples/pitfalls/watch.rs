@@ -92,7 +92,7 @@ pub fn right_with_a_limit(scene: &Scene) -> Result<Updates, Failure> {
             write.set("counter", seen + 1);
             Ok(Outcome::Commit(()))
         })?;
-        Ok(u64::from(update.tries))
+        Ok(u64::from(update.attempts))
     })
 }
 

@@ -18,7 +18,7 @@ fn value(server: &RedisServer) -> usize {
 fn write(client: &Client, threads: usize, updates: usize) -> u32 {
     let each = |_| {
         let update = client.optimistic(&[KEY]).max_attempts(10_000);
-        (0..updates).map(|_| update.run(add_one).unwrap().tries).sum::<u32>()
+        (0..updates).map(|_| update.run(add_one).unwrap().attempts).sum::<u32>()
     };
     thread::scope(|scope| {
         let writers: Vec<_> = (0..threads).map(|i| scope.spawn(move || each(i))).collect();

@@ -23,7 +23,7 @@ fn what_is_committed_stands_there_and_what_redis_answered_is_told() {
         Ok(Outcome::Commit(left - 1))
     });
     let update = update.unwrap();
-    assert_eq!((update.value, update.committed, update.tries), (8, true, 1));
+    assert_eq!((update.value, update.committed, update.attempts), (8, true, 1));
     let orders: u32 = redis::from_redis_value(update.replies[2].clone()).unwrap();
     assert_eq!((update.replies.len(), orders), (3, 1));
     assert_eq!(it.get(KEY).as_deref(), Some("8"));
@@ -52,7 +52,7 @@ fn an_update_that_gives_up_writes_nothing_and_is_not_tried_again() {
         Ok(Outcome::Abort("sold out"))
     });
     let update = update.unwrap();
-    assert_eq!((update.value, update.committed, update.tries), ("sold out", false, 1));
+    assert_eq!((update.value, update.committed, update.attempts), ("sold out", false, 1));
     assert!(update.replies.is_empty());
     assert_eq!(it.get(KEY).as_deref(), Some("1"));
     it.comes_back(connections);
@@ -121,7 +121,7 @@ fn somebody_else_was_faster_and_it_is_tried_again() {
         write.set(KEY, before.unwrap_or(0) + 1);
         Ok(Outcome::Commit(()))
     });
-    assert_eq!((update.unwrap().tries, runs), (4, 4));
+    assert_eq!((update.unwrap().attempts, runs), (4, 4));
     assert_eq!(it.get(KEY).as_deref(), Some("31"));
 }
 
