@@ -112,7 +112,7 @@ pub(crate) enum LocalHandoff {
     /// As the library has it.
     Default,
     Us(u64),
-    /// `fair()`: no hand-over within a process.
+    /// `fair()`: no hand-off within a process.
     Fair,
 }
 

@@ -171,7 +171,7 @@ fn eight(args: &Args, client: &Client, row: &mut Row) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// What a lock that another process keeps costs to get, beside a free one, and one that it hands over; and by the same
+/// What a lock that another process keeps costs to get, beside a free one, and one that it hands on; and by the same
 /// scripts on bare sockets.
 fn other(
     args: &Args,

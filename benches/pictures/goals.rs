@@ -83,7 +83,7 @@ fn lingering() -> Vec<Goal> {
         at_least("… with 90 µs of work between", 1.0, |d, p| {
             affine(d, p, [|r| r.affine_90_working_ratio, |r| r.affine_99_working_ratio])
         }),
-        at_most("… another process's wait for it, p50 ÷ a hand-over", 1.30, |d, p| {
+        at_most("… another process's wait for it, p50 ÷ a hand-off", 1.30, |d, p| {
             only(d, p, "linger", |r| r.other_to_handover)
         }),
         at_most("… that wait ÷ the same scripts on bare sockets", 1.75, |d, p| {
@@ -127,7 +127,7 @@ fn contended() -> Vec<Goal> {
         at_most("… longest wait", 8.0, |d, p| default_handoff(d, p, |r| r.wait_us_max.map(|us| us / 1e3)))
             .unit(" ms", 1)
             .only_pinned(),
-        at_most("hand-over between processes, p50 ÷ a round trip after the same pause", 3.50, |d, p| {
+        at_most("hand-off between processes, p50 ÷ a round trip after the same pause", 3.50, |d, p| {
             only(d, p, "handoff", |r| r.ratio_round_trip)
         })
         .aim(2.50),

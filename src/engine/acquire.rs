@@ -61,7 +61,7 @@ fn wait_for(
             }
         };
         // Handed on while it was valid, but this thread may have woken too late for it.
-        let handed_on = matches!(acquired.way, AcquiredVia::HandedOver | AcquiredVia::Joined);
+        let handed_on = matches!(acquired.way, AcquiredVia::HandedOff | AcquiredVia::Joined);
         if !handed_on || !held::remaining(entry, acquired.ticket).is_zero() {
             return Ok(Some(acquired));
         }

@@ -415,7 +415,7 @@ pub(super) fn welcome(
 ) -> Result<Acquired, Error> {
     let shared = &entry.shared;
     // What a wait for a condition is granted is its lock's to renew.
-    if !matches!(acquired.way, AcquiredVia::HandedOver | AcquiredVia::Joined)
+    if !matches!(acquired.way, AcquiredVia::HandedOff | AcquiredVia::Joined)
         && entry.condition.is_none()
         && let Some(grant) = core.lock_state.look(acquired.owner)
     {

@@ -49,7 +49,7 @@ use crate::wait::Wait;
 /// A campaign that succeeds begins a [`Term`]: a hold like that of a lock, with a lease that is renewed in the background
 /// until the term is [resigned](Term::resign) or dropped. Its [number](Term::number) is greater than that of every
 /// earlier term: it is the fencing token of all that the leader does. After an orderly end the next candidate leads
-/// within one hand-over, after the death of the leader's process when its lease has expired.
+/// within one hand-off, after the death of the leader's process when its lease has expired.
 ///
 /// Each campaign is a candidate of its own, with its own position in the queue: two threads of a process compete like
 /// two processes, and a leader that campaigns again waits for the end of its own term.

@@ -133,7 +133,7 @@ impl FromStr for Receipt {
                 at_key: name.starts_with('@'),
                 owner: unescape(owner).filter(|it| is_owner(it)).ok_or_else(|| bad("owner"))?,
                 number: natural(number, MOST_NUMBER).ok_or_else(|| bad("number"))?,
-                hand_overs: natural(hand_overs, MOST_HAND_OVERS).ok_or_else(|| bad("hand-overs"))?,
+                hand_overs: natural(hand_overs, MOST_HAND_OVERS).ok_or_else(|| bad("hand-offs"))?,
                 lease: Duration::from_millis(natural(lease, u64::MAX).ok_or_else(|| bad("lease"))?),
                 fixed: match ends {
                     "fixed" => true,

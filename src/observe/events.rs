@@ -15,7 +15,7 @@ pub enum AcquiredVia {
     /// It waited in Redis, and the releasing process made it the owner.
     Granted,
     /// A thread of the same process handed its hold on, without Redis.
-    HandedOver,
+    HandedOff,
     /// It shares a hold that threads of the same process had, without Redis.
     Joined,
     /// Its process had kept it since its last hold, without Redis: the lock [lingers](crate::RedisLock::linger).
@@ -74,7 +74,7 @@ impl AcquiredVia {
         match self {
             AcquiredVia::Free => "free",
             AcquiredVia::Granted => "granted",
-            AcquiredVia::HandedOver => "handed_over",
+            AcquiredVia::HandedOff => "handed_off",
             AcquiredVia::Joined => "joined",
             AcquiredVia::Kept => "kept",
             AcquiredVia::Adopted => "adopted",

@@ -1,4 +1,4 @@
-//! Every kind's operations below the client while the server's memory is full: what keeps, ends or hands over
+//! Every kind's operations below the client while the server's memory is full: what keeps, ends or hands on
 //! something is done, what takes more room is refused and leaves no trace.
 
 use redis::{Commands, RedisResult, cmd};
@@ -324,7 +324,7 @@ fn runs(
         Err(_) if scene.rig.everything() != before => Some(format!("{told}: it is refused, half-written")),
         Err(_) => None,
     };
-    // A release hands the lock over, and a caller that finds it free is let in.
+    // A release hands the lock on, and a caller that finds it free is let in.
     let frees = what.starts_with("an unlock") || (holder == Holder::Lapsed && *what == "a heartbeat");
     let nobody = ["latch", "barrier"].contains(&case.kind);
     let left_over = wrong.is_none() && frees && !nobody && !scene.is_inside("b");

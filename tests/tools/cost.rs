@@ -158,9 +158,9 @@ fn threads_of_one_process_hand_over_without_redis() {
     let lock = client.reentrant_lock("a");
     pair(&lock);
     // As many as there is time for in a hand-off period: on a busy machine few.
-    let (mut handed_over, mut all) = (0, 0);
+    let (mut handed_off, mut all) = (0, 0);
     let (began, mut sent) = (Instant::now(), 0);
-    while handed_over == 0 && began.elapsed() < LONG {
+    while handed_off == 0 && began.elapsed() < LONG {
         sent += requests(&client, || {
             thread::scope(|scope| {
                 for _ in 0..THREADS {
@@ -169,12 +169,12 @@ fn threads_of_one_process_hand_over_without_redis() {
             });
         });
         all += THREADS * TURNS;
-        handed_over = ears.count(Heard::Acquired(AcquiredVia::HandedOver));
+        handed_off = ears.count(Heard::Acquired(AcquiredVia::HandedOff));
     }
-    assert!(handed_over > 0, "no thread was handed the lock in {:?}", began.elapsed());
+    assert!(handed_off > 0, "no thread was handed the lock in {:?}", began.elapsed());
     // Every other hold is asked for and left; and a head says once a second that it is there.
-    let (granted, seconds) = (all - handed_over, began.elapsed().as_secs() + 1);
-    println!("{all} holds, {handed_over} of them handed over, {sent} requests");
+    let (granted, seconds) = (all - handed_off, began.elapsed().as_secs() + 1);
+    println!("{all} holds, {handed_off} of them handed off, {sent} requests");
     assert!(sent <= 2 * granted as u64 + 2 * seconds, "{sent} requests for {granted} of {all} holds");
 }
 

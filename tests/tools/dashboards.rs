@@ -32,8 +32,8 @@ impl Observer for Everything {
             let (it, error) = (MetricsObserver::new(), |kind| Error::new(kind, lock.name));
             it.wait_began(lock);
             it.wait_ended(lock);
-            use AcquiredVia::{Adopted, Free, Granted, HandedOver, Joined, Kept};
-            [Free, Granted, HandedOver, Joined, Kept, Adopted]
+            use AcquiredVia::{Adopted, Free, Granted, HandedOff, Joined, Kept};
+            [Free, Granted, HandedOff, Joined, Kept, Adopted]
                 .iter()
                 .for_each(|way| it.acquired(lock, time, *way));
             it.not_acquired(lock, time, None);

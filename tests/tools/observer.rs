@@ -198,7 +198,7 @@ fn granted_by_another_process() {
 }
 
 #[test]
-fn handed_over_within_the_process() {
+fn handed_off_within_the_process() {
     let server = RedisServer::start().unwrap();
     let (client, diary) = watched(&server.url(), |b| b.local_handoff(Duration::from_secs(60)));
     let lock = client.simple_lock("watched");
@@ -211,8 +211,7 @@ fn handed_over_within_the_process() {
     });
     let (ways, releases) = (diary.all(), diary.count(&Heard::Released));
     assert!(
-        diary.has(&Heard::Acquired(AcquiredVia::Free))
-            && diary.has(&Heard::Acquired(AcquiredVia::HandedOver)),
+        diary.has(&Heard::Acquired(AcquiredVia::Free)) && diary.has(&Heard::Acquired(AcquiredVia::HandedOff)),
         "{ways:?}"
     );
     assert_eq!((ways.len(), releases), (4, 2), "{ways:?}");

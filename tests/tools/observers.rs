@@ -107,7 +107,7 @@ fn figure_of(heard: &Heard) -> (&'static str, &[(&'static str, &'static str)], b
     match heard {
         Heard::Acquired(AcquiredVia::Free) => ("wait_seconds", &[("outcome", "free")], true),
         Heard::Acquired(AcquiredVia::Granted) => ("wait_seconds", &[("outcome", "granted")], true),
-        Heard::Acquired(_) => ("wait_seconds", &[("outcome", "handed_over")], true),
+        Heard::Acquired(_) => ("wait_seconds", &[("outcome", "handed_off")], true),
         Heard::NotAcquired(None) => ("wait_seconds", &[("outcome", "busy")], true),
         Heard::NotAcquired(Some(ErrorKind::Cancelled)) => ("wait_seconds", &[("outcome", "cancelled")], true),
         Heard::Released => ("hold_seconds", &[("end", "released")], true),
@@ -169,7 +169,7 @@ fn the_metrics_agree_with_the_books() {
 #[test]
 fn the_metrics_add_up() {
     let count = |name: &str, labels: &[(&str, &str)]| values(name, labels).len();
-    let began: usize = ["free", "granted", "handed_over", "kept"]
+    let began: usize = ["free", "granted", "handed_off", "kept"]
         .iter()
         .map(|way| count("wait_seconds", &[("outcome", way)]))
         .sum();
@@ -223,7 +223,7 @@ fn line_of(heard: &Heard) -> (&'static str, &'static str) {
     match heard {
         Heard::Acquired(AcquiredVia::Free) => ("TRACE", "way=\"free\""),
         Heard::Acquired(AcquiredVia::Granted) => ("TRACE", "way=\"granted\""),
-        Heard::Acquired(_) => ("TRACE", "way=\"handed_over\""),
+        Heard::Acquired(_) => ("TRACE", "way=\"handed_off\""),
         Heard::NotAcquired(None) => ("TRACE", "not acquired"),
         Heard::NotAcquired(Some(_)) => ("TRACE", "error=\"played\": cancelled"),
         Heard::Released => ("TRACE", "held="),

@@ -192,7 +192,7 @@ impl World {
         });
         match turn {
             Step::In(acquired, next) => {
-                if acquired.way != AcquiredVia::HandedOver {
+                if acquired.way != AcquiredVia::HandedOff {
                     self.rises(acquired.token);
                 }
                 self.holds += 1;

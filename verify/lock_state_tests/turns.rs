@@ -1,8 +1,8 @@
-//! Whose turn it is: local hand-over, giving up, one attempt.
+//! Whose turn it is: local hand-off, giving up, one attempt.
 
 use super::*;
 
-// ---- local hand-over -------------------------------------------------------------------------------
+// ---- local hand-off -------------------------------------------------------------------------------
 /// Whether a grant with the first terms is handed on to the second, `held` ms after it began.
 fn handed(local_handoff: u64, first: Terms, second: Terms, held: u64) -> bool {
     let mut desk = Desk::of(Shape { local_handoff: ms(local_handoff), ..shape() });
@@ -11,7 +11,7 @@ fn handed(local_handoff: u64, first: Terms, second: Terms, held: u64) -> bool {
     match desk.exit(acquired, held) {
         Exit::HandedOn(ticket) => {
             let next = desk.is_in(waiter, held);
-            assert_eq!((ticket, next.owner, next.way), (waiter, acquired.owner, AcquiredVia::HandedOver));
+            assert_eq!((ticket, next.owner, next.way), (waiter, acquired.owner, AcquiredVia::HandedOff));
             assert_eq!(next.token, acquired.token + 1);
             true
         }

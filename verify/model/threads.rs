@@ -189,7 +189,7 @@ impl State {
                     process.lock_states[g].look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
                 // Of permits several are out at once, and the later one may know it sooner.
                 if valid && acquired.ticket == ticket && g == WRITES && world.permits == 0 {
-                    self.rises(acquired.token, acquired.way == AcquiredVia::HandedOver);
+                    self.rises(acquired.token, acquired.way == AcquiredVia::HandedOff);
                 }
                 self.holds(world, p, t, &acquired);
                 if let Some(next) = next {
@@ -234,7 +234,7 @@ impl State {
         self.set(p, t, Thread::AskingAhead(ticket, asking.owner));
     }
 
-    /// A hold begins. One that was handed over began, as a token, when its predecessor ended.
+    /// A hold begins. One that was handed off began, as a token, when its predecessor ended.
     pub(super) fn rises(&mut self, token: u64, known: bool) {
         // What is kept begins holds until its process notices that Redis has lost its data: tokens tell.
         let fell = if known { token < self.highest } else { token <= self.highest };

@@ -230,7 +230,7 @@ impl Fleet {
                 self.threads[t].doing = Doing::Holds(acquired.ticket);
                 self.entries[e].state.came_in(acquired.ticket, now);
                 self.seen.acquisitions += 1;
-                if acquired.way != AcquiredVia::HandedOver
+                if acquired.way != AcquiredVia::HandedOff
                     && let Some(grant) = self.entries[e].state.look(acquired.owner)
                 {
                     let due = grant.due(now, self.scene.renew_every());

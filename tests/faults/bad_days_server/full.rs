@@ -57,7 +57,7 @@ mod bodies {
             let released = Instant::now();
             guard.unlock().unwrap();
             assert!(waiting.join().unwrap() > token);
-            eprintln!("handed over after {:?}", released.elapsed());
+            eprintln!("handed on after {:?}", released.elapsed());
         });
         lonely.renew_for(ms(5000)).unwrap();
         lonely.unlock().unwrap();

@@ -8,7 +8,7 @@ use redis_concurrent_testkit::wait_until;
 use super::{calm, channels_of_locks, connect, home, key, spread};
 use crate::support::{LONG, SOON, alone, builder, ms, queued, threads};
 
-/// Each hand-over is told by a message, on the primary that grants: no waiter finds it by asking.
+/// Each hand-off is told by a message, on the primary that grants: no waiter finds it by asking.
 #[test]
 fn a_waiter_is_told_on_whatever_primary_its_lock_is() {
     // Its heartbeats come every ten seconds.

@@ -8,7 +8,7 @@ use crate::history::log::{Event, Line};
 use crate::history::times::{Span, length, merged, outside};
 
 /// For how long nobody may hold what a thread waits for, while nothing is wrong: three heartbeats, each with two requests,
-/// by which a waiter asks and comes in. Many hand-overs that are slow may together take longer.
+/// by which a waiter asks and comes in. Many hand-offs that are slow may together take longer.
 const HEARTBEATS: u64 = 3;
 const HEARTBEAT: u64 = 1_000_000;
 const REQUESTS: u64 = 2;

@@ -11,7 +11,7 @@ use crate::history::times::{Span, length, merged, outside};
 /// How long a thread may wait while nobody holds the lock and no fault has its effect.
 ///
 /// What dead holders (a lease) and dead waiters (a waiter timeout) cost falls into the shadows of the
-/// faults that killed them, and what a hold takes into the hold. What is left are the hand-overs,
+/// faults that killed them, and what a hold takes into the hold. What is left are the hand-offs,
 /// some milliseconds each and as many as threads are ahead, and at most one heartbeat of 150 ms for a
 /// message that was lost. The rest of it is for a machine that has other things to do.
 pub const MOST_UNEXPLAINED: u64 = 2_500_000;

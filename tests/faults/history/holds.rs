@@ -26,7 +26,7 @@ impl Hold {
         self.held < self.until
     }
 
-    /// The grant it belongs to: what Redis granted, without the hand-overs.
+    /// The grant it belongs to: what Redis granted, without the hand-offs.
     pub fn grant(&self) -> u64 {
         self.token >> 12
     }

@@ -76,7 +76,7 @@ fn bounded_bypass_with_a_slice() {
             let mine: Vec<_> = log.iter().filter(|(p, ..)| *p == ahead).collect();
             let (first, last) = (mine[0], mine[mine.len() - 1]);
             assert_eq!(first.1 >> 12, last.1 >> 12, "{ahead} had more than one grant: {log:?}");
-            // The last hand-over fell into the hand-off period; it began at the latest with the first hold.
+            // The last hand-off fell into the hand-off period; it began at the latest with the first hold.
             let span = Duration::from_micros(last.2 - first.2);
             assert!(span < local_handoff + ms(250), "{ahead} went on for {span:?}");
             let most = local_handoff.as_micros() / work.as_micros() + 2;

@@ -16,7 +16,7 @@ pub fn all_there_is() -> Vec<Heard> {
     vec![
         Heard::Acquired(AcquiredVia::Free),
         Heard::Acquired(AcquiredVia::Granted),
-        Heard::Acquired(AcquiredVia::HandedOver),
+        Heard::Acquired(AcquiredVia::HandedOff),
         Heard::NotAcquired(None),
         Heard::NotAcquired(Some(ErrorKind::Cancelled)),
         Heard::Released,

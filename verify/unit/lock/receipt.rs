@@ -70,7 +70,7 @@ fn what_was_not_written_is_refused() {
         (with(4, "+1"), "was altered"),
         (with(4, "01"), "was altered"),
         (with(4, &u64::MAX.to_string()), "number"),
-        (with(5, "4096"), "hand-overs"),
+        (with(5, "4096"), "hand-offs"),
         (with(6, "99"), "lease must be between"),
         (with(6, "18446744073709551615"), "lease must be between"),
         (with(6, "18446744073709551616"), "lease"),

@@ -83,7 +83,7 @@ impl LockState {
         grant.hand_overs += 1;
         grant.terms.linger = next.terms.linger;
         let Waiter { ticket, request, .. } = self.waiters.pop_front()?;
-        self.holds.take(grant, ticket, request.holder, AcquiredVia::HandedOver);
+        self.holds.take(grant, ticket, request.holder, AcquiredVia::HandedOff);
         Some(ticket)
     }
 
