@@ -23,7 +23,7 @@ use crate::target::Target;
 const KEYS: u32 = 4096;
 
 /// How much longer a hold of these locks may exist that a server has forgotten. Where the server refuses the right to ask,
-/// or lacks a command for that, not at all; where it does not answer, for a lease.
+/// or lacks a command for that, not at all; where it does not answer, or takes no mark, for a lease.
 pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Duration {
     let not_known = |why: Failure, lacks: bool| {
         say.detail(format!("it is not known whether the server has just lost its data: {why}"));
@@ -34,7 +34,7 @@ pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Durat
         Err(error) => return not_known(error.into(), false),
     };
     let each = servers.into_iter().map(|info| match connect::to(info) {
-        Ok(mut connection) => ask(&mut connection, namespace, args.lease).unwrap_or_else(|error| {
+        Ok(mut connection) => ask(&mut connection, namespace, args.lease, say).unwrap_or_else(|error| {
             let lacks = is_unknown_command(&error);
             not_known(error.into(), lacks)
         }),
@@ -55,7 +55,7 @@ fn servers(client: &Client, args: &Run) -> Result<Vec<ConnectionInfo>, Error> {
     Ok(all)
 }
 
-fn ask(connection: &mut Connection, namespace: &str, lease: Duration) -> RedisResult<Duration> {
+fn ask(connection: &mut Connection, namespace: &str, lease: Duration, say: Say) -> RedisResult<Duration> {
     let (server, replication, commands, (s, us)): (String, String, String, (u64, u64)) = redis::pipe()
         .cmd("INFO")
         .arg("server")
@@ -74,30 +74,47 @@ fn ask(connection: &mut Connection, namespace: &str, lease: Duration) -> RedisRe
         return Ok(started);
     }
     let id = field(&replication, "master_replid:").unwrap_or("-");
-    let Some((key, mark)) = mark(connection, namespace)? else { return Ok(started) };
-    let since = mark.and_then(|mark| left_by(&mark, id));
-    if since.is_none() {
-        let text = format!("{id} {}", now.as_millis());
-        redis::cmd("SET")
-            .arg(key)
-            .arg(text)
-            .arg("PX")
-            .arg(LONGEST_STAY.as_millis() as u64)
-            .exec(connection)?;
-    }
-    Ok(started.max(lease.saturating_sub(now.saturating_sub(since.unwrap_or(now)))))
+    let since = match marked_since(connection, namespace, id, now) {
+        Ok(Some(since)) => since,
+        Ok(None) => return Ok(started),
+        Err(error) => {
+            say.note(format!(
+                "the server was flushed or promoted at some time; when, cannot be marked there: {error}"
+            ));
+            now
+        }
+    };
+    Ok(started.max(lease.saturating_sub(now.saturating_sub(since))))
 }
 
-/// The key of the mark, and the mark. It is kept for as long as any hold may be. A server of a cluster has the first key that is in a slot of its own.
-fn mark(connection: &mut Connection, namespace: &str) -> RedisResult<Option<(String, Option<String>)>> {
-    for i in 0..KEYS {
-        let key = format!("{namespace}:cli-since:{{{i}}}");
-        match redis::cmd("GET").arg(&key).query(connection) {
-            Err(e) if e.code() == Some("MOVED") => {}
-            mark => return Ok(Some((key, mark?))),
+/// Since when the mark is there: from `now` on if that of the server of this replication id is missing. It is kept for
+/// as long as any hold may be. A server of a cluster has the first key that is in a slot of its own; `None`: no key is.
+fn marked_since(
+    connection: &mut Connection,
+    namespace: &str,
+    id: &str,
+    now: Duration,
+) -> RedisResult<Option<Duration>> {
+    for key in (0..KEYS).map(|i| key(namespace, i)) {
+        let mark: Option<String> = match redis::cmd("GET").arg(&key).query(connection) {
+            Err(e) if e.code() == Some("MOVED") => continue,
+            mark => mark?,
+        };
+        if let Some(since) = mark.and_then(|mark| left_by(&mark, id)) {
+            return Ok(Some(since));
         }
+        let text = format!("{id} {}", now.as_millis());
+        let kept = LONGEST_STAY.as_millis() as u64;
+        redis::cmd("SET").arg(key).arg(text).arg("PX").arg(kept).exec(connection)?;
+        return Ok(Some(now));
     }
     Ok(None)
+}
+
+/// Where a mark may be: among the keys to which every user of locks has the right, and not one that a lock has. Lists
+/// take it for a key beside one of a user's own.
+fn key(namespace: &str, i: u32) -> String {
+    format!("{namespace}:{{{i}}}:at:cli-since")
 }
 
 /// When a mark was left, by the clock of the server of this replication id.

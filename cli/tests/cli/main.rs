@@ -6,6 +6,7 @@ mod checks;
 mod clocks;
 mod exits;
 mod pages;
+mod rights;
 mod schema;
 mod several;
 mod signals;
