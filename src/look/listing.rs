@@ -14,7 +14,6 @@ use crate::client::Client;
 use crate::engine::redis::answers::{list, text};
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::inspect::read;
-use crate::engine::redis::refusal::refused;
 use crate::engine::server::Server;
 use crate::error::Error;
 use crate::names::{self, Names};
@@ -184,6 +183,13 @@ impl Listing {
         let questions: Vec<_> =
             keys.iter().flat_map(|names| [ask("TYPE", names), ask("HGET", names)]).collect();
         let answers = self.client.exchange_all(&mut scan.connection, &questions)?;
+        for answer in &answers {
+            match answer {
+                // The look at it will be told so, too.
+                Value::ServerError(e) if is_elsewhere(e) => {}
+                answer => view::answered(answer)?,
+            }
+        }
         let kinds = answers.chunks(2).map(|it| {
             let type_of = text(it.first()).unwrap_or_default();
             view::of(&type_of, text(it.get(1)))
@@ -223,13 +229,12 @@ impl Listing {
         for (question, answer) in asked.iter().zip(answers) {
             let Some(look) = looks.get_mut(question.of) else { continue };
             match answer {
-                // It has become something else since.
-                Value::ServerError(e) if e.details().is_some_and(|it| it.contains("WRONGTYPE")) => {}
                 Value::ServerError(e) if is_elsewhere(&e) => {
                     self.seen.remove(&look.name);
                     have_moved = true;
                 }
-                Value::ServerError(e) => return Err(refused(e.into()).error().about(&look.name)),
+                // It may have become something else since.
+                Value::ServerError(_) => view::answered(&answer).map_err(|e| e.about(&look.name))?,
                 answer => {
                     let first_mode =
                         question.view.modes().next().is_some_and(|(mode, _)| mode == question.mode);

@@ -48,7 +48,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `Unavailable`, `Closed`, `Forked`, and `InvalidInput` for a name that no lock can have.
+    /// `Unavailable`, also without the right to TYPE; `Closed`, `Forked`, and `InvalidInput` for a name that no lock can
+    /// have.
     pub fn look(&self, name: &str) -> Result<Option<Look>, Error> {
         let names = Names::new(&self.shared().config.namespace, name)?;
         self.look_behind(name, &names).map_err(|e| e.about(name))
@@ -111,6 +112,10 @@ impl Client {
             .collect();
         if infos.is_empty() {
             return Ok(None);
+        }
+        // Without one of these it would be taken for what it is not. (The other answers may be missing.)
+        for answer in answers.iter().skip(2 * n).take(2) {
+            view::answered(answer)?;
         }
         let (type_of, tag) = (text(answers.get(2 * n)), text(answers.get(2 * n + 1)));
         let (view, kind) = view::of(type_of.as_deref().unwrap_or_default(), tag);
@@ -210,11 +215,7 @@ impl Client {
     /// The same; an error if the first of them failed.
     fn exchange(&self, connection: &mut Connection, requests: &[Vec<u8>]) -> Result<Vec<Value>, Error> {
         let answers = self.exchange_all(connection, requests)?;
-        match answers.first() {
-            Some(Value::ServerError(e)) if !e.details().is_some_and(|it| it.contains("WRONGTYPE")) => {
-                Err(refused(e.clone().into()).error())
-            }
-            _ => Ok(answers),
-        }
+        answers.first().map_or(Ok(()), view::answered)?;
+        Ok(answers)
     }
 }

@@ -321,6 +321,13 @@ impl View {
     }
 }
 
+/// An error reply is an error, but not the one to a question that is for a key of another type.
+pub(super) fn answered(answer: &Value) -> Result<(), Error> {
+    let Value::ServerError(e) = answer else { return Ok(()) };
+    let error = refused(e.clone().into()).error();
+    if error.is_wrong_type() { Ok(()) } else { Err(error) }
+}
+
 /// A number, or a text that is one.
 fn counted(value: &Value) -> Option<i64> {
     number(Some(value)).or_else(|| text(Some(value))?.parse().ok())

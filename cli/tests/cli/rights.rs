@@ -2,7 +2,7 @@
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{LONG, done};
+use crate::stage::{LONG, client, done};
 
 /// The words of the page that make the user.
 fn listed() -> impl Iterator<Item = &'static str> {
@@ -50,5 +50,19 @@ fn a_flush_is_waited_out_by_the_user_of_the_pages() {
         let began = std::time::Instant::now();
         done(&url, &["run", "--lease", "2s", "x", "true"]).ends(0).says(waits).says("cannot be marked there");
         assert!(began.elapsed().as_secs_f64() > 1.9);
+    }
+}
+
+#[test]
+fn what_looks_at_locks_names_the_right_that_it_lacks() {
+    let server = RedisServer::start().unwrap();
+    let _held = client(&server).reentrant_lock("x").lock_owned().unwrap();
+    let url = with_rights(&server, &["+scan"]);
+    for args in [&["show", "x"][..], &["ls"], &["break", "x", "--whoever"]] {
+        done(&url, args).ends(77).says("'type'");
+    }
+    let url = with_rights(&server, &["+type", "+scan"]);
+    for args in [&["show", "x"][..], &["ls"], &["break", "x", "--whoever"]] {
+        done(&url, args).ends(0);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use redis_concurrent::{Error, MultiLock, Order};
+use redis_concurrent::{Error, HeldBy, MultiLock, Order};
 
 use super::*;
 use crate::server_days::ask;
@@ -196,4 +196,30 @@ fn each_right_that_is_missing_is_told_clearly() {
             }
         }
     }
+}
+
+/// What an operator looks with is not among what locks need: without it nothing is taken for something else, or for nothing.
+#[test]
+fn a_look_without_its_rights_is_unavailable() {
+    let server = RedisServer::start().unwrap();
+    let admin = Client::connect(&server.url()).unwrap();
+    let _held = admin.reentrant_lock("held").lock_owned().unwrap();
+    let at = |more: &[&str]| {
+        let all = listed().into_iter().chain(more.iter().map(|right| (*right).to_owned()));
+        Client::connect(&with_rights(&server, all.collect::<Vec<_>>().iter())).unwrap()
+    };
+    let told = |outcome: Result<(), Error>, right: &str| {
+        let error = outcome.unwrap_err();
+        let text = format!("{error:#}").to_lowercase();
+        assert!(error.is_unavailable() && text.contains("noperm") && text.contains(right), "{text}");
+    };
+    let client = at(&["scan"]);
+    told(client.look("held").map(drop), "type");
+    told(client.force_unlock("held", &HeldBy::Anyone, "", false).map(drop), "type");
+    told(client.list().collect::<Result<Vec<_>, _>>().map(drop), "type");
+    let client = at(&["type"]);
+    assert_eq!(client.look("held").unwrap().expect("it is there").kind, "reentrant lock");
+    told(client.list().collect::<Result<Vec<_>, _>>().map(drop), "scan");
+    let client = at(&["type", "scan"]);
+    assert_eq!(client.list().map(|look| look.unwrap().name).collect::<Vec<_>>(), ["held"]);
 }
