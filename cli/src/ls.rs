@@ -4,13 +4,16 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use redis_concurrent::{Holder, Look};
+use redis_concurrent::{Client, Holder, Look, redis};
 
 use crate::args::{Global, Ls};
 use crate::connect::{self, Servers};
 use crate::exit::Failure;
 use crate::say;
 use crate::shown;
+
+/// How many keys a `SCAN` for keys of users' own looks at, as one of the library does for locks.
+const PAGE: usize = 200;
 
 /// A line: a lock with one of its holders, or with none.
 struct Row {
@@ -31,20 +34,12 @@ pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
     let listing = client.list().rate(args.rate);
     let mut rows = Vec::new();
     for look in if args.all { listing.with_free() } else { listing } {
-        let look = look?;
-        if !wanted(args, &look) {
-            continue;
-        }
-        let look = Rc::new(look);
-        let held = rows.len();
-        let taken = (0..look.holders.len()).filter(|at| args.takes(&look.holders[*at]));
-        rows.extend(taken.map(|at| Row { look: look.clone(), at: Some(at) }));
-        if rows.len() == held && (args.all || !look.waiters.is_empty()) && !args.asks_for_holders() {
-            rows.push(Row { look, at: None });
-        }
+        rows.extend(listed(args, look?));
     }
     if let Some(pattern) = &args.at {
-        rows.extend(strings(servers.namespace(), &client, pattern)?);
+        for look in strings(servers.namespace(), &client, pattern)? {
+            rows.extend(listed(args, look));
+        }
     }
     // What is held since a known time comes first.
     let age = |row: &Row| (since(row).is_none(), since(row));
@@ -57,6 +52,20 @@ pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
         say::table(std::iter::once(head).chain(rows.iter().map(cells)))?;
     }
     Ok(ExitCode::from(u8::from(empty && args.exit_code)))
+}
+
+/// The lines of a lock, as far as it and its holders pass the filters.
+fn listed(args: &Ls, look: Look) -> Vec<Row> {
+    if !wanted(args, &look) {
+        return Vec::new();
+    }
+    let look = Rc::new(look);
+    let taken = (0..look.holders.len()).filter(|at| args.takes(&look.holders[*at]));
+    let mut rows: Vec<_> = taken.map(|at| Row { look: look.clone(), at: Some(at) }).collect();
+    if rows.is_empty() && (args.all || !look.waiters.is_empty()) && !args.asks_for_holders() {
+        rows.push(Row { look, at: None });
+    }
+    rows
 }
 
 fn since(row: &Row) -> Option<SystemTime> {
@@ -103,19 +112,23 @@ fn cells(row: &Row) -> [String; 7] {
     ]
 }
 
-/// String keys of users' own that match the pattern, on any of the servers: held by whatever text is in them.
-fn strings(namespace: &str, client: &redis_concurrent::Client, pattern: &str) -> Result<Vec<Row>, Failure> {
+/// String keys of users' own that match the pattern, on any of the servers: held by whatever text is in them. Those that
+/// can be no lock are left out.
+fn strings(namespace: &str, client: &Client, pattern: &str) -> Result<Vec<Look>, Failure> {
     let ours = format!("{namespace}:{{");
-    let mut rows = Vec::new();
+    let mut looks = Vec::new();
     for info in client.primaries()? {
         let (mut connection, mut cursor) = (connect::to(info)?, 0u64);
         loop {
-            let mut scan = redis_concurrent::redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(200).arg("TYPE").arg("string");
-            let (next, keys): (u64, Vec<String>) = scan.query(&mut connection)?;
-            for key in keys.into_iter().filter(|key| !key.starts_with(&ours)) {
-                if let Some(look) = client.look_at_key(&key)?.filter(|it| !it.holders.is_empty()) {
-                    rows.push(Row { look: Rc::new(look), at: Some(0) });
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE).arg("TYPE").arg("string");
+            let (next, keys): (u64, Vec<Vec<u8>>) = scan.query(&mut connection)?;
+            let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
+            for key in keys.filter(|key| !key.starts_with(&ours)) {
+                match client.look_at_key(&key) {
+                    Ok(look) => looks.extend(look.filter(|it| !it.holders.is_empty())),
+                    Err(error) if error.is_invalid_input() => {}
+                    Err(error) => return Err(error.into()),
                 }
             }
             cursor = next;
@@ -124,5 +137,5 @@ fn strings(namespace: &str, client: &redis_concurrent::Client, pattern: &str) ->
             }
         }
     }
-    Ok(rows)
+    Ok(looks)
 }

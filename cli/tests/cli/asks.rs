@@ -62,6 +62,37 @@ fn the_list_reads_like_ps() {
 }
 
 #[test]
+fn a_key_that_can_be_no_lock_keeps_no_other_from_the_list() {
+    let server = RedisServer::start().unwrap();
+    let mut redis = server.connection().unwrap();
+    let long = "x".repeat(1025);
+    for key in [&b"\xff"[..], long.as_bytes(), b"a}b", b"{}", b"good", b"wanted"] {
+        redis::cmd("SET").arg(key).arg("theirs").exec(&mut redis).unwrap();
+    }
+    let client = client(&server);
+    let names = |args: &[&str]| -> Vec<String> {
+        let out = done(&server.url(), &[&["ls", "--json", "--at", "*"], args].concat()).ends(0).out;
+        json(&out).iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&[]), ["good", "wanted"]);
+    // The filters are for them, too.
+    assert_eq!(names(&["goo"]), ["good"]);
+    assert_eq!(names(&["--kind", "simple"]).len(), 2);
+    for none in [["--kind", "reentrant"], ["--host", "elsewhere"], ["--label", "x"], ["--older", "0"]] {
+        assert_eq!(names(&none), [""; 0], "{none:?}");
+    }
+    let lock = client.simple_lock_at("wanted");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| lock.try_lock_for(LONG).map(|guard| guard.is_some()));
+        wait_until(LONG, "one waits", || lock.queue_length().unwrap() == 1);
+        // In Redis, and not only in its process.
+        wait_until(LONG, "it is listed", || names(&["--waiting"]) == ["wanted"]);
+        redis::cmd("DEL").arg("wanted").exec(&mut redis).unwrap();
+        assert!(waits.join().unwrap().unwrap());
+    });
+}
+
+#[test]
 fn one_name_is_shown_in_full() {
     let server = RedisServer::start().unwrap();
     let url = server.url();
