@@ -1,6 +1,7 @@
 //! Cancellation: a flag that wakes the waiters on it.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -115,7 +116,8 @@ impl CancellationToken {
     /// be quick: others that wait with the token are woken after it.
     ///
     /// A loss cancels [`lost`](crate::Guard::lost) on a thread that keeps other holds alive: start there what takes
-    /// time, and wait for nothing.
+    /// time, and wait for nothing. A panic in `then` ends there: nobody is told of it but the panic hook, the others that
+    /// wait are woken, and `cancel` returns. (Called at once, it panics to its caller.)
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -163,7 +165,8 @@ impl Inner {
         }
         // Outside the mutex: a waker takes the mutex of what it wakes.
         for (_, wake) in wakers {
-            wake();
+            // A panic in one stops here, because the others must wake, and locks must go on.
+            let _ = catch_unwind(AssertUnwindSafe(move || wake()));
         }
         for child in children.iter().filter_map(Weak::upgrade) {
             child.cancel();

@@ -155,6 +155,36 @@ fn an_observer_that_panics_changes_nothing() {
     nothing_left(&server);
 }
 
+/// What is called upon a loss is called by the threads that keep the process's other holds alive.
+#[test]
+fn a_panic_upon_a_loss_stops_no_renewal() {
+    let (server, other) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let door = Proxy::start(server.port()).unwrap();
+    // Renewed so often that a machine with much to do does not lose it.
+    let settings = |url: &str| builder(url).lease(ms(2000)).renew_every(ms(100));
+    let (client, elsewhere) =
+        (settings(&door.url()).connect().unwrap(), settings(&other.url()).connect().unwrap());
+    let (lost, held) =
+        (client.simple_lock("x").lock_owned().unwrap(), elsewhere.simple_lock("y").lock_owned().unwrap());
+    let (token, warning) = (lost.lost(), lost.ends_within(ms(200)));
+    let panics = Arc::new(AtomicUsize::new(0));
+    let panicking = || {
+        let panics = Panics(panics.clone());
+        move || panics.panic()
+    };
+    let _registered = (token.on_cancel(panicking()), warning.on_cancel(panicking()));
+    // It is lost as its lease expires, and not by a message.
+    door.black_hole(true);
+    wait_until(LONG, "both are called", || panics.load(Ordering::SeqCst) == 2);
+    assert!(lost.is_lost());
+    thread::sleep(3 * ms(2000));
+    assert!(!held.is_lost(), "no longer renewed");
+    held.unlock().unwrap();
+    door.heal().unwrap();
+    elsewhere.close().unwrap();
+    nothing_left(&other);
+}
+
 /// The thread that waits first dies of a panic as soon as it gets in; the waiter behind it gets
 /// in all the same.
 #[test]

@@ -34,6 +34,19 @@ fn wakers_are_called_once_and_can_be_taken_back() {
 }
 
 #[test]
+fn a_panic_in_a_waker_keeps_nobody_waiting() {
+    let token = CancellationToken::new();
+    let (child, receiver, woken) = (token.child(), token.receiver(), Arc::new(AtomicBool::new(false)));
+    // Without the hook's message on standard error.
+    token.when_cancelled(|| std::panic::resume_unwind(Box::new("on purpose")));
+    let wakes = woken.clone();
+    token.when_cancelled(move || wakes.store(true, Ordering::SeqCst));
+    token.cancel();
+    assert!(woken.load(Ordering::SeqCst) && child.is_cancelled());
+    assert!(receiver.try_recv().is_err_and(|e| e.is_disconnected()));
+}
+
+#[test]
 fn a_future_ends_with_the_token_and_leaves_nothing_behind() {
     struct Count(AtomicUsize);
     impl Wake for Count {
