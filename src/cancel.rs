@@ -45,6 +45,8 @@ struct State {
     wakers: Vec<(u64, Waker)>,
     next: u64,
     children: Vec<Weak<Inner>>,
+    /// Those that cancel it, until it is cancelled: they live for as long as it does. (They know it only weakly.)
+    parents: Vec<Arc<Inner>>,
     // Created on first use. No message is ever sent: dropping the sender is the message.
     channel: Option<(Option<Sender<()>>, Receiver<()>)>,
 }
@@ -66,7 +68,8 @@ impl CancellationToken {
         self.0.cancelled.load(Ordering::Acquire)
     }
 
-    /// A token that is cancelled with this one, and can be cancelled alone.
+    /// A token that is cancelled with this one, and can be cancelled alone. This one lives for as long as the child does,
+    /// until it is cancelled.
     #[must_use]
     pub fn child(&self) -> CancellationToken {
         let child = CancellationToken::new();
@@ -74,15 +77,20 @@ impl CancellationToken {
         child
     }
 
-    /// From now on `other` is cancelled with this token, at once if it is already cancelled.
+    /// From now on `other`, which must not cancel this token, is cancelled with it, at once if it is already cancelled.
     pub(crate) fn cancels(&self, other: &CancellationToken) {
         let mut state = self.0.state.lock();
         if self.is_cancelled() {
             drop(state);
             other.cancel();
-        } else {
-            state.children.retain(|c| c.strong_count() > 0);
-            state.children.push(Arc::downgrade(&other.0));
+            return;
+        }
+        state.children.retain(|c| c.strong_count() > 0);
+        state.children.push(Arc::downgrade(&other.0));
+        drop(state);
+        let mut state = other.0.state.lock();
+        if !other.is_cancelled() {
+            state.parents.push(self.0.clone());
         }
     }
 
@@ -95,6 +103,10 @@ impl CancellationToken {
 
     /// A channel for `select!` that is disconnected when the token is cancelled, and never
     /// carries a message.
+    ///
+    /// It does not keep the token alive, and is disconnected when the last clone of the token is gone, too: keep the
+    /// token for as long as you use the channel (`token.child().receiver()` does not). What a guard's `lost` returns
+    /// lives with the hold.
     pub fn receiver(&self) -> Receiver<()> {
         let mut state = self.0.state.lock();
         let cancelled = self.is_cancelled();
@@ -151,7 +163,7 @@ impl CancellationToken {
 
 impl Inner {
     fn cancel(&self) {
-        let (wakers, children);
+        let (wakers, children, _parents);
         {
             let mut state = self.state.lock();
             if self.cancelled.swap(true, Ordering::AcqRel) {
@@ -159,6 +171,7 @@ impl Inner {
             }
             wakers = std::mem::take(&mut state.wakers);
             children = std::mem::take(&mut state.children);
+            _parents = std::mem::take(&mut state.parents);
             if let Some((sender, _)) = &mut state.channel {
                 *sender = None;
             }

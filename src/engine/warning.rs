@@ -28,8 +28,6 @@ struct Warning {
     left: TimeLeft,
     margin: Duration,
     token: CancellationToken,
-    /// Kept, as it cancels the other one.
-    _lost: CancellationToken,
 }
 
 /// The warnings of this process.
@@ -54,7 +52,7 @@ static CURRENT: Mutex<Option<Arc<Warnings>>> = Mutex::new(None);
 pub(crate) fn ends_within(left: TimeLeft, lost: CancellationToken, margin: Duration) -> CancellationToken {
     let token = CancellationToken::new();
     lost.cancels(&token);
-    let warning = Warning { left, margin, token: token.clone(), _lost: lost };
+    let warning = Warning { left, margin, token: token.clone() };
     if let Some((at, warning)) = warning.due(Moment::now()) {
         Warnings::current().plan(at, warning);
     }

@@ -1,7 +1,7 @@
 //! The hold of a multi-lock: those of its locks, which end together.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::cancel::CancellationToken;
@@ -18,6 +18,8 @@ pub struct MultiHold {
     /// The names of all.
     pub(super) name: Arc<str>,
     pub(super) holds: Holds,
+    /// Cancelled by the loss of any of them; made on first use, and kept for what came from it.
+    lost: OnceLock<CancellationToken>,
     _span: Option<Span>,
 }
 
@@ -37,11 +39,17 @@ impl Hold for MultiHold {
     }
 
     fn lost(&self) -> CancellationToken {
-        let any = CancellationToken::new();
-        for held in self.holds.iter() {
-            held::lost_token(&held.entry, held.ticket).cancels(&any);
+        let each = || self.holds.iter().map(|held| held::lost_token(&held.entry, held.ticket));
+        // Looked at anew, so that a loss that has just happened is reported.
+        if let Some(lost) = each().find(CancellationToken::is_cancelled) {
+            return lost;
         }
-        any
+        let any = || {
+            let any = CancellationToken::new();
+            each().for_each(|lost| lost.cancels(&any));
+            any
+        };
+        self.lost.get_or_init(any).clone()
     }
 
     /// Renews each of them; returns the first error, in the order of the locks.
@@ -69,7 +77,7 @@ impl Hold for MultiHold {
 impl MultiHold {
     pub(super) fn new(name: Arc<str>, holds: Holds) -> Self {
         let span = Span::hold(|| LockInfo { kind: "multi-lock", name: &name, is_held: true });
-        MultiHold { name, holds, _span: span }
+        MultiHold { name, holds, lost: OnceLock::new(), _span: span }
     }
 
     pub(super) fn release_as(self, stay: Stay) -> Result<(), Error> {

@@ -84,3 +84,29 @@ fn a_receiver_is_ready_whenever_it_was_taken() {
         assert!(receiver.try_recv().is_err_and(|e| e.is_disconnected()));
     }
 }
+
+#[test]
+fn a_token_ends_with_one_whose_child_is_gone() {
+    let token = CancellationToken::new();
+    let grandchild = token.child().child();
+    let future = token.child().cancelled();
+    token.cancel();
+    assert!(grandchild.is_cancelled());
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    assert!(Box::pin(future).as_mut().poll(&mut context).is_ready());
+}
+
+#[test]
+fn what_is_over_is_not_kept() {
+    let token = CancellationToken::new();
+    for _ in 0..100 {
+        drop(token.child().child());
+    }
+    assert!(token.0.state.lock().children.len() <= 1);
+    // A child keeps its parent until it is cancelled.
+    let (child, parent) = (token.child(), Arc::downgrade(&token.0));
+    drop(token);
+    assert!(parent.upgrade().is_some());
+    child.cancel();
+    assert!(parent.upgrade().is_none());
+}

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use redis_concurrent::crossbeam_channel::Receiver;
 use redis_concurrent::{ErrorKind, LossReason, MultiLock};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
@@ -28,6 +29,24 @@ fn one_that_was_unlocked_by_force() {
             assert!(!lock.is_locked().unwrap(), "the rest is given back");
         }
     }
+    drop((it, theirs));
+    stage.end(&[&here, &there]);
+}
+
+/// The token that its guard gives away goes at once: what was made of it does not.
+#[test]
+fn one_that_was_unlocked_by_force_is_told_to_what_came_from_its_token() {
+    let stage = Stage::new();
+    let (here, there) = (stage.client(), stage.client());
+    let (it, theirs) = (multi(&here, &["a", "b"]), there.reentrant_lock("b"));
+    let is_open = |lost: &Receiver<()>| lost.try_recv().is_err_and(|e| e.is_empty());
+    let guard = it.lock().unwrap();
+    let (receiver, child) = (guard.lost().receiver(), guard.lost().child());
+    assert!(is_open(&receiver) && !child.is_cancelled(), "it is held");
+    assert!(theirs.force_unlock().unwrap().was_held());
+    assert!(child.wait_timeout(SOON));
+    assert!(receiver.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    guard.unlock().unwrap_err();
     drop((it, theirs));
     stage.end(&[&here, &there]);
 }
