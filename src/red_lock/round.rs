@@ -68,6 +68,8 @@ pub(super) fn attempt<'a>(
     let mut questions = poll.begin(request, &asked);
     if poll.granted.len() + questions.len() < call.servers.majority() {
         questions.into_iter().for_each(|q| q.attempt.called_off());
+        // What a process has kept is granted without a request.
+        give_back(&poll.granted, wait.limit(Moment::now(), call.limit));
         return Err(poll.missed());
     }
     poll.post(&mut questions, &asked);

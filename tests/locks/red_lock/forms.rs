@@ -222,3 +222,22 @@ fn a_closed_client_is_a_server_less() {
     assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, NAME), "{error}");
     stage.nothing_stays();
 }
+
+/// What its process kept for a simple lock of the same name is granted without a request: the attempt has it before it
+/// knows that no majority can be asked.
+#[test]
+fn what_a_client_kept_is_given_back_where_too_few_can_be_asked() {
+    let stage = Stage::of(3);
+    let clients = stage.clients(|b| b);
+    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
+    let kept = clients[0].simple_lock(NAME).linger(LONG);
+    wait_until(LONG, "it is kept", || {
+        kept.lock().unwrap().unlock().unwrap();
+        kept.is_locked().unwrap()
+    });
+    clients[1].close().unwrap();
+    clients[2].close().unwrap();
+    red.lock(NAME).try_lock().unwrap_err();
+    wait_until(LONG, "it is given back", || !kept.is_locked().unwrap());
+    assert!(kept.try_lock().unwrap().is_some());
+}
