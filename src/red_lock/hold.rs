@@ -53,7 +53,7 @@ impl Hold for QuorumHold {
     }
 
     fn loss(&self) -> Option<Error> {
-        self.remaining().is_zero().then(|| self.holding.too_few())
+        self.holding.loss()
     }
 
     fn time_left(&self) -> TimeLeft {

@@ -118,10 +118,27 @@ impl Holding {
         (!ended).then(|| self.remaining())
     }
 
-    /// What a lost hold is to its owner.
-    pub(super) fn too_few(&self) -> Error {
+    /// Why it is lost, if it is: what giving it back would return.
+    pub(super) fn loss(&self) -> Option<Error> {
+        if !self.remaining().is_zero() {
+            return None;
+        }
+        Some(match self.members() {
+            Ok(members) => {
+                self.too_few(members.iter().filter_map(|m| held::loss(&m.entry, m.ticket)).collect())
+            }
+            Err(error) => error,
+        })
+    }
+
+    /// What a lost hold is to its owner, by what its members say of theirs.
+    fn too_few(&self, errors: Vec<Error>) -> Error {
+        let kind = match count(&errors, ErrorKind::Closed) > count(&errors, ErrorKind::LeaseLost) {
+            true => ErrorKind::Closed,
+            false => ErrorKind::LeaseLost,
+        };
         let why = format!("fewer than {} servers still had it", self.majority);
-        Error::new(ErrorKind::LeaseLost, self.name()).because(why)
+        caused_by_first(Error::new(kind, self.name()).because(why), errors)
     }
 
     /// How long a majority of its members is certain to last.
@@ -187,33 +204,33 @@ impl Holding {
         state.phase = Phase::Ended;
         drop(state);
         let outcomes = give_back(&members, deadline);
-        let count = |kind| outcomes.iter().filter(|o| o.as_ref().is_err_and(|e| e.kind() == kind)).count();
-        let (lost, closed) = (count(ErrorKind::LeaseLost), count(ErrorKind::Closed));
-        let released = outcomes.iter().filter(|o| o.is_ok()).count();
-        let all = members.len();
-        let kind = match () {
-            () if !was_lost && released >= self.majority => return Ok(()),
-            // Those that were not heard from may have been in their places.
-            () if was_lost || all - lost - closed < self.majority => {
-                if closed > lost {
-                    ErrorKind::Closed
-                } else {
-                    ErrorKind::LeaseLost
-                }
-            }
-            () => ErrorKind::OutcomeUnknown,
-        };
-        let why = match kind {
-            ErrorKind::OutcomeUnknown => format!(
-                "given back on {released} servers, {} are needed; it continues in the background",
-                self.majority
-            ),
-            _ => format!("fewer than {} servers still had it", self.majority),
-        };
-        let error = Error::new(kind, self.name()).because(why);
-        Err(match outcomes.into_iter().find_map(Result::err) {
-            Some(source) => error.caused_by(source),
-            None => error,
-        })
+        let all = outcomes.len();
+        let errors: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
+        let (released, over) =
+            (all - errors.len(), count(&errors, ErrorKind::LeaseLost) + count(&errors, ErrorKind::Closed));
+        if !was_lost && released >= self.majority {
+            return Ok(());
+        }
+        // Those that were not heard from may have been in their places.
+        if was_lost || all - over < self.majority {
+            return Err(self.too_few(errors));
+        }
+        let why = format!(
+            "given back on {released} servers, {} are needed; it continues in the background",
+            self.majority
+        );
+        let unknown = Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why);
+        Err(caused_by_first(unknown, errors))
+    }
+}
+
+fn count(errors: &[Error], kind: ErrorKind) -> usize {
+    errors.iter().filter(|error| error.kind() == kind).count()
+}
+
+fn caused_by_first(error: Error, sources: Vec<Error>) -> Error {
+    match sources.into_iter().next() {
+        Some(source) => error.caused_by(source),
+        None => error,
     }
 }

@@ -223,6 +223,27 @@ fn a_closed_client_is_a_server_less() {
     stage.nothing_stays();
 }
 
+/// `Closed` where more of its clients were closed than lost it.
+#[test]
+fn what_it_is_lost_for_is_what_its_unlock_returns() {
+    let stage = Stage::of(3);
+    let clients = stage.clients(|b| b);
+    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
+    let (guard, other) = (red.lock(NAME).lock_owned().unwrap(), red.lock("other").lock_owned().unwrap());
+    assert!(guard.loss().is_none());
+    for server in &stage.servers[..2] {
+        redis::cmd("DEL").arg("rc:{other}").exec(&mut server.connection().unwrap()).unwrap();
+    }
+    assert!(other.lost().wait_timeout(LONG));
+    clients[0].close().unwrap();
+    clients[1].close().unwrap();
+    for (guard, kind) in [(guard, ErrorKind::Closed), (other, ErrorKind::LeaseLost)] {
+        let loss = guard.loss().unwrap();
+        assert_eq!(loss.kind(), kind, "{loss}");
+        assert_eq!(guard.unlock().unwrap_err().to_string(), loss.to_string());
+    }
+}
+
 /// What its process kept for a simple lock of the same name is granted without a request: the attempt has it before it
 /// knows that no majority can be asked.
 #[test]
