@@ -94,18 +94,29 @@ pub(crate) fn is_last(entry: &LockEntry, ticket: Ticket) -> bool {
     lock(entry).is_ok_and(|core| core.lock_state.count(ticket) == 1)
 }
 
-/// Sets the hold's lease to end `lease` from now; where that is not given, the lease for which it was taken.
+/// Sets the hold's lease to end `lease` from now; where that is not given, the lease for which it was taken. Blocks for
+/// the command timeout at most.
 pub(crate) fn renew_for(
     entry: &Arc<LockEntry>,
     ticket: Ticket,
     lease: Option<Duration>,
+) -> Result<(), Error> {
+    renew_by(entry, ticket, lease, Moment::now().after(entry.shared.config.command_timeout))
+}
+
+/// The same; the reply is waited for until `limit`.
+pub(crate) fn renew_by(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    lease: Option<Duration>,
+    limit: Moment,
 ) -> Result<(), Error> {
     let shared = &entry.shared;
     shared.same_process().map_err(|e| entry.error(e))?;
     let sent = Moment::now();
     let owner = owner(entry, ticket, sent)?;
     let lease = lease.or_else(|| Some(terms(entry, ticket)?.lease)).unwrap_or(shared.config.lease);
-    let answer = requests::renew(entry, owner, lease, sent.after(shared.config.command_timeout));
+    let answer = requests::renew(entry, owner, lease, limit);
     renewed(entry, owner, sent, lease, answer)
 }
 

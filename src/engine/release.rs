@@ -70,16 +70,26 @@ pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket, stay: Stay) -> Res
     begin_release(entry, ticket, stay)?.map_or(Ok(()), OngoingRelease::sent)
 }
 
+/// The same by a call that waits for it until `limit`: from then on it is the renewal thread's task.
+///
+/// # Errors
+/// See [`release`].
+pub(crate) fn release_by(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    stay: Stay,
+    limit: Moment,
+) -> Result<(), Error> {
+    begin_release(entry, ticket, stay)?.map_or(Ok(()), |mut release| {
+        release.within(limit);
+        release.sent()
+    })
+}
+
 /// Ends the hold `ticket`, which was of no use to its caller: it does not stay. The call that acquired it
-/// waits for that until `limit`; from then on it is the renewal thread's task.
+/// waits for that until `limit`.
 pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
-    let left = begin_release(entry, ticket, Stay::No).and_then(|release| {
-        release.map_or(Ok(()), |mut release| {
-            release.within(limit);
-            release.sent()
-        })
-    });
-    if let Err(error) = left {
+    if let Err(error) = release_by(entry, ticket, Stay::No, limit) {
         unheard(entry, &error);
     }
 }

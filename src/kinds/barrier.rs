@@ -8,7 +8,7 @@ use super::per_caller::PerCaller;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
-use crate::engine::release::{Stay, release};
+use crate::engine::release::{Stay, release_by};
 use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::Ticket;
 use crate::error::{Error, ErrorKind};
@@ -88,12 +88,15 @@ impl fmt::Debug for CyclicBarrier {
 struct Passed {
     entry: Arc<LockEntry>,
     ticket: Ticket,
+    /// How long its call has for that.
+    wait: Wait<'static>,
 }
 
 impl Drop for Passed {
     fn drop(&mut self) {
         // Whatever the outcome, the party has passed: what is left of it in Redis expires by itself.
-        let _ = release(&self.entry, self.ticket, Stay::Agreed);
+        let limit = self.wait.limit(Moment::now(), self.entry.shared.config.command_timeout);
+        let _ = release_by(&self.entry, self.ticket, Stay::Agreed, limit);
     }
 }
 
@@ -222,9 +225,12 @@ impl CyclicBarrier {
         let Some((entry, acquired)) = self.callers.acquire(&args, wait)? else {
             return Err(Error::new(ErrorKind::Timeout, self.name()));
         };
-        let passed = Passed { entry, ticket: acquired.ticket };
         // The rule's value is twice the index, plus one for the party that has yet to open the barrier.
-        if acquired.value % 2 == 1 {
+        let opens = acquired.value % 2 == 1;
+        // The deadline is not that of an action, nor of what follows it.
+        let wait = if opens { Wait::forever() } else { wait.uncancelled() };
+        let passed = Passed { entry, ticket: acquired.ticket, wait };
+        if opens {
             if let Some(action) = action {
                 action();
             }

@@ -167,7 +167,7 @@ impl Election {
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the type](Election#errors-of-all-forms).
     pub fn campaign_with(&self, wait: Wait<'_>) -> Result<Option<Term>, Error> {
         match self.lock.lock_owned_with(wait)? {
-            Some(guard) => Term::begin(guard, self.stop_before).map(Some),
+            Some(guard) => Term::begin(guard, self.stop_before, &wait).map(Some),
             None => Ok(None),
         }
     }
@@ -236,7 +236,7 @@ impl Election {
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        let state = self.watching.describe("")?;
+        let state = self.watching.describe("", &Wait::forever())?;
         Ok(Leader::of(&state))
     }
 
@@ -245,7 +245,7 @@ impl Election {
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
     pub fn candidates(&self) -> Result<Vec<Waiting>, Error> {
-        let state = self.watching.describe("candidates")?;
+        let state = self.watching.describe("candidates", &Wait::forever())?;
         Ok(Waiting::all(&state))
     }
 

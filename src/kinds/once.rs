@@ -187,7 +187,7 @@ impl Once {
                 Ok(None) => return Ok(Begun::InProgress),
                 // It is finished; or was, as its time is over.
                 Err(error) if error.kind() == ErrorKind::Conflict => {
-                    if let Some(ending) = self.ending()? {
+                    if let Some(ending) = self.ending_by(&wait)? {
                         return Ok(ending.into());
                     }
                 }
@@ -220,7 +220,11 @@ impl Once {
     /// # Errors
     /// See [the type](Once#errors-of-all-forms).
     pub fn ending(&self) -> Result<Option<Ending>, Error> {
-        let state: Vec<Value> = describe(self.lock.entry()?, "")?;
+        self.ending_by(&Wait::forever())
+    }
+
+    fn ending_by(&self, wait: &Wait<'_>) -> Result<Option<Ending>, Error> {
+        let state: Vec<Value> = describe(self.lock.entry()?, "", wait)?;
         let answer = || text(state.get(1)).unwrap_or_default();
         Ok(match text(state.first()).as_deref() {
             Some("done") => Some(Ending::Done(answer())),

@@ -110,9 +110,9 @@ impl<K: Kind> PerCaller<K> {
         inspect(self.entry()?, question)
     }
 
-    /// The rule's reply to this question alone, which has one page.
-    pub(crate) fn describe(&self, question: &str) -> Result<Vec<Value>, Error> {
-        describe(self.entry()?, question)
+    /// The rule's reply to this question alone, which has one page; by then, as `wait` says.
+    pub(crate) fn describe(&self, question: &str, wait: &Wait<'_>) -> Result<Vec<Value>, Error> {
+        describe(self.entry()?, question, wait)
     }
 
     /// The error of a call on this name.

@@ -49,7 +49,7 @@ impl<K: Kind> Hold<K> {
     }
 
     /// It is given back before any caller had it: it does not stay. That is waited for until `limit`.
-    pub(super) fn never_counted(mut self, limit: Moment) {
+    pub(crate) fn never_counted(mut self, limit: Moment) {
         let ticket = self.ends();
         engine::take_back(&self.entry, ticket, limit);
     }

@@ -12,6 +12,7 @@ use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
 use crate::error::Error;
 use crate::names::is_owner;
+use crate::wait::Wait;
 
 /// One holder, as Redis has it.
 pub(crate) struct Held {
@@ -65,7 +66,7 @@ pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, 
     let (mut holders, mut waiting) = (HashSet::new(), HashSet::new());
     let mut next = Some(String::new());
     while let Some(page) = next {
-        let Page { inspection, next: behind } = inspect_page(entry, mode, &page)?;
+        let Page { inspection, next: behind } = inspect_page(entry, mode, &page, &Wait::forever())?;
         all.number = all.number.max(inspection.number);
         // A holder that is renewed, or moves, between two pages may be on both.
         all.holders.extend(inspection.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
@@ -76,10 +77,11 @@ pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, 
     Ok(all)
 }
 
-/// What the rule says to this question, of the first page alone: for kinds that say it all there.
-pub(crate) fn describe(entry: &Arc<LockEntry>, question: &str) -> Result<Vec<Value>, Error> {
+/// What the rule says to this question, of the first page alone: for kinds that say it all there. Blocks for the command
+/// timeout at most, and no longer than `wait` says.
+pub(crate) fn describe(entry: &Arc<LockEntry>, question: &str, wait: &Wait<'_>) -> Result<Vec<Value>, Error> {
     loop {
-        let Page { inspection, next } = inspect_page(entry, question, "")?;
+        let Page { inspection, next } = inspect_page(entry, question, "", wait)?;
         if next.as_deref() != Some("") {
             return Ok(inspection.state);
         }
@@ -92,10 +94,10 @@ pub(crate) struct Page {
     pub(crate) next: Option<String>,
 }
 
-fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, Error> {
+fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str, wait: &Wait<'_>) -> Result<Page, Error> {
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
-    let limit = Moment::now().after(shared.config.command_timeout);
+    let limit = wait.limit(Moment::now(), shared.config.command_timeout);
     let answer = requests::inspect(entry, page, mode, limit).map_err(|e| entry.error(e.error()))?;
     Ok(read(&answer))
 }

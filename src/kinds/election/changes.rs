@@ -107,7 +107,7 @@ impl Changes {
             if self.watching.acquire(&args, &wait)?.is_none() {
                 return Ok(None);
             }
-            let state = self.watching.describe("")?;
+            let state = self.watching.describe("", &wait)?;
             let strange = || self.watching.error(ErrorKind::Protocol, "unexpected reply from the rule");
             let now = Seen::of(&state).ok_or_else(strange)?;
             let before = self.seen.replace(now);

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use super::kind::{Candidate, check_value};
 use crate::cancel::CancellationToken;
+use crate::clock::Moment;
 use crate::engine::change::change_hold;
-use crate::engine::warning;
+use crate::engine::{held, warning};
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
+use crate::wait::Wait;
 
 /// A term in which this candidate leads, until it is [resigned](Term::resign), dropped, or lost. Its lease is renewed
 /// in the background. It may move to another thread, and be kept in a struct.
@@ -30,11 +32,26 @@ impl Drop for Warned {
 }
 
 impl Term {
-    /// A term that begins, with so much of its lease that it is not over already for its own work.
-    pub(super) fn begin(guard: OwnedGuard<Candidate>, margin: Duration) -> Result<Term, Error> {
+    /// A term that begins, with so much of its lease that it is not over already for its own work; by then, as `wait` says.
+    ///
+    /// # Errors
+    /// `Unavailable` if Redis did not reply: it is given back.
+    pub(super) fn begin(
+        guard: OwnedGuard<Candidate>,
+        margin: Duration,
+        wait: &Wait<'_>,
+    ) -> Result<Term, Error> {
         if guard.remaining() < 2 * margin {
             // It was waited for, and has only its first lease yet.
-            guard.renew()?;
+            let (entry, ticket) = (guard.hold.entry(), guard.hold.ticket());
+            let limit = || wait.limit(Moment::now(), entry.shared.config.command_timeout);
+            if let Err(error) = held::renew_by(entry, ticket, None, limit()) {
+                let error = unavailable(guard.name(), error);
+                let limit = limit();
+                guard.hold.never_counted(limit);
+                return Err(error);
+            }
+            warning::look_again();
         }
         let ending = guard.ends_within(margin);
         Ok(Term { guard, ending, _warned: Warned })
@@ -91,6 +108,17 @@ impl Term {
     pub fn resign(self) -> Result<(), Error> {
         let Term { guard, _warned, .. } = self;
         guard.unlock()
+    }
+}
+
+/// What a renewal whose outcome is unknown is to a candidate: its term has not begun.
+fn unavailable(name: &str, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::OutcomeUnknown => {
+            let why = "the lease of the term could not be renewed, and is given back";
+            Error::new(ErrorKind::Unavailable, name).because(why).caused_by(error)
+        }
+        _ => error,
     }
 }
 

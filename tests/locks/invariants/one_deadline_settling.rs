@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, MultiLock, RedLock};
+use redis_concurrent::{Begun, Client, ErrorKind, MultiLock, RedLock};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -114,4 +114,86 @@ fn one_deadline_of_a_red_lock_with_patience_for_its_servers() {
     doors[0].black_hole(false);
     doors[0].cut_all();
     wait_until(LONG, "it is given back", || !exists(&servers[0], "rc:{x}"));
+}
+
+/// Calls `form`, which waits for `x`. Once it waits, it hears what `goes_on` makes the server tell it, and its next request
+/// is not answered.
+#[track_caller]
+fn unanswered_once_it_was_told<T: Send>(
+    what: &str,
+    (server, door): (&RedisServer, &Proxy),
+    form: impl FnOnce() -> T + Send,
+    goes_on: impl FnOnce(),
+) -> T {
+    let waits = || -> u64 {
+        let waiting = redis::cmd("ZCARD").arg("rc:{x}:queue").query(&mut server.connection().unwrap());
+        waiting.unwrap()
+    };
+    thread::scope(|scope| {
+        let call = scope.spawn(|| in_time(what, LIMIT, form));
+        wait_until(SOON, "it waits", || waits() == 1);
+        door.hold_requests(true);
+        goes_on();
+        wait_until(SOON, "its next request is not answered", || door.held() > 0);
+        call.join().unwrap()
+    })
+}
+
+/// A server, a door, a client behind the door that bears silence for long and hears its messages, and one beside it.
+fn with_a_door() -> (RedisServer, Proxy, Client, Client) {
+    let server = RedisServer::start().unwrap();
+    let door = Proxy::start(server.port()).unwrap();
+    let (behind, beside) = (patient(&door), connect(&server));
+    drop(behind.simple_lock("warm").lock().unwrap().lost());
+    (server, door, behind, beside)
+}
+
+#[test]
+fn one_deadline_of_a_campaign_whose_first_lease_cannot_be_renewed() {
+    let (server, door, behind, beside) = with_a_door();
+    let leads = beside.election("x").campaign().unwrap();
+    // So long before its end that its first lease is too short for it.
+    let election = behind.election("x").stop_before(ms(15_000));
+    let campaign = || election.campaign_for(LIMIT);
+    let goes_on = || leads.resign().unwrap();
+    let outcome = unanswered_once_it_was_told("campaign_for", (&server, &door), campaign, goes_on);
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
+    door.heal().unwrap();
+    door.cut_all();
+    wait_until(LONG, "nobody leads", || beside.election("x").leader().unwrap().is_none());
+}
+
+#[test]
+fn one_deadline_of_a_party_that_cannot_say_that_it_has_passed() {
+    let (server, door, behind, beside) = with_a_door();
+    let barrier = behind.cyclic_barrier("x", 2);
+    let wait = || barrier.wait_for(LIMIT);
+    let goes_on = || assert_eq!(beside.cyclic_barrier("x", 2).wait().unwrap(), 0);
+    let outcome = unanswered_once_it_was_told("wait_for", (&server, &door), wait, goes_on);
+    assert_eq!(outcome.unwrap(), 1);
+    door.heal().unwrap();
+}
+
+#[test]
+fn one_deadline_of_a_caller_that_cannot_read_the_answer_of_another() {
+    let (server, door, behind, beside) = with_a_door();
+    let once = behind.once("x");
+    let Begun::Yours(attempt) = beside.once("x").begin().unwrap() else { panic!("it is new") };
+    let begin = || once.begin_for(LIMIT);
+    let goes_on = || attempt.done("it").unwrap();
+    let outcome = unanswered_once_it_was_told("begin_for", (&server, &door), begin, goes_on);
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
+    door.heal().unwrap();
+}
+
+#[test]
+fn one_deadline_of_an_observer_that_cannot_read_the_change() {
+    let (server, door, behind, beside) = with_a_door();
+    let mut changes = behind.election("x").observe();
+    assert!(changes.next_for(LIMIT).unwrap().is_some());
+    let next = || changes.next_for(LIMIT);
+    let goes_on = || drop(beside.election("x").campaign().unwrap());
+    let outcome = unanswered_once_it_was_told("next_for", (&server, &door), next, goes_on);
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
+    door.heal().unwrap();
 }
