@@ -33,9 +33,6 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
         }
     }
     let forced = target.take_away(&client, &args.name, &held_by, &reason(args), !args.now)?;
-    // Another program's hold ends at once.
-    let ours = look.holders.iter().filter(|it| it.since.is_some() && !args.now);
-    let rest = ours.filter_map(|it| it.remaining).max().unwrap_or_default();
     if forced.holders == 0 {
         let (code, what) = match forced.others {
             0 => (1, "nobody holds it"),
@@ -47,7 +44,7 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
     if global.json {
         say::answer(serde_json::json!({
             "name": args.name, "taken": forced.holders, "told": forced.told, "others": forced.others,
-            "stays_s": shown::seconds(rest),
+            "stays_s": shown::seconds(forced.stays),
         }))?;
     }
     let told = if forced.all_told() {
@@ -56,8 +53,8 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
         "its holder could not be told, and learns it when it renews or releases it"
     };
     say.note(format!("{} was taken away: {told}", args.name));
-    if !rest.is_zero() {
-        let rest = shown::span(rest);
+    if !forced.stays.is_zero() {
+        let rest = shown::span(forced.stays);
         say.note(format!(
             "others get it when its command has ended, or in {rest}; --now does not wait for that"
         ));

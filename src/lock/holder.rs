@@ -21,7 +21,7 @@ pub struct Holder {
     /// The process, if it left a record (a plain string key has none).
     pub process: Option<Process>,
     /// Time of acquisition, by the server's clock: when the lock was granted to that process. `None` if the
-    /// owner is not one of this library's.
+    /// owner is not one of this library's, or holds a read lock or a reservation, of which that is not kept.
     pub since: Option<SystemTime>,
     /// Remaining lease if it is not renewed; `None`: it does not expire.
     pub remaining: Option<Duration>,
@@ -46,6 +46,9 @@ pub struct ForcedUnlock {
     pub told: usize,
     /// How many holders were left alone, as the precondition does not name them.
     pub others: usize,
+    /// For how long the holds that were [revoked](crate::RedisLock::revoke_if) may still keep others out, at most: what
+    /// is left of their leases. Zero after a forced unlock.
+    pub stays: Duration,
 }
 
 /// Whose hold a [forced unlock](crate::RedisLock::force_unlock_if) takes away.

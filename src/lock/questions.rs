@@ -194,9 +194,9 @@ impl<K: Kind> RedisLock<K> {
         let ordered = K::SHARING == Sharing::Exclusive;
         let wanted =
             |held: &Held, last| held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 });
-        let Forced { holders, told, others } =
+        let Forced { holders, told, others, stays } =
             force_unlock(entry, &self.terms.args, &reason, gently, wanted)?;
-        Ok(ForcedUnlock { holders, told, others })
+        Ok(ForcedUnlock { holders, told, others, stays })
     }
 
     /// The number of holders: those of this process exactly, others as their processes' holds in Redis.

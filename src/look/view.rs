@@ -316,6 +316,7 @@ impl View {
             all.holders += one.holders;
             all.told += one.told;
             all.others += one.others;
+            all.stays = all.stays.max(one.stays);
         }
         Ok(all)
     }

@@ -177,6 +177,33 @@ fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
 }
 
 #[test]
+fn it_tells_for_how_long_those_that_were_taken_keep_others_out() {
+    let server = RedisServer::start().unwrap();
+    let brief = Client::builder().url(&server.url()).lease(Duration::from_secs(20)).connect().unwrap();
+    let lasting = Client::builder().url(&server.url()).lease(Duration::from_secs(300)).connect().unwrap();
+    brief.semaphore("slots").set_permits(2).unwrap();
+    let _permits = [&brief, &lasting].map(|it| it.semaphore("slots").acquire(1).unwrap());
+    let _read = lasting.read_write_lock("pages").read_lock().lock_owned().unwrap();
+    lasting.inventory("sale").add_stock("mug", 2).unwrap();
+    let _reserved = lasting.inventory("sale").try_reserve("mug", 1).unwrap().unwrap();
+    let taken = |args: &[&str]| {
+        let it = done(&server.url(), &[&["break", "--json"], args].concat()).ends(0);
+        let stays = json(&it.out)[0]["stays_s"].as_f64().unwrap();
+        assert_eq!(it.err.contains("others get it"), stays > 0.0, "{it:?}");
+        stays
+    };
+    let holders = brief.semaphore("slots").holders().unwrap();
+    let first = holders.iter().min_by_key(|it| it.remaining).unwrap();
+    let stays = taken(&["slots", "--owner", &first.owner]);
+    assert!(stays > 1.0 && stays <= 20.0, "{stays}");
+    for name in ["pages", "sale"] {
+        let stays = taken(&[name, "--whoever"]);
+        assert!(stays > 100.0 && stays <= 300.0, "{name}: {stays}");
+        assert_eq!(taken(&[name, "--whoever", "--now"]), 0.0, "{name}");
+    }
+}
+
+#[test]
 fn locks_at_keys_of_users_are_shown_and_taken_away() {
     let server = RedisServer::start().unwrap();
     let url = server.url();

@@ -160,6 +160,8 @@ pub(crate) struct Forced {
     pub(crate) told: usize,
     /// How many were not to be removed.
     pub(crate) others: usize,
+    /// For how long those that were removed gently stay, at most.
+    pub(crate) stays: Duration,
 }
 
 /// Removes every holder that is `wanted`, given the last grant number, and notifies it of the `reason`. `gently`: it
@@ -180,9 +182,13 @@ pub(crate) fn force_unlock(
             continue;
         }
         let limit = Moment::now().after(shared.config.command_timeout);
-        let inside = match held.remaining {
-            Some(_) if gently && held.is_ours() => requests::let_expire(entry, &held.raw, limit),
-            _ => requests::force(entry, &held.raw, limit),
+        let inside = if gently && held.is_ours() && held.remaining.is_some() {
+            requests::let_expire(entry, &held.raw, limit).map(|left| {
+                forced.stays = forced.stays.max(left.unwrap_or_default());
+                left.is_some()
+            })
+        } else {
+            requests::force(entry, &held.raw, limit)
         };
         let inside = inside.map_err(|e| entry.error(e.error()))?;
         forced.holders += usize::from(inside);

@@ -157,13 +157,20 @@ pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Resu
 }
 
 /// An owner that is not ours is not renewed any more: it stays for what is left of its lease, and its id comes in never
-/// again. Returns whether it was inside.
-pub(crate) fn let_expire(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
+/// again. Returns what is left, if it was inside.
+pub(crate) fn let_expire(
+    entry: &Arc<LockEntry>,
+    owner: &[u8],
+    limit: Moment,
+) -> Result<Option<Duration>, Failure> {
     let shared = &entry.shared;
     let inbox = entry.inbox_prefix();
     let args = [owner, b"0", inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"2"];
     let reply = send(entry, &entry.scripts.renew, &args, limit)?;
-    Ok(matches!(renewed(&reply.value)?, Renewal::Left(_)))
+    Ok(match renewed(&reply.value)? {
+        Renewal::Left(left) => Some(left),
+        _ => None,
+    })
 }
 
 /// A page of what the lock's state is, on a lock with several modes of the one of `mode`.
