@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Kind, Member, MultiLock, OwnedGuard, Permits, RedisLock, Wait};
+use redis_concurrent::{Client, Error, Kind, Member, MultiLock, OwnedGuard, Permits, RedisLock, Wait};
 
 use super::grace;
 use super::signals::Signals;
@@ -54,25 +54,29 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
                 distrust.as_secs_f64()
             ));
         }
-        if trust::waited_out(distrust, &guard.lost(), signals) && has_its_lease(&guard, args) {
-            return Ok(Acquired::Held(client, guard));
+        let mut failed = None;
+        if trust::waited_out(distrust, &guard.lost(), signals) {
+            match has_its_lease(&guard, args) {
+                Ok(()) => return Ok(Acquired::Held(client, guard)),
+                Err(error) => failed = Some(error),
+            }
         }
         if signals.stop.is_cancelled() {
             guard.unlock_now()?;
             return Ok(Acquired::Ended(signals.ended_by()));
         }
-        // Lost before the command was started.
-        let loss = guard.unlock_now().err();
+        // Lost before the command was started, or not renewed.
+        let why = guard.unlock_now().err().or(failed);
         if once {
-            return Err(loss.map_or_else(|| Failure::internal("a loss without a reason"), Failure::from));
+            return Err(why.map_or_else(|| Failure::internal("a loss without a reason"), Failure::from));
         }
     }
 }
 
-/// Whether a command may begin: with more than its grace, while the server was asked the hold may have ended. One that was
-/// waited for has only its first lease yet.
-fn has_its_lease(guard: &OwnedGuard<MultiLock>, args: &Run) -> bool {
-    guard.remaining() >= 2 * grace(args) || guard.renew().is_ok()
+/// Whether a command may begin, or why not: with more than its grace, while the server was asked the hold may have ended.
+/// One that was waited for has only its first lease yet.
+fn has_its_lease(guard: &OwnedGuard<MultiLock>, args: &Run) -> Result<(), Error> {
+    if guard.remaining() >= 2 * grace(args) { Ok(()) } else { guard.renew() }
 }
 
 /// The client, when the server answers; `None` if a signal came first.

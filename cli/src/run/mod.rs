@@ -120,25 +120,35 @@ fn hold(
         Some(_) => Stay::No,
     };
     let tokens = guard.tokens();
-    let released = release(guard, stay);
-    if released.as_ref().is_err_and(Error::is_lease_lost) {
+    // Of several locks the release says one error: it may be that of another one.
+    let known = guard.loss();
+    let (loss, failed) = match release(guard, stay) {
+        Ok(()) => (known, None),
+        Err(error) if error.is_lease_lost() => (Some(error), None),
+        Err(error) => (known, Some(error)),
+    };
+    if loss.is_some() {
         revoked::free(client, args, &tokens);
-    }
-    if let Ok(()) = &released {
+    } else if failed.is_none() {
         status.stays = stay.rest();
     }
-    Ok(conclude(args, &ended, released, status, say))
+    Ok(conclude(args, &ended, (loss, failed), status, say))
 }
 
-/// The exit status, of how the command ended and of what the release said.
-fn conclude(args: &Run, ended: &Ended, released: Result<(), Error>, status: &mut Status, say: Say) -> u8 {
-    if let Err(error) = &released {
-        if error.is_lease_lost() {
-            status.lost = true;
-            say.note(format!("the lock was lost: {error:#}"));
-        } else {
-            say.note(format!("the lock may stay held for a lease: {error:#}"));
-        }
+/// The exit status, of how the command ended, how a lock was lost, and why the release failed.
+fn conclude(
+    args: &Run,
+    ended: &Ended,
+    (loss, failed): (Option<Error>, Option<Error>),
+    status: &mut Status,
+    say: Say,
+) -> u8 {
+    if let Some(error) = loss {
+        status.lost = true;
+        say.note(format!("the lock was lost: {error:#}"));
+    }
+    if let Some(error) = failed {
+        say.note(format!("the lock may stay held for a lease: {error:#}"));
     }
     match ended {
         Ended { for_loss: true, .. } => args.lost_exit,

@@ -2,7 +2,7 @@
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{LONG, client, done};
+use crate::stage::{LONG, Started, client, done, line_of, program, shared};
 
 /// The words of the page that make the user.
 fn listed() -> impl Iterator<Item = &'static str> {
@@ -51,6 +51,67 @@ fn a_flush_is_waited_out_by_the_user_of_the_pages() {
         done(&url, &["run", "--lease", "2s", "x", "true"]).ends(0).says(waits).says("cannot be marked there");
         assert!(began.elapsed().as_secs_f64() > 1.9);
     }
+}
+
+/// What happens to one lock is not covered up by what happens to another.
+#[test]
+fn a_lost_lock_is_told_though_the_release_of_another_fails() {
+    let server = shared();
+    let url = with_rights(server, &["+type"]);
+    let folder = tempfile::tempdir().unwrap();
+    let [file, err, go] = ["in", "err", "go"].map(|name| folder.path().join(name));
+    let script = format!("echo > {}; while [ ! -e {} ]; do sleep 0.05; done", file.display(), go.display());
+    let terms = [
+        "run",
+        "--lease",
+        "8s",
+        "--on-loss",
+        "warn",
+        "--status-fd",
+        "2",
+        "--and",
+        "rights:b",
+        "rights:a",
+        "-c",
+    ];
+    let mut command = program(&url, &[&terms[..], &[&script]].concat());
+    let mut it = command.stderr(std::fs::File::create(&err).unwrap()).spawn().unwrap();
+    line_of(&file);
+    done(&url, &["break", "rights:b", "--whoever"]).ends(0);
+    let said = || std::fs::read_to_string(&err).unwrap();
+    wait_until(LONG, "it is told", || said().contains("goes on without its lock"));
+    // What is left of its rights is enough for the one that was lost.
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "locks", "resetkeys", "~rc:{rights:b}*"]);
+    user.exec(&mut server.connection().unwrap()).unwrap();
+    std::fs::write(go, "").unwrap();
+    assert_eq!(it.wait().unwrap().code(), Some(80), "{}", said());
+    assert!(said().contains("the lock was lost: \"rights:b\""), "{}", said());
+    assert!(said().contains("may stay held") && said().contains("\"lost\":true"), "{}", said());
+    assert!(
+        !client(server).reentrant_lock("rights:b").is_locked().unwrap(),
+        "it is not kept for a command that ended"
+    );
+}
+
+#[test]
+fn a_renewal_that_is_refused_before_the_command_is_told() {
+    let server = RedisServer::start().unwrap();
+    let url = with_rights(&server, &[]);
+    // The server has just been started: it waits with the lock, and needs a renewal then.
+    let waits =
+        Started::new(program(&url, &["run", "-n", "--lease", "6s", "--grace", "2500ms", "x", "true"]));
+    let mut redis = server.connection().unwrap();
+    let mut before = i64::MAX;
+    wait_until(LONG, "the lock was renewed once", || {
+        let left: i64 = redis::cmd("PTTL").arg("rc:{x}").query(&mut redis).unwrap();
+        // (Of a lock that is not there yet it is negative.)
+        std::mem::replace(&mut before, if left < 0 { i64::MAX } else { left }) < left
+    });
+    // Of the lock's own key only: it can be released.
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "locks", "-pexpire", "(~rc:{x}:* +pexpire)"]).exec(&mut redis).unwrap();
+    waits.done().ends(69).says("the lease may or may not have been set");
 }
 
 #[test]
