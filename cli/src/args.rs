@@ -43,7 +43,7 @@ pub struct Global {
     /// Or the primary that sentinels name, redis+sentinel://HOST:PORT,HOST:PORT/NAME; or a Redis Cluster, by some of its
     /// nodes, redis+cluster://HOST:PORT,HOST:PORT.
     ///
-    /// A password in an argument is seen by all users of the machine: use the variable, $REDISCLI_AUTH, or
+    /// A password in an argument can be seen by all users of the machine: use the variable, $REDISCLI_AUTH, or
     /// --url-file.
     #[arg(short, long, global = true, env = "REDIS_URL", hide_env_values = true)]
     pub url: Option<String>,
@@ -200,8 +200,8 @@ pub struct Bench {
 
 /// Run a command while holding a lock.
 ///
-/// Waits for NAME, runs COMMAND while holding it, releases it, and exits with COMMAND's code. COMMAND is executed as it
-/// is, without a shell; it is dead before another caller can hold the lock.
+/// Waits for NAME, runs COMMAND while holding it, releases it, and exits with COMMAND's exit status. COMMAND is executed
+/// as it is, without a shell; it is dead before another caller can hold the lock.
 #[derive(ClapArgs, Debug)]
 #[command(after_help = RUN_HELP)]
 pub struct Run {
@@ -222,10 +222,10 @@ pub struct Run {
     /// Do not wait
     #[arg(short, long, help_heading = GETTING)]
     pub nonblock: bool,
-    /// Wait so long at most [default: as long as it takes]
+    /// Wait at most this long [default: as long as it takes]
     #[arg(short, long, value_name = "DUR", value_parser = duration, conflicts_with = "nonblock", help_heading = GETTING)]
     pub wait: Option<Duration>,
-    /// Bear a server that cannot be reached for so long
+    /// How long to tolerate a server that cannot be reached
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10s", help_heading = GETTING)]
     pub bear: Duration,
     /// Exit N when it was busy
@@ -263,20 +263,21 @@ pub struct Run {
     /// For how long a dead holder is waited for; renewed every third while COMMAND runs
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "30s", help_heading = KEEPING)]
     pub lease: Duration,
-    /// When less than this is certain, COMMAND gets SIGTERM, and SIGKILL at half of it [default: a sixth of the lease]
+    /// When less than this is certain, COMMAND gets SIGTERM; SIGKILL follows at half of it, at most 2s before the end
+    /// [default: a sixth of the lease]
     #[arg(long, value_name = "DUR", value_parser = duration, help_heading = KEEPING)]
     pub grace: Option<Duration>,
     /// How far to go when the lock is about to be lost
     #[arg(long, value_enum, default_value_t = OnLoss::Kill, help_heading = KEEPING)]
     pub on_loss: OnLoss,
-    /// Exit N when COMMAND was stopped since the lock was lost or about to be
+    /// Exit N when COMMAND was stopped because the lock was lost or about to be
     #[arg(long, value_name = "N", default_value_t = crate::exit::code::LOST, help_heading = KEEPING)]
     pub lost_exit: u8,
     /// COMMAND may take so long: then SIGTERM, after --grace SIGKILL
     #[arg(long, value_name = "DUR", value_parser = duration, help_heading = KEEPING)]
     pub at_most: Option<Duration>,
 
-    /// The lock stays for the rest of DUR, counted from the begin, so that nodes whose clock is late do not run it again
+    /// The lock stays for the rest of DUR, counted from the start, so that nodes with slow clocks do not run it again
     #[arg(long, value_name = "DUR", value_parser = duration, conflicts_with = "slots", help_heading = LEAVING)]
     pub at_least: Option<Duration>,
     /// The same, but only when COMMAND exits 0; otherwise it is free at once, so that another node tries
@@ -319,16 +320,17 @@ Exit status:
   128+n    COMMAND, or the program while it waited, was ended by signal n
   64       usage
   69       Redis cannot be reached, or does not answer
-  70       something that should not be: please report it
+  70       a bug: please report it
   74       standard output cannot be written (a full disk)
   75       busy (-E)
   77       Redis refuses a right, which the message names
   78       NAME, a setting, or another kind of lock at NAME
-  80       COMMAND was stopped since the lock was about to be lost, or was lost
+  80       COMMAND was stopped because the lock was about to be lost, or was lost
            (--lost-exit)
   124      --at-most was over
   126 127  COMMAND cannot be executed, was not found
-  A code of the program's own may also be COMMAND's: --status-fd tells.
+  141      the reader of standard output has closed it
+  An exit status of the program's own may also be COMMAND's: --status-fd tells.
 
 A server that was started, flushed or promoted within a lease may have forgotten
 a holder whose command still runs: COMMAND then starts when a lease is over.";

@@ -7,7 +7,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Reads a duration.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is no duration: 500ms, 30s, 5m, 1h30m, 2d, or a number of seconds");
+    let bad = || format!("{text:?} is not a duration: 500ms, 30s, 5m, 1h30m, 2d, or a number of seconds");
     let seconds = |number: &str, unit: f64| {
         let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let number: f64 = Some(number).filter(|_| plain).and_then(|n| n.parse().ok()).ok_or_else(bad)?;

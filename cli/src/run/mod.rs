@@ -55,7 +55,7 @@ fn check(args: &Run) -> Result<(), Failure> {
     }
     if let Some(option) = args.command.first().filter(|it| it.as_encoded_bytes().starts_with(b"-")) {
         let option = option.to_string_lossy();
-        return Err(Failure::usage(format!("{option} is no option of run, and no COMMAND")));
+        return Err(Failure::usage(format!("{option} is neither an option of run nor a COMMAND")));
     }
     // What the library would refuse only when COMMAND has ended.
     if args.once_for.is_some_and(|rest| rest > LONGEST_STAY) {

@@ -19,9 +19,9 @@ const KILLED_BEFORE: Duration = Duration::from_secs(2);
 /// How the command ended.
 pub struct Ended {
     pub status: ExitStatus,
-    /// It was told to end since its lock was lost or about to be.
+    /// It was told to end because its lock was lost or about to be.
     pub for_loss: bool,
-    /// It was told to end since it took too long.
+    /// It was told to end because it took too long.
     pub too_long: bool,
 }
 

@@ -58,7 +58,7 @@ fn usage() {
         (&["run"][..], "required"),
         (&["run", "x"], "required"),
         (&["nothing"], "unrecognized"),
-        (&["run", "--lease", "soon", "x", "true"], "500ms, 30s"),
+        (&["run", "--lease", "soon", "x", "true"], "\"soon\" is not a duration: 500ms, 30s"),
         (&["run", "-w", "400d", "x", "true"], "366 days"),
         (&["run", "--slots", "0", "x", "true"], "0 is not in"),
         (&["run", "-E", "256", "x", "true"], "256"),
@@ -67,7 +67,7 @@ fn usage() {
         (&["run", "--status-fd", "77", "x", "true"], "--status-fd 77"),
         (&["run", "--redisson", "--at", "x", "true"], "cannot be used with"),
         (&["run", "x", ""], "empty"),
-        (&["run", "x", "--nothing", "true"], "--nothing is no option"),
+        (&["run", "x", "--nothing", "true"], "--nothing is neither an option of run nor a COMMAND"),
         (&["run", "--slots", "4294967296", "x", "true"], "1..=4294967295"),
         (&["ls", "--rate", "4294967296"], "0..=4294967295"),
         (&["break", "x", "--token", "99999999999999999999"], "at most 18446744073709551615"),
@@ -200,7 +200,7 @@ fn an_output_that_cannot_be_written() {
         it.ends(74).says("standard output cannot be written: No space left");
         held.unlock().unwrap();
     }
-    // COMMAND's code is passed on; what is said on standard error is lost.
+    // COMMAND's exit status is passed on; what is said on standard error is lost.
     let args = ["run", "--lease", "4s", "--status-fd", "1", "full", "--", "sh", "-c", "exit 7"];
     Done::of(program(&shared().url(), &args).stdout(full()).output().unwrap())
         .ends(7)

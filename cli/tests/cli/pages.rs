@@ -1,5 +1,7 @@
 //! The man page and the completions are those of the program that prints them.
 
+use std::collections::BTreeSet;
+
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::stage::{LONG, client, done, program};
@@ -16,6 +18,24 @@ fn completions_and_pages_know_the_options() {
     assert!(page.contains("once\\-for") && page.contains("\\-\\-at\\-most was over"), "{page}");
     done("redis://127.0.0.1:1/", &["man", "nothing"]).ends(64).says("nothing");
     assert!(!format!("{whole}{page}").contains("127.0.0.1:1"), "nothing of the environment is in it");
+}
+
+#[test]
+fn the_help_and_the_page_name_the_same_exit_statuses() {
+    let between = |text: &str, from: &str, to: &str| -> BTreeSet<u8> {
+        let (part, _) = text.split_once(from).unwrap().1.split_once(to).unwrap();
+        part.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    };
+    let mut help = done("redis://127.0.0.1:1/", &["run", "--help"]).ends(0).out;
+    // What is COMMAND's.
+    for theirs in ["0..255 ", "128+n "] {
+        help = help.replace(theirs, "");
+    }
+    let help = between(&help, "Exit status:\n", "--status-fd tells");
+    let page =
+        between(include_str!("../../../docs/command-line.md"), "own exit statuses are", "`--status-fd`");
+    assert_eq!(help, page);
+    assert_eq!(page, BTreeSet::from([64, 69, 70, 74, 75, 77, 78, 80, 124, 126, 127, 141]));
 }
 
 #[test]
