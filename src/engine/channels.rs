@@ -5,11 +5,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::redis::failure::Failure;
 use crate::clock::Moment;
 use crate::sync::Mutex;
 
 /// How long a channel is kept to which no thread listens any more.
 const IDLE: Duration = Duration::from_secs(30);
+/// How long a channel that the client may not listen to is not asked for again.
+const DENIED: Duration = Duration::from_secs(1);
 
 /// By their locks' [stems](crate::names::Names::stem).
 #[derive(Default)]
@@ -30,7 +33,6 @@ struct Channel {
     owners: Vec<u64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The listener has not seen it yet.
     Wanted,
@@ -38,6 +40,8 @@ enum Phase {
     Asked,
     /// It is subscribed since then.
     Heard(Moment),
+    /// The server does not let the client listen to it, as it said then.
+    Denied(Moment, Failure),
 }
 
 impl Channels {
@@ -63,10 +67,21 @@ impl Channels {
             None => state.all.entry(stem.into()).or_insert_with(fresh),
         };
         channel.used = now;
+        if matches!(channel.phase, Phase::Denied(since, _) if DENIED < now.since(since)) {
+            channel.phase = Phase::Wanted;
+        }
         if !channel.owners.contains(&owner) {
             channel.owners.push(owner);
         }
-        channel.phase == Phase::Wanted
+        matches!(channel.phase, Phase::Wanted)
+    }
+
+    /// Why it is not heard, if the client may not listen to it.
+    pub(crate) fn denial(&self, stem: &str) -> Option<Failure> {
+        match &self.0.lock().all.get(stem)?.phase {
+            Phase::Denied(_, why) => Some(why.clone()),
+            _ => None,
+        }
     }
 
     /// Whether the listener is to be called: it has not been since it last looked; and a channel, if there is one,
@@ -86,7 +101,7 @@ impl Channels {
     pub(super) fn take_wanted(&self) -> Vec<Box<str>> {
         let mut state = self.0.lock();
         state.called = false;
-        let wanted = state.all.iter_mut().filter(|(_, channel)| channel.phase == Phase::Wanted);
+        let wanted = state.all.iter_mut().filter(|(_, channel)| matches!(channel.phase, Phase::Wanted));
         let asked = wanted.map(|(stem, channel)| {
             channel.phase = Phase::Asked;
             stem.clone()
@@ -118,6 +133,14 @@ impl Channels {
         self.0.lock().all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
     }
 
+    /// The server has refused it to the client, and will again. Returns whose entries wanted it.
+    pub(super) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
+        let mut state = self.0.lock();
+        let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
+        channel.phase = Phase::Denied(Moment::now(), why);
+        channel.owners.clone()
+    }
+
     /// The connection is gone: on the next one the listener asks for all of them.
     pub(super) fn went_down(&self) {
         for channel in self.0.lock().all.values_mut() {
@@ -146,7 +169,9 @@ impl Channels {
             let Some(channel) = state.all.get_mut(&stem).filter(|channel| old(channel)) else { continue };
             if !owners.is_empty() {
                 (channel.used, channel.owners) = (now, owners);
-            } else if state.all.remove(&stem).is_some_and(|channel| channel.phase != Phase::Wanted) {
+            } else if let Some(Channel { phase: Phase::Asked | Phase::Heard(_), .. }) =
+                state.all.remove(&stem)
+            {
                 idle.push(stem);
             }
         }

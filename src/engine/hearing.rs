@@ -34,6 +34,13 @@ impl LockEntry {
         inbox.is_up() && (!self.has_a_channel() || inbox.channels.hears(self.names.stem()))
     }
 
+    /// Why it does not hear, if that is known.
+    pub(crate) fn deafness(&self) -> Option<Failure> {
+        let inbox = &self.server().inbox;
+        let denial = || inbox.channels.denial(self.names.stem());
+        inbox.failure().or_else(|| self.has_a_channel().then(denial).flatten())
+    }
+
     /// This server was asked at `asked`, and says that nobody listens there for this lock and client.
     pub(crate) fn is_deaf(&self, server: &Server, asked: Moment) {
         match self.has_a_channel() {

@@ -91,20 +91,15 @@ impl Listener {
                     };
                     first = false;
                     pause = FIRST_PAUSE;
-                    let ended = match self.by_lock {
+                    match self.by_lock {
                         false => self.listen(connection, &mut notices, came_up),
                         true => self.listen_by_lock(connection, &mut notices, came_up),
-                    };
+                    }
                     self.inbox.went_down();
                     down = Moment::now();
                     self.is_deaf();
                     // A server that is no longer the primary may have lost that role long ago.
                     alive = if self.is_elsewhere() { Moment::default() } else { down };
-                    if let Err(failure) = ended {
-                        self.failed(failure);
-                        pause = LONGEST_PAUSE;
-                        self.inbox.life.sleep(pause);
-                    }
                 }
                 Err(failure) => {
                     let permanent = failure.is_final();
@@ -199,12 +194,7 @@ impl Listener {
     }
 
     /// Receives messages until the client ends, or an error says that the connection has failed.
-    fn listen(
-        &self,
-        mut connection: Connection,
-        notices: &mut Notices,
-        came_up: impl FnOnce(),
-    ) -> Result<(), Failure> {
+    fn listen(&self, mut connection: Connection, notices: &mut Notices, came_up: impl FnOnce()) {
         let mut pubsub = connection.as_pubsub();
         // Before waiters ask again: what they are not told afterwards, they hear.
         let resumed = notices.resume(&mut pubsub);
@@ -212,7 +202,6 @@ impl Listener {
         let _ = resumed.and_then(|()| self.receive(&mut pubsub, notices));
         // Dropping it unsubscribes and waits for the reply: not for long.
         let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
-        Ok(())
     }
 
     fn receive(&self, pubsub: &mut PubSub<'_>, notices: &mut Notices) -> RedisResult<()> {

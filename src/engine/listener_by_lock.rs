@@ -24,26 +24,20 @@ const SWEEP: Duration = Duration::from_secs(5);
 impl Listener {
     /// Receives messages until the client ends, nothing is wanted here, or an error says that the connection has
     /// failed.
-    ///
-    /// # Errors
-    /// A channel may not be listened to.
     pub(super) fn listen_by_lock(
         &self,
         connection: Connection,
         notices: &mut Notices,
         came_up: impl FnOnce(),
-    ) -> Result<(), Failure> {
+    ) {
         let mut line = Subscriber::new(connection, &self.channel);
         let resumed = notices.resume(&mut line);
         came_up();
-        if resumed.is_err() {
-            return Ok(());
-        }
         // An error here is the connection's, which is left.
-        self.follow(&mut line, notices).unwrap_or(Ok(()))
+        let _ = resumed.and_then(|()| self.follow(&mut line, notices));
     }
 
-    fn follow(&self, line: &mut Subscriber, notices: &mut Notices) -> RedisResult<Result<(), Failure>> {
+    fn follow(&self, line: &mut Subscriber, notices: &mut Notices) -> RedisResult<()> {
         let began = Moment::now();
         let (mut heard, mut needed, mut swept) = (began, began, began);
         while self.goes_on() && !self.is_elsewhere() {
@@ -72,9 +66,7 @@ impl Listener {
                 Ok(_) if self.is_elsewhere() => break,
                 Ok(said) => {
                     heard = Moment::now();
-                    if let Err(failure) = self.heard(said, &shared, line, notices)? {
-                        return Ok(Err(failure));
-                    }
+                    self.heard(said, &shared, line, notices)?;
                 }
                 Err(e) if e.is_timeout() && !awaits => {
                     if PING_AFTER <= Moment::now().since(heard) {
@@ -85,7 +77,7 @@ impl Listener {
             }
             notices.expire(line, Moment::now())?;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     fn heard(
@@ -94,7 +86,7 @@ impl Listener {
         shared: &Shared,
         line: &mut Subscriber,
         notices: &mut Notices,
-    ) -> RedisResult<Result<(), Failure>> {
+    ) -> RedisResult<()> {
         let channels = &self.inbox.channels;
         let stem = |channel: &str| stem_of(channel, &shared.uuid).map(str::to_owned).unwrap_or_default();
         match said {
@@ -114,37 +106,41 @@ impl Listener {
             Said::Ended(channel) => missed(shared, &channels.ended(&stem(&channel))),
             Said::Refused(refused, why) => {
                 for channel in refused {
-                    let owners = channels.refused(&stem(&channel));
-                    if let Err(failure) = self.refused(shared, &channel, &owners, why.clone())? {
-                        return Ok(Err(failure));
-                    }
+                    self.refused(shared, &channel, &stem(&channel), why.clone())?;
                 }
             }
             Said::Nothing => {}
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// The server does not take this channel. If its slot is elsewhere, the waiters ask there; otherwise they want it
-    /// again soon.
+    /// The server does not take this channel. If its slot is elsewhere, the waiters ask there; if the client may not
+    /// listen to it, they learn that, and those of other locks do not; otherwise they want it again soon.
     fn refused(
         &self,
         shared: &Shared,
         channel: &str,
-        owners: &[u64],
+        stem: &str,
         why: Option<RedisError>,
-    ) -> RedisResult<Result<(), Failure>> {
-        let Some((_, server)) = self.client() else { return Ok(Ok(())) };
+    ) -> RedisResult<()> {
+        let Some((_, server)) = self.client() else { return Ok(()) };
+        let channels = &self.inbox.channels;
+        let denied = why.clone().map(|why| not_subscribed(channel, why)).filter(Failure::is_final);
+        if let Some(failure) = denied {
+            missed(shared, &channels.denied(stem, failure));
+            return Ok(());
+        }
+        let owners = &channels.refused(stem);
         let is_here = || {
             let entries = owners.iter().filter_map(|owner| shared.entries.lock().of_owner(*owner));
             entries.map(|entry| entry.server().id).collect::<Vec<_>>().contains(&server.id)
         };
         match why {
-            Some(why) => match not_subscribed(channel, why.clone()) {
-                failure if failure.is_final() => return Ok(Err(failure)),
-                _ if shared.route.learn(&server, &refused(why)) => missed(shared, owners),
-                _ => {}
-            },
+            Some(why) => {
+                if shared.route.learn(&server, &refused(why)) {
+                    missed(shared, owners);
+                }
+            }
             None => {
                 shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
                 if is_here() {
@@ -155,7 +151,7 @@ impl Listener {
                 missed(shared, owners);
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Gives up the channels that nobody needs.

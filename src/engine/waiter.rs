@@ -274,7 +274,7 @@ impl<'a> Waiter<'a> {
     fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
         let entry = self.entry;
         entry.listens().map_err(|e| entry.error(e))?;
-        match entry.server().inbox.failure() {
+        match entry.deafness() {
             Some(failure) if failure.is_final() => return Err(entry.error(failure.error())),
             // A wait for a condition has no use for a mere try: it could not begin.
             Some(failure) if entry.condition.is_some() => {

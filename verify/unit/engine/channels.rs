@@ -1,6 +1,7 @@
 //! Unit tests of `src/engine/channels.rs`.
 
 use super::*;
+use crate::error::{Error, ErrorKind};
 
 fn boxed(stems: &[&str]) -> Vec<Box<str>> {
     stems.iter().map(|stem| (*stem).into()).collect()
@@ -60,4 +61,21 @@ fn it_is_kept_for_an_entry_that_wanted_it_when_it_was_heard_already() {
     assert!(!channels.want("a", 2, now), "the listener has nothing to do");
     assert!(channels.take_idle(now.after(IDLE * 2), |owner| owner == 2).is_empty());
     assert_eq!(channels.ended("a"), [2]);
+}
+
+#[test]
+fn what_is_denied_is_asked_for_again_after_a_while() {
+    let (channels, now) = (Channels::default(), Moment::now());
+    channels.want("a", 1, now);
+    channels.take_wanted();
+    assert!(channels.denial("a").is_none());
+    let why = Failure::Never(Error::new(ErrorKind::Unavailable, ""));
+    assert_eq!(channels.denied("a", why), [1]);
+    assert!(!channels.hears("a") && channels.denial("a").is_some_and(|why| why.is_final()));
+    assert!(!channels.want("a", 1, now) && channels.take_wanted().is_empty());
+    assert!(channels.want("a", 1, Moment::now().after(DENIED * 2)) && channels.denial("a").is_none());
+    // The server knows nothing that would have to be given up.
+    channels.take_wanted();
+    channels.denied("a", Failure::Never(Error::new(ErrorKind::Unavailable, "")));
+    assert!(channels.take_idle(now.after(IDLE * 2), |_| false).is_empty() && channels.denial("a").is_none());
 }
