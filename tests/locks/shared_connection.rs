@@ -1,10 +1,13 @@
 //! While all connections are in use, the requests of the threads that wait for one go together, and each thread has its
 //! own reply.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent::{Client, ErrorKind, Rate};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -115,4 +118,82 @@ fn a_follower_that_gives_up_waits_no_longer_than_it_said() {
         }
     });
     nothing_left(&server);
+}
+
+/// It is no Redis: one cannot be made to send a reply that nobody can read, or one that is late by less than a
+/// millisecond. What came behind that is other threads', so that nothing more is asked there, not even by the one whose
+/// script was not known.
+#[test]
+fn nothing_is_sent_behind_a_reply_that_could_not_be_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    let (spoilt, asked_there) = (AtomicBool::new(false), AtomicBool::new(false));
+    let client = builder(&url).max_connections(1).connect_later().unwrap();
+    thread::scope(|scope| {
+        let (spoilt, asked_there, listener) = (&spoilt, &asked_there, &listener);
+        scope.spawn(move || {
+            // The last one is the test's own, and says nothing.
+            while let Ok((connection, _)) = listener.accept()
+                && !serve(connection, spoilt, asked_there)
+            {}
+        });
+        let asks = |n: usize| {
+            let limiter = client.rate_limiter(&format!("its-own-{n}"), Rate::fixed_window(1, SOON));
+            scope.spawn(move || {
+                let began = Instant::now();
+                while !spoilt.load(SeqCst) && began.elapsed() < LONG {
+                    // What it is told is no answer to that.
+                    let _ = limiter.available();
+                }
+            })
+        };
+        let asking: Vec<_> = (0..THREADS).map(asks).collect();
+        for asks in asking {
+            asks.join().unwrap();
+        }
+        drop(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        client.close().unwrap();
+    });
+    assert!(spoilt.load(SeqCst), "three requests went together");
+    assert!(!asked_there.load(SeqCst));
+}
+
+/// Answers what comes on this connection, slowly; the first three requests of threads that come together so that the
+/// second reply cannot be read, once. Whether nothing came at all.
+fn serve(mut connection: TcpStream, spoilt: &AtomicBool, asked_there: &AtomicBool) -> bool {
+    let mut reader = BufReader::new(connection.try_clone().unwrap());
+    let (mut came, mut here) = (false, false);
+    while let Some(first) = command(&mut reader) {
+        came = true;
+        let mut verbs = vec![first];
+        while !reader.buffer().is_empty() {
+            verbs.extend(command(&mut reader));
+        }
+        asked_there.fetch_or(here, SeqCst);
+        thread::sleep(ms(5));
+        let asked = verbs.iter().filter(|verb| *verb == "EVALSHA").count();
+        let spoils = asked == verbs.len() && asked > 2 && !spoilt.swap(true, SeqCst);
+        let replies = if spoils { "-NOSCRIPT\r\n?\r\n".to_owned() } else { "+OK\r\n".repeat(verbs.len()) };
+        here |= spoils;
+        if connection.write_all(replies.as_bytes()).is_err() {
+            break;
+        }
+    }
+    !came
+}
+
+/// The first word of the next command.
+fn command(reader: &mut impl BufRead) -> Option<String> {
+    let number = |reader: &mut dyn BufRead| {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        line.trim_end().get(1..)?.parse::<usize>().ok()
+    };
+    let mut words = Vec::new();
+    for _ in 0..number(reader)? {
+        let mut word = vec![0; number(reader)? + 2];
+        reader.read_exact(&mut word).ok()?;
+        words.push(String::from_utf8_lossy(&word).trim_end().to_owned());
+    }
+    words.into_iter().next()
 }

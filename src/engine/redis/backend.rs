@@ -123,6 +123,10 @@ impl Backend {
             if !is_unknown(&answer) || limit <= Moment::now() {
                 return Ok(answer);
             }
+            if connection.is_broken() {
+                // By a follower's reply that did not come: what would be read next may be another's.
+                return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
+            }
             self.count(1);
             connection.limit_to(limit);
             connection.link.request(&packed("EVAL", &script.source))
