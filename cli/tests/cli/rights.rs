@@ -31,8 +31,8 @@ fn a_flush_is_waited_out_by_the_user_of_the_pages() {
     let server = RedisServer::start().unwrap();
     let url = with_rights(&server, &[]);
     // Old enough for its start to be no reason to wait.
-    wait_until(LONG, "the server is older than a lease", || uptime(&server) > 3);
-    let run = || done(&url, &["run", "--lease", "2s", "x", "true"]).ends(0);
+    wait_until(LONG, "the server is older than a lease", || uptime(&server) > 4);
+    let run = || done(&url, &["run", "--lease", "3s", "x", "true"]).ends(0);
     let waits = "may have forgotten a holder: waiting";
     assert_eq!(run().err, "");
     server.flush_all().unwrap();
@@ -46,11 +46,9 @@ fn a_flush_is_waited_out_by_the_user_of_the_pages() {
     );
     // Where none can be left, it is always waited for.
     let url = with_rights(&server, &["resetkeys", "~rc:{x}*"]);
-    for _ in 0..2 {
-        let began = std::time::Instant::now();
-        done(&url, &["run", "--lease", "2s", "x", "true"]).ends(0).says(waits).says("cannot be marked there");
-        assert!(began.elapsed().as_secs_f64() > 1.9);
-    }
+    let began = std::time::Instant::now();
+    done(&url, &["run", "--lease", "3s", "x", "true"]).ends(0).says(waits).says("cannot be marked there");
+    assert!(began.elapsed().as_secs_f64() > 2.9);
 }
 
 /// What happens to one lock is not covered up by what happens to another.
