@@ -190,7 +190,7 @@ pub struct Break {
 
 /// Measure what this server costs from here, in a namespace of its own that is removed.
 ///
-/// PING, a lock and unlock, a hand-over, and how late renewals are sent, each as p50, p99, max and as a multiple of PING.
+/// PING, a lock and unlock, a hand-off, and how late renewals are sent, each as p50, p99, max and as a multiple of PING.
 #[derive(ClapArgs, Debug)]
 pub struct Bench {
     /// For how long, in all

@@ -80,7 +80,7 @@ fn measure(servers: &Servers, seconds: Duration, own: &str) -> Result<Vec<Measur
     Ok(vec![
         Measured::new("PING", pings(&mut connection, part)?),
         Measured::new("lock and unlock", pairs(&one, part)?),
-        Measured::new("hand-over", hand_overs([client()?, client()?], part)?),
+        Measured::new("hand-off", hand_offs([client()?, client()?], part)?),
         Measured::new("renewal lag", lags(&servers.connected(builder().renew_every(OFTEN))?, part)?),
     ])
 }
@@ -111,7 +111,7 @@ fn pairs(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
 }
 
 /// From a release to the next holder, between two clients that both always wait: to Redis they are two processes.
-fn hand_overs(clients: [Client; 2], during: Duration) -> Result<Vec<Duration>, Failure> {
+fn hand_offs(clients: [Client; 2], during: Duration) -> Result<Vec<Duration>, Failure> {
     let (origin, end) = (Instant::now(), Instant::now() + during);
     // The client that released last, and when, in nanoseconds.
     let released = AtomicU64::new(0);

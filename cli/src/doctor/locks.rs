@@ -32,7 +32,7 @@ pub fn check(servers: &Servers) -> Vec<Finding> {
     };
     let mut findings = vec![match hand_over(&one, &other) {
         Ok(Some(took)) => {
-            Finding::ok("locks", format!("acquired, waited for, handed over in {}, released", in_ms(took)))
+            Finding::ok("locks", format!("acquired, waited for, handed off in {}, released", in_ms(took)))
         }
         Ok(None) => Finding::fail(
             "locks",
@@ -54,7 +54,7 @@ fn connect_one(servers: &Servers) -> Result<Client, Failure> {
     servers.connected(servers.builder().client_name("redis-concurrent doctor"))
 }
 
-/// One client waits for what the other has: all that locks need is used. How long the hand-over took, if the message
+/// One client waits for what the other has: all that locks need is used. How long the hand-off took, if the message
 /// came.
 fn hand_over(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
     let name = format!("doctor:{}", std::process::id());

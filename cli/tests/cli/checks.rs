@@ -34,7 +34,7 @@ fn a_healthy_server_is_found_so_and_a_bad_one_is_not() {
 fn what_it_measures_it_removes() {
     let server = RedisServer::start().unwrap();
     let it = done(&server.url(), &["bench", "--seconds", "1s"]).ends(0);
-    for measure in ["PING", "lock and unlock", "hand-over", "renewal lag"] {
+    for measure in ["PING", "lock and unlock", "hand-off", "renewal lag"] {
         assert!(it.out.contains(measure), "{measure}: {it:?}");
     }
     let left: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut server.connection().unwrap()).unwrap();
