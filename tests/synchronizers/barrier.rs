@@ -317,7 +317,7 @@ fn another_number_of_parties_is_refused_and_changes_nothing() {
         for parties in [1, 3] {
             let error = client.cyclic_barrier(name, parties).wait().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);
-            assert!(error.to_string().contains("for 2 parties"), "{error}");
+            assert!(error.to_string().contains("expect 2 parties"), "{error}");
         }
         // The name is a barrier's while somebody waits.
         assert_eq!(client.simple_lock(name).try_lock().unwrap_err().kind(), ErrorKind::WrongType);

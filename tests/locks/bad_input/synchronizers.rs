@@ -9,7 +9,7 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::calls::KINDS;
 use crate::server_days::*;
-use crate::support::{Content, content};
+use crate::support::{Content, LONG, content};
 
 /// Every key with its content, and whether it has an end. Without tombstones: a request leaves one, done or not.
 pub fn everything(server: &RedisServer) -> Vec<(String, Option<Content>, bool)> {
@@ -115,7 +115,7 @@ fn what_a_barrier_cannot_do_changes_nothing() {
         vec![it.is_broken().map(drop), it.number_waiting().map(drop), it.reset()]
     };
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| yours.cyclic_barrier("it", 2).wait());
+        let waiter = scope.spawn(|| yours.cyclic_barrier("it", 2).wait_for(LONG));
         wait_for_queue(&server, "it");
         let before = everything(&server);
         for parties in [0, 10_001, usize::MAX] {
@@ -124,7 +124,7 @@ fn what_a_barrier_cannot_do_changes_nothing() {
             }
         }
         for others in [1, 3, 10_000] {
-            all_say((ErrorKind::Refused, "it", "for 2 parties", waits(others)));
+            all_say((ErrorKind::Refused, "it", "expect 2 parties", waits(others)));
         }
         assert_eq!(everything(&server), before);
         assert_eq!(mine.cyclic_barrier("it", 2).wait().unwrap(), 0);
