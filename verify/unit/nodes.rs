@@ -27,9 +27,9 @@ fn what_is_no_list_of_nodes_is_refused_without_the_password() {
         ("redis+cluster://u:secret@/0", "no node"),
         ("redis+cluster://a:1,,b:2", "no node"),
         ("redis+cluster://u:secret@a:1,b:2/3", "database 0"),
-        ("redis+cluster://u:secret@a:x", "no address"),
+        ("redis+cluster://u:secret@a:x", "not the address"),
         ("redis+unix+cluster:///tmp/secret", "no node"),
-        ("http+cluster://u:secret@a:1", "no address"),
+        ("http+cluster://u:secret@a:1", "not the address"),
         ("redis+cluster://u:se/secret@a:1", "percent-encoded"),
     ] {
         let error = nodes_at(url).unwrap().unwrap_err();
