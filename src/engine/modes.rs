@@ -41,13 +41,25 @@ pub(crate) fn consider<'a>(
     if lock(entry)?.lock_state.held_by(request.thread, now).is_some() {
         return Ok(None);
     }
-    let core = lock(other_mode)?;
-    if core.lock_state.held_by(request.thread, now).is_some() {
-        entry.shared.same_process().map_err(|e| entry.error(e))?;
-        let error = Error::new(ErrorKind::WouldDeadlock, "");
-        return Err(entry.error(error.because("this thread holds the read lock and would wait for itself")));
-    }
+    may_exclude(entry, other_mode, request.thread)?;
     Ok((!request.once).then_some(other_mode))
+}
+
+/// Whether a thread may wait for exclusive access.
+///
+/// # Errors
+/// `WouldDeadlock` if it shares the lock: it would wait for itself.
+pub(crate) fn may_exclude(
+    entry: &Arc<LockEntry>,
+    other_mode: &Arc<LockEntry>,
+    thread: u64,
+) -> Result<(), Error> {
+    if lock(other_mode)?.lock_state.held_by(thread, Moment::now()).is_none() {
+        return Ok(());
+    }
+    entry.shared.same_process().map_err(|e| entry.error(e))?;
+    let error = Error::new(ErrorKind::WouldDeadlock, "");
+    Err(entry.error(error.because("this thread holds the read lock and would wait for itself")))
 }
 
 /// Makes `readers` queue behind the waiting writers of `core` as long as only this process

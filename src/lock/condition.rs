@@ -8,6 +8,7 @@ use super::{RedisLock, this_thread};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::condition::{At, signal, wait};
+use crate::engine::modes::may_exclude;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Ownership};
 use crate::kind::Exclusive;
@@ -67,7 +68,8 @@ use crate::wait::Wait;
 /// # Errors of all forms
 ///
 /// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `InvalidInput` for an
-/// invalid name of the condition. `Closed`, `Forked`, `WrongType` as for [the lock](RedisLock). A wait may
+/// invalid name of the condition. `WouldDeadlock` for a wait of a thread that also reads under the same lock: it would wait
+/// for itself. `Closed`, `Forked`, `WrongType` as for [the lock](RedisLock). A wait may
 /// also end with `Unavailable`, if Redis could not be reached for
 /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If it then [holds nothing](crate::Guard::is_lost)
 /// any more, unlocking its guards is an error too.
@@ -270,7 +272,12 @@ impl<K: Exclusive> Condition<K> {
         guard: &mut Guard<'_, K, O>,
         limits: &Wait<'_>,
     ) -> Result<bool, Error> {
-        let signalled = self.with(guard, |at| wait(at, guard.hold.ticket(), this_thread(), limits))?;
+        let signalled = self.with(guard, |at| {
+            if let Some(other_mode) = &self.lock.other_mode {
+                may_exclude(at.lock, other_mode, this_thread())?;
+            }
+            wait(at, guard.hold.ticket(), this_thread(), limits)
+        })?;
         // What it was granted is another hold than the one before.
         self.lock.replicated(&guard.hold, &Wait::forever())?;
         Ok(signalled)

@@ -78,6 +78,13 @@ fn a_reader_cannot_wait_for_itself() {
     // Its own reading is not hurt by it.
     assert_eq!(lock.read_lock().hold_count(), 1);
     drop(read);
+    // Nor can it come back from a condition, if it writes as well.
+    let mut write = lock.write_lock().lock().unwrap();
+    let read = lock.read_lock().lock().unwrap();
+    let condition = lock.write_lock().condition("never");
+    assert!(condition.wait_for(&mut write, ms(300)).unwrap_err().is_would_deadlock());
+    assert!(!write.is_lost() && condition.signal(&write).is_ok());
+    drop((read, write));
     drop(lock.write_lock().lock().unwrap());
     nothing_left(&stage.server);
 }
