@@ -303,7 +303,8 @@ impl ClientBuilder {
 
     /// How long a hold is renewed at most: one that is older, because its guard was forgotten or its work
     /// hangs, is no longer renewed, and is lost when its lease expires, as its guard and the observer report.
-    /// Checked at each renewal. Default unlimited; a hold that its guard renews by
+    /// Checked at each renewal. Threads that share a read hold have it until the youngest of them is too old, and no
+    /// other joins them once the oldest is. Default unlimited; a hold that its guard renews by
     /// [`renew_for`](crate::Guard::renew_for) lasts as long as that says.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.config.max_hold = Some(longest);

@@ -355,7 +355,7 @@ fn among_very_many_shares_each_is_found_and_the_one_that_may_be_joined() {
     assert_eq!(joined.owner, open.owner);
     assert_eq!(desk.lock_state.holders(at(1)), MANY as usize + 2);
     desk.lock_state.came_in(joined.ticket, at(1));
-    assert_eq!(desk.lock_state.oldest(open.owner, at(5)), ms(4));
+    assert_eq!(desk.lock_state.ages(open.owner, at(5)), (ms(4), ms(4)));
     // Others go, in any order, and are found until then.
     for i in (0..MANY as usize).rev().step_by(2).collect::<Vec<_>>() {
         let acquired = grips.swap_remove(i);

@@ -160,12 +160,14 @@ impl Renewer {
                 let fixed = grant.terms.fixed && !grant.is_first();
                 let (until, lease) = (grant.valid_until, grant.renewal(now));
                 let entry = task.entry.clone();
-                let is_old = |longest| longest <= core.lock_state.oldest(task.owner, now);
-                let forgotten = !fixed && entry.shared.config.max_hold.is_some_and(is_old);
-                if forgotten {
-                    // A hold that ends admits no thread.
+                let (youngest, oldest) = core.lock_state.ages(task.owner, now);
+                let is_old =
+                    |age| !fixed && entry.shared.config.max_hold.is_some_and(|longest| longest <= age);
+                if is_old(oldest) {
+                    // A hold that ends admits no thread. One that was admitted before is not to pay for it.
                     core.lock_state.shut(task.owner);
                 }
+                let forgotten = is_old(youngest);
                 if !fixed && !forgotten {
                     entry.holder_listens(|| core.is_to_be_told(task.owner));
                 }

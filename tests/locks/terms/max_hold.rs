@@ -1,6 +1,6 @@
 //! A guard that is forgotten is renewed for so long, and no longer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, ErrorKind, LossReason};
 use redis_concurrent_testkit::{RedisServer, wait_until};
@@ -48,6 +48,27 @@ fn readers_that_come_later_do_not_share_what_ends() {
     let guard = lock.lock_owned().unwrap();
     assert!(client.request_count() > before, "it asks for itself");
     assert!(guard.remaining() > forgotten.remaining());
+}
+
+/// What a thread shares with an older one is renewed for as long as if it were alone.
+#[test]
+fn a_reader_that_joined_an_old_one_does_not_pay_for_it() {
+    let server = RedisServer::start().unwrap();
+    let hold = ms(2000);
+    let client = builder(&server.url()).lease(ms(1500)).max_hold(hold).local_handoff(LONG).connect().unwrap();
+    let lock = client.read_write_lock("job").read_lock().clone();
+    let old = lock.lock_owned().unwrap();
+    std::thread::sleep(hold * 3 / 4);
+    let young = lock.lock_owned().unwrap();
+    let began = Instant::now();
+    wait_until(LONG, "the old one is too old", || began.elapsed() > hold / 2);
+    drop(old);
+    // More than the rest of a lease, less than its own time.
+    while began.elapsed() < hold {
+        assert!(!young.is_lost(), "{:?}", began.elapsed());
+        std::thread::sleep(ms(10));
+    }
+    wait_until(LONG, "its own time comes", || young.is_lost());
 }
 
 #[test]

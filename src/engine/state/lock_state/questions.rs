@@ -35,10 +35,10 @@ impl LockState {
         Some(now.since(hold.since?))
     }
 
-    /// For how long the oldest hold of this owner has existed.
-    pub(crate) fn oldest(&self, owner: u64, now: Moment) -> Duration {
-        let since = self.holds.of_owner(owner).filter_map(|h| h.since).min();
-        since.map_or(Duration::ZERO, |since| now.since(since))
+    /// For how long the youngest and the oldest hold of this owner have existed.
+    pub(crate) fn ages(&self, owner: u64, now: Moment) -> (Duration, Duration) {
+        let ages = || self.holds.of_owner(owner).filter_map(|h| h.since).map(|since| now.since(since));
+        (ages().min().unwrap_or_default(), ages().max().unwrap_or_default())
     }
 
     /// The owners whose grants were granted or renewed since then, of those that are renewed.
