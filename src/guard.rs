@@ -253,9 +253,7 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     /// See [`renew_for`](Guard::renew_for).
     #[doc(alias = "extend")]
     pub fn renew(&self) -> Result<(), Error> {
-        self.hold.renew(None)?;
-        warning::look_again();
-        Ok(())
+        self.set_lease(None)
     }
 
     /// Sets the lease to end `lease` from now (sets, never adds). On a hold that is renewed in the background
@@ -273,9 +271,14 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease)
             .map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
-        self.hold.renew(Some(lease))?;
+        self.set_lease(Some(lease))
+    }
+
+    fn set_lease(&self, lease: Option<Duration>) -> Result<(), Error> {
+        let renewed = self.hold.renew(lease);
+        // Without a reply less may be certain than before.
         warning::look_again();
-        Ok(())
+        renewed
     }
 }
 

@@ -39,6 +39,18 @@ fn it_comes_before_the_hold_ends_while_redis_is_silent() {
 }
 
 #[test]
+fn it_comes_when_a_renewal_without_a_reply_has_left_less() {
+    let server = RedisServer::start().unwrap();
+    let client = builder(&server.url()).lease(Duration::from_secs(60)).connect().unwrap();
+    let guard = client.reentrant_lock("job").lock_owned().unwrap();
+    let stop = guard.ends_within(ms(2500));
+    server.stop().unwrap();
+    assert!(guard.renew_for(LEASE).unwrap_err().is_outcome_unknown());
+    assert!(warned(&stop) && !guard.remaining().is_zero(), "before the end");
+    server.cont().unwrap();
+}
+
+#[test]
 fn a_fixed_lease_comes_to_it_in_any_case_and_a_longer_one_later() {
     let server = RedisServer::start().unwrap();
     let lock = connect(&server).reentrant_lock("job").with_lease(Duration::from_secs(60));
