@@ -68,6 +68,8 @@ fn work(client: &Client, worker: &Worker, work: Work, over: &AtomicBool) {
             // A clock that is set forward ends leases.
             Err(error) if error.is_lease_lost() || error.kind() == ErrorKind::OutcomeUnknown => {}
             Err(_) if over.load(SeqCst) => break,
+            // On a loaded machine no connection may be free for a command's timeout: that is no turn.
+            Err(error) if error.is_unavailable() => continue,
             Err(error) => panic!("{}: {error}", worker.name),
         }
         worker.turns.fetch_add(1, SeqCst);
