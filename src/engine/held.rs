@@ -51,6 +51,13 @@ pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u6
     }
 }
 
+/// The same for a hold that its holder is about to renew, beside the background.
+pub(crate) fn renewing(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
+    let owner = owner(entry, ticket, now)?;
+    lock(entry)?.lock_state.is_renewed_beside(owner);
+    Ok(owner)
+}
+
 /// Tells in how long less than a margin of the hold will remain. Of a first lease, which is renewed soon and may be less
 /// than the margin, half counts as the margin at most.
 pub(crate) fn time_left(entry: &Arc<LockEntry>, ticket: Ticket) -> TimeLeft {
@@ -114,7 +121,7 @@ pub(crate) fn renew_by(
     let shared = &entry.shared;
     shared.same_process().map_err(|e| entry.error(e))?;
     let sent = Moment::now();
-    let owner = owner(entry, ticket, sent)?;
+    let owner = renewing(entry, ticket, sent)?;
     let lease = lease.or_else(|| Some(terms(entry, ticket)?.lease)).unwrap_or(shared.config.lease);
     let answer = requests::renew(entry, owner, lease, limit);
     renewed(entry, owner, sent, lease, answer)

@@ -33,7 +33,7 @@ pub(super) fn renew(holding: &Holding, lease: Duration) -> Result<(), Error> {
     let mut asked = Vec::with_capacity(members.len());
     let mut failed = None;
     for member in members.iter().filter(|m| m.node.away().is_none()) {
-        match held::owner(&member.entry, member.ticket, sent) {
+        match held::renewing(&member.entry, member.ticket, sent) {
             Ok(owner) => asked.push((member, owner)),
             Err(error) => failed = Some(error),
         }

@@ -130,6 +130,25 @@ fn a_short_rest_of_a_long_lease_counts_its_own_drift() {
     assert_eq!(desk.valid_until(acquired), at(1_200 + 20_000 - 200));
 }
 
+/// A renewal by the holder and one of the background go by different connections: Redis may have run them in either
+/// order, whatever that of their replies is.
+#[test]
+fn of_two_renewals_under_way_at_once_the_shorter_counts() {
+    for (first, second) in [(2_500, 60_000), (60_000, 2_500)] {
+        let mut desk = Desk::new();
+        let acquired = desk.come_in(request(1), 7, 0);
+        desk.lock_state.is_renewed_beside(acquired.owner);
+        let mut renewed = |sent, left, now| {
+            desk.lock_state.renewed(acquired.owner, at(sent), Renewal::Left(ms(left)), at(now));
+            desk.lock_state.look(acquired.owner).unwrap().valid_until
+        };
+        renewed(100, first, 130);
+        assert_eq!(renewed(110, second, 140), at(100 + if first < second { 0 } else { 10 } + 2_500 - 25));
+        // One that was sent when that was known is the later one in Redis, too.
+        assert_eq!(renewed(141, 60_000, 150), at(141 + 60_000 - 600));
+    }
+}
+
 /// A waiter that is told by a message may be dead, so that it is granted less than was asked for.
 #[test]
 fn a_first_lease_is_used_as_it_is_and_renewed_soon() {

@@ -45,6 +45,22 @@ fn the_next_hold_takes_it_under_a_higher_token() {
     assert!(matches!(desk.exit(third, 11), Exit::Leave(..)));
 }
 
+/// `renew_for` is the holder's, and ends with its hold.
+#[test]
+fn what_was_prolonged_beyond_its_lease_is_not_kept_nor_handed_on() {
+    for (wanted, goes_on) in [(LEASE, true), (LEASE * 100, false)] {
+        let mut desk = Desk::new();
+        let acquired = desk.come_in(lingering(1), 7, 0);
+        desk.lock_state.wanted(acquired.owner, at(wanted));
+        assert_eq!(matches!(desk.exit(acquired, 0), Exit::Kept(..)), goes_on);
+        let mut desk = Desk::new();
+        let acquired = desk.come_in(request(1), 7, 0);
+        desk.enter(request(2), 0);
+        desk.lock_state.wanted(acquired.owner, at(wanted));
+        assert_eq!(matches!(desk.exit(acquired, 0), Exit::HandedOn(..)), goes_on);
+    }
+}
+
 #[test]
 fn it_is_kept_no_longer_than_that_however_often_it_is_taken() {
     let mut desk = Desk::new();

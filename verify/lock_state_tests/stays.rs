@@ -45,6 +45,19 @@ fn released_late_it_leaves_and_the_next_is_asked_for() {
     }
 }
 
+/// By its lease it ends here a little before it does in Redis.
+#[test]
+fn one_that_expires_before_stays_too() {
+    let mut desk = Desk::new();
+    let mut request = keeping(1);
+    request.terms.at_least = terms().lease.into();
+    let acquired = desk.come_in(request, 7, 0);
+    desk.lock_state.came_in(acquired.ticket, at(10));
+    let end = desk.valid_until(acquired);
+    let then = desk.lock_state.expire(acquired.owner, end);
+    assert_eq!(then.background.unwrap().stays_until, at(10).after(terms().lease));
+}
+
 #[test]
 fn a_gate_that_closes_says_so_too() {
     let mut desk = Desk::new();

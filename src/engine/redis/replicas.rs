@@ -63,10 +63,10 @@ pub(crate) fn have(
     let Replicas { n, limit } = replicas;
     let shared = &entry.shared;
     let sent = Moment::now();
-    let owner = held::owner(entry, ticket, sent)?;
+    let owner = held::renewing(entry, ticket, sent)?;
     let lease = {
         let core = lock(entry)?;
-        core.lock_state.look(owner).map_or(shared.config.lease, |grant| grant.renewal(sent))
+        core.lock_state.look(owner).map_or(shared.config.lease, |grant| grant.rewrite(sent))
     };
     // The reply must be there by the end of the call.
     let limit = wait.deadline.map_or(limit, |deadline| limit.min(deadline.since(sent)));

@@ -101,11 +101,14 @@ pub(crate) struct RenewalBounds {
     /// The shortest lease that a renewal without a reply asked for: a copy of it may run at any time yet, so
     /// no later renewal is worth more.
     least: Duration,
+    /// When the last reply to a renewal came, of a grant that its holder has renewed beside the background: the two
+    /// go by different connections, and replies may come in another order than Redis ran them.
+    heard: Option<Moment>,
 }
 
 impl Default for RenewalBounds {
     fn default() -> Self {
-        RenewalBounds { wanted_until: Moment::default(), least: Duration::MAX }
+        RenewalBounds { wanted_until: Moment::default(), least: Duration::MAX, heard: None }
     }
 }
 
@@ -165,6 +168,7 @@ impl Grant {
         let within = |since: Moment| now.since(since) < local_handoff;
         let wanted = self.keep.as_ref().and_then(|keep| keep.wanted);
         self.goes_on_as(next, now)
+            && !self.is_prolonged(now)
             && (within(self.since) || wanted.is_some_and(within))
             && self.hand_overs < MOST_HAND_OVERS
     }
@@ -179,6 +183,7 @@ impl Grant {
         let keep = self.keep.as_ref().filter(|keep| keep.wanted.is_none());
         keep.is_some_and(|keep| keep.until.is_none_or(|until| now < until))
             && self.is_healthy(now)
+            && !self.is_prolonged(now)
             && self.hand_overs < MOST_HAND_OVERS
     }
 
@@ -270,10 +275,19 @@ impl Grant {
         self.first != Millis::default()
     }
 
-    /// Redis said, to a request sent at `sent`, that this much is left.
-    pub(crate) fn extended(&mut self, sent: Moment, left: Duration) {
+    /// Redis said, to a request sent at `sent`, that this much is left. If another reply came since then, the shorter
+    /// of the two counts.
+    pub(crate) fn extended(&mut self, sent: Moment, left: Duration, now: Moment) {
         self.first = Millis::default();
-        self.valid_until = ends_at(sent, left.min(self.least()));
+        let ends = ends_at(sent, left.min(self.least()));
+        let heard = self.bounds.as_mut().and_then(|bounds| bounds.heard.as_mut());
+        let overlaps = heard.is_some_and(|heard| sent < std::mem::replace(heard, now));
+        self.valid_until = if overlaps { self.valid_until.min(ends) } else { ends };
+    }
+
+    /// Its holder is about to renew it, beside the background.
+    pub(crate) fn is_renewed_beside(&mut self) {
+        self.bounds.get_or_insert_default().heard.get_or_insert_default();
     }
 
     /// A renewal for `lease`, sent at `sent`, had no reply: it may have run, and may run again.
@@ -333,11 +347,30 @@ impl Grant {
 
     /// The lease that the next renewal asks for.
     pub(crate) fn renewal(&self, now: Moment) -> Duration {
-        let wanted = self.bounds.as_ref().map_or(Duration::ZERO, |bounds| bounds.wanted_until.since(now));
+        let wanted = self.wanted(now);
         if self.is_first() && self.terms.fixed {
             // Redis counts in milliseconds.
             return wanted.max(Duration::from_millis(1));
         }
         self.terms.lease.max(wanted)
+    }
+
+    /// The lease that a request asks for which only has Redis write it once more: a fixed one goes on as it is.
+    pub(crate) fn rewrite(&self, now: Moment) -> Duration {
+        if self.is_first() || !self.terms.fixed {
+            return self.renewal(now);
+        }
+        let left = self.valid_until.since(now);
+        (left + drift(left)).max(Duration::from_millis(1))
+    }
+
+    /// For how long its holder wants it, by `renew_for`.
+    fn wanted(&self, now: Moment) -> Duration {
+        self.bounds.as_ref().map_or(Duration::ZERO, |bounds| bounds.wanted_until.since(now))
+    }
+
+    /// Whether its holder wants it for longer than the lease: that ends with its hold.
+    fn is_prolonged(&self, now: Moment) -> bool {
+        self.terms.lease < self.wanted(now)
     }
 }

@@ -7,7 +7,7 @@ use redis_concurrent::{Client, ErrorKind, Kind, RedisLock};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::flock::Flock;
-use crate::support::{LONG, SOON, builder, connect, exists, ms, nothing_left, queued};
+use crate::support::{LONG, SOON, builder, connect, exists, ms, nothing_left, pttl, queued};
 
 /// For replicas that answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,6 +53,23 @@ fn it_costs_one_trip_more() {
     assert_eq!(client.request_count() - before, 5, "an inner guard counts as well");
     outer.unlock().unwrap();
     assert_eq!(client.request_count() - before, 6);
+}
+
+#[test]
+fn an_inner_guard_makes_a_fixed_lease_no_longer() {
+    let flock = Flock::start(1);
+    let client = connect(&flock.primary);
+    let lock = client.reentrant_lock("it").with_lease(2 * PATIENCE).with_replicas(1, PATIENCE);
+    let outer = lock.lock().unwrap();
+    let most = outer.remaining();
+    for _ in 0..20 {
+        thread::sleep(ms(10));
+        lock.lock().unwrap().unlock().unwrap();
+    }
+    let left = outer.remaining();
+    assert!(left < most - ms(190) && left > PATIENCE, "{left:?} of {most:?}");
+    let in_redis = Duration::from_millis(pttl(&flock.primary, "rc:{it}").try_into().unwrap());
+    assert!(in_redis >= left && in_redis < 2 * PATIENCE - ms(190), "{in_redis:?}");
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl LockState {
         let Some(grant) = self.grant_mut(owner) else { return Effects::default() };
         match answer {
             // Once lost, lost for good: a late reply changes nothing.
-            Renewal::Left(left) if grant.loss(now).is_none() => grant.extended(sent, left),
+            Renewal::Left(left) if grant.loss(now).is_none() => grant.extended(sent, left, now),
             // The thread that exchanges it learns of that by itself.
             Renewal::NotInside | Renewal::Tombstone if grant.exchanged => {}
             Renewal::NotInside => return self.lose(owner, LossReason::Revoked, now),
@@ -215,6 +215,13 @@ impl LockState {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.unsettled = true;
             ask.least = ask.least.min(lease);
+        }
+    }
+
+    /// Its holder is about to renew it, beside the background.
+    pub(crate) fn is_renewed_beside(&mut self, owner: u64) {
+        if let Some(grant) = self.grant_mut(owner) {
+            grant.is_renewed_beside();
         }
     }
 
@@ -257,6 +264,7 @@ impl LockState {
             // Taken away before its thread learned that it was granted: this id is done with.
             return Effects { wake: self.head(), ..Effects::default() };
         }
+        let since = self.holds.of_owner(owner).next().and_then(|h| h.since);
         let Some(grant) = self.grant_mut(owner).filter(|t| t.lost.is_none()) else {
             return Effects::default();
         };
@@ -264,7 +272,9 @@ impl LockState {
         let idle = grant.is_idle();
         let background = (why == LossReason::Expired || grant.unsettled).then(|| {
             grant.unsettled = true;
-            PendingRelease::of(grant, now)
+            // By its lease it ends here a little before it does in Redis, where its least time is not over either then.
+            let stays = if why == LossReason::Expired { grant.stays_until(since) } else { Moment::default() };
+            PendingRelease { stays_until: stays, ..PendingRelease::of(grant, now) }
         });
         let ended = Effects { wake: self.head(), background, ..Effects::default() };
         if idle {
