@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 
 use redis_concurrent::crossbeam_channel::{Receiver, after, at, bounded, never, select};
 use redis_concurrent::{Client, MultiLock, OwnedGuard};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, test_kill_process,
+    test_kill_process_group, waitid,
+};
 
 use super::signals::Signals;
 use super::{grace, revoked, start};
@@ -15,6 +19,11 @@ use crate::say::Say;
 
 /// The longest time before the end of a hold at which the command is killed.
 const KILLED_BEFORE: Duration = Duration::from_secs(2);
+
+/// How often is looked whether the rest of the command's process group has ended, too.
+const LOOKED: Duration = Duration::from_millis(10);
+/// How long that may take once it is killed: what is dead and not waited for by its parent is never gone.
+const DIES: Duration = Duration::from_secs(1);
 
 /// How the command ended.
 pub struct Ended {
@@ -32,8 +41,9 @@ impl Ended {
     }
 }
 
-/// Waits for the command's end, and brings it about where its lock or its time ends first. Called by the thread that
-/// started it: the kernel kills the command when that thread ends.
+/// Waits for the command's end, and brings it about where its lock or its time ends first; then for the end of all of
+/// its process group, if that is its own. Called by the thread that started it: the kernel kills the command when that
+/// thread ends.
 pub fn supervise(
     child: &mut Child,
     args: &Run,
@@ -41,7 +51,7 @@ pub fn supervise(
     signals: &Signals,
     say: Say,
 ) -> Result<Ended, Failure> {
-    let command = Running::new(child, args)?;
+    let mut command = Running::new(child, args)?;
     let grace = grace(args);
     // The token and not only its channel: that one hears nothing of a token that is gone.
     let killed_before = KILLED_BEFORE.min(grace / 2);
@@ -53,11 +63,17 @@ pub fn supervise(
         OnLoss::Warn => (never(), never(), gone.receiver()),
     };
     let mut limit = args.at_most.map_or_else(never, after);
-    let mut kill_at: Option<Instant> = None;
+    let (mut kill_at, mut killed): (Option<Instant>, Option<Instant>) = (None, None);
     let (mut for_loss, mut too_long) = (false, false);
-    loop {
+    let status = loop {
         select! {
-            recv(command.exited) -> _ => break,
+            recv(command.exited) -> _ => {
+                command.wait_for(child)?;
+                if for_loss && args.on_loss == OnLoss::Kill && killed.is_none() {
+                    kill_at = earliest(kill_at, grace);
+                }
+            },
+            recv(command.looks()) -> _ => {},
             recv(signals.received) -> it => if let Ok(it) = it
                 && (command.own_group || !it.is_from_terminal())
                 && let Some(signal) = Signal::from_named_raw(it.signal)
@@ -91,14 +107,19 @@ pub fn supervise(
                 (limit, too_long) = (never(), true);
             },
             recv(kill_at.map_or_else(never, at)) -> _ => {
-                say.note(format!("COMMAND is killed: {}", if for_loss { "its lock ends" } else { "it does not end" }));
+                let what = if command.status.is_some() { "what COMMAND has left behind" } else { "COMMAND" };
+                say.note(format!("{what} is killed: {}", if for_loss { "its lock ends" } else { "it does not end" }));
                 command.send(Signal::KILL);
-                kill_at = None;
+                (kill_at, killed) = (None, killed.or_else(|| Some(Instant::now())));
             },
         }
-    }
-    let status =
-        child.wait().map_err(|e| Failure::internal(format!("the command's end is not known: {e}")))?;
+        let goes_on = kill_at.is_some() || killed.is_some_and(|at| at.elapsed() < DIES);
+        if let Some(status) = command.status
+            && !(goes_on && command.has_left_some())
+        {
+            break status;
+        }
+    };
     Ok(Ended { status, for_loss, too_long })
 }
 
@@ -108,12 +129,14 @@ fn earliest(at: Option<Instant>, rest: Duration) -> Option<Instant> {
     Some(at.map_or(then, |at| at.min(then)))
 }
 
-/// A command that runs.
+/// A command that runs, or has left something behind that runs.
 struct Running {
     pid: Pid,
     own_group: bool,
     /// Something comes when it has ended; nobody has waited for it then, so that its process id is still its own.
     exited: Receiver<()>,
+    /// Once it was waited for.
+    status: Option<ExitStatus>,
 }
 
 impl Running {
@@ -124,7 +147,7 @@ impl Running {
         let pid = pid.ok_or_else(|| failed("no process id".to_owned()))?;
         let (sender, exited) = bounded(1);
         let wait = move || {
-            while let Err(rustix::io::Errno::INTR) =
+            while let Err(Errno::INTR) =
                 waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
             {}
             let _ = sender.send(());
@@ -133,12 +156,37 @@ impl Running {
             .name("command".to_owned())
             .spawn(wait)
             .map_err(|e| failed(e.to_string()))?;
-        Ok(Running { pid, own_group: start::has_own_group(args), exited })
+        Ok(Running { pid, own_group: start::has_own_group(args), exited, status: None })
+    }
+
+    /// Its process id is not its own any more.
+    fn wait_for(&mut self, child: &mut Child) -> Result<(), Failure> {
+        let status =
+            child.wait().map_err(|e| Failure::internal(format!("the command's end is not known: {e}")))?;
+        (self.status, self.exited) = (Some(status), never());
+        Ok(())
+    }
+
+    /// Something comes when it is time to look for what it has left behind.
+    fn looks(&self) -> Receiver<Instant> {
+        if self.status.is_some() { after(LOOKED) } else { never() }
+    }
+
+    /// Whether others of its process group live on, when it was waited for. While they do, its id is no other process's:
+    /// if one has it, then the group of that id is another one, too.
+    fn has_left_some(&self) -> bool {
+        // Where this program is the first of a container, nobody else waits for them.
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        while self.own_group && matches!(waitid(WaitId::Pgid(Some(self.pid)), ended), Ok(Some(_))) {}
+        self.own_group
+            && test_kill_process_group(self.pid) != Err(Errno::SRCH)
+            && test_kill_process(self.pid) == Err(Errno::SRCH)
     }
 
     /// To the command, and to its process group if that is its own. One that has just ended needs none.
     fn send(&self, signal: Signal) {
         let _ = match self.own_group {
+            _ if self.status.is_some() && !self.has_left_some() => Ok(()),
             true => kill_process_group(self.pid, signal),
             false => kill_process(self.pid, signal),
         };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use redis_concurrent_testkit::wait_until;
 
-use crate::stage::{LONG, Started, client, is_alive, line_of, program, run, shared};
+use crate::stage::{LONG, Started, client, done, is_alive, line_of, program, run, shared};
 
 /// A script that writes its process id to this file.
 fn says_its_pid(file: &Path, then: &str) -> String {
@@ -92,6 +92,43 @@ fn a_process_group_ends_as_a_whole() {
     it.signal("TERM");
     it.done().ends(143);
     wait_until(LONG, "its child is dead", || !is_alive(grandchild));
+}
+
+#[test]
+fn what_a_command_leaves_behind_ends_before_its_lock_is_anothers() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, clean, go_on] = ["pid", "clean", "go-on"].map(|name| folder.path().join(name));
+    std::fs::write(&go_on, "").unwrap();
+    // The shell ends by SIGTERM at once; its child does as it is told here.
+    let begin = |terms: &[&str], at_term: &str| {
+        let lives = format!("while [ -e {} ]; do sleep 0.02; done", go_on.display());
+        let child = says_its_pid(&file, &lives).replacen("echo", &format!("trap '{at_term}' TERM; echo"), 1);
+        let command = ["behind", "--", "sh", "-c", "sh -c \"$1\"; true", "sh", &child];
+        let it = Started::new(program(&shared().url(), &[&["run"], terms, &command].concat()));
+        let pid: u32 = line_of(&file).parse().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        (it, pid)
+    };
+    let take_away = || done(&shared().url(), &["break", "--whoever", "behind"]).ends(0);
+    let next = |command: &[&str]| run(&[&["-w", "30s", "behind"], command].concat()).ends(0);
+    // It is killed if it does not listen,
+    let (it, pid) = begin(&["--lease", "4s"], ":");
+    take_away();
+    next(&["true"]);
+    assert!(!is_alive(pid));
+    it.done().ends(80).says("what COMMAND has left behind is killed: its lock ends");
+    let (mut it, pid) = begin(&["--lease", "4s", "--at-most", "1s"], ":");
+    it.ended();
+    assert!(!is_alive(pid));
+    it.done().ends(124).says("what COMMAND has left behind is killed: it does not end");
+    // and else has its grace.
+    let cleans = format!("sleep 0.5; echo clean > {}; exit", clean.display());
+    let (it, pid) = begin(&["--lease", "8s", "--grace", "3s"], &cleans);
+    take_away();
+    next(&["test", "-e", clean.to_str().unwrap()]);
+    assert!(!is_alive(pid));
+    let it = it.done().ends(80);
+    assert!(!it.err.contains("killed"), "{it:?}");
 }
 
 #[test]
