@@ -89,6 +89,10 @@ fn hold(
     status.acquired(&guard.tokens());
     say.detail(format!("{} is held, after {:.3} s", guard.name(), status.waited.as_secs_f64()));
     let mut command = start::command(global, args, &guard.tokens())?;
+    if let Some(signal) = signals.ending() {
+        release(guard, Stay::No).map_err(Failure::from)?;
+        return Ok(128 + signal);
+    }
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(e) => {

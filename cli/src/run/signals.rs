@@ -63,8 +63,14 @@ impl Signals {
 
     /// The signal that ended a wait.
     pub fn ended_by(&self) -> u8 {
+        self.ending().unwrap_or(SIGTERM as u8)
+    }
+
+    /// The first that ends a wait, of those that have come. If there is none, the others are gone: a command that starts
+    /// now has nothing to do with what came before it.
+    pub fn ending(&self) -> Option<u8> {
         let ending = self.received.try_iter().find(|it| ENDING.contains(&it.signal));
-        ending.map_or(SIGTERM, |it| it.signal).try_into().unwrap_or(15)
+        ending.and_then(|it| it.signal.try_into().ok())
     }
 }
 
@@ -74,4 +80,23 @@ fn is_ignored(signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     mask & (1 << (signal - 1)) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_starts_without_what_came_before_it_and_not_after_what_ends_a_wait() {
+        let (sender, received) = unbounded();
+        let signals = Signals { received, stop: CancellationToken::new() };
+        let come = |all: &[i32]| {
+            all.iter().for_each(|it| sender.send(Received { signal: *it, by_process: true }).unwrap());
+        };
+        come(&[SIGUSR1, SIGWINCH, SIGUSR2]);
+        assert_eq!(signals.ending(), None);
+        assert!(signals.received.is_empty());
+        come(&[SIGUSR1, SIGINT, SIGTERM]);
+        assert_eq!(signals.ending(), Some(2));
+    }
 }

@@ -1,6 +1,6 @@
 //! Signals to the program, and its death.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use redis_concurrent_testkit::wait_until;
 
@@ -47,6 +47,32 @@ fn a_wait_is_given_up() {
         wait_until(LONG, "its queue position is free", || lock.queue_length().unwrap() == 0);
     }
     guard.unlock().unwrap();
+}
+
+/// How often the program's thread for signals has slept: once more when it has received one.
+fn sleeps(pid: u32) -> u64 {
+    let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|it| it.unwrap().path());
+    let status =
+        threads.map(|it| read(it.join("status"))).find(|it| it.contains("Name:\tsignals\n")).unwrap();
+    let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    slept.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn what_came_while_it_waited_is_not_for_the_command() {
+    let lock = client(shared()).reentrant_lock("early");
+    let guard = lock.lock().unwrap();
+    let args = ["run", "--lease", "4s", "early", "--", "sh", "-c", "sleep 0.3; exit 7"];
+    let it = Started::new(program(&shared().url(), &args));
+    wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
+    for name in ["USR1", "USR2"] {
+        let before = sleeps(it.pid());
+        it.signal(name);
+        wait_until(LONG, "it has received it", || sleeps(it.pid()) > before);
+    }
+    guard.unlock().unwrap();
+    it.done().ends(7);
 }
 
 #[test]
