@@ -167,7 +167,7 @@ impl Listing {
         Ok(text(items.first()).filter(|next| next != "0"))
     }
 
-    /// What is at each of these names, as far as the first page of each shows it.
+    /// What is at each of these names, as far as the first page of each shows it that has anything on it.
     fn look(&mut self, scan: &mut Scan, names: &[String]) -> Result<Vec<Look>, Error> {
         let namespace = &self.client.shared().config.namespace;
         let keys = names.iter().map(|name| Names::new(namespace, name));
@@ -198,35 +198,39 @@ impl Listing {
         for ((name, names), (view, kind)) in names.iter().zip(&keys).zip(kinds) {
             for (mode, ordered) in view.into_iter().flat_map(View::modes) {
                 if let Some(view) = view {
-                    asked.push(Question { of: looks.len(), view, names, mode, ordered });
+                    asked.push(Question { of: looks.len(), view, names, mode, ordered, page: String::new() });
                 }
             }
             looks.push(Look::of(name, kind));
         }
-        self.ask(scan, &asked, &mut looks)?;
+        while !asked.is_empty() {
+            asked = self.ask(scan, asked, &mut looks)?;
+        }
         Ok(looks)
     }
 
-    fn ask(&mut self, scan: &mut Scan, asked: &[Question<'_>], looks: &mut [Look]) -> Result<(), Error> {
+    /// Returns what is to be asked next of those whose pages had nothing on them.
+    fn ask<'a>(
+        &mut self,
+        scan: &mut Scan,
+        asked: Vec<Question<'a>>,
+        looks: &mut [Look],
+    ) -> Result<Vec<Question<'a>>, Error> {
         let client = self.client.clone();
         let shared = client.shared();
-        let packed = asked.iter().map(|it| it.view.question(shared, it.names, it.mode, "", false));
-        let packed = packed.collect::<Result<Vec<_>, Error>>()?;
+        let pack = |it: &Question<'_>, full| it.view.question(shared, it.names, it.mode, &it.page, full);
+        let packed = asked.iter().map(|it| pack(it, false)).collect::<Result<Vec<_>, Error>>()?;
         scan.server.backend.count(packed.len());
-        if packed.is_empty() {
-            return Ok(());
-        }
         let mut answers = client.exchange_all(&mut scan.connection, &packed)?;
         // Scripts that the server does not know yet: each is sent in full, once.
         for (question, answer) in asked.iter().zip(&mut answers) {
             if matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
-                let full = question.view.question(shared, question.names, question.mode, "", true)?;
-                let again = client.exchange_all(&mut scan.connection, &[full])?;
+                let again = client.exchange_all(&mut scan.connection, &[pack(question, true)?])?;
                 *answer = again.into_iter().next().unwrap_or(Value::Nil);
             }
         }
-        let mut have_moved = false;
-        for (question, answer) in asked.iter().zip(answers) {
+        let (mut have_moved, mut rest) = (false, Vec::new());
+        for (question, answer) in asked.into_iter().zip(answers) {
             let Some(look) = looks.get_mut(question.of) else { continue };
             match answer {
                 Value::ServerError(e) if is_elsewhere(&e) => {
@@ -238,15 +242,20 @@ impl Listing {
                 answer => {
                     let first_mode =
                         question.view.modes().next().is_some_and(|(mode, _)| mode == question.mode);
-                    look.more |=
-                        question.view.add(look, read(&answer), question.ordered, first_mode).is_some();
+                    let page = read(&answer);
+                    let has_none = page.inspection.holders.is_empty() && page.inspection.waiting.is_empty();
+                    match question.view.add(look, page, question.ordered, first_mode) {
+                        // As right after many leases were over: who holds it is not told before they are removed.
+                        Some(page) if has_none => rest.push(Question { page, ..question }),
+                        next => look.more |= next.is_some(),
+                    }
                 }
             }
         }
         if have_moved && client.asks_where(&scan.server) {
             self.queue_servers();
         }
-        Ok(())
+        Ok(rest)
     }
 }
 
@@ -258,6 +267,7 @@ struct Question<'a> {
     names: &'a Names,
     mode: &'static str,
     ordered: bool,
+    page: String,
 }
 
 impl Iterator for Listing {

@@ -255,6 +255,39 @@ fn a_listing_has_each_of_many_once_and_holds_its_rate() {
     assert_eq!(client.list().count(), 0);
 }
 
+/// More than one script removes. Nobody but the listing asks, and the process that had them cannot.
+#[test]
+fn a_listing_has_what_is_held_right_after_many_leases_were_over() {
+    const LAPSED: u32 = 150;
+    let server = RedisServer::start().unwrap();
+    let viewer = connect(&server);
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = Client::connect(&proxy.url()).unwrap();
+    let semaphores = ["held", "free"].map(|name| viewer.semaphore(name));
+    let inventories = ["reserved", "stocked"].map(|name| viewer.inventory(name));
+    semaphores.iter().for_each(|it| it.set_permits(2 * LAPSED).unwrap());
+    inventories.iter().for_each(|it| it.add_stock("mug", 2 * u64::from(LAPSED)).unwrap());
+    let _permit = semaphores[0].acquire(1).unwrap();
+    let _reserved = inventories[0].try_reserve("mug", 1).unwrap().unwrap();
+    for _ in 0..LAPSED {
+        for it in &semaphores {
+            std::mem::forget(client.semaphore(it.name()).with_lease(ms(3000)).try_acquire(1).unwrap());
+        }
+        for it in &inventories {
+            let brief = client.inventory(it.name()).with_lease(ms(3000));
+            std::mem::forget(brief.try_reserve("mug", 1).unwrap());
+        }
+    }
+    proxy.black_hole(true);
+    thread::sleep(ms(3200));
+    let mut looks: Vec<_> = viewer.list().map(Result::unwrap).collect();
+    looks.sort_by(|one, other| one.name.cmp(&other.name));
+    let shown: Vec<_> = looks.iter().map(|it| (&*it.name, it.holders.len(), it.more)).collect();
+    assert_eq!(shown, [("held", 1, false), ("reserved", 1, false)]);
+    assert_eq!(looks[0].counts, [("permits", 300), ("used", 1)]);
+    proxy.black_hole(false);
+}
+
 #[test]
 fn a_hold_is_taken_away_by_the_name_alone() {
     let server = RedisServer::start().unwrap();
