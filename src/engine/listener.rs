@@ -150,7 +150,7 @@ impl Listener {
 
     /// A connection on which the channel is confirmed, and what its server says about itself; its role only where one
     /// has said that it is not the primary.
-    fn connect(&self) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
+    pub(super) fn connect(&self) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
         let connection = if self.by_lock { self.manager.pushing() } else { self.manager.raw() };
         let mut connection = connection.map_err(not_connected)?;
         // Not PubSub::subscribe(), which takes an error reply for a confirmation.

@@ -1,7 +1,7 @@
 //! Listening at a node of a cluster: to a channel for each lock that a thread of this client waits for there, or wants
 //! to be told of. The channel carries the lock's hash tag and is sharded where the server has such, so a message
 //! stays in the shard that grants; and as a slot leaves, the server ends its channels, and their waiters follow at
-//! once.
+//! once. A channel that the server refuses is its lock's trouble: the connection goes on with the others.
 
 use std::time::Duration;
 
@@ -10,8 +10,6 @@ use redis::{RedisError, RedisResult};
 use super::listener::{Listener, PING_AFTER, TICK, not_subscribed};
 use super::messages::{ask_again, dispatch, missed};
 use super::notices::Notices;
-use super::redis::failure::Failure;
-use super::redis::refusal::refused;
 use super::redis::subscriber::{Said, Subscriber};
 use super::redis::wire::Connection;
 use super::runtime::Shared;
@@ -88,7 +86,6 @@ impl Listener {
         notices: &mut Notices,
     ) -> RedisResult<()> {
         let channels = &self.inbox.channels;
-        let stem = |channel: &str| stem_of(channel, &shared.uuid).map(str::to_owned).unwrap_or_default();
         match said {
             Said::Message { channel, text } => {
                 if let Some(entries) = notices.heard(&channel) {
@@ -100,15 +97,12 @@ impl Listener {
             // What was announced before on a channel of another program's is asked for.
             Said::Confirmed(channel) => match notices.heard(&channel) {
                 Some(entries) => entries.iter().for_each(ask_again),
-                None => missed(shared, &channels.confirmed(&stem(&channel))),
+                None => missed(shared, &channels.confirmed(&stem(shared, &channel))),
             },
             // Their requests go to whatever server has the slot now, and there they listen.
-            Said::Ended(channel) => missed(shared, &channels.ended(&stem(&channel))),
-            Said::Refused(refused, why) => {
-                for channel in refused {
-                    self.refused(shared, &channel, &stem(&channel), why.clone())?;
-                }
-            }
+            Said::Ended(channel) => missed(shared, &channels.ended(&stem(shared, &channel))),
+            Said::Refused(channel, why) => self.refused(shared, &channel, why),
+            Said::Unconfirmed(asked) => self.ask_apart(shared, line, asked),
             Said::Nothing => {}
         }
         Ok(())
@@ -116,42 +110,35 @@ impl Listener {
 
     /// The server does not take this channel. If its slot is elsewhere, the waiters ask there; if the client may not
     /// listen to it, they learn that, and those of other locks do not; otherwise they want it again soon.
-    fn refused(
-        &self,
-        shared: &Shared,
-        channel: &str,
-        stem: &str,
-        why: Option<RedisError>,
-    ) -> RedisResult<()> {
-        let Some((_, server)) = self.client() else { return Ok(()) };
+    fn refused(&self, shared: &Shared, channel: &str, why: RedisError) {
+        let (channels, stem) = (&self.inbox.channels, stem(shared, channel));
+        let failure = not_subscribed(channel, why);
+        if failure.is_final() {
+            return missed(shared, &channels.denied(&stem, failure));
+        }
+        let owners = channels.refused(&stem);
+        if self.client().is_some_and(|(_, server)| shared.route.learn(&server, &failure)) {
+            missed(shared, &owners);
+        }
+    }
+
+    /// The server did not take these channels, and why went unheard: it is asked for them once more on a connection of
+    /// their own, as this one goes on with the others. What it takes there is wanted again at once, and soon what it
+    /// says nothing of.
+    fn ask_apart(&self, shared: &Shared, line: &mut Subscriber, asked: Vec<String>) {
+        if asked.is_empty() {
+            return;
+        }
         let channels = &self.inbox.channels;
-        let denied = why.clone().map(|why| not_subscribed(channel, why)).filter(Failure::is_final);
-        if let Some(failure) = denied {
-            missed(shared, &channels.denied(stem, failure));
-            return Ok(());
-        }
-        let owners = &channels.refused(stem);
-        let is_here = || {
-            let entries = owners.iter().filter_map(|owner| shared.entries.lock().of_owner(*owner));
-            entries.map(|entry| entry.server().id).collect::<Vec<_>>().contains(&server.id)
-        };
-        match why {
-            Some(why) => {
-                if shared.route.learn(&server, &refused(why)) {
-                    missed(shared, owners);
-                }
-            }
-            None => {
-                shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
-                if is_here() {
-                    // A new connection is told the reason.
-                    let unknown = (redis::ErrorKind::Client, "a channel was refused");
-                    return Err(unknown.into());
-                }
-                missed(shared, owners);
+        let mut reasons =
+            self.connect().map(|(connection, ..)| line.reasons(connection, &asked)).unwrap_or_default();
+        for channel in asked {
+            match reasons.remove(&channel) {
+                Some(Some(why)) => self.refused(shared, &channel, why),
+                Some(None) => missed(shared, &channels.refused(&stem(shared, &channel))),
+                None => drop(channels.refused(&stem(shared, &channel))),
             }
         }
-        Ok(())
     }
 
     /// Gives up the channels that nobody needs.
@@ -165,4 +152,9 @@ impl Listener {
         }
         Ok(())
     }
+}
+
+/// Of the lock that this channel is for.
+fn stem(shared: &Shared, channel: &str) -> String {
+    stem_of(channel, &shared.uuid).map(str::to_owned).unwrap_or_default()
 }

@@ -3,9 +3,10 @@
 //! The channels are sharded where the server has such, and says so by taking the first of them; otherwise they are
 //! classic. It speaks RESP3, in which confirmations and messages are told apart from answers. An error is an answer,
 //! and one that comes after a read has timed out is skipped by the `redis` crate: so behind what is asked for the
-//! client's own channel is subscribed once more, and what is not confirmed by then was refused.
+//! client's own channel is subscribed once more, and what is not confirmed by then was refused. Why, the server tells
+//! on another connection, which is made for that.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use redis::{PushKind, RedisError, RedisResult, Value, cmd};
@@ -25,8 +26,10 @@ pub(crate) enum Said {
     Confirmed(String),
     /// There are none any more: its slot is elsewhere.
     Ended(String),
-    /// They were asked for in vain; why, where that is known.
-    Refused(Vec<String>, Option<RedisError>),
+    /// It was asked for in vain.
+    Refused(String, RedisError),
+    /// So were they; why was skipped.
+    Unconfirmed(Vec<String>),
     Nothing,
 }
 
@@ -85,6 +88,32 @@ impl Subscriber {
         self.ping()
     }
 
+    /// Why the server refuses these channels of locks: they are asked for on this other connection, on which no read has
+    /// timed out. `None` for one that it takes there; of one that is missing it says nothing.
+    pub(crate) fn reasons(
+        &mut self,
+        connection: Connection,
+        channels: &[String],
+    ) -> HashMap<String, Option<RedisError>> {
+        let mut apart = Subscriber::new(connection, &self.own);
+        apart.sharded = self.sharded;
+        let mut reasons = HashMap::new();
+        let mut went = apart.ask(channels.to_vec());
+        while went.is_ok() && apart.awaits() {
+            went = apart.next().map(|said| {
+                let (channel, why) = match said {
+                    Said::Refused(channel, why) => (channel, Some(why)),
+                    Said::Confirmed(channel) => (channel, None),
+                    _ => return,
+                };
+                reasons.insert(channel, why);
+            });
+        }
+        // That it knows no sharded ones may have been skipped, too.
+        self.sharded = apart.sharded;
+        reasons
+    }
+
     /// Has the server show that it is there, by confirming the own channel.
     pub(crate) fn ping(&mut self) -> RedisResult<()> {
         self.sent.push_back(Sent::Own);
@@ -134,7 +163,7 @@ impl Subscriber {
             PushKind::Subscribe if channel == self.own => {
                 let until = self.sent.iter().position(|sent| matches!(sent, Sent::Own));
                 let before = self.sent.drain(..until.map_or(0, |own| own + 1));
-                Said::Refused(before.filter_map(Sent::channel).collect(), None)
+                Said::Unconfirmed(before.filter_map(Sent::channel).collect())
             }
             PushKind::Subscribe | PushKind::SSubscribe => {
                 self.sent.retain(|sent| !matches!(sent, Sent::Channel(asked) if *asked == channel));
@@ -164,7 +193,7 @@ impl Subscriber {
         }
         let first = self.sent.iter().position(|sent| !matches!(sent, Sent::Own));
         Ok(match first.and_then(|first| self.sent.remove(first)) {
-            Some(Sent::Channel(channel)) => Said::Refused(vec![channel], Some(why)),
+            Some(Sent::Channel(channel)) => Said::Refused(channel, why),
             _ => Said::Nothing,
         })
     }
