@@ -22,7 +22,7 @@ use crate::script::Script;
 /// the command timeout at most.
 ///
 /// # Errors
-/// `OutcomeUnknown` if Redis did not reply: the update may have been applied, or may be yet.
+/// `OutcomeUnknown` if Redis did not reply: the update may have been applied, or may still be.
 pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>, Error> {
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;

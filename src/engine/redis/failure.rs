@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 pub(crate) enum Failure {
     /// It was never sent.
     Unsent(Error),
-    /// It may have run, or may do so yet.
+    /// It may have run, or may still do so.
     Unanswered(Error),
     /// Redis rejected it for a reason that may pass: loading, busy, no longer the primary.
     Later(Error),

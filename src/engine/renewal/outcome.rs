@@ -112,7 +112,7 @@ impl Renewer {
 
 /// Why there is no reply to a request.
 pub(super) enum Missing {
-    /// It may have run, or may do so yet.
+    /// It may have run, or may still do so.
     Unanswered,
     /// It was never sent.
     Unsent(Error),
