@@ -13,8 +13,6 @@ use crate::shown;
 
 /// Held for longer than this, a lock is worth a look.
 const OLD: Duration = Duration::from_secs(3600);
-/// Heartbeats come every second.
-const LATE: Duration = Duration::from_millis(2500);
 /// How long a message to ourselves may take.
 const HEARD: Duration = Duration::from_secs(5);
 
@@ -85,7 +83,7 @@ fn hand_over(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
 }
 
 fn names(client: &Client) -> Result<Vec<Finding>, Error> {
-    let (mut held, mut old, mut endless, mut late) = (0, Vec::new(), Vec::new(), Vec::new());
+    let (mut held, mut old, mut endless) = (0, Vec::new(), Vec::new());
     for look in client.list() {
         let look = look?;
         held += look.holders.len();
@@ -95,9 +93,6 @@ fn names(client: &Client) -> Result<Vec<Finding>, Error> {
         }
         if look.holders.iter().any(|it| it.remaining.is_none()) {
             named(&mut endless);
-        }
-        if look.waiters.iter().any(|it| it.last_heartbeat > LATE) {
-            named(&mut late);
         }
     }
     let some = |all: &[String]| match all {
@@ -112,6 +107,5 @@ fn names(client: &Client) -> Result<Vec<Finding>, Error> {
         Finding::ok("held", format!("{held} holders")),
         judge("held for an hour", &old, "look at them: redis-concurrent show NAME"),
         judge("without an end", &endless, "nobody's death frees them: redis-concurrent break NAME --whoever"),
-        judge("late waiters", &late, "their processes stand still, or are overloaded"),
     ])
 }

@@ -1,8 +1,9 @@
 //! `doctor` and `bench`, against a healthy server and a badly configured one.
 
-use redis_concurrent_testkit::RedisServer;
+use redis_concurrent::{CancellationToken, Client, Wait};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::done;
+use crate::stage::{LONG, done};
 
 #[test]
 fn a_healthy_server_is_found_so_and_a_bad_one_is_not() {
@@ -28,6 +29,28 @@ fn a_healthy_server_is_found_so_and_a_bad_one_is_not() {
     assert!(
         done("redis://127.0.0.1:1/", &["doctor"]).ends(2).out.contains("127.0.0.1:1: Connection refused")
     );
+}
+
+/// How often a waiter is to be heard is its own choice; Redis lists none that was not heard for too long.
+#[test]
+fn a_waiter_that_is_seldom_heard_is_no_cause_for_concern() {
+    let server = RedisServer::builder().appendonly(true).start().unwrap();
+    let connect = || Client::builder().url(&server.url()).waiter_timeout(LONG).connect().unwrap();
+    let (client, other, stop) = (connect(), connect(), CancellationToken::new());
+    let guard = client.reentrant_lock("seldom").lock_owned().unwrap();
+    let lock = other.reentrant_lock("seldom");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| lock.lock_owned_with(Wait::forever().cancelled_by(&stop)).map(drop));
+        wait_until(LONG, "it was not heard for a while", || {
+            let look = client.look("seldom").unwrap().unwrap();
+            look.waiters.iter().any(|it| it.last_heartbeat.as_millis() > 2600)
+        });
+        let it = done(&server.url(), &["doctor"]);
+        stop.cancel();
+        assert!(waits.join().unwrap().is_err_and(|e| e.is_cancelled()));
+        assert!(!it.out.contains("seldom"), "{it:?}");
+    });
+    guard.unlock().unwrap();
 }
 
 #[test]
