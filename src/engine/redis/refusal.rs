@@ -122,7 +122,8 @@ fn meaning(code: &str, words: &str) -> Meaning {
         "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" => Meaning::Passes,
         "NOSCRIPT" => Meaning::OutOfTime,
         "MOVED" | "ASK" => Meaning::Elsewhere,
-        "READONLY" | "MASTERDOWN" => Meaning::NoPrimary,
+        // The last ends a WAIT on a server that has just been made a replica.
+        "READONLY" | "MASTERDOWN" | "UNBLOCKED" => Meaning::NoPrimary,
         "WRONGTYPE" => Meaning::WrongType,
         // As servers from 7.0 on pass on what our scripts raise.
         "ERR" if words.starts_with("WRONGTYPE ") => Meaning::WrongType,

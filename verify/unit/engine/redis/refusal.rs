@@ -22,6 +22,7 @@ fn a_server_that_is_no_primary_is_known_by_what_it_says() {
         "READONLY You can't write against a read only replica.",
         "READONLY You can't write against a read only replica. script: 4b, on @user_script:3.",
         "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
         "ERR Error running script (call to f_4b): @user_script:61: @user_script: 61: -READONLY You can't \
          write against a read only replica.",
         "ERR Error running script (call to f_4b): @user_script:3: @user_script: 3: -MASTERDOWN Link with \
