@@ -109,6 +109,9 @@ function kind.try_acquire(w)
   local score = members > 0 and call('ZSCORE', K[2], w.owner)
   local opens = score and score + 0 <= upto + 0
   if not opens and (members > 0 or tripper or not (ready or n == 1)) then return false end
+  if not opens then acts = string.find(w.args, 'then', 1, true) end
+  -- It would be told to run its action, and would not hear it: it trips the barrier at its own next heartbeat.
+  if acts and w.owner ~= F[1] and deaf(w) then return false end
   local grant = number()
   if opens then
     value = 2 * nth
@@ -117,7 +120,7 @@ function kind.try_acquire(w)
     -- A party that waited to be the last, and others came behind: it proceeds with those after it.
     local waited = call('ZRANK', K[2], w.owner) and 1 or 0
     value, nth = 2 * waited * (n - 1), n - 1 - waited
-    acts, ready = string.find(w.args, 'then', 1, true), false
+    ready = false
     final = n > 1 and call('ZRANGE', K[2], n - 2 + waited, n - 2 + waited, 'WITHSCORES')[2] or 0
     if known then sweep(now()) end
     call('HSET', K[1], 'kind', kind.tag)
@@ -139,7 +142,8 @@ function kind.try_acquire(w)
 end
 
 -- Each heartbeat checks the position before its own, and the first one the last: a dead party is found by the
--- one behind it. A party without a position trips the barrier if it is the last to arrive.
+-- one behind it. A party without a position trips the barrier if it is the last to arrive, and not while a whole
+-- round waits for its first party to trip it.
 function kind.can_barge(w)
   if not known then call('HSET', K[1], 'kind', kind.tag) end
   lives()
@@ -158,7 +162,8 @@ function kind.can_barge(w)
     end
     return false
   end
-  return not kind.reject(w) and not kind.is_full(w) and ready
+  if kind.reject(w) or call('ZCARD', K[2]) >= parties(w.args) then return false end
+  return not kind.is_full(w) and ready
 end
 
 -- True while no round is complete: of the waiters, or with w, which has no position. Whether those of a

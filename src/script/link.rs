@@ -28,7 +28,7 @@ pub(super) const OPTIONAL: [&str; 12] = [
 const FIELDS: [&str; 2] = ["tag", "whole"];
 
 /// What a rule is given, wherever it stands: all else of the parts is theirs.
-pub(super) const GIVEN: [&str; 16] = [
+pub(super) const GIVEN: [&str; 17] = [
     "kind",
     "K",
     "F",
@@ -41,6 +41,7 @@ pub(super) const GIVEN: [&str; 16] = [
     "waiting",
     "silent",
     "dead",
+    "deaf",
     "drop",
     "tell",
     "their_turn",

@@ -243,6 +243,34 @@ fn a_round_that_came_together_behind_an_action_goes_on_by_itself() {
     assert_eq!(values, ["4", "2", "0"]);
 }
 
+/// It would have an action to run, and not hear of it.
+#[test]
+fn a_first_party_that_nobody_can_tell_trips_the_barrier_at_its_next_heartbeat() {
+    let mut rig = rig("unheard-action");
+    let _inboxes = ["a", "b", "e", "f"].map(|who| rig.inbox(server(), who));
+    let (c, late) = (rig.c(), rig.id("g", 1));
+    two_wait(&mut rig);
+    arrive(&mut rig, &c, ACTS);
+    let next = ["d", "e", "f"].map(|who| rig.id(who, 1));
+    let arrivals = next.clone().map(|owner| arrive(&mut rig, &owner, ACTS)[3].clone());
+    assert_eq!(open(&mut rig, 1, &c), ["1"]);
+    assert!(!broken(&mut rig));
+    let keep = |rig: &mut Rig, i: usize| {
+        rig.acquire("keep", &next[i], Ask { arrival: &arrivals[i], ..ACTS }).unwrap()
+    };
+    // Until then nobody else does: neither those behind it, nor one that comes later.
+    assert_eq!((&*keep(&mut rig, 1)[0], &*keep(&mut rig, 2)[0]), ("0", "0"));
+    assert_eq!(arrive(&mut rig, &late, ACTS)[0], "0");
+    let waiting = rig.queue();
+    assert_eq!((&waiting[..3], &waiting[3..]), (&next[..], std::slice::from_ref(&late)));
+    let answer = keep(&mut rig, 0);
+    assert_eq!((&*answer[0], &*answer[3]), ("1", "5"), "{answer:?}");
+    assert_eq!(open(&mut rig, 2, &next[0]), ["1"]);
+    assert_eq!((&*keep(&mut rig, 1)[3], &*keep(&mut rig, 2)[3]), ("2", "0"));
+    assert_eq!(rig.queue(), [late]);
+    assert!(!broken(&mut rig));
+}
+
 #[test]
 fn a_party_that_gives_up_behind_an_action_breaks_the_next_round_alone() {
     let mut rig = rig("extra");
@@ -372,4 +400,21 @@ fn a_server_that_stood_still_breaks_nothing() {
         }
         assert_eq!(broken(&mut rig), dead);
     }
+}
+
+#[test]
+fn a_server_that_stood_still_breaks_no_round_whose_first_party_has_an_action() {
+    let mut rig = rig("stall-action");
+    let owners = [rig.a(), rig.b(), rig.c()];
+    let arrivals = [0, 1].map(|i| arrive(&mut rig, &owners[i], ACTS)[3].clone());
+    rig.stand_still(&[&owners[0], &owners[1]], 10_000);
+    assert_eq!(arrive(&mut rig, &owners[2], ACTS)[0], "0", "first they are to be heard");
+    // The second one completes the round, and nobody listens for the first one.
+    for (i, value) in [(0, None), (1, None), (0, Some("5"))] {
+        let answer = rig.acquire("keep", &owners[i], Ask { arrival: &arrivals[i], ..ACTS }).unwrap();
+        assert_eq!((&*answer[0] == "1").then(|| &*answer[3]), value, "{answer:?}");
+        assert!(!broken(&mut rig));
+    }
+    assert_eq!(open(&mut rig, 1, &owners[0]), ["1"]);
+    assert!(rig.queue().is_empty() && !broken(&mut rig));
 }
