@@ -1,7 +1,7 @@
 //! Units that are reserved, sold and given back, and the owners that may do so.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, ErrorKind, Inventory, Order, Reservation};
 use redis_concurrent_testkit::*;
@@ -247,6 +247,22 @@ fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     renewed.commit().unwrap();
     assert_eq!(counts(&office), [5, 4, 0, 1]);
     assert_eq!(office.holders().unwrap(), []);
+}
+
+/// So many that Redis itself does not keep them in order.
+#[test]
+fn the_holders_of_many_reservations_come_in_the_order_in_which_their_leases_expire() {
+    let server = RedisServer::start().unwrap();
+    let inventory = connect(&server).inventory("sale");
+    inventory.add_stock("tee", 200).unwrap();
+    // In minutes, and in no order: 71 and 200 have no common divisor.
+    let leases = (0..200).map(|i| i * 71 % 200 + 1);
+    let _reserved: Vec<_> = leases
+        .map(|n| taken(inventory.clone().with_lease(Duration::from_secs(60 * n)).try_reserve("tee", 1)))
+        .collect();
+    let holders = inventory.holders().unwrap();
+    let minutes: Vec<_> = holders.iter().map(|it| it.remaining.unwrap().as_secs().div_ceil(60)).collect();
+    assert_eq!(minutes, Vec::from_iter(1..=200));
 }
 
 #[test]
