@@ -257,14 +257,16 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     }
 
     /// Sets the lease to end `lease` from now (sets, never adds). On a hold that is renewed in the background
-    /// the renewals continue and never shorten it. At least 100 ms, at most a year.
+    /// the renewals continue and never shorten it. At least 100 ms, at most a year; for a lock over several servers
+    /// at most the lease of its [terms](crate::QuorumLock::with_lease), as a server that was restarted counts again
+    /// after one.
     ///
     /// One request, of at most the command timeout; for several locks one for each. For a lock over several
     /// servers, one to each server that granted it, all at once, of at most the node timeout.
     ///
     /// # Errors
-    /// `LeaseLost` on a lost hold, `InvalidInput` for a lease that is too short or too long, `OutcomeUnknown` or
-    /// `Unavailable` if Redis did not reply. For several locks the first error, in the order in which they
+    /// `LeaseLost` on a lost hold, `InvalidInput` for a lease that is too short or too long (the hold goes on as it was),
+    /// `OutcomeUnknown` or `Unavailable` if Redis did not reply. For several locks the first error, in the order in which they
     /// were named: the others were renewed all the same. For a lock over several servers `OutcomeUnknown` if fewer
     /// than a majority confirmed it: the hold then lasts as long as [`remaining`](Guard::remaining) says.
     #[doc(alias = "extend")]

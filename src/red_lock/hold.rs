@@ -8,7 +8,7 @@ use super::holding::Holding;
 use super::renew::renew;
 use crate::cancel::CancellationToken;
 use crate::engine::warning::{TimeLeft, until};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::guard::sealed::Hold;
 use crate::observe::{LockInfo, Span};
 
@@ -48,8 +48,17 @@ impl Hold for QuorumHold {
         self.holding.lost()
     }
 
+    /// Never for longer than the lease: a server that forgot this hold counts for others again after one.
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
-        renew(&self.holding, lease.unwrap_or(self.holding.lease))
+        let longest = self.holding.lease;
+        let lease = lease.unwrap_or(longest);
+        if lease > longest {
+            let why = format!(
+                "a lease over several servers can be renewed for {longest:?}, its own length, at most, got {lease:?}"
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
+        }
+        renew(&self.holding, lease)
     }
 
     fn loss(&self) -> Option<Error> {

@@ -91,8 +91,9 @@ impl RedLock {
 
 impl QuorumLock {
     /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted, and
-    /// is renewed only by [`renew`](Guard::renew). At least 100 ms, at most a year. All users of a name must
-    /// use the same lease, as [servers that were restarted](RedLock#how-it-works) do not count for that long.
+    /// is renewed only by [`renew`](Guard::renew), or by [`renew_for`](Guard::renew_for) for no longer than `lease`.
+    /// At least 100 ms, at most a year. All users of a name must use the same lease, as [servers that were
+    /// restarted](RedLock#how-it-works) do not count for that long.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();

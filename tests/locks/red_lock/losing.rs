@@ -121,6 +121,28 @@ fn a_renewal_sets_the_full_lease_on_every_server() {
     stage.nothing_stays();
 }
 
+/// A server that forgot it counts for others again after one lease: nobody may believe in a longer one.
+#[test]
+fn no_renewal_is_for_longer_than_the_lease() {
+    let stage = Stage::of(3);
+    let red = stage.red();
+    for lock in [red.lock(NAME), red.lock(NAME).with_lease(LEASE)] {
+        let guard = lock.lock().unwrap();
+        for lease in [LEASE + ms(1), LEASE * 20] {
+            let error = guard.renew_for(lease).unwrap_err();
+            assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, NAME), "{error}");
+            for said in [LEASE, lease].map(|it| format!("{it:?}")) {
+                assert!(error.to_string().contains(&said), "{said}: {error}");
+            }
+        }
+        assert!(!guard.is_lost() && guard.remaining() <= LEASE, "{:?}", guard.remaining());
+        assert!(stage.leases().iter().all(|lease| *lease <= LEASE), "{:?}", stage.leases());
+        guard.renew_for(LEASE).unwrap();
+        guard.unlock().unwrap();
+    }
+    stage.nothing_stays();
+}
+
 #[test]
 fn a_lease_that_is_over_before_the_answers_come_is_no_hold() {
     let stage = Stage::of(3);
