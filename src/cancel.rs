@@ -104,9 +104,9 @@ impl CancellationToken {
     /// A channel for `select!` that is disconnected when the token is cancelled, and never
     /// carries a message.
     ///
-    /// It does not keep the token alive, and is disconnected when the last clone of the token is gone, too: keep the
-    /// token for as long as you use the channel (`token.child().receiver()` does not). What a guard's `lost` returns
-    /// lives with the hold.
+    /// It does not keep the token alive, and is disconnected when the last clone of the token, and of every child of it
+    /// that is not cancelled, is gone, too: keep the token for as long as you use the channel
+    /// (`token.child().receiver()` does not). What a guard's `lost` returns lives with the hold.
     pub fn receiver(&self) -> Receiver<()> {
         let mut state = self.0.state.lock();
         let cancelled = self.is_cancelled();
@@ -162,12 +162,25 @@ impl CancellationToken {
 }
 
 impl Inner {
+    /// Cancels it, and then its children in their order, with theirs: one after the other, as a chain of them may be
+    /// longer than a thread's stack.
     fn cancel(&self) {
+        let mut next = self.cancel_alone();
+        next.reverse();
+        while let Some(child) = next.pop() {
+            if let Some(child) = child.upgrade() {
+                next.extend(child.cancel_alone().into_iter().rev());
+            }
+        }
+    }
+
+    /// Cancels it and wakes those that wait with it. Returns its children.
+    fn cancel_alone(&self) -> Vec<Weak<Inner>> {
         let (wakers, children, _parents);
         {
             let mut state = self.state.lock();
             if self.cancelled.swap(true, Ordering::AcqRel) {
-                return;
+                return Vec::new();
             }
             wakers = std::mem::take(&mut state.wakers);
             children = std::mem::take(&mut state.children);
@@ -181,8 +194,22 @@ impl Inner {
             // A panic in one stops here, because the others must wake, and locks must go on.
             let _ = catch_unwind(AssertUnwindSafe(move || wake()));
         }
-        for child in children.iter().filter_map(Weak::upgrade) {
-            child.cancel();
+        children
+    }
+
+    fn take_parents(&mut self) -> Vec<Arc<Inner>> {
+        std::mem::take(&mut self.state.get_mut().parents)
+    }
+}
+
+impl Drop for Inner {
+    /// Its parents go one after the other, as a chain of them may be longer than a thread's stack.
+    fn drop(&mut self) {
+        let mut parents = self.take_parents();
+        while let Some(parent) = parents.pop() {
+            if let Some(mut last) = Arc::into_inner(parent) {
+                parents.extend(last.take_parents());
+            }
         }
     }
 }

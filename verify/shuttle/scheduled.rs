@@ -35,6 +35,10 @@ impl<T> Mutex<T> {
         Some(MutexGuard { mutex: self, held: Some(held) })
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take(&self) -> inner::MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -110,3 +110,42 @@ fn what_is_over_is_not_kept() {
     child.cancel();
     assert!(parent.upgrade().is_none());
 }
+
+/// So many, each the child of the one before, that a call for each does not fit on a small stack.
+#[cfg(not(shuttle))]
+#[test]
+fn a_chain_may_be_longer_than_the_stack() {
+    const LINKS: usize = 100_000;
+    let small = std::thread::Builder::new().stack_size(64 * 1024);
+    let ended = small.spawn(|| {
+        let mut last = CancellationToken::new();
+        for _ in 0..LINKS {
+            last = last.child();
+        }
+        // It is all that keeps the others.
+        drop(last);
+        let root = CancellationToken::new();
+        let chain: Vec<_> =
+            std::iter::successors(Some(root.clone()), |it| Some(it.child())).take(LINKS).collect();
+        root.cancel();
+        assert!(chain.iter().all(CancellationToken::is_cancelled));
+    });
+    assert!(ended.unwrap().join().is_ok());
+}
+
+#[test]
+fn each_is_woken_before_its_children_in_their_order() {
+    let root = CancellationToken::new();
+    let woken = Arc::new(Mutex::new(Vec::new()));
+    let tells = |token: &CancellationToken, name: &'static str| {
+        let woken = woken.clone();
+        token.when_cancelled(move || woken.lock().push(name));
+    };
+    let (a, b) = (root.child(), root.child());
+    let (of_a, of_b) = (a.child(), b.child());
+    for (token, name) in [(&of_b, "of b"), (&of_a, "of a"), (&b, "b"), (&a, "a"), (&root, "root")] {
+        tells(token, name);
+    }
+    root.cancel();
+    assert_eq!(*woken.lock(), ["root", "a", "of a", "b", "of b"]);
+}
