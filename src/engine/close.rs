@@ -82,15 +82,20 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
         kept.map(|owner| core.forget(owner));
         let mine = core.lock_state.close(Moment::now());
         let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_loss_token(l.owner)).collect();
-        let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();
+        // Of each grant, how many holds are lost with it.
+        let lost = mine.iter().filter_map(|l| {
+            core.forget(l.owner)?;
+            core.lock_state.look(l.owner).map(|grant| grant.holds)
+        });
+        let lost: Vec<_> = lost.collect();
         let under_way = core.under_way().to_vec();
         core.wake_all();
         drop(core);
         for token in tokens {
             token.cancel();
         }
-        for _ in 0..holds {
-            shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Closed));
+        for holds in lost {
+            shared.observers.tell_of_each(holds, |o| o.lost(entry.observed(), LossReason::Closed));
         }
         // Its sender has no reply yet: a copy may run later.
         let under_way = under_way.into_iter().map(|l| PendingRelease { unsettled: true, ..l });

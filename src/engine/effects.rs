@@ -33,18 +33,18 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
     }
     let no_longer = then.dropped.filter(|(owner, _)| core.ends(entry, *owner)).map(|(_, why)| why);
     // Its guards may live on: what they ask for later finds the grant lost.
-    let lost = then.lost.map(|(owner, loss)| {
+    let lost = then.lost.map(|(owner, loss, holds)| {
         let token = core.asked_loss_token(owner);
         core.ends(entry, owner);
-        (token, loss)
+        (token, loss, holds)
     });
     drop(core);
     no_longer_kept(entry, no_longer);
-    if let Some((token, loss)) = lost {
+    if let Some((token, loss, holds)) = lost {
         if let Some(token) = token {
             token.cancel();
         }
-        entry.shared.observers.tell(|o| o.lost(entry.observed(), loss));
+        entry.shared.observers.tell_of_each(holds, |o| o.lost(entry.observed(), loss));
     }
     if let Some(leaving) = then.leave {
         leave_queue(entry, leaving);

@@ -182,7 +182,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (under_way, most);
     }
 
-    /// A hold of `lock` ended before it was released. Reported once per grant.
+    /// A hold of `lock` ended before it was released. Reported once for each hold: readers of a process share a
+    /// grant, and all of their holds end with it. (`tracing` gets one warning for the grant.)
     fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
         let _ = (lock, why);
     }

@@ -70,6 +70,11 @@ impl Observers {
 
     /// Notifies all of them; a panic in one stops here, because locks must go on.
     pub(crate) fn tell(&self, what: impl Fn(&dyn Observer)) {
+        self.tell_of_each(1, what);
+    }
+
+    /// The same of what happened to a grant with so many holds: they are told once for each hold, the log has it once.
+    pub(crate) fn tell_of_each(&self, holds: u32, what: impl Fn(&dyn Observer)) {
         #[cfg(feature = "tracing")]
         let _ = catch_unwind(AssertUnwindSafe(|| what(&Tracing)));
         if !self.is_observed() {
@@ -77,7 +82,9 @@ impl Observers {
         }
         let observers = self.0.observers.lock().1.clone();
         for (_, observer) in &*observers {
-            let _ = catch_unwind(AssertUnwindSafe(|| what(&**observer)));
+            for _ in 0..holds {
+                let _ = catch_unwind(AssertUnwindSafe(|| what(&**observer)));
+            }
         }
     }
 }

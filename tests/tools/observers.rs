@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use parking_lot::Mutex;
 use redis_concurrent::{AcquiredVia, ErrorKind, LossReason, MetricsObserver};
-use redis_concurrent_testkit::RedisServer;
+use redis_concurrent_testkit::{RedisServer, wait_until};
 use tracing::span;
 
 use crate::diary::{Diary, Heard};
@@ -261,6 +261,45 @@ fn each_event_is_a_line_of_the_log() {
     // Nothing is told twice.
     let losses = log.iter().filter(|line| line.contains("a hold was lost")).count();
     assert_eq!(losses, values("losses_total", &[]).len());
+}
+
+/// Readers of one process share a grant, and lose it together: each of them held. One warning is enough.
+#[test]
+fn what_readers_lose_is_held_no_more() {
+    alone("observers::what_readers_lose_is_held_no_more", || {
+        const READERS: usize = 3;
+        let recorder = DebuggingRecorder::new();
+        let snapshots = recorder.snapshotter();
+        recorder.install().unwrap();
+        let log = Log::default();
+        let pen = log.clone();
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || pen.clone()).init();
+        let server = RedisServer::start().unwrap();
+        let client = builder(&server.url()).local_handoff(LONG).observer(MetricsObserver::new());
+        let client = client.connect().unwrap();
+        let lock = client.read_write_lock("shared");
+        let values = |name: &str| -> Vec<f64> {
+            let all = figures(&snapshots).into_iter().filter(|it| it.name.ends_with(name));
+            all.flat_map(|it| it.values).collect()
+        };
+        let held = || values("_held").iter().sum::<f64>();
+        let loses = |how: &dyn Fn()| {
+            let guards: Vec<_> = (0..READERS).map(|_| lock.read_lock().lock_owned().unwrap()).collect();
+            let lost: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
+            assert_eq!(held(), READERS as f64);
+            how();
+            assert!(lost.iter().all(|lost| lost.wait_timeout(LONG)));
+            // The observer is told after the guards.
+            wait_until(LONG, "nothing is held", || held() == 0.0);
+            drop(guards);
+            assert_eq!(held(), 0.0);
+        };
+        let other = connect(&server).read_write_lock("shared");
+        loses(&|| assert!(other.read_lock().force_unlock().unwrap().was_held()));
+        loses(&|| client.close().unwrap());
+        let log = String::from_utf8(log.0.lock().clone()).unwrap();
+        assert_eq!(log.matches("a hold was lost").count(), 2, "one for each grant: {log}");
+    });
 }
 
 /// Wants everything and can take nothing.

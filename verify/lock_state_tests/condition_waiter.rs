@@ -115,7 +115,7 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
 fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
     let (mut desk, acquired) = held();
     let (loss, then) = *desk.lock_state.set_aside(acquired.ticket, at(LEASE)).unwrap_err();
-    assert_eq!((loss, then.lost), (LossReason::Expired, Some((acquired.owner, LossReason::Expired))));
+    assert_eq!((loss, then.lost), (LossReason::Expired, Some((acquired.owner, LossReason::Expired, 1))));
 
     let (mut desk, acquired) = held();
     let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
@@ -208,7 +208,7 @@ fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
     for (now, lost) in [(1_000, None), (LEASE, Some(LossReason::Expired))] {
         let (suspended, _) = lock.lock_state.set_aside(acquired.ticket, at(1)).unwrap();
         let then = lock.lock_state.put_back(suspended, None, None, at(now));
-        assert_eq!(then.lost, lost.map(|loss| (acquired.owner, loss)));
+        assert_eq!(then.lost, lost.map(|loss| (acquired.owner, loss, 1)));
         assert_eq!(then.background.is_some(), lost.is_some());
         assert_eq!(lock.lock_state.look(acquired.owner).and_then(|grant| grant.lost), lost);
     }

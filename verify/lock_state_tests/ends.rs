@@ -100,7 +100,7 @@ fn lost_by_the_deadline_leaves_in_the_background() {
     desk.lock_state.renewed(acquired.owner, at(1_000), Renewal::Unanswered, at(1_500));
     assert_eq!(desk.lock_state.expire(acquired.owner, at(LEASE - DRIFT - 1)), Effects::default());
     let then = desk.lock_state.expire(acquired.owner, at(LEASE - DRIFT));
-    assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired)));
+    assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired, 1)));
     assert!(then.background.unwrap().unsettled);
     assert_eq!(desk.lock_state.expire(acquired.owner, at(LEASE)), Effects::default(), "told once");
     assert!(
@@ -114,7 +114,7 @@ fn lost_by_verdict_sends_nothing() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
     let then = desk.lock_state.renewed(acquired.owner, at(1_000), Renewal::NotInside, at(1_010));
-    assert_eq!(then.lost, Some((acquired.owner, LossReason::Revoked)));
+    assert_eq!(then.lost, Some((acquired.owner, LossReason::Revoked, 1)));
     assert_eq!((then.background, then.leave), (None, None));
     assert!(matches!(desk.exit(acquired, 1_020), Exit::Lost(LossReason::Revoked, _)));
     assert!(desk.lock_state.is_idle());
@@ -149,7 +149,7 @@ fn what_is_exchanged_is_not_lost_by_a_renewal_that_comes_behind() {
     let mut other = Desk { lock_state: desk.lock_state.clone(), owners: desk.owners };
     assert_eq!(leaves(desk.exit(acquired, 3)).0.owner, acquired.owner);
     let then = other.lock_state.renewed(acquired.owner, at(1), Renewal::NotInside, at(LEASE));
-    assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired)));
+    assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired, 1)));
     assert_eq!(then.wake, Some(waiter));
 }
 
@@ -163,7 +163,7 @@ fn an_io_error_does_not_end_a_hold_and_lost_is_final() {
     assert_eq!(desk.valid_until(acquired), at(LEASE - DRIFT));
     // An answer that comes after the deadline was sent before it: too late all the same.
     let then = desk.lock_state.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
-    assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired)));
+    assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired, 1)));
     desk.lock_state.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
     assert_eq!(desk.lock_state.hold_count(1, at(LEASE)), 0);
     assert!(matches!(desk.exit(acquired, LEASE), Exit::Lost(..)));
@@ -174,7 +174,7 @@ fn a_loss_found_at_the_release_is_told_and_leaves_in_the_background() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
     let Exit::Lost(loss, then) = desk.exit(acquired, LEASE) else { panic!("it is over") };
-    assert_eq!((loss, then.lost), (LossReason::Expired, Some((acquired.owner, LossReason::Expired))));
+    assert_eq!((loss, then.lost), (LossReason::Expired, Some((acquired.owner, LossReason::Expired, 1))));
     assert!(then.background.unwrap().unsettled);
 }
 

@@ -113,8 +113,8 @@ pub(crate) struct Effects {
     pub(crate) leave: Option<PendingRelease>,
     /// Leave Redis some time, no thread waits for it.
     pub(crate) background: Option<PendingRelease>,
-    /// This owner's grant was just lost: notify its guards, the observer, the renewer.
-    pub(crate) lost: Option<(u64, LossReason)>,
+    /// This owner's grant was just lost, and so many holds with it: notify their guards, the observer, the renewer.
+    pub(crate) lost: Option<(u64, LossReason, u32)>,
     /// This owner's grant, which its process kept and no thread held, is over: notify the observer, the renewer.
     pub(crate) dropped: Option<(u64, KeptEnd)>,
 }

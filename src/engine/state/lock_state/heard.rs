@@ -269,7 +269,7 @@ impl LockState {
             return Effects::default();
         };
         grant.lost = Some(why);
-        let idle = grant.is_idle();
+        let (idle, holds) = (grant.is_idle(), grant.holds);
         let background = (why == LossReason::Expired || grant.unsettled).then(|| {
             grant.unsettled = true;
             // By its lease it ends here a little before it does in Redis, where its least time is not over either then.
@@ -282,6 +282,6 @@ impl LockState {
             self.grants.remove(owner);
             return Effects { dropped: Some((owner, KeptEnd::Lost)), ..ended };
         }
-        Effects { lost: Some((owner, why)), ..ended }
+        Effects { lost: Some((owner, why, holds)), ..ended }
     }
 }
