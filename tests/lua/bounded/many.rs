@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use redis::{Value, cmd, pipe};
-use redis_concurrent_testkit::RedisServer;
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::rig::{PREFIX, RECORD, Rig, int, subscribe, texts};
 
@@ -151,6 +152,14 @@ impl Many {
     /// Asks until it is so.
     pub fn until(&mut self, what: &'static str, mut step: impl FnMut(&mut Many, usize) -> bool) {
         assert!((0..PIECES).any(|n| step(self, n)), "{what} has no end");
+    }
+
+    /// What was unlinked is freed by another thread of the server, and scripts wait for its allocator meanwhile.
+    pub fn until_freed(&mut self) {
+        wait_until(Duration::from_secs(30), "it is freed", || {
+            let memory: String = cmd("INFO").arg("memory").query(&mut self.rig.con).unwrap();
+            memory.contains("lazyfree_pending_objects:0")
+        });
     }
 
     /// The first in the queue sends heartbeats, as it is told to, until nobody waits.
