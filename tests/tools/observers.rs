@@ -2,6 +2,7 @@
 
 mod play;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -282,7 +283,12 @@ fn what_readers_lose_is_held_no_more() {
             let all = figures(&snapshots).into_iter().filter(|it| it.name.ends_with(name));
             all.flat_map(|it| it.values).collect()
         };
-        let held = || values("_held").iter().sum::<f64>();
+        // A reading sets it to nothing.
+        let read = Cell::new(0.0);
+        let held = || {
+            read.set(read.get() + values("_held").iter().sum::<f64>());
+            read.get()
+        };
         let loses = |how: &dyn Fn()| {
             let guards: Vec<_> = (0..READERS).map(|_| lock.read_lock().lock_owned().unwrap()).collect();
             let lost: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
