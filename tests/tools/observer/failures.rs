@@ -130,8 +130,9 @@ fn a_release_that_goes_on_is_told_and_so_is_its_end() {
     let proxy = Proxy::start(server.port()).unwrap();
     let (client, diary) = watched(&proxy.url(), |b| b.lease(ms(900)).command_timeout(ms(100)));
     let lock = client.reentrant_lock("watched");
-    // Given back in the background, where nobody hears of it.
-    let guard = lock.lock().unwrap();
+    // Given back in the background, where nobody hears of it, long before its lease is over.
+    let long = lock.with_lease(LONG * 3);
+    let guard = long.lock().unwrap();
     proxy.black_hole(true);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Deferred]);

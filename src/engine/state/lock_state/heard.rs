@@ -269,7 +269,8 @@ impl LockState {
             return Effects::default();
         };
         grant.lost = Some(why);
-        let (idle, holds) = (grant.is_idle(), grant.holds);
+        let idle = grant.is_idle();
+        let holds = grant.holds;
         let background = (why == LossReason::Expired || grant.unsettled).then(|| {
             grant.unsettled = true;
             // By its lease it ends here a little before it does in Redis, where its least time is not over either then.
