@@ -28,7 +28,7 @@ pub fn check(servers: &Servers) -> Vec<Finding> {
             )];
         }
     };
-    let mut findings = vec![match hand_over(&one, &other) {
+    let mut findings = vec![match hand_off(&one, &other) {
         Ok(Some(took)) => {
             Finding::ok("locks", format!("acquired, waited for, handed off in {}, released", in_ms(took)))
         }
@@ -54,7 +54,7 @@ fn connect_one(servers: &Servers) -> Result<Client, Failure> {
 
 /// One client waits for what the other has: all that locks need is used. How long the hand-off took, if the message
 /// came.
-fn hand_over(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
+fn hand_off(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
     let name = format!("doctor:{}", std::process::id());
     let first = one.reentrant_lock(&name);
     let guard = first.lock()?;

@@ -160,14 +160,15 @@ impl Renewer {
                 let fixed = grant.terms.fixed && !grant.is_first();
                 let (until, lease) = (grant.valid_until, grant.renewal(now));
                 let entry = task.entry.clone();
-                let (youngest, oldest) = core.lock_state.ages(task.owner, now);
-                let is_old =
-                    |age| !fixed && entry.shared.config.max_hold.is_some_and(|longest| longest <= age);
-                if is_old(oldest) {
+                let are_old = entry.shared.config.max_hold.filter(|_| !fixed).map(|longest| {
+                    let (youngest, oldest) = core.lock_state.ages(task.owner, now);
+                    (longest <= youngest, longest <= oldest)
+                });
+                let (forgotten, ends) = are_old.unwrap_or_default();
+                if ends {
                     // A hold that ends admits no thread. One that was admitted before is not to pay for it.
                     core.lock_state.shut(task.owner);
                 }
-                let forgotten = is_old(youngest);
                 if !fixed && !forgotten {
                     entry.holder_listens(|| core.is_to_be_told(task.owner));
                 }

@@ -74,15 +74,19 @@ fn refusals(node: &RedisServer, name: &str) -> u64 {
 /// Longer than the reads of a listener last that hears nothing: it skips errors from then on.
 const IDLE: Duration = ms(800);
 
+/// A client of a user that may listen to the channels of these locks only.
+fn listens_to(user: &str, locks: &str, ears: &Ears) -> Client {
+    may_listen_to(user, &["resetchannels", "&rc:inbox:*", locks]);
+    let url = calm().url().replace("://", &format!("://{user}:secret@"));
+    builder(&url).observer(ears.clone()).connect().unwrap()
+}
+
 /// A user that may listen to some locks only: who waits for another is told, and nobody else is.
 #[test]
 fn a_channel_that_is_denied_is_that_locks_trouble() {
     let node = calm().nodes().remove(0);
-    may_listen_to("some", &["resetchannels", "&rc:inbox:*", "&rc:{mine*"]);
-    let ears = Ears::default();
-    let holder = connect(calm());
-    let url = calm().url().replace("://", "://some:secret@");
-    let client = builder(&url).observer(ears.clone()).connect().unwrap();
+    let (ears, holder) = (Ears::default(), connect(calm()));
+    let client = listens_to("some", "&rc:{mine*", &ears);
     let [before, after, denied] =
         ["mine before", "mine after", "theirs"].map(|it| holder.reentrant_lock(&named(it, &node)));
     let guards = [&before, &after, &denied].map(|lock| lock.lock().unwrap());
@@ -118,11 +122,8 @@ fn a_channel_that_is_denied_is_that_locks_trouble() {
 #[test]
 fn a_channel_that_is_denied_does_not_disturb_others_while_a_thread_waits_without_it() {
     let node = calm().nodes().remove(0);
-    may_listen_to("few", &["resetchannels", "&rc:inbox:*", "&rc:{ours*"]);
-    let ears = Ears::default();
-    let holder = connect(calm());
-    let url = calm().url().replace("://", "://few:secret@");
-    let client = builder(&url).observer(ears.clone()).connect().unwrap();
+    let (ears, holder) = (Ears::default(), connect(calm()));
+    let client = listens_to("few", "&rc:{ours*", &ears);
     let heard = holder.reentrant_lock(&named("ours", &node));
     let denied = client.reentrant_lock(&named("not ours", &node));
     let (other, mine) = (heard.lock().unwrap(), denied.lock().unwrap());

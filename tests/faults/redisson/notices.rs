@@ -4,10 +4,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use redis::Commands;
+use redis_concurrent::RedissonLock;
 use redis_concurrent_testkit::wait_until;
 
-use crate::redisson::stage::{CHANNEL, KEY, LEASE, Stage, TOMBSTONES};
+use crate::redisson::stage::{CHANNEL, Java, KEY, LEASE, Stage, TOMBSTONES};
 use crate::support::{LONG, builder, comes_in, connect, ms};
+
+fn its_release_wakes_up(stage: &Stage, java: &mut Java, lock: &RedissonLock) {
+    assert_eq!(java.takes(LEASE), Ok(()));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(lock));
+        stage.await_queued(1);
+        assert_eq!(java.frees(), Some(true));
+        waits.join().unwrap();
+    });
+}
 
 /// By itself the waiter would ask in 40 s.
 #[test]
@@ -15,13 +26,7 @@ fn a_release_by_redisson_wakes_up_a_waiter() {
     let stage = Stage::new();
     let (lock, mut java) = (stage.patient(), stage.java(1));
     for _ in 0..10 {
-        assert_eq!(java.takes(LEASE), Ok(()));
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| comes_in(&lock));
-            stage.await_queued(1);
-            assert_eq!(java.frees(), Some(true));
-            waits.join().unwrap();
-        });
+        its_release_wakes_up(&stage, &mut java, &lock);
     }
 }
 
@@ -30,13 +35,7 @@ fn a_release_by_redisson_wakes_up_a_waiter() {
 fn so_it_does_one_whose_hold_will_linger() {
     let stage = Stage::new();
     let (lock, mut java) = (stage.patient().linger(ms(60_000)), stage.java(1));
-    assert_eq!(java.takes(LEASE), Ok(()));
-    thread::scope(|scope| {
-        let waits = scope.spawn(|| comes_in(&lock));
-        stage.await_queued(1);
-        assert_eq!(java.frees(), Some(true));
-        waits.join().unwrap();
-    });
+    its_release_wakes_up(&stage, &mut java, &lock);
 }
 
 #[test]
