@@ -33,7 +33,6 @@ fn with_twenty_thousand_out_each_operation_is_short() {
             assert_eq!(it.ask("wait", "wait", &id("w", n), "1")[0], "0");
         }
         assert_eq!(it.changes("delete", "d:1", &["delete", "0"]), ["1"]);
-        it.until_freed();
         it.until_nobody_waits("keep", "1");
         it
     });
