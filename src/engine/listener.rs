@@ -15,7 +15,7 @@ use super::redis::failure::Failure;
 use super::redis::refusal::{not_connected, refused};
 use super::redis::server_info::{Role, ServerInfo};
 use super::redis::wire::{Connection, PubSub};
-use super::renewal::young;
+use super::renewal::successor;
 use super::route::Route;
 use super::runtime::Shared;
 use super::server::Server;
@@ -69,7 +69,7 @@ pub(super) struct Listener {
 impl Listener {
     fn run(self) {
         let mut down = Moment::now();
-        let mut alive = down;
+        let mut alive = Moment::default();
         let mut first = true;
         let mut pause = FIRST_PAUSE;
         let mut notices = Notices::default();
@@ -86,7 +86,7 @@ impl Listener {
                             {
                                 at.backend.moves(dialled);
                             }
-                            young::connected(&shared, &at, &info, alive);
+                            successor::connected(&shared, &at, &info, alive);
                         }
                     };
                     first = false;
@@ -99,7 +99,7 @@ impl Listener {
                     down = Moment::now();
                     self.is_deaf();
                     // A server that is no longer the primary may have lost that role long ago.
-                    alive = if self.is_elsewhere() { Moment::default() } else { down };
+                    alive = if self.is_elsewhere() { Moment::default() } else { down.before(2 * PING_AFTER) };
                 }
                 Err(failure) => {
                     let permanent = failure.is_final();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::carry_out;
 use super::cluster::Watch;
+use super::renewal::successor;
 use super::route::Route;
 use super::runtime::Shared;
 use super::server::Server;
@@ -26,23 +27,15 @@ impl Watch for Moves {
         }
     }
 
-    /// Holds there are renewed at once, as a promoted replica may not know the youngest ones: a loss is reported
-    /// within a round trip. Waiters ask there at once, not at their next heartbeat.
+    /// Holds there are renewed at once, as a promoted replica may not know the youngest ones: a loss is
+    /// reported within a round trip. Waiters ask there at once, not at their next heartbeat.
     fn moved(&self, slots: &[bool]) {
         let Some(shared) = self.0.upgrade() else { return };
         let entries = shared.entries.lock().all();
         for entry in entries.iter().filter(|entry| slots[entry.hash_slot.index()]) {
             let mut core = entry.core.lock();
             let now = Moment::now();
-            for owner in core.lock_state.written_since(Moment::default()) {
-                // One that is not watched is about to be.
-                if core.due(owner).is_none() {
-                    continue;
-                }
-                if let Err(error) = shared.renewer.look_at(entry, &mut core, owner, now, now) {
-                    tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
-                }
-            }
+            successor::renew(&shared, entry, &mut core, now);
             let then = core.lock_state.ask_again(now);
             carry_out(entry, core, then);
         }

@@ -16,7 +16,7 @@
 //!   first entry waits or holds there; when its inbox comes up, every entry of that server asks again.
 //! - *Have a server's address change*, as with one primary and its replicas: server, inbox and line stay, and new
 //!   connections lead elsewhere. [`LastServer`](super::redis::server_info::LastServer) sees that it is another one, and
-//!   [young holds](super::renewal::young) are renewed at once. So a primary that sentinels name is one server, whose
+//!   [all holds there](super::renewal::successor) are renewed at once. So a primary that sentinels name is one server, whose
 //!   address is asked for at each connection: the route has no part in a failover. A request that the former primary
 //!   refused goes out once more on a younger connection ([`Backend::send`](super::redis::backend::Backend::send)).
 //!
@@ -84,6 +84,14 @@ impl Route {
         match self {
             Route::One(_) => false,
             Route::Cluster(cluster) => cluster.learn(server, failure).is_some(),
+        }
+    }
+
+    /// Some keys were found to be at another server, and others may be, too: what is known is brought up to date, until
+    /// `limit` at most, unless another thread does that or did it a moment ago.
+    pub(crate) fn catch_up(&self, limit: Moment) {
+        if let Route::Cluster(cluster) = self {
+            cluster.refresh(limit, false);
         }
     }
 

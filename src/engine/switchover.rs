@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::life::Life;
 use super::redis::sentinels::{Place, Sentinels};
 use super::redis::wire::Connection;
-use super::renewal::young;
+use super::renewal::successor;
 use super::runtime::Shared;
 use super::server::Server;
 use crate::clock::Moment;
@@ -123,7 +123,6 @@ impl Watch {
         tracing::info!(primary = %place, "another server is the primary, a sentinel says");
         server.backend.moves(Moment::now());
         server.inbox.life.wake();
-        // How long its predecessor has not been the primary any more is not known.
-        young::renew(&shared, &server, Moment::default());
+        successor::renew_all(&shared, &server);
     }
 }

@@ -13,7 +13,7 @@ use redis::Value;
 use super::outcome::{Missing, RELEASE_AGAIN};
 use super::renewer::Renewer;
 use super::schedule::{BATCH, Task, What};
-use super::young;
+use super::successor;
 use crate::clock::Moment;
 use crate::engine::redis::connection::{Connection, ConnectionManager};
 use crate::engine::redis::packed;
@@ -185,8 +185,7 @@ impl OnLine {
         match connection {
             Ok((connection, told)) => {
                 self.connection = Some(connection);
-                // (If it has heard nothing yet, all holds are asked about.)
-                young::connected(shared, server, &told, self.heard);
+                successor::connected(shared, server, &told, self.heard);
                 Ok(())
             }
             Err(error) => {
@@ -239,12 +238,17 @@ impl OnLine {
         self.broke();
     }
 
-    /// Some answers may say that their keys are elsewhere.
+    /// Some answers may say that their keys are elsewhere. After a failover all are: each would be learned with its own
+    /// renewal, and cost a look at all holds.
     fn learn(&self, flight: &Flight, answers: &[Value]) {
         let Some(server) = self.server.upgrade() else { return };
+        let mut caught_up = false;
         for (task, answer) in flight.tasks.iter().zip(answers) {
-            if let Value::ServerError(e) = answer {
-                task.entry.shared.route.learn(&server, &refused(e.clone().into()));
+            let Value::ServerError(e) = answer else { continue };
+            let route = &task.entry.shared.route;
+            if route.learn(&server, &refused(e.clone().into())) && !caught_up {
+                route.catch_up(Moment::now().after(self.renewal_timeout));
+                caught_up = true;
             }
         }
     }

@@ -4,5 +4,5 @@ mod line;
 mod outcome;
 pub(crate) mod renewer;
 mod schedule;
+pub(crate) mod successor;
 mod thread;
-pub(crate) mod young;

@@ -321,11 +321,6 @@ impl Grant {
         since.unwrap_or(self.since).after(self.terms.at_least.into())
     }
 
-    /// When it was last granted or renewed, at the latest.
-    pub(crate) fn written(&self) -> Moment {
-        self.since.max(self.valid_until.after(drift(self.terms.lease)).before(self.terms.lease))
-    }
-
     /// When it must be looked at next: before it ends if it is renewed, when it ends if not. On its first
     /// lease it is renewed as early as a short hold does not pay for: until then a process that cannot reach
     /// Redis loses it soon.

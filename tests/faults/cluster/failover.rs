@@ -8,7 +8,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{RedisCluster, wait_until};
 
 use super::{home, patient, spread};
-use crate::support::{Ears, LONG, ms, queued};
+use crate::support::{Ears, Heard, LONG, ms, pttl, queued};
 
 /// Replicas take the place of a primary that was silent for that long: longer than a busy machine stands still.
 const SILENT: Duration = Duration::from_secs(3);
@@ -101,6 +101,33 @@ fn a_planned_failover_loses_no_hold_and_admits_nobody_twice() {
     assert_eq!(contention.double.load(Ordering::SeqCst), 0);
     assert_eq!(ears.losses(), 0);
     kept.into_iter().for_each(|guard| guard.unlock().unwrap());
+}
+
+/// The first renewal that is refused tells that there was a failover: all that the primary had is renewed at its
+/// successor then, not each with its own next renewal.
+#[test]
+fn holds_whose_renewal_is_far_off_follow_with_the_first_that_is_refused() {
+    const EVERY: Duration = Duration::from_secs(100);
+    let cluster = with_replicas();
+    let ears = Ears::default();
+    let client =
+        patient(&cluster).lease(3 * EVERY).renew_every(EVERY).observer(ears.clone()).connect().unwrap();
+    let old = home(&cluster, "soon");
+    let mut names = (0..).map(|i| format!("late {i}"));
+    let late = names.find(|name| home(&cluster, name).port() == old.port()).unwrap();
+    let locks = ["soon", &late].map(|name| client.reentrant_lock(name));
+    let [soon, later] = locks.each_ref().map(|lock| lock.lock().unwrap());
+    let replica = &cluster.replicas_of(&old).unwrap()[0];
+    // Its renewal is due long before that, but not before the failover, and will be refused by the former primary.
+    soon.renew_for(Duration::from_secs(90)).unwrap();
+    let renewed = ears.count(Heard::Renewed);
+    cluster.fail_over_to(replica).unwrap();
+    let is_old = || pttl(replica, &super::key(&late)) < (3 * EVERY).as_millis() as i64 - 3_000;
+    wait_until(LONG, "it has been there for a while", is_old);
+    assert_eq!(ears.count(Heard::Renewed), renewed, "the failover took long");
+    wait_until(3 * LONG, "both are renewed", || !is_old());
+    assert_eq!(ears.losses(), 0);
+    [soon, later].into_iter().for_each(|guard| guard.unlock().unwrap());
 }
 
 /// A primary that is killed: locks elsewhere do not notice, those that it had are there again with its replica.

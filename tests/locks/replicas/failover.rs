@@ -6,7 +6,7 @@ use redis_concurrent::{Client, ErrorKind, LossReason};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::flock::{Flock, follow, info, promote};
-use crate::support::{Ears, Heard, LONG, SOON, builder, channels, connect, exists, ms};
+use crate::support::{Ears, Heard, LONG, SOON, builder, channels, connect, exists, ms, pttl};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -68,7 +68,7 @@ fn pain_15_a_holder_whose_hold_went_with_the_primary_is_told_and_writes_nothing(
 }
 
 /// Also where the next renewal is far away: a listener learns within about a round trip that another server has
-/// taken over, and asks it at once about what is young.
+/// taken over, and asks it at once about all holds.
 #[test]
 fn a_holder_whose_hold_went_with_the_primary_is_told_long_before_its_next_renewal() {
     let flock = Flock::start(1);
@@ -125,6 +125,50 @@ fn a_restart_without_data_is_told_long_before_the_next_renewal() {
     flock.primary.restart().unwrap();
     let lost = guard.lost();
     wait_until(SOON, "it is told", || lost.is_cancelled());
+}
+
+/// However long ago they were written: nothing is known there.
+#[test]
+fn a_restart_without_data_is_told_of_old_holds_too() {
+    const LEASE: Duration = Duration::from_secs(90);
+    let flock = Flock::start(0);
+    let client = builder(&flock.primary.url()).lease(LEASE).connect().unwrap();
+    listens(&client, &flock);
+    let guard = client.reentrant_lock("it").lock_owned().unwrap();
+    let old = |left: Duration| left < LEASE - Duration::from_secs(6);
+    wait_until(LONG, "it was last renewed long ago", || {
+        let left = pttl(&flock.primary, "rc:{it}");
+        old(Duration::from_millis(left.try_into().unwrap())) && !guard.is_lost()
+    });
+    flock.primary.kill().unwrap();
+    flock.primary.restart().unwrap();
+    let lost = guard.lost();
+    wait_until(SOON, "it is told", || lost.is_cancelled());
+}
+
+/// What was connected to the former primary would never be answered: a listener that finds another one there has all
+/// requests go to it.
+#[test]
+fn no_call_is_sent_to_a_primary_that_went_silent_once_its_successor_is_known() {
+    let flock = Flock::start(1);
+    let door = Proxy::start(flock.primary.port()).unwrap();
+    let ears = Ears::default();
+    let client = builder(&door.url()).observer(ears.clone()).connect().unwrap();
+    let (lock, new) = (client.reentrant_lock("it"), &flock.replicas[0]);
+    listens(&client, &flock);
+    let guard = client.reentrant_lock("held").lock_owned().unwrap();
+    wait_until(LONG, "the replica has it", || exists(new, "rc:{held}"));
+    // There is an idle connection.
+    lock.lock().unwrap().unlock().unwrap();
+    flock.primary.stop().unwrap();
+    let renewed = ears.count(Heard::Renewed);
+    promote(new);
+    door.set_target(new.port());
+    wait_until(LONG, "its hold is renewed there", || ears.count(Heard::Renewed) > renewed);
+    let answer = lock.try_lock();
+    flock.primary.cont().unwrap();
+    answer.unwrap().expect("it is free").unlock().unwrap();
+    guard.unlock().unwrap();
 }
 
 /// What the new primary knows stays: it is renewed there.

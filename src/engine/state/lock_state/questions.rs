@@ -41,10 +41,10 @@ impl LockState {
         (ages().min().unwrap_or_default(), ages().max().unwrap_or_default())
     }
 
-    /// The owners whose grants were granted or renewed since then, of those that are renewed.
-    pub(crate) fn written_since(&self, since: Moment) -> Vec<u64> {
-        let young = |t: &&Grant| !t.terms.fixed && t.lost.is_none() && since < t.written();
-        self.grants.iter().filter(young).map(|t| t.owner).collect()
+    /// The owners whose grants are renewed.
+    pub(crate) fn renewed_owners(&self) -> Vec<u64> {
+        let renewed = |t: &&Grant| !t.terms.fixed && t.lost.is_none();
+        self.grants.iter().filter(renewed).map(|t| t.owner).collect()
     }
 
     /// The number of waiting threads of this process.

@@ -1,0 +1,46 @@
+//! Holds that another server may never have seen.
+//!
+//! The server that a client reaches after a failover or a restart may not know what was granted shortly before, and
+//! after a restart without data knows nothing: it may grant the lock to others at once. So as soon as a new connection
+//! leads to another server than those before it, every hold there is renewed, and a loss is reported within a round
+//! trip. Without that the hold would be believed until its next renewal, for a third of its lease.
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::engine::entry::{Core, LockEntry};
+use crate::engine::redis::server_info::ServerInfo;
+use crate::engine::runtime::Shared;
+use crate::engine::server::Server;
+
+/// A new connection of this client to `server` leads to one that said this. The one before it was last known to be
+/// the primary, and to live, at `alive`, if that is known.
+pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, told: &ServerInfo, alive: Moment) {
+    if server.known.is_another(told, Moment::now()) {
+        // What was connected by then led to the one before it, and may be silent for ever.
+        server.backend.moves(alive);
+        renew_all(shared, server);
+    }
+}
+
+/// Makes every grant at this server be renewed at once.
+pub(crate) fn renew_all(shared: &Arc<Shared>, server: &Arc<Server>) {
+    server.found.put(Moment::now());
+    let entries = shared.entries.lock().all();
+    for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)) {
+        renew(shared, entry, &mut entry.core.lock(), Moment::now());
+    }
+}
+
+/// Makes every grant of this lock be renewed at once.
+pub(crate) fn renew(shared: &Arc<Shared>, entry: &Arc<LockEntry>, core: &mut Core, now: Moment) {
+    for owner in core.lock_state.renewed_owners() {
+        // One that is not watched is about to be.
+        if core.due(owner).is_none() {
+            continue;
+        }
+        if let Err(error) = shared.renewer.look_at(entry, core, owner, now, now) {
+            tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
+        }
+    }
+}
