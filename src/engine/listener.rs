@@ -80,7 +80,6 @@ impl Listener {
                     let missed = (!first).then(|| Moment::now().since(down));
                     let came_up = || {
                         self.inbox.came_up(dialled, role == Some(Role::Replica));
-                        self.came_up(missed);
                         if let Some((shared, at)) = self.client() {
                             if role == Some(Role::Primary) && at.backend.refused() > Some(at.backend.moved())
                             {
@@ -88,6 +87,8 @@ impl Listener {
                             }
                             successor::connected(&shared, &at, &info, alive);
                         }
+                        // Waiters ask by connections that lead there.
+                        self.came_up(missed);
                     };
                     first = false;
                     pause = FIRST_PAUSE;
@@ -98,7 +99,8 @@ impl Listener {
                     self.inbox.went_down();
                     down = Moment::now();
                     self.is_deaf();
-                    // A server that is no longer the primary may have lost that role long ago.
+                    // A silence is noticed within that time. A server that is no longer the primary may have lost
+                    // that role long ago.
                     alive = if self.is_elsewhere() { Moment::default() } else { down.before(2 * PING_AFTER) };
                 }
                 Err(failure) => {
