@@ -74,7 +74,7 @@ impl Client {
         let channel = format!("{}{}", self.0.inbox_prefix, self.0.uuid);
         let probed = match &self.0.route {
             Route::One(server) => probe(&server.manager, &channel).map(|probed| {
-                let _ = server.known.is_another(&probed.server, probed.heard);
+                server.known.is_another(&probed.server, probed.heard);
             }),
             Route::Cluster(cluster) => cluster.probe(&channel),
         };

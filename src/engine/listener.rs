@@ -69,7 +69,6 @@ pub(super) struct Listener {
 impl Listener {
     fn run(self) {
         let mut down = Moment::now();
-        let mut alive = Moment::default();
         let mut first = true;
         let mut pause = FIRST_PAUSE;
         let mut notices = Notices::default();
@@ -85,7 +84,7 @@ impl Listener {
                             {
                                 at.backend.moves(dialled);
                             }
-                            successor::connected(&shared, &at, &info, alive);
+                            successor::connected(&shared, &at, &info);
                         }
                         // Waiters ask by connections that lead there.
                         self.came_up(missed);
@@ -99,9 +98,6 @@ impl Listener {
                     self.inbox.went_down();
                     down = Moment::now();
                     self.is_deaf();
-                    // A silence is noticed within that time. A server that is no longer the primary may have lost
-                    // that role long ago.
-                    alive = if self.is_elsewhere() { Moment::default() } else { down.before(2 * PING_AFTER) };
                 }
                 Err(failure) => {
                     let permanent = failure.is_final();
@@ -221,7 +217,7 @@ impl Listener {
                 // What a former primary says is not so any more.
                 Ok(_) if self.is_elsewhere() => return Ok(()),
                 Ok(message) => {
-                    heard = Moment::now();
+                    heard = self.hears();
                     if let Some(entries) = notices.heard(message.get_channel_name()) {
                         entries.iter().for_each(ask_again);
                     } else if let Ok(text) = message.get_payload::<String>()
@@ -236,7 +232,7 @@ impl Listener {
                         // A ping without a reply leaves the connection out of step: it is closed.
                         pubsub.set_read_timeout(Some(PING_AFTER))?;
                         pubsub.ping::<Value>()?;
-                        heard = Moment::now();
+                        heard = self.hears();
                     }
                 }
                 Err(e) => return Err(e),
@@ -245,6 +241,15 @@ impl Listener {
             pubsub.set_read_timeout(Some(TICK))?;
         }
         Ok(())
+    }
+
+    /// The server said something, now.
+    pub(super) fn hears(&self) -> Moment {
+        let now = Moment::now();
+        if let Some(server) = self.server.upgrade() {
+            server.known.heard(now);
+        }
+        now
     }
 
     /// `<uuid>:<n> listen 0 <ms> <channel>`: for so long the waiters of the lock are to ask again at each message on

@@ -63,7 +63,7 @@ impl Listener {
                 // What a former primary says is not so any more.
                 Ok(_) if self.is_elsewhere() => break,
                 Ok(said) => {
-                    heard = Moment::now();
+                    heard = self.hears();
                     self.heard(said, &shared, line, notices)?;
                 }
                 Err(e) if e.is_timeout() && !awaits => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::answers::text;
-use crate::clock::Moment;
+use crate::clock::{LatestMoment, Moment};
 use crate::sync::Mutex;
 
 /// What a server said about itself on one connection, which leads to no other server as long as it lives.
@@ -17,26 +17,37 @@ pub(crate) struct ServerInfo {
     pub(crate) up_since: Option<Moment>,
 }
 
-/// The server that a client's connections led to, as far as they were asked, and since when it has certainly
-/// been up.
+/// The server that a client's connections led to, as far as they were asked.
 #[derive(Default)]
-pub(crate) struct LastServer(Mutex<Option<(String, Moment)>>);
+pub(crate) struct LastServer {
+    /// Which it is, and since when it has certainly been up.
+    up_since: Mutex<Option<(String, Moment)>>,
+    /// When it last said something.
+    heard: LatestMoment,
+}
 
 impl LastServer {
-    /// Whether this one, heard at `heard`, is another than the last. One that does not say which it is does
-    /// not count.
-    pub(crate) fn is_another(&self, server: &ServerInfo, heard: Moment) -> bool {
-        let Some(run_id) = &server.run_id else { return false };
-        let mut last = self.0.lock();
+    /// Whether this one, heard at `heard`, is another than the last: then when that was last heard. One that does not
+    /// say which it is does not count.
+    pub(crate) fn is_another(&self, server: &ServerInfo, heard: Moment) -> Option<Moment> {
+        let run_id = server.run_id.as_ref()?;
+        let mut last = self.up_since.lock();
+        let before = self.heard.get();
+        self.heard.put(heard);
         if last.as_ref().is_some_and(|(before, _)| before == run_id) {
-            return false;
+            return None;
         }
-        last.replace((run_id.clone(), heard)).is_some()
+        last.replace((run_id.clone(), heard)).map(|_| before)
+    }
+
+    /// It said something.
+    pub(crate) fn heard(&self, at: Moment) {
+        self.heard.put(at);
     }
 
     /// When this start of a server was first seen, if it is the last one's: it has been up since.
     fn heard_since(&self, run_id: &str) -> Option<Moment> {
-        self.0.lock().as_ref().filter(|(last, _)| last == run_id).map(|(_, heard)| *heard)
+        self.up_since.lock().as_ref().filter(|(last, _)| last == run_id).map(|(_, heard)| *heard)
     }
 }
 

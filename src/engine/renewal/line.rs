@@ -126,7 +126,7 @@ impl OnLine {
         let first = tasks.first().map(|task| task.entry.shared.clone());
         let (Some(shared), Some(server)) = (first, self.server.upgrade()) else { return };
         if self.connection.as_ref().is_some_and(|it| !it.is_since(server.backend.moved())) {
-            self.leaves_primary();
+            self.broke();
         }
         let refusal = self.connect(&shared, &server).err();
         let mut bytes = Vec::new();
@@ -185,7 +185,7 @@ impl OnLine {
         match connection {
             Ok((connection, told)) => {
                 self.connection = Some(connection);
-                successor::connected(shared, server, &told, self.heard);
+                successor::connected(shared, server, &told);
                 Ok(())
             }
             Err(error) => {
@@ -207,22 +207,22 @@ impl OnLine {
         let answers = flight.answers(connection, flight.sent.max(self.heard).after(self.renewal_timeout));
         self.heard = Moment::now();
         let server = self.server.upgrade();
-        if server.is_some_and(|server| !connection.is_since(server.backend.moved())) {
+        if server.as_ref().is_some_and(|server| !connection.is_since(server.backend.moved())) {
             // What it has extended, its successor may not know.
             flight.finish(&self.renewer, Vec::new());
-            return self.leaves_primary();
-        }
-        if answers.iter().any(|answer| no_primary(answer).is_some()) {
-            self.moved = true;
-            // It may have lost the role of primary long ago.
-            self.heard = Moment::default();
-            if let Some(server) = self.server.upgrade() {
-                server.backend.refuses(flight.sent);
-                server.inbox.is_deaf(flight.sent);
-            }
+            return self.broke();
         }
         let broken = connection.is_broken();
-        self.learn(&flight, &answers);
+        if let Some(server) = server {
+            if answers.iter().any(|answer| no_primary(answer).is_some()) {
+                self.moved = true;
+                server.backend.refuses(flight.sent);
+                server.inbox.is_deaf(flight.sent);
+            } else if !answers.is_empty() {
+                server.known.heard(self.heard);
+            }
+            self.learn(&server, &flight, &answers);
+        }
         flight.finish(&self.renewer, answers);
         if broken {
             self.broke();
@@ -231,23 +231,16 @@ impl OnLine {
         }
     }
 
-    /// Its connection leads to a server that is no longer the primary, and may not know it. The next one's is asked
-    /// about all holds.
-    fn leaves_primary(&mut self) {
-        self.heard = Moment::default();
-        self.broke();
-    }
-
     /// Some answers may say that their keys are elsewhere. After a failover all are: each would be learned with its own
     /// renewal, and cost a look at all holds.
-    fn learn(&self, flight: &Flight, answers: &[Value]) {
-        let Some(server) = self.server.upgrade() else { return };
+    fn learn(&self, server: &Server, flight: &Flight, answers: &[Value]) {
         let mut caught_up = false;
         for (task, answer) in flight.tasks.iter().zip(answers) {
             let Value::ServerError(e) = answer else { continue };
             let route = &task.entry.shared.route;
-            if route.learn(&server, &refused(e.clone().into())) && !caught_up {
-                route.catch_up(Moment::now().after(self.renewal_timeout));
+            if route.learn(server, &refused(e.clone().into())) && !caught_up {
+                // Not for long: the answers that came wait for it.
+                route.catch_up(Moment::now().after(self.renewal_timeout / 8));
                 caught_up = true;
             }
         }

@@ -13,12 +13,11 @@ use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
 
-/// A new connection of this client to `server` leads to one that said this. The one before it was last known to be
-/// the primary, and to live, at `alive`, if that is known.
-pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, told: &ServerInfo, alive: Moment) {
-    if server.known.is_another(told, Moment::now()) {
+/// A new connection of this client to `server` leads to one that said this.
+pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, told: &ServerInfo) {
+    if let Some(heard) = server.known.is_another(told, Moment::now()) {
         // What was connected by then led to the one before it, and may be silent for ever.
-        server.backend.moves(alive);
+        server.backend.moves(heard);
         renew_all(shared, server);
     }
 }

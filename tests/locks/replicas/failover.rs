@@ -146,29 +146,37 @@ fn a_restart_without_data_is_told_of_old_holds_too() {
     wait_until(SOON, "it is told", || lost.is_cancelled());
 }
 
-/// What was connected to the former primary would never be answered: a listener that finds another one there has all
-/// requests go to it.
+/// What was connected to the former primary would never be answered: once a connection leads to another one, all
+/// requests go to that.
 #[test]
 fn no_call_is_sent_to_a_primary_that_went_silent_once_its_successor_is_known() {
-    let flock = Flock::start(1);
-    let door = Proxy::start(flock.primary.port()).unwrap();
-    let ears = Ears::default();
-    let client = builder(&door.url()).observer(ears.clone()).connect().unwrap();
-    let (lock, new) = (client.reentrant_lock("it"), &flock.replicas[0]);
-    listens(&client, &flock);
-    let guard = client.reentrant_lock("held").lock_owned().unwrap();
-    wait_until(LONG, "the replica has it", || exists(new, "rc:{held}"));
-    // There is an idle connection.
-    lock.lock().unwrap().unlock().unwrap();
-    flock.primary.stop().unwrap();
-    let renewed = ears.count(Heard::Renewed);
-    promote(new);
-    door.set_target(new.port());
-    wait_until(LONG, "its hold is renewed there", || ears.count(Heard::Renewed) > renewed);
-    let answer = lock.try_lock();
-    flock.primary.cont().unwrap();
-    answer.unwrap().expect("it is free").unlock().unwrap();
-    guard.unlock().unwrap();
+    for listening in [true, false] {
+        let flock = Flock::start(1);
+        let door = Proxy::start(flock.primary.port()).unwrap();
+        let ears = Ears::default();
+        let client = builder(&door.url()).renew_every(ms(500)).observer(ears.clone()).connect().unwrap();
+        let (lock, new) = (client.reentrant_lock("it"), &flock.replicas[0]);
+        if listening {
+            listens(&client, &flock);
+        }
+        let guard = client.reentrant_lock("held").lock_owned().unwrap();
+        // There is an idle connection, from before anything was last heard of the former primary.
+        lock.lock().unwrap().unlock().unwrap();
+        let renewed = ears.count(Heard::Renewed);
+        wait_until(LONG, "its hold is renewed", || ears.count(Heard::Renewed) > renewed + 1);
+        wait_until(LONG, "the replica has it", || exists(new, "rc:{held}"));
+        flock.primary.stop().unwrap();
+        promote(new);
+        new.reset_stats().unwrap();
+        door.set_target(new.port());
+        let scripts =
+            || new.command_calls().unwrap().into_iter().filter(|(name, _)| name.starts_with("eval"));
+        wait_until(LONG, "its hold is renewed there", || scripts().count() > 0);
+        let answer = lock.try_lock();
+        flock.primary.cont().unwrap();
+        answer.unwrap().expect("it is free").unlock().unwrap();
+        guard.unlock().unwrap();
+    }
 }
 
 /// What the new primary knows stays: it is renewed there.

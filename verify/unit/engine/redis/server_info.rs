@@ -6,9 +6,17 @@ use super::*;
 fn another_server_is_one_that_says_so() {
     let last = LastServer::default();
     let named = |name: Option<&str>| ServerInfo { run_id: name.map(str::to_owned), up_since: None };
-    let told = [None, Some("a"), Some("a"), None, Some("b"), Some("b"), Some("a")];
-    let another = told.map(|name| last.is_another(&named(name), Moment::now()));
-    assert_eq!(another, [false, false, false, false, true, false, true]);
+    let at = |n| Moment::default().after(Duration::from_secs(n));
+    let told = [None, Some("a"), Some("a"), None, Some("b"), Some("b")];
+    let mut when = 0;
+    let another = told.map(|name| {
+        when += 1;
+        last.is_another(&named(name), at(when))
+    });
+    assert_eq!(another, [None, None, None, None, Some(at(3)), None]);
+    last.heard(at(8));
+    last.heard(at(7));
+    assert_eq!(last.is_another(&named(Some("a")), at(9)), Some(at(8)));
     assert_eq!(last.heard_since("b"), None);
 }
 
