@@ -83,7 +83,8 @@ impl<K: Kind> RedisLock<K> {
     /// `NotReplicated`, also from `try_lock`.
     ///
     /// It costs one more round trip for each call that acquires, a re-entry too, plus the time that the
-    /// replicas take to acknowledge; holds of such a handle ask Redis one by one, as
+    /// replicas take to acknowledge. For that time it keeps a connection of the pool: while a replica hangs, other
+    /// calls of the client may wait for one as long. Holds of such a handle ask Redis one by one, as
     /// [`fair`](RedisLock::fair) ones do. What it is worth: a replica that becomes the primary knows of the
     /// hold if it is one of those that had it. With fewer than all replicas, another may be promoted; and no
     /// replica is required to have later renewals, or the release. So it makes two holders at a failover
