@@ -25,10 +25,13 @@ fn until_up(server: &RedisServer, seconds: u64) {
 #[test]
 fn of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since() {
     let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
     let ears = Ears::default();
-    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
-    // No renewal tells it.
+    let client = builder(&proxy.url()).observer(ears.clone()).connect().unwrap();
+    // No renewal tells it, and no other connection than the pool's finds out: that asks for `INFO server` first.
     let lock = client.reentrant_lock("x").with_lease(LONG);
+    proxy.only_matching(b"$6\r\nserver");
+    proxy.black_hole(true);
     // The connection is older than the server will be.
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
