@@ -37,14 +37,15 @@ pub(crate) struct Attempt<'a> {
 }
 
 /// Begins an attempt by `request`, which must be [`once`](Request::once). Redis is not asked anything yet,
-/// except that a grant that waits here for its thread is renewed by `limit`.
+/// except, by `limit`, for what need not wait for others' requests: a grant that waits here for its thread is renewed,
+/// and a thread that joins others may ask whether still others may.
 pub(crate) fn begin<'a>(
     entry: &'a Arc<LockEntry>,
     request: &Request,
     limit: Moment,
 ) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
-    let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered)? {
+    let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered, limit)? {
         Arrival::In(acquired)
             if acquired.is_outermost() && held::remaining(entry, acquired.ticket).is_zero() =>
         {

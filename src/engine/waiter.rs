@@ -95,13 +95,15 @@ impl Drop for Waits<'_> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Takes a position in the lock state. `readers`: the lock's mode for them, if they must queue behind this one.
+    /// Takes a position in the lock state. `readers`: the lock's mode for them, if they must queue behind this one. A
+    /// thread that joins others in a hold may have to ask Redis whether still others may: by `limit`.
     pub(super) fn enter(
         entry: &'a Arc<LockEntry>,
         readers: Option<&'a Arc<LockEntry>>,
         request: &Request,
         wait: Wait<'a>,
         entered: Moment,
+        limit: Moment,
     ) -> Result<Arrival<'a>, Error> {
         // Before the lock state is asked anything: in a forked child what it knows is the parent's.
         entry.shared.usable_at(entered).map_err(|e| entry.error(e))?;
@@ -112,7 +114,7 @@ impl<'a> Waiter<'a> {
                 core.lock_state.came_in(acquired.ticket, entered);
                 drop(core);
                 if let Some(asking) = ahead {
-                    ask_ahead(entry, &asking, wait.limit(entered, entry.shared.config.command_timeout));
+                    ask_ahead(entry, &asking, limit);
                 }
                 entry
                     .shared

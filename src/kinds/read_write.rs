@@ -213,9 +213,9 @@ impl Exclusive for Write {}
 
 impl<O: Ownership> Guard<'_, Read, O> {
     /// The number of the last write, by any process: two reads with the same number have seen the same state
-    /// of what the lock protects. It stays the same while the hold lasts. 0 if there was no write for two
-    /// hours; writes of threads that handed the lock on to each other within a local hand-off period count as
-    /// one.
+    /// of what the lock protects. It stays the same while the hold lasts. 0 if no write began within the last
+    /// two hours: that is no number, and two reads with it may have seen different states. Writes of threads
+    /// that handed the lock on to each other within a local hand-off period count as one.
     pub fn last_write(&self) -> u64 {
         self.hold.value()
     }

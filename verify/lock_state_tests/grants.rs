@@ -110,6 +110,15 @@ fn a_message_counts_with_the_lease_in_it() {
     assert_eq!(desk.valid_until(acquired), at(1_000 - 10));
 }
 
+/// What admits without a hold has no lease that could be set anew: who was told late has passed all the same.
+#[test]
+fn a_late_message_of_what_has_no_holds_admits() {
+    let mut desk = Desk::of(Shape { sharing: Sharing::PassThrough, ..shape() });
+    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
+    desk.lock_state.granted(asking.owner, 6, ms(1_000), 3, at(0));
+    assert_eq!(desk.is_in(ticket, 2_000).value, 3);
+}
+
 #[test]
 fn a_short_rest_of_a_long_lease_counts_its_own_drift() {
     let mut desk = Desk::new();

@@ -9,10 +9,10 @@ use super::answers::list;
 use super::arguments::{Acquire, Leave};
 use super::backend::{Idempotent, Reply};
 use super::failure::Failure;
-use super::replies::{Left, acquired, is_in, left, one_of, strange};
+use super::replies::{Left, acquired, is_in, is_unfinished, left, one_of, strange};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
-use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
+use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, PendingRelease};
 
 /// Asks for several locks of one client and one kind at once, all or nothing. Returns a reply for each up to
 /// the first that was not granted, in which case those before it were given back; and whether the request was
@@ -25,14 +25,25 @@ pub(crate) fn acquire_all(
     for (entry, asking) in all {
         request.add(entry, &Acquire::new(entry, asking).in_order());
     }
-    let reply = request.send(limit)?;
+    let mut resent = false;
+    let reply = loop {
+        let reply = request.send(limit)?;
+        resent |= reply.resent;
+        // The one that is busy may have left some work to the next request, as a [single](super::requests::acquire) one.
+        let answers = list(&reply.value);
+        let last = answers.len().checked_sub(1).and_then(|last| all.get(last));
+        let tries = last.is_some_and(|(_, asking)| asking.how == AcquireMode::Try);
+        if !tries || !answers.last().is_some_and(is_unfinished) || Moment::now() >= limit {
+            break reply;
+        }
+    };
     let answers = list(&reply.value).iter().zip(all);
     let answers: Vec<_> =
         answers.map(|(value, (entry, asking))| acquired(one_of(entry, value)?, asking.terms.lease)).collect();
     // All are in, or the last one that was asked for is not.
     match answers.iter().position(|answer| !is_in(answer)) {
-        None if answers.len() == all.len() => Ok((answers, reply.resent)),
-        Some(out) if out + 1 == answers.len() => Ok((answers, reply.resent)),
+        None if answers.len() == all.len() => Ok((answers, resent)),
+        Some(out) if out + 1 == answers.len() => Ok((answers, resent)),
         _ => Err(strange(slice::from_ref(&reply.value))),
     }
 }

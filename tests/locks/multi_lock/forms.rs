@@ -9,7 +9,7 @@ use redis_concurrent::{
     CancellationToken, Client, ErrorKind, Lock, LockGuard, LockInfo, Member, MultiLock, Observer, OwnedGuard,
     Permits, Reentrant, Simple, Wait,
 };
-use redis_concurrent_testkit::wait_until;
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::multi_lock::stage::{Stage, locks, multi};
 use crate::support::{LONG, builder, ms, queued};
@@ -82,6 +82,30 @@ fn a_try_is_none_when_any_is_busy_and_holds_nothing_then() {
     guard.unlock().unwrap();
     drop(it);
     stage.end(&[&here, &there]);
+}
+
+/// More than one script removes: those that are in the way are no longer there.
+#[test]
+fn one_attempt_gets_what_very_many_expired_leases_are_in_front_of() {
+    const HOLDS: u32 = 150;
+    const BRIEF: Duration = Duration::from_secs(2);
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let (client, gone) = (stage.client(), Client::connect(&proxy.url()).unwrap());
+    let names = ["a", "b"];
+    for name in names {
+        client.semaphore(name).set_permits(HOLDS).unwrap();
+    }
+    let brief = gone.semaphore("b").with_lease(BRIEF);
+    let began = Instant::now();
+    for _ in 0..HOLDS {
+        std::mem::forget(brief.try_acquire(1).unwrap());
+    }
+    proxy.black_hole(true);
+    wait_until(LONG, "their leases are over", || began.elapsed() > 2 * BRIEF);
+    let permits = names.map(|name| client.lock_with_kind(name, Permits::of(HOLDS).unwrap()));
+    let it = MultiLock::new(&[&permits[0], &permits[1]]);
+    it.try_lock().unwrap().expect("all are free").unlock().unwrap();
 }
 
 #[test]

@@ -139,7 +139,10 @@ impl LockState {
         let lease = request.terms.lease;
         let left = got.valid_until.since(now);
         let granted = if got.told { got.lease.min(lease) } else { lease };
-        let usable = left > granted / 2 || (got.confirmed && !left.is_zero());
+        // What admits without a hold has done so, however long ago: there is no lease to renew.
+        let usable = self.shape.sharing == Sharing::PassThrough
+            || left > granted / 2
+            || (got.confirmed && !left.is_zero());
         if !usable {
             if over {
                 return Some(Step::Over);
