@@ -51,6 +51,14 @@ struct State {
     channel: Option<(Option<Sender<()>>, Receiver<()>)>,
 }
 
+impl State {
+    /// The waker of this number, which is not called any more; those that are left stay in their order.
+    fn take_waker(&mut self, id: u64) -> Option<Waker> {
+        let at = self.wakers.iter().position(|(other, _)| *other == id)?;
+        Some(self.wakers.remove(at).1)
+    }
+}
+
 impl CancellationToken {
     /// A token that is not cancelled.
     pub fn new() -> Self {
@@ -278,7 +286,9 @@ impl OnCancel<'_> {
 impl Drop for OnCancel<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.token.0.state.lock().wakers.retain(|(other, _)| *other != id);
+            let gone = self.token.0.state.lock().take_waker(id);
+            // Outside the mutex: what it owns may use the token when it goes.
+            drop(gone);
         }
     }
 }

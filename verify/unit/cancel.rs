@@ -149,3 +149,39 @@ fn each_is_woken_before_its_children_in_their_order() {
     root.cancel();
     assert_eq!(*woken.lock(), ["root", "a", "of a", "b", "of b"]);
 }
+
+/// What a waker owns goes with it, and may use the token then.
+#[cfg(not(shuttle))]
+#[test]
+fn what_a_waker_owned_may_use_the_token_when_it_goes() {
+    struct Cancels(CancellationToken);
+    impl Drop for Cancels {
+        fn drop(&mut self) {
+            self.0.cancel();
+        }
+    }
+    struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().take());
+        }
+    }
+    fn polls(future: &mut Pin<Box<impl Future<Output = ()>>>, waker: &std::task::Waker) {
+        assert!(future.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let token = CancellationToken::new();
+        let (mut one, mut other) = (Box::pin(token.cancelled()), Box::pin(token.cancelled()));
+        polls(&mut other, std::task::Waker::noop());
+        // The task of the first future owns the second one, until the first is polled by another task.
+        polls(&mut one, &Arc::new(Task(Mutex::new(Some(other)))).into());
+        polls(&mut one, std::task::Waker::noop());
+        assert_eq!(token.0.state.lock().wakers.len(), 1);
+        let cancels = Cancels(token.clone());
+        drop(token.on_cancel(move || drop(cancels.0.clone())));
+        assert!(token.is_cancelled());
+        let _ = sender.send(());
+    });
+    assert!(ended.recv_timeout(Duration::from_secs(20)).is_ok(), "it waits for itself, or has panicked");
+}
