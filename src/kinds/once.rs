@@ -241,8 +241,9 @@ impl Once {
         self.lock.is_locked()
     }
 
-    /// Forgets what came of the work, so that the next caller does it again; returns whether anything was kept. An
-    /// attempt in progress stays. Blocks for one request, at most the command timeout.
+    /// Forgets what came of the work, so that the next caller does it again; returns whether anything was kept; `true`
+    /// too if the request had to be sent twice. An attempt in progress stays. Blocks for one request, at most the command
+    /// timeout.
     ///
     /// # Errors
     /// `OutcomeUnknown` if Redis did not reply. See also [the type](Once#errors-of-all-forms).
