@@ -2,7 +2,8 @@
 -- it; and, behind them in the queue, the observers that wait for a change. w.args is 'lead|<value>' of a
 -- candidate; 'watch' of an observer that has seen nothing yet, 'watch|<number>|<version>|<changes>' of one
 -- that has seen this. The version counts the values of one term. K[6] has the number of changes, as the score
--- of its only member: by it an observer knows whether it has missed one.
+-- of the member `changes`: by it an observer knows whether it has missed one. The end of a lease is not counted, as
+-- nobody is there to count it; that there was one is known by the member `leads`, which only an orderly end removes.
 kind.tag = 'election'
 -- The leader's owner id, the number of its term and the version of its value, as last read or written.
 local held, term, version = nil, '0', '0'
@@ -31,6 +32,7 @@ end
 -- note(lease): a change; its number lives for two hours longer than the lease
 local function note(lease)
   if not changed then call('ZINCRBY', K[6], 1, 'changes') end
+  if held then call('ZADD', K[6], 0, 'leads') else call('ZREM', K[6], 'leads') end
   call('PEXPIRE', K[6], string.format('%.0f', lease + 7200000))
   changed = true
 end
@@ -119,10 +121,10 @@ function kind.holders()
   return held and {held, call('PTTL', K[1]), call('HGET', K[1], 'record')} or {}
 end
 
--- Asked as 'candidates': {record, value, ...} of the first hundred in the queue; else {number, version, changes}
--- and of a leader {..., value, record, remaining ms}
+-- Asked as 'candidates': {record, value, ...} of the first hundred in the queue; else {number, version, changes,
+-- 1 after a term whose lease ended | 0} and of a leader {..., value, record, remaining ms}
 function kind.describe()
-  local list = {term, version, changes()}
+  local list = {term, version, changes(), not held and call('ZSCORE', K[6], 'leads') and 1 or 0}
   if F[6] == 'candidates' then
     list = {}
     for _, owner in ipairs(call('ZRANGE', K[2], '-inf', '(1125899906842624', 'BYSCORE', 'LIMIT', 0, 100)) do
@@ -134,7 +136,7 @@ function kind.describe()
     end
   elseif held then
     local state = call('HMGET', K[1], 'value', 'record')
-    list[4], list[5], list[6] = state[1], state[2], call('PTTL', K[1])
+    list[5], list[6], list[7] = state[1], state[2], call('PTTL', K[1])
   end
   return list
 end

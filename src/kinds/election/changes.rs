@@ -16,7 +16,8 @@ use crate::wait::Wait;
 /// and does not end. The first item is the leader at that time.
 ///
 /// A change is another leader, none, or another [value](crate::Term::proclaim) of the same one. A term that is handed
-/// on is one change. Redis notifies the observer of each; of a leader that died it learns when the lease has expired.
+/// on is one change; so is the next leader where the observer did not look between the end of a lease and its term.
+/// Redis notifies the observer of each; of a leader that died it learns when the lease has expired.
 /// While it waits it has a queue position in Redis, as a thread that waits at a latch has, and sends three heartbeats
 /// per waiter timeout: a lost message, a lost connection or a restarted server delays it by no more than one of them.
 /// It asks for what is there *then*, so several changes may be told as one, which is said: [`Change::missed`].
@@ -63,19 +64,24 @@ struct Seen {
     /// Of its value.
     version: u64,
     changes: u64,
+    /// There is no leader, because the lease of the last one ended.
+    lapsed: bool,
 }
 
 impl Seen {
     fn of(state: &[Value]) -> Option<Seen> {
         let at = |i: usize| number(state.get(i))?.try_into().ok();
-        Some(Seen { number: at(0)?, version: at(1)?, changes: at(2)? })
+        Some(Seen { number: at(0)?, version: at(1)?, changes: at(2)?, lapsed: at(3)? == 1 })
     }
 
     /// Whether there was a change between this and `now`, beside the last one. The end of a lease is not counted:
     /// nobody is there to count it.
     fn missed(&self, now: &Seen) -> bool {
-        let expired = now.number == 0 && self.number != 0 && now.changes == self.changes;
-        !expired && now.changes != self.changes + 1
+        if now.lapsed {
+            // Whatever was counted came before it.
+            return self.number == 0 || now.changes != self.changes;
+        }
+        now.changes != self.changes + 1
     }
 }
 
@@ -102,7 +108,7 @@ impl Changes {
         loop {
             let args = match self.seen {
                 None => "watch".to_owned(),
-                Some(Seen { number, version, changes }) => format!("watch|{number}|{version}|{changes}"),
+                Some(Seen { number, version, changes, .. }) => format!("watch|{number}|{version}|{changes}"),
             };
             if self.watching.acquire(&args, &wait)?.is_none() {
                 return Ok(None);

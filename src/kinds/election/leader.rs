@@ -25,14 +25,14 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// As the rule describes it: number, version, changes, value, record, remaining ms.
+    /// As the rule describes it: number, version, changes, whether a lease ended, value, record, remaining ms.
     pub(super) fn of(state: &[Value]) -> Option<Leader> {
         let term = number(state.first())?.try_into().ok()?;
-        let remaining = number(state.get(5))?.try_into().unwrap_or(0);
+        let remaining = number(state.get(6))?.try_into().unwrap_or(0);
         Some(Leader {
-            value: text(state.get(3))?,
+            value: text(state.get(4))?,
             term: first_token(term),
-            process: Process::read(&text(state.get(4))?),
+            process: Process::read(&text(state.get(5))?),
             since: granted_at(term),
             remaining: Duration::from_millis(remaining),
         })

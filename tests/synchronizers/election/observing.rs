@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{CancellationToken, Change, Changes, Client, ErrorKind, Wait};
+use redis_concurrent::{CancellationToken, Change, Changes, Client, ErrorKind, Term, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::names::{LATE, LONG, await_positions, client, key, ms, server};
@@ -98,6 +98,42 @@ fn what_happened_while_an_observer_did_not_look_is_said_to_be_missed() {
     assert_eq!(next(&mut changes), (Some("b".to_owned()), true));
     assert_eq!(changes.next_for(ms(20)).unwrap(), None);
     drop(term);
+    assert_eq!(next(&mut changes), NONE);
+}
+
+/// Nobody counts the end of a lease.
+#[test]
+fn a_term_whose_lease_ended_while_an_observer_did_not_look_is_missed_like_any_other() {
+    let election = client().election("lapses");
+    let (mut changes, mut redis) = (election.observe(), server().connection().unwrap());
+    let mut lapses = |term: Term| {
+        let key = key("lapses", "");
+        assert!(redis.pexpire::<_, bool>(&key, 1).unwrap());
+        wait_until(LONG, "its lease ends", || !redis.exists::<_, bool>(&key).unwrap());
+        drop(term);
+    };
+    assert_eq!(next(&mut changes), NONE);
+    lapses(election.campaign().unwrap());
+    assert_eq!(next(&mut changes), (None, true));
+    for at_first in ["a", "b"] {
+        let term = election.value(at_first).campaign().unwrap();
+        assert_eq!(next(&mut changes), some(at_first));
+        lapses(term);
+        if at_first == "b" {
+            lapses(election.campaign().unwrap());
+        }
+        assert_eq!(next(&mut changes), (None, at_first == "b"));
+    }
+    let term = election.value("c").campaign().unwrap();
+    assert_eq!(next(&mut changes), some("c"));
+    term.proclaim("C").unwrap();
+    lapses(term);
+    assert_eq!(next(&mut changes), (None, true));
+    assert_eq!(changes.next_for(ms(20)).unwrap(), None);
+    // A term that was resigned is another thing.
+    let term = election.value("d").campaign().unwrap();
+    assert_eq!(next(&mut changes), some("d"));
+    term.resign().unwrap();
     assert_eq!(next(&mut changes), NONE);
 }
 
