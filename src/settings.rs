@@ -83,6 +83,24 @@ impl Config {
             waiter_timeout.unwrap_or_else(|| usual_window.max(self.command_timeout.min(LONGEST_LEASE)));
     }
 
+    /// The error for work that is to stop so long before the end of its hold, if any. A renewed hold must never have
+    /// less left: a sixth of the lease is for the renewal itself, and the drift of clocks.
+    pub(crate) fn check_margin(&self, margin: Duration) -> Result<(), String> {
+        let (every, half, most) = (self.renew_every, self.lease / 2, self.lease - self.lease / 6);
+        if !(Duration::from_millis(1)..=half).contains(&margin) {
+            return Err(format!(
+                "stop_before must be between 1ms and half the lease ({half:?}), got {margin:?}"
+            ));
+        }
+        if margin + every > most {
+            return Err(format!(
+                "stop_before and renew_every together must be at most five sixths of the lease ({most:?}), got \
+                 {margin:?} and {every:?}"
+            ));
+        }
+        Ok(())
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_lease("lease", self.lease).map_err(bad)?;
         check_lease("waiter_timeout", self.waiter_timeout).map_err(bad)?;

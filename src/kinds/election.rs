@@ -98,19 +98,16 @@ impl Election {
     }
 
     /// The same election for a leader whose work is to stop `margin` before the end of what is certain of its term: see
-    /// [`Term::ending`]. By default a sixth of the lease. From 1 ms to half the lease: any other value is
-    /// `InvalidInput` on the first call.
+    /// [`Term::ending`]. By default a sixth of the lease. From 1 ms to half the lease, and together with
+    /// [`renew_every`](crate::ClientBuilder::renew_every) at most five sixths of it, as each renewal must come before:
+    /// any other value is `InvalidInput` on the first call.
     #[must_use]
     pub fn stop_before(&self, margin: Duration) -> Self {
-        let most = self.watching.entry().map_or(margin, |entry| entry.shared.config.lease / 2);
-        let lock = self.lock.clone().checked(|| {
-            if !(Duration::from_millis(1)..=most).contains(&margin) {
-                return Err(format!(
-                    "stop_before must be between 1ms and half the lease ({most:?}), got {margin:?}"
-                ));
-            }
-            Ok(())
-        });
+        let entry = self.watching.entry();
+        let lock = self
+            .lock
+            .clone()
+            .checked(|| entry.map_or(Ok(()), |entry| entry.shared.config.check_margin(margin)));
         Election { lock, stop_before: margin, ..self.clone() }
     }
 

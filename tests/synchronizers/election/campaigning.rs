@@ -171,6 +171,18 @@ fn what_is_wrong_is_said() {
     term.resign().unwrap();
 }
 
+/// Else less than that would be left at each renewal, and the work told to stop again and again.
+#[test]
+fn the_work_may_stop_only_so_early_that_renewals_come_before() {
+    let client = builder(&server().url()).renew_every(ms(15_000)).connect().unwrap();
+    let early = |margin| client.election("early").stop_before(ms(margin));
+    let error = early(10_001).campaign().map(drop).unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "early"));
+    assert!(error.to_string().contains("five sixths of the lease (25s), got 10.001s and 15s"), "{error}");
+    assert_eq!(early(10_001).run(|_| ()).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(early(10_000).try_campaign().unwrap().is_some());
+}
+
 #[test]
 fn a_closed_client_ends_its_terms_and_campaigns() {
     let (mine, other) = (client(), client().election("closes"));
