@@ -1,5 +1,6 @@
 //! The election of a leader: candidates, the leader's term, and what others see of it.
 
+mod campaign;
 pub(crate) mod changes;
 pub(crate) mod kind;
 pub(crate) mod leader;
@@ -9,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::campaign::campaign;
 use self::changes::Changes;
 use self::kind::{Candidate, Watching, check_value};
 use self::leader::{Leader, Waiting};
@@ -50,6 +52,9 @@ use crate::wait::Wait;
 /// until the term is [resigned](Term::resign) or dropped. Its [number](Term::number) is greater than that of every
 /// earlier term: it is the fencing token of all that the leader does. After an orderly end the next candidate leads
 /// within one hand-off, after the death of the leader's process when its lease has expired.
+///
+/// A term that was waited for begins once its lease is renewed: where that fails, or the term is over by then, nothing
+/// was done in it, and the campaign goes on.
 ///
 /// Each campaign is a candidate of its own, with its own position in the queue: two threads of a process compete like
 /// two processes, and a leader that campaigns again waits for the end of its own term.
@@ -163,10 +168,7 @@ impl Election {
     /// # Errors
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the type](Election#errors-of-all-forms).
     pub fn campaign_with(&self, wait: Wait<'_>) -> Result<Option<Term>, Error> {
-        match self.lock.lock_owned_with(wait)? {
-            Some(guard) => Term::begin(guard, self.stop_before, &wait).map(Some),
-            None => Ok(None),
-        }
+        campaign(&self.lock, self.stop_before, &wait)
     }
 
     /// Campaigns, does `work` as the leader, and resigns. The work must end when [`Term::ending`] is cancelled, and then

@@ -1,5 +1,6 @@
 //! Elections: who leads, for how long, and what others see of it.
 
+mod beginning;
 mod campaigning;
 mod observing;
 mod running;

@@ -35,7 +35,7 @@ impl Term {
     /// A term that begins, with so much of its lease that it is not over already for its own work; by then, as `wait` says.
     ///
     /// # Errors
-    /// `Unavailable` if Redis did not reply: it is given back.
+    /// `LeaseLost` if that was lost; any other if it could not be renewed: it is given back.
     pub(super) fn begin(
         guard: OwnedGuard<Candidate>,
         margin: Duration,
@@ -46,7 +46,6 @@ impl Term {
             let (entry, ticket) = (guard.hold.entry(), guard.hold.ticket());
             let limit = || wait.limit(Moment::now(), entry.shared.config.command_timeout);
             if let Err(error) = held::renew_by(entry, ticket, None, limit()) {
-                let error = unavailable(guard.name(), error);
                 let limit = limit();
                 guard.hold.never_counted(limit);
                 return Err(error);
@@ -108,17 +107,6 @@ impl Term {
     pub fn resign(self) -> Result<(), Error> {
         let Term { guard, _warned, .. } = self;
         guard.unlock()
-    }
-}
-
-/// What a renewal whose outcome is unknown is to a candidate: its term has not begun.
-fn unavailable(name: &str, error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::OutcomeUnknown => {
-            let why = "the lease of the term could not be renewed, and is given back";
-            Error::new(ErrorKind::Unavailable, name).because(why).caused_by(error)
-        }
-        _ => error,
     }
 }
 

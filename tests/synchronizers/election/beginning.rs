@@ -1,0 +1,150 @@
+//! The first moment of a term that was waited for: its lease, which is short, is to be renewed then. If it cannot be, the
+//! term has not begun, and the campaign goes on.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use redis::Commands;
+
+use redis_concurrent::{Election, Error, ErrorKind, Term};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
+
+use crate::names::{LONG, key, ms};
+use crate::support::{builder, connect};
+
+/// A server, a door, and the same election in front of that and behind it, where a reply may take so long.
+fn with_a_door(command_timeout: Duration) -> (RedisServer, Proxy, Election, Election) {
+    let server = RedisServer::start().unwrap();
+    let door = Proxy::start(server.port()).unwrap();
+    let behind = builder(&door.url()).command_timeout(command_timeout).connect().unwrap();
+    drop(behind.simple_lock("warm").lock().unwrap().lost());
+    let beside = connect(&server);
+    (server, door, beside.election("x"), behind.election("x").stop_before(ms(15_000)))
+}
+
+fn await_one(server: &RedisServer) {
+    let mut redis = server.connection().unwrap();
+    let mut positions = || redis.zcard::<_, usize>(key("x", ":queue")).unwrap();
+    wait_until(LONG, "it waits", || positions() == 1);
+}
+
+/// Calls `campaign`, and `meanwhile` once it was told that it leads, and its renewal is kept from the server.
+fn told<T: Send>(
+    (server, door, beside): (&RedisServer, &Proxy, &Election),
+    campaign: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(),
+) -> T {
+    let leads = beside.campaign().unwrap();
+    thread::scope(|scope| {
+        let call = scope.spawn(campaign);
+        await_one(server);
+        door.only_matching(b"rc:{x}");
+        door.hold_requests(true);
+        leads.resign().unwrap();
+        wait_until(LONG, "its next request is kept back", || door.held() > 0);
+        meanwhile();
+        call.join().unwrap()
+    })
+}
+
+fn leads(beside: &Election, campaigned: Result<Option<Term>, Error>) {
+    let term = campaigned.unwrap().expect("it leads");
+    assert_eq!(beside.leader().unwrap().unwrap().term, term.number());
+    assert!(!term.ending().is_cancelled());
+    term.resign().unwrap();
+}
+
+#[test]
+fn a_candidate_whose_renewal_had_no_reply_campaigns_again() {
+    // Before the lease would be renewed in the background.
+    let (server, door, beside, behind) = with_a_door(ms(300));
+    for timeout in [Duration::MAX, LONG] {
+        let outcome = told(
+            (&server, &door, &beside),
+            || behind.campaign_for(timeout),
+            || {
+                wait_until(LONG, "it does not wait for that reply any more", || door.held() > 1);
+                door.hold_requests(false);
+            },
+        );
+        leads(&beside, outcome);
+    }
+}
+
+#[test]
+fn a_candidate_whose_renewal_was_refused_campaigns_again() {
+    let (server, door, beside, behind) = with_a_door(ms(2000));
+    let mut redis = server.connection().unwrap();
+    let outcome = told(
+        (&server, &door, &beside),
+        || behind.campaign_for(Duration::MAX),
+        || {
+            let mut replicas = |n: u32| {
+                let needed =
+                    redis::cmd("CONFIG").arg(&["SET", "min-replicas-to-write"]).arg(n).exec(&mut redis);
+                needed.unwrap();
+            };
+            replicas(1);
+            door.hold_requests(false);
+            let mut redis = server.connection().unwrap();
+            wait_until(LONG, "it was refused", || {
+                let stats: String = redis::cmd("INFO").arg("errorstats").query(&mut redis).unwrap();
+                stats.contains("NOREPLICAS")
+            });
+            replicas(0);
+        },
+    );
+    leads(&beside, outcome);
+}
+
+#[test]
+fn a_candidate_that_is_deposed_before_its_term_began_campaigns_again() {
+    let (server, door, beside, behind) = with_a_door(ms(2000));
+    let ran = told(
+        (&server, &door, &beside),
+        || behind.run(|term| (term.number(), term.is_over())),
+        || {
+            assert!(beside.depose().unwrap().was_held());
+            door.hold_requests(false);
+        },
+    );
+    let (number, over) = ran.unwrap();
+    assert!(number > 0 && !over);
+}
+
+/// It takes the lead again and again, and cannot keep it: that is not for ever, as nobody else could lead meanwhile.
+#[test]
+fn a_candidate_whose_renewals_never_have_a_reply_gives_up() {
+    let server = RedisServer::start().unwrap();
+    let door = Proxy::start(server.port()).unwrap();
+    let patience = builder(&door.url()).command_timeout(ms(300)).unreachable_timeout(ms(600));
+    // So early that even a whole lease is renewed before.
+    let election = patience.connect().unwrap().election("x").stop_before(ms(15_000));
+    // Renewals: all other requests have more words.
+    door.only_matching(b"*13\r\n$7\r\nEVALSHA");
+    door.black_hole(true);
+    let leads = connect(&server).election("x").campaign().unwrap();
+    let (sender, ended) = channel();
+    thread::spawn(move || sender.send(election.campaign().map(drop)));
+    await_one(&server);
+    leads.resign().unwrap();
+    let error = ended.recv_timeout(2 * LONG).unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("could not be renewed"), "{error}");
+}
+
+/// `LeaseLost` is for work that outlasted its term.
+#[test]
+fn a_candidate_that_is_deposed_and_has_no_time_left_is_told_that_it_does_not_lead() {
+    let (server, door, beside, behind) = with_a_door(LONG);
+    let outcome = told(
+        (&server, &door, &beside),
+        || behind.campaign_for(ms(3000)),
+        || assert!(beside.depose().unwrap().was_held()),
+    );
+    assert_eq!(outcome.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);
+    door.heal().unwrap();
+    door.cut_all();
+    wait_until(LONG, "nobody leads", || beside.leader().unwrap().is_none());
+}
