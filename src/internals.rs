@@ -92,6 +92,15 @@ impl<K: Kind> Queued for RedisLock<K> {
     }
 }
 
+/// Whether so many permits can be asked for, and if not, the error of each call that does.
+///
+/// # Errors
+///
+/// `InvalidInput` for a number out of range.
+pub fn check_permits(semaphore: &crate::Semaphore, n: u32) -> Result<(), Error> {
+    semaphore.checked(n).map(drop)
+}
+
 impl Queued for crate::Semaphore {
     fn queue(&self) -> Option<usize> {
         self.lock().queue()

@@ -328,7 +328,7 @@ impl Semaphore {
         error.about(self.name())
     }
 
-    fn checked(&self, n: u32) -> Result<u32, Error> {
+    pub(crate) fn checked(&self, n: u32) -> Result<u32, Error> {
         check(n).map(|()| n).map_err(|e| self.about(e))
     }
 

@@ -1,5 +1,6 @@
 //! A semaphore for tasks.
 
+use redis_concurrent::internals::check_permits;
 use redis_concurrent::{Error, Semaphore};
 
 use crate::guard::{AsyncGuard, AsyncPermit};
@@ -35,6 +36,8 @@ impl AsyncSemaphore {
     /// # Errors
     /// See [the type](AsyncSemaphore#errors-of-all-forms).
     pub async fn acquire(&self, n: u32) -> Result<AsyncPermit, Error> {
+        // Not only when its turn comes.
+        check_permits(&self.semaphore, n)?;
         let semaphore = self.semaphore.clone();
         let permit = self.turn.wait(self.semaphore.name(), move |wait| {
             Ok(semaphore.acquire_with(n, wait)?.map(AsyncGuard::new))
@@ -49,6 +52,7 @@ impl AsyncSemaphore {
     /// # Errors
     /// See [the type](AsyncSemaphore#errors-of-all-forms).
     pub async fn try_acquire(&self, n: u32) -> Result<Option<AsyncPermit>, Error> {
+        check_permits(&self.semaphore, n)?;
         let semaphore = self.semaphore.clone();
         let permit = self
             .turn

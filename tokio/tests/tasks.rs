@@ -191,6 +191,39 @@ fn permits_are_taken_in_order_and_given_back() {
     }
 }
 
+/// Also while others wait, for as long as they may.
+#[test]
+fn a_number_of_permits_that_cannot_be_is_told_at_once() {
+    let server = RedisServer::start().unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let semaphore = AsyncSemaphore::new(client.semaphore("numbers"));
+        semaphore.blocking().set_permits(1).unwrap();
+        let held = semaphore.acquire(1).await.unwrap();
+        let waits = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire(1).await.unwrap().release().await }
+        });
+        let queued = async {
+            while semaphore.blocking().local_queue_length() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(LONG, queued).await.expect("it waits");
+        for n in [0, 1 << 31] {
+            let told = timeout(LONG, semaphore.acquire(n)).await.expect("it waits for its turn");
+            assert_eq!(
+                told.unwrap_err().to_string(),
+                semaphore.blocking().acquire(n).unwrap_err().to_string()
+            );
+            assert!(semaphore.try_acquire(n).await.unwrap_err().is_invalid_input());
+        }
+        held.release().await.unwrap();
+        waits.await.unwrap().unwrap();
+    });
+}
+
 #[test]
 fn many_tasks_read_or_one_writes() {
     let server = RedisServer::start().unwrap();
