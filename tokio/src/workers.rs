@@ -1,6 +1,7 @@
 //! The threads on which calls block: none of the runtime's.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
@@ -69,7 +70,8 @@ impl Workers {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                job();
+                // A panic of a user's kind, say, ends the job and not the thread, which has more to do.
+                drop(catch_unwind(AssertUnwindSafe(job)));
                 state = self.state.lock();
                 continue;
             }
@@ -95,7 +97,8 @@ impl Workers {
             drop(sender.send(job()));
         });
         receiver.await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unavailable, name).because("no thread could be started to ask Redis"))
+            Err(Error::new(ErrorKind::Unavailable, name)
+                .because("no thread could be started to ask Redis, or it panicked"))
         })
     }
 }

@@ -1,10 +1,12 @@
 //! Tasks that wait for locks: in order, on one thread, until they give up; in runtimes of either sort, and without one.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Client, ErrorKind};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, Kind, Reentrancy, Sharing, rule_file};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use redis_concurrent_tokio::{AsyncLock, AsyncReadWriteLock, AsyncSemaphore};
 use tokio::runtime::{Builder, Runtime};
@@ -288,6 +290,58 @@ fn threads_are_named() {
         lock.lock().await.unwrap().unlock().await.unwrap();
     });
     assert!(threads("rc-async-wait") >= 1 && threads("rc-async") >= 2);
+}
+
+/// A kind of which a value panics where a thread of the crate drops it.
+#[derive(Clone, Debug, Default)]
+struct Panics;
+
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        if std::thread::current().name().is_some_and(|name| name.starts_with("rc-async")) {
+            PANICS.fetch_add(1, Ordering::SeqCst);
+            panic!("as it should");
+        }
+    }
+}
+
+impl Kind for Panics {
+    const NAME: &'static str = "panics";
+    const RULE: &'static str = rule_file!("../../examples/own_kind.lua");
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
+
+    fn args(&self) -> String {
+        "1".to_owned()
+    }
+}
+
+/// Polls it once, and drops it.
+fn begun(future: impl Future) {
+    let mut context = Context::from_waker(Waker::noop());
+    let _ = pin!(future).as_mut().poll(&mut context).is_ready();
+}
+
+#[test]
+fn a_panic_costs_no_thread() {
+    let server = RedisServer::start().unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        // More than there are threads for attempts, and each with the last handle of its lock.
+        for i in 0..20 {
+            let lock = |form| AsyncLock::new(client.lock_with_kind(&format!("{form} {i}"), Panics));
+            let (tries, waits) = (lock("tries"), lock("waits"));
+            begun(async move { tries.try_lock().await });
+            begun(async move { waits.lock().await });
+        }
+        wait_until(LONG, "some panic", || PANICS.load(Ordering::SeqCst) >= 8);
+        let lock = AsyncLock::new(client.reentrant_lock("beside"));
+        let guard = timeout(LONG, lock.try_lock()).await.expect("there is a thread").unwrap().unwrap();
+        timeout(LONG, guard.unlock()).await.expect("there is a thread").unwrap();
+    });
 }
 
 /// What docs/async.md warns of: waits on the runtime's threads for blocking work leave none for the release.
