@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use redis_concurrent::{Error, Held, Kind, OwnedGuard, Semaphore};
 
-use crate::workers::BRIEFS;
+use crate::workers::RELEASES;
 
 /// A hold of an [`AsyncLock`](crate::AsyncLock), released when it is dropped: in the background, without blocking the
 /// thread that drops it, inside a runtime or not. What it can tell is its [`OwnedGuard`]'s: `token`, `remaining`, `lost`,
@@ -40,7 +40,7 @@ where
     ) -> Result<(), Error> {
         let Some(guard) = self.guard.take() else { return Ok(()) };
         let name = guard.name().to_owned();
-        BRIEFS.outcome(&name, move || end(guard)).await
+        RELEASES.outcome(&name, move || end(guard)).await
     }
 }
 
@@ -48,7 +48,8 @@ impl<K: Kind> AsyncGuard<K>
 where
     OwnedGuard<K>: Send + 'static,
 {
-    /// Releases the hold: after at most the command timeout. It is released, too, if the future is dropped once it was
+    /// Releases the hold, with a request of at most the command timeout. That begins at once, unless 64 releases of this
+    /// process are under way: then when one of them ends. The hold is released, too, if the future is dropped once it was
     /// polled, or before.
     ///
     /// # Errors
@@ -85,7 +86,7 @@ where
 {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
-            BRIEFS.run(move || drop(guard));
+            RELEASES.run(move || drop(guard));
         }
     }
 }

@@ -32,7 +32,7 @@
 //! - one for each lock (semaphore, half of a read/write lock) of a client for which tasks of this process wait, however
 //!   many these are: the first of them asks, the others wait for their turn, in order of arrival, without a thread.
 //!   Handles of one name share it, whether they are clones or not;
-//! - at most eight for releases and single attempts, which never wait for a lock.
+//! - at most 64 for releases, and at most eight for single attempts, which never wait for a lock.
 //!
 //! A thread ends when it had nothing to do for ten seconds.
 //!

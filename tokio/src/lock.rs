@@ -44,8 +44,8 @@ impl<K: Kind> AsyncLock<K> {
     }
 
     /// Makes one attempt: `None` if the lock is busy, or if tasks or threads of this process wait for it, or ask
-    /// at the same time. Takes one
-    /// request, of at most the command timeout.
+    /// at the same time. Takes one request, of at most the command timeout. That begins at once, unless eight attempts of
+    /// this process, for any locks, are under way: then when one of them ends.
     ///
     /// # Errors
     /// See [the type](AsyncLock#errors-of-all-forms).

@@ -46,8 +46,8 @@ impl AsyncSemaphore {
     }
 
     /// Makes one attempt: `None` if there are too few permits, or if tasks or threads of this process wait for some, or
-    /// ask at the same time. Takes
-    /// one request, of at most the command timeout.
+    /// ask at the same time. Takes one request, of at most the command timeout, and begins as
+    /// [`try_lock`](crate::AsyncLock::try_lock) does.
     ///
     /// # Errors
     /// See [the type](AsyncSemaphore#errors-of-all-forms).

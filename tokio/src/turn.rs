@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use redis_concurrent::internals::Queued;
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 
-use crate::workers::{BRIEFS, WAITS};
+use crate::workers::{ATTEMPTS, WAITS};
 
 /// Shared by all handles of one lock of one client.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ impl Turn {
         attempt: impl FnOnce() -> Result<Option<T>, Error> + Send + 'static,
     ) -> Result<Option<T>, Error> {
         match self.0.number.load(Ordering::Relaxed) {
-            0 => BRIEFS.outcome(name, attempt).await,
+            0 => ATTEMPTS.outcome(name, attempt).await,
             _ => Ok(None),
         }
     }

@@ -12,14 +12,18 @@ use tokio::sync::oneshot;
 
 /// For how long a thread waits for more to do.
 const IDLE: Duration = Duration::from_secs(10);
-/// How many releases and attempts are sent at once.
-const BRIEF: usize = 8;
+/// How many attempts are sent at once.
+const MOST_ATTEMPTS: usize = 8;
+/// How many releases. So many that those at a server that does not reply leave threads for the others.
+const MOST_RELEASES: usize = 64;
 
 /// For calls that wait for a lock. There is no limit: that there is one of them a lock is what
 /// [turns](crate::turn::Turn) are for; and if one had to wait for another to end, what that waits for could be its own.
 pub(crate) static WAITS: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-async-wait", usize::MAX));
 /// For calls that last for a request.
-pub(crate) static BRIEFS: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-async", BRIEF));
+pub(crate) static ATTEMPTS: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-async-try", MOST_ATTEMPTS));
+/// The same, apart, as others wait for what is released.
+pub(crate) static RELEASES: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-async-end", MOST_RELEASES));
 
 type Job = Box<dyn FnOnce() + Send>;
 

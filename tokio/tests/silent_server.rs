@@ -1,0 +1,47 @@
+//! A server that does not reply delays nobody who uses another one.
+
+use std::time::Duration;
+
+use redis_concurrent::Client;
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
+use redis_concurrent_tokio::AsyncLock;
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long a request to the silent server lasts.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Long enough for whatever is sure to come, and shorter than that.
+const LONG: Duration = Duration::from_secs(30);
+
+#[test]
+fn releases_do_not_wait_for_attempts_or_releases_at_a_silent_server() {
+    let (server, behind) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let proxy = Proxy::start(behind.port()).unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    let silent =
+        Client::builder().url(&proxy.url()).lease(4 * SILENCE).command_timeout(SILENCE).connect().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let guard = AsyncLock::new(client.reentrant_lock("x")).lock().await.unwrap();
+        let mut held = Vec::new();
+        for i in 0..20 {
+            held.push(AsyncLock::new(silent.reentrant_lock(&format!("held {i}"))).lock().await.unwrap());
+        }
+        proxy.hold_requests(true);
+        drop(held);
+        let mut attempts = JoinSet::new();
+        for i in 0..20 {
+            let lock = AsyncLock::new(silent.reentrant_lock(&format!("tried {i}")));
+            attempts.spawn(async move { lock.try_lock().await.map(drop) });
+        }
+        // On this thread all of them ask before this task goes on.
+        tokio::task::yield_now().await;
+        wait_until(LONG, "the server is asked", || proxy.held() > 0);
+        timeout(LONG, guard.unlock()).await.expect("it is sent at once").unwrap();
+        proxy.hold_requests(false);
+        while let Some(attempt) = attempts.join_next().await {
+            attempt.unwrap().unwrap();
+        }
+    });
+}
