@@ -1,9 +1,12 @@
 //! For the crates of the same version beside this one: not part of the public interface, and without any guarantee.
 
+use std::time::Instant;
+
 use redis::RedisError;
 
+use crate::clock::Moment;
 use crate::engine::redis::refusal;
-use crate::{Error, Kind, RedisLock, fenced, rate_limiter, script};
+use crate::{Error, Kind, RedisLock, Wait, fenced, rate_limiter, script};
 
 /// The source text of the operations over one rule: what `EVAL` takes, with the lock's six keys and the
 /// arguments that `lua/lib/` names in the head of each operation.
@@ -77,6 +80,12 @@ pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
 /// Whether a server does not have a command, or was configured not to have it.
 pub fn is_unknown_command(e: &RedisError) -> bool {
     refusal::is_unknown(e)
+}
+
+/// The same for a caller that has waited for its turn to call since `arrived`, one after another: the time for which it
+/// bears that Redis is out of reach began then.
+pub fn arrived(wait: Wait<'_>, arrived: Instant) -> Wait<'_> {
+    Wait { arrived: Some(Moment::now().before(arrived.elapsed())), ..wait }
 }
 
 /// Something that waits as a lock of one name does: its queue in this process.

@@ -40,19 +40,21 @@ pub struct Wait<'a> {
     pub(crate) cancel: Option<&'a CancellationToken>,
     /// One attempt, no queueing.
     pub(crate) once: bool,
+    /// Since when its caller has waited for its turn to call, in a queue of its own where others may wait behind it.
+    pub(crate) arrived: Option<Moment>,
 }
 
 impl<'a> Wait<'a> {
     /// No deadline.
     #[must_use]
     pub fn forever() -> Self {
-        Wait { deadline: None, cancel: None, once: false }
+        Wait { deadline: None, cancel: None, once: false, arrived: None }
     }
 
     /// A single attempt, without queueing.
     #[must_use]
     pub fn once() -> Self {
-        Wait { deadline: None, cancel: None, once: true }
+        Wait { deadline: None, cancel: None, once: true, arrived: None }
     }
 
     /// At most `timeout` from now. A zero timeout makes a [single attempt](Wait::once); `Duration::MAX` waits
@@ -81,7 +83,7 @@ impl<'a> Wait<'a> {
 
     /// Until `deadline`, and longer than one attempt even if that has passed.
     pub(crate) fn until_moment(deadline: Moment) -> Self {
-        Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), cancel: None, once: false }
+        Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), ..Wait::forever() }
     }
 
     /// The same for what cannot be done in a single attempt: it begins, even if its time is up then.
@@ -110,6 +112,6 @@ impl<'a> Wait<'a> {
 
     /// The same without its token: it may outlive the call.
     pub(crate) fn uncancelled(&self) -> Wait<'static> {
-        Wait { deadline: self.deadline, cancel: None, once: self.once }
+        Wait { deadline: self.deadline, cancel: None, once: self.once, arrived: self.arrived }
     }
 }

@@ -66,6 +66,8 @@ struct Moves {
     parked: Vec<Parked>,
     /// What others are sending.
     leaves: Vec<PendingRelease>,
+    /// When a call gave up behind which others wait to be made, and since when Redis had not replied.
+    gave_up: Option<(Moment, Moment)>,
 }
 
 /// A thread that sleeps, and where.
@@ -243,6 +245,22 @@ impl Core {
 
     fn parked(&self) -> &[Parked] {
         self.moves.as_ref().map_or(&[], |moves| &moves.parked)
+    }
+
+    /// A call gives up behind which others may wait to be made: they know what it knew.
+    pub(super) fn pass_trouble_on(&mut self, now: Moment) {
+        if let Some(since) = self.lock_state.trouble() {
+            self.moves().gave_up = Some((now, since));
+        }
+    }
+
+    /// A call comes that waited to be made since `arrived`.
+    pub(super) fn take_trouble_on(&mut self, arrived: Moment) {
+        let gave_up = self.moves.as_mut().and_then(|moves| moves.gave_up.take());
+        // Of one that came later nobody knows what was in between.
+        if let Some((_, since)) = gave_up.filter(|(at, _)| arrived <= *at) {
+            self.lock_state.in_trouble_since(since);
+        }
     }
 
     fn moves(&mut self) -> &mut Moves {

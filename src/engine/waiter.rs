@@ -132,6 +132,9 @@ impl<'a> Waiter<'a> {
                 Ok(Arrival::In(acquired))
             }
             Ok(Entered::Waits(ticket)) => {
+                if let Some(arrived) = wait.arrived {
+                    core.take_trouble_on(arrived);
+                }
                 drop(core);
                 let first = Some(entered);
                 let (taken, asking, sent, waits) = (true, None, false, None);
@@ -175,6 +178,10 @@ impl<'a> Waiter<'a> {
             let mut core = entry.core.lock();
             let again = self.first.is_none();
             let now = self.first.take().unwrap_or_else(Moment::now);
+            // It has waited in vain by the time of its turn: no request more.
+            if !again && self.wait.arrived.is_some() && self.gives_up(&core, now) {
+                return Err(self.unavailable(&core));
+            }
             let mut over = again && self.wait.is_over(now);
             if over && core.lock_state.turns_back(now) {
                 // A wait for a condition cannot end without the lock: now it waits for that.
@@ -340,8 +347,7 @@ impl<'a> Waiter<'a> {
     /// Sleeps until it is woken, or its time is up, or until then. Not before observers were told that it waits: that is
     /// done outside the mutex, so it looks anew afterwards.
     fn park(&mut self, mut core: MutexGuard<'_, Core>, until: Moment, now: Moment) -> Result<(), Error> {
-        let bears = self.entry.shared.config.unreachable_timeout;
-        if self.wait.deadline.is_none() && core.gives_up(self.entered, now, bears) {
+        if self.gives_up(&core, now) {
             return Err(self.unavailable(&core));
         }
         // (A waiter for a signal does not wait for the lock.)
@@ -367,6 +373,14 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
+    /// Redis has been out of reach for so long that a call without a deadline returns an error.
+    fn gives_up(&self, core: &Core, now: Moment) -> bool {
+        let (bears, began) =
+            (self.entry.shared.config.unreachable_timeout, self.wait.arrived.unwrap_or(self.entered));
+        let trouble = core.lock_state.trouble().filter(|_| self.wait.deadline.is_none());
+        trouble.is_some_and(|since| now.since(since.max(began)) >= bears)
+    }
+
     fn unavailable(&self, core: &Core) -> Error {
         let error = core.trouble.clone().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
         self.entry.error(error)
@@ -375,6 +389,9 @@ impl<'a> Waiter<'a> {
     /// Gives up its position, under the mutex under which it saw that there is nothing to be had.
     fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
         self.taken = false;
+        if self.wait.arrived.is_some() {
+            core.pass_trouble_on(Moment::now());
+        }
         let gave_up = core.lock_state.give_up(self.ticket, Moment::now());
         self.keep_readers_behind(&core);
         match gave_up {
@@ -456,11 +473,4 @@ fn confirm(entry: &Arc<LockEntry>, owner: u64, lease: Duration, now: Moment, lim
     }
     let then = core.lock_state.confirmed(owner, answer.renewal, Moment::now());
     carry_out(entry, core, then);
-}
-
-impl Core {
-    /// Redis has been out of reach for so long that a call without a deadline returns an error.
-    fn gives_up(&self, entered: Moment, now: Moment, limit: Duration) -> bool {
-        self.lock_state.trouble().is_some_and(|since| now.since(since.max(entered)) >= limit)
-    }
 }

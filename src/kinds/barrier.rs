@@ -259,7 +259,7 @@ const NO_ACTION: Option<fn()> = None;
 /// An arrival is never just an attempt: a party that arrives when its time is up breaks the barrier for the
 /// others.
 fn until(deadline: Moment) -> Wait<'static> {
-    Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), cancel: None, once: false }
+    Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), ..Wait::forever() }
 }
 
 fn within(timeout: Duration) -> Wait<'static> {

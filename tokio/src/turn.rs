@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
-use redis_concurrent::internals::Queued;
+use redis_concurrent::internals::{Queued, arrived};
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 
 use crate::workers::{ATTEMPTS, WAITS};
@@ -72,12 +73,12 @@ impl Turn {
         name: &str,
         wait: impl FnOnce(Wait<'_>) -> Result<Option<T>, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let _waits = Task::of(&self.0);
+        let (_waits, since) = (Task::of(&self.0), Instant::now());
         let turn = self.0.turn.clone().lock_owned().await;
         let cancel = CancellationToken::new();
         let _ends = CancelOnDrop(cancel.clone());
         let outcome = WAITS.outcome(name, move || {
-            let outcome = wait(Wait::forever().cancelled_by(&cancel));
+            let outcome = wait(arrived(Wait::forever().cancelled_by(&cancel), since));
             drop(turn);
             outcome
         });

@@ -77,6 +77,11 @@ impl LockState {
         }
     }
 
+    /// Redis has not replied since, to a thread that has left.
+    pub(crate) fn in_trouble_since(&mut self, since: Moment) {
+        self.trouble.get_or_insert(since);
+    }
+
     /// A request has been in flight for `limit`: whether the lock is busy is unknown.
     pub(crate) fn is_unheard(&self, now: Moment, limit: Duration) -> bool {
         self.ask.as_ref().is_some_and(|a| a.in_flight && now.since(a.sent) >= limit)
