@@ -1,7 +1,7 @@
 //! *only-the-process-that-acquired-releases*, also after a fork: the child has copies of all that
 //! the parent holds, and none of it is its own.
 
-// There is no way to fork but the C library's, and this is the one file that needs one.
+// There is no way to fork but the C library's, and this is the one file of the crate that needs one.
 #![allow(unsafe_code)]
 
 mod held;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use redis_concurrent::internals::{Queued, arrived};
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 
-use crate::workers::{ATTEMPTS, WAITS};
+use crate::workers::{ATTEMPTS, WAITS, is_forked};
 
 /// Shared by all handles of one lock of one client.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Turn {
     pub(crate) fn of(lock: &impl Queued) -> Turn {
         static TURNS: Mutex<Option<HashMap<usize, Weak<Tasks>>>> = Mutex::new(None);
         // A lock that cannot work refuses each call at once.
-        let Some(queue) = lock.queue() else { return Turn(Arc::default()) };
+        let Some(queue) = lock.queue().filter(|_| !is_forked()) else { return Turn(Arc::default()) };
         let mut turns = TURNS.lock();
         let turns = turns.get_or_insert_default();
         if let Some(tasks) = turns.get(&queue).and_then(Weak::upgrade) {
@@ -74,7 +74,8 @@ impl Turn {
         wait: impl FnOnce(Wait<'_>) -> Result<Option<T>, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (_waits, since) = (Task::of(&self.0), Instant::now());
-        let turn = self.0.turn.clone().lock_owned().await;
+        // In a forked child the task whose turn it is may be the parent's.
+        let turn = if is_forked() { None } else { Some(self.0.turn.clone().lock_owned().await) };
         let cancel = CancellationToken::new();
         let _ends = CancelOnDrop(cancel.clone());
         let outcome = WAITS.outcome(name, move || {
@@ -93,8 +94,8 @@ impl Turn {
         attempt: impl FnOnce() -> Result<Option<T>, Error> + Send + 'static,
     ) -> Result<Option<T>, Error> {
         match self.0.number.load(Ordering::Relaxed) {
-            0 => ATTEMPTS.outcome(name, attempt).await,
-            _ => Ok(None),
+            n if n > 0 && !is_forked() => Ok(None),
+            _ => ATTEMPTS.outcome(name, attempt).await,
         }
     }
 }

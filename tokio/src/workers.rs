@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -24,6 +25,14 @@ pub(crate) static WAITS: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-a
 pub(crate) static ATTEMPTS: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-async-try", MOST_ATTEMPTS));
 /// The same, apart, as others wait for what is released.
 pub(crate) static RELEASES: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-async-end", MOST_RELEASES));
+
+/// Whether this is a forked child of the process that made the first lock for tasks. The threads are the parent's, and
+/// so are the mutexes that they hold here forever; a call is refused without a request, and needs neither.
+pub(crate) fn is_forked() -> bool {
+    static HOME: AtomicU32 = AtomicU32::new(0);
+    let here = std::process::id();
+    HOME.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed).is_err_and(|home| home != here)
+}
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -48,8 +57,11 @@ impl Workers {
     }
 
     /// Runs `job` on one of the threads. If that would be a new one, and it cannot be started, the job is dropped; of
-    /// brief ones only if there is no other thread.
+    /// brief ones only if there is no other thread. In a forked child, where it is refused, it runs here.
     pub(crate) fn run(&'static self, job: impl FnOnce() + Send + 'static) {
+        if is_forked() {
+            return job();
+        }
         let mut state = self.state.lock();
         state.jobs.push_back(Box::new(job));
         if state.idle >= state.jobs.len() || state.threads >= self.most {
