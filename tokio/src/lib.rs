@@ -39,7 +39,8 @@
 //! # Cancellation
 //!
 //! A future may be dropped at any time: its task then leaves the queue, and what it was just granted is given back. So
-//! a timeout is `tokio::time::timeout(limit, lock.lock())`.
+//! a timeout is `tokio::time::timeout(limit, lock.lock())`. If it was the first of its process, the next one queues behind
+//! the waiters of other processes: see [`AsyncLock`].
 //!
 //! # Runtimes
 //!

@@ -9,8 +9,11 @@ use crate::turn::Turn;
 
 /// A [`RedisLock`] for tasks: of any kind, with any terms. Cheap to clone.
 ///
-/// The guard owns its hold: a task that holds the lock and asks for it again waits for itself. Tasks of this process are
-/// served in order of arrival; between processes the lock is what it is without this.
+/// The guard owns its hold: a task that holds the lock and asks for it again waits for itself.
+///
+/// Tasks of this process are served in order of arrival. To other processes they are one waiter: only the first of them
+/// has a position in Redis's queue. If its future is dropped, that position is given up, and the next one takes one at the
+/// end, behind the waiters of other processes. (Of threads, the next one takes it over.)
 ///
 /// # Errors of all forms
 ///

@@ -8,7 +8,8 @@ use crate::turn::Turn;
 
 /// A [`Semaphore`] for tasks. Cheap to clone.
 ///
-/// Tasks of this process are served in order of arrival: one that asks for many permits is not passed by others.
+/// Tasks of this process are served in order of arrival: one that asks for many permits is not passed by others of them.
+/// What a dropped future means for the queue in Redis is as for an [`AsyncLock`](crate::AsyncLock).
 ///
 /// # Errors of all forms
 ///
