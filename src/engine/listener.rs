@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
-use super::entry::owner_number;
+use super::entry::{LockEntry, owner_number};
 use super::inbox::Inbox;
-use super::messages::{ask_again, dispatch, tell};
+use super::messages::{ask_again, dispatch, holders_ask, tell};
 use super::notices::{Notices, Subscribes};
 use super::redis::connection::ConnectionManager;
 use super::redis::failure::Failure;
@@ -19,7 +19,7 @@ use super::renewal::successor;
 use super::route::Route;
 use super::runtime::Shared;
 use super::server::Server;
-use super::state::lock_state::{Effects, LockState};
+use super::state::lock_state::LockState;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::sync::thread;
@@ -179,15 +179,16 @@ impl Listener {
         if let Some(missed) = missed {
             shared.observers.tell(|o| o.reconnected(missed));
             // What was said of grants that were there before is not known either.
-            for_all(&shared, &server, LockState::deaf);
+            for_all(&shared, &server, |entry| tell(entry, LockState::deaf));
         }
-        for_all(&shared, &server, LockState::ask_again);
+        for_all(&shared, &server, |entry| tell(entry, LockState::ask_again));
+        for_all(&shared, &server, holders_ask);
     }
 
     /// What is kept here leaves: it would not be heard that it is wanted.
     fn is_deaf(&self) {
         if let Some((shared, server)) = self.client() {
-            for_all(&shared, &server, LockState::deaf);
+            for_all(&shared, &server, |entry| tell(entry, LockState::deaf));
         }
     }
 
@@ -291,11 +292,9 @@ pub(super) fn not_subscribed(channel: &str, e: RedisError) -> Failure {
     Failure::Never(error.caused_by(e))
 }
 
-/// All locks of this server are told.
-fn for_all(shared: &Arc<Shared>, server: &Arc<Server>, event: fn(&mut LockState, Moment) -> Effects) {
+/// Does this with all locks of this server.
+fn for_all(shared: &Arc<Shared>, server: &Arc<Server>, act: fn(&Arc<LockEntry>)) {
     // Not in the head of the loop: that would keep the table locked for all of it.
     let entries = shared.entries.lock().all();
-    for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)) {
-        tell(entry, event);
-    }
+    entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)).for_each(act);
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::carry_out;
-use super::entry::{LockEntry, owner_number};
+use super::entry::{Core, LockEntry, owner_number};
+use super::renewal::successor;
 use super::runtime::Shared;
 use super::state::lock_state::{Effects, LockState};
 use crate::clock::Moment;
@@ -62,7 +63,14 @@ pub(super) fn missed(shared: &Shared, owners: &[u64]) {
         let Some(entry) = entry else { continue };
         tell(&entry, LockState::deaf);
         tell(&entry, LockState::ask_again);
+        holders_ask(&entry);
     }
+}
+
+/// Whoever wants to be told of the end of a hold of this lock may have missed it: its renewal says.
+pub(super) fn holders_ask(entry: &Arc<LockEntry>) {
+    let mut core = entry.core.lock();
+    successor::renew(&entry.shared, entry, &mut core, Moment::now(), Core::is_to_be_told);
 }
 
 /// Tells the lock state what has happened.

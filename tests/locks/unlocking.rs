@@ -168,6 +168,24 @@ fn of_each_guard_of_a_lost_hold_is_lost() {
     assert_eq!(ears.losses(), 2);
 }
 
+/// By force, before its client listened: nobody heard the message.
+#[test]
+fn of_a_hold_that_ended_before_its_client_listened_is_told_as_soon_as_it_does() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    // Its renewals are half a minute apart.
+    let client = builder(&proxy.url()).lease(ms(90_000)).connect().unwrap();
+    let guard = client.reentrant_lock("x").lock_owned().unwrap();
+    proxy.only_matching(b"SUBSCRIBE");
+    proxy.black_hole(true);
+    let lost = guard.lost();
+    assert!(connect(&server).reentrant_lock("x").force_unlock().unwrap().was_held());
+    assert!(!lost.is_cancelled(), "nobody has told it yet");
+    proxy.heal().unwrap();
+    assert!(lost.wait_timeout(LONG));
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+}
+
 // ---- not run -------------------------------------------------------------------------------
 
 #[test]

@@ -27,15 +27,21 @@ pub(crate) fn renew_all(shared: &Arc<Shared>, server: &Arc<Server>) {
     server.found.put(Moment::now());
     let entries = shared.entries.lock().all();
     for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)) {
-        renew(shared, entry, &mut entry.core.lock(), Moment::now());
+        renew(shared, entry, &mut entry.core.lock(), Moment::now(), |_, _| true);
     }
 }
 
-/// Makes every grant of this lock be renewed at once.
-pub(crate) fn renew(shared: &Arc<Shared>, entry: &Arc<LockEntry>, core: &mut Core, now: Moment) {
+/// Makes those grants of this lock be renewed at once of which `which` says so, by their owner.
+pub(crate) fn renew(
+    shared: &Arc<Shared>,
+    entry: &Arc<LockEntry>,
+    core: &mut Core,
+    now: Moment,
+    which: fn(&Core, u64) -> bool,
+) {
     for owner in core.lock_state.renewed_owners() {
         // One that is not watched is about to be.
-        if core.due(owner).is_none() {
+        if core.due(owner).is_none() || !which(core, owner) {
             continue;
         }
         if let Err(error) = shared.renewer.look_at(entry, core, owner, now, now) {
