@@ -67,10 +67,12 @@ pub(super) fn missed(shared: &Shared, owners: &[u64]) {
     }
 }
 
-/// Whoever wants to be told of the end of a hold of this lock may have missed it: its renewal says.
+/// Whoever wants to be told of the end of a hold of this lock may have missed it: its renewal says, which short holds do
+/// not pay for.
 pub(super) fn holders_ask(entry: &Arc<LockEntry>) {
     let mut core = entry.core.lock();
-    successor::renew(&entry.shared, entry, &mut core, Moment::now(), Core::is_to_be_told);
+    let soon = Moment::now().after(core.lock_state.shape().heartbeat);
+    successor::renew(entry, &mut core, soon, Core::is_to_be_told);
 }
 
 /// Tells the lock state what has happened.

@@ -35,7 +35,7 @@ impl Watch for Moves {
         for entry in entries.iter().filter(|entry| slots[entry.hash_slot.index()]) {
             let mut core = entry.core.lock();
             let now = Moment::now();
-            successor::renew(&shared, entry, &mut core, now, |_, _| true);
+            successor::renew(entry, &mut core, now, |_, _| true);
             let then = core.lock_state.ask_again(now);
             carry_out(entry, core, then);
         }

@@ -27,24 +27,20 @@ pub(crate) fn renew_all(shared: &Arc<Shared>, server: &Arc<Server>) {
     server.found.put(Moment::now());
     let entries = shared.entries.lock().all();
     for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)) {
-        renew(shared, entry, &mut entry.core.lock(), Moment::now(), |_, _| true);
+        renew(entry, &mut entry.core.lock(), Moment::now(), |_, _| true);
     }
 }
 
-/// Makes those grants of this lock be renewed at once of which `which` says so, by their owner.
-pub(crate) fn renew(
-    shared: &Arc<Shared>,
-    entry: &Arc<LockEntry>,
-    core: &mut Core,
-    now: Moment,
-    which: fn(&Core, u64) -> bool,
-) {
+/// Makes those grants of this lock be renewed by `due` of which `which` says so, by their owner.
+pub(crate) fn renew(entry: &Arc<LockEntry>, core: &mut Core, due: Moment, which: fn(&Core, u64) -> bool) {
+    let now = Moment::now();
     for owner in core.lock_state.renewed_owners() {
-        // One that is not watched is about to be.
-        if core.due(owner).is_none() || !which(core, owner) {
+        // One that is not watched is about to be. (What is overdue may be under way to the server from before.)
+        let is_in_time = |before: Moment| now < due && before <= due;
+        if core.due(owner).is_none_or(is_in_time) || !which(core, owner) {
             continue;
         }
-        if let Err(error) = shared.renewer.look_at(entry, core, owner, now, now) {
+        if let Err(error) = entry.shared.renewer.look_at(entry, core, owner, now, due) {
             tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
         }
     }
