@@ -44,7 +44,7 @@ fn wait_for(
         return Err(entry.error(Error::new(ErrorKind::Cancelled, "")));
     }
     loop {
-        let limit = wait.limit(entered, entry.shared.config.command_timeout);
+        let limit = || wait.limit(entered, entry.shared.config.command_timeout);
         let acquired = match Waiter::enter(entry, readers, request, *wait, entered, limit)? {
             // A re-entry, or what was kept: known to be valid just now.
             Arrival::In(acquired) if acquired.way != AcquiredVia::Joined => return Ok(Some(acquired)),

@@ -45,7 +45,7 @@ pub(crate) fn begin<'a>(
     limit: Moment,
 ) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
-    let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered, limit)? {
+    let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered, || limit)? {
         Arrival::In(acquired)
             if acquired.is_outermost() && held::remaining(entry, acquired.ticket).is_zero() =>
         {

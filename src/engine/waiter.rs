@@ -103,7 +103,7 @@ impl<'a> Waiter<'a> {
         request: &Request,
         wait: Wait<'a>,
         entered: Moment,
-        limit: Moment,
+        limit: impl FnOnce() -> Moment,
     ) -> Result<Arrival<'a>, Error> {
         // Before the lock state is asked anything: in a forked child what it knows is the parent's.
         entry.shared.usable_at(entered).map_err(|e| entry.error(e))?;
@@ -114,7 +114,7 @@ impl<'a> Waiter<'a> {
                 core.lock_state.came_in(acquired.ticket, entered);
                 drop(core);
                 if let Some(asking) = ahead {
-                    ask_ahead(entry, &asking, limit);
+                    ask_ahead(entry, &asking, limit());
                 }
                 entry
                     .shared
