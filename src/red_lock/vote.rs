@@ -65,8 +65,8 @@ impl Question<'_> {
         request
     }
 
-    fn write(&self, limit: Moment, born_after: Option<Moment>) -> Result<Posted, Failure> {
-        self.node.server.backend.post_to_known(&self.pack(false), limit, born_after)
+    fn write(&self, limit: Moment, dialled_since: Option<Moment>) -> Result<Posted, Failure> {
+        self.node.server.backend.post_to_known(&self.pack(false), limit, dialled_since)
     }
 
     /// Waits for the reply.

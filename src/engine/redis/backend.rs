@@ -233,8 +233,8 @@ impl Backend {
             // so does a request that has no second attempt.
             let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
             let once = idempotent == Idempotent::No;
-            let born_after = again_since.or_else(|| once.then(|| *self.broke.lock()));
-            let (answer, by, connection) = match self.sender(limit, born_after, alone) {
+            let dialled_since = again_since.or_else(|| once.then(|| *self.broke.lock()));
+            let (answer, by, connection) = match self.sender(limit, dialled_since, alone) {
                 Ok(Sender::Own(mut connection, by, followers)) => {
                     self.count(1 + followers.len());
                     let answer = exchange(&mut connection, followers);

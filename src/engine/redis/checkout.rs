@@ -16,12 +16,13 @@ use crate::error::{Error, ErrorKind};
 /// How many connections may break while they are made, one after another: that says little.
 const DIALS: u32 = 3;
 
-/// The search for a connection that was made since `born_after`, until `limit`. If none can be made, that error is
+/// The search for a connection that was dialled since `dialled_since`, until `limit`. If none can be made, that error is
 /// returned at once; but while others are in use, one of those is waited for.
 struct Checkout<'a> {
     backend: &'a Backend,
     limit: Moment,
-    born_after: Option<Moment>,
+    /// (Not made: between its being there and this being known it may have been closed again.)
+    dialled_since: Option<Moment>,
     /// When a connection was first waited for.
     asked: Option<Moment>,
     /// Why there was none the last time, if that is known.
@@ -71,7 +72,7 @@ impl Checkout<'_> {
         match connection.link.failure() {
             None if connection.link.is_open()
                 && connection.is_since(self.backend.moved())
-                && self.born_after.is_none_or(|moment| connection.born > moment) =>
+                && self.dialled_since.is_none_or(|moment| connection.is_since(moment)) =>
             {
                 return Ok(Some(connection));
             }
@@ -111,9 +112,9 @@ impl Backend {
         }
     }
 
-    /// A connection from the pool, one that was made since `born_after`. Blocks until `limit` at most.
-    pub(crate) fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Failure> {
-        let mut checkout = self.checkout(limit, born_after);
+    /// A connection from the pool, one that was dialled since `dialled_since`. Blocks until `limit` at most.
+    pub(crate) fn connection(&self, limit: Moment, dialled_since: Option<Moment>) -> Result<Pooled, Failure> {
+        let mut checkout = self.checkout(limit, dialled_since);
         let Ok(connection) =
             checkout.find::<Infallible>(false, |checkout, pool| checkout.wait(pool).map(Ok))?;
         Ok(connection)
@@ -124,13 +125,13 @@ impl Backend {
     pub(super) fn sender(
         &self,
         limit: Moment,
-        born_after: Option<Moment>,
+        dialled_since: Option<Moment>,
         alone: Option<&[u8]>,
     ) -> Result<Sender, Failure> {
-        let (mut joins, mut leader) = (alone.filter(|_| born_after.is_none()), None);
+        let (mut joins, mut leader) = (alone.filter(|_| dialled_since.is_none()), None);
         // What is idle now is the leader's, which is about to wake up: it takes this request along.
         let queues = joins.is_some() && self.batch.is_led();
-        let found = self.checkout(limit, born_after).find(queues, |checkout, pool| {
+        let found = self.checkout(limit, dialled_since).find(queues, |checkout, pool| {
             if let Some(packed) = joins.take_if(|_| queues || is_exhausted(pool)) {
                 match self.batch.join(packed, limit) {
                     Joined::Leader(new) => leader = Some(new),
@@ -151,8 +152,8 @@ impl Backend {
         })
     }
 
-    fn checkout(&self, limit: Moment, born_after: Option<Moment>) -> Checkout<'_> {
-        Checkout { backend: self, limit, born_after, asked: None, before: None, dialled: 0 }
+    fn checkout(&self, limit: Moment, dialled_since: Option<Moment>) -> Checkout<'_> {
+        Checkout { backend: self, limit, dialled_since, asked: None, before: None, dialled: 0 }
     }
 }
 

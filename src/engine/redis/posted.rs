@@ -77,9 +77,9 @@ impl Backend {
         &self,
         packed: &[u8],
         limit: Moment,
-        born_after: Option<Moment>,
+        dialled_since: Option<Moment>,
     ) -> Result<Posted, Failure> {
-        let connection = self.connection(limit, born_after)?;
+        let connection = self.connection(limit, dialled_since)?;
         if connection.server.is_some() {
             return self.write(connection, packed, false);
         }
