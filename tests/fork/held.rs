@@ -4,8 +4,9 @@
 use redis_concurrent::MultiLock;
 use redis_concurrent_testkit::*;
 
+use crate::child::in_child;
+use crate::forked;
 use crate::support::*;
-use crate::{forked, in_child};
 
 /// A lock of each kind that is held by the thread that forks.
 #[test]

@@ -2,8 +2,9 @@
 
 use redis_concurrent_testkit::*;
 
+use crate::child::in_child;
+use crate::forked;
 use crate::support::*;
-use crate::{forked, in_child};
 
 #[test]
 fn a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved() {

@@ -3,8 +3,9 @@
 use redis_concurrent::MultiLock;
 use redis_concurrent_testkit::*;
 
+use crate::child::in_child;
+use crate::forked;
 use crate::support::*;
-use crate::{forked, in_child};
 
 #[test]
 fn a_child_holds_and_releases_none_of_its_parents_locks() {

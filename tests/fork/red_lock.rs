@@ -6,8 +6,9 @@ use std::time::Instant;
 use redis_concurrent::{CancellationToken, Client, RedLock};
 use redis_concurrent_testkit::*;
 
+use crate::child::in_child;
+use crate::forked;
 use crate::support::*;
-use crate::{forked, in_child};
 
 #[test]
 fn a_child_has_nothing_of_its_parents_majority() {

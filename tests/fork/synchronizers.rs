@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, ErrorKind, Outcome, Permits, Rate};
 use redis_concurrent_testkit::*;
 
+use crate::child::{in_child, leave, split, wait_for};
+use crate::forked;
 use crate::support::*;
-use crate::{forked, in_child, leave, split, wait_for};
 
 #[test]
 fn a_child_uses_no_synchronizer_of_its_parent() {

@@ -1,57 +1,20 @@
 //! In a forked child a call is refused, and does not hang: the threads that would serve it are the parent's.
 
-// There is no way to fork but the C library's.
-#![allow(unsafe_code)]
+#[path = "../../tests/fork/child.rs"]
+mod child;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis_concurrent::{Client, Error, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use redis_concurrent_tokio::{AsyncLock, AsyncSemaphore};
 
+use child::in_child;
+
 /// Long enough for whatever is sure to come.
 const LONG: Duration = Duration::from_secs(30);
-
-unsafe extern "C" {
-    fn fork() -> i32;
-    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
-    fn kill(pid: i32, signal: i32) -> i32;
-    fn _exit(status: i32) -> !;
-}
-
-const WNOHANG: i32 = 1;
-const SIGKILL: i32 = 9;
-
-/// Runs `body` in a forked child, which ends with it; waits for that end.
-#[track_caller]
-fn in_child(body: impl FnOnce()) {
-    // SAFETY: the child has this thread only, takes no lock of the standard library that another thread of ours could
-    // have held, and leaves by `_exit`, without a destructor of what is the parent's.
-    let pid = unsafe { fork() };
-    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-    if pid == 0 {
-        let ended = catch_unwind(AssertUnwindSafe(body));
-        // SAFETY: as above.
-        unsafe { _exit(i32::from(ended.is_err())) }
-    }
-    let (mut status, began) = (0, Instant::now());
-    // SAFETY: `pid` is a child of ours that was not waited for yet, `status` lives.
-    while unsafe { waitpid(pid, &raw mut status, WNOHANG) } == 0 {
-        if began.elapsed() > LONG {
-            // SAFETY: as above.
-            unsafe {
-                kill(pid, SIGKILL);
-                waitpid(pid, &raw mut status, 0);
-            }
-            panic!("the forked child hangs");
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(status, 0, "the forked child failed");
-}
 
 /// What a future has come to at once: in the child nobody would wake it.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
