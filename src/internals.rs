@@ -82,7 +82,7 @@ pub fn is_unknown_command(e: &RedisError) -> bool {
     refusal::is_unknown(e)
 }
 
-/// The same for a caller that has waited for its turn to call since `arrived`, one after another: the time for which it
+/// `wait` for a caller that has waited for its turn to call since `arrived`, one after another: the time for which it
 /// bears that Redis is out of reach began then.
 pub fn arrived(wait: Wait<'_>, arrived: Instant) -> Wait<'_> {
     Wait { arrived: Some(Moment::now().before(arrived.elapsed())), ..wait }

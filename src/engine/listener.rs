@@ -8,7 +8,7 @@ use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::entry::{LockEntry, owner_number};
 use super::inbox::Inbox;
-use super::messages::{ask_again, dispatch, holders_ask, tell};
+use super::messages::{ask_again, dispatch, hears, tell};
 use super::notices::{Notices, Subscribes};
 use super::redis::connection::ConnectionManager;
 use super::redis::failure::Failure;
@@ -179,10 +179,9 @@ impl Listener {
         if let Some(missed) = missed {
             shared.observers.tell(|o| o.reconnected(missed));
             // What was said of grants that were there before is not known either.
-            for_all(&shared, &server, |entry| tell(entry, LockState::deaf));
+            self.is_deaf();
         }
-        for_all(&shared, &server, |entry| tell(entry, LockState::ask_again));
-        for_all(&shared, &server, holders_ask);
+        for_all(&shared, &server, hears);
     }
 
     /// What is kept here leaves: it would not be heard that it is wanted.

@@ -62,14 +62,14 @@ pub(super) fn missed(shared: &Shared, owners: &[u64]) {
         let entry = shared.entries.lock().of_owner(*owner);
         let Some(entry) = entry else { continue };
         tell(&entry, LockState::deaf);
-        tell(&entry, LockState::ask_again);
-        holders_ask(&entry);
+        hears(&entry);
     }
 }
 
-/// Whoever wants to be told of the end of a hold of this lock may have missed it: its renewal says, which short holds do
-/// not pay for.
-pub(super) fn holders_ask(entry: &Arc<LockEntry>) {
+/// What was said to this lock before is asked for. Whoever wants to be told of the end of a hold may have missed it: its
+/// renewal says, which short holds do not pay for.
+pub(super) fn hears(entry: &Arc<LockEntry>) {
+    ask_again(entry);
     let mut core = entry.core.lock();
     let soon = Moment::now().after(core.lock_state.shape().heartbeat);
     successor::renew(entry, &mut core, soon, Core::is_to_be_told);

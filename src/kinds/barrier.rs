@@ -140,7 +140,7 @@ impl CyclicBarrier {
     /// `Timeout` if the time is up: the barrier is broken, if this thread had arrived. See also [the
     /// type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_until(&self, deadline: Instant) -> Result<usize, Error> {
-        self.meet(&until(Moment::at(deadline)), NO_ACTION)
+        self.meet(&Wait::until_moment(Moment::at(deadline)), NO_ACTION)
     }
 
     /// Waits until the other parties have arrived or `cancel` is cancelled. A sleeping thread wakes at once;
@@ -258,12 +258,8 @@ const NO_ACTION: Option<fn()> = None;
 
 /// An arrival is never just an attempt: a party that arrives when its time is up breaks the barrier for the
 /// others.
-fn until(deadline: Moment) -> Wait<'static> {
-    Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), ..Wait::forever() }
-}
-
 fn within(timeout: Duration) -> Wait<'static> {
-    until(Moment::now().after(timeout))
+    Wait::until_moment(Moment::now().after(timeout))
 }
 
 /// The kind of [`CyclicBarrier`](crate::CyclicBarrier): the queue itself is the round. Redis admits the last

@@ -10,7 +10,7 @@ use super::failure::Failure;
 use super::refusal::refused_script;
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
-use crate::engine::state::lock_state::{Answer, Asking, Renewal};
+use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, Renewal};
 use crate::error::{Error, ErrorKind};
 
 /// The reply to an acquire for `lease`.
@@ -53,9 +53,11 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
     read().ok_or_else(|| strange(items))
 }
 
-/// Whether an acquire was answered busy by a script that has left some work to the next one.
-pub(super) fn is_unfinished(answer: &Value) -> bool {
-    matches!(list(answer), [Value::Int(0), _, _, _, Value::Int(2)])
+/// Whether an attempt was answered busy by a script that has left some work to the next one, which may be sent until
+/// `limit`. (Only a waiter with a queue position is asked for again by itself.)
+pub(super) fn is_unfinished(answer: &Value, asking: &Asking, limit: Moment) -> bool {
+    let has_left_work = matches!(list(answer), [Value::Int(0), _, _, _, Value::Int(2)]);
+    has_left_work && asking.how == AcquireMode::Try && Moment::now() < limit
 }
 
 /// Whether a busy reply says that nobody listens for us at the server that has the lock.

@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::replies::{Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, strange};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
-use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, PendingRelease, Renewal};
+use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
@@ -36,8 +36,7 @@ pub(crate) fn acquire(
             Ok(reply)
         })?;
         resent |= reply.resent;
-        // Only a waiter with a queue position is asked for again by itself.
-        if asking.how != AcquireMode::Try || !is_unfinished(&reply.value) || Moment::now() >= limit {
+        if !is_unfinished(&reply.value, asking, limit) {
             return Ok((acquired(&reply.value, asking.terms.lease)?, resent));
         }
     }

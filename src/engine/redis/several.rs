@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::replies::{Left, acquired, is_in, is_unfinished, left, one_of, strange};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
-use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, PendingRelease};
+use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
 
 /// Asks for several locks of one client and one kind at once, all or nothing. Returns a reply for each up to
 /// the first that was not granted, in which case those before it were given back; and whether the request was
@@ -29,11 +29,8 @@ pub(crate) fn acquire_all(
     let reply = loop {
         let reply = request.send(limit)?;
         resent |= reply.resent;
-        // The one that is busy may have left some work to the next request, as a [single](super::requests::acquire) one.
-        let answers = list(&reply.value);
-        let last = answers.len().checked_sub(1).and_then(|last| all.get(last));
-        let tries = last.is_some_and(|(_, asking)| asking.how == AcquireMode::Try);
-        if !tries || !answers.last().is_some_and(is_unfinished) || Moment::now() >= limit {
+        let last = list(&reply.value).iter().zip(all).next_back();
+        if !last.is_some_and(|(answer, (_, asking))| is_unfinished(answer, asking, limit)) {
             break reply;
         }
     };
