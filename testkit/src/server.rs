@@ -26,7 +26,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const START_POLL: Duration = Duration::from_millis(2);
 
 /// How many ports are tried: another process may take one between our look and Redis's.
-const PORT_TRIES: usize = 20;
+pub(super) const PORT_TRIES: usize = 20;
 
 /// By how much the port of a cluster's bus is above that of its node.
 const BUS: u16 = 10_000;

@@ -43,7 +43,8 @@ fn a_hold_that_a_restart_forgot_is_lost_and_the_next_is_renewed<K: Tried>(stage:
 fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
     let proxy = Proxy::start(stage.place.port).unwrap();
     let url = stage.place.url_at(proxy.port());
-    let client = stage.client_with(|b| b.url(&url).command_timeout(ms(500)));
+    // What is dialled in a black hole is not answered when that is over either.
+    let client = stage.client_with(|b| b.url(&url).command_timeout(ms(500)).connect_timeout(ms(5000)));
     let (lock, holder) = (stage.lock_of(&client), stage.lock());
     let guard = holder.lock().unwrap();
     // Once without a fault: it listens then, and the scripts are known.
