@@ -5,11 +5,11 @@ mod rights;
 mod tls;
 mod wrong_server;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Commands, IntoConnectionInfo, cmd};
 use redis_concurrent::{Client, ErrorKind, Outcome, Permits, Rate};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 const LONG: Duration = Duration::from_secs(15);
 
@@ -64,7 +64,7 @@ fn both_protocols_and_one_beside_the_other() {
     works(&Client::connect(&new).unwrap(), &Client::connect(&old).unwrap());
     let client = Client::connect(&new).unwrap();
     let _guard = client.reentrant_lock("held").lock_owned().unwrap();
-    let there = server.clients(redis_concurrent_testkit::ClientKind::Normal).unwrap();
+    let there = server.clients(ClientKind::Normal).unwrap();
     // Servers before 7.0 do not tell.
     let tells = there.iter().any(|line| line.contains(" resp="));
     assert!(!tells || there.iter().any(|line| line.contains(" resp=3")), "{there:?}");
@@ -130,11 +130,7 @@ fn connections_have_the_clients_name() {
         let guard = one.simple_lock("held").lock_owned().unwrap();
         let all = || {
             let of = |kind| server.clients(kind).unwrap();
-            [
-                of(redis_concurrent_testkit::ClientKind::Normal),
-                of(redis_concurrent_testkit::ClientKind::PubSub),
-            ]
-            .concat()
+            [of(ClientKind::Normal), of(ClientKind::PubSub)].concat()
         };
         let is_ours = |line: &&String| line.contains(" name=check_out__ ");
         // A connection for requests and one for the inbox each, and one for renewals.
@@ -155,16 +151,16 @@ fn connections_have_the_clients_name() {
 fn a_name_costs_no_round_trip() {
     const WAY: Duration = Duration::from_millis(400);
     let server = RedisServer::start().unwrap();
-    let door = redis_concurrent_testkit::Proxy::start(server.port()).unwrap();
+    let door = Proxy::start(server.port()).unwrap();
     door.delay(WAY);
     let took = ["", "somebody"].map(|name| {
         let builder = Client::builder().url(&door.url()).connect_timeout(LONG).command_timeout(LONG);
         let client = builder.waiter_timeout(LONG).client_name(name).connect_later().unwrap();
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         assert!(client.simple_lock("it").try_lock().unwrap().is_some());
         (began.elapsed(), client)
     });
-    let there = server.clients(redis_concurrent_testkit::ClientKind::Normal).unwrap();
+    let there = server.clients(ClientKind::Normal).unwrap();
     assert!(there.iter().any(|line| line.contains(" name=somebody ")), "{there:?}");
     let [(without, _), (with, _)] = took;
     assert!(with < without + WAY * 3 / 4, "{without:?}, {with:?} with a name");
@@ -356,4 +352,20 @@ fn what_is_no_address_is_told_at_once() {
     let port = RedisServer::start().unwrap().port();
     let error = Client::connect(&format!("redis://127.0.0.1:{port}/")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// Whatever is asked of it in the handshake, and answered by nobody.
+#[test]
+fn connecting_takes_no_longer_than_its_timeout() {
+    let server = RedisServer::builder().password("secret").start().unwrap();
+    let door = Proxy::start(server.port()).unwrap();
+    door.black_hole(true);
+    let timeout = Duration::from_secs(2);
+    for user in ["", ":secret@"] {
+        let url = door.url().replace("//", &format!("//{user}")) + "1";
+        let began = Instant::now();
+        let error = Client::builder().url(&url).connect_timeout(timeout).connect().unwrap_err();
+        assert!(error.is_unavailable(), "{error:#}");
+        assert!(began.elapsed() < timeout * 2, "{:?}", began.elapsed());
+    }
 }

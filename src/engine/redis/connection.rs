@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
 
 use super::failure::Failure;
-use super::greeting::{Greeting, introduced};
+use super::greeting::Greeting;
 use super::link::{Link, OpenLinks};
 use super::refusal::{no_primary, unanswered};
 use super::sentinels::Sentinels;
@@ -80,10 +80,7 @@ impl fmt::Debug for Connection {
 impl ConnectionManager {
     pub(crate) fn new(leads_to: Destination, config: &Config) -> Self {
         ConnectionManager {
-            leads_to: match leads_to {
-                Destination::At(client) => Destination::At(Box::new(introduced(*client))),
-                primary => primary,
-            },
+            leads_to,
             connect_timeout: config.connect_timeout,
             command_timeout: config.command_timeout,
             greeting: Greeting::of(&config.client_name),

@@ -26,14 +26,3 @@ impl Greeting {
         [&*self.0, requests].concat()
     }
 }
-
-/// The same client, whose connections name this library (`CLIENT SETINFO`), unless they name another one.
-pub(crate) fn introduced(client: redis::Client) -> redis::Client {
-    let info = client.get_connection_info();
-    let settings = info.redis_settings();
-    if settings.skip_set_lib_name() || settings.lib_name().is_some() {
-        return client;
-    }
-    let settings = settings.clone().set_lib_name("redis-concurrent", env!("CARGO_PKG_VERSION"));
-    redis::Client::open(info.clone().set_redis_settings(settings)).unwrap_or(client)
-}

@@ -11,7 +11,6 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, RedisError, Value, cmd};
 
 use super::answers::{list, number, text};
-use super::greeting::introduced;
 use super::refusal::{NO_SENTINEL, is_denied};
 use super::server_info::Role;
 use super::wire;
@@ -79,8 +78,7 @@ enum Failed {
 impl Sentinels {
     /// Those at `nodes`, of the primary that they call `master`, where `login` logs in.
     pub(crate) fn new(nodes: Vec<redis::Client>, master: String, login: redis::Client) -> Self {
-        let login = introduced(login).get_connection_info().clone();
-        let nodes = nodes.into_iter().map(introduced).collect();
+        let login = login.get_connection_info().clone();
         Sentinels { master, nodes, login, first: AtomicUsize::new(0), known: Mutex::default() }
     }
 
