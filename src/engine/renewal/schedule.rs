@@ -1,6 +1,7 @@
 //! The schedule: which task is due when, and for which client. Data only: `renewer.rs` puts tasks in, `thread.rs` takes
 //! them out, `outcome.rs` says what becomes of them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,9 @@ const MOST_LINES: usize = 16;
 pub(super) struct State {
     /// When, whose, for which owner.
     schedule: BTreeMap<Due, Planned>,
-    /// When a grant ends whose renewal is in its line's hands: reported in time, whatever the line waits for.
-    ends: BTreeMap<Due, Arc<LockEntry>>,
+    /// When a grant ends whose renewals are in their lines' hands, and how many are: another server is asked beside one
+    /// that is still waited for. Reported in time, whatever the lines wait for.
+    ends: BTreeMap<Due, (Arc<LockEntry>, u32)>,
     /// Those of the servers of clients that are not closed.
     pub(super) lines: HashMap<u64, Line>,
     /// The leaves that are in a line's hands, by client and owner: in no schedule, and not yet done.
@@ -195,7 +197,7 @@ impl State {
         let mut ended = Vec::new();
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
             let (_, _, owner) = *entry.key();
-            ended.push((owner, entry.remove()));
+            ended.push((owner, entry.remove().0));
         }
         ended
     }
@@ -205,7 +207,8 @@ impl State {
         let (_, client, owner) = task.key();
         let Some(line) = self.lines.get_mut(&server) else { return Some(task) };
         if let What::Grant = task.what {
-            self.ends.insert((task.until, client, owner), task.entry.clone());
+            let end = self.ends.entry((task.until, client, owner));
+            end.or_insert_with(|| (task.entry.clone(), 0)).1 += 1;
         }
         line.queue.push_back(task);
         None
@@ -216,7 +219,14 @@ impl State {
     pub(super) fn settle(&mut self, task: &Task) {
         let (_, client, owner) = task.key();
         match task.what {
-            What::Grant => drop(self.ends.remove(&(task.until, client, owner))),
+            What::Grant => {
+                if let Entry::Occupied(mut end) = self.ends.entry((task.until, client, owner)) {
+                    end.get_mut().1 -= 1;
+                    if end.get().1 == 0 {
+                        end.remove();
+                    }
+                }
+            }
             What::Leave(..) => drop(self.leaving.remove(&(client, owner))),
         }
     }
@@ -247,7 +257,7 @@ pub(super) struct Removed {
     lines: HashMap<u64, Line>,
     leaving: BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>,
     planned: BTreeMap<Due, Planned>,
-    _ends: BTreeMap<Due, Arc<LockEntry>>,
+    _ends: BTreeMap<Due, (Arc<LockEntry>, u32)>,
 }
 
 impl Removed {
@@ -263,3 +273,7 @@ fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
     *all = others;
     mine
 }
+
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../../verify/unit/engine/renewal/schedule.rs"]
+mod tests;

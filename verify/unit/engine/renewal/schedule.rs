@@ -1,0 +1,42 @@
+//! Unit tests of `src/engine/renewal/schedule.rs`.
+
+use super::*;
+use crate::Client;
+
+const SERVER: u64 = 1;
+const OWNER: u64 = 7;
+
+/// A renewal that was due at `at` is handed to the line, of a grant that ends at `until`.
+fn hand_over(state: &mut State, entry: &Arc<LockEntry>, at: Moment, until: Moment) {
+    let task = Task { until, ..Task::new(entry.clone(), OWNER, What::Grant, at, at) };
+    assert!(state.hand_over(task, SERVER).is_none());
+}
+
+#[test]
+fn an_end_is_reported_while_one_of_its_renewals_is_in_a_lines_hands() {
+    let client = Client::builder().url("redis://127.0.0.1:1").connect_later().unwrap();
+    let lock = client.simple_lock("it");
+    let entry = lock.entry().unwrap();
+    let mut state = State::default();
+    state.lines.insert(SERVER, Line::new(entry.shared.id, Duration::ZERO, Duration::ZERO));
+    let [first, second, until] = [1, 2, 9].map(|secs| Moment::now().after(Duration::from_secs(secs)));
+    let in_hands = |state: &mut State| {
+        for at in [first, second] {
+            hand_over(state, entry, at, until);
+        }
+        std::mem::take(&mut state.lines.get_mut(&SERVER).unwrap().queue)
+    };
+
+    let tasks = in_hands(&mut state);
+    for task in &tasks {
+        assert_eq!(state.next(), Some(until));
+        state.settle(task);
+    }
+    assert_eq!(state.next(), None);
+
+    let tasks = in_hands(&mut state);
+    let ended: Vec<u64> = state.take_ended(until).into_iter().map(|(owner, _)| owner).collect();
+    assert_eq!(ended, [OWNER], "once");
+    tasks.iter().for_each(|task| state.settle(task));
+    assert_eq!(state.next(), None);
+}
