@@ -235,11 +235,13 @@ fn every_hold_of_the_thread_is_given_up_and_comes_back() {
 #[test]
 fn a_hold_that_came_back_is_renewed() {
     let stage = Stage::new();
-    let lock = stage.client_with(|b| b.lease(ms(600))).reentrant_lock("it");
+    let ears = Ears::default();
+    let often = stage.client_with(|b| b.lease(LONG).renew_every(ms(300)).observer(ears.clone()));
+    let lock = often.reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     assert!(!not_empty(&lock).wait_for(&mut guard, ms(50)).unwrap());
-    let began = Instant::now();
-    wait_until(LONG, "three leases", || began.elapsed() > ms(1800));
+    let heard = ears.count(Heard::Renewed);
+    wait_until(LONG, "several renewals", || ears.count(Heard::Renewed) > heard + 3);
     is_held(&lock, guard);
 }
 

@@ -78,7 +78,7 @@ fn bounded_bypass_with_a_slice() {
             assert_eq!(first.1 >> 12, last.1 >> 12, "{ahead} had more than one grant: {log:?}");
             // The last hand-off fell into the hand-off period; it began at the latest with the first hold.
             let span = Duration::from_micros(last.2 - first.2);
-            assert!(span < local_handoff + ms(250), "{ahead} went on for {span:?}");
+            assert!(span < local_handoff + SOON, "{ahead} went on for {span:?}");
             let most = local_handoff.as_micros() / work.as_micros() + 2;
             assert!(mine.len() as u128 <= most, "{} turns, at most {most} fit in", mine.len());
         }

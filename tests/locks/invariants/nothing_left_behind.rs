@@ -23,8 +23,10 @@ fn nothing_left_behind() {
     alone("invariants::nothing_left_behind::nothing_left_behind", || {
         let server = RedisServer::start().unwrap();
         let (before, sockets_before) = (threads(""), sockets());
-        let a = builder(&server.url()).lease(ms(900)).connect().unwrap();
-        let b = builder(&server.url()).lease(ms(900)).connect().unwrap();
+        let ears = Ears::default();
+        let often = || builder(&server.url()).lease(ms(2000)).renew_every(ms(300));
+        let a = often().observer(ears.clone()).connect().unwrap();
+        let b = often().connect().unwrap();
         let mut random = Random::new("nothing_left_behind");
         thread::scope(|scope| {
             for client in [&a, &a, &b, &b] {
@@ -53,8 +55,8 @@ fn nothing_left_behind() {
         });
         // One that was renewed, and one that was lost.
         let lock = a.reentrant_lock("x");
-        let guard = lock.lock().unwrap();
-        thread::sleep(ms(700));
+        let (guard, heard) = (lock.lock().unwrap(), ears.count(Heard::Renewed));
+        wait_until(LONG, "it is renewed", || ears.count(Heard::Renewed) > heard + 1);
         guard.unlock().unwrap();
         let guard = lock.lock().unwrap();
         assert!(delete(&server, "rc:{x}"));
@@ -67,13 +69,13 @@ fn nothing_left_behind() {
             wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
         }
         assert_eq!(threads("rc-inbox").len(), 2);
-        wait_until(SOON, "renewal ends after a period without work", || threads("rc-renewal").is_empty());
+        wait_until(LONG, "renewal ends after a period without work", || threads("rc-renewal").is_empty());
         assert_eq!(channels(&server).len(), 2);
 
         for client in [&a, &b] {
             let began = Instant::now();
             client.close().unwrap();
-            assert!(began.elapsed() < ms(1500), "{:?}", began.elapsed());
+            assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
         }
         // A thread that has said its last word may still be seen for a moment.
         wait_until(LONG, "no thread of ours is left", || threads("rc-").is_empty());
@@ -92,15 +94,18 @@ fn nothing_left_behind_without_a_close() {
         let server = RedisServer::start().unwrap();
         let (before, sockets_before) = (threads(""), sockets());
         let other = connect(&server).reentrant_lock("x");
-        let client = builder(&server.url()).lease(ms(600)).connect().unwrap();
+        let ears = Ears::default();
+        let often = builder(&server.url()).lease(LONG).renew_every(ms(300));
+        let client = often.observer(ears.clone()).connect().unwrap();
         let lock = client.reentrant_lock("x");
         let held = other.lock_owned().unwrap();
-        assert!(lock.try_lock_for(ms(50)).unwrap().is_none());
+        assert!(in_brief(lock.try_lock_for(ms(50))).is_none());
         held.unlock().unwrap();
         let guard = lock.lock_owned().unwrap();
         drop((client, lock));
         // The guard keeps alive what keeps it alive.
-        thread::sleep(ms(900));
+        let heard = ears.count(Heard::Renewed);
+        wait_until(LONG, "it is renewed several times", || ears.count(Heard::Renewed) > heard + 2);
         assert!(!guard.is_lost());
         assert!(other.try_lock().unwrap().is_none());
         guard.unlock().unwrap();
@@ -108,7 +113,7 @@ fn nothing_left_behind_without_a_close() {
         drop(other);
         no_more_threads(&before);
         wait_until(SOON, "no socket is left", || sockets() <= sockets_before);
-        assert!(channels(&server).is_empty());
+        wait_until(SOON, "no subscription is left", || channels(&server).is_empty());
         nothing_left(&server);
     });
 }
@@ -120,7 +125,7 @@ fn nothing_left_behind_by_a_waiter() {
     let held = connect(&server).reentrant_lock("x").lock_owned().unwrap();
     let client = connect(&server);
     for _ in 0..20 {
-        assert!(client.reentrant_lock("x").try_lock_for(ms(5)).unwrap().is_none());
+        assert!(in_brief(client.reentrant_lock("x").try_lock_for(ms(5))).is_none());
     }
     wait_until(SOON, "no queue position is left", || !exists(&server, "rc:{x}:queue"));
     assert!(!exists(&server, "rc:{x}:places"));

@@ -2,6 +2,7 @@
 //! released; a late copy of it changes nothing.
 
 use std::thread;
+use std::time::Duration;
 
 use redis_concurrent::{ErrorKind, ReentrantLock};
 use redis_concurrent_testkit::*;
@@ -11,16 +12,24 @@ use crate::support::*;
 struct Scene {
     server: RedisServer,
     proxy: Proxy,
-    /// Through the proxy, with a command limit of 250 ms and a lease of 30 s.
+    /// Through the proxy, with a lease of 20 s; no heartbeat of it comes in between.
     lock: ReentrantLock,
     /// Somebody else's, straight to the server.
     other: ReentrantLock,
 }
 
-fn scene() -> Scene {
+/// How long a request may take that is not answered: on a busy machine others are.
+const UNANSWERED: Duration = ms(1000);
+
+fn scene(command_timeout: Duration) -> Scene {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(ms(250)).connect().unwrap();
+    let client = builder(&proxy.url())
+        .command_timeout(command_timeout)
+        .waiter_timeout(LONG)
+        .lease(LONG)
+        .connect()
+        .unwrap();
     let lock = client.reentrant_lock("x");
     let other = connect(&server).reentrant_lock("x");
     // Scripts are known, connections are there.
@@ -32,7 +41,7 @@ fn scene() -> Scene {
 
 #[test]
 fn unknown_is_settled_when_the_answer_to_an_ask_is_lost_with_its_connection() {
-    let Scene { server, proxy, lock, other } = scene();
+    let Scene { server, proxy, lock, other } = scene(SOON);
     proxy.swallow_next_reply_and_reset();
     let guard = lock.lock().unwrap();
     assert!(proxy.struck() >= 1);
@@ -45,7 +54,7 @@ fn unknown_is_settled_when_the_answer_to_an_ask_is_lost_with_its_connection() {
 
 #[test]
 fn unknown_is_settled_when_an_ask_is_never_answered() {
-    let Scene { server, proxy, lock, other } = scene();
+    let Scene { server, proxy, lock, other } = scene(UNANSWERED);
     // One for the ask; the tries to settle it are answered.
     proxy.swallow_replies(1);
     let error = lock.try_lock().unwrap_err();
@@ -57,7 +66,7 @@ fn unknown_is_settled_when_an_ask_is_never_answered() {
 
 #[test]
 fn unknown_is_settled_when_a_lock_call_goes_on() {
-    let Scene { server, proxy, lock, other } = scene();
+    let Scene { server, proxy, lock, other } = scene(UNANSWERED / 2);
     proxy.swallow_replies(3);
     let guard = lock.lock().unwrap();
     assert_eq!(proxy.struck(), 3);
@@ -70,7 +79,7 @@ fn unknown_is_settled_when_a_lock_call_goes_on() {
 
 #[test]
 fn unknown_is_settled_against_a_late_copy_of_an_ask() {
-    let Scene { server, proxy, lock, other } = scene();
+    let Scene { server, proxy, lock, other } = scene(UNANSWERED);
     proxy.hold_next_requests(1);
     assert_eq!(lock.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(proxy.held(), 1);
@@ -84,7 +93,7 @@ fn unknown_is_settled_against_a_late_copy_of_an_ask() {
 
 #[test]
 fn unknown_is_settled_for_an_unlock_whose_answer_is_lost_with_its_connection() {
-    let Scene { server: _server, proxy, lock, other } = scene();
+    let Scene { server: _server, proxy, lock, other } = scene(SOON);
     let guard = lock.lock().unwrap();
     proxy.swallow_next_reply_and_reset();
     guard.unlock().unwrap();
@@ -94,7 +103,7 @@ fn unknown_is_settled_for_an_unlock_whose_answer_is_lost_with_its_connection() {
 
 #[test]
 fn unknown_is_settled_for_an_unlock_without_an_answer() {
-    let Scene { server, proxy, lock, other } = scene();
+    let Scene { server, proxy, lock, other } = scene(UNANSWERED);
     let guard = lock.lock().unwrap();
     proxy.hold_next_requests(1);
     let error = guard.unlock().unwrap_err();
@@ -111,7 +120,7 @@ fn unknown_is_settled_for_an_unlock_without_an_answer() {
 
 #[test]
 fn unknown_is_settled_for_a_waiter_behind_an_unlock_without_an_answer() {
-    let Scene { server, proxy, lock, .. } = scene();
+    let Scene { server, proxy, lock, .. } = scene(UNANSWERED);
     let fair = lock.fair();
     let guard = fair.lock().unwrap();
     thread::scope(|scope| {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use redis_concurrent_testkit::{Child, Proxy, wait_until};
 
 use crate::read_write::{HALF, Stage, URL};
-use crate::support::{LONG, SOON, builder, ms, nothing_left};
+use crate::support::{Ears, Heard, LONG, SOON, builder, in_brief, ms, nothing_left};
 
 fn dying(stage: &Stage, half: &str) -> Child {
     Child::spawn("read_write::dies", &[(URL, &stage.server.url()), (HALF, half)]).unwrap()
@@ -68,10 +68,14 @@ fn a_writer_that_dies_writing_lets_others_in_when_its_lease_is_over() {
 #[test]
 fn a_renewed_reader_outlives_its_lease() {
     let stage = Stage::new();
-    let client = stage.client_with(|b| b.lease(ms(900)));
+    let ears = Ears::default();
+    let client = stage.client_with(|b| b.lease(LONG).renew_every(ms(300)).observer(ears.clone()));
     let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
     let read = lock.read_lock().lock().unwrap();
-    assert!(other.write_lock().try_lock_for(ms(2000)).unwrap().is_none());
+    // Beside a writer that waits.
+    assert!(in_brief(other.write_lock().try_lock_for(ms(1000))).is_none());
+    wait_until(LONG, "it is renewed several times", || ears.count(Heard::Renewed) > 4);
+    assert!(other.write_lock().try_lock().unwrap().is_none());
     read.unlock().unwrap();
     nothing_left(&stage.server);
 }
@@ -80,7 +84,7 @@ fn a_renewed_reader_outlives_its_lease() {
 fn lost_answers_leave_nobody_inside() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
+    let client = builder(&proxy.url()).command_timeout(SOON).connect().unwrap();
     let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
     for _ in 0..3 {
         proxy.swallow_next_reply_and_reset();
@@ -101,7 +105,7 @@ fn lost_answers_leave_nobody_inside() {
 fn a_downgrade_whose_answer_is_lost_is_asked_for_again() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
+    let client = builder(&proxy.url()).command_timeout(SOON).connect().unwrap();
     let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
     let write = lock.write_lock().lock().unwrap();
     proxy.swallow_next_reply_and_reset();

@@ -1,7 +1,7 @@
 //! Whose terms a hold is on where a thread comes in again, or goes from one mode to the other.
 
 use redis_concurrent::{Client, ErrorKind, Kind, MultiLock, RedisLock};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::support::{LONG, SOON, connect, ms, nothing_left};
 
@@ -27,8 +27,11 @@ fn a_re_entry_keeps_the_terms_of_its_hold<K: Kind>(
     assert!(!lock.is_locked().unwrap(), "it was not to be kept");
     // What is fixed stays so, also under work that would have it renewed.
     let limited = lock.with_lease(short);
-    let outer = limited.lock().unwrap();
-    let inner = lock.lock().unwrap();
+    // (Again where it was over before the thread came in again.)
+    let (inner, outer) = eventually(LONG, || {
+        let outer = limited.lock().unwrap();
+        lock.lock().ok().map(|inner| (inner, outer))
+    });
     assert!(inner.remaining() <= short && outer.remaining() <= short);
     wait_until(LONG, "its lease ends", || inner.is_lost() && outer.is_lost());
     drop(inner);
@@ -55,20 +58,28 @@ fn a_downgraded_hold_is_on_the_terms_of_the_write_lock() {
     let (lock, theirs) = (client.read_write_lock("it"), other.read_write_lock("it"));
     let (short, limited) = (ms(1000), lock.write_lock().with_lease(ms(1000)));
     for nested in [false, true] {
-        let write = limited.lock().unwrap();
-        let outer = nested.then(|| lock.write_lock().lock().unwrap());
-        let read = lock.downgrade(write).unwrap();
+        // (Again where its lease was over before.)
+        let (read, outer) = eventually(LONG, || {
+            let write = limited.lock().unwrap();
+            let outer = if nested { Some(lock.write_lock().lock().ok()?) } else { None };
+            lock.downgrade(write).ok().map(|read| (read, outer))
+        });
         assert!(read.remaining() <= short, "{:?}", read.remaining());
         wait_until(LONG, "its lease ends", || read.is_lost());
         assert_eq!(read.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
         drop(outer);
     }
     // And what is to be kept for a while is kept as a read lock.
-    let read = lock.downgrade(lock.write_lock().min_hold(ms(500)).lock().unwrap()).unwrap();
-    read.unlock().unwrap();
-    assert!(theirs.write_lock().try_lock().unwrap().is_none(), "it stays for the rest");
-    assert!(theirs.read_lock().try_lock().unwrap().is_some());
-    assert!(theirs.write_lock().try_lock_for(LONG).unwrap().is_some());
+    let stays = |at_least| {
+        let read = lock.downgrade(lock.write_lock().min_hold(at_least).lock().unwrap()).unwrap();
+        read.unlock().unwrap();
+        let stayed = theirs.write_lock().try_lock().unwrap().is_none();
+        assert!(theirs.read_lock().try_lock().unwrap().is_some());
+        assert!(theirs.write_lock().try_lock_for(LONG).unwrap().is_some());
+        stayed
+    };
+    // (The second where a busy machine took longer than the first to ask for it.)
+    assert!([ms(500), SOON].into_iter().any(stays), "it stays for the rest");
     nothing_left(&server);
 }
 

@@ -10,7 +10,7 @@ use crate::support::{LONG, SOON, builder, channels, connect, ms};
 const LEASE: Duration = Duration::from_secs(4);
 
 fn short(server: &RedisServer) -> Client {
-    builder(&server.url()).lease(LEASE).connect().unwrap()
+    builder(&server.url()).lease(LEASE).renew_every(ms(300)).connect().unwrap()
 }
 
 fn warned(stop: &CancellationToken) -> bool {
@@ -43,9 +43,10 @@ fn it_comes_when_a_renewal_without_a_reply_has_left_less() {
     let server = RedisServer::start().unwrap();
     let client = builder(&server.url()).lease(Duration::from_secs(60)).connect().unwrap();
     let guard = client.reentrant_lock("job").lock_owned().unwrap();
-    let stop = guard.ends_within(ms(2500));
+    // It takes two seconds to say so.
+    let stop = guard.ends_within(LEASE + ms(2500));
     server.stop().unwrap();
-    assert!(guard.renew_for(LEASE).unwrap_err().is_outcome_unknown());
+    assert!(guard.renew_for(2 * LEASE).unwrap_err().is_outcome_unknown());
     assert!(warned(&stop) && !guard.remaining().is_zero(), "before the end");
     server.cont().unwrap();
 }
