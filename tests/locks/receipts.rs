@@ -1,7 +1,7 @@
 //! Receipts: a hold goes from one process to another, once, with its token.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::{
     AcquiredVia, Client, Error, ErrorKind, HeldBy, Kind, OwnedGuard, Permit, Permits, Read, Receipt,
@@ -31,13 +31,15 @@ fn it_goes_over_once<K: Kind + Default>(
 ) {
     let server = RedisServer::start().unwrap();
     let (ears_here, ears_there) = (Ears::default(), Ears::default());
-    let brisk = |ears: &Ears| builder(&server.url()).lease(ms(900)).observer(ears.clone()).connect().unwrap();
+    // Renewed often, but long enough for a busy machine while nobody renews it.
+    let brisk = |ears: &Ears| builder(&server.url()).lease(LONG).renew_every(ms(300)).observer(ears.clone());
+    let brisk = |ears| brisk(ears).connect().unwrap();
     let (here, there, third) = (brisk(&ears_here), brisk(&ears_there), connect(&server));
     let (mine, theirs, others) = (make(&here), make(&there), make(&third));
     let guard = mine.lock_owned().unwrap();
     let (before, number) = (others.holder().unwrap().unwrap().owner, token(&guard));
     let receipt = on_paper(guard);
-    assert_eq!((receipt.kind(), receipt.name(), receipt.lease()), (K::NAME, "it", ms(900)));
+    assert_eq!((receipt.kind(), receipt.name(), receipt.lease()), (K::NAME, "it", LONG));
     assert!(ears_here.all().contains(&Heard::Released));
     let renewed = ears_here.count(Heard::Renewed);
     assert!(others.try_lock().unwrap().is_none(), "nobody has it in hands, but it is held");
@@ -47,17 +49,21 @@ fn it_goes_over_once<K: Kind + Default>(
     assert_eq!(ears_there.all().first(), Some(&Heard::Acquired(AcquiredVia::Adopted)));
     let after = others.holder().unwrap().unwrap().owner;
     assert_ne!(after, before);
-    assert!(theirs.try_lock_for(ms(1)).unwrap().is_none() && mine.try_lock().unwrap().is_none());
+    assert!(in_brief(theirs.try_lock_for(ms(1))).is_none() && mine.try_lock().unwrap().is_none());
     for client in [&here, &there, &third] {
         told(client.adopt::<K>(&receipt), ErrorKind::NotOwner);
     }
     // Renewed there, and there alone.
-    let began = Instant::now();
-    while began.elapsed() < ms(1800) {
+    wait_until(LONG, "it is renewed several times", || {
         assert!(others.try_lock().unwrap().is_none() && !guard.is_lost());
-        thread::sleep(ms(50));
-    }
-    assert_eq!((ears_here.count(Heard::Renewed), ears_here.losses()), (renewed, 0));
+        ears_there.count(Heard::Renewed) > 4
+    });
+    // (One may have been on its way.)
+    assert!(
+        ears_here.count(Heard::Renewed) <= renewed + 1 && ears_here.losses() == 0,
+        "{:?}",
+        ears_here.all()
+    );
     // And on, from there.
     let guard = here.adopt::<K>(&on_paper(guard)).unwrap();
     assert_eq!(token(&guard), number);
@@ -181,14 +187,20 @@ fn what_a_permit_has_stays_with_it() {
 #[test]
 fn between_two_processes_nobody_renews() {
     let server = RedisServer::start().unwrap();
-    let (here, there) = (builder(&server.url()).lease(ms(600)).connect().unwrap(), connect(&server));
-    let (mine, theirs) = (here.simple_lock("it"), there.simple_lock("it"));
-    let receipt = on_paper(mine.lock_owned().unwrap());
-    let left = theirs.remaining().unwrap().unwrap();
-    assert!(left > ms(300) && left <= ms(601), "{left:?}");
-    let guard = theirs.try_lock_for(LONG).unwrap().expect("the lease has ended");
-    told(there.adopt::<Simple>(&receipt), ErrorKind::NotOwner);
-    assert!(!guard.is_lost());
+    let there = connect(&server);
+    let theirs = there.simple_lock("it");
+    let is_kept = |lease| {
+        let here = builder(&server.url()).lease(lease).connect().unwrap();
+        let Ok(receipt) = here.simple_lock("it").lock_owned().unwrap().into_receipt() else { return false };
+        let left = theirs.remaining().unwrap();
+        assert!(left <= Some(lease + ms(1)), "{left:?}");
+        let guard = theirs.try_lock_for(LONG).unwrap().expect("the lease has ended");
+        told(there.adopt::<Simple>(&receipt), ErrorKind::NotOwner);
+        assert!(!guard.is_lost());
+        left > Some(lease / 2)
+    };
+    // (The second where the first was over before a busy machine came to it.)
+    assert!([ms(600), 2 * SOON].into_iter().any(is_kept), "it is held for what is left of its lease");
 }
 
 #[test]
@@ -196,12 +208,16 @@ fn a_fixed_lease_stays_one() {
     let server = RedisServer::start().unwrap();
     let (here, there) = (connect(&server), builder(&server.url()).lease(ms(600)).connect().unwrap());
     let fixed = here.reentrant_lock("it").with_lease(ms(900));
-    let receipt = on_paper(fixed.lock_owned().unwrap());
-    let guard = there.adopt::<Reentrant>(&receipt).unwrap();
-    let began = Instant::now();
+    // (Again where it was over before it was adopted.)
+    let (began, guard) = eventually(LONG, || {
+        let began = Instant::now();
+        let receipt = fixed.lock_owned().unwrap().into_receipt().ok()?;
+        let receipt = receipt.to_string().parse().unwrap();
+        there.adopt::<Reentrant>(&receipt).ok().map(|guard| (began, guard))
+    });
     assert!(guard.remaining() <= ms(900));
     assert!(guard.lost().wait_timeout(LONG), "it ends by itself");
-    assert!(began.elapsed() >= ms(400), "after {:?}", began.elapsed());
+    assert!(began.elapsed() >= ms(700), "after {:?}", began.elapsed());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
 }
 
@@ -301,17 +317,21 @@ fn a_client_that_closes_gives_back_what_it_adopted() {
 struct Scene {
     server: RedisServer,
     proxy: Proxy,
-    /// Through the proxy, with a command limit of 250 ms.
+    /// Through the proxy.
     client: Client,
     other: RedisLock<Reentrant>,
     receipt: Receipt,
 }
 
-fn scene() -> Scene {
+/// A request may take so long; Redis knows the scripts.
+fn scene(command_timeout: Duration) -> Scene {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(ms(250)).connect().unwrap();
+    let client = builder(&proxy.url()).command_timeout(command_timeout).connect().unwrap();
     let straight = connect(&server);
+    // What is swallowed later is then the answer of a run of one.
+    let another = on_paper(straight.reentrant_lock("another").lock_owned().unwrap());
+    straight.adopt::<Reentrant>(&another).unwrap().unlock().unwrap();
     let receipt = on_paper(straight.reentrant_lock("it").lock_owned().unwrap());
     proxy.only_matching(b"rc:{it}");
     Scene { server, proxy, client, other: straight.reentrant_lock("it"), receipt }
@@ -319,9 +339,7 @@ fn scene() -> Scene {
 
 #[test]
 fn an_answer_lost_with_its_connection_is_asked_for_again() {
-    let Scene { server, proxy, client, other, receipt } = scene();
-    // The script first: what is swallowed is then the answer of a run of it.
-    knows_the_script(&client);
+    let Scene { server, proxy, client, other, receipt } = scene(SOON);
     proxy.swallow_next_reply_and_reset();
     let guard = client.adopt::<Reentrant>(&receipt).unwrap();
     assert!(proxy.struck() >= 1);
@@ -334,8 +352,7 @@ fn an_answer_lost_with_its_connection_is_asked_for_again() {
 
 #[test]
 fn an_adoption_without_an_answer_is_unknown_and_released() {
-    let Scene { server, proxy, client, other, receipt } = scene();
-    knows_the_script(&client);
+    let Scene { server, proxy, client, other, receipt } = scene(ms(1000));
     proxy.swallow_replies(1);
     told(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
     assert_eq!(proxy.struck(), 1);
@@ -346,8 +363,7 @@ fn an_adoption_without_an_answer_is_unknown_and_released() {
 
 #[test]
 fn a_late_copy_of_an_adoption_takes_nothing() {
-    let Scene { server, proxy, client, other, receipt } = scene();
-    knows_the_script(&client);
+    let Scene { server, proxy, client, other, receipt } = scene(ms(1000));
     proxy.hold_next_requests(1);
     told(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
     wait_until(SOON, "its owner has a tombstone", || exists(&server, "rc:{it}:tombstones"));
@@ -362,7 +378,7 @@ fn a_late_copy_of_an_adoption_takes_nothing() {
 /// It was asked for twice before it was there, and the first copy comes when it has gone over and has ended.
 #[test]
 fn a_late_copy_of_the_ask_for_what_went_over_takes_nothing() {
-    let Scene { server, proxy, client, .. } = scene();
+    let Scene { server, proxy, client, .. } = scene(SOON);
     let lock = client.reentrant_lock("later");
     drop(lock.lock().unwrap());
     proxy.only_matching(b"rc:{later}");
@@ -380,12 +396,6 @@ fn a_late_copy_of_the_ask_for_what_went_over_takes_nothing() {
     // Redis has run it when it has answered something that came later.
     free_at_once(&connect(&server).reentrant_lock("later"));
     assert!(!exists(&server, "rc:{later}"), "it is held by nobody");
-}
-
-/// Has the server know the script, by way of another lock.
-fn knows_the_script(client: &Client) {
-    let receipt = on_paper(client.reentrant_lock("another").lock_owned().unwrap());
-    client.adopt::<Reentrant>(&receipt).unwrap().unlock().unwrap();
 }
 
 #[test]

@@ -10,12 +10,12 @@ use crate::multi_lock::stage::{Stage, multi};
 use crate::support::{LONG, SOON, builder, exists, ms, nothing_left};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// How long a request may take.
-const COMMAND: Duration = ms(400);
+/// How long a request may take that is not answered.
+const COMMAND: Duration = ms(800);
 
-/// A client behind a proxy.
-fn behind(proxy: &Proxy) -> Client {
-    builder(&proxy.url()).command_timeout(COMMAND).connect().unwrap()
+/// A client behind a proxy. So long a request of its may take.
+fn behind(proxy: &Proxy, command_timeout: Duration) -> Client {
+    builder(&proxy.url()).command_timeout(command_timeout).connect().unwrap()
 }
 
 fn held(server: &RedisServer) -> [bool; 3] {
@@ -26,7 +26,7 @@ fn held(server: &RedisServer) -> [bool; 3] {
 fn an_answer_lost_with_its_connection_is_asked_for_again() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
-    let client = behind(&proxy);
+    let client = behind(&proxy, SOON);
     let it = multi(&client, &NAMES);
     it.lock().unwrap().unlock().unwrap();
     proxy.swallow_next_reply_and_reset();
@@ -43,7 +43,7 @@ fn an_answer_lost_with_its_connection_is_asked_for_again() {
 fn an_ask_without_an_answer_takes_nothing_even_if_it_comes_late() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
-    let client = behind(&proxy);
+    let client = behind(&proxy, COMMAND);
     let it = multi(&client, &NAMES);
     it.lock().unwrap().unlock().unwrap();
     proxy.hold_next_requests(1);
@@ -65,7 +65,7 @@ fn an_ask_without_an_answer_takes_nothing_even_if_it_comes_late() {
 fn an_unlock_without_an_answer_goes_on_in_the_background() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
-    let client = behind(&proxy);
+    let client = behind(&proxy, COMMAND);
     let it = multi(&client, &NAMES);
     let guard = it.lock().unwrap();
     proxy.hold_next_requests(1);
@@ -82,11 +82,11 @@ fn an_unlock_without_an_answer_goes_on_in_the_background() {
 fn one_that_cannot_be_reached_is_named_and_the_others_are_given_back() {
     let (near, far) = (Stage::new(), Stage::new());
     let proxy = Proxy::start(far.server.port()).unwrap();
-    let (here, there) = (near.client(), behind(&proxy));
+    let (here, there) = (near.client(), behind(&proxy, COMMAND));
     let (a, b) = (here.reentrant_lock("a"), there.reentrant_lock("b"));
     let it = MultiLock::new(&[&a, &b]);
     proxy.black_hole(true);
-    for error in [it.try_lock().unwrap_err(), it.try_lock_for(2 * COMMAND).unwrap_err()] {
+    for error in [it.try_lock().unwrap_err(), it.try_lock_for(COMMAND + COMMAND / 4).unwrap_err()] {
         assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, "b"), "{error}");
         assert!(!a.is_locked().unwrap());
     }
@@ -106,7 +106,7 @@ fn one_that_cannot_be_reached_is_named_and_the_others_are_given_back() {
 fn a_late_copy_of_an_ask_that_was_sent_twice_takes_nothing() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
-    let (client, other) = (behind(&proxy), stage.client());
+    let (client, other) = (behind(&proxy, SOON), stage.client());
     let it = multi(&client, &NAMES);
     it.lock().unwrap().unlock().unwrap();
     // The first copy came through, and took all; by the second one of them is somebody else's.
