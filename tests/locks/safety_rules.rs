@@ -9,11 +9,7 @@ use redis::{Commands, Connection, cmd};
 use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind, Kind, Reentrant, ReentrantLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, scripts, wait_until};
 
-const LONG: Duration = Duration::from_secs(15);
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
+use crate::support::{Ears, Heard, LONG, SOON, ms};
 
 /// A server, a proxy before it, a client behind that, and one without.
 struct Scene {
@@ -28,6 +24,11 @@ struct Scene {
 /// Short times, but long enough for a busy machine.
 fn usual(builder: ClientBuilder) -> ClientBuilder {
     builder.lease(ms(1_500)).waiter_timeout(ms(1_200)).command_timeout(ms(300)).connect_timeout(ms(300))
+}
+
+/// Where nothing is waited for that passes by time.
+fn unhurried(builder: ClientBuilder) -> ClientBuilder {
+    builder.lease(2 * LONG).waiter_timeout(SOON).command_timeout(SOON).connect_timeout(SOON)
 }
 
 fn scene_with(set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Scene {
@@ -206,7 +207,7 @@ fn a_late_copy_of_an_ask_does_not_come_in() {
 
 #[test]
 fn an_answer_that_was_lost_is_asked_for_again_under_the_same_id() {
-    let mut scene = scene();
+    let mut scene = scene_with(unhurried);
     scene.warm_up();
     let lock = scene.lock(&scene.far);
     scene.proxy.only_matching(shas().0.as_bytes());
@@ -223,7 +224,7 @@ fn an_answer_that_was_lost_is_asked_for_again_under_the_same_id() {
 
 #[test]
 fn a_release_whose_answer_was_lost_is_good() {
-    let mut scene = scene();
+    let mut scene = scene_with(unhurried);
     scene.warm_up();
     let lock = scene.lock(&scene.far);
     let guard = lock.lock().unwrap();
@@ -255,11 +256,7 @@ fn a_release_without_an_answer_is_unknown_and_goes_on() {
 
 #[test]
 fn an_orphaned_ask_for_the_next_head_leaves_nothing() {
-    let mut scene = scene_with(|b| {
-        b.command_timeout(Duration::from_secs(5))
-            .waiter_timeout(Duration::from_secs(5))
-            .lease(Duration::from_secs(30))
-    });
+    let mut scene = scene_with(unhurried);
     scene.warm_up();
     let (lock, other) = (scene.lock(&scene.far), scene.lock(&scene.near));
     let cancel = CancellationToken::new();
@@ -303,7 +300,8 @@ fn lost_by_the_deadline_is_given_back_in_redis() {
 
 #[test]
 fn lost_by_verdict_sends_nothing() {
-    let mut scene = scene();
+    // A renewal finds out, long before the lease is over.
+    let mut scene = scene_with(|b| b.lease(2 * LONG).renew_every(ms(300)));
     let lock = scene.lock(&scene.far);
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
@@ -333,41 +331,49 @@ fn io_errors_alone_do_not_end_a_hold() {
 
 // ---- the timer beside the inbox ------------------------------------------------------------
 
+/// Its heartbeats are so far apart.
+fn asks_each_second(builder: ClientBuilder) -> ClientBuilder {
+    builder.lease(2 * LONG).waiter_timeout(ms(3000))
+}
+
 #[test]
 fn a_message_that_got_lost_costs_one_bounded_park() {
-    let mut scene = scene();
+    let mut scene = scene_with(asks_each_second);
     let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
     let guard = held.lock_owned().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
         scene.await_positions(1);
-        // The connection stands, so the server counts a listener; nothing of it arrives.
-        scene.proxy.only_matching(b"SUBSCRIBE");
-        scene.proxy.swallow_replies(1);
+        // The connection stands, so the server counts a listener; no message of it arrives.
+        scene.proxy.swallow_replies_with(b"message");
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
         // The proxy may come to it after the waiter has asked for itself.
-        wait_until(LONG, "the message is lost", || scene.proxy.struck() == 1);
+        wait_until(LONG, "the message is lost", || scene.proxy.struck() >= 1);
     });
 }
 
 #[test]
 fn a_grant_that_was_taken_away_before_it_was_heard_is_asked_for_anew() {
-    let mut scene = scene();
+    let mut scene = scene_with(asks_each_second);
     let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
-    let guard = held.lock_owned().unwrap();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
-        let owner = scene.await_positions(1).remove(0).0;
-        scene.proxy.only_matching(b"SUBSCRIBE");
-        scene.proxy.swallow_replies(2);
-        guard.unlock().unwrap();
-        assert_eq!(scene.owner_inside(), Some(owner), "granted, and not heard");
-        assert!(held.force_unlock().unwrap().was_held());
-        assert!(waiter.join().unwrap().unwrap(), "it takes a new id, and comes in");
-        // In two chunks, or in one if the proxy came to it late.
-        wait_until(LONG, "both messages are lost", || scene.proxy.struck() >= 1);
-    });
+    scene.proxy.swallow_replies_with(b"message");
+    let mut is_taken_away = || {
+        let guard = held.lock_owned().unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
+            let owner = scene.await_positions(1).remove(0).0;
+            guard.unlock().unwrap();
+            let granted = scene.owner_inside() == Some(owner);
+            let taken = granted && held.force_unlock().unwrap().was_held();
+            assert!(waiter.join().unwrap().unwrap(), "it takes a new id, and comes in");
+            taken
+        })
+    };
+    // (Again where a busy machine let it ask for itself before.)
+    assert!((0..5).any(|_| is_taken_away()), "granted, and not heard");
+    // In two chunks, or in one if the proxy came to it late.
+    wait_until(LONG, "both messages are lost", || scene.proxy.struck() >= 1);
 }
 
 // ---- renewal: no server at another's cost --------------------------------------------------
@@ -377,17 +383,19 @@ fn one_servers_silence_costs_anothers_leases_nothing() {
     let (silent, lively) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     let slow = Client::builder().url(&silent.url()).lease(Duration::from_secs(20)).renew_every(ms(150));
     let slow = slow.command_timeout(Duration::from_secs(3)).connect().unwrap();
-    let quick = Client::builder().url(&lively.url()).lease(ms(900)).connect().unwrap();
+    let ears = Ears::default();
+    let quick = Client::builder().url(&lively.url()).lease(2 * LONG).renew_every(ms(300));
+    let quick = quick.observer(ears.clone()).connect().unwrap();
     let (far, near) = (slow.reentrant_lock("far"), quick.reentrant_lock("near"));
     let (_kept, guard) = (far.lock_owned().unwrap(), near.lock().unwrap());
     let before = slow.request_count();
     wait_until(LONG, "it renews, on a connection that stands", || slow.request_count() > before + 3);
     silent.stop().unwrap();
-    let (lost, start) = (guard.lost(), Instant::now());
-    // Over several of its leases, while requests to the other server wait for their limit.
-    let was_lost = lost.wait_timeout(Duration::from_secs(4));
+    let heard = ears.count(Heard::Renewed);
+    // Requests to the other server wait for their limit meanwhile: after each of them there would be too few.
+    wait_until(LONG, "it is renewed all the same", || ears.count(Heard::Renewed) > heard + 10);
     silent.cont().unwrap();
-    assert!(!was_lost, "after {:?}", start.elapsed());
+    assert!(!guard.is_lost());
     guard.unlock().unwrap();
 }
 
@@ -405,7 +413,7 @@ fn tokens_rise_when_redis_has_lost_everything() {
 
 #[test]
 fn a_full_redis_lets_holders_out() {
-    let mut scene = scene();
+    let mut scene = scene_with(unhurried);
     let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
     let guard = held.lock_owned().unwrap();
     thread::scope(|scope| {
