@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedLock};
-use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
+use redis_concurrent_testkit::{Proxy, RedisServer, eventually, wait_until};
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
 
@@ -13,12 +13,22 @@ fn pain_27_contention_is_none_and_no_error() {
     let stage = Stage::of(3);
     let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
     let _guard = yours.lock().unwrap();
+    // So little time may be too little for an answer, but not each time.
+    let busy = |n: usize| {
+        let until = Instant::now() + ms(20);
+        let got = match n % 2 {
+            0 => mine.try_lock_for(ms(20)).map(|guard| guard.is_some()),
+            _ => mine.try_lock_owned_until(until).map(|guard| guard.is_some()),
+        };
+        assert!(!matches!(got, Ok(true)), "two have it");
+        got.is_ok()
+    };
     assert!(mine.try_lock().unwrap().is_none());
-    assert!(mine.try_lock_for(ms(20)).unwrap().is_none());
-    assert!(mine.try_lock_owned_until(Instant::now() + ms(20)).unwrap().is_none());
+    wait_until(LONG, "try_lock_for", || busy(0));
+    wait_until(LONG, "try_lock_owned_until", || busy(1));
     // With a server away it is busy still: those that are there say so.
     stage.servers[0].stop().unwrap();
-    assert!(mine.try_lock_for(ms(20)).unwrap().is_none());
+    wait_until(LONG, "with a server away", || busy(0));
     assert!(mine.try_lock().unwrap().is_none());
     stage.servers[0].cont().unwrap();
 }
@@ -28,14 +38,18 @@ fn pain_27_too_few_servers_are_unavailable_and_each_is_named() {
     let stage = Stage::five();
     let red = stage.red_with(|b| b.unreachable_timeout(ms(700))).with_node_timeout(ms(200));
     let lock = red.lock(NAME);
-    lock.lock().unwrap().unlock().unwrap();
+    red.with_node_timeout(PATIENT).lock(NAME).lock().unwrap().unlock().unwrap();
     for hung in &stage.servers[..2] {
         hung.stop().unwrap();
     }
     stage.servers[2].kill().unwrap();
-    let error = lock.try_lock().unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, NAME), "{error}");
-    assert!(error.to_string().contains("2 of 5 servers count now, 3 are needed"), "{error}");
+    // On a busy machine one of the two that are there may be too slow, but not each time.
+    let error = eventually(LONG, || {
+        let error = lock.try_lock().unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, NAME), "{error}");
+        println!("{error}");
+        error.to_string().contains("2 of 5 servers count now, 3 are needed").then_some(error)
+    });
     for server in &stage.servers[..3] {
         assert!(error.to_string().contains(&format!("127.0.0.1:{}", server.port())), "{error}");
     }
@@ -91,9 +105,8 @@ fn keys_of_others_are_a_wrong_kind_and_left_alone() {
 
 #[test]
 fn pain_27_a_release_that_nobody_answers_is_unknown_and_goes_on() {
-    const LIMIT: Duration = ms(300);
     let stage = Stage::of(3);
-    let lock = stage.red().with_node_timeout(LIMIT).lock(NAME);
+    let lock = stage.red().lock(NAME);
     let guard = lock.lock().unwrap();
     for hung in &stage.servers[..2] {
         hung.stop().unwrap();
