@@ -49,7 +49,7 @@ impl Work {
 fn a_hold_that_the_network_lets_lapse_is_lost_while_it_is_silent() {
     let (server, proxy) = behind_proxy();
     let ear = Ear::default();
-    let client = brisk(&proxy.url()).lease(SHORT_LEASE).observer(ear.clone()).connect().unwrap();
+    let client = connected(|| brisk(&proxy.url()).lease(SHORT_LEASE).observer(ear.clone()));
     let lock = client.reentrant_lock("silent");
     let guard = lock.lock().unwrap();
     ear.wait_for_renewals(1);
@@ -71,7 +71,7 @@ fn a_hold_that_the_network_lets_lapse_is_lost_while_it_is_silent() {
 #[test]
 fn a_client_closes_in_time_while_the_network_is_silent() {
     let (server, proxy) = behind_proxy();
-    let client: Client = brisk(&proxy.url()).lease(ms(1500)).connect().unwrap();
+    let client: Client = connected(|| brisk(&proxy.url()).lease(ms(1500)));
     let (held, wanted) = (client.reentrant_lock("held"), client.reentrant_lock("wanted"));
     let guard = held.lock().unwrap();
     let owner = connect(&server.url());

@@ -13,7 +13,7 @@ mod bodies {
 
     pub fn fifty_waiters_on_one_lock_share_one_connection<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).max_connections(1).connect().unwrap();
+        let client = connected(|| lively(&server.url()).max_connections(1));
         let rival = connect(&server.url());
         let (lock, other) = (client.lock_with_kind("fifty", kind), rival.lock_with_kind("fifty", kind));
         let work = Work::default();
@@ -39,7 +39,7 @@ mod bodies {
 
     pub fn fifty_waiters_on_fifty_locks_share_one_connection<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).max_connections(1).connect().unwrap();
+        let client = connected(|| lively(&server.url()).max_connections(1));
         let rival = connect(&server.url());
         let name = |n: usize| format!("fifty-{n}");
         let others: Vec<_> = (0..50).map(|n| rival.lock_with_kind(&name(n), kind)).collect();

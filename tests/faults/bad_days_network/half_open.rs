@@ -15,7 +15,7 @@ mod bodies {
 
     pub fn a_half_open_connection_is_noticed_and_replaced<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(15_000)).connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(15_000)));
         let (lock, other) = (client.lock_with_kind("half-open", kind), client.lock_with_kind("other", kind));
         let guard = lock.lock().unwrap();
         proxy.black_hole(true);
@@ -37,8 +37,8 @@ mod bodies {
         let (server, proxy) = behind_proxy();
         let hole = Proxy::start(server.port()).unwrap();
         let ear = Ear::default();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).max_connections(1).observer(ear.clone()).connect();
-        let client = client.unwrap();
+        let few = || brisk(&proxy.url()).lease(ms(30_000)).max_connections(1).observer(ear.clone());
+        let client = connected(few);
         let owner = connect(&server.url());
         let (held, wanted) = (owner.lock_with_kind("deaf", kind), client.lock_with_kind("deaf", kind));
         let guard = held.lock().unwrap();
@@ -66,7 +66,7 @@ mod bodies {
     /// The listener cannot connect, but a caller's own request can: it gets a lock that is free.
     pub fn a_free_lock_is_there_for_a_waiter_without_a_listener<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).max_connections(1).connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).max_connections(1));
         let owner = connect(&server.url());
         let (held, wanted) = (owner.lock_with_kind("no-ear", kind), client.lock_with_kind("no-ear", kind));
         let guard = held.lock().unwrap();

@@ -18,7 +18,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
         let mine = connect(&server.url());
-        let yours = brisk(&server.url()).observer(ear.clone()).connect().unwrap();
+        let yours = connected(|| lively(&server.url()).observer(ear.clone()));
         let (held, wanted) = (mine.lock_with_kind("killed", kind), yours.lock_with_kind("killed", kind));
         for what in [ClientKind::Normal, ClientKind::PubSub] {
             let guard = held.lock().unwrap();
@@ -73,7 +73,7 @@ mod bodies {
         eprintln!("{done} holds under {kills} killed connections, the longest wait {longest} ms");
         assert_eq!(work.counter.into_inner(), done);
         assert!(kills > 10 && done > 20, "{kills} connections killed, {done} holds");
-        assert!(longest < 2000, "a wait of {longest} ms");
+        assert!(longest < 8000, "a wait of {longest} ms");
         nothing_stays(&server, &clients.iter().collect::<Vec<_>>());
     }
 
@@ -84,7 +84,7 @@ mod bodies {
         configure(&old, "repl-diskless-sync-delay", "0");
         let proxy = Proxy::start(old.port()).unwrap();
         let ear = Ear::default();
-        let client = brisk(&proxy.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| lively(&proxy.url()).lease(ms(1500)).observer(ear.clone()));
         let lock = client.lock_with_kind("moves", kind);
         ask::<()>(&new, &["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
         let guard = lock.lock().unwrap();

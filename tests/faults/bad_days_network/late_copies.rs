@@ -23,7 +23,7 @@ mod bodies {
 
     pub fn a_late_copy_of_a_timed_out_attempt_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).client_name("asks").connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).client_name("asks"));
         let lock = client.lock_with_kind("late", kind);
         lock.lock().unwrap().unlock().unwrap();
         proxy.only_matching(b" asks\t");
@@ -44,7 +44,7 @@ mod bodies {
     /// copy arrives.
     pub fn a_late_copy_of_an_acquire_that_was_sent_twice_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)));
         let lock = client.lock_with_kind("twice", kind);
         lock.lock().unwrap().unlock().unwrap();
         proxy.only_matching(b"rc:{twice}");
@@ -65,7 +65,7 @@ mod bodies {
     /// The second copy was refused, so that nothing came of it; the first one is on its way yet.
     pub fn a_late_copy_behind_a_refusal_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).client_name("asks").connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).client_name("asks"));
         let lock = client.lock_with_kind("refused", kind);
         lock.lock().unwrap().unlock().unwrap();
         // The thread that tries has no name.
@@ -89,7 +89,7 @@ mod bodies {
     /// The same of one that waited in the queue, and gave up.
     pub fn a_late_copy_of_a_position_that_was_asked_for_twice_takes_none<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).waiter_timeout(ms(3000)).connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).waiter_timeout(ms(3000)));
         let lock = client.lock_with_kind("position", kind);
         let owner = connect(&server.url());
         let held = owner.lock_with_kind("position", kind);
@@ -117,7 +117,7 @@ mod bodies {
     /// A late leave that brings an ask for the next thread along.
     pub fn a_late_copy_of_a_hand_over_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).local_handoff(Duration::ZERO).connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).local_handoff(Duration::ZERO));
         let lock = client.lock_with_kind("handed", kind);
         // With and without an answer to the second copy.
         for cut in [true, false] {

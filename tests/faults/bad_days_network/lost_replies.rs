@@ -27,7 +27,7 @@ mod bodies {
     /// The reply to an acquire is lost: the one that asks again finds itself inside.
     pub fn an_acquire_whose_reply_is_lost_holds_once<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)));
         let lock = client.lock_with_kind("lost", kind);
         lock.lock().unwrap().unlock().unwrap();
         // Not what a new connection sends first.
@@ -51,7 +51,7 @@ mod bodies {
     /// One attempt and a timed wait have no time to ask again: what they may have got is given back.
     pub fn an_acquire_that_ends_without_a_reply_holds_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).client_name("asks").connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).client_name("asks"));
         let lock = client.lock_with_kind("given-back", kind);
         lock.lock().unwrap().unlock().unwrap();
         // What comes in says who it is, client and thread; what goes out does not.
@@ -75,7 +75,7 @@ mod bodies {
     pub fn an_unlock_whose_reply_is_lost_has_unlocked<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let ear = Ear::default();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).observer(ear.clone()));
         let lock = client.lock_with_kind("unlocked", kind);
         let guard = lock.lock().unwrap();
         proxy.only_matching(b"rc:{unlocked}");
@@ -96,7 +96,7 @@ mod bodies {
     /// The request is lost, not the reply: what was not done is done by the copy.
     pub fn a_request_that_is_lost_is_sent_again<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).connect().unwrap();
+        let client = connected(|| lively(&proxy.url()).lease(ms(30_000)));
         let lock = client.lock_with_kind("again", kind);
         proxy.only_matching(b"rc:{again}");
         proxy.reset_before_next_request();
@@ -116,7 +116,7 @@ mod bodies {
     pub fn renewals_whose_replies_are_lost_go_on<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let ear = Ear::default();
-        let client = brisk(&proxy.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(1500)).observer(ear.clone()));
         let lock = client.lock_with_kind("renewed", kind);
         let guard = lock.lock().unwrap();
         ear.wait_for_renewals(1);
@@ -145,7 +145,7 @@ mod bodies {
     /// The reply is lost to a release that also asks for the next local thread.
     pub fn a_hand_over_whose_reply_is_lost_lets_the_next_one_in<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).local_handoff(Duration::ZERO).connect().unwrap();
+        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).local_handoff(Duration::ZERO));
         let lock = client.lock_with_kind("next", kind);
         for closed in [true, false] {
             let guard = lock.lock().unwrap();

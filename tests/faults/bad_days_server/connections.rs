@@ -15,7 +15,7 @@ mod bodies {
     pub fn no_client_slots_left_is_unavailable_until_there_are<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url()).lease(ms(6000)).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| brisk(&server.url()).lease(ms(6000)).observer(ear.clone()));
         let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("slots", kind));
         let guard = held.lock().unwrap();
         let mut admin = server.connection().unwrap();
@@ -75,7 +75,7 @@ both! {
 fn killed_connections_are_replaced_without_a_word() {
     let server = RedisServer::start().unwrap();
     let ear = Ear::default();
-    let client = brisk(&server.url()).lease(ms(900)).observer(ear.clone()).connect().unwrap();
+    let client = connected(|| lively(&server.url()).lease(ms(900)).observer(ear.clone()));
     let lock = client.reentrant_lock("killed");
     let guard = lock.lock().unwrap();
     ear.wait_for_renewals(1);

@@ -14,7 +14,7 @@ mod bodies {
 
     pub fn a_full_server_refuses_newcomers<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).unreachable_timeout(ms(300)).connect().unwrap();
+        let client = connected(|| lively(&server.url()).unreachable_timeout(ms(300)));
         let lock = client.lock_with_kind("full", kind);
         lock.lock().unwrap().unlock().unwrap();
         configure(&server, "maxmemory", "1");
@@ -37,8 +37,8 @@ mod bodies {
     pub fn a_full_server_still_renews_releases_and_hands_over<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let mine = brisk(&server.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
-        let yours = brisk(&server.url()).waiter_timeout(ms(1800)).connect().unwrap();
+        let mine = connected(|| lively(&server.url()).lease(ms(1500)).observer(ear.clone()));
+        let yours = connected(|| lively(&server.url()).waiter_timeout(ms(1800)));
         let (held, alone) = (mine.lock_with_kind("handed-over", kind), mine.lock_with_kind("alone", kind));
         let wanted = yours.lock_with_kind("handed-over", kind);
         let (guard, lonely) = (held.lock().unwrap(), alone.lock().unwrap());

@@ -14,7 +14,7 @@ mod bodies {
 
     pub fn a_server_that_dies_and_comes_back_is_used_again<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).unreachable_timeout(ms(600)).connect().unwrap();
+        let client = connected(|| brisk(&server.url()).unreachable_timeout(ms(600)));
         let patient = connect(&server.url());
         let lock = client.lock_with_kind("gone", kind);
         let guard = lock.lock().unwrap();
@@ -46,7 +46,7 @@ mod bodies {
     pub fn a_hold_outlives_a_restart_that_keeps_the_data<K: Subject>(kind: K) {
         let server = RedisServer::builder().appendonly(true).start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url()).lease(ms(6000)).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| brisk(&server.url()).lease(ms(6000)).observer(ear.clone()));
         let (kept, given_back) =
             (client.lock_with_kind("kept", kind), client.lock_with_kind("given-back", kind));
         let (guard, unlucky) = (kept.lock().unwrap(), given_back.lock().unwrap());
@@ -68,7 +68,7 @@ mod bodies {
     pub fn a_hold_that_a_restart_forgot_is_lost<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| lively(&server.url()).lease(ms(1500)).observer(ear.clone()));
         let lock = client.lock_with_kind("forgotten", kind);
         let guard = lock.lock().unwrap();
         let (token, lost) = (guard.token(), guard.lost());

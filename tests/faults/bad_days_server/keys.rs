@@ -47,7 +47,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         for (words, stays) in tamperings("taken") {
             let ear = Ear::default();
-            let client = brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()).connect().unwrap();
+            let client = connected(|| lively(&server.url()).lease(SHORT_LEASE).observer(ear.clone()));
             let lock = client.lock_with_kind("taken", kind);
             let guard = lock.lock().unwrap();
             let lost = guard.lost();
@@ -72,7 +72,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         for (words, stays) in tamperings("taken") {
             let ear = Ear::default();
-            let client = brisk(&server.url()).observer(ear.clone()).connect().unwrap();
+            let client = connected(|| lively(&server.url()).observer(ear.clone()));
             let lock = client.lock_with_kind("taken", kind);
             let guard = lock.lock().unwrap();
             let lost = guard.lost();
@@ -95,7 +95,7 @@ mod bodies {
     pub fn a_guard_dropped_after_the_loss_tells_the_observer<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url()).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| lively(&server.url()).observer(ear.clone()));
         let lock = client.lock_with_kind("dropped", kind);
         let guard = lock.lock().unwrap();
         server.flush_all().unwrap();

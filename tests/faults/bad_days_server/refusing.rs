@@ -14,7 +14,7 @@ mod bodies {
     /// It is permanent as far as the client knows, so waiters get the error at once, too. Holds are not given up.
     pub fn a_new_password_keeps_us_out_until_it_is_ours_again<K: Subject>(kind: K) {
         let server = RedisServer::builder().password("first").start().unwrap();
-        let client = brisk(&server.url()).lease(ms(6000)).connect().unwrap();
+        let client = connected(|| lively(&server.url()).lease(ms(6000)));
         let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("password", kind));
         let guard = held.lock().unwrap();
         let mut admin = server.connection().unwrap();
@@ -35,7 +35,7 @@ mod bodies {
     pub fn a_replica_refuses_and_serves_again_once_promoted<K: Subject>(kind: K) {
         let (server, primary) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
         configure(&primary, "repl-diskless-sync-delay", "0");
-        let client = brisk(&server.url()).lease(ms(6000)).connect().unwrap();
+        let client = connected(|| lively(&server.url()).lease(ms(6000)));
         let lock = client.lock_with_kind("replica", kind);
         lock.lock().unwrap().unlock().unwrap();
         ask::<()>(&server, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
@@ -71,7 +71,7 @@ mod bodies {
     pub fn a_hold_outlives_a_short_demotion<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url()).lease(ms(4800)).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| brisk(&server.url()).lease(ms(4800)).observer(ear.clone()));
         let (held, unlucky) = (client.lock_with_kind("held", kind), client.lock_with_kind("unlucky", kind));
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
         ear.wait_for_renewals(1);
@@ -94,12 +94,8 @@ mod bodies {
         // disk that is busy may take longer than that.
         let server = RedisServer::builder().arg("rdbcompression", "no").start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url())
-            .lease(ms(15_000))
-            .renew_every(ms(2000))
-            .observer(ear.clone())
-            .connect()
-            .unwrap();
+        let client =
+            connected(|| brisk(&server.url()).lease(ms(15_000)).renew_every(ms(2000)).observer(ear.clone()));
         let (held, unlucky, free) = (
             client.lock_with_kind("held", kind),
             client.lock_with_kind("unlucky", kind),

@@ -23,7 +23,7 @@ mod bodies {
     pub fn rights_that_are_taken_away_are_told_and_missed_no_longer_than_that<K: Subject>(kind: K) {
         let (server, url) = with_user();
         let ear = Ear::default();
-        let client = brisk(&url).lease(ms(3000)).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| brisk(&url).lease(ms(3000)).observer(ear.clone()));
         let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("rights", kind));
         let rights = |rights: &[&str]| {
             ask::<()>(&server, &[&["ACL", "SETUSER", "locks"], rights].concat());

@@ -15,7 +15,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         configure(&server, "lua-time-limit", "20");
         let ear = Ear::default();
-        let client = brisk(&server.url()).lease(ms(6000)).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| brisk(&server.url()).lease(ms(6000)).observer(ear.clone()));
         let (held, unlucky, free) = (
             client.lock_with_kind("held", kind),
             client.lock_with_kind("unlucky", kind),
@@ -57,7 +57,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
         let (mine, yours) = (
-            brisk(&server.url()).lease(ms(900)).observer(ear.clone()).connect().unwrap(),
+            connected(|| lively(&server.url()).lease(ms(900)).observer(ear.clone())),
             connect(&server.url()),
         );
         let (lock, other) = (mine.lock_with_kind("flushed", kind), yours.lock_with_kind("flushed", kind));

@@ -16,7 +16,7 @@ mod bodies {
 
     pub fn an_unlock_that_a_stopped_server_leaves_open_is_done_when_it_goes_on<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).lease(Duration::from_secs(15)).connect().unwrap();
+        let client = connected(|| brisk(&server.url()).lease(Duration::from_secs(15)));
         let lock = client.lock_with_kind("stopped", kind);
         let guard = lock.lock().unwrap();
         server.stop().unwrap();
@@ -36,8 +36,7 @@ mod bodies {
     /// whether it is busy: the server is silent, and that is what it must say.
     pub fn a_waiter_behind_an_unanswered_request_says_unavailable_too<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client =
-            brisk(&server.url()).waiter_timeout(ms(1500)).command_timeout(ms(1500)).connect().unwrap();
+        let client = connected(|| brisk(&server.url()).waiter_timeout(ms(1500)).command_timeout(ms(1500)));
         let lock = client.lock_with_kind("behind", kind);
         server.stop().unwrap();
         thread::scope(|scope| {
@@ -56,7 +55,7 @@ mod bodies {
     pub fn a_hold_that_a_stopped_server_lets_lapse_is_lost_while_it_is_silent<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()).connect().unwrap();
+        let client = connected(|| brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()));
         let lock = client.lock_with_kind("silence", kind);
         let guard = lock.lock().unwrap();
         let lost = guard.lost();
@@ -84,7 +83,7 @@ mod bodies {
             wait_for_queue(&server, "bear");
             server.stop().unwrap();
             // Longer than a heartbeat and a command: the waiter has met the silence.
-            thread::sleep(ms(300) + COMMAND);
+            thread::sleep(HEARD / 3 + HEARD);
             server.cont().unwrap();
             guard.unlock().unwrap();
             assert!(waiting.join().unwrap() > token);
@@ -96,12 +95,10 @@ mod bodies {
     pub fn a_pause_shorter_than_the_lease_costs_only_time<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url())
-            .lease(ms(1500))
-            .waiter_timeout(ms(2000))
-            .command_timeout(ms(2000))
-            .observer(ear.clone());
-        let client = client.connect().unwrap();
+        let client = connected(|| {
+            let patient = brisk(&server.url()).waiter_timeout(ms(2000)).command_timeout(ms(2000));
+            patient.lease(ms(1500)).observer(ear.clone())
+        });
         let (held, other) = (client.lock_with_kind("held", kind), client.lock_with_kind("other", kind));
         for what in ["ALL", "WRITE"] {
             let guard = held.lock().unwrap();
@@ -121,7 +118,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         for what in ["ALL", "WRITE"] {
             let ear = Ear::default();
-            let client = brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()).connect().unwrap();
+            let client = connected(|| brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()));
             let held = client.lock_with_kind("held", kind);
             let guard = held.lock().unwrap();
             ask::<()>(&server, &["CLIENT", "PAUSE", "2000", what]);
@@ -158,16 +155,16 @@ both! {
 #[test]
 fn a_silent_server_costs_no_hold_on_another_one() {
     let (silent, lively) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
-    let patient = brisk(&silent.url())
-        .lease(Duration::from_secs(30))
-        .renew_every(ms(100))
-        .waiter_timeout(Duration::from_secs(4))
-        .command_timeout(Duration::from_secs(4))
-        .connect()
-        .unwrap();
+    let patient = connected(|| {
+        brisk(&silent.url())
+            .lease(Duration::from_secs(30))
+            .renew_every(ms(100))
+            .waiter_timeout(Duration::from_secs(4))
+            .command_timeout(Duration::from_secs(4))
+    });
     let ear = Ear::default();
     // Longer than a loaded machine stands still, and shorter than one request to the silent server may take.
-    let hasty = brisk(&lively.url()).lease(ms(3000)).observer(ear.clone()).connect().unwrap();
+    let hasty = connected(|| brisk(&lively.url()).lease(ms(3000)).observer(ear.clone()));
     let (long, short) = (patient.simple_lock("long"), hasty.simple_lock("short"));
     let (first, second) = (long.lock().unwrap(), short.lock().unwrap());
     ear.wait_for_renewals(2);

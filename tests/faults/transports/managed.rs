@@ -7,7 +7,7 @@ use redis_concurrent_testkit::Proxy;
 
 use super::wrong_server::without_command;
 use super::*;
-use crate::server_days::{ask, brisk};
+use crate::server_days::{ask, brisk, connected, lively};
 
 /// No lock needs them; and a `RedLock` counts servers of unknown age only if it is told to.
 #[test]
@@ -48,7 +48,7 @@ fn a_service_without_wait() {
 #[test]
 fn a_service_with_few_connections() {
     let server = RedisServer::builder().arg("maxclients", "8").start().unwrap();
-    let client = || brisk(&server.url()).max_connections(1).connect().unwrap();
+    let client = || connected(|| lively(&server.url()).max_connections(1));
     let (one, two) = (client(), client());
     works(&one, &two);
     // All the others are in use: the error says so, at once.
@@ -107,7 +107,7 @@ fn a_proxy_that_closes_connections_now_and_then() {
 fn a_proxy_that_hides_where_it_subscribes() {
     let flock = crate::flock::Flock::start(1);
     let door = Proxy::start(flock.primary.port()).unwrap();
-    let (one, two) = (Client::connect(&flock.primary.url()).unwrap(), brisk(&door.url()).connect().unwrap());
+    let (one, two) = (Client::connect(&flock.primary.url()).unwrap(), connected(|| lively(&door.url())));
     let (held, wanted) = (one.reentrant_lock("it"), two.reentrant_lock("it"));
     // A connection for requests, to the primary.
     wanted.lock().unwrap().unlock().unwrap();

@@ -26,7 +26,7 @@ pub fn everything(server: &RedisServer) -> Vec<(String, Option<Content>, bool)> 
 /// Renews nothing, and says of nobody that it lives, while a test runs: that would change keys too.
 pub fn quiet(server: &RedisServer) -> Client {
     let long = Duration::from_secs(3600);
-    brisk(&server.url()).lease(long).waiter_timeout(long).command_timeout(LONG).connect().unwrap()
+    connected(|| brisk(&server.url()).lease(long).waiter_timeout(long).command_timeout(LONG))
 }
 
 /// Calls that come to an error of this kind, about this name, which says this.
