@@ -38,6 +38,21 @@ impl<K: Kind> Form<K> {
     }
 }
 
+/// What comes of a call whose limit is a few milliseconds. On a busy machine they may be too few for an answer: then it
+/// is made again.
+pub(super) fn in_brief<T>(call: impl Fn() -> Result<Option<T>, Error>) -> Result<Option<T>, Error> {
+    const TIMES: usize = 5;
+    let unanswered = |outcome: &Result<Option<T>, Error>| outcome.as_ref().is_err_and(Error::is_unavailable);
+    let mut outcome = call();
+    for _ in 1..TIMES {
+        if !unanswered(&outcome) {
+            break;
+        }
+        outcome = call();
+    }
+    outcome
+}
+
 fn held<'a>(guard: impl LockGuard + 'a) -> Held<'a> {
     Box::new(guard)
 }

@@ -9,11 +9,11 @@ use redis_concurrent::{CancellationToken, ErrorKind, Kind, Queueing};
 
 use super::cases;
 use crate::contract::forms::{self, Ends};
-use crate::contract::stage::{LONG, Stage};
+use crate::contract::stage::{LONG, Stage, one_closes};
 use crate::wait_until;
 
 /// Far less than a patient client's next heartbeat: a waiter that is in by then was woken.
-const AT_ONCE: Duration = Duration::from_secs(5);
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 cases! {
     every_form_that_waits_is_woken_by_a_release
@@ -205,30 +205,37 @@ fn a_try_does_not_overtake_a_local_waiter<K: Kind, W: Kind>(stage: &Stage<'_, K,
 }
 
 fn a_waiter_whose_client_closes_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (holder, closes, last) = (stage.keeper(), stage.patient(), stage.fresh());
-    let guard = holder.lock_owned().unwrap();
-    let lock = stage.lock(&closes);
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| lock.lock().map(drop));
-        stage.await_positions(1);
-        let second = scope.spawn(|| last.try_lock_for(LONG).map(|held| held.is_some()));
-        stage.await_positions(2);
-        closes.close().unwrap();
-        assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
-        guard.unlock().unwrap();
-        assert!(second.join().unwrap().unwrap());
+    let (holder, last) = (stage.keeper(), stage.fresh());
+    one_closes(|| {
+        let closes = stage.patient();
+        let guard = holder.lock_owned().unwrap();
+        let lock = stage.lock(&closes);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| lock.lock().map(drop));
+            stage.await_positions(1);
+            let second = scope.spawn(|| last.try_lock_for(LONG).map(|held| held.is_some()));
+            stage.await_positions(2);
+            let closed = closes.close();
+            assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+            guard.unlock().unwrap();
+            assert!(second.join().unwrap().unwrap());
+            closed
+        })
     });
 }
 
 fn a_dead_waiter_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+    const TIMEOUT: Duration = Duration::from_millis(700);
     let (holder, lock) = (stage.keeper(), stage.fresh());
     let guard = holder.lock_owned().unwrap();
     // A queue position that will send no more heartbeats.
-    stage.ask_as_the_dead(&lock, "wait", Duration::from_secs(60), Duration::from_millis(700));
+    let start = Instant::now();
+    stage.ask_as_the_dead(&lock, "wait", Duration::from_secs(60), TIMEOUT);
     assert_eq!(stage.positions(), 1);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.try_lock_for(LONG).map(|held| held.is_some()));
-        stage.await_positions(2);
+        // Where that takes a busy machine longer, the dead one's time is up before.
+        wait_until(LONG, "a waiter behind it", || stage.positions() == 2 || start.elapsed() > TIMEOUT);
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
     });
@@ -239,9 +246,13 @@ fn a_dead_holder_holds_for_its_lease_and_no_longer<K: Kind, W: Kind>(stage: &Sta
     let (lock, other) = (stage.fresh(), stage.keeper());
     let start = Instant::now();
     stage.ask_as_the_dead(&lock, "try", LEASE, LEASE);
-    assert!(other.try_lock().unwrap().is_none());
+    let is_over = |took: Duration| took + Duration::from_millis(2) >= LEASE;
+    // It may be over where that takes a busy machine so long.
+    let early = other.try_lock().unwrap();
+    assert!(early.is_none() || is_over(start.elapsed()), "after {:?}", start.elapsed());
+    drop(early);
     let guard = other.try_lock_for(LONG).unwrap().unwrap();
     let took = start.elapsed();
-    assert!(took + Duration::from_millis(2) >= LEASE && took < AT_ONCE, "after {took:?}");
+    assert!(is_over(took) && took < LEASE + AT_ONCE, "after {took:?}");
     guard.unlock().unwrap();
 }
