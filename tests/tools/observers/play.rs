@@ -39,11 +39,13 @@ pub fn all_there_is() -> Vec<Heard> {
 pub fn play(diary: &Diary, add: impl Fn(ClientBuilder) -> ClientBuilder) {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let watched = |url: &str| {
-        let builder = builder(url).lease(ms(900)).renew_every(ms(60)).command_timeout(ms(150));
-        add(builder.local_handoff(LONG).observer(diary.clone())).connect().unwrap()
+    let watched = |url: &str, set: fn(ClientBuilder) -> ClientBuilder| {
+        let builder = set(builder(url)).renew_every(ms(60)).local_handoff(LONG);
+        add(builder.observer(diary.clone())).connect().unwrap()
     };
-    let (near, far) = (watched(&server.url()), watched(&proxy.url()));
+    let near = watched(&server.url(), |b| b.lease(ms(3000)));
+    // Its silence is waited for.
+    let far = watched(&proxy.url(), |b| b.lease(ms(1500)).command_timeout(ms(500)));
     let others = Client::connect(&server.url()).unwrap();
     waits(&near, &others);
     keeps(&near, &others, diary);
@@ -112,7 +114,9 @@ fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary)
     server.kill_clients(ClientKind::PubSub).unwrap();
     wait_until(LONG, "a new inbox", || diary.has(&Heard::Reconnected));
     let guard = lock.lock_owned().unwrap();
-    client.close().unwrap();
+    // A busy machine may leave it no time to hear that all was given back.
+    let closed = client.close();
+    assert!(closed.is_ok() || closed.is_err_and(|error| error.kind() == ErrorKind::OutcomeUnknown));
     drop(guard);
 }
 
@@ -126,9 +130,15 @@ fn silence(client: &Client, proxy: &Proxy, diary: &Diary) {
     proxy.heal().unwrap();
     // On a slow machine it is lost by now.
     drop(guard);
-    let guard = lock.try_lock_for(LONG).unwrap().expect("it was given back");
-    proxy.black_hole(true);
-    drop(guard);
+    let deferred = diary.count(&Heard::Deferred);
+    wait_until(LONG, "it goes on in the background", || {
+        proxy.heal().unwrap();
+        let guard = lock.try_lock_for(LONG).unwrap().expect("it was given back");
+        proxy.black_hole(true);
+        // The same.
+        drop(guard);
+        diary.count(&Heard::Deferred) > deferred
+    });
     wait_until(LONG, "it is left to its lease", || diary.has(&Heard::Abandoned));
     proxy.heal().unwrap();
 }
