@@ -16,6 +16,8 @@ use redis_concurrent_testkit::*;
 use crate::support::*;
 
 const LEASE: Duration = ms(600);
+/// Of what must be held until its holder is killed or stopped.
+const HELD: Duration = ms(1500);
 /// What a loaded machine may add to any bound.
 const LOAD: Duration = ms(4000);
 
@@ -24,25 +26,36 @@ const LOAD: Duration = ms(4000);
 #[test]
 fn a_leaked_guard_is_held_and_renewed_until_close() {
     let server = RedisServer::start().unwrap();
+    // Once more where a busy machine does not release all in the time that closing takes at most.
+    eventually(2 * LONG, || leaks_until_close(&server));
+    nothing_left(&server);
+}
+
+/// `None` if the client could not release what it held in the time that closing takes.
+fn leaks_until_close(server: &RedisServer) -> Option<()> {
     let ears = Ears::default();
-    let client = builder(&server.url()).lease(LEASE).observer(ears.clone()).connect().unwrap();
+    let client = builder(&server.url()).lease(ms(9000)).renew_every(ms(300)).observer(ears.clone());
+    let client = client.connect().unwrap();
     let lock = client.reentrant_lock("x");
     std::mem::forget(lock.lock().unwrap());
     std::mem::forget(client.simple_lock("y").lock_owned().unwrap());
-    let (x, y) = (connect(&server).reentrant_lock("x"), connect(&server).simple_lock("y"));
-    let began = Instant::now();
-    while began.elapsed() < 3 * LEASE {
-        assert!(x.is_locked().unwrap() && y.is_locked().unwrap());
-        thread::sleep(ms(20));
+    let (x, y) = (connect(server).reentrant_lock("x"), connect(server).simple_lock("y"));
+    for key in ["rc:{x}", "rc:{y}"] {
+        renewed_again(|| ms(pttl(server, key).try_into().unwrap_or_default()));
     }
+    assert!(x.is_locked().unwrap() && y.is_locked().unwrap());
     // It is this thread's hold still.
     assert_eq!(lock.hold_count(), 1);
     lock.lock().unwrap().unlock().unwrap();
-    client.close().unwrap();
+    let closed = client.close();
     assert_eq!(ears.count(Heard::Lost(LossReason::Closed)), 2, "{:?}", ears.all());
+    if closed.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutcomeUnknown) {
+        return None;
+    }
+    closed.unwrap();
     assert!(x.try_lock().unwrap().is_some());
     assert!(y.try_lock().unwrap().is_some());
-    nothing_left(&server);
+    Some(())
 }
 
 #[test]
@@ -115,16 +128,13 @@ fn an_observer_that_panics_changes_nothing() {
         *n = now;
     };
     let mut n = 0;
-    // Renewed so often that a machine with much to do does not lose it.
-    let lease = ms(2000);
-    let client = builder(&server.url()).lease(lease).renew_every(ms(100));
+    let client = builder(&server.url()).lease(ms(9000)).renew_every(ms(300));
     let client = client.observer(Panics(panics.clone())).connect().unwrap();
     let lock = client.reentrant_lock("x");
     let other = connect(&server).reentrant_lock("x");
     let guard = lock.lock().unwrap();
     told(&mut n);
-    thread::sleep(2 * lease);
-    assert!(!guard.is_lost(), "no longer renewed");
+    renewed_again(|| guard.remaining());
     told(&mut n);
     // A local waiter, a remote one, both in the end.
     thread::scope(|scope| {
@@ -160,10 +170,8 @@ fn an_observer_that_panics_changes_nothing() {
 fn a_panic_upon_a_loss_stops_no_renewal() {
     let (server, other) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     let door = Proxy::start(server.port()).unwrap();
-    // Renewed so often that a machine with much to do does not lose it.
-    let settings = |url: &str| builder(url).lease(ms(2000)).renew_every(ms(100));
-    let (client, elsewhere) =
-        (settings(&door.url()).connect().unwrap(), settings(&other.url()).connect().unwrap());
+    let client = builder(&door.url()).lease(ms(2000)).renew_every(ms(100)).connect().unwrap();
+    let elsewhere = builder(&other.url()).lease(ms(9000)).renew_every(ms(300)).connect().unwrap();
     let (lost, held) =
         (client.simple_lock("x").lock_owned().unwrap(), elsewhere.simple_lock("y").lock_owned().unwrap());
     let (token, warning) = (lost.lost(), lost.ends_within(ms(200)));
@@ -177,8 +185,7 @@ fn a_panic_upon_a_loss_stops_no_renewal() {
     door.black_hole(true);
     wait_until(LONG, "both are called", || panics.load(Ordering::SeqCst) == 2);
     assert!(lost.is_lost());
-    thread::sleep(3 * ms(2000));
-    assert!(!held.is_lost(), "no longer renewed");
+    renewed_again(|| held.remaining());
     held.unlock().unwrap();
     door.heal().unwrap();
     elsewhere.close().unwrap();
@@ -219,14 +226,14 @@ fn role_holder() {
     if !is_role(HOLDER) {
         return;
     }
-    let client = builder(&env("URL")).lease(LEASE).connect().unwrap();
+    let client = builder(&env("URL")).lease(HELD).renew_every(ms(100)).connect().unwrap();
     let lock = client.reentrant_lock("x");
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
     tell_parent(&guard.token().to_string()).unwrap();
     hear_parent().unwrap();
     // Stopped and continued: nothing that is called now may succeed.
-    let renewed = guard.renew_for(LEASE);
+    let renewed = guard.renew_for(HELD);
     let is_lost = (guard.is_lost(), guard.remaining().is_zero(), lock.hold_count());
     let again = lock.try_lock().map(|g| g.is_some());
     let fired = lost.wait_timeout(SOON);
@@ -268,7 +275,7 @@ fn a_process_killed_while_holding_blocks_others_for_its_lease() {
     holder.kill9().unwrap();
     let began = Instant::now();
     let guard = lock.try_lock_for(LONG).unwrap().unwrap();
-    assert!(began.elapsed() < LEASE + ms(250) + LOAD, "{:?}", began.elapsed());
+    assert!(began.elapsed() < HELD + ms(250) + LOAD, "{:?}", began.elapsed());
     assert!(guard.token() > its);
     guard.unlock().unwrap();
     nothing_left(&server);
@@ -320,7 +327,7 @@ fn a_holder_stopped_beyond_its_lease_knows_it_before_anything_succeeds() {
     holder.stop().unwrap();
     let began = Instant::now();
     let guard = lock.try_lock_for(LONG).unwrap().unwrap();
-    assert!(began.elapsed() < LEASE + ms(250) + LOAD, "{:?}", began.elapsed());
+    assert!(began.elapsed() < HELD + ms(250) + LOAD, "{:?}", began.elapsed());
     assert!(guard.token() > its);
     holder.say("go on").unwrap();
     holder.cont().unwrap();
@@ -340,7 +347,7 @@ fn a_holder_stopped_beyond_its_lease_knows_it_though_nobody_came() {
     let mut holder = child(HOLDER, &server);
     holder.read_line_within(LONG).unwrap();
     holder.stop().unwrap();
-    wait_until(SOON, "its lease is over", || !exists(&server, "rc:{x}"));
+    wait_until(LONG, "its lease is over", || !exists(&server, "rc:{x}"));
     holder.say("go on").unwrap();
     holder.cont().unwrap();
     assert_eq!(holder.read_line_within(LONG).unwrap(), "knows");
@@ -369,8 +376,9 @@ fn a_stopped_waiter_that_goes_on_in_time_still_gets_in() {
     queued(&lock, 1);
     held.unlock().unwrap();
     wait_until(SOON, "it gets in", || {
-        let guard = lock.try_lock_for(ms(0)).unwrap();
-        guard.is_none() || lock.holder().unwrap().is_some_and(|h| h.process.is_some())
+        let guard = lock.try_lock_for(ms(0));
+        guard.is_ok_and(|guard| guard.is_none())
+            || lock.holder().unwrap().is_some_and(|h| h.process.is_some())
     });
     waiter.kill9().unwrap();
     assert_eq!(kind(lock.with_lease(ms(1)).lock().map(drop)), ErrorKind::InvalidInput);

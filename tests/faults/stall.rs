@@ -37,7 +37,7 @@ fn a_waiter_keeps_its_position_when_the_server_stood_still() {
         // So that each has its connection, and its request is there when the server goes on.
         client.reentrant_lock("other").lock().unwrap().unlock().unwrap();
     }
-    let held = locks[0].with_lease(ms(2000)).lock_owned().unwrap();
+    let held = locks[0].with_lease(LONG).lock_owned().unwrap();
     let order = Mutex::new(Vec::new());
     let comes_in = |i: usize| {
         let guard = locks[i].lock().unwrap();
@@ -57,6 +57,7 @@ fn a_waiter_keeps_its_position_when_the_server_stood_still() {
                 }
             });
         });
+        held.renew_for(ms(2000)).unwrap();
         stands_still(&server);
     });
     let order = order.into_inner();

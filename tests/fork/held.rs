@@ -19,8 +19,8 @@ fn what_the_parent_holds_is_forked_in_every_form() {
         let guards = (reentrant.lock().unwrap(), simple.lock().unwrap());
         let halves = (read.read_lock().lock().unwrap(), written.write_lock().lock().unwrap());
         let several = MultiLock::new(&[&reentrant, &simple]);
-        let requests = client.request_count();
         in_child(|| {
+            let requests = client.request_count();
             forked(reentrant.lock());
             forked(reentrant.try_lock());
             forked(reentrant.try_lock_for(ms(20)));

@@ -209,6 +209,18 @@ pub fn in_brief<T>(outcome: Result<Option<T>, Error>) -> Option<T> {
     }
 }
 
+/// Waits until a hold was renewed three times: each time it has more time left than a moment before.
+#[track_caller]
+pub fn renewed_again(left: impl Fn() -> Duration) {
+    let (mut before, mut times) = (left(), 0);
+    wait_until(LONG, "it is renewed again and again", || {
+        let now = left();
+        times += usize::from(now > before);
+        before = now;
+        times >= 3
+    });
+}
+
 /// Its fields with their values, or its dump.
 pub type Content = Vec<Vec<u8>>;
 

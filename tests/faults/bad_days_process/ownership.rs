@@ -137,12 +137,14 @@ fn waiting_for_oneself_would_deadlock() {
 #[test]
 fn a_guard_of_a_lost_hold_must_go_before_its_thread_locks_again() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).lease(ms(300)).connect().unwrap();
+    let client = builder(&server.url()).renew_every(ms(100)).connect().unwrap();
     for fixed in [false, true] {
         let lock = client.reentrant_lock("x");
-        let lock = if fixed { lock.with_lease(ms(300)) } else { lock };
+        let lock = if fixed { lock.with_lease(LONG) } else { lock };
         let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
-        if !fixed {
+        if fixed {
+            outer.renew_for(ms(300)).unwrap();
+        } else {
             assert!(delete(&server, "rc:{x}"));
         }
         assert!(outer.lost().wait_timeout(SOON));
@@ -168,7 +170,7 @@ fn a_guard_of_a_lost_hold_must_go_before_its_thread_locks_again() {
 #[test]
 fn an_owned_guard_of_a_lost_hold_keeps_nobody_out() {
     let server = RedisServer::start().unwrap();
-    let lock = builder(&server.url()).lease(ms(300)).connect().unwrap().reentrant_lock("x");
+    let lock = builder(&server.url()).renew_every(ms(100)).connect().unwrap().reentrant_lock("x");
     let old = lock.lock_owned().unwrap();
     assert!(delete(&server, "rc:{x}"));
     assert!(old.lost().wait_timeout(SOON));
