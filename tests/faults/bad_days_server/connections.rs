@@ -75,7 +75,11 @@ both! {
 fn killed_connections_are_replaced_without_a_word() {
     let server = RedisServer::start().unwrap();
     let ear = Ear::default();
-    let client = connected(|| lively(&server.url()).lease(ms(900)).observer(ear.clone()));
+    // What was killed is known to be at once: no answer has to be awaited for so long.
+    let client = connected(|| {
+        let patient = brisk(&server.url()).waiter_timeout(SURELY).command_timeout(SURELY);
+        patient.lease(ms(9000)).renew_every(ms(300)).observer(ear.clone())
+    });
     let lock = client.reentrant_lock("killed");
     let guard = lock.lock().unwrap();
     ear.wait_for_renewals(1);

@@ -3,7 +3,7 @@
 use std::thread;
 
 use redis_concurrent::{ErrorKind, LossReason};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::both::both;
 use crate::server_days::*;
@@ -57,7 +57,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
         let (mine, yours) = (
-            connected(|| lively(&server.url()).lease(ms(900)).observer(ear.clone())),
+            connected(|| lively(&server.url()).lease(ms(9000)).renew_every(ms(300)).observer(ear.clone())),
             connect(&server.url()),
         );
         let (lock, other) = (mine.lock_with_kind("flushed", kind), yours.lock_with_kind("flushed", kind));
@@ -73,7 +73,7 @@ mod bodies {
         flush();
         assert!(other.is_locked().unwrap());
         flush();
-        guard.renew_for(ms(900)).unwrap();
+        guard.renew_for(ms(9000)).unwrap();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| other.lock().unwrap().unlock());
             wait_for_queue(&server, "flushed");
@@ -89,18 +89,26 @@ mod bodies {
         flush();
         assert!(other.force_unlock().unwrap().was_held());
         error_of(taken.unlock(), ErrorKind::LeaseLost, "flushed");
-        flush();
-        let last = lock.lock().unwrap();
-        flush();
-        mine.close().unwrap();
-        error_of(last.unlock(), ErrorKind::Closed, "flushed");
-        assert!(!other.is_locked().unwrap());
+        // Once more where a busy machine does not release it in the time that closing takes at most.
+        eventually(SURELY + SURELY, || {
+            let ear = Ear::default();
+            let theirs = brisk(&server.url()).observer(ear.clone()).connect().ok()?;
+            let lock = theirs.lock_with_kind("flushed", kind);
+            flush();
+            let last = lock.lock().unwrap();
+            flush();
+            let closed = theirs.close();
+            error_of(last.unlock(), ErrorKind::Closed, "flushed");
+            assert_eq!(ear.losses(), [LossReason::Closed]);
+            if closed.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutcomeUnknown) {
+                return None;
+            }
+            closed.unwrap();
+            assert!(!other.is_locked().unwrap());
+            Some(())
+        });
         // Either the listener learned it first, from the message, or the unlock, from Redis.
-        assert!(
-            matches!(ear.losses()[..], [LossReason::Forced | LossReason::Revoked, LossReason::Closed]),
-            "{:?}",
-            ear.losses()
-        );
+        assert!(matches!(ear.losses()[..], [LossReason::Forced | LossReason::Revoked]), "{:?}", ear.losses());
         drop((lock, other));
         nothing_stays(&server, &[&mine, &yours]);
     }
