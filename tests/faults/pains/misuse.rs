@@ -105,7 +105,8 @@ fn pain_24_every_key_ends_by_itself_at_every_moment() {
     let mut connection = server.connection().unwrap();
     let (began, mut looks) = (Instant::now(), 0);
     let mut kill_at = ms(200);
-    while began.elapsed() < ms(3000) {
+    // A machine with much to do looks for longer, so that it has looked as often.
+    while began.elapsed() < ms(3000) || looks <= 500 {
         let bad: Vec<String> = endless.invoke(&mut connection).unwrap();
         assert!(bad.is_empty(), "without an end: {bad:?}");
         looks += 1;
@@ -116,7 +117,6 @@ fn pain_24_every_key_ends_by_itself_at_every_moment() {
             kill_at = began.elapsed() + ms(100) + random.micros(150_000);
         }
     }
-    assert!(looks > 500, "{looks} looks");
     for child in &mut children {
         child.kill9().unwrap();
     }
@@ -139,7 +139,7 @@ fn role_lives_dangerously() {
                 loop {
                     let (name, wait) = (["a", "b"][random.below(2) as usize], random.micros(3000));
                     if random.below(2) == 0 {
-                        drop(client.reentrant_lock(name).try_lock_for(wait).unwrap());
+                        drop(in_brief(client.reentrant_lock(name).try_lock_for(wait)));
                     } else {
                         drop(client.simple_lock(["c", "d"][random.below(2) as usize]).lock().unwrap());
                     }
@@ -200,7 +200,7 @@ fn pain_26_waits_and_leases_have_nothing_to_do_with_each_other() {
                 held.unlock().unwrap();
             });
             let began = Instant::now();
-            let got = lock.try_lock_for(wait).unwrap();
+            let got = in_brief(lock.try_lock_for(wait));
             let took = began.elapsed();
             assert!(took < wait + LOAD, "waited {took:?} for at most {wait:?}");
             match got {
@@ -220,7 +220,7 @@ fn pain_26_waits_and_leases_have_nothing_to_do_with_each_other() {
     let (wait, lease) = (ms(700), ms(150));
     let lock = client.reentrant_lock("x").with_lease(lease);
     let began = Instant::now();
-    assert!(lock.try_lock_for(wait).unwrap().is_none());
+    assert!(in_brief(lock.try_lock_for(wait)).is_none());
     assert!(began.elapsed() >= wait - ms(5), "{:?}", began.elapsed());
     held.unlock().unwrap();
 }

@@ -2,8 +2,8 @@
 //! which it was reached leads to the new one.
 
 use redis::cmd;
-use redis_concurrent::Client;
-use redis_concurrent_testkit::{Proxy, wait_until};
+use redis_concurrent::{Client, Error, ErrorKind};
+use redis_concurrent_testkit::{Proxy, eventually, wait_until};
 
 use crate::contenders::Contenders;
 use crate::flock::Flock;
@@ -31,18 +31,33 @@ fn an_unlock_over_a_planned_failover_is_ok() {
 /// So is a client that closes.
 #[test]
 fn what_a_client_holds_over_a_planned_failover_is_released_as_it_closes() {
+    // Once more where a busy machine does not release all in the time that closing takes at most.
+    eventually(3 * LONG, || {
+        let closed = closes_over_a_planned_failover();
+        if closed.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutcomeUnknown) {
+            return None;
+        }
+        closed.unwrap();
+        Some(())
+    });
+}
+
+/// What closing came to; where it is well, all is released.
+fn closes_over_a_planned_failover() -> Result<(), Error> {
     let flock = Flock::start(1);
     let door = Proxy::start(flock.primary.port()).unwrap();
     let client = builder(&door.url()).connect().unwrap();
     let held: Vec<_> = (0..3).map(|i| client.simple_lock(&format!("it-{i}")).lock_owned().unwrap()).collect();
     flock.fail_over();
     door.set_target(flock.replicas[0].port());
-    client.close().unwrap();
+    let closed = client.close();
     assert!(held.iter().all(|guard| guard.is_lost()));
+    closed?;
     let others = builder(&door.url()).connect().unwrap();
     for i in 0..3 {
         assert!(others.simple_lock(&format!("it-{i}")).try_lock().unwrap().is_some(), "{i}");
     }
+    Ok(())
 }
 
 /// A waiter listens at the old primary at first, which hears all messages from the new one: a grant that was
