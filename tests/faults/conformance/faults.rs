@@ -6,7 +6,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, LEASE, Stage, Tried};
+use crate::conformance::stage::{EVERY, LATE, LEASE, Stage, Tried};
 use crate::support::{LONG, ms, nothing_left};
 
 rows! { every_lock:
@@ -19,7 +19,9 @@ rows! { every_lock:
 /// Redisson RedissonLockExpirationRenewalTest.testLockAfterTimeout (a watchdog of 1 s there).
 fn a_hold_that_a_restart_forgot_is_lost_and_the_next_is_renewed<K: Tried>(stage: &Stage<K>) {
     let server = RedisServer::start().unwrap();
-    let clients = [(); 2].map(|()| stage.client_with(|b| b.url(&server.url()).namespace("rc").lease(LEASE)));
+    let clients = [(); 2].map(|()| {
+        stage.client_with(|b| b.url(&server.url()).namespace("rc").lease(LEASE).renew_every(EVERY))
+    });
     let [lock, other] = [&clients[0], &clients[1]].map(|client| stage.lock_of(client));
     let guard = lock.lock().unwrap();
     server.restart().unwrap();

@@ -1,14 +1,14 @@
 //! A waiter that does not get the lock: not early, not for long, and nothing of it stays.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, RedisLock};
-use redis_concurrent_testkit::wait_until;
+use redis_concurrent::{CancellationToken, Error};
+use redis_concurrent_testkit::{eventually, wait_until};
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, Stage, Tried};
-use crate::support::{LONG, ms, queued};
+use crate::conformance::stage::{Stage, Tried, closes, in_vain};
+use crate::support::{LONG, in_brief, ms, queued};
 
 rows! { every_lock:
     a_timed_try_is_none_in_time_and_not_early
@@ -22,23 +22,13 @@ rows! { fair_lock:
     a_waiter_that_gave_up_delays_nobody
 }
 
-/// A timed try that fails, and how long it took.
-#[track_caller]
-fn in_vain<K: Tried>(lock: &RedisLock<K>, limit: Duration) {
-    let began = Instant::now();
-    assert!(lock.try_lock_for(limit).unwrap().is_none());
-    let took = began.elapsed();
-    assert!(took >= limit, "early: {took:?} of {limit:?}");
-    assert!(took < limit + LATE, "late: {took:?} of {limit:?}");
-}
-
 /// JSR-166 ReentrantLockTest.testTryLock_Timeout.
 fn a_timed_try_is_none_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     let guard = lock.lock().unwrap();
-    in_vain(&other, ms(300));
+    in_vain(ms(300), |limit| other.try_lock_for(limit));
     // Another thread of the holder's own process.
-    thread::scope(|scope| scope.spawn(|| in_vain(&lock, ms(300))).join().unwrap());
+    thread::scope(|scope| scope.spawn(|| in_vain(ms(300), |limit| lock.try_lock_for(limit))).join().unwrap());
     assert!(lock.is_held_by_current_thread());
     guard.unlock().unwrap();
 }
@@ -70,23 +60,34 @@ fn the_hold_of_a_finished_thread_is_waited_for_in_vain<K: Tried>(stage: &Stage<K
     // A guard ends with its thread, unless it is leaked.
     let leaked = || std::mem::forget(lock.lock().unwrap());
     thread::scope(|scope| scope.spawn(leaked).join().unwrap());
-    in_vain(&lock, ms(600));
-    in_vain(&stage.lock(), ms(600));
+    in_vain(ms(600), |limit| lock.try_lock_for(limit));
+    let other = stage.lock();
+    in_vain(ms(600), |limit| other.try_lock_for(limit));
     assert_eq!(lock.hold_count(), 0, "it is not this thread's");
-    client.close().unwrap();
+    if !closes(&client) {
+        other.force_unlock().unwrap();
+    }
 }
 
 /// node-redlock "individual locks are exclusive": there are no retries here that could be counted,
 /// so the requests of a waiter are.
 fn a_waiter_does_not_ask_again_and_again<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
+    let client = stage.client_with(|b| b.waiter_timeout(6 * LONG).lease(6 * LONG));
     let (lock, other) = (stage.lock(), stage.lock_of(&client));
     let guard = lock.lock().unwrap();
-    let before = client.request_count();
-    in_vain(&other, ms(600));
-    // It asks and it leaves; the first heartbeat would come after a second. A third to spare, as the
-    // first request brings the script along where the server does not know it.
-    let sent = client.request_count() - before;
+    // Once more where a busy machine had no answer for it in its time.
+    let sent = eventually(LONG, || {
+        let before = client.request_count();
+        let outcome = other.try_lock_for(ms(600));
+        if outcome.as_ref().is_err_and(Error::is_unavailable) {
+            stage.await_positions(0);
+            return None;
+        }
+        assert!(outcome.unwrap().is_none());
+        Some(client.request_count() - before)
+    });
+    // It asks and it leaves; heartbeats come much later. A third to spare, as the first request brings the
+    // script along where the server does not know it.
     assert!((2..=3).contains(&sent), "{sent} requests");
     guard.unlock().unwrap();
 }
@@ -114,7 +115,7 @@ fn without_the_lock_the_work_is_not_done<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     let guard = lock.lock().unwrap();
     let mut done = false;
-    if let Some(_guard) = other.try_lock_for(ms(1000)).unwrap() {
+    if let Some(_guard) = in_brief(other.try_lock_for(ms(1000))) {
         done = true;
     }
     assert!(!done);
@@ -128,9 +129,9 @@ fn without_the_lock_the_work_is_not_done<K: Tried>(stage: &Stage<K>) {
 fn a_waiter_that_gave_up_delays_nobody<K: Tried>(stage: &Stage<K>) {
     let (lock, other, third) = (stage.lock(), stage.lock(), stage.lock());
     let guard = lock.lock().unwrap();
-    in_vain(&other, ms(200));
-    wait_until(LATE, "its queue position is gone", || stage.positions().is_empty());
+    in_vain(ms(200), |limit| other.try_lock_for(limit));
+    wait_until(LONG, "its queue position is gone", || stage.positions().is_empty());
     guard.unlock().unwrap();
-    let guard = third.try_lock_for(Duration::ZERO).unwrap();
+    let guard = third.try_lock().unwrap();
     assert!(guard.is_some(), "nobody holds it and nobody waits");
 }

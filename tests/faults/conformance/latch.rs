@@ -8,7 +8,7 @@ use redis_concurrent::{CancellationToken, Client, CountDownLatch, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, NAME, Stage, Tried};
+use crate::conformance::stage::{LATE, NAME, Stage, Tried, in_vain};
 use crate::support::{LONG, ms};
 
 rows! { one_lock:
@@ -94,9 +94,7 @@ fn a_timed_wait_is_true_when_it_was_counted_down_in_time<K: Tried>(stage: &Stage
 /// Redisson RedissonCountDownLatchTest.testAwaitTimeoutFail.
 fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
     let latch = latch(stage, 1);
-    let (limit, began) = (ms(500), Instant::now());
-    assert!(!latch.wait_for(limit).unwrap());
-    assert!((limit..limit + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
+    in_vain(ms(500), |limit| latch.wait_for(limit).map(|opened| opened.then_some(())));
     latch.count_down().unwrap();
     delete(&latch);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent::ErrorKind;
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, LEASE, Stage, Tried};
+use crate::conformance::stage::{EVERY, LATE, LEASE, Stage, Tried};
 use crate::support::{LONG, ms};
 
 rows! { every_lock:
@@ -23,7 +23,7 @@ rows! { every_lock:
 /// Spring RedisLockRegistryTests.testRenewalOnExpire; python-redis-lock
 /// test_timeout_expire_with_renewal.
 fn a_renewed_hold_outlives_its_lease<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock_of(&stage.client_with(|b| b.lease(LEASE)));
+    let lock = stage.lock_of(&stage.client_with(|b| b.lease(LEASE).renew_every(EVERY)));
     let other = stage.lock();
     let guard = lock.lock().unwrap();
     assert!(other.try_lock_for(2 * LEASE).unwrap().is_none());
@@ -107,7 +107,7 @@ fn a_lease_is_set_and_nothing_added<K: Tried>(stage: &Stage<K>) {
 /// redis-py test_extending_lock_with_no_timeout_raises_error: every hold has a lease here, so one
 /// that is renewed may be extended too.
 fn a_renewed_hold_may_be_extended_too<K: Tried>(stage: &Stage<K>) {
-    let guard_of = stage.lock_of(&stage.client_with(|b| b.lease(LEASE)));
+    let guard_of = stage.lock_of(&stage.client_with(|b| b.lease(LEASE).renew_every(EVERY)));
     let guard = guard_of.lock().unwrap();
     guard.renew_for(ms(60_000)).unwrap();
     // The renewals that go on do not shorten it.

@@ -6,7 +6,7 @@ use redis_concurrent::{Client, Kind, Reentrant, Simple};
 use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent};
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, LEASE, Stage, Tried};
+use crate::conformance::stage::{EVERY, LATE, LEASE, Stage, Tried};
 use crate::support::{LONG, env};
 
 rows! { every_lock:
@@ -90,7 +90,8 @@ fn child<K: Tried>(stage: &Stage<K>, role: &str, kind: &str) -> Child {
 }
 
 fn client(lease: Duration) -> Client {
-    Client::builder().url(&env("URL")).namespace(&env("NAMESPACE")).lease(lease).connect().unwrap()
+    let builder = Client::builder().url(&env("URL")).namespace(&env("NAMESPACE")).lease(lease);
+    builder.renew_every(EVERY).connect().unwrap()
 }
 
 #[test]

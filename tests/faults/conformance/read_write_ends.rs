@@ -8,7 +8,7 @@ use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_pa
 
 use crate::conformance::read_write::elsewhere;
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, LEASE, NAME, Stage};
+use crate::conformance::stage::{EVERY, LATE, LEASE, NAME, Stage};
 use crate::support::{LONG, env, ms, nothing_left, queued};
 
 rows! { read_write_lock:
@@ -115,7 +115,8 @@ fn role_writes() {
     if !is_role("conformance::read_write_ends::role_writes") {
         return;
     }
-    let builder = Client::builder().url(&env("URL")).namespace(&env("NAMESPACE")).lease(LEASE);
+    let builder =
+        Client::builder().url(&env("URL")).namespace(&env("NAMESPACE")).lease(LEASE).renew_every(EVERY);
     let lock = builder.connect().unwrap().read_write_lock(NAME);
     let _guard = lock.write_lock().lock().unwrap();
     tell_parent("writes").unwrap();
@@ -126,11 +127,13 @@ fn role_writes() {
 /// Redisson RedissonLockExpirationRenewalTest.testReadLockAfterTimeout (a watchdog of 1 s there).
 fn a_read_that_a_restart_forgot_is_lost_and_the_next_is_renewed(stage: &Stage<Write>) {
     let server = RedisServer::start().unwrap();
-    let clients = [(); 2].map(|()| stage.client_with(|b| b.url(&server.url()).namespace("rc").lease(LEASE)));
+    let clients = [(); 2].map(|()| {
+        stage.client_with(|b| b.url(&server.url()).namespace("rc").lease(LEASE).renew_every(EVERY))
+    });
     let [lock, other] = clients.each_ref().map(|client| stage.read_write_of(client));
     let read = lock.read_lock().lock().unwrap();
     server.restart().unwrap();
-    wait_until(2 * LEASE, "it is lost", || read.is_lost());
+    wait_until(LONG, "it is lost", || read.is_lost());
     assert!(read.unlock().unwrap_err().is_lease_lost());
     assert_eq!(lock.read_lock().hold_count(), 0);
 

@@ -3,28 +3,18 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Error, Kind, ReadWriteLock, RedisLock, Write};
+use redis_concurrent::{CancellationToken, Error, ReadWriteLock, Write};
 
 use crate::conformance::read_write::elsewhere;
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, Stage};
-use crate::support::{LONG, ms, queued};
+use crate::conformance::stage::{Stage, in_vain};
+use crate::support::{LONG, in_brief, ms, queued};
 
 rows! { read_write_lock:
     a_timed_try_of_either_half_is_none_in_time_and_not_early
     a_waiter_for_either_half_can_be_cancelled
     a_token_that_was_not_given_cancels_nothing
     a_waiter_for_either_half_is_counted
-}
-
-/// A timed try that fails, and how long it took.
-#[track_caller]
-fn in_vain<K: Kind>(lock: &RedisLock<K>, limit: Duration) {
-    let began = Instant::now();
-    assert!(lock.try_lock_for(limit).unwrap().is_none());
-    let took = began.elapsed();
-    assert!(took >= limit, "early: {took:?} of {limit:?}");
-    assert!(took < limit + LATE, "late: {took:?} of {limit:?}");
 }
 
 /// JSR-166 ReentrantReadWriteLockTest.testWriteTryLock_Timeout and testReadTryLock_Timeout;
@@ -36,21 +26,21 @@ fn a_timed_try_of_either_half_is_none_in_time_and_not_early(stage: &Stage<Write>
         let write = lock.write_lock().lock().unwrap();
         elsewhere(|| {
             for limit in [Duration::ZERO, ms(300)] {
-                in_vain(other.write_lock(), limit);
-                in_vain(other.read_lock(), limit);
+                in_vain(limit, |limit| other.write_lock().try_lock_for(limit));
+                in_vain(limit, |limit| other.read_lock().try_lock_for(limit));
             }
             // What ends before it begins is one attempt.
-            assert!(other.write_lock().try_lock_until(past).unwrap().is_none());
-            assert!(other.read_lock().try_lock_until(past).unwrap().is_none());
+            assert!(in_brief(other.write_lock().try_lock_until(past)).is_none());
+            assert!(in_brief(other.read_lock().try_lock_until(past)).is_none());
         });
         assert!(lock.write_lock().is_held_by_current_thread() && !write.is_lost());
         write.unlock().unwrap();
         let read = lock.read_lock().lock().unwrap();
         elsewhere(|| {
             for limit in [Duration::ZERO, ms(300)] {
-                in_vain(other.write_lock(), limit);
+                in_vain(limit, |limit| other.write_lock().try_lock_for(limit));
             }
-            assert!(other.write_lock().try_lock_until(past).unwrap().is_none());
+            assert!(in_brief(other.write_lock().try_lock_until(past)).is_none());
         });
         read.unlock().unwrap();
     }

@@ -8,8 +8,8 @@ use redis_concurrent::{Client, ErrorKind, MultiLock, QuorumLock, RedLock};
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LEASE, NAME, Stage, Tried};
-use crate::support::{LONG, ms};
+use crate::conformance::stage::{EVERY, LEASE, NAME, Stage, Tried};
+use crate::support::{LONG, in_brief, ms};
 
 rows! { one_lock:
     ten_threads_count_to_50_by_three_servers
@@ -38,7 +38,9 @@ impl Servers {
 
     /// Another process. These servers have granted nothing before.
     fn red(&self) -> RedLock {
-        let connect = |s: &RedisServer| Client::builder().url(&s.url()).lease(LEASE).connect().unwrap();
+        let connect = |s: &RedisServer| {
+            Client::builder().url(&s.url()).lease(LEASE).renew_every(EVERY).connect().unwrap()
+        };
         let red = RedLock::new(self.0.iter().map(connect).collect::<Vec<_>>()).unwrap();
         red.skip_startup_delay().with_node_timeout(ms(1000))
     }
@@ -100,7 +102,7 @@ fn ten_threads_count_to_50_by_three_servers<K: Tried>(_: &Stage<K>) {
 fn ten_threads_that_try_count_to_50<K: Tried>(_: &Stage<K>) {
     count_to_50(|lock, counter| {
         loop {
-            if let Some(guard) = lock.try_lock_for(ms(400)).unwrap() {
+            if let Some(guard) = in_brief(lock.try_lock_for(ms(400))) {
                 increment(counter);
                 return guard.unlock().unwrap();
             }
@@ -171,7 +173,7 @@ fn it_is_valid_while_it_is_held_and_nobody_else_gets_it<K: Tried>(_: &Stage<K>) 
     let (mine, yours) = (servers.lock(), servers.lock());
     let guard = mine.lock().unwrap();
     assert!(!guard.is_lost() && guard.remaining() > Duration::ZERO);
-    assert!(yours.try_lock_for(ms(50)).unwrap().is_none());
+    assert!(in_brief(yours.try_lock_for(ms(50))).is_none());
     assert!(!guard.is_lost());
 }
 
@@ -231,7 +233,7 @@ fn two_exclude_each_other_until_the_time_is_up<K: Tried>(_: &Stage<K>) {
     let (mine, yours) = (servers.lock(), servers.lock());
     let _guard = mine.lock().unwrap();
     let began = Instant::now();
-    assert!(yours.try_lock_for(ms(300)).unwrap().is_none());
+    assert!(in_brief(yours.try_lock_for(ms(300))).is_none());
     assert!(began.elapsed() >= ms(300));
 }
 

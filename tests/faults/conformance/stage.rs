@@ -6,21 +6,49 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use redis_concurrent::{Client, ClientBuilder, Exclusive, RedisLock, Reentrancy};
-use redis_concurrent_testkit::{expires_at, wait_until};
+use redis_concurrent::{Client, ClientBuilder, Error, Exclusive, RedisLock, Reentrancy};
+use redis_concurrent_testkit::{eventually, expires_at, wait_until};
 
 use crate::support::{LONG, ms};
 
 /// What a loaded machine may add to a time limit.
 pub const LATE: Duration = ms(4000);
-/// A lease that is renewed in time on a loaded machine too.
+/// A lease that is renewed in time on a loaded machine too, so often.
 pub const LEASE: Duration = ms(3000);
+pub const EVERY: Duration = ms(300);
 /// The lock under test.
 pub const NAME: &str = "it";
 
 /// A kind of lock that rows are played on.
 pub trait Tried: Exclusive + Default {}
 impl<K: Exclusive + Default> Tried for K {}
+
+/// Closes a client that holds something. Whether that is released: on a busy machine it may not be in the time that closing
+/// takes at most.
+#[track_caller]
+pub fn closes(client: &Client) -> bool {
+    let closed = client.close();
+    let late = closed.as_ref().is_err_and(Error::is_outcome_unknown);
+    assert!(late || closed.is_ok(), "{closed:?}");
+    !late
+}
+
+/// A timed try that fails, and how long it took. Once more where a busy machine had no answer for it in its time.
+#[track_caller]
+pub fn in_vain<T>(limit: Duration, attempt: impl Fn(Duration) -> Result<Option<T>, Error>) {
+    eventually(LONG, || {
+        let began = Instant::now();
+        let outcome = attempt(limit);
+        let took = began.elapsed();
+        assert!(took < limit + LATE, "late: {took:?} of {limit:?}");
+        if outcome.as_ref().is_err_and(Error::is_unavailable) {
+            return None;
+        }
+        assert!(outcome.unwrap().is_none());
+        assert!(took >= limit, "early: {took:?} of {limit:?}");
+        Some(())
+    });
+}
 
 /// Where one lock of a row has its keys.
 pub struct Place {
