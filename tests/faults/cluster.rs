@@ -31,7 +31,7 @@ fn connect(cluster: &RedisCluster) -> Client {
 
 /// A client that may be cut off for as long as a failover takes on a busy machine.
 fn patient(cluster: &RedisCluster) -> ClientBuilder {
-    Client::builder().url(&cluster.url()).unreachable_timeout(ms(60_000)).command_timeout(ms(1000))
+    Client::builder().url(&cluster.url()).unreachable_timeout(ms(60_000))
 }
 
 /// The key of the lock `name`.

@@ -153,17 +153,23 @@ fn a_name_costs_no_round_trip() {
     let server = RedisServer::start().unwrap();
     let door = Proxy::start(server.port()).unwrap();
     door.delay(WAY);
-    let took = ["", "somebody"].map(|name| {
-        let builder = Client::builder().url(&door.url()).connect_timeout(LONG).command_timeout(LONG);
-        let client = builder.waiter_timeout(LONG).client_name(name).connect_later().unwrap();
-        let began = Instant::now();
-        assert!(client.simple_lock("it").try_lock().unwrap().is_some());
-        (began.elapsed(), client)
+    let mut least = [Duration::MAX; 2];
+    // Once more where the machine stood still.
+    wait_until(LONG, "it takes as long with a name", || {
+        let took = ["", "somebody"].map(|name| {
+            let builder = Client::builder().url(&door.url()).connect_timeout(LONG).command_timeout(LONG);
+            let client = builder.waiter_timeout(LONG).client_name(name).connect_later().unwrap();
+            let began = Instant::now();
+            client.simple_lock("it").try_lock().unwrap().expect("it is free").unlock().unwrap();
+            (began.elapsed(), client)
+        });
+        let there = server.clients(ClientKind::Normal).unwrap();
+        assert!(there.iter().any(|line| line.contains(" name=somebody ")), "{there:?}");
+        least.iter_mut().zip(&took).for_each(|(least, (took, _))| *least = (*took).min(*least));
+        let [without, with] = least;
+        println!("{without:?}, {with:?} with a name");
+        with < without + WAY * 3 / 4
     });
-    let there = server.clients(ClientKind::Normal).unwrap();
-    assert!(there.iter().any(|line| line.contains(" name=somebody ")), "{there:?}");
-    let [(without, _), (with, _)] = took;
-    assert!(with < without + WAY * 3 / 4, "{without:?}, {with:?} with a name");
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis_concurrent::{Member, MultiLock, Outcome, Rate};
-use redis_concurrent_testkit::RedisCluster;
+use redis_concurrent::{Error, Member, MultiLock, Outcome, Rate};
+use redis_concurrent_testkit::{RedisCluster, RedisServer, eventually};
 
 use super::{calm, connect, home, key, spread};
-use crate::support::SOON;
+use crate::support::{LONG, SOON, in_brief};
 
 #[test]
 fn each_lock_is_on_the_primary_of_its_slot() {
@@ -45,7 +45,7 @@ fn a_multi_lock_takes_locks_of_several_slots_and_gives_them_all_back() {
     // One that is taken: none is kept.
     let in_the_way = other.reentrant_lock(&names[1]);
     let taken = in_the_way.lock().unwrap();
-    assert!(all.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+    assert!(in_brief(all.try_lock_for(Duration::from_millis(50))).is_none());
     taken.unlock().unwrap();
     for name in &names {
         other.reentrant_lock(name).try_lock_for(SOON).unwrap().expect("it was given back").unlock().unwrap();
@@ -93,16 +93,25 @@ fn a_users_key_keeps_its_slot() {
 
 #[test]
 fn a_client_that_closes_releases_what_it_has_on_every_primary() {
-    let client = connect(calm());
-    let names = spread(calm(), "close");
-    let locks: Vec<_> = names.iter().map(|name| client.reentrant_lock(name)).collect();
-    let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
-    client.close().unwrap();
-    let other = connect(calm());
-    for name in &names {
-        other.reentrant_lock(name).try_lock().unwrap().expect("it was released").unlock().unwrap();
-    }
-    drop(guards);
+    let mut rounds = 0..;
+    // Once more where a busy machine does not release all in the time that closing takes at most.
+    eventually(LONG, || {
+        let client = connect(calm());
+        let names = spread(calm(), &format!("close {:?}", rounds.next()));
+        let locks: Vec<_> = names.iter().map(|name| client.reentrant_lock(name)).collect();
+        let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
+        let closed = client.close();
+        if closed.as_ref().is_err_and(Error::is_outcome_unknown) {
+            return None;
+        }
+        closed.unwrap();
+        let other = connect(calm());
+        for name in &names {
+            other.reentrant_lock(name).try_lock().unwrap().expect("it was released").unlock().unwrap();
+        }
+        drop(guards);
+        Some(())
+    });
 }
 
 /// Whichever of them it is: nothing is said of the order in which a client knows them. There are more locks than go in one
@@ -113,7 +122,8 @@ fn a_primary_that_stands_still_takes_no_others_time_to_close() {
     let cluster = RedisCluster::start(3).unwrap();
     let primaries = cluster.primaries().unwrap();
     let mut names = (0..).map(|i| format!("still {i}"));
-    for silent in &primaries {
+    // The time that closing takes at most may be too short for the others on a busy machine, at times.
+    let mut closes_beside = |silent: &RedisServer| {
         let client = connect(&cluster);
         let (mut locks, mut at) = (Vec::new(), HashMap::<_, usize>::new());
         while locks.len() < primaries.len() * EACH {
@@ -129,11 +139,18 @@ fn a_primary_that_stands_still_takes_no_others_time_to_close() {
         let closed = client.close();
         silent.cont().unwrap();
         let error = format!("{:#}", closed.unwrap_err());
-        assert!(error.contains(&format!("{EACH} locks were not released in time")), "{error}");
+        if !error.contains(&format!(" {EACH} locks were not released in time")) {
+            eprintln!("once more: {error}");
+            return None;
+        }
         for other in primaries.iter().filter(|it| it.port() != silent.port()) {
             let held = other.keys().unwrap();
             assert!(locks.iter().all(|lock| !held.contains(&key(lock.name()))), "{held:?}");
         }
         drop(guards);
+        Some(())
+    };
+    for silent in &primaries {
+        eventually(LONG, || closes_beside(silent));
     }
 }

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent_testkit::{RedisCluster, wait_until};
+use redis_concurrent_testkit::RedisCluster;
 
 use super::{home, key, patient};
-use crate::support::{Ears, Heard, LONG, SOON, builder, ms, queued};
+use crate::support::{Ears, SOON, builder, ms, pttl, queued, renewed_again};
 
 /// A lock whose slot moves while it is held and waited for: the hold goes with it, is renewed there, and the waiter
 /// is let in there.
@@ -17,8 +17,8 @@ fn a_slot_may_move_while_its_lock_is_held_and_waited_for() {
     let (from, slot) = (home(&cluster, name), cluster.slot_of(&key(name)).unwrap());
     let to = cluster.primaries().unwrap().into_iter().find(|node| node.port() != from.port()).unwrap();
     let ears = Ears::default();
-    let lease = Duration::from_secs(3);
-    let holder = builder(&cluster.url()).lease(lease).observer(ears.clone()).connect().unwrap();
+    let holder = builder(&cluster.url()).lease(ms(9000)).renew_every(ms(300)).observer(ears.clone());
+    let holder = holder.connect().unwrap();
     let waiter = patient(&cluster).connect().unwrap();
     let lock = holder.reentrant_lock(name);
     let guard = lock.lock().unwrap();
@@ -34,11 +34,7 @@ fn a_slot_may_move_while_its_lock_is_held_and_waited_for() {
         queued(&lock, 1);
         cluster.move_slot(slot, &to).unwrap();
         assert!(from.keys().unwrap().is_empty() && to.keys().unwrap().contains(&key(name)));
-        // Longer than a lease: it is renewed there.
-        let (moved, renewed) = (Instant::now(), ears.count(Heard::Renewed));
-        wait_until(LONG, "it is renewed where it is now", || {
-            ears.count(Heard::Renewed) > renewed + 2 && moved.elapsed() > lease + ms(200)
-        });
+        renewed_again(|| ms(pttl(&to, &key(name)).try_into().unwrap_or_default()));
         assert!(!guard.is_lost());
         queued(&lock, 1);
         guard.unlock().unwrap();

@@ -7,7 +7,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisCluster, RedisServer, wait_until};
 
 use super::{channels_of_locks, connect, has_shards, home, key};
-use crate::support::{LONG, SOON, builder, channels, queued};
+use crate::support::{LONG, builder, channels, queued};
 
 /// A client that would need half a minute to find by itself what it was not told.
 fn drowsy(cluster: &RedisCluster) -> Client {
@@ -46,13 +46,13 @@ fn a_waiter_follows_its_slot_at_once() {
             let waiting = scope.spawn(|| waiter.reentrant_lock(name).lock().unwrap().unlock().unwrap());
             queued(&lock, 1);
             let from = home(&cluster, name);
-            wait_until(SOON, "it is heard where it is", || heard(&from, name) == 1);
+            wait_until(LONG, "it is heard where it is", || heard(&from, name) == 1);
             cluster.move_slot(slot, to).unwrap();
-            wait_until(SOON, "it is heard there, and only there", || {
+            wait_until(LONG, "it is heard there, and only there", || {
                 heard(to, name) == 1 && heard(&from, name) == 0
             });
             guard.unlock().unwrap();
-            wait_until(SOON, "the waiter is told", || waiting.is_finished());
+            wait_until(LONG, "the waiter is told", || waiting.is_finished());
         });
     }
 }
@@ -76,13 +76,13 @@ fn so_does_a_reader_after_a_writer_of_its_process() {
         thread::scope(|scope| {
             let waiting = scope.spawn(waits);
             queued(holder.write_lock(), 1);
-            wait_until(SOON, "it is heard where it is", || heard(&first, name) == 1);
+            wait_until(LONG, "it is heard where it is", || heard(&first, name) == 1);
             if let Some(to) = to {
                 cluster.move_slot(slot, to).unwrap();
-                wait_until(SOON, "it is heard there", || heard(to, name) == 1);
+                wait_until(LONG, "it is heard there", || heard(to, name) == 1);
             }
             guard.unlock().unwrap();
-            wait_until(SOON, "the waiter is told", || waiting.is_finished());
+            wait_until(LONG, "the waiter is told", || waiting.is_finished());
         });
     }
 }
@@ -108,7 +108,7 @@ fn messages_stay_where_they_are_of_use() {
                 let waiting = scope.spawn(|| waiter.reentrant_lock(name).lock().unwrap().unlock().unwrap());
                 queued(&lock, 1);
                 guard.unlock().unwrap();
-                wait_until(SOON, "the waiter is told", || waiting.is_finished());
+                wait_until(LONG, "the waiter is told", || waiting.is_finished());
             });
             assert_eq!(heard(&node, name), 1);
         }

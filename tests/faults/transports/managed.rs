@@ -48,7 +48,7 @@ fn a_service_without_wait() {
 #[test]
 fn a_service_with_few_connections() {
     let server = RedisServer::builder().arg("maxclients", "8").start().unwrap();
-    let client = || connected(|| lively(&server.url()).max_connections(1));
+    let client = || connected(|| lively(&server.url()).lease(Duration::from_secs(3)).max_connections(1));
     let (one, two) = (client(), client());
     works(&one, &two);
     // All the others are in use: the error says so, at once.
@@ -85,7 +85,7 @@ fn a_service_that_closes_idle_connections() {
 fn a_proxy_that_closes_connections_now_and_then() {
     let server = RedisServer::start().unwrap();
     let door = Proxy::start(server.port()).unwrap();
-    let client = || Client::builder().url(&door.url()).lease(Duration::from_secs(3)).connect().unwrap();
+    let client = || Client::builder().url(&door.url()).lease(Duration::from_secs(9)).connect().unwrap();
     let (one, two) = (client(), client());
     let (held, wanted) = (one.reentrant_lock("it"), two.reentrant_lock("it"));
     let guard = held.lock_owned().unwrap();
