@@ -11,17 +11,23 @@ use redis::{Commands, Connection, RedisResult, cmd};
 use redis_concurrent_testkit::*;
 
 const SHORT: Duration = Duration::from_millis(150);
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(20);
 
 fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// A connection that waits for a reply no longer than `SHORT`.
-fn hasty(url: &str) -> RedisResult<Connection> {
+/// A connection that waits for a reply as long as a busy machine may take.
+fn connect(url: &str) -> RedisResult<Connection> {
     let connection = redis::Client::open(url)?.get_connection_with_timeout(LONG)?;
-    connection.set_read_timeout(Some(SHORT))?;
+    connection.set_read_timeout(Some(LONG))?;
     Ok(connection)
+}
+
+/// A connection that waits for a reply no longer than `SHORT`: for what is not answered.
+fn hasty(connection: &mut Connection) -> &mut Connection {
+    connection.set_read_timeout(Some(SHORT)).unwrap();
+    connection
 }
 
 fn ping(connection: &mut Connection) -> RedisResult<String> {
@@ -32,7 +38,7 @@ fn ping(connection: &mut Connection) -> RedisResult<String> {
 fn behind_proxy() -> (RedisServer, Proxy, Connection) {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let connection = hasty(&proxy.url()).unwrap();
+    let connection = connect(&proxy.url()).unwrap();
     (server, proxy, connection)
 }
 

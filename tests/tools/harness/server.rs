@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Commands, cmd};
 use redis_concurrent_testkit::*;
 
-use super::{LONG, exists, hasty, ping};
+use super::{LONG, connect, exists, hasty, ping};
 
 #[test]
 fn two_servers_run_side_by_side() {
@@ -24,9 +24,9 @@ fn two_servers_run_side_by_side() {
 #[test]
 fn a_stopped_server_is_silent_until_it_goes_on() {
     let server = RedisServer::start().unwrap();
-    let mut connection = hasty(&server.url()).unwrap();
+    let mut connection = connect(&server.url()).unwrap();
     server.stop().unwrap();
-    assert!(ping(&mut connection).unwrap_err().is_timeout());
+    assert!(ping(hasty(&mut connection)).unwrap_err().is_timeout());
     server.cont().unwrap();
     assert_eq!(ping(&mut server.connection().unwrap()).unwrap(), "PONG");
 }
@@ -100,15 +100,15 @@ fn a_server_dies_with_its_owner_even_when_both_cannot_help_it() {
 #[test]
 fn password_and_unix_socket_are_in_the_urls() {
     let server = RedisServer::builder().password("p@ss/w:rd %1").unix_socket(true).start().unwrap();
-    assert_eq!(ping(&mut hasty(&server.url()).unwrap()).unwrap(), "PONG");
+    assert_eq!(ping(&mut connect(&server.url()).unwrap()).unwrap(), "PONG");
     let unix = server.unix_url().unwrap();
-    assert_eq!(ping(&mut hasty(&unix).unwrap()).unwrap(), "PONG");
+    assert_eq!(ping(&mut connect(&unix).unwrap()).unwrap(), "PONG");
     assert!(
-        hasty(&format!("redis://127.0.0.1:{}/", server.port()))
+        connect(&format!("redis://127.0.0.1:{}/", server.port()))
             .map_or(true, |mut it| { ping(&mut it).is_err() })
     );
     server.restart().unwrap();
-    assert_eq!(ping(&mut hasty(&unix).unwrap()).unwrap(), "PONG");
+    assert_eq!(ping(&mut connect(&unix).unwrap()).unwrap(), "PONG");
     assert_eq!(RedisServer::start().unwrap().unix_url(), None);
 }
 
