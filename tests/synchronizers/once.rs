@@ -8,8 +8,8 @@ use redis::Commands;
 use redis_concurrent::{Attempt, Begun, CancellationToken, Client, Ending, ErrorKind, Once};
 use redis_concurrent_testkit::{Child, Proxy, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
-use crate::names::{LATE, LONG, await_positions, client, key, ms, server};
-use crate::support::{Random, builder, connect, env};
+use crate::names::{LONG, await_positions, client, key, ms, server};
+use crate::support::{Random, SOON, builder, connect, env, in_brief, patient};
 
 #[track_caller]
 fn yours(begun: Begun) -> Attempt {
@@ -55,7 +55,7 @@ fn done_failed_in_progress_and_new_are_told_apart() {
     let attempt = yours(mine.begin().unwrap());
     assert_eq!((other.ending().unwrap(), other.is_in_progress().unwrap()), (None, true));
     assert!(matches!(other.try_begin().unwrap(), Begun::InProgress));
-    assert!(matches!(other.begin_for(ms(20)).unwrap(), Begun::InProgress));
+    assert!(matches!(in_brief(other.begin_for(ms(20)).map(Some)), None | Some(Begun::InProgress)));
     assert!(matches!(other.begin_until(Instant::now()).unwrap(), Begun::InProgress));
     assert!(!other.forget().unwrap(), "an attempt is not forgotten");
     attempt.done("42 \u{e9}|\"\n").unwrap();
@@ -98,7 +98,8 @@ fn a_waiter_gets_the_answer_as_soon_as_it_is_there() {
         let waiters: Vec<_> = (0..20)
             .map(|_| {
                 scope.spawn(|| {
-                    let begun = client().once("waits").begin().unwrap();
+                    // No heartbeat brings it.
+                    let begun = patient(server()).once("waits").begin().unwrap();
                     (matches!(begun, Begun::Done(answer) if answer == "it"), Instant::now())
                 })
             })
@@ -111,7 +112,7 @@ fn a_waiter_gets_the_answer_as_soon_as_it_is_there() {
         attempt.done("it").unwrap();
         for waiter in waiters {
             let (right, at) = waiter.join().unwrap();
-            assert!(right && at - stored < LATE, "{:?}", at - stored);
+            assert!(right && at - stored < SOON, "{:?}", at - stored);
         }
     });
 }
@@ -212,10 +213,18 @@ fn role_consumer() {
     let mut redis = redis::Client::open(env("URL")).unwrap().get_connection().unwrap();
     tell_parent("begins").unwrap();
     for i in 0..KEYS {
-        let ending = numbered(&client, i).run(|attempt| {
-            let _: usize = redis.rpush(format!("effects {i}"), attempt.token()).unwrap();
-            Ok(attempt.token().to_string())
-        });
+        let mut work = || {
+            numbered(&client, i).run(|attempt| {
+                let _: usize = redis.rpush(format!("effects {i}"), attempt.token()).unwrap();
+                Ok(attempt.token().to_string())
+            })
+        };
+        let mut ending = work();
+        // The machine stood still for a lease.
+        while ending.as_ref().is_err_and(|error| error.is_lease_lost()) {
+            tell_parent("lost").unwrap();
+            ending = work();
+        }
         assert!(matches!(ending, Ok(Ending::Done(_))), "{ending:?}");
     }
     tell_parent("is through").unwrap();
@@ -228,17 +237,22 @@ fn role_consumer() {
 fn a_consumer_that_is_killed_anywhere_has_its_work_done_once_or_again_under_a_higher_token() {
     let server = RedisServer::start().unwrap();
     let mut random = Random::new("once");
-    let mut killed = 0;
+    let (mut killed, mut lost) = (0, 0);
     while killed < 4 {
         let mut child = Child::spawn("once::role_consumer", &[("URL", &server.url())]).unwrap();
         assert_eq!(child.read_line_within(LONG).unwrap(), "begins");
         thread::sleep(random.micros(60_000));
         child.kill9().unwrap();
+        while child.read_line_within(LONG).is_ok() {
+            lost += 1;
+        }
         killed += 1;
     }
     let child = Child::spawn("once::role_consumer", &[("URL", &server.url())]).unwrap();
     assert_eq!(child.read_line_within(LONG).unwrap(), "begins");
-    assert_eq!(child.read_line_within(LONG).unwrap(), "is through");
+    while child.read_line_within(3 * LONG).unwrap() != "is through" {
+        lost += 1;
+    }
     let (client, mut redis, mut again) = (connect(&server), server.connection().unwrap(), 0);
     for i in 0..KEYS {
         let tokens: Vec<u64> = redis.lrange(format!("effects {i}"), 0, -1).unwrap();
@@ -247,5 +261,5 @@ fn a_consumer_that_is_killed_anywhere_has_its_work_done_once_or_again_under_a_hi
         let last = tokens.last().map(u64::to_string);
         assert_eq!(numbered(&client, i).ending().unwrap(), last.map(Ending::Done), "{i}: {tokens:?}");
     }
-    assert!(again <= killed, "{again} done again, {killed} killed");
+    assert!(again <= killed + lost, "{again} done again, {killed} killed, {lost} lost");
 }

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent};
 
-use super::{breaks, is_broken, short};
-use crate::names::{LATE, LONG, await_positions, ms, server};
+use super::{SILENT, breaks, is_broken, short};
+use crate::names::{LONG, await_positions, client, server};
+use crate::support::SOON;
 
 const URL: &str = "BARRIER_URL";
 const NAME: &str = "BARRIER_NAME";
@@ -33,7 +34,7 @@ fn member(name: &str) -> Child {
 #[test]
 fn a_party_killed_in_its_action_breaks_it() {
     // Its lease is as long as its waiter timeout.
-    breaks("killed-acting", ms(600), |_| {
+    breaks("killed-acting", SILENT, |_| {
         let mut child = member("killed-acting");
         assert_eq!(child.read_line_within(LONG).unwrap(), "acts");
         child.kill9().unwrap();
@@ -42,28 +43,34 @@ fn a_party_killed_in_its_action_breaks_it() {
 
 #[test]
 fn a_party_killed_while_it_waits_breaks_it_wherever_it_waits() {
-    for dead in 0..2 {
-        let name = format!("killed-{dead}");
-        let other = short(&server().url());
-        let barrier = other.cyclic_barrier(&name, 3);
-        thread::scope(|scope| {
-            let mut child = None;
-            let mut waiter = None;
-            for place in 0..2 {
-                if place == dead {
-                    child = Some(member(&name));
-                } else {
-                    waiter = Some(scope.spawn(|| barrier.wait_for(LONG)));
-                }
-                await_positions(&name, place + 1);
+    thread::scope(|scope| {
+        for dead in 0..2 {
+            scope.spawn(move || a_party_killed_in_this_place_breaks_it(dead));
+        }
+    });
+}
+
+#[track_caller]
+fn a_party_killed_in_this_place_breaks_it(dead: usize) {
+    let name = format!("killed-{dead}");
+    let barrier = client().cyclic_barrier(&name, 3);
+    thread::scope(|scope| {
+        let mut child = None;
+        let mut waiter = None;
+        for place in 0..2 {
+            if place == dead {
+                child = Some(member(&name));
+            } else {
+                waiter = Some(scope.spawn(|| barrier.wait_for(LONG)));
             }
-            child.unwrap().kill9().unwrap();
-            let began = Instant::now();
-            is_broken(waiter.unwrap().join().unwrap());
-            // A waiter timeout and a heartbeat.
-            assert!(began.elapsed() < ms(600 + 200) + LATE, "{:?}", began.elapsed());
-        });
-        assert!(barrier.is_broken().unwrap());
-        barrier.reset().unwrap();
-    }
+            await_positions(&name, place + 1);
+        }
+        child.unwrap().kill9().unwrap();
+        let began = Instant::now();
+        is_broken(waiter.unwrap().join().unwrap());
+        // Its waiter timeout, and a heartbeat of the other.
+        assert!(began.elapsed() < SILENT + SOON, "{:?}", began.elapsed());
+    });
+    assert!(barrier.is_broken().unwrap());
+    barrier.reset().unwrap();
 }

@@ -140,7 +140,7 @@ fn a_candidate_that_is_deposed_and_has_no_time_left_is_told_that_it_does_not_lea
     let (server, door, beside, behind) = with_a_door(LONG);
     let outcome = told(
         (&server, &door, &beside),
-        || behind.campaign_for(ms(3000)),
+        || behind.campaign_for(ms(4000)),
         || assert!(beside.depose().unwrap().was_held()),
     );
     assert_eq!(outcome.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);

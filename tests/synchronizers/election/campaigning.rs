@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, ErrorKind};
 use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
-use crate::names::{LATE, LONG, await_positions, client, ms, server};
-use crate::support::{builder, connect, env, in_brief};
+use crate::names::{LONG, await_positions, client, ms, server};
+use crate::support::{SOON, builder, connect, env, in_brief, patient};
 
 #[test]
 fn one_candidate_leads_and_others_see_who() {
@@ -89,7 +89,8 @@ fn a_campaign_that_is_cancelled_or_too_late_leaves_the_queue() {
 
 #[test]
 fn the_next_leader_is_in_within_a_hand_over_of_an_orderly_end() {
-    let (one, two) = (client().election("orderly"), client().election("orderly"));
+    // No heartbeat lets the other in.
+    let (one, two) = (client().election("orderly"), patient(server()).election("orderly"));
     let term = one.campaign().unwrap();
     thread::scope(|scope| {
         let next = scope.spawn(|| (two.campaign().unwrap(), Instant::now()));
@@ -97,13 +98,13 @@ fn the_next_leader_is_in_within_a_hand_over_of_an_orderly_end() {
         let resigned = Instant::now();
         drop(term);
         let (_term, led) = next.join().unwrap();
-        // Far less than a heartbeat of the waiter: by the message, on a machine that is not overloaded.
-        assert!(led - resigned < LATE, "{:?}", led - resigned);
+        // Far less than a heartbeat of the waiter: by the message.
+        assert!(led - resigned < SOON, "{:?}", led - resigned);
     });
 }
 
-/// Of the leader that is killed.
-const LEASE: Duration = ms(1500);
+/// Of the leader that is killed. A busy machine does not end it before.
+const LEASE: Duration = ms(2500);
 
 #[test]
 fn role_leader() {
@@ -127,7 +128,7 @@ fn the_next_leader_is_in_within_a_lease_of_a_kill() {
     leader.kill9().unwrap();
     let killed = Instant::now();
     let term = election.campaign().unwrap();
-    assert!(killed.elapsed() < LEASE + LATE, "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < LEASE + SOON, "{:?}", killed.elapsed());
     assert!(term.number() > number);
 }
 

@@ -90,8 +90,7 @@ fn a_commit_that_is_never_answered_is_unknown_and_comes_to_one_end() {
 fn with_redis_out_of_reach_nothing_is_taken_and_nothing_is_lost() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client =
-        builder(&proxy.url()).command_timeout(ms(700)).unreachable_timeout(ms(500)).connect().unwrap();
+    let client = builder(&proxy.url()).command_timeout(SOON).unreachable_timeout(ms(500)).connect().unwrap();
     let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
     office.add_stock("tee", 5).unwrap();
     let reservation = inventory.try_reserve("tee", 1).unwrap().unwrap();

@@ -89,7 +89,7 @@ fn threads_of_one_process_are_refused_as_their_turns_come() {
 #[test]
 fn it_is_one_lock_for_all_skus_and_not_reentrant() {
     let server = RedisServer::start().unwrap();
-    let brisk = builder(&server.url()).lease(ms(3000)).connect().unwrap();
+    let brisk = builder(&server.url()).lease(ms(6000)).connect().unwrap();
     let (here, there) = (brisk.inventory("sale"), connect(&server).inventory("sale"));
     here.add_stock("tee", 2).unwrap();
     here.add_stock("mug", 2).unwrap();
@@ -101,7 +101,7 @@ fn it_is_one_lock_for_all_skus_and_not_reentrant() {
     there.try_reserve("tee", 2).unwrap().unwrap().commit().unwrap();
     assert!(!held.is_lost());
     assert!(there.inventory_lock("mug", 1).force_unlock().unwrap().was_held());
-    wait_until(SOON, "it finds that at its next renewal", || held.is_lost());
+    wait_until(LONG, "it finds that at its next renewal", || held.is_lost());
     drop(there.inventory_lock("mug", 2).try_lock().unwrap().unwrap());
     told(here.inventory_lock("mug", 3).lock().map(drop), ErrorKind::LeaseLost, "");
     drop(held);

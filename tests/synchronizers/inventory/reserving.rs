@@ -138,7 +138,7 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
     // Forgotten in time.
     let brief = here.remember_for(ms(300));
     taken(brief.try_reserve_order(&Order::of("tee", 1).id("brief"))).commit().unwrap();
-    wait_until(SOON, "it is forgotten", || !there.is_committed("brief").unwrap());
+    wait_until(LONG, "it is forgotten", || !there.is_committed("brief").unwrap());
     taken(there.try_reserve_order(&Order::of("tee", 1).id("brief"))).commit().unwrap();
     assert!(there.is_committed("order-17").unwrap(), "the other is not");
     assert_eq!(counts(&here), [5, 1, 0, 4]);
@@ -230,11 +230,12 @@ fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     inventory.add_stock("tee", 5).unwrap();
     let began = Instant::now();
     let renewed = taken(inventory.try_reserve("tee", 1));
-    let fixed = taken(office.with_lease(ms(400)).try_reserve("tee", 2));
+    // It ends within the time for which this goes on anyway.
+    let fixed = taken(office.with_lease(ms(2000)).try_reserve("tee", 2));
     let lost = fixed.lost();
     assert_eq!(office.holders().unwrap().len(), 2);
-    wait_until(SOON, "the fixed one has lapsed", || office.available("tee").unwrap() == 4);
-    assert!(began.elapsed() >= ms(390), "after {:?}", began.elapsed());
+    wait_until(LONG, "the fixed one has lapsed", || office.available("tee").unwrap() == 4);
+    assert!(began.elapsed() >= ms(1990), "after {:?}", began.elapsed());
     // The thread that tells it has to run first.
     assert!(fixed.is_lost() && lost.wait_timeout(SOON));
     told(fixed.commit(), ErrorKind::LeaseLost, "");

@@ -167,18 +167,23 @@ fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
     assert_eq!(never(Duration::ZERO, Some(Instant::now())), (1, ErrorKind::Conflict));
     // A deadline may pass between two attempts, or within one, before it has written anything.
     let ended = |(runs, kind)| runs > 1 && matches!(kind, ErrorKind::Conflict | ErrorKind::Timeout);
-    let began = Instant::now();
-    assert!(ended(never(ms(300), None)));
-    assert!(began.elapsed() >= ms(200) && began.elapsed() < SOON, "{:?}", began.elapsed());
-    assert!(ended(never(LONG, Some(Instant::now() + ms(300)))));
+    // Once more where it was too near for more than one.
+    wait_until(LONG, "it ends by its limit", || {
+        let began = Instant::now();
+        let outcome = never(ms(300), None);
+        assert!(began.elapsed() >= ms(200) && began.elapsed() < SOON, "{:?}", began.elapsed());
+        ended(outcome)
+    });
+    wait_until(LONG, "it ends by its deadline", || ended(never(LONG, Some(Instant::now() + ms(300)))));
 }
 
 #[test]
 fn an_update_done_after_the_deadline_writes_nothing() {
     let mut it = Stage::new();
     let connections = it.proxy.connections() + 1;
-    let late = it.client.optimistic(&[KEY]).run_for(ms(50), |_, write| {
-        thread::sleep(ms(60));
+    let deadline = Instant::now() + ms(800);
+    let late = it.client.optimistic(&[KEY]).run_until(deadline, |_, write| {
+        thread::sleep(deadline.saturating_duration_since(Instant::now()) + ms(10));
         write.set(KEY, "late");
         Ok(Outcome::Commit(()))
     });
@@ -235,7 +240,7 @@ fn a_pause_keeps_no_connection() {
                 Ok(Outcome::Commit(()))
             })
         });
-        wait_until(SOON, "it has begun", || server.keys().unwrap().contains(&KEY.to_owned()));
+        wait_until(LONG, "it has begun", || server.keys().unwrap().contains(&KEY.to_owned()));
         // With the only connection.
         for _ in 0..20 {
             client.reentrant_lock("another").lock().unwrap().unlock().unwrap();
@@ -303,7 +308,7 @@ fn a_silent_server_is_borne_for_the_command_limit_and_less_with_a_deadline() {
     let began = Instant::now();
     let outcome = it.client.optimistic(&[KEY]).run_for(ms(100), add_one);
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert!(began.elapsed() < ms(2500), "{:?}", began.elapsed());
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     it.server.cont().unwrap();
 }
 

@@ -1,19 +1,25 @@
 //! Answers that do not come: said, never sent again.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, Rate};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
-use crate::names::{LATE, LONG, ms, server};
+use crate::names::{LONG, ms, server};
 use crate::rate_limiter::{HOUR, used};
+use crate::support::SOON;
 
 const RATE: Rate = Rate::fixed_window(100, HOUR);
 
 fn behind(proxy: &Proxy) -> Client {
-    let client = Client::builder().url(&proxy.url()).command_timeout(ms(500)).connect().unwrap();
-    // The script is known from here on.
-    client.rate_limiter("faults:warm", RATE).available().unwrap();
+    waiting(proxy, SOON)
+}
+
+/// A client that waits for an answer so long.
+fn waiting(proxy: &Proxy, limit: Duration) -> Client {
+    let client = Client::builder().url(&proxy.url()).command_timeout(limit).connect().unwrap();
+    // The script is known from here on, and a connection is there.
+    wait_until(LONG, "it is answered", || client.rate_limiter("faults:warm", RATE).available().is_ok());
     client
 }
 
@@ -57,12 +63,11 @@ fn a_request_that_may_not_have_arrived_is_unknown_and_not_sent_again() {
 #[test]
 fn an_answer_that_takes_too_long_is_unknown_in_time() {
     let proxy = Proxy::start(server().port()).unwrap();
-    let client = behind(&proxy);
-    let limiter = client.rate_limiter("late", RATE);
+    let (client, limiter) = (waiting(&proxy, ms(500)), behind(&proxy).rate_limiter("late", RATE));
     proxy.hold_next_requests(1);
     let began = Instant::now();
-    assert!(limiter.acquire(1).unwrap_err().is_outcome_unknown());
-    assert!(began.elapsed() < ms(500) + LATE, "{:?}", began.elapsed());
+    assert!(client.rate_limiter("late", RATE).acquire(1).unwrap_err().is_outcome_unknown());
+    assert!(began.elapsed() < ms(500) + SOON, "{:?}", began.elapsed());
     assert_eq!(used("late"), None);
     // It runs yet, once.
     proxy.release_held();
@@ -78,8 +83,9 @@ fn a_question_may_be_asked_twice() {
     assert!(limiter.try_acquire(1).unwrap().allowed);
     proxy.swallow_next_reply_and_reset();
     assert_eq!(limiter.available().unwrap(), 99);
+    let hasty = waiting(&proxy, ms(500)).rate_limiter("question", RATE);
     proxy.black_hole(true);
-    assert!(limiter.available().unwrap_err().is_unavailable());
+    assert!(hasty.available().unwrap_err().is_unavailable());
     proxy.black_hole(false);
     assert_eq!(limiter.available().unwrap(), 99);
 }
@@ -98,7 +104,7 @@ fn a_server_that_is_not_there_is_unavailable_at_once() {
         let error = outcome.unwrap_err();
         assert!(error.is_unavailable(), "{error}");
     }
-    assert!(began.elapsed() < 3 * ms(1000) + LATE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 3 * ms(1000) + SOON, "{:?}", began.elapsed());
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, ErrorKind, Rate, RateLimiter};
 use redis_concurrent_testkit::wait_until;
 
-use crate::names::{LATE, LONG, client, ms};
+use crate::names::{LONG, client, ms};
 use crate::rate_limiter::HOUR;
+use crate::support::SOON;
 
 /// One of which nothing is left.
 fn exhausted(name: &str, rate: Rate) -> RateLimiter {
@@ -24,14 +25,19 @@ fn a_waiter_comes_in_when_there_is_room_after_two_requests() {
         let limiter = client.rate_limiter(name, rate);
         // Makes the script known.
         limiter.available().unwrap();
-        let began = Instant::now();
-        assert!(limiter.try_acquire(2).unwrap().allowed);
-        let before = client.request_count();
-        limiter.acquire(1).unwrap();
-        let took = began.elapsed();
-        assert!((ms(800)..ms(800) + LATE).contains(&took), "{name}: {took:?}");
-        // It asks, sleeps, and asks again: no spinning.
-        assert_eq!(client.request_count() - before, 2, "{name}");
+        // Once more if the machine stood still until there was room, so that nobody waited.
+        wait_until(LONG, "it had to wait", || {
+            limiter.delete().unwrap();
+            let began = Instant::now();
+            assert!(limiter.try_acquire(2).unwrap().allowed);
+            let before = client.request_count();
+            limiter.acquire(1).unwrap();
+            let (took, asked) = (began.elapsed(), client.request_count() - before);
+            assert!((ms(800)..ms(800) + SOON).contains(&took), "{name}: {took:?}");
+            // It asks, sleeps, and asks again: no spinning.
+            assert!(asked == 2 || asked == 1, "{name}: {asked}");
+            asked == 2
+        });
     }
 }
 
@@ -62,7 +68,7 @@ fn a_wait_in_vain_is_none_and_says_how_long_it_would_take() {
         assert!(!decision.allowed && decision.retry_after > HOUR / 2, "{decision:?}");
     }
     assert_eq!(client.request_count() - before, 5);
-    assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -82,7 +88,7 @@ fn a_waiter_is_woken_by_its_token() {
         for waiter in waiters {
             assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
         }
-        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     });
     // Cancelled before: nothing is asked, and nothing counted.
     let free = client.rate_limiter("token:free", limiter.rate());
@@ -109,7 +115,7 @@ fn a_waiter_is_woken_when_its_client_closes() {
             let error = waiter.join().unwrap().unwrap_err();
             assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, "closes"));
         }
-        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     });
 }
 
@@ -128,5 +134,5 @@ fn many_waiters_come_in_no_faster_than_the_rate() {
     });
     // The first at once, each other one a quarter of a window later.
     let least = WINDOW / 4 * (THREADS - 1);
-    assert!((least..least + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!((least..least + SOON).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
