@@ -15,7 +15,7 @@ const MESSAGES: usize = 5;
 /// The one at which the first consumer is killed.
 const FATAL: usize = 2;
 /// For how long a dead consumer is waited for.
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Failure> {

@@ -13,7 +13,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const PROCESSES: usize = 3;
 /// For how long a dead leader is waited for.
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Failure> {

@@ -54,7 +54,7 @@ fn contend(one: &Client, other: &Client, name: &str) -> Result<(), Error> {
 fn lose(one: &Client, other: &Client, name: &str) -> Result<(), Error> {
     let lock = one.reentrant_lock(name);
     let guard = lock.lock()?;
-    assert!(other.reentrant_lock(name).try_lock_for(Duration::from_millis(500))?.is_none());
+    assert!(other.reentrant_lock(name).try_lock_for(Duration::from_millis(1200))?.is_none());
     other.reentrant_lock(name).force_unlock()?;
     guard.lost().wait_timeout(Duration::from_secs(10));
     println!("{}", guard.unlock().expect_err("it is lost"));

@@ -24,7 +24,7 @@ impl Kind for Bulkhead {
     }
 }
 
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(2);
 type Failure = Box<dyn std::error::Error>;
 
 fn bulkhead(url: &str, name: &str) -> Result<RedisLock<Bulkhead>, Failure> {
@@ -51,7 +51,7 @@ fn show() -> Result<(), Failure> {
     let visit = || -> Result<(), Error> {
         let _guard = bulkhead.lock()?;
         most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(150));
         inside.fetch_sub(1, SeqCst);
         Ok(())
     };
@@ -63,8 +63,11 @@ fn show() -> Result<(), Failure> {
 
     let guards = [bulkhead.lock_owned()?, bulkhead.lock_owned()?];
     let mut holder = Child::spawn("holder", &[("OWN_KIND_URL", &url), ("OWN_KIND_NAME", &name)])?;
-    holder.read_line_within(Duration::from_secs(10))?;
-    check(bulkhead.try_lock_for(2 * LEASE)?.is_none(), "with one of 3 in another process, a 4th waits")?;
+    holder.read_line_within(Duration::from_secs(30))?;
+    check(
+        bulkhead.try_lock_for(LEASE + LEASE / 4)?.is_none(),
+        "with one of 3 in another process, a 4th waits",
+    )?;
     let killed = Instant::now();
     holder.kill9()?;
     check(bulkhead.try_lock_for(10 * LEASE)?.is_some(), "that one killed, its place went to the 4th")?;

@@ -15,7 +15,7 @@ type Failure = Box<dyn std::error::Error>;
 const PROCESSES: usize = 3;
 const PHASES: usize = 3;
 /// How soon a death is noticed.
-const WAITER_TIMEOUT: Duration = Duration::from_millis(900);
+const WAITER_TIMEOUT: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Failure> {

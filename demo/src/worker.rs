@@ -22,7 +22,7 @@ pub const TASK: &str = "FLASH_SALE_TASK";
 /// Threads in a process.
 pub const THREADS: usize = 8;
 /// How long a lock of a dead process is held.
-pub const LEASE: Duration = Duration::from_secs(2);
+pub const LEASE: Duration = Duration::from_secs(3);
 /// Between the read and the write: what a check of an address, say, or of a card would take.
 pub const THINK: Duration = Duration::from_millis(2);
 /// The number of attempts at an update. Thirty-two want the same product at times, and one of them gets it.

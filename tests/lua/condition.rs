@@ -5,6 +5,7 @@ use redis::{Commands, Connection};
 use redis_concurrent::{Kind, Reentrant, Simple};
 
 use crate::rig::{PREFIX, RECORD, Rig, is_deaf, server};
+use crate::support::LONG;
 
 /// One lock with clients `a` to `d`, which are there to be told; others are not. Each has one owner id.
 type Stage = crate::rig::Stage<Vec<Connection>>;
@@ -233,7 +234,7 @@ fn a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves() {
             if how == "unheard" {
                 // The server has seen that it is gone.
                 let channel = format!("{PREFIX}{}-a", rig.name);
-                redis_concurrent_testkit::wait_until(std::time::Duration::from_secs(5), "it is gone", || {
+                redis_concurrent_testkit::wait_until(LONG, "it is gone", || {
                     rig.con.publish::<_, _, i64>(&channel, "?").unwrap() == 0
                 });
             }

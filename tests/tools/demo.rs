@@ -128,7 +128,7 @@ fn the_drawn_orders_do_damage_without_a_lock_and_none_with_one() {
         let killed = variant == "reentrant+kill";
         let recovery = run["recovery_ms"].as_f64();
         assert_eq!(recovery.is_some(), killed, "{variant}");
-        // A lease of 2 s was set or renewed at most a third of it before the kill.
+        // A lease of 3 s was set or renewed at most a third of it before the kill; on a busy machine, some time more.
         assert!(recovery.is_none_or(|ms| (1_000.0..20_000.0).contains(&ms)), "{recovery:?}");
         assert!(!killed || run["longest_wait_ms"].as_f64().unwrap() >= 1_000.0);
         let commands = run["commands_per_order"].as_f64().unwrap();

@@ -65,7 +65,7 @@ fn a_wait_and_a_hold_are_spans() {
         drop((again, guard));
         let held = other.reentrant_lock("it").lock_owned().unwrap();
         assert!(lock.try_lock().unwrap().is_none()); // sleeps for nothing
-        assert!(lock.try_lock_for(ms(30)).unwrap().is_none());
+        assert!(lock.try_lock_for(ms(300)).unwrap().is_none());
         drop(held);
     });
     let [wait, hold] = ["wait", "hold"].map(|it| format!("lock.{it} lock=\"it\" kind=\"reentrant lock\""));

@@ -53,7 +53,7 @@ impl Scene {
 
 /// A client whose server is to go for good: it does not try for long to give back what it has there.
 pub fn builder(url: &str) -> ClientBuilder {
-    let limit = Duration::from_millis(500);
+    let limit = Duration::from_secs(2);
     Client::builder().url(url).connect_timeout(limit).command_timeout(limit)
 }
 

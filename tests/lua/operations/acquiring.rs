@@ -57,9 +57,10 @@ fn asking_again_makes_sense_when_the_holder_lapses() {
     for mut rig in rigs("lapse-soon") {
         let (a, b) = (rig.a(), rig.b());
         rig.try_(&a);
-        rig.set_lease(&a, 400);
+        // Sooner than the next heartbeat, and not before the next request.
+        rig.set_lease(&a, 900);
         let (_, again, _) = assert_busy(rig.kind, &rig.wait(&b));
-        assert!((1..=401).contains(&again), "{}: {again}", rig.kind);
+        assert!((1..=901).contains(&again), "{}: {again}", rig.kind);
     }
 }
 

@@ -1,7 +1,5 @@
 //! The loop that admits waiters, and tells them.
 
-use std::time::Duration;
-
 use redis::{Commands, cmd};
 use redis_concurrent_testkit::wait_until;
 
@@ -9,6 +7,7 @@ use super::rigs;
 use crate::rig::{
     Ask, FIRST, LEASE, PREFIX, RECORD, Rig, USUAL, assert_busy, assert_in, is_deaf, messages, server,
 };
+use crate::support::LONG;
 
 #[test]
 fn leaving_lets_the_first_in_and_tells_it_in_so_many_words() {
@@ -122,7 +121,7 @@ fn a_waiter_is_told_that_nobody_listens_for_it() {
         let inbox = rig.inbox(server(), "b");
         assert!(!ask(&mut rig, "wait", &b) && !ask(&mut rig, "keep", &b), "{}", rig.kind);
         drop(inbox);
-        wait_until(Duration::from_secs(5), "it has gone", || ask(&mut rig, "keep", &b));
+        wait_until(LONG, "it has gone", || ask(&mut rig, "keep", &b));
     }
 }
 

@@ -49,9 +49,10 @@ fn a_reader_that_lapses_is_no_more_and_the_others_stay() {
     rig.reads(&a);
     rig.reads(&b);
     rig.queues(&c, WRITE);
-    rig.set_lease(&a, 400);
+    // Sooner than the next heartbeat, and not before the next request.
+    rig.set_lease(&a, 900);
     let (_, again, _) = assert_busy("a lapses soon", &rig.acquire("keep", &c, WRITE).unwrap());
-    assert!((1..=401).contains(&again), "{again}");
+    assert!((1..=901).contains(&again), "{again}");
     rig.set_lease(&a, -1);
     assert_busy("b reads", &rig.acquire("keep", &c, WRITE).unwrap());
     assert_eq!(rig.inside(), [b.as_str()], "any look clears it away");

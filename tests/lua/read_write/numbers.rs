@@ -1,12 +1,11 @@
 //! Grant numbers.
 
-use std::time::Duration;
-
 use redis::{Commands, Connection};
 use redis_concurrent_testkit::wait_until;
 
 use super::{READ, WRITE, rig};
 use crate::rig::{FIRST, LEASE, assert_busy, int, messages, server};
+use crate::support::LONG;
 
 #[test]
 fn a_busy_answer_tells_the_last_grant_of_anybody() {
@@ -50,9 +49,7 @@ fn a_reader_that_is_renewed_for_less_lapses_then() {
     rig.acquire("try", &b, READ).unwrap();
     assert_eq!(rig.renew(&a, 1).unwrap(), ["1"]);
     assert_eq!(rig.renew(&b, 1).unwrap(), ["1"]);
-    wait_until(Duration::from_secs(10), "both have lapsed", || {
-        rig.acquire("try", &c, WRITE).unwrap()[0] == "1"
-    });
+    wait_until(LONG, "both have lapsed", || rig.acquire("try", &c, WRITE).unwrap()[0] == "1");
     assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-1"]);
 }
 
