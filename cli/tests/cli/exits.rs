@@ -45,7 +45,7 @@ fn busy() {
     let lock = client(shared()).reentrant_lock("busy");
     let guard = lock.lock().unwrap();
     run(&["-n", "busy", "echo", "no"]).ends(75);
-    run(&["-w", "50ms", "busy", "echo", "no"]).ends(75);
+    run(&["-w", "1s", "busy", "echo", "no"]).ends(75);
     run(&["-n", "-E", "1", "busy", "echo", "no"]).ends(1);
     assert_eq!(run(&["--skip", "busy", "echo", "no"]).ends(0).out, "");
     guard.unlock().unwrap();
@@ -243,27 +243,28 @@ fn lost_or_about_to_be() {
     let server = RedisServer::start().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("in");
-    let sleeps = |more: &[&str], script: &str| {
-        let args =
-            [&["run", "--lease", "2s", "--grace", "900ms"], more, &["x", "--", "sh", "-c", script]].concat();
+    let sleeps = |terms: &[&str], script: &str| {
+        let args = [&["run"], terms, &["--grace", "900ms", "x", "--", "sh", "-c", script]].concat();
         let it = Started::new(program(&server.url(), &args));
         line_of(&file);
         std::fs::remove_file(&file).unwrap();
         it
     };
+    // What is to end is soon over, and what is to be there at a later line lasts.
+    let (short, long) = (["--lease", "2s"], ["--lease", "7s"]);
     let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
     // Redis is silent.
-    let it = sleeps(&[], &script);
+    let it = sleeps(&short, &script);
     server.stop().unwrap();
     it.done().ends(80).says("less than 900ms of the lock are certain");
     server.cont().unwrap();
     // Against a command that does not listen, and with a code of the caller's.
-    let it = sleeps(&["--lost-exit", "9"], &format!("trap '' TERM; {script}"));
+    let it = sleeps(&[&short[..], &["--lost-exit", "9"]].concat(), &format!("trap '' TERM; {script}"));
     server.stop().unwrap();
     it.done().ends(9).says("COMMAND is killed");
     server.cont().unwrap();
     // It is taken away.
-    let it = sleeps(&[], &script);
+    let it = sleeps(&long, &script);
     let lock = client(&server).reentrant_lock("x");
     until_heard(&server);
     assert!(lock.force_unlock_if(&redis_concurrent::HeldBy::Anyone, "by the test").unwrap().was_held());
@@ -273,7 +274,7 @@ fn lost_or_about_to_be() {
         "echo $$ > {0}.new; mv {0}.new {0}; while [ ! -e {0}.go ]; do sleep 0.05; done",
         file.display()
     );
-    let it = sleeps(&["--on-loss", "warn"], &quick);
+    let it = sleeps(&[&long[..], &["--on-loss", "warn"]].concat(), &quick);
     assert!(lock.force_unlock().unwrap().was_held());
     std::fs::write(file.with_extension("go"), "").unwrap();
     it.done().ends(80).says("lost");
@@ -285,21 +286,21 @@ fn what_is_taken_away_is_left_to_the_command_for_its_grace() {
     let server = shared();
     let folder = tempfile::tempdir().unwrap();
     let (file, clean) = (folder.path().join("in"), folder.path().join("clean"));
-    let begin = |name: &str, at_term: &str| {
+    let begin = |name: &str, grace: &str, at_term: &str| {
         let script = format!(
             "trap '{at_term}' TERM; echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 0.02; done",
             file.display()
         );
-        let terms = ["run", "--lease", "12s", "--grace", "2s", name, "--", "sh", "-c", &script];
+        let terms = ["run", "--lease", "12s", "--grace", grace, name, "--", "sh", "-c", &script];
         let it = Started::new(program(&server.url(), &terms));
         line_of(&file);
         std::fs::remove_file(&file).unwrap();
         it
     };
-    let cleans = format!("sleep 0.7; echo clean > {}; exit 0", clean.display());
+    let cleans = |seconds: &str| format!("sleep {seconds}; echo clean > {}; exit 0", clean.display());
     let there = clean.to_str().unwrap();
     // The next one comes when it has ended, and not before.
-    let it = begin("gentle", &cleans);
+    let it = begin("gentle", "5s", &cleans("0.7"));
     let next =
         Started::new(program(&server.url(), &["run", "--lease", "12s", "gentle", "test", "-e", there]));
     wait_until(LONG, "another one waits", || {
@@ -310,12 +311,12 @@ fn what_is_taken_away_is_left_to_the_command_for_its_grace() {
     assert!(!it.err.contains("killed") && clean.exists(), "{it:?}");
     next.done().ends(0);
     // One that does not listen is killed.
-    let it = begin("deaf", "");
+    let it = begin("deaf", "2s", "");
     done(&server.url(), &["break", "--whoever", "deaf"]).ends(0);
     it.done().ends(80).says("COMMAND is killed: its lock ends");
     // Another may have it.
     std::fs::remove_file(&clean).unwrap();
-    let it = begin("now", &cleans);
+    let it = begin("now", "5s", &cleans("5"));
     done(&server.url(), &["break", "--now", "--whoever", "now"]).ends(0);
     it.done().ends(80).says("COMMAND is killed: its lock ends");
     assert!(!clean.exists());

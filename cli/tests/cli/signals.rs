@@ -143,13 +143,13 @@ fn what_a_command_leaves_behind_ends_before_its_lock_is_anothers() {
     next(&["true"]);
     assert!(!is_alive(pid));
     it.done().ends(80).says("what COMMAND has left behind is killed: its lock ends");
-    let (mut it, pid) = begin(&["--lease", "4s", "--at-most", "1s"], ":");
+    let (mut it, pid) = begin(&["--lease", "4s", "--at-most", "2s"], ":");
     it.ended();
     assert!(!is_alive(pid));
     it.done().ends(124).says("what COMMAND has left behind is killed: it does not end");
     // and else has its grace.
     let cleans = format!("sleep 0.5; echo clean > {}; exit", clean.display());
-    let (it, pid) = begin(&["--lease", "8s", "--grace", "3s"], &cleans);
+    let (it, pid) = begin(&["--lease", "12s", "--grace", "5s"], &cleans);
     take_away();
     next(&["test", "-e", clean.to_str().unwrap()]);
     assert!(!is_alive(pid));
