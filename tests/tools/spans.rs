@@ -10,7 +10,7 @@ use redis_concurrent_testkit::RedisServer;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Id, Level, Metadata, Subscriber, span};
 
-use crate::support::ms;
+use crate::support::{alone, ms};
 
 /// What was opened and closed on this thread, in order.
 #[derive(Clone, Default)]
@@ -53,8 +53,13 @@ impl Subscriber for Spans {
     fn exit(&self, _: &Id) {}
 }
 
+/// In a process of its own: a span that a thread without a subscriber is the first to make is none of anybody's from then on.
 #[test]
 fn a_wait_and_a_hold_are_spans() {
+    alone("spans::a_wait_and_a_hold_are_spans", a_wait_and_a_hold);
+}
+
+fn a_wait_and_a_hold() {
     let server = RedisServer::start().unwrap();
     let (client, other) = (Client::connect(&server.url()).unwrap(), Client::connect(&server.url()).unwrap());
     let lock = client.reentrant_lock("it");
@@ -76,6 +81,10 @@ fn a_wait_and_a_hold_are_spans() {
 
 #[test]
 fn the_hold_of_several_locks_and_of_several_servers_is_one_span() {
+    alone("spans::the_hold_of_several_locks_and_of_several_servers_is_one_span", holds_of_several);
+}
+
+fn holds_of_several() {
     let servers = [(); 3].map(|()| RedisServer::start().unwrap());
     let clients = servers.each_ref().map(|server| Client::connect(&server.url()).unwrap());
     let (a, b) = (clients[0].simple_lock("a"), clients[0].simple_lock("b"));
