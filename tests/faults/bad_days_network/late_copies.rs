@@ -9,6 +9,7 @@ use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 use super::behind_proxy;
 use crate::both::both;
 use crate::server_days::*;
+use crate::support::in_brief;
 
 mod bodies {
     use super::*;
@@ -95,7 +96,7 @@ mod bodies {
         let held = owner.lock_with_kind("position", kind);
         let guard = held.lock().unwrap();
         // Its listener is there, and Redis knows the scripts.
-        assert!(lock.try_lock_for(ms(100)).unwrap().is_none());
+        assert!(in_brief(lock.try_lock_for(ms(100))).is_none());
         wait_until(SURELY, "the listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
         thread::scope(|scope| {
             proxy.only_matching(b"$4\r\nwait\r\n");
