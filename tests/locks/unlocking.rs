@@ -171,22 +171,29 @@ fn of_each_guard_of_a_lost_hold_is_lost() {
     assert_eq!(ears.losses(), 2);
 }
 
-/// By force, before its client listened: nobody heard the message.
+/// By force, before its client listened: nobody heard the message. The hold is younger than a heartbeat then, or older.
 #[test]
 fn of_a_hold_that_ended_before_its_client_listened_is_told_as_soon_as_it_does() {
-    let server = RedisServer::start().unwrap();
-    let proxy = Proxy::start(server.port()).unwrap();
-    // Its renewals are half a minute apart.
-    let client = builder(&proxy.url()).lease(ms(90_000)).connect().unwrap();
-    let guard = client.reentrant_lock("x").lock_owned().unwrap();
-    proxy.only_matching(b"SUBSCRIBE");
-    proxy.black_hole(true);
-    let lost = guard.lost();
-    assert!(connect(&server).reentrant_lock("x").force_unlock().unwrap().was_held());
-    assert!(!lost.is_cancelled(), "nobody has told it yet");
-    proxy.heal().unwrap();
-    assert!(lost.wait_timeout(LONG));
-    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    for is_young in [true, false] {
+        let server = RedisServer::start().unwrap();
+        let proxy = Proxy::start(server.port()).unwrap();
+        // Its renewals are half a minute apart.
+        let client = builder(&proxy.url()).lease(ms(90_000));
+        let client = if is_young { client.waiter_timeout(ms(9000)) } else { client }.connect().unwrap();
+        let guard = client.reentrant_lock("x").lock_owned().unwrap();
+        proxy.only_matching(b"SUBSCRIBE");
+        if is_young {
+            proxy.hold_requests(true);
+        } else {
+            proxy.black_hole(true);
+        }
+        let lost = guard.lost();
+        assert!(connect(&server).reentrant_lock("x").force_unlock().unwrap().was_held());
+        assert!(!lost.is_cancelled(), "nobody has told it yet");
+        proxy.heal().unwrap();
+        assert!(lost.wait_timeout(LONG), "young: {is_young}");
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    }
 }
 
 // ---- not run -------------------------------------------------------------------------------

@@ -35,11 +35,11 @@ pub(crate) fn renew_all(shared: &Arc<Shared>, server: &Arc<Server>) {
 pub(crate) fn renew(entry: &Arc<LockEntry>, core: &mut Core, due: Moment, which: fn(&Core, u64) -> bool) {
     let now = Moment::now();
     for owner in core.lock_state.renewed_owners() {
-        // One that is not watched is about to be. (What is overdue may be under way to the server from before.)
-        let is_in_time = |before: Moment| now < due && before <= due;
-        if core.due(owner).is_none_or(is_in_time) || !which(core, owner) {
-            continue;
-        }
+        // One that is not watched is about to be.
+        let Some(planned) = core.due(owner).filter(|_| which(core, owner)) else { continue };
+        // No later than it would be looked at, which need not be a renewal. (What is overdue may be under way, and to the
+        // server from before.)
+        let due = if planned <= now { now } else { planned.min(due) };
         if let Err(error) = entry.shared.renewer.look_at(entry, core, owner, now, due) {
             tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
         }
