@@ -27,7 +27,19 @@ fn each(mut one: impl FnMut()) -> f64 {
     (0..BATCHES).map(batch).fold(f64::INFINITY, f64::min)
 }
 
+/// Once more where a machine that does much else has made the many of them dear.
+#[track_caller]
 fn costs_the_same_among_many<K: Kind>(lock: impl Fn(&Client) -> RedisLock<K>) {
+    for is_last in [false, false, false, true] {
+        let [few, many] = among_few_and_many(&lock);
+        println!("ns of CPU to come, to go, to be asked: {few:.0?} with {FEW} holds, {many:.0?} with {MANY}");
+        let dear = few.into_iter().zip(many).find(|(few, many)| *many >= 3.0 * few);
+        let Some((few, many)) = dear else { return };
+        assert!(!is_last, "{few} ns with {FEW} holds, {many} ns with {MANY}");
+    }
+}
+
+fn among_few_and_many<K: Kind>(lock: impl Fn(&Client) -> RedisLock<K>) -> [[f64; 3]; 2] {
     let server = RedisServer::start().unwrap();
     // None is renewed meanwhile.
     let client = Client::builder().url(&server.url()).lease(Duration::from_secs(3600)).connect().unwrap();
@@ -45,12 +57,9 @@ fn costs_the_same_among_many<K: Kind>(lock: impl Fn(&Client) -> RedisLock<K>) {
     };
     let few = grow(&mut held, FEW);
     let many = grow(&mut held, MANY);
-    println!("ns of CPU to come, to go, to be asked: {few:.0?} with {FEW} holds, {many:.0?} with {MANY}");
-    for (few, many) in few.into_iter().zip(many) {
-        assert!(many < 3.0 * few, "{few} ns with {FEW} holds, {many} ns with {MANY}");
-    }
     // Not one after the other; in its one second it need not come to all.
     let _ = client.close();
+    [few, many]
 }
 
 #[test]
