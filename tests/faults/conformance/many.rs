@@ -66,7 +66,7 @@ fn work<K: Tried>(locks: &[RedisLock<K>], rounds: usize, during: Duration) -> u6
 
 /// Redisson RedissonLockTest.testConcurrency_SingleInstance.
 fn threads_of_one_client_count_to_15<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
+    let client = stage.patient();
     let locks: Vec<_> = (0..15).map(|_| stage.lock_of(&client)).collect();
     assert_eq!(work(&locks, 1, ms(1)), 15);
 }
@@ -74,27 +74,27 @@ fn threads_of_one_client_count_to_15<K: Tried>(stage: &Stage<K>) {
 /// Redisson RedissonLockTest.testConcurrencyLoop_MultiInstance and the same of
 /// RedissonFairLockTest (held for 10 ms there).
 fn clients_that_come_back_count_to_1600<K: Tried>(stage: &Stage<K>) {
-    let locks: Vec<_> = (0..16).map(|_| stage.lock()).collect();
+    let locks: Vec<_> = (0..16).map(|_| stage.lock_of(&stage.patient())).collect();
     assert_eq!(work(&locks, 100, ms(1)), 1600);
 }
 
 /// Redisson RedissonLockTest.testConcurrency_MultiInstance and the same of RedissonFairLockTest.
 fn clients_that_come_once_count_to_100<K: Tried>(stage: &Stage<K>) {
     let _turn = stage.one_after_the_other();
-    let locks: Vec<_> = (0..100).map(|_| stage.lock()).collect();
+    let locks: Vec<_> = (0..100).map(|_| stage.lock_of(&stage.patient())).collect();
     assert_eq!(work(&locks, 1, Duration::ZERO), 100);
 }
 
 /// Spring RedisLockRegistryTests.multiRedisLockRegistryTest.
 fn clients_that_take_turns_count_to_30<K: Tried>(stage: &Stage<K>) {
-    let locks: Vec<_> = (0..10).map(|_| stage.lock()).collect();
+    let locks: Vec<_> = (0..10).map(|_| stage.lock_of(&stage.patient())).collect();
     assert_eq!(work(&locks, 3, Duration::ZERO), 30);
 }
 
 /// Redisson RedissonSpinLockTest.testConcurrencyLoop_MultiInstance: a caller that only tries subscribes to
 /// nothing here either.
 fn threads_that_only_try_count_to_1600<K: Tried>(stage: &Stage<K>) {
-    let locks: Vec<_> = (0..16).map(|_| stage.lock()).collect();
+    let locks: Vec<_> = (0..16).map(|_| stage.lock_of(&stage.patient())).collect();
     let (work, start) = (Work::default(), Barrier::new(locks.len()));
     thread::scope(|scope| {
         for (i, lock) in locks.iter().enumerate() {

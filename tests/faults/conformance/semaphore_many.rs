@@ -53,7 +53,7 @@ fn work(semaphores: &[Semaphore], rounds: usize, during: Duration) -> u64 {
 /// Redisson RedissonSemaphoreTest.testConcurrency_SingleInstance.
 fn threads_of_one_client_count_to_15<K: Tried>(stage: &Stage<K>) {
     let it = It::of(stage, 1);
-    let client = stage.client();
+    let client = stage.patient();
     let semaphores: Vec<_> = (0..15).map(|_| client.semaphore(NAME)).collect();
     assert_eq!(work(&semaphores, 1, ms(1)), 15);
     assert_eq!(it.available().unwrap(), 1);
@@ -63,7 +63,7 @@ fn threads_of_one_client_count_to_15<K: Tried>(stage: &Stage<K>) {
 /// RedissonPermitExpirableSemaphoreTest.
 fn clients_that_come_back_count_to_1600<K: Tried>(stage: &Stage<K>) {
     let it = It::of(stage, 1);
-    let semaphores: Vec<_> = (0..16).map(|_| stage.client().semaphore(NAME)).collect();
+    let semaphores: Vec<_> = (0..16).map(|_| stage.patient().semaphore(NAME)).collect();
     assert_eq!(work(&semaphores, 100, Duration::ZERO), 1600);
     assert_eq!(it.available().unwrap(), 1);
 }
@@ -150,7 +150,7 @@ fn never_more_are_out_than_there_are<K: Tried>(stage: &Stage<K>) {
     let most = 25 + random.below(75) as u32;
     let it = It::of(stage, most);
     let (out, highest) = (AtomicI64::new(0), AtomicI64::new(0));
-    let players: Vec<_> = (0..10).map(|_| (stage.client().semaphore(NAME), random.fork())).collect();
+    let players: Vec<_> = (0..10).map(|_| (stage.patient().semaphore(NAME), random.fork())).collect();
     thread::scope(|scope| {
         for (semaphore, mut random) in players {
             let (out, highest) = (&out, &highest);
@@ -177,7 +177,7 @@ fn ten_clients_share_five<K: Tried>(stage: &Stage<K>) {
     let (inside, highest, uses) = (AtomicI64::new(0), AtomicI64::new(0), AtomicU64::new(0));
     // The first five wait for each other inside, so that so many are there together.
     let together = Barrier::new(5);
-    let semaphores: Vec<_> = (0..10).map(|_| stage.client().semaphore(NAME)).collect();
+    let semaphores: Vec<_> = (0..10).map(|_| stage.patient().semaphore(NAME)).collect();
     thread::scope(|scope| {
         for semaphore in &semaphores {
             scope.spawn(|| {

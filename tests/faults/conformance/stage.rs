@@ -106,6 +106,11 @@ impl<K: Tried> Stage<K> {
         self.client_with(|b| b)
     }
 
+    /// One whose requests have the time of a machine on which very many threads work at once.
+    pub fn patient(&self) -> Client {
+        self.client_with(|b| b.command_timeout(LONG))
+    }
+
     pub fn client_with(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
         let builder = Client::builder().url(&self.place.url()).namespace(&self.place.namespace());
         // No row is about how long that takes, and a hundred clients may connect on a busy machine.
