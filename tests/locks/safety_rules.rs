@@ -147,12 +147,13 @@ fn the_next_head_inherits_the_position() {
     thread::scope(|scope| {
         let head = scope.spawn(|| waits.lock_interruptibly(&cancel).map(drop));
         let position = scene.await_positions(1);
-        let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
+        let second = scope.spawn(|| waits.try_lock_for(2 * LONG).map(|held| held.is_some()));
         wait_until(LONG, "both wait", || waits.local_queue_length() == 2);
         cancel.cancel();
         assert!(head.join().unwrap().unwrap_err().is_cancelled());
         let before = scene.server.command_calls().unwrap()["evalsha"];
-        wait_until(LONG, "it sends heartbeats", || {
+        // Sooner than the holder has renewed twice, every ten seconds.
+        wait_until(3 * SOON, "it sends heartbeats", || {
             scene.server.command_calls().unwrap()["evalsha"] > before + 1
         });
         assert_eq!(scene.positions(), position, "the same id, where it was");
