@@ -24,6 +24,7 @@
 
 mod barrier;
 mod children;
+mod closing;
 mod cluster;
 mod cluster_doors;
 mod cluster_options;
@@ -42,6 +43,7 @@ mod wait;
 
 pub use barrier::Barrier;
 pub use children::{Child, hear_parent, is_role, tell_parent};
+pub use closing::{closes_in_time, released_all};
 pub use cluster::RedisCluster;
 pub use cluster_options::RedisClusterBuilder;
 pub use expiry::expires_at;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use redis::Commands;
 
 use redis_concurrent::internals;
-use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Kind, RedisLock, Reentrancy, Sharing};
+use redis_concurrent::{Client, ClientBuilder, Kind, RedisLock, Reentrancy, Sharing};
 
 use super::place::Place;
 use crate::{RedisServer, scripts, wait_until};
@@ -17,20 +17,6 @@ pub(super) const LONG: Duration = Duration::from_secs(15);
 
 /// The keys of a lock.
 type Keys = [String; 6];
-
-/// Plays a scene in which a client closes, until that says that all was given back: a busy machine may leave it no time
-/// to hear so, but not each time.
-pub(super) fn one_closes(mut scene: impl FnMut() -> Result<(), Error>) {
-    const TIMES: usize = 5;
-    let closed = |outcome: Result<(), Error>| match outcome {
-        Err(error) if error.kind() == ErrorKind::OutcomeUnknown => false,
-        outcome => {
-            assert!(outcome.is_ok(), "{outcome:?}");
-            true
-        }
-    };
-    assert!((0..TIMES).any(|_| closed(scene())), "it never knows");
-}
 
 /// How the locks under test are made, and those that exclude them.
 pub(super) struct Play<'a, K: Kind, W: Kind> {

@@ -3,7 +3,7 @@
 use std::thread;
 
 use redis_concurrent::{ErrorKind, LossReason};
-use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
+use redis_concurrent_testkit::{RedisServer, closes_in_time, wait_until};
 
 use crate::both::both;
 use crate::server_days::*;
@@ -89,10 +89,9 @@ mod bodies {
         flush();
         assert!(other.force_unlock().unwrap().was_held());
         error_of(taken.unlock(), ErrorKind::LeaseLost, "flushed");
-        // Once more where a busy machine does not release it in the time that closing takes at most.
-        eventually(SURELY + SURELY, || {
+        closes_in_time(|| {
             let ear = Ear::default();
-            let theirs = brisk(&server.url()).observer(ear.clone()).connect().ok()?;
+            let theirs = connected(|| brisk(&server.url()).observer(ear.clone()));
             let lock = theirs.lock_with_kind("flushed", kind);
             flush();
             let last = lock.lock().unwrap();
@@ -100,12 +99,9 @@ mod bodies {
             let closed = theirs.close();
             error_of(last.unlock(), ErrorKind::Closed, "flushed");
             assert_eq!(ear.losses(), [LossReason::Closed]);
-            if closed.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutcomeUnknown) {
-                return None;
-            }
-            closed.unwrap();
+            closed?;
             assert!(!other.is_locked().unwrap());
-            Some(())
+            Ok(())
         });
         // Either the listener learned it first, from the message, or the unlock, from Redis.
         assert!(matches!(ear.losses()[..], [LossReason::Forced | LossReason::Revoked]), "{:?}", ear.losses());

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis_concurrent::{Error, Member, MultiLock, Outcome, Rate};
-use redis_concurrent_testkit::{RedisCluster, RedisServer, eventually};
+use redis_concurrent::{Member, MultiLock, Outcome, Rate};
+use redis_concurrent_testkit::{RedisCluster, RedisServer, closes_in_time, eventually};
 
 use super::{calm, connect, home, key, spread};
 use crate::support::{LONG, SOON, in_brief};
@@ -94,23 +94,18 @@ fn a_users_key_keeps_its_slot() {
 #[test]
 fn a_client_that_closes_releases_what_it_has_on_every_primary() {
     let mut rounds = 0..;
-    // Once more where a busy machine does not release all in the time that closing takes at most.
-    eventually(LONG, || {
+    closes_in_time(|| {
         let client = connect(calm());
         let names = spread(calm(), &format!("close {:?}", rounds.next()));
         let locks: Vec<_> = names.iter().map(|name| client.reentrant_lock(name)).collect();
         let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
-        let closed = client.close();
-        if closed.as_ref().is_err_and(Error::is_outcome_unknown) {
-            return None;
-        }
-        closed.unwrap();
+        client.close()?;
         let other = connect(calm());
         for name in &names {
             other.reentrant_lock(name).try_lock().unwrap().expect("it was released").unlock().unwrap();
         }
         drop(guards);
-        Some(())
+        Ok(())
     });
 }
 

@@ -2,11 +2,11 @@
 
 use std::thread;
 
-use redis_concurrent::{Client, ErrorKind};
-use redis_concurrent_testkit::wait_until;
+use redis_concurrent::ErrorKind;
+use redis_concurrent_testkit::closes_in_time;
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{EVERY, LATE, LEASE, Stage, Tried, closes};
+use crate::conformance::stage::{EVERY, LATE, LEASE, Stage, Tried};
 use crate::support::{LONG, in_brief, ms, queued};
 
 rows! { every_lock:
@@ -118,26 +118,26 @@ fn it_can_be_taken_away<K: Tried>(stage: &Stage<K>) {
 
 /// Hazelcast test_lock_after_client_shutdown.
 fn a_closed_client_lets_the_next_one_in<K: Tried>(stage: &Stage<K>) {
-    let lets_in = |client: Client| {
+    closes_in_time(|| {
+        let client = stage.client();
         let (lock, other) = (stage.lock_of(&client), stage.lock());
         let guard = lock.lock().unwrap();
         let closed = thread::scope(|scope| {
             let waits = scope.spawn(|| other.try_lock_for(LATE).map(|it| it.map(drop)));
             queued(&other, 1);
-            let closed = closes(&client);
+            let closed = client.close();
             let comes_in = waits.join().unwrap();
             // The lease was of 30 s.
-            assert!(!closed || comes_in.unwrap().is_some(), "not within {LATE:?}");
+            assert!(closed.is_err() || comes_in.unwrap().is_some(), "not within {LATE:?}");
             closed
         });
         assert!(guard.is_lost());
         assert!(guard.unlock().unwrap_err().is_closed());
-        if !closed {
+        if closed.is_err() {
             other.force_unlock().unwrap();
         }
         closed
-    };
-    wait_until(LONG, "it closes in time", || lets_in(stage.client()));
+    });
 }
 
 /// Spring RedisLockRegistryTests.testUnlockAfterLockStatusHasBeenExpired.

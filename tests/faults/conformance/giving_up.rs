@@ -4,10 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::{CancellationToken, Error};
-use redis_concurrent_testkit::{eventually, wait_until};
+use redis_concurrent_testkit::{eventually, released_all, wait_until};
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{Stage, Tried, closes, in_vain};
+use crate::conformance::stage::{Stage, Tried, in_vain};
 use crate::support::{LONG, in_brief, ms, queued};
 
 rows! { every_lock:
@@ -64,7 +64,7 @@ fn the_hold_of_a_finished_thread_is_waited_for_in_vain<K: Tried>(stage: &Stage<K
     let other = stage.lock();
     in_vain(ms(600), |limit| other.try_lock_for(limit));
     assert_eq!(lock.hold_count(), 0, "it is not this thread's");
-    if !closes(&client) {
+    if !released_all(&client.close()) {
         other.force_unlock().unwrap();
     }
 }

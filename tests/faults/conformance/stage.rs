@@ -23,16 +23,6 @@ pub const NAME: &str = "it";
 pub trait Tried: Exclusive + Default {}
 impl<K: Exclusive + Default> Tried for K {}
 
-/// Closes a client that holds something. Whether that is released: on a busy machine it may not be in the time that closing
-/// takes at most.
-#[track_caller]
-pub fn closes(client: &Client) -> bool {
-    let closed = client.close();
-    let late = closed.as_ref().is_err_and(Error::is_outcome_unknown);
-    assert!(late || closed.is_ok(), "{closed:?}");
-    !late
-}
-
 /// A timed try that fails, and how long it took. Once more where a busy machine had no answer for it in its time.
 #[track_caller]
 pub fn in_vain<T>(limit: Duration, attempt: impl Fn(Duration) -> Result<Option<T>, Error>) {

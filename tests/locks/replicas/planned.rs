@@ -2,8 +2,8 @@
 //! which it was reached leads to the new one.
 
 use redis::cmd;
-use redis_concurrent::{Client, Error, ErrorKind};
-use redis_concurrent_testkit::{Proxy, eventually, wait_until};
+use redis_concurrent::{Client, Error};
+use redis_concurrent_testkit::{Proxy, closes_in_time, wait_until};
 
 use crate::contenders::Contenders;
 use crate::flock::Flock;
@@ -31,15 +31,7 @@ fn an_unlock_over_a_planned_failover_is_ok() {
 /// So is a client that closes.
 #[test]
 fn what_a_client_holds_over_a_planned_failover_is_released_as_it_closes() {
-    // Once more where a busy machine does not release all in the time that closing takes at most.
-    eventually(3 * LONG, || {
-        let closed = closes_over_a_planned_failover();
-        if closed.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutcomeUnknown) {
-            return None;
-        }
-        closed.unwrap();
-        Some(())
-    });
+    closes_in_time(closes_over_a_planned_failover);
 }
 
 /// What closing came to; where it is well, all is released.

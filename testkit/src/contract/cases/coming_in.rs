@@ -8,8 +8,8 @@ use redis_concurrent::{CancellationToken, ErrorKind, Kind, Lock, LockGuard, Queu
 
 use super::cases;
 use crate::contract::forms::{self, Ends, in_brief};
-use crate::contract::stage::{LONG, Stage, one_closes};
-use crate::wait_until;
+use crate::contract::stage::{LONG, Stage};
+use crate::{closes_in_time, wait_until};
 
 cases! {
     every_form_takes_a_free_lock
@@ -313,7 +313,7 @@ fn a_foreign_key_is_refused_and_kept<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) 
 fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (other, never) = (stage.fresh(), CancellationToken::new());
     let waits = |lock: &redis_concurrent::RedisLock<K>| lock.lock_owned().map(drop).unwrap_err().kind();
-    one_closes(|| {
+    closes_in_time(|| {
         let client = stage.patient();
         let (lock, keeper) = (stage.lock(&client), stage.keeper_of(&client));
         let guard = keeper.lock_owned().unwrap();

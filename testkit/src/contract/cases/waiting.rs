@@ -9,8 +9,8 @@ use redis_concurrent::{CancellationToken, ErrorKind, Kind, Queueing};
 
 use super::cases;
 use crate::contract::forms::{self, Ends};
-use crate::contract::stage::{LONG, Stage, one_closes};
-use crate::wait_until;
+use crate::contract::stage::{LONG, Stage};
+use crate::{closes_in_time, wait_until};
 
 /// Far less than a patient client's next heartbeat: a waiter that is in by then was woken.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -206,7 +206,7 @@ fn a_try_does_not_overtake_a_local_waiter<K: Kind, W: Kind>(stage: &Stage<'_, K,
 
 fn a_waiter_whose_client_closes_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (holder, last) = (stage.keeper(), stage.fresh());
-    one_closes(|| {
+    closes_in_time(|| {
         let closes = stage.patient();
         let guard = holder.lock_owned().unwrap();
         let lock = stage.lock(&closes);
