@@ -13,6 +13,8 @@ mod checkout;
 pub(crate) mod connection;
 pub(crate) mod failure;
 pub(crate) mod greeting;
+#[cfg(not(shuttle))]
+mod handshake;
 pub(crate) mod inspect;
 mod link;
 pub(crate) mod packed;

@@ -1,0 +1,50 @@
+//! What is said on a new connection before any request: the login, the database, the library's name.
+
+use std::time::Duration;
+
+use redis::{Client, Connection, RedisResult, Value, cmd};
+
+use crate::clock::Moment;
+
+/// Connects, logs in, and says the library's name (`CLIENT SETINFO`) unless the client says another one or none.
+/// Blocks for `limit` at most: the crate's own handshake would wait that long for each of its replies, also after one
+/// that did not come, so the login is all that is left to it.
+pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connection> {
+    let until = Moment::now().after(limit);
+    let info = client.get_connection_info();
+    let settings = info.redis_settings();
+    let mut requests = Vec::new();
+    if settings.db() != 0 {
+        requests.push(cmd("SELECT").arg(settings.db()).get_packed_command());
+    }
+    let selects = requests.len();
+    if !settings.skip_set_lib_name() {
+        let name = settings.lib_name().unwrap_or("redis-concurrent");
+        let version = settings.lib_ver().unwrap_or(env!("CARGO_PKG_VERSION"));
+        for (what, is) in [("LIB-NAME", name), ("LIB-VER", version)] {
+            requests.push(cmd("CLIENT").arg("SETINFO").arg(what).arg(is).get_packed_command());
+        }
+    }
+    let login = settings.clone().set_db(0).set_skip_set_lib_name();
+    let client = Client::open(info.clone().set_redis_settings(login))?;
+    let mut connection = client.get_connection_with_timeout(limit)?;
+    connection.set_write_timeout(Some(left(until)))?;
+    connection.send_packed_command(&requests.concat())?;
+    let mut refused = None;
+    for i in 0..requests.len() {
+        connection.set_read_timeout(Some(left(until)))?;
+        match connection.recv_response() {
+            Ok(Value::ServerError(e)) if i < selects => return Err(e.into()),
+            // A server may not have the command, or its user may not use it; if it closes, it has said why.
+            Ok(Value::ServerError(e)) => refused = Some(e),
+            Ok(_) => {}
+            Err(e) => return Err(refused.map_or(e, Into::into)),
+        }
+    }
+    Ok(connection)
+}
+
+/// A time-out of zero would be none.
+fn left(until: Moment) -> Duration {
+    until.since(Moment::now()).max(Duration::from_millis(1))
+}
