@@ -42,15 +42,8 @@ impl<K: Kind> Form<K> {
 /// is made again.
 pub(super) fn in_brief<T>(call: impl Fn() -> Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     const TIMES: usize = 5;
-    let unanswered = |outcome: &Result<Option<T>, Error>| outcome.as_ref().is_err_and(Error::is_unavailable);
-    let mut outcome = call();
-    for _ in 1..TIMES {
-        if !unanswered(&outcome) {
-            break;
-        }
-        outcome = call();
-    }
-    outcome
+    let answered = |outcome: &Result<Option<T>, Error>| !outcome.as_ref().is_err_and(Error::is_unavailable);
+    (1..TIMES).map(|_| call()).find(answered).unwrap_or_else(call)
 }
 
 fn held<'a>(guard: impl LockGuard + 'a) -> Held<'a> {
