@@ -1,10 +1,10 @@
 //! What is in front of a node of a private Redis Cluster, so that it can be cut off together with some clients.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use super::proxy::Proxy;
-use super::server::{PORT_TRIES, RedisServer};
+use super::server::RedisServer;
 use super::server_options::RedisServerBuilder;
 
 /// Where clients reach all nodes that are to be cut off with one of them. The others, and the nodes, are at 127.0.0.1.
@@ -25,16 +25,8 @@ pub(super) struct Doors {
 impl Doors {
     /// Opens them; they lead nowhere yet.
     pub(super) fn open() -> io::Result<Self> {
-        for _ in 0..PORT_TRIES {
-            let common = Proxy::start(1)?;
-            // A port that is free at one address may be in use at the other: connections of other servers come from there.
-            match Proxy::start_at(SocketAddr::from((APART, common.port())), 1) {
-                Ok(apart) => return Ok(Self { common, apart, bus: Proxy::start(1)? }),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::Error::new(io::ErrorKind::AddrInUse, format!("no free port is free at {APART} too")))
+        let [common, apart] = Proxy::start_at_one_port([(Ipv4Addr::LOCALHOST, 1), (APART, 1)])?;
+        Ok(Self { common, apart, bus: Proxy::start(1)? })
     }
 
     /// What a node behind them is started with.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::faults::Faults;
 use super::pump::{self, Link, Shared};
+use super::server::PORT_TRIES;
 
 /// How often a new connection is looked for.
 const ACCEPT_POLL: Duration = Duration::from_millis(1);
@@ -71,6 +72,27 @@ impl Proxy {
             thread::Builder::new().name("proxy acceptor".to_owned()).spawn(move || front.run(&shared))?
         };
         Ok(Self { shared, front, address, acceptor: Some(acceptor) })
+    }
+
+    /// Starts one at each of two loopback addresses, with the same port, in front of these ports of 127.0.0.1.
+    ///
+    /// # Errors
+    ///
+    /// See [`start`](Self::start); also if no free port of the first address is free at the other.
+    pub fn start_at_one_port(
+        [(one, target), (other, other_target)]: [(Ipv4Addr, u16); 2],
+    ) -> io::Result<[Self; 2]> {
+        let mut taken = io::ErrorKind::AddrInUse.into();
+        for _ in 0..PORT_TRIES {
+            let first = Self::start_at((one, 0).into(), target)?;
+            // Connections of other servers may come from this port of the other address.
+            match Self::start_at((other, first.port()).into(), other_target) {
+                Ok(second) => return Ok([first, second]),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => taken = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(taken)
     }
 
     /// The port to connect to.

@@ -2,7 +2,7 @@
 
 mod name;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use crate::flock::{Flock, promote};
 use crate::support::{LONG, builder, exists, ms};
 use name::{NAME, Name, where_a_name_is_known};
 
-const FORMER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-const NEXT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+const FORMER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const NEXT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 /// Nothing is renewed by itself while a test runs: what happens is told, or asked for.
 const LEASE: Duration = Duration::from_secs(600);
@@ -31,12 +31,8 @@ impl Site {
     /// The name leads to the primary.
     fn start(name: &Name) -> Site {
         let flock = Flock::start(1);
-        // The second address may have this port in use.
-        let (former, next) = eventually(LONG, || {
-            let former = Proxy::start_at((FORMER, 0).into(), flock.primary.port()).unwrap();
-            let next = Proxy::start_at((NEXT, former.port()).into(), flock.replicas[0].port());
-            next.ok().map(|next| (former, next))
-        });
+        let ends = [(FORMER, flock.primary.port()), (NEXT, flock.replicas[0].port())];
+        let [former, next] = Proxy::start_at_one_port(ends).unwrap();
         name.leads_to(&[FORMER]);
         Site { flock, former, _next: next }
     }

@@ -1,7 +1,7 @@
 //! A host name that leads wherever a test wants, by the system's resolver.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -35,13 +35,13 @@ pub fn where_a_name_is_known(test: &str, body: impl FnOnce(&Name)) {
 
 impl Name {
     /// The next connection finds these addresses, in this order; none: the name is unknown.
-    pub fn leads_to(&self, addresses: &[IpAddr]) {
+    pub fn leads_to(&self, addresses: &[Ipv4Addr]) {
         self.leads_slowly_to(Duration::ZERO, addresses);
     }
 
     /// The same, and the resolver takes this time.
-    pub fn leads_slowly_to(&self, delay: Duration, addresses: &[IpAddr]) {
-        let addresses: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
+    pub fn leads_slowly_to(&self, delay: Duration, addresses: &[Ipv4Addr]) {
+        let addresses: Vec<_> = addresses.iter().map(Ipv4Addr::to_string).collect();
         // Readers see all of it or nothing.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{} {}\n", delay.as_millis(), addresses.join(" "))).unwrap();
