@@ -8,7 +8,8 @@ use crate::clock::Moment;
 
 /// Connects, logs in, and says the library's name (`CLIENT SETINFO`) unless the client says another one or none.
 /// Blocks for `limit` at most: the crate's own handshake would wait that long for each of its replies, also after one
-/// that did not come, so the login is all that is left to it.
+/// that did not come, so the login is all that is left to it. What is left of the limit is the timeout of the
+/// connection's reads and writes.
 pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connection> {
     let until = Moment::now().after(limit);
     let info = client.get_connection_info();
@@ -28,11 +29,11 @@ pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connectio
     let login = settings.clone().set_db(0).set_skip_set_lib_name();
     let client = Client::open(info.clone().set_redis_settings(login))?;
     let mut connection = client.get_connection_with_timeout(limit)?;
-    connection.set_write_timeout(Some(left(until)))?;
+    limit_to(&connection, until)?;
     connection.send_packed_command(&requests.concat())?;
     let mut refused = None;
     for i in 0..requests.len() {
-        connection.set_read_timeout(Some(left(until)))?;
+        limit_to(&connection, until)?;
         match connection.recv_response() {
             Ok(Value::ServerError(e)) if i < selects => return Err(e.into()),
             // A server may not have the command, or its user may not use it; if it closes, it has said why.
@@ -41,10 +42,13 @@ pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connectio
             Err(e) => return Err(refused.map_or(e, Into::into)),
         }
     }
+    limit_to(&connection, until)?;
     Ok(connection)
 }
 
-/// A time-out of zero would be none.
-fn left(until: Moment) -> Duration {
-    until.since(Moment::now()).max(Duration::from_millis(1))
+fn limit_to(connection: &Connection, until: Moment) -> RedisResult<()> {
+    // A timeout of zero would be none.
+    let left = Some(until.since(Moment::now()).max(Duration::from_millis(1)));
+    connection.set_read_timeout(left)?;
+    connection.set_write_timeout(left)
 }

@@ -17,7 +17,7 @@ use super::wire;
 use crate::clock::Moment;
 use crate::sync::Mutex;
 
-/// The longest time that one sentinel has for each of its answers.
+/// The longest time for which one sentinel is asked.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// The same when all were asked in vain and one was silent: it may be far away, or busy.
 const LONG_PATIENCE: Duration = Duration::from_secs(1);
@@ -244,10 +244,7 @@ impl Sentinels {
 
     fn reach(&self, node: usize, patience: Duration) -> Result<wire::Connection, RedisError> {
         let missing = || RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
-        let connection = wire::connect(self.nodes.get(node).ok_or_else(missing)?, patience)?;
-        connection.set_read_timeout(Some(patience))?;
-        connection.set_write_timeout(Some(patience))?;
-        Ok(connection)
+        wire::connect(self.nodes.get(node).ok_or_else(missing)?, patience)
     }
 
     /// Where this one says that the primary is.
@@ -273,8 +270,6 @@ impl Sentinels {
     fn dial(&self, place: Place, limit: Duration) -> Result<(wire::Connection, Place), Why> {
         let connected = || {
             let mut connection = wire::connect(&redis::Client::open(self.login_at(&place))?, limit)?;
-            connection.set_read_timeout(Some(limit))?;
-            connection.set_write_timeout(Some(limit))?;
             let primary = is_primary(&mut connection)?;
             Ok((connection, primary))
         };

@@ -71,6 +71,18 @@ fn one_that_takes_its_time_is_heard_out() {
     client.simple_lock("it").lock().unwrap().unlock().unwrap();
 }
 
+/// What is asked of a server that was named, after it was connected to, does not begin another timeout.
+#[test]
+fn connecting_takes_no_longer_than_its_timeout() {
+    let primary = RedisServer::start().unwrap();
+    let door = Proxy::start(primary.port()).unwrap();
+    let fake = FakeSentinel::start(Says::At(door.port()));
+    let timeout = ms(2000);
+    door.delay(timeout * 3 / 4);
+    let error = named(&[&fake]).connect_timeout(timeout).connect().unwrap_err();
+    assert!(error.is_unavailable(), "{error:#}");
+}
+
 /// As at services that keep `ROLE` from their users: `INFO` is asked instead.
 #[test]
 fn a_replica_is_known_where_role_may_not_be_asked() {
