@@ -320,19 +320,24 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Waits until each running node serves requests and is connected to all other nodes, 60 s at most. A node
-    /// that was killed must have been started again, or [removed](Self::remove).
+    /// Waits until each running node serves requests, is connected to all other nodes, and knows their slots, 60 s at
+    /// most. A node that was killed must have been started again, or [removed](Self::remove).
     ///
     /// # Errors
     ///
     /// `TimedOut` if that is not so in time.
     pub fn wait_until_ready(&self) -> io::Result<()> {
-        let n = self.nodes().len();
-        in_time("the nodes of the cluster have not joined", || {
-            self.running().iter().all(|node| {
-                node.connection().and_then(|mut connection| is_ready(&mut connection, n)).unwrap_or(false)
-            })
-        })
+        in_time("the nodes of the cluster have not joined", || self.is_ready().unwrap_or(false))
+    }
+
+    fn is_ready(&self) -> RedisResult<bool> {
+        let (n, views) = (self.nodes().len(), self.views()?);
+        for (node, _) in &views {
+            if !is_ready(&mut node.connection()?, n, views.iter().map(|(_, view)| view))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn running(&self) -> Vec<Arc<RedisServer>> {

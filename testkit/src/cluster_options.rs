@@ -79,8 +79,8 @@ impl RedisClusterBuilder {
         self
     }
 
-    /// Starts the nodes and joins them; returns when each of them knows all others and serves requests, which
-    /// takes 2 to 5 s.
+    /// Starts the nodes and joins them; returns when each of them knows all others and their slots, and serves
+    /// requests, which takes 2 to 5 s.
     ///
     /// # Errors
     ///

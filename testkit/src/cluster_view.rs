@@ -42,6 +42,15 @@ impl View {
         self.slots.iter().flat_map(|(first, last)| *first..=*last)
     }
 
+    /// Whether this is that node, with the same role and the same slots: one that knows of no other's slots takes itself
+    /// for the majority of the primaries.
+    fn is_known_as(&self, itself: &View) -> bool {
+        self.id == itself.id
+            && self.is_primary == itself.is_primary
+            && self.replicates == itself.replicates
+            && self.slots == itself.slots
+    }
+
     /// `<id> <address> <flags> <primary> <ping> <pong> <epoch> <link> <slot> …`; slots in brackets are on
     /// their way.
     fn read(line: &str) -> Option<View> {
@@ -63,13 +72,19 @@ impl View {
     }
 }
 
-/// Whether this node serves requests, knows `nodes` nodes and none that fails, and has its primary's data.
-pub(super) fn is_ready(connection: &mut Connection, nodes: usize) -> RedisResult<bool> {
+/// Whether this node serves requests, knows `nodes` nodes and none that fails, knows these as they know themselves, and
+/// has its primary's data.
+pub(super) fn is_ready<'a>(
+    connection: &mut Connection,
+    nodes: usize,
+    mut themselves: impl Iterator<Item = &'a View>,
+) -> RedisResult<bool> {
     let info: String = cmd("CLUSTER").arg("INFO").query(connection)?;
     let all: String = cmd("CLUSTER").arg("NODES").query(connection)?;
     let replication: String = cmd("INFO").arg("replication").query(connection)?;
     let has = |text: &str, line: &str| text.lines().any(|it| it.trim() == line);
     let apart = ["fail", "handshake", "noaddr"];
+    let known: Vec<View> = all.lines().filter_map(View::read).collect();
     Ok(has(&info, "cluster_state:ok")
         && has(&info, &format!("cluster_known_nodes:{nodes}"))
         && !all.lines().any(|line| {
@@ -78,6 +93,7 @@ pub(super) fn is_ready(connection: &mut Connection, nodes: usize) -> RedisResult
             let unconnected = words.nth(4) == Some("disconnected") && !flags.contains("myself");
             unconnected || flags.split(',').any(|flag| apart.contains(&flag.trim_end_matches('?')))
         })
+        && themselves.all(|one| known.iter().any(|it| it.is_known_as(one)))
         && (has(&replication, "role:master") || has(&replication, "master_link_status:up")))
 }
 
@@ -94,8 +110,11 @@ mod tests {
         assert_eq!((&*view.id, view.epoch), ("07c3", 4));
         assert_eq!(view.slots().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 9]);
         assert!(view.has(9) && !view.has(93));
-        let view = View::read("07c3 127.0.0.1:30004@31004 slave 292f 0 0 4 connected").unwrap();
-        assert!(!view.is_own && !view.is_primary);
-        assert_eq!(view.replicates.as_deref(), Some("292f"));
+        let replica = View::read("07c3 127.0.0.1:30004@31004 slave 292f 0 0 4 connected").unwrap();
+        assert!(!replica.is_own && !replica.is_primary);
+        assert_eq!(replica.replicates.as_deref(), Some("292f"));
+        let elsewhere = View { is_own: false, epoch: 3, ..view.clone() };
+        assert!(elsewhere.is_known_as(&view) && !replica.is_known_as(&view));
+        assert!(!View { slots: Vec::new(), ..elsewhere }.is_known_as(&view));
     }
 }
