@@ -1,4 +1,4 @@
-//! Where a client's servers are, as its user writes it.
+//! The addresses of a client's servers, as its user writes them.
 
 use std::str::Split;
 
@@ -6,19 +6,21 @@ use crate::error::Error;
 use crate::percent::unescape;
 use crate::settings::bad;
 
-/// The schemes of the URLs that name sentinels, and those of their servers.
+/// The schemes of URLs that name sentinels, each with the scheme used to connect to them and to their
+/// servers.
 const OF_SENTINELS: [(&str, &str); 2] = [("redis+sentinel", "redis"), ("rediss+sentinel", "rediss")];
 
-/// What a sentinel's port is unless it is given.
+/// A sentinel's default port.
 const SENTINEL_PORT: u16 = 26379;
 
-/// What follows the scheme of a URL that names several hosts, `[user:password@]host[:port],host[:port],…[tail]`.
+/// What follows the scheme in a URL that names several hosts:
+/// `[user:password@]host[:port],host[:port],…[tail]`.
 pub(crate) struct Several<'a> {
-    /// With its `@`, or empty.
+    /// Including the `@`; may be empty.
     pub(crate) login: &'a str,
-    /// Empty ones too.
+    /// May contain empty ones.
     pub(crate) hosts: Split<'a, char>,
-    /// From the first `/`, `?` or `#` on.
+    /// Everything from the first `/`, `?` or `#` on.
     pub(crate) tail: &'a str,
 }
 
@@ -31,15 +33,15 @@ impl<'a> Several<'a> {
     }
 }
 
-/// Sentinels, and the name of the primary that they are asked for.
+/// Sentinels, and the name by which they know the primary.
 #[derive(Clone, Debug)]
 pub(crate) struct SentinelAddresses {
     pub(crate) nodes: Vec<redis::Client>,
     pub(crate) master: String,
 }
 
-/// The sentinels of a `redis+sentinel://` URL, and how to log in at their primary; `None` if it is another one. An
-/// error about the URL does not contain a password.
+/// Returns the sentinels of a `redis+sentinel://` URL, and how to log in to their primary; `None` for any
+/// other URL. Errors never contain a password.
 pub(crate) fn sentinels_at(url: &str) -> Option<Result<(SentinelAddresses, redis::Client), Error>> {
     let (named, rest) = url.split_once("://")?;
     let (_, scheme) = OF_SENTINELS.into_iter().find(|(of_sentinels, _)| *of_sentinels == named)?;
@@ -67,12 +69,12 @@ fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::C
     let master =
         unescape(master).ok_or_else(|| bad("the name of the primary is not percent-encoded text"))?;
     let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
-    // The host is not used.
+    // The host is a placeholder: the sentinels name the real one.
     let login = server_at(&format!("{scheme}://{login}primary/{db}{query}"))?;
     Ok((named_sentinels(&nodes, &master)?, login))
 }
 
-/// Sentinels at these addresses, each a host with or without a port, or a URL.
+/// The sentinels at these addresses, each a host with or without a port, or a URL.
 pub(crate) fn named_sentinels(nodes: &[impl AsRef<str>], master: &str) -> Result<SentinelAddresses, Error> {
     if master.is_empty() {
         return Err(bad(
@@ -88,7 +90,7 @@ pub(crate) fn named_sentinels(nodes: &[impl AsRef<str>], master: &str) -> Result
         let ends = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, behind) = rest.split_at(ends);
         let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        // What is in brackets is an address of version 6.
+        // Colons in brackets belong to an IPv6 address.
         let has_port = host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':');
         let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
         if host.is_empty() {
@@ -99,13 +101,13 @@ pub(crate) fn named_sentinels(nodes: &[impl AsRef<str>], master: &str) -> Result
     Ok(SentinelAddresses { nodes: nodes.collect::<Result<_, _>>()?, master: master.to_owned() })
 }
 
-/// The server at this URL. An error about the URL does not contain its password.
+/// Returns a client for the server at this URL, without connecting. Errors never contain the password.
 pub(crate) fn server_at(url: &str) -> Result<redis::Client, Error> {
     let tcp = ["redis", "rediss", "valkey", "valkeys"];
     if let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| tcp.contains(scheme)) {
         check_encoded(rest)?;
-        // Another crate may have enabled TLS in the redis crate: so this is checked only after that crate has
-        // refused it.
+        // Another crate may have enabled TLS in the redis crate, so this is an error only if the redis crate
+        // rejects the URL.
         if !cfg!(feature = "tls") && ["rediss", "valkeys"].contains(&scheme) {
             let needed = format!("{scheme}:// needs the feature `tls` of redis-concurrent");
             return redis::Client::open(url).map_err(|_| bad(needed));
@@ -114,8 +116,9 @@ pub(crate) fn server_at(url: &str) -> Result<redis::Client, Error> {
     redis::Client::open(url).map_err(no_address)
 }
 
-/// The credentials end with the last `@`, which cannot occur after the host: if one of these characters comes before it,
-/// part of them would be taken for a port, a database number or a query.
+/// Rejects credentials that are not percent-encoded. They end at the last `@`, which cannot occur after the
+/// host: with a `/`, `?` or `#` before it, part of them would be taken for a port, a database number or a
+/// query.
 fn check_encoded(rest: &str) -> Result<(), Error> {
     match rest.rfind('@').and_then(|at| rest[..at].find(['/', '?', '#']).map(|i| &rest[i..=i])) {
         None => Ok(()),
@@ -126,8 +129,8 @@ fn check_encoded(rest: &str) -> Result<(), Error> {
     }
 }
 
-/// The same server, whose database has a number that a server might have: those with fewer say so themselves, but of
-/// more than this they only say that it is none.
+/// Checks that the database number is one that a server might have. A server with fewer databases reports
+/// that itself, but of a larger number it only says that it is none.
 pub(crate) fn with_database(server: redis::Client) -> Result<redis::Client, Error> {
     let number = server.get_connection_info().redis_settings().db();
     if !(0..=i64::from(i32::MAX)).contains(&number) {

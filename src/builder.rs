@@ -39,10 +39,10 @@ pub struct ClientBuilder {
     renew_every: Option<Duration>,
     waiter_timeout: Option<Duration>,
     command_timeout: Option<Duration>,
-    /// None was given.
+    /// `None` until one is given.
     server: Option<Result<redis::Client, Error>>,
     sentinels: Option<Result<SentinelAddresses, Error>>,
-    /// Those of a cluster; none otherwise.
+    /// The nodes of a cluster; empty otherwise.
     nodes: Vec<Node>,
     #[cfg(feature = "tls")]
     certificates: Certificates,
@@ -50,17 +50,17 @@ pub struct ClientBuilder {
 }
 
 impl Client {
-    /// A client of the server at `url`, with the default settings. Connects before it returns: see
+    /// Creates a client of the server at `url`, with the default settings, and connects: see
     /// [`connect`](ClientBuilder::connect) for the errors.
     ///
     /// # Errors
-    /// `InvalidInput` if `url` is not valid, `Unavailable` if the server cannot be reached or rejects this client,
-    /// or if this process cannot start a thread.
+    /// `InvalidInput` if `url` is not valid, `Unavailable` if the server cannot be reached or rejects this
+    /// client, or if this process cannot start a thread.
     pub fn connect(url: &str) -> Result<Client, Error> {
         Client::builder().url(url).connect()
     }
 
-    /// A client with custom settings.
+    /// Returns a builder for a client with custom settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::new()
     }
@@ -92,13 +92,14 @@ impl ClientBuilder {
     /// `redis+unix:///path/to/socket`, or with the feature `tls` `rediss://…`.
     /// Special characters of the user name and the password are percent-encoded (`/` is `%2F`, `@` is `%40`).
     ///
-    /// Or the primary of several servers, by their sentinels:
-    /// `redis+sentinel://[user:password@]host[:port],host[:port],…/name[/db]` (`rediss+sentinel://…` for TLS), as
-    /// [`sentinels`](Self::sentinels) does. User, password and database are those of the servers;
-    /// `?sentinel_user=…&sentinel_password=…` those of the sentinels.
+    /// Or the primary that sentinels name:
+    /// `redis+sentinel://[user:password@]host[:port],host[:port],…/name[/db]` (`rediss+sentinel://…` for
+    /// TLS), as [`sentinels`](Self::sentinels) does. User, password and database apply to the servers;
+    /// `?sentinel_user=…&sentinel_password=…` to the sentinels.
     ///
-    /// Or a Redis Cluster, by some of its nodes: `redis+cluster://[user:password@]host[:port],host[:port],…`
-    /// (`rediss+cluster://…` for TLS), as [`cluster`](Self::cluster) does.
+    /// Or a Redis Cluster, given by some of its nodes:
+    /// `redis+cluster://[user:password@]host[:port],host[:port],…` (`rediss+cluster://…` for TLS), as
+    /// [`cluster`](Self::cluster) does.
     ///
     /// An invalid URL is reported by [`connect`](Self::connect), as `InvalidInput`.
     pub fn url(mut self, url: &str) -> Self {
@@ -114,18 +115,20 @@ impl ClientBuilder {
         self.with_server(server)
     }
 
-    /// A Redis Cluster, by some of its nodes: each a host with or without its port, or a URL,
-    /// `redis://[user:password@]host[:port]` or `rediss://…`. The login is taken from the first. One reachable node,
-    /// primary or replica, is enough: it names the others, which are then used under the addresses it gives.
+    /// A Redis Cluster, given by some of its nodes, each a host with or without its port, or a URL,
+    /// `redis://[user:password@]host[:port]` or `rediss://…`. The login is taken from the first. One
+    /// reachable node, primary or replica, is enough: it names the others, which are then used at the
+    /// addresses that it reports.
     ///
-    /// Each lock is on the primary of its slot, and follows it when the slot moves or a replica is promoted: what
-    /// that may cost is on [the page on operations](crate::guide::operations#redis-cluster). The [unreachable
-    /// timeout](Self::unreachable_timeout) should be longer than a failover takes: the cluster's node timeout and a
-    /// few seconds.
+    /// Each lock is kept on the primary of its slot, and stays with the slot when that moves or a replica is
+    /// promoted: [the page on operations](crate::guide::operations#redis-cluster) says what that may cost.
+    /// The [unreachable timeout](Self::unreachable_timeout) should be longer than a failover: the cluster's
+    /// node timeout plus a few seconds.
     ///
-    /// A node that belongs to no cluster, or to another one than the rest, is reported by [`connect`](Self::connect), as
-    /// `InvalidInput`. After [`connect_later`](Self::connect_later) a node that belongs to no cluster never gets a lock:
-    /// it is skipped, and if no other node knows a cluster, the call reports it.
+    /// A node that is not part of a cluster, or is part of another one than the rest, is reported by
+    /// [`connect`](Self::connect), as `InvalidInput`. After [`connect_later`](Self::connect_later), such a
+    /// node outside any cluster never gets a lock: it is skipped, and if no other node knows a cluster, the
+    /// call reports it.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), redis_concurrent::Error> {
@@ -153,17 +156,19 @@ impl ClientBuilder {
         self
     }
 
-    /// The primary that the sentinels at these addresses call `master`: each a host with or without its port (26379
-    /// unless it is given), or a URL, `redis://user:password@host:port` or `rediss://…`, if it requires a login or
-    /// TLS. If [`url`](Self::url) (or a method like it) is called as well, that gives the login for the servers: user,
-    /// password, database, TLS; its host is not used.
+    /// The primary that the sentinels at these addresses know as `master`. Each address is a host with or
+    /// without its port (default 26379), or, if the sentinel requires a login or TLS, a URL:
+    /// `redis://user:password@host:port` or `rediss://…`. If [`url`](Self::url) (or a method like it) is
+    /// called as well, that gives the login for the servers: user, password, database, TLS; its host is not
+    /// used.
     ///
-    /// Each connection of the client asks one sentinel after the other, a quarter of a second each and the [connect
-    /// timeout](Self::connect_timeout) in all, and checks that what they name is a primary. A thread listens to each
-    /// of them: when another server becomes the primary, connections to the former one are closed at once, and its
-    /// holds renewed at the new one, which says whether it knows them. What a failover may cost is on [a page of its
-    /// own](crate::guide::failover). The [unreachable timeout](Self::unreachable_timeout) should be longer than it
-    /// lasts: the sentinels' `down-after-milliseconds` and a few seconds.
+    /// To open a connection, the client asks one sentinel after the other, for a quarter of a second each and
+    /// the [connect timeout](Self::connect_timeout) in all, and checks that the server they name is a
+    /// primary. One thread per sentinel listens to it: when another server becomes the primary, connections
+    /// to the former one are closed at once, and the holds are renewed at the new one, which reports whether
+    /// it knows them. [A page of its own](crate::guide::failover) says what a failover may cost. The
+    /// [unreachable timeout](Self::unreachable_timeout) should be longer than a failover: the sentinels'
+    /// `down-after-milliseconds` plus a few seconds.
     ///
     /// An invalid address is reported by [`connect`](Self::connect), as `InvalidInput`.
     ///
@@ -193,8 +198,8 @@ impl ClientBuilder {
         self.with_server(Ok(client))
     }
 
-    /// The certificate authorities that may have signed the server's certificate, as certificates in PEM: a company's
-    /// own, for instance. Default: Mozilla's. The address must be `rediss://`.
+    /// The certificate authorities trusted to sign the server's certificate, as certificates in PEM: a
+    /// company's own, for instance. Default: Mozilla's. The address must be `rediss://`.
     ///
     /// Invalid certificates are reported by [`connect`](Self::connect), as `InvalidInput`.
     #[cfg(feature = "tls")]
@@ -204,8 +209,8 @@ impl ClientBuilder {
         self
     }
 
-    /// This client's certificate, followed by the intermediate ones, and its private key, both in PEM: for a server that
-    /// asks for one. Default none. The address must be `rediss://`.
+    /// This client's certificate, followed by any intermediate ones, and its private key, both in PEM: for a
+    /// server that requires one. Default none. The address must be `rediss://`.
     ///
     /// An invalid certificate or key is reported by [`connect`](Self::connect), as `InvalidInput`.
     #[cfg(feature = "tls")]
@@ -216,12 +221,13 @@ impl ClientBuilder {
         self
     }
 
-    /// The maximum number of pooled connections, besides those of the client's threads. At least 1; default 10. They
-    /// are opened on demand; if all are in use, a request waits for one within its timeout, and is then sent in one write
-    /// together with the other waiting requests.
+    /// The maximum number of pooled connections, besides those of the client's threads: at least 1, 10 by
+    /// default. They are opened on demand; if all are in use, a request waits for one within its timeout, and
+    /// is then sent in one write together with the other waiting requests.
     ///
-    /// More connections mean shorter waits where the network is slow. Fewer mean less work for the system's kernel and
-    /// for Redis, and so more requests per second where these are busy: `docs/benchmarks.md` has figures.
+    /// More connections mean shorter waits if the network is slow. Fewer mean less work for the operating
+    /// system and for Redis, and so more requests per second if these are busy: `docs/benchmarks.md` has
+    /// figures.
     #[doc(alias = "pool")]
     pub fn max_connections(mut self, most: u32) -> Self {
         self.config.max_connections = most;
@@ -255,10 +261,10 @@ impl ClientBuilder {
     /// shorter than the command timeout: a waiter must not lose its position while one of its requests may
     /// still be answered.
     ///
-    /// It is also the first lease of a waiter that was just admitted (at least a second), unless the lease it asked for
-    /// is shorter: the first renewal, when a sixth of that is over, extends it to the full lease. So a waiter that died
-    /// just before its turn costs those behind it no more than this; and one that cannot reach Redis in that
-    /// time loses its hold as early.
+    /// It is also the first lease of a waiter that was just admitted (at least a second), unless the lease it
+    /// asked for is shorter; the first renewal, after a sixth of that time, extends it to the full lease. So
+    /// a waiter that died just before its turn delays those behind it by no more than this, and a waiter that
+    /// cannot reach Redis within this time loses its hold as early.
     pub fn waiter_timeout(mut self, timeout: Duration) -> Self {
         self.waiter_timeout = Some(timeout);
         self
@@ -270,9 +276,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The name of this process in [`holder`](crate::RedisLock::holder) and `redis-concurrent ls` (as its label), and
-    /// of its connections in `CLIENT LIST` (there with `_` for spaces and what is not ASCII), if its Redis user may use
-    /// `CLIENT SETNAME`. Default empty: the connections have no name.
+    /// The name of this process in [`holder`](crate::RedisLock::holder) and `redis-concurrent ls` (as its
+    /// label), and of its connections in `CLIENT LIST` (there with `_` in place of spaces and non-ASCII
+    /// characters), if its Redis user may use `CLIENT SETNAME`. Default empty: the connections have no name.
     pub fn client_name(mut self, client_name: &str) -> Self {
         client_name.clone_into(&mut self.config.client_name);
         self
@@ -301,11 +307,11 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a hold is renewed at most: one that is older, because its guard was forgotten or its work
-    /// hangs, is no longer renewed, and is lost when its lease expires, as its guard and the observer report.
-    /// Checked at each renewal. Threads that share a read hold have it until the youngest of them is too old, and no
-    /// other joins them once the oldest is. Default unlimited; a hold that its guard renews by
-    /// [`renew_for`](crate::Guard::renew_for) lasts as long as that says.
+    /// The longest time for which a hold is renewed. An older one, because its guard was leaked or its work
+    /// hangs, is no longer renewed and is lost when its lease expires, as its guard and the observer report.
+    /// Checked at each renewal. Threads that share a read hold keep it until the most recent of them exceeds
+    /// this time, and no other thread joins once the oldest does. Default unlimited. A hold that its guard
+    /// renews by [`renew_for`](crate::Guard::renew_for) lasts for the lease given there.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.config.max_hold = Some(longest);
         self
@@ -317,27 +323,28 @@ impl ClientBuilder {
         self
     }
 
-    /// Creates the client and opens one connection, or one after another to each named node of a cluster, so that a
-    /// wrong address or password, or a server that cannot serve this library, is reported here. Usually blocks for at
-    /// most the connect timeout plus the command timeout, for each of them.
+    /// Creates the client and opens one connection (for a cluster, one to each named node, one after
+    /// another), so that a wrong address or password, or a server that cannot serve this library, is reported
+    /// here. Usually blocks for at most the connect timeout plus the command timeout, for each of them.
     ///
-    /// A server that may evict locks, and one without publish/subscribe, is a warning in the log.
+    /// Logs a warning if the server may evict locks, or has no publish/subscribe.
     ///
     /// # Errors
-    /// `InvalidInput` for a setting that cannot work, and for a Redis before 6.2, a Sentinel, one of several
-    /// primaries of a Redis Cluster, a server without scripts, or sentinels that do not know the primary. `Unavailable`
-    /// if the server cannot be reached or is a replica, or if this process cannot start a thread.
+    /// `InvalidInput` for an invalid setting; for a server that is older than Redis 6.2, is a Sentinel, is
+    /// one of several primaries of a Redis Cluster, or has no scripts; and if the sentinels do not know the
+    /// primary. `Unavailable` if the server cannot be reached or is a replica, or if this process cannot
+    /// start a thread.
     pub fn connect(self) -> Result<Client, Error> {
         let client = self.connect_later()?;
         client.probe()?;
         Ok(client)
     }
 
-    /// Creates the client without a connection: for a server that may be down right now, as one of several of
-    /// a [`RedLock`](crate::RedLock). A wrong address or password is reported by the first call.
+    /// Creates the client without connecting: for a server that may be down right now, such as one of those
+    /// of a [`RedLock`](crate::RedLock). A wrong address or password is reported by the first call.
     ///
     /// # Errors
-    /// `InvalidInput` for a setting that cannot work, `Unavailable` if this process cannot start a thread.
+    /// `InvalidInput` for an invalid setting, `Unavailable` if this process cannot start a thread.
     pub fn connect_later(mut self) -> Result<Client, Error> {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.fit(self.waiter_timeout, self.command_timeout);
@@ -347,7 +354,7 @@ impl ClientBuilder {
         Client::start(self.config, manager, &self.nodes, self.observers)
     }
 
-    /// Where the connections are to lead.
+    /// Returns what the connections lead to: a fixed server, or the primary that sentinels name.
     fn destination(&mut self) -> Result<Destination, Error> {
         let sentinels = self.sentinels.take().transpose()?;
         let server = match (self.server.take(), &sentinels) {

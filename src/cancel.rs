@@ -1,4 +1,4 @@
-//! Cancellation: a flag that wakes the waiters on it.
+//! Cancellation: a flag that wakes its waiters when it is set.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells waiting calls to stop. Clones share one flag; once cancelled it stays cancelled.
+/// Cancels waiting calls. Clones share one flag; once cancelled, a token stays cancelled.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,9 +25,9 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// assert!(child.is_cancelled() && child.wait_timeout(Duration::from_secs(60)));
 /// ```
 ///
-/// In async code, [`cancelled`](CancellationToken::cancelled) is a future that ends when the token is cancelled. In a
-/// `select!` of [`crossbeam_channel`](crate::crossbeam_channel), [`receiver`](CancellationToken::receiver) becomes
-/// ready (disconnected) then.
+/// In async code, [`cancelled`](CancellationToken::cancelled) is a future that completes when the token is
+/// cancelled. In a `select!` of [`crossbeam_channel`](crate::crossbeam_channel),
+/// [`receiver`](CancellationToken::receiver) becomes ready (disconnected) then.
 #[derive(Clone, Default)]
 pub struct CancellationToken(Arc<Inner>);
 
@@ -45,14 +45,14 @@ struct State {
     wakers: Vec<(u64, Waker)>,
     next: u64,
     children: Vec<Weak<Inner>>,
-    /// Those that cancel it, until it is cancelled: they live for as long as it does. (They know it only weakly.)
+    /// The tokens that cancel this one, kept alive until it is cancelled. (They refer to it only weakly.)
     parents: Vec<Arc<Inner>>,
     // Created on first use. No message is ever sent: dropping the sender is the message.
     channel: Option<(Option<Sender<()>>, Receiver<()>)>,
 }
 
 impl State {
-    /// The waker of this number, which is not called any more; those that are left stay in their order.
+    /// Removes and returns the waker of this number. The others keep their order.
     fn take_waker(&mut self, id: u64) -> Option<Waker> {
         let at = self.wakers.iter().position(|(other, _)| *other == id)?;
         Some(self.wakers.remove(at).1)
@@ -60,7 +60,7 @@ impl State {
 }
 
 impl CancellationToken {
-    /// A token that is not cancelled.
+    /// Creates a token that is not cancelled.
     pub fn new() -> Self {
         Self::default()
     }
@@ -76,8 +76,8 @@ impl CancellationToken {
         self.0.cancelled.load(Ordering::Acquire)
     }
 
-    /// A token that is cancelled with this one, and can be cancelled alone. This one lives for as long as the child does,
-    /// until it is cancelled.
+    /// Returns a token that is cancelled with this one, and can be cancelled alone. Until it is cancelled,
+    /// the child keeps this token alive.
     #[must_use]
     pub fn child(&self) -> CancellationToken {
         let child = CancellationToken::new();
@@ -85,7 +85,8 @@ impl CancellationToken {
         child
     }
 
-    /// From now on `other`, which must not cancel this token, is cancelled with it, at once if it is already cancelled.
+    /// Cancels `other` when this token is cancelled; at once if it already is. `other` must not in turn
+    /// cancel this token.
     pub(crate) fn cancels(&self, other: &CancellationToken) {
         let mut state = self.0.state.lock();
         if self.is_cancelled() {
@@ -112,9 +113,10 @@ impl CancellationToken {
     /// A channel for `select!` that is disconnected when the token is cancelled, and never
     /// carries a message.
     ///
-    /// It does not keep the token alive, and is disconnected when the last clone of the token, and of every child of it
-    /// that is not cancelled, is gone, too: keep the token for as long as you use the channel
-    /// (`token.child().receiver()` does not). What a guard's `lost` returns lives with the hold.
+    /// The channel does not keep the token alive. It is also disconnected when the last clone of the token,
+    /// and of each of its children that is not cancelled, is dropped: keep the token for as long as you use
+    /// the channel (`token.child().receiver()` does not). The token that a guard's `lost` returns lives as
+    /// long as the hold.
     pub fn receiver(&self) -> Receiver<()> {
         let mut state = self.0.state.lock();
         let cancelled = self.is_cancelled();
@@ -125,19 +127,21 @@ impl CancellationToken {
         receiver.clone()
     }
 
-    /// A future that ends when the token is cancelled, in any async runtime; dropped before, it leaves nothing
-    /// behind. With it `tokio::select!` ends work whose lock is lost: `_ = guard.lost().cancelled() => …`.
+    /// A future that completes when the token is cancelled, in any async runtime. Dropped earlier, it leaves
+    /// nothing behind. With it, `tokio::select!` ends work whose lock is lost:
+    /// `_ = guard.lost().cancelled() => …`.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static {
         Cancelled { token: self.clone(), id: None }
     }
 
-    /// Calls `then` once when the token is cancelled, on the thread that cancels it; at once, and on this one, if it was
-    /// cancelled before. Not any more when the registration is dropped (but a call that has begun goes on). `then` must
-    /// be quick: others that wait with the token are woken after it.
+    /// Calls `then` once when the token is cancelled, on the thread that cancels it; if it already is, at
+    /// once, on the calling thread. Dropping the registration revokes it, but does not stop a call that has
+    /// begun. `then` must be quick: the token's other waiters are woken after it.
     ///
-    /// A loss cancels [`lost`](crate::Guard::lost) on a thread that keeps other holds alive: start there what takes
-    /// time, and wait for nothing. A panic in `then` ends there: nobody is told of it but the panic hook, the others that
-    /// wait are woken, and `cancel` returns. (Called at once, it panics to its caller.)
+    /// When a hold is lost, [`lost`](crate::Guard::lost) is cancelled on a thread that keeps other holds
+    /// alive: `then` may start long work elsewhere, but must not block. A panic in `then` is caught: only the
+    /// panic hook reports it, the other waiters are woken, and `cancel` returns. (If `then` is called at
+    /// once, the panic propagates to the caller.)
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -163,15 +167,15 @@ impl CancellationToken {
         OnCancel { token: self, id: Some(id) }
     }
 
-    /// Calls `waker` once when the token is cancelled (at once if it is already), as long as the token lives.
+    /// Calls `waker` once when the token is cancelled (at once if it already is), as long as the token lives.
     pub(crate) fn when_cancelled(&self, waker: impl Fn() + Send + Sync + 'static) {
         self.on_cancel(waker).keep();
     }
 }
 
 impl Inner {
-    /// Cancels it, and then its children in their order, with theirs: one after the other, as a chain of them may be
-    /// longer than a thread's stack.
+    /// Cancels this token, then its descendants in order. Not recursively: a chain of tokens may be too long
+    /// for a thread's stack.
     fn cancel(&self) {
         let mut next = self.cancel_alone();
         next.reverse();
@@ -182,7 +186,7 @@ impl Inner {
         }
     }
 
-    /// Cancels it and wakes those that wait with it. Returns its children.
+    /// Cancels this token alone and wakes its waiters. Returns its children.
     fn cancel_alone(&self) -> Vec<Weak<Inner>> {
         let (wakers, children, _parents);
         {
@@ -197,9 +201,9 @@ impl Inner {
                 *sender = None;
             }
         }
-        // Outside the mutex: a waker takes the mutex of what it wakes.
+        // Outside the mutex: a waker locks the mutex of what it wakes.
         for (_, wake) in wakers {
-            // A panic in one stops here, because the others must wake, and locks must go on.
+            // A panicking waker must not keep the others asleep, nor end a thread that keeps locks alive.
             let _ = catch_unwind(AssertUnwindSafe(move || wake()));
         }
         children
@@ -211,7 +215,7 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// Its parents go one after the other, as a chain of them may be longer than a thread's stack.
+    /// Drops the parents one by one, not recursively: a chain of them may be too long for a thread's stack.
     fn drop(&mut self) {
         let mut parents = self.take_parents();
         while let Some(parent) = parents.pop() {
@@ -225,7 +229,7 @@ impl Drop for Inner {
 /// See [`CancellationToken::cancelled`].
 struct Cancelled {
     token: CancellationToken,
-    /// The number of its waker, which a task that polls it anew replaces.
+    /// The number of the registered waker, which each poll replaces.
     id: Option<u64>,
 }
 
@@ -245,7 +249,7 @@ impl Future for Cancelled {
         let waker = context.waker().clone();
         let id = self.token.on_cancel(move || waker.wake_by_ref()).keep();
         self.id = id;
-        // It wakes at once where the token is cancelled by now, and then need not be polled again.
+        // If the token was already cancelled, the waker was called at once; no further poll is needed.
         if self.token.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -262,7 +266,7 @@ impl fmt::Debug for CancellationToken {
     }
 }
 
-/// What is to be called when a token is cancelled, unless this is dropped before: see
+/// A callback that is called when its token is cancelled, unless this is dropped first: see
 /// [`CancellationToken::on_cancel`].
 #[must_use = "dropped at once, it is never called"]
 pub struct OnCancel<'a> {
@@ -277,7 +281,7 @@ impl fmt::Debug for OnCancel<'_> {
 }
 
 impl OnCancel<'_> {
-    /// It stays when this is dropped; its number, unless the token is cancelled.
+    /// Keeps the callback registered. Returns its number; `None` if the token was already cancelled.
     fn keep(mut self) -> Option<u64> {
         self.id.take()
     }
@@ -287,7 +291,7 @@ impl Drop for OnCancel<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             let gone = self.token.0.state.lock().take_waker(id);
-            // Outside the mutex: what it owns may use the token when it goes.
+            // Dropped outside the mutex: what the callback owns may use the token in its own `drop`.
             drop(gone);
         }
     }

@@ -1,4 +1,4 @@
-//! The client: what all locks of one connection to Redis share.
+//! The client: what all locks of one Redis server or cluster share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
 use crate::settings::Config;
 
-/// A client of one Redis server, or of one cluster: it makes the locks. Cheap to clone, and meant to be kept for the
-/// process's life; locks and guards keep it alive.
+/// A client of one Redis server, or of one cluster; it creates the locks. Cheap to clone, and meant to live
+/// as long as the process; locks and guards keep it alive.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -48,20 +48,20 @@ use crate::settings::Config;
 /// let client = Client::connect(&url)?;
 /// let lock = client.reentrant_lock("stock:42");
 /// let guard = lock.lock()?;
-/// // nobody else, in any process, is here now
+/// // no other thread, in any process, is here now
 /// guard.unlock()?;
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// It has a pool of connections, one channel on which it receives its grants (with a thread, from the first
-/// wait on, the first hold that lasts longer than a heartbeat, or the first use of
-/// [`lost`](crate::Guard::lost)), a line for its renewals (with a thread, from the first one on), and a part
-/// in the process's renewal thread; where [sentinels](crate::ClientBuilder::sentinels) name its server, one thread
-/// for each sentinel, which listens to it. A client of a cluster has these for each primary where it waits or holds. The
-/// connections of the pool, or of all its pools, are made by three threads, in a cluster by six.
+/// A client has a pool of connections; one channel on which it receives its grants (with a thread, started by
+/// the first wait, the first hold that lasts longer than a heartbeat, or the first use of
+/// [`lost`](crate::Guard::lost)); a connection for its renewals (with a thread, started by the first one);
+/// and a share of the process's renewal thread. If [sentinels](crate::ClientBuilder::sentinels) name its
+/// server, one thread per sentinel listens to it. A client of a cluster has these for each primary where it
+/// waits or holds. Three threads open the connections of the pool; in a cluster, six open those of all pools.
 ///
-/// It belongs to the process that created it. In a forked child its calls return
+/// A client belongs to the process that created it. In a forked child its calls return
 /// [`Forked`](ErrorKind::Forked) and release none of the parent's holds. Fork before the first client is
 /// created, or let the child exec: a client that a child creates while its parent has one may hang, as the
 /// child has copies of the parent's mutexes but not of the threads that wait there.
@@ -69,7 +69,7 @@ use crate::settings::Config;
 pub struct Client(Arc<Shared>);
 
 impl Client {
-    /// Opens one connection to each server, to check that this works and that the server can serve it.
+    /// Opens one connection to each server, to check that it is reachable and can serve this library.
     pub(crate) fn probe(&self) -> Result<(), Error> {
         let channel = format!("{}{}", self.0.inbox_prefix, self.0.uuid);
         let probed = match &self.0.route {
@@ -87,8 +87,8 @@ impl Client {
         })
     }
 
-    /// A client of the server to which the manager leads; or of the cluster that these nodes are of, of which that is
-    /// the first.
+    /// Starts a client of the server that `manager` connects to or, if there are nodes, of their cluster;
+    /// `manager` then connects to the first of them.
     pub(crate) fn start(
         config: Config,
         manager: ConnectionManager,
@@ -115,7 +115,8 @@ impl Client {
 
     /// The lock `name` of the kind [`Simple`]: a string key, not reentrant.
     ///
-    /// Making a handle takes no request and cannot fail: an invalid name is reported by the first call on it.
+    /// Creating a handle sends no request and cannot fail: an invalid name is reported by the first call on
+    /// it.
     pub fn simple_lock(&self, name: &str) -> SimpleLock {
         self.lock_with_kind(name, Simple)
     }
@@ -123,20 +124,21 @@ impl Client {
     /// The lock of the kind [`Simple`] whose string key is exactly `key`: it excludes, and is excluded by,
     /// any client in any language that locks by `SET key owner NX PX lease`.
     ///
-    /// Among clients of this library it is a simple lock like any other, whose name is the key. What else it
-    /// keeps in Redis has keys in the client's namespace, in the key's slot. A foreign string is a holder
-    /// too, whose owner [`holder`](RedisLock::holder) returns. Since a foreign holder notifies nobody when it
-    /// goes, waiters meanwhile ask every quarter of a second, and when the foreign lease expires; and since
-    /// it does not queue, it may get in ahead of the waiters here whenever the key is free. A string without
-    /// an expiry holds until it is deleted; [`force_unlock`](RedisLock::force_unlock) does that. Foreign
-    /// holders have no fencing tokens: those of this lock order only what is done under it by this library.
+    /// Among clients of this library it is a simple lock like any other, whose name is the key. Its other
+    /// keys in Redis are in the client's namespace and in the slot of `key`. A string that another program
+    /// has set is a holder too; [`holder`](RedisLock::holder) returns its owner. A foreign holder does not
+    /// notify waiters when it releases the lock, so meanwhile they ask every quarter of a second, and when
+    /// the foreign lease expires. Foreign clients do not queue either: one may acquire the lock ahead of the
+    /// waiters here whenever the key is free. A string without an expiry holds the lock until it is deleted;
+    /// [`force_unlock`](RedisLock::force_unlock) does that. Foreign holders have no fencing tokens: those of
+    /// this lock order only what this library does under it.
     ///
-    /// If `key` is where a [`simple_lock`](Client::simple_lock) of this client's namespace keeps its state, the
-    /// result is that lock, under its name.
+    /// If `key` is where a [`simple_lock`](Client::simple_lock) of this client's namespace keeps its state,
+    /// the result is that lock, under its name.
     ///
-    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it,
-    /// as `InvalidInput`. A key has 1 to 1,024 bytes, is not another key of a lock, and has no `}` except in or
-    /// behind a valid hash tag: no other key could be put into the slot of such a key.
+    /// Creating a handle sends no request and cannot fail: an invalid key is reported by the first call on
+    /// it, as `InvalidInput`. A key has 1 to 1,024 bytes, is not another key of a lock, and has no `}` except
+    /// in or after a valid hash tag: otherwise no other key could be put into its slot.
     ///
     /// ```
     /// use std::time::Duration;
@@ -149,14 +151,14 @@ impl Client {
     /// let client = Client::connect(&url)?;
     /// let lock = client.simple_lock_at("nightly:report");
     ///
-    /// // somebody else, with a client of another kind
+    /// // another program, with a different client
     /// let mut theirs = redis::cmd("SET");
     /// theirs.arg("nightly:report").arg("cron@db7").arg("NX").arg("PX").arg(500);
     /// theirs.exec(&mut redis)?;
     ///
     /// assert!(lock.try_lock()?.is_none());
     /// assert_eq!(lock.holder()?.map(|holder| holder.owner).as_deref(), Some("cron@db7"));
-    /// let guard = lock.lock()?; // when its lease has ended
+    /// let guard = lock.lock()?; // once that lease has expired
     /// let refused: Option<String> = theirs.query(&mut redis)?;
     /// assert_eq!(refused, None);
     /// # drop(guard);
@@ -167,28 +169,31 @@ impl Client {
         RedisLock::at(&self.0, Simple, key)
     }
 
-    /// The lock `name` of the kind [`Reentrant`]: its holder may take it again.
+    /// The lock `name` of the kind [`Reentrant`]: its holder may acquire it again.
     #[doc(alias = "mutex")]
     pub fn reentrant_lock(&self, name: &str) -> ReentrantLock {
         self.lock_with_kind(name, Reentrant)
     }
 
-    /// The lock that Redisson, in Java, calls `redisson.getLock(key)`: it excludes, and is excluded by, each `RLock` and
-    /// `RFencedLock` of that name, and each side wakes up the other.
+    /// The lock that Redisson, in Java, calls `redisson.getLock(key)`: it excludes, and is excluded by, each
+    /// `RLock` and `RFencedLock` of that name, and a release on either side wakes the waiters of the other.
     ///
     /// Among clients of this library it is a lock like any other, whose name is the key, with leases, losses,
-    /// conditions and receipts. What else it keeps in Redis has keys in the client's namespace, in the key's slot.
-    /// While the holder is one of Redisson's, a waiter's client listens to `redisson_lock__channel:{key}`, where
-    /// Redisson announces a release; a holder that dies is waited for until its lease ends. Redisson has no queue
-    /// position: when a lock is released here and a client of Redisson's waits, Redisson has 25 ms to take it before
-    /// the next waiter here does. [`holder`](RedisLock::holder) tells Redisson's owners, `<client uuid>:<thread id>`,
-    /// without a process or a time; [`force_unlock`](RedisLock::force_unlock) takes the lock away from them.
+    /// conditions and receipts. Its other keys in Redis are in the client's namespace and in the slot of
+    /// `key`. While a Redisson client holds the lock, the client of a waiter listens to
+    /// `redisson_lock__channel:{key}`, where Redisson announces a release; if the holder dies, waiters wait
+    /// until its lease expires. Redisson's waiters have no queue position: when the lock is released here
+    /// while one of them waits, Redisson has 25 ms to acquire it before the next waiter here does.
+    /// [`holder`](RedisLock::holder) returns Redisson's owners, `<client uuid>:<thread id>`, without a
+    /// process or a time; [`force_unlock`](RedisLock::force_unlock) takes the lock away from them.
     ///
-    /// Tokens order only what is done under the lock by this library. A `getFairLock` of that name is excluded, but
-    /// not woken up: it listens to channels of its own. A hash at the key that is not such a lock (a map, an
-    /// `RReadWriteLock`) is `WrongType`. For valid keys see [`simple_lock_at`](Client::simple_lock_at).
+    /// Tokens order only what this library does under the lock. A `getFairLock` of that name is excluded, but
+    /// its waiters are not woken: they listen to channels of their own. A hash at the key that is not such a
+    /// lock (a map, an `RReadWriteLock`) is reported as `WrongType`. For valid keys see
+    /// [`simple_lock_at`](Client::simple_lock_at).
     ///
-    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
+    /// Creating a handle sends no request and cannot fail: an invalid key is reported by the first call on
+    /// it.
     ///
     /// ```
     /// use redis_concurrent::Client;
@@ -209,33 +214,37 @@ impl Client {
     }
 
     /// The lock that Redisson, in Java, calls `redisson.getFencedLock(key)`. It is the same lock as
-    /// [`redisson_lock`](Client::redisson_lock) of that key, and its fencing tokens order the holds of both sides:
-    /// [`token`](crate::Guard::token) is what `lockAndGetToken` returns there, from the counter
+    /// [`redisson_lock`](Client::redisson_lock) of that key, and its fencing tokens order the holds of both
+    /// sides: [`token`](crate::Guard::token) is what `lockAndGetToken` returns there, from the counter
     /// `redisson_lock_token:{key}`.
     ///
-    /// Each hold has its number from Redis, so such a lock is always [fair](RedisLock::fair). The counter does not
-    /// survive the loss of Redis's data: then tokens begin at 1 again. A re-entry has the token of the hold; Redisson's
-    /// has a new one.
+    /// Each hold gets its number from Redis, so such a lock is always [fair](RedisLock::fair). The counter
+    /// does not survive the loss of Redis's data: tokens then begin at 1 again. A re-entry keeps the token of
+    /// the hold; in Redisson, it gets a new one.
     ///
-    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
+    /// Creating a handle sends no request and cannot fail: an invalid key is reported by the first call on
+    /// it.
     pub fn redisson_fenced_lock(&self, key: &str) -> RedissonFencedLock {
         RedisLock::at(&self.0, RedissonFenced, key)
     }
 
-    /// The lock that Spring Integration, in Java, calls `new RedisLockRegistry(connections, registry).obtain(key)`, of a
-    /// registry in its `PUB_SUB_LOCK` mode: each side excludes the other, and its release wakes up the other's waiters.
-    /// (With registries in their default mode, whose waiters ask every 100 ms, a
-    /// [`simple_lock_at`](Client::simple_lock_at) of `<registry>:<key>` does as well. All callers of this library must
-    /// use the same of the two.)
+    /// The lock that Spring Integration, in Java, calls
+    /// `new RedisLockRegistry(connections, registry).obtain(key)`, of a registry in its `PUB_SUB_LOCK` mode:
+    /// each side excludes the other, and a release on either side wakes the waiters of the other. (With
+    /// registries in their default mode, whose waiters ask every 100 ms, a
+    /// [`simple_lock_at`](Client::simple_lock_at) of `<registry>:<key>` works as well. All callers of this
+    /// library must use the same one of the two.)
     ///
-    /// Among clients of this library it is a lock like any other, whose name is `<registry>:<key>`. A release publishes
-    /// that to `<registry>-channel`; while the holder is one of Spring's, a waiter's client listens there. Spring has no
-    /// queue position: when a lock is released here and any client of the registry's listens, Spring has 25 ms to
-    /// take it before the next caller here does, and then not again for 100 ms. A holder in Java is waited for until
-    /// the registry's expiry, which Spring does not renew by itself. Tokens order only what is done under the lock by
-    /// this library.
+    /// Among clients of this library it is a lock like any other, whose name is `<registry>:<key>`. A release
+    /// publishes that name to `<registry>-channel`; while a Spring client holds the lock, the client of a
+    /// waiter listens there. Spring's waiters have no queue position: when the lock is released here while
+    /// any client of the registry listens, Spring has 25 ms to acquire it before the next caller here does,
+    /// and then not again for 100 ms. Waiters wait for a holder in Java until the registry's expiry at the
+    /// latest, which Spring does not renew by itself. Tokens order only what this library does under the
+    /// lock.
     ///
-    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
+    /// Creating a handle sends no request and cannot fail: an invalid key is reported by the first call on
+    /// it.
     ///
     /// ```
     /// use redis_concurrent::Client;
@@ -260,7 +269,7 @@ impl Client {
         ReadWriteLock::new(&self.0, name)
     }
 
-    /// The semaphore `name`: a number of permits, of which each caller takes some.
+    /// The semaphore `name`: a number of permits, of which each caller acquires some.
     pub fn semaphore(&self, name: &str) -> Semaphore {
         Semaphore::new(&self.0, name)
     }
@@ -286,14 +295,14 @@ impl Client {
         Election::new(&self.0, name)
     }
 
-    /// The work `key`, which is done once: by its first caller, whose answer all others get.
+    /// The work `key`, which is done once, by its first caller; all others get that caller's answer.
     #[doc(alias = "idempotency")]
     pub fn once(&self, key: &str) -> Once {
         Once::new(&self.0, key)
     }
 
-    /// The rate limiter `name`, which admits requests at `rate`. What was used is kept in Redis, the rate in
-    /// this handle.
+    /// The rate limiter `name`, which admits requests at `rate`. The count is kept in Redis, the rate in this
+    /// handle.
     pub fn rate_limiter(&self, name: &str, rate: Rate) -> RateLimiter {
         RateLimiter::new(&self.0, name, rate)
     }
@@ -304,29 +313,30 @@ impl Client {
     }
 
     /// Updates of the values of `keys`, without a lock: read, decide, and write only if no other client has
-    /// changed one of them meanwhile. The keys are Redis's, exactly as given, without a prefix; in a cluster
-    /// all of them must share a slot.
+    /// changed one of them meanwhile. The keys are used exactly as given, without a prefix; in a cluster all
+    /// of them must share a slot.
     ///
-    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
+    /// Creating a handle sends no request and cannot fail: an invalid key is reported by the first call on
+    /// it.
     pub fn optimistic<K: AsRef<[u8]>>(&self, keys: &[K]) -> Optimistic {
         Optimistic::new(&self.0, keys)
     }
 
     /// The fenced resource `name`: accepts a write only with a token not lower than the highest it has seen.
-    /// It may have the name of the lock that guards it.
+    /// It may have the same name as the lock that guards it.
     pub fn fenced(&self, name: &str) -> Fenced {
         Fenced::new(&self.0, name)
     }
 
-    /// Adopts the hold of `receipt`: from here on it is this client's, under a full lease, renewed unless it
-    /// was a fixed one, with its original fencing token. A receipt works once. `K` is the
+    /// Adopts the hold of `receipt`: from then on it belongs to this client, with a full lease, renewed
+    /// unless it was a fixed one, and with its original fencing token. A receipt works once. `K` is the
     /// [kind](Receipt::kind) of the receipt, as a type. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// `NotOwner` if the hold has ended, or the receipt was used before; `WrongType` if `K` is another kind,
     /// or the key is in use by something else; `InvalidInput` for a kind whose rule has no `kind.transfer`;
-    /// `Unavailable`, `Closed`, `Forked`. `OutcomeUnknown` if Redis did not reply: if the hold was adopted all the
-    /// same, it is released in the background; if not, the receipt is still good.
+    /// `Unavailable`, `Closed`, `Forked`. `OutcomeUnknown` if Redis did not reply: if the hold was adopted
+    /// nevertheless, it is released in the background; if not, the receipt is still valid.
     pub fn adopt<K: Kind + Default>(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
         let lock = match receipt.is_at_key() {
             true => RedisLock::at(&self.0, K::default(), receipt.name()),
@@ -346,23 +356,23 @@ impl Client {
 
     /// The number of locks that this client has in use: those with a handle, a guard or a waiting thread.
     pub fn lock_count(&self) -> usize {
-        // None of them belongs to a forked child.
+        // A forked child uses none of its parent's locks.
         self.0.lock(&self.0.entries).map_or(0, |entries| entries.len())
     }
 
-    /// Adds an observer of this client's locks, until the [`Observation`] is dropped. An observer for the client's
-    /// whole life is given to the [builder](crate::ClientBuilder::observer).
+    /// Adds an observer of this client's locks, until the [`Observation`] is dropped. An observer for the
+    /// client's whole life is passed to the [builder](crate::ClientBuilder::observer).
     pub fn observe(&self, observer: impl Observer) -> Observation {
         self.0.observers.observe(observer)
     }
 
-    /// Closes the client, for all its clones: waiting threads get [`Closed`](ErrorKind::Closed), every
-    /// guard's [`lost`](crate::Guard::lost) fires, all holds are released, threads and connections end. Blocks
-    /// for one second at most; calling it again has no effect.
+    /// Closes the client and all its clones: waiting threads get [`Closed`](ErrorKind::Closed), every guard's
+    /// [`lost`](crate::Guard::lost) token is cancelled, all holds are released, and threads and connections
+    /// end. Blocks for one second at most; calling it again has no effect.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if something could not be released in time: it ends with its lease, and each case was
-    /// reported to the observer.
+    /// `OutcomeUnknown` if a lock could not be released in time: it expires with its lease, and was reported
+    /// to the observer.
     pub fn close(&self) -> Result<(), Error> {
         engine::close(&self.0)
     }

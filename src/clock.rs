@@ -1,4 +1,4 @@
-//! The one clock: it counts the time for which a machine was suspended, because Redis does too.
+//! The only clock: it counts the time for which the machine was suspended, because Redis does too.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 #[cfg(shuttle)]
 use crate::sync::time;
 
-/// A duration in four bytes, to the millisecond, for what every hold has: 49 days at most.
+/// A duration in milliseconds, at most 49 days, in only four bytes: it is part of every hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Millis(u32);
 
@@ -30,7 +30,7 @@ impl From<Millis> for Duration {
 ///
 /// `std::time::Instant` stands still while a Linux machine sleeps; a lease in Redis does not.
 ///
-/// Never zero, so that one that may be missing takes no more room.
+/// Never zero, so that an `Option<Moment>` takes no more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Moment(NonZeroU64);
 
@@ -68,12 +68,12 @@ impl Moment {
         }
     }
 
-    /// `d` later; an enormous `d` means never.
+    /// The moment `d` later; an enormous `d` gives `NEVER`.
     pub(crate) fn after(self, d: Duration) -> Self {
         Moment(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// `d` earlier, or the beginning of time.
+    /// The moment `d` earlier, at the earliest `BEGINNING`.
     pub(crate) fn before(self, d: Duration) -> Self {
         Moment::of(self.0.get().saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -83,13 +83,13 @@ impl Moment {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
-    /// The moment that a caller's `Instant` means, as seen from now.
+    /// Converts a caller's `Instant`, by its distance from now.
     pub(crate) fn at(instant: Instant) -> Self {
         Moment::now().after(instant.saturating_duration_since(Instant::now()))
     }
 
-    /// The same moment for a parking_lot wait, which knows only `Instant`. It may come late by the length of
-    /// a suspend; a woken thread compares with this clock again.
+    /// The same moment for a parking_lot wait, which takes only an `Instant`. It may come late by the time
+    /// for which the machine was suspended, so a woken thread compares with this clock again.
     #[cfg(not(shuttle))]
     pub(crate) fn instant(self) -> Option<Instant> {
         Instant::now().checked_add(self.since(Moment::now()))
@@ -101,7 +101,7 @@ impl Moment {
     }
 }
 
-/// The latest of the moments that threads have put in.
+/// The latest of the moments that threads have stored.
 #[derive(Debug, Default)]
 pub(crate) struct LatestMoment(AtomicU64);
 

@@ -23,7 +23,7 @@ pub enum ErrorKind {
     Refused,
     /// The synchronizer was broken while the caller waited.
     Broken,
-    /// Another client changed what this call was about to change, or did so before.
+    /// Another client changed what this call was about to change, meanwhile or earlier.
     Conflict,
     /// Too few replicas acknowledged the grant.
     NotReplicated,
@@ -35,11 +35,11 @@ pub enum ErrorKind {
     Forked,
     /// The client was closed.
     Closed,
-    /// A setting, a name or an argument that cannot work.
+    /// A setting, a name or an argument is invalid.
     InvalidInput,
     /// Unexpected reply from Redis (a bug here, or in a custom kind's script).
     Protocol,
-    /// The time was up, in a call that does not return an `Option`.
+    /// The timeout expired in a call that does not return an `Option`.
     Timeout,
 }
 
@@ -72,7 +72,7 @@ impl ErrorKind {
 /// A lock that another caller holds is not an error: the result is `Ok(None)`.
 ///
 /// `{}` prints this error alone, so that a reporter that walks the chain of sources prints each once. `{:#}`
-/// prints the whole chain in one line, as `{:?}` does: for a log.
+/// and `{:?}` print the whole chain on one line, for a log.
 ///
 /// ```
 /// use redis_concurrent::{Error, ErrorKind};
@@ -107,8 +107,8 @@ impl Error {
         Error(Arc::new(Inner { detail: detail.into(), ..(*self.0).clone() }))
     }
 
-    /// The same error with its source. If that prints its own source, as the errors of the crate `redis` do, the chain
-    /// goes on behind what it prints, so that a reporter that walks it prints nothing twice.
+    /// The same error with its source. If `source` itself prints its own sources, as the errors of the crate
+    /// `redis` do, the chain continues after these, so that a reporter that walks it prints nothing twice.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         let repeats = source.source().is_some_and(|below| tells(&source, below));
@@ -117,7 +117,7 @@ impl Error {
         Error(Arc::new(Inner { source: Some(source), ..(*self.0).clone() }))
     }
 
-    /// What caused it, if that is an `E`.
+    /// The source, if it is an `E`.
     pub(crate) fn cause<E: StdError + 'static>(&self) -> Option<&E> {
         let source = self.source()?;
         source.downcast_ref().or_else(|| source.downcast_ref::<Told<E>>().map(|Told(cause)| cause))
@@ -138,19 +138,21 @@ impl Error {
         &self.0.name
     }
 
-    /// Whether the same call may succeed if it is made again, for calls that acquire: what they took is given back.
+    /// Whether the same call may succeed if it is made again. For calls that acquire: what a failed one took
+    /// is given back.
     ///
-    /// - [`Unavailable`](ErrorKind::Unavailable): Redis may be back by then.
-    /// - [`Timeout`](ErrorKind::Timeout): the lock may be free by then.
-    /// - [`NotReplicated`](ErrorKind::NotReplicated): the replicas may have caught up by then.
+    /// - [`Unavailable`](ErrorKind::Unavailable): Redis may be reachable again.
+    /// - [`Timeout`](ErrorKind::Timeout): the lock may be free.
+    /// - [`NotReplicated`](ErrorKind::NotReplicated): the replicas may have caught up.
     ///
-    /// Not after a wait for a [condition](crate::Condition) (`NotReplicated`: the lock is held), at a
-    /// [barrier](crate::CyclicBarrier) (`Timeout` has broken it), or after `unlock` (`Unavailable`: the release goes on).
+    /// This does not apply after a wait for a [condition](crate::Condition) (`NotReplicated`: the lock is
+    /// held), at a [barrier](crate::CyclicBarrier) (`Timeout` has broken it), or after `unlock`
+    /// (`Unavailable`: the release continues in the background).
     ///
-    /// Bound the number of retries and pause between them: a wrong password is `Unavailable` too. All other kinds are
-    /// not retryable, two of them although a retry can make sense: after
-    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) the call may have taken effect, so that a second one may do it
-    /// twice; after [`Conflict`](ErrorKind::Conflict) the caller has to look at what was changed first.
+    /// Bound the number of retries and pause between them: a wrong password is `Unavailable` too. No other
+    /// kind counts as retryable, although a retry can make sense for two of them: after
+    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) the call may have taken effect, so a second one may do
+    /// it twice; after [`Conflict`](ErrorKind::Conflict) the caller must first look at what was changed.
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::NotReplicated)
     }
@@ -180,7 +182,7 @@ impl Error {
         self.kind() == ErrorKind::WrongType
     }
 
-    /// Whether the kind's script, or Redis, rejected the call for good ([`Refused`](ErrorKind::Refused)).
+    /// Whether the kind's script, or Redis, permanently rejected the call ([`Refused`](ErrorKind::Refused)).
     pub fn is_refused(&self) -> bool {
         self.kind() == ErrorKind::Refused
     }
@@ -201,8 +203,8 @@ impl Error {
     }
 
     /// Whether Redis could not be reached, or cannot serve requests now
-    /// ([`Unavailable`](ErrorKind::Unavailable)). A call that acquires has taken nothing that lasts; an `unlock`
-    /// continues in the background.
+    /// ([`Unavailable`](ErrorKind::Unavailable)). A call that acquires keeps nothing that it took; an
+    /// `unlock` continues in the background.
     pub fn is_unavailable(&self) -> bool {
         self.kind() == ErrorKind::Unavailable
     }
@@ -223,12 +225,12 @@ impl Error {
         self.kind() == ErrorKind::Closed
     }
 
-    /// Whether a setting, a name or an argument cannot work ([`InvalidInput`](ErrorKind::InvalidInput)).
+    /// Whether a setting, a name or an argument is invalid ([`InvalidInput`](ErrorKind::InvalidInput)).
     pub fn is_invalid_input(&self) -> bool {
         self.kind() == ErrorKind::InvalidInput
     }
 
-    /// Whether Redis sent a reply that it never should ([`Protocol`](ErrorKind::Protocol)).
+    /// Whether Redis sent an unexpected reply ([`Protocol`](ErrorKind::Protocol)).
     pub fn is_protocol(&self) -> bool {
         self.kind() == ErrorKind::Protocol
     }
@@ -259,8 +261,8 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// This error and its sources, except for those whose text is part of the text before them: many errors
-    /// print their own source.
+    /// This error and its sources, except those whose text is already contained in the text before them: many
+    /// errors print their own source.
     fn chain(&self) -> String {
         let mut chain = self.to_string();
         let mut source = self.source();
@@ -290,7 +292,7 @@ impl StdError for Error {
 /// A cause that prints its own sources: these are left out of the chain.
 struct Told<E>(E);
 
-/// Whether the one error prints the other.
+/// Whether `error` prints its source `below`.
 fn tells(error: &dyn StdError, below: &dyn StdError) -> bool {
     error.to_string().contains(&below.to_string())
 }

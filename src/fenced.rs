@@ -1,4 +1,4 @@
-//! A resource that rejects the writes of a holder that others have come after.
+//! A resource that rejects the writes of a holder whose successors have already written.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -17,7 +17,7 @@ use crate::names::Names;
 use crate::script::Script;
 use crate::settings::check_lease;
 
-/// The highest token: 19 digits, as every number that fits a Redis integer.
+/// The highest token, which is also the largest integer in Redis: no token has more than 19 digits.
 const HIGHEST: u64 = i64::MAX as u64;
 
 const LOOK: &str = include_str!("../lua/fenced/look.lua");
@@ -26,12 +26,12 @@ static SET: LazyLock<Script> = LazyLock::new(|| admitting(include_str!("../lua/f
 static WHOLE: LazyLock<Script> =
     LazyLock::new(|| Script::plain(&format!("{LOOK}{}", include_str!("../lua/fenced/whole.lua"))));
 
-/// A value in Redis that accepts a write only with a token not lower than the highest it has seen: so a
-/// holder that was paused for longer than its lease cannot overwrite what a later one wrote. The handle is
-/// cheap to clone; made by [`Client::fenced`](crate::Client::fenced).
+/// A value in Redis that accepts a write only with a token not lower than the highest it has seen, so that a
+/// holder that was paused for longer than its lease cannot overwrite what a later holder wrote. The handle is
+/// cheap to clone; [`Client::fenced`](crate::Client::fenced) creates it.
 ///
 /// The token is that of the guard under which the caller writes, [`Guard::token`](crate::Guard::token). The
-/// tokens of one lock grow with each hold: all writers of a resource must hold the same lock.
+/// tokens of one lock grow with each hold, so all writers of a resource must hold the same lock.
 ///
 /// ```
 /// use redis_concurrent::{Client, ErrorKind};
@@ -57,17 +57,17 @@ static WHOLE: LazyLock<Script> =
 /// The value and the highest token are the users' own state: they stay until [`delete`](Fenced::delete), or
 /// for as long as [`expire_after`](Fenced::expire_after) says. A token equal to the highest is accepted, as a
 /// holder may write more than once. Two writes with the **same** token take effect in the order in which they
-/// reach Redis: one that failed with `OutcomeUnknown`, or whose connection broke so that it was sent again, may
-/// leave a copy that arrives late, and restores the older value. If that must not happen, write once per
+/// reach Redis: a write that failed with `OutcomeUnknown`, or was sent again because its connection broke,
+/// may leave a copy that arrives late and restores the older value. If that must not happen, write once per
 /// hold.
 ///
-/// Resources outside Redis can be fenced likewise: [the page](crate::guide::fencing) has the lines
-/// for SQL.
+/// Resources outside Redis can be fenced in the same way: [the page on fencing](crate::guide::fencing) has
+/// the SQL.
 ///
 /// # Errors of all forms
 ///
-/// `Conflict` if a higher token was seen: the error names both, and the value is not touched. `InvalidInput` for a
-/// name that is empty or longer than 1,024 bytes, and for a token above 2^63-1, which no lock issues.
+/// `Conflict` if a higher token was seen: the error names both, and the value is not touched. `InvalidInput`
+/// for a name that is empty or longer than 1,024 bytes, and for a token above 2^63-1, which no lock issues.
 /// `WrongType` if the key is in use by something else. `Unavailable`, `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct Fenced {
@@ -76,8 +76,8 @@ pub struct Fenced {
     names: Result<Names, Error>,
 }
 
-/// A script of your own that runs only with a token not lower than the highest seen. Made by
-/// [`Fenced::script`]; cheap to clone, and best made once.
+/// A script of your own that runs only with a token not lower than the highest seen. Created by
+/// [`Fenced::script`]; cheap to clone, and best created once.
 #[derive(Clone)]
 pub struct FencedScript {
     fenced: Fenced,
@@ -107,12 +107,12 @@ impl Fenced {
         &self.name
     }
 
-    /// Sets the value to `value`. One request, which may be sent twice: blocks for the command timeout at
-    /// most.
+    /// Sets the value to `value`. Blocks for one request, which may be sent twice, at most the command
+    /// timeout.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if Redis did not reply: the value may have been written, or may still be. See also [the
-    /// type](Fenced#errors-of-all-forms).
+    /// `OutcomeUnknown` if Redis did not reply: the value may have been written, or may still be. See also
+    /// [the type](Fenced#errors-of-all-forms).
     pub fn set(&self, token: u64, value: impl ToSingleRedisArg) -> Result<(), Error> {
         let key = self.names()?.fenced();
         self.admitted(&SET, token, &[key, key], value.to_redis_args(), Idempotent::Yes).map(drop)
@@ -147,10 +147,10 @@ impl Fenced {
         Ok((token, value))
     }
 
-    /// A script of your own, to be run with a token: see [`FencedScript::run`].
+    /// Returns a script of your own, to be run with a token: see [`FencedScript::run`].
     ///
-    /// Its source is as for `EVAL`. It sees only the keys and arguments that it is given, and runs under the
-    /// same rules: in one step with the check of its token, and without a rollback if it fails.
+    /// `source` is as for `EVAL`. The script sees only the keys and arguments that it is given. It runs
+    /// atomically, together with the check of its token, and is not rolled back if it fails.
     pub fn script(&self, source: &str) -> FencedScript {
         let script = if source.starts_with("#!") {
             let why = "a fenced script must not begin with a line of its own starting with #!";
@@ -161,11 +161,11 @@ impl Fenced {
         FencedScript { fenced: self.clone(), script }
     }
 
-    /// Makes the resource expire in `timeout`, its highest token with it, whatever is written meanwhile. From 100
-    /// ms to a year. Returns whether there was a resource. One request.
+    /// Makes the resource and its highest token expire after `timeout`, whatever is written until then. From
+    /// 100 ms to a year. Returns whether there was a resource. One request.
     ///
     /// # Errors
-    /// `InvalidInput` for a time out of range. `OutcomeUnknown` if Redis did not reply. See also [the
+    /// `InvalidInput` for a timeout out of range. `OutcomeUnknown` if Redis did not reply. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
         check_lease("time to live", timeout).map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
@@ -176,8 +176,8 @@ impl Fenced {
     /// whether there was a resource. One request, sent once.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if Redis did not reply: the resource may have been deleted, or may still be. See also [the
-    /// type](Fenced#errors-of-all-forms).
+    /// `OutcomeUnknown` if Redis did not reply: the resource may have been deleted, or may still be. See also
+    /// [the type](Fenced#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
         self.is_done(&["delete"])
     }
@@ -200,8 +200,8 @@ impl Fenced {
         Moment::now().after(self.shared.config.command_timeout)
     }
 
-    /// An operation on the whole resource: whether there was one. Sent once: a second copy would apply to
-    /// what came after the first, and forget its token.
+    /// Runs an operation on the whole resource; returns whether there was one. Sent once: a second copy would
+    /// apply to what was written after the first, and forget its token.
     fn is_done(&self, what: &[&str]) -> Result<bool, Error> {
         let keys = [self.names()?.fenced()];
         let answer = eval(&self.shared, &self.name, &WHOLE, &keys, what, self.limit(), Idempotent::No)?;
@@ -211,7 +211,7 @@ impl Fenced {
         }
     }
 
-    /// Runs a fenced script, and returns its reply.
+    /// Runs a fenced script and returns its reply.
     fn admitted(
         &self,
         script: &Script,
@@ -240,10 +240,10 @@ impl Fenced {
 }
 
 impl FencedScript {
-    /// Runs the script, unless a higher token than this was seen: then none of it runs. `keys` and `args` are
-    /// its `KEYS` and `ARGV` (`None::<&str>` for no arguments). The keys are the user's own, exactly as
-    /// given; in a cluster they must be in the resource's slot, that of `{name}`. It is sent once. Blocks for
-    /// the command timeout at most.
+    /// Runs the script, unless a token higher than this one was seen: in that case, none of it runs. `keys`
+    /// and `args` are its `KEYS` and `ARGV` (`None::<&str>` for no arguments). The keys are used exactly as
+    /// given; in a cluster they must be in the resource's slot, that of `{name}`. The request is sent once.
+    /// Blocks for the command timeout at most.
     ///
     /// ```
     /// # use redis_concurrent::Client;
@@ -261,10 +261,11 @@ impl FencedScript {
     /// ```
     ///
     /// # Errors
-    /// `OutcomeUnknown` if Redis did not reply: the script may have run, or may still run. `Protocol` if it failed
-    /// (`WrongType` on a key of another type): what it had written until then stays, and its token counts as
-    /// seen; or if its reply, once it has run, cannot be converted to a `T`. `InvalidInput` for a source that
-    /// begins with `#!`. See also [the type](Fenced#errors-of-all-forms).
+    /// `OutcomeUnknown` if Redis did not reply: the script may have run, or may still run. `Protocol` if the
+    /// script failed (`WrongType` on a key of another type): what it had written until then stays, and its
+    /// token counts as seen. `Protocol` also if the script has run, but its reply cannot be converted to a
+    /// `T`. `InvalidInput` for a source that begins with `#!`. See also [the
+    /// type](Fenced#errors-of-all-forms).
     pub fn run<T: FromRedisValue>(
         &self,
         token: u64,
@@ -285,8 +286,8 @@ impl FencedScript {
     }
 }
 
-/// A script that runs only with a token that is high enough. The caller's script comes first, so that the
-/// line numbers in its errors are its own, and sees nothing of ours.
+/// Wraps the caller's script in one that runs it only with a token that is high enough. The caller's script
+/// comes first, so that the line numbers in its errors are its own, and it sees none of our variables.
 pub(crate) fn admitting(source: &str) -> Script {
     let admit = include_str!("../lua/fenced/admit.lua");
     Script::plain(&format!("local run = function() {source}\nend\n{LOOK}{admit}"))

@@ -1,19 +1,20 @@
 //! The ways to acquire a lock, written once for every sort of lock.
 
-/// The methods of a lock whose `lock_with` returns `$Guard`, and whose `lock_owned_with` returns `$Owned`.
+/// Defines the methods of a lock whose `lock_with` returns `$Guard`, and whose `lock_owned_with` returns
+/// `$Owned`.
 ///
-/// The error sections of the docs refer to that of the type, which begins with `# Errors of all forms`.
+/// Their error sections refer to the section of the type that is headed `# Errors of all forms`.
 macro_rules! forms {
     ($vis:vis, $Guard:ty, $Owned:ty) => {
-        // ---- for the thread ----------------------------------------------------------------
+        // ---- holds of the thread -----------------------------------------------------------
 
-        /// Acquires the lock, without a timeout.
+        /// Acquires the lock, waiting without a timeout.
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
         #[doc(alias = "acquire")]
         $vis fn lock(&self) -> Result<$Guard, $crate::error::Error> {
-            // Without a deadline the time is never up.
+            // Without a deadline, the wait cannot time out.
             self.lock_with($crate::wait::Wait::forever())?.ok_or_else(|| $crate::forms::timed_out(self.name()))
         }
 
@@ -76,13 +77,13 @@ macro_rules! forms {
             self.lock_with($crate::wait::Wait::timeout(timeout).cancelled_by(cancel))
         }
 
-        // ---- for the guard -----------------------------------------------------------------
+        // ---- holds of the guard ------------------------------------------------------------
 
         /// Like [`lock`](Self::lock), with a guard that may move to another thread.
         ///
-        /// It never re-enters. A thread that keeps such a guard and waits for the same lock without a timeout waits
-        /// for itself, and gets no error: whether the guard has moved to a thread that will drop it, only the
-        /// program knows.
+        /// Such a guard never re-enters. A thread that keeps one and waits for the same lock without a
+        /// timeout waits for itself and gets no error: only the program knows whether the guard has moved to
+        /// a thread that will drop it.
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
@@ -125,7 +126,7 @@ macro_rules! forms {
         /// thread.
         ///
         /// # Errors
-        /// As there.
+        /// See [`lock_interruptibly`](Self::lock_interruptibly).
         $vis fn lock_owned_interruptibly(
             &self,
             cancel: &$crate::cancel::CancellationToken,
@@ -138,7 +139,7 @@ macro_rules! forms {
         /// to another thread.
         ///
         /// # Errors
-        /// As there.
+        /// See [`try_lock_for_interruptibly`](Self::try_lock_for_interruptibly).
         $vis fn try_lock_owned_for_interruptibly(
             &self,
             timeout: std::time::Duration,
@@ -147,7 +148,8 @@ macro_rules! forms {
             self.lock_owned_with($crate::wait::Wait::timeout(timeout).cancelled_by(cancel))
         }
     };
-    // Beside them, the methods that every lock has for itself. `$L` is what its guards hold.
+    // The same methods, made public, and those that every lock defines over its own `acquire`. `$L` is what
+    // its guards hold.
     ($L:ty) => {
         forms!(pub, $crate::guard::Guard<'_, $L>, $crate::guard::OwnedGuard<$L>);
 
@@ -167,7 +169,7 @@ macro_rules! forms {
         /// Like [`lock_with`](Self::lock_with), with a guard that may move to another thread.
         ///
         /// # Errors
-        /// As there.
+        /// See [`lock_with`](Self::lock_with).
         pub fn lock_owned_with(
             &self,
             wait: $crate::wait::Wait<'_>,
@@ -175,11 +177,11 @@ macro_rules! forms {
             self.acquire(&wait)
         }
 
-        /// Runs `work` under the lock and returns its value. An error of the unlock afterwards goes to the
-        /// observer, as the work is done.
+        /// Runs `work` under the lock and returns its value. If the unlock afterwards fails, the error is
+        /// reported to the observer only, as the work is done.
         ///
         /// # Errors
-        /// See [`lock`](Self::lock); `work` did not run then.
+        /// See [`lock`](Self::lock): if it fails, `work` does not run.
         pub fn with<R>(
             &self,
             work: impl FnOnce(&$crate::guard::Guard<'_, $L>) -> R,
@@ -194,12 +196,12 @@ pub(crate) use forms;
 
 use crate::error::{Error, ErrorKind};
 
-/// The error of a method that returns no `None`.
+/// The timeout error of a method that does not return an `Option`.
 pub(crate) fn timed_out(name: &str) -> Error {
     Error::new(ErrorKind::Timeout, name)
 }
 
-/// To one attempt, a thread that may not re-enter finds the lock busy.
+/// Turns `WouldDeadlock` into `None`: to a single attempt, a lock that the thread may not re-enter is busy.
 pub(crate) fn not_again<G>(outcome: Result<Option<G>, Error>) -> Result<Option<G>, Error> {
     match outcome {
         Err(e) if e.kind() == ErrorKind::WouldDeadlock => Ok(None),

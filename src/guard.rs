@@ -1,4 +1,4 @@
-//! The guards: a hold of a lock of any sort, until it is released.
+//! The guards: each is a hold of a lock of any sort, until it is released.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,8 +19,8 @@ pub trait Held: sealed::Held {}
 
 impl<L: sealed::Held> Held for L {}
 
-/// What a guard [unlocks](Guard::unlock): all that it can hold but permits and reserved units, whose guards have words
-/// of their own.
+/// What a guard [unlocks](Guard::unlock): everything that it can hold except permits and reserved units,
+/// whose guards have methods of their own.
 pub trait Lockable: Held {}
 
 impl<K: Kind> Lockable for K {}
@@ -38,8 +38,8 @@ pub struct ThreadOwned(PhantomData<MutexGuard<'static, UseLockOwnedInstead>>);
 #[derive(Debug)]
 pub struct GuardOwned(());
 
-/// Named in the compiler's error when a guard is sent to another thread. Like a guard of std, this one is not
-/// `Send` but `Sync`.
+/// Named in the compiler's error when a guard is sent to another thread. Like those of std, a guard is
+/// `Sync`, but not `Send`.
 struct UseLockOwnedInstead;
 
 pub(crate) mod sealed {
@@ -62,12 +62,12 @@ pub(crate) mod sealed {
         fn token(&self) -> Option<u64>;
         fn remaining(&self) -> Duration;
         fn lost(&self) -> CancellationToken;
-        /// For `lease`, which was checked; `None` means the lease for which it was acquired.
+        /// Renews it for `lease`, which has been checked; `None` means the lease with which it was acquired.
         fn renew(&self, lease: Option<Duration>) -> Result<(), Error>;
         fn release(self) -> Result<(), Error>;
         /// Why it is lost, if it is.
         fn loss(&self) -> Option<Error>;
-        /// Tells, from any thread, what is left of it.
+        /// Returns a function that any thread can call to learn how much of the hold is left.
         fn time_left(&self) -> TimeLeft;
     }
 
@@ -84,7 +84,7 @@ pub(crate) mod sealed {
         const BY_THREAD: bool = false;
     }
 
-    /// The owner of the hold that this thread asks for.
+    /// The owner of the hold that this thread requests.
     pub(crate) fn holder<O: Ownership>(thread: u64) -> HolderId {
         if O::BY_THREAD { HolderId::thread(thread) } else { HolderId::Guard }
     }
@@ -112,7 +112,7 @@ pub(crate) mod sealed {
 /// let lock = client.reentrant_lock("stock:42");
 /// let guard = lock.lock()?;
 /// let first = work(&guard);
-/// // A worker may look after the hold of the thread that waits for it.
+/// // A worker may check the hold of the thread that waits for it.
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| assert!(!guard.is_lost()));
 /// });
@@ -122,22 +122,23 @@ pub(crate) mod sealed {
 /// # }
 /// ```
 ///
-/// Dropping it does what [`unlock`](Guard::unlock) does and reports an error to the observer. Leaked by
-/// `mem::forget`, it stays held, and renewed, until the client is closed, or for
+/// Dropping a guard does what [`unlock`](Guard::unlock) does, and reports an error to the observer. If it is
+/// leaked by `mem::forget`, the lock stays held, and is renewed, until the client is closed, or for
 /// [`max_hold`](crate::ClientBuilder::max_hold), if that is set.
 ///
-/// **`let _ = lock.lock()?;` holds nothing**: that pattern drops the guard at once. Write `let _guard = …`, or use
-/// `with`, which cannot be misused.
+/// **`let _ = lock.lock()?;` holds nothing**: that pattern drops the guard at once. Write `let _guard = …`,
+/// or use `with`, which cannot be misused.
 #[must_use = "a guard that is not kept releases at once"]
 pub struct Guard<'a, L: Held, O: Ownership = ThreadOwned> {
     pub(crate) hold: L::Hold,
-    /// It borrows its lock if it belongs to its thread.
+    /// A guard that belongs to its thread borrows its lock.
     marker: PhantomData<(&'a (), O)>,
 }
 
 /// A [`Guard`] that owns its hold itself: it borrows nothing and may move to another thread, be kept in a
 /// struct, and be released anywhere. It never re-enters: a thread that has one and asks for the same lock
-/// again, without a timeout, waits until the guard is dropped, and so for itself if the guard is still its own.
+/// again, without a timeout, waits until the guard is dropped, and so waits for itself if it still owns the
+/// guard.
 ///
 /// ```
 /// use redis_concurrent::{Client, Error, OwnedGuard, Reentrant};
@@ -177,8 +178,8 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
         self.hold.name()
     }
 
-    /// The remaining time for which the hold is certain to last if it is not renewed; zero once it is lost.
-    /// Computed here, without a request, from before the request that acquired it.
+    /// How long the hold is certain to last if it is not renewed; zero once it is lost. Computed locally,
+    /// without a request, counting from before the request that acquired it was sent.
     ///
     /// For several locks, that of the hold that ends first. For a lock over several servers, that of the
     /// majority whose leases last longest.
@@ -187,42 +188,45 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
         self.hold.remaining()
     }
 
-    /// Whether the hold ended before it was released. No request: while Redis is silent, the hold counts as
-    /// lost when its lease must have expired. A loss is final. For several locks, whether any was lost; for a
-    /// lock over several servers, whether fewer than a majority hold it.
+    /// Whether the hold ended before it was released. No request: while Redis does not reply, the hold counts
+    /// as lost once its lease must have expired. A loss is final. For several locks, whether any was lost;
+    /// for a lock over several servers, whether fewer than a majority hold it.
     #[doc(alias = "is_locked")]
     pub fn is_lost(&self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// A token that is cancelled when the hold [is lost](Guard::is_lost), even while Redis is silent: to pass
-    /// to the work that is done under the lock. From the first call on the client listens (with a thread and
-    /// a connection, made in the background), so that a forced unlock is noticed at once.
+    /// A token that is cancelled when the hold [is lost](Guard::is_lost), even while Redis does not reply:
+    /// pass it to the work that is done under the lock. From the first call on, the client listens (with a
+    /// thread and a connection, created in the background), so that a forced unlock is noticed at once.
     ///
-    /// For several locks, those that were not lost stay held until the guard ends.
+    /// For several locks, those that were not lost stay held until the guard is released.
     pub fn lost(&self) -> CancellationToken {
         self.hold.lost()
     }
 
-    /// Why the hold [is lost](Guard::is_lost), if it is: the error that releasing it would return. Of a
-    /// [forced unlock](crate::RedisLock::force_unlock_if) it tells the reason that was given there. No request.
+    /// Why the hold [is lost](Guard::is_lost), if it is: the error that releasing it would return. After a
+    /// [forced unlock](crate::RedisLock::force_unlock_if), it includes the reason that was given there. No
+    /// request.
     pub fn loss(&self) -> Option<Error> {
         self.hold.loss()
     }
 
-    /// A token that is cancelled when less than `margin` is [certain to remain](Guard::remaining): while renewals
-    /// fail, so that the work can be stopped *before* another caller may get the lock; or when the hold is lost. At
-    /// once if less than that is left now. It is not cancelled when the hold is released, and a wait for a
-    /// [condition](crate::Condition) ends it: ask for another one then.
+    /// A token that is cancelled when less than `margin` is [certain to remain](Guard::remaining), because
+    /// renewals fail: the work can then be stopped *before* another caller may get the lock. It is also
+    /// cancelled when the hold is lost, and at once if less than `margin` is left now. It is not cancelled
+    /// when the hold is released, and a wait for a [condition](crate::Condition) ends its use: ask for
+    /// another token afterwards.
     ///
-    /// With the default [`renew_every`](crate::ClientBuilder::renew_every) a renewed hold always has about two thirds of
-    /// its lease left, so a margin of up to half of the lease warns of
-    /// trouble only. A hold with a fixed lease comes to it in any case. A hold that was waited for has a first lease of
-    /// one [waiter timeout](crate::ClientBuilder::waiter_timeout): until that is renewed, half a second later, the margin
-    /// is half of it at most.
+    /// With the default [`renew_every`](crate::ClientBuilder::renew_every), a renewed hold always has about
+    /// two thirds of its lease left, so a margin of up to half the lease warns only of trouble. A hold with a
+    /// fixed lease reaches the margin in any case. A hold that was waited for has a first lease of one
+    /// [waiter timeout](crate::ClientBuilder::waiter_timeout): until that is renewed, half a second later,
+    /// the margin is at most half of it.
     ///
-    /// From the first call on the client listens, as for [`lost`](Guard::lost), and the process has one thread for
-    /// all such tokens, which sleeps until the earliest of them may be due and ends with the last one.
+    /// From the first call on, the client listens, as for [`lost`](Guard::lost), and one thread of the
+    /// process serves all such tokens: it sleeps until the earliest of them may be due, and ends with the
+    /// last one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -246,8 +250,8 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
         warning::ends_within(self.hold.time_left(), self.hold.lost(), margin)
     }
 
-    /// Sets the lease to its full length from now, as [`renew_for`](Guard::renew_for) does: for a hold with a
-    /// fixed lease. Others are renewed in the background.
+    /// Sets the lease to its full length from now, like [`renew_for`](Guard::renew_for). For a hold with a
+    /// fixed lease; others are renewed in the background.
     ///
     /// # Errors
     /// See [`renew_for`](Guard::renew_for).
@@ -256,19 +260,20 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
         self.set_lease(None)
     }
 
-    /// Sets the lease to end `lease` from now (sets, never adds). On a hold that is renewed in the background
-    /// the renewals continue and never shorten it. At least 100 ms, at most a year; for a lock over several servers
-    /// at most the lease of its [terms](crate::QuorumLock::with_lease), as a server that was restarted counts again
-    /// after one.
+    /// Sets the lease to end `lease` from now (sets, never adds). If the hold is renewed in the background,
+    /// the renewals continue and never shorten it. At least 100 ms, at most a year; for a lock over several
+    /// servers at most the lease of its [terms](crate::QuorumLock::with_lease), as a restarted server counts
+    /// again after that time.
     ///
-    /// One request, of at most the command timeout; for several locks one for each. For a lock over several
-    /// servers, one to each server that granted it, all at once, of at most the node timeout.
+    /// Blocks for one request, at most the command timeout; for several locks, one for each. For a lock over
+    /// several servers, one to each server that granted it, all at once, at most the node timeout.
     ///
     /// # Errors
-    /// `LeaseLost` on a lost hold, `InvalidInput` for a lease that is too short or too long (the hold goes on as it was),
-    /// `OutcomeUnknown` or `Unavailable` if Redis did not reply. For several locks the first error, in the order in which they
-    /// were named: the others were renewed all the same. For a lock over several servers `OutcomeUnknown` if fewer
-    /// than a majority confirmed it: the hold then lasts as long as [`remaining`](Guard::remaining) says.
+    /// `LeaseLost` on a lost hold, `InvalidInput` for a lease that is too short or too long (the hold
+    /// continues unchanged), `OutcomeUnknown` or `Unavailable` if Redis did not reply. For several locks the
+    /// first error, in the order in which they were named; the others were renewed nevertheless. For a lock
+    /// over several servers, `OutcomeUnknown` if fewer than a majority confirmed it: the hold then lasts as
+    /// long as [`remaining`](Guard::remaining) says.
     #[doc(alias = "extend")]
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease)
@@ -278,7 +283,7 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
 
     fn set_lease(&self, lease: Option<Duration>) -> Result<(), Error> {
         let renewed = self.hold.renew(lease);
-        // Without a reply less may be certain than before.
+        // Without a reply, less of the hold may be certain than before.
         warning::look_again();
         renewed
     }
@@ -286,21 +291,22 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
 
 impl<L: Lockable, O: Ownership> Guard<'_, L, O> {
     /// Releases the hold: the lock is free if it was the thread's last guard. Blocks for the command timeout
-    /// at most, and not at all if a thread of this process is handed the lock.
+    /// at most, and not at all if the lock is handed on to a thread of this process.
     ///
-    /// Several locks are released in reverse, those of one client and one kind by one request. A lock over
-    /// several servers is released on all of them, within the node timeout; a server that does not reply is
-    /// asked again in the background, until it replies or the lease is over.
+    /// Several locks are released in reverse order, those of one client and one kind by one request. A lock
+    /// over several servers is released on all of them, within the node timeout; a server that does not reply
+    /// is asked again in the background, until it replies or the lease has expired.
     ///
     /// # Errors
-    /// `LeaseLost` if the hold was over before, also for an inner one of several guards; `Closed` if the
-    /// client was closed. `OutcomeUnknown` if Redis did not reply, `Unavailable` if it certainly has not run the
-    /// release: the release then continues in the background until the lease is over. `OutcomeUnknown` too if the
-    /// hold is over and it cannot be determined whether it was before: the request was sent twice, as its
-    /// connection broke, and Redis may have forgotten the hold in between.
+    /// `LeaseLost` if the hold had ended before, also for an inner one of several guards; `Closed` if the
+    /// client was closed. `OutcomeUnknown` if Redis did not reply, `Unavailable` if it certainly did not run
+    /// the release: in both cases the release continues in the background until the lease has expired.
+    /// `OutcomeUnknown` also if the hold has ended and it cannot be determined whether it had ended before:
+    /// the request was sent twice, because its connection broke, and Redis may have forgotten the hold in
+    /// between.
     ///
-    /// For several locks the first error, in the order in which they were named: the others were released all
-    /// the same. For a lock over several servers, `OutcomeUnknown` if fewer than a majority replied.
+    /// For several locks the first error, in the order in which they were named; the others were released
+    /// nevertheless. For a lock over several servers, `OutcomeUnknown` if fewer than a majority replied.
     #[doc(alias = "release")]
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()

@@ -1,9 +1,10 @@
 #![cfg_attr(not(doctest), doc = include_str!("guide/links.md"))]
 #![doc = include_str!("../README.md")]
-// The README and the pages of the repository, so that they are found here, and their examples are tested. A page
-// links to another by a name, which it defines at its end as a path in the repository. Here the definitions of
-// `guide/links.md`, `docs/pictures/embedded.md` and `docs/benchmarks/plots.md` stand first, and the first definition of
-// a name counts: they lead to modules, and to the pictures themselves.
+// The README and the pages of the repository as modules, so that they are part of the documentation and their
+// examples are tested. A page links to another by a reference name, which it defines at its end as a path in
+// the repository. Here the definitions of `guide/links.md`, `docs/pictures/embedded.md` and
+// `docs/benchmarks/plots.md` come first, and the first definition of a name counts: these lead to modules,
+// and to the pictures themselves.
 
 macro_rules! pages {
     ($($page:ident $file:literal)*) => {$(
@@ -39,7 +40,7 @@ pages! {
 #[doc = include_str!("../docs/benchmarks.md")]
 pub mod benchmarks {}
 
-// Its examples are tests of the crate that they are about.
+// Its examples are tested by the crate that they are about.
 #[cfg_attr(not(doctest), doc = include_str!("guide/links.md"))]
 #[cfg_attr(not(doctest), doc = include_str!("../docs/async.md"))]
 #[cfg_attr(doctest, doc = "In async code.")]

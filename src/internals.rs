@@ -1,4 +1,5 @@
-//! For the crates of the same version beside this one: not part of the public interface, and without any guarantee.
+//! For the other crates of this repository, in the same version: not part of the public API, and without any
+//! guarantee of stability.
 
 use std::time::Instant;
 
@@ -8,21 +9,21 @@ use crate::clock::Moment;
 use crate::engine::redis::refusal;
 use crate::{Error, Kind, RedisLock, Wait, fenced, rate_limiter, script};
 
-/// The source text of the operations over one rule: what `EVAL` takes, with the lock's six keys and the
-/// arguments that `lua/lib/` names in the head of each operation.
+/// The source text of the operations over one rule, as `EVAL` takes it. Each takes the lock's six keys, and
+/// the arguments that are listed at the top of its file in `lua/lib/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scripts {
     /// Acquire, take a queue position, or keep it alive.
     pub acquire: String,
-    /// Out of the lock and the queue.
+    /// Leave the lock and the queue.
     pub leave: String,
-    /// Set a hold's lease anew.
+    /// Renew a hold's lease.
     pub renew: String,
-    /// Holders and waiters.
+    /// List holders and waiters.
     pub inspect: String,
-    /// Apply an update of the kind's user to its state, for a rule that has `kind.update`.
+    /// Apply a user's update to the kind's state, for a rule that has `kind.update`.
     pub change: Option<String>,
-    /// Make one owner's hold another's, for a rule that has `kind.transfer`.
+    /// Transfer a hold from one owner to another, for a rule that has `kind.transfer`.
     pub adopt: Option<String>,
     /// `acquire` of a waiter for a condition.
     pub wait_for: String,
@@ -30,7 +31,7 @@ pub struct Scripts {
     pub quit: String,
     /// Signal a condition, or count its waiters.
     pub signal: String,
-    /// `acquire` or `leave` of several locks in one.
+    /// `acquire` or `leave` of several locks in one script.
     pub all: String,
 }
 
@@ -38,7 +39,7 @@ pub struct Scripts {
 ///
 /// # Errors
 ///
-/// What is wrong with the rule.
+/// Says what is wrong with the rule.
 pub fn scripts(rule: &str) -> Result<Scripts, String> {
     let made = script::Scripts::of(rule)?;
     let condition = script::Scripts::of_conditions(rule)?;
@@ -57,13 +58,13 @@ pub fn scripts(rule: &str) -> Result<Scripts, String> {
     })
 }
 
-/// The source text of a script of `lua/rate_limiter/`: what `EVAL` takes, with the limiter's key.
+/// Returns the source text of a script of `lua/rate_limiter/`, as `EVAL` takes it, with the limiter's key.
 pub fn rate_limiter_script(source: &str) -> String {
     rate_limiter::script(source).source
 }
 
-/// The source text of a user's script that runs only with a token that is high enough: what `EVAL` takes, with
-/// the resource's key and the token before the script's own keys and arguments.
+/// Returns the source text of a user's script that runs only with a token that is high enough, as `EVAL`
+/// takes it. The resource's key and the token come before the script's own keys and arguments.
 pub fn fenced_script(source: &str) -> String {
     fenced::admitting(source).source
 }
@@ -72,26 +73,26 @@ pub fn fenced_script(source: &str) -> String {
 ///
 /// # Errors
 ///
-/// If the lock cannot work: for its name, say, or because its client is closed.
+/// If the lock cannot be used: because of its name, say, or because its client is closed.
 pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
     Ok(lock.entry()?.names.keys().map(|parts| parts.concat()))
 }
 
-/// Whether a server does not have a command, or was configured not to have it.
+/// Whether the error means that the server does not have a command, or has it disabled.
 pub fn is_unknown_command(e: &RedisError) -> bool {
     refusal::is_unknown(e)
 }
 
-/// `wait` for a caller that has waited for its turn to call since `arrived`, one after another: the time for which it
-/// bears that Redis is out of reach began then.
+/// Returns `wait` for a caller that has queued since `arrived` for its turn to make the call: its unreachable
+/// timeout counts from then.
 pub fn arrived(wait: Wait<'_>, arrived: Instant) -> Wait<'_> {
     Wait { arrived: Some(Moment::now().before(arrived.elapsed())), ..wait }
 }
 
-/// Something that waits as a lock of one name does: its queue in this process.
+/// A synchronizer whose callers wait in a queue of this process, as those of a lock do.
 pub trait Queued {
-    /// A number of the queue, the same for all handles of one client, kind and name as long as one of them lives;
-    /// `None` if the lock cannot work.
+    /// Returns a number that identifies the queue: the same for all handles of one client, kind and name as
+    /// long as one of them lives. `None` if the synchronizer cannot be used.
     fn queue(&self) -> Option<usize>;
 }
 
@@ -101,7 +102,7 @@ impl<K: Kind> Queued for RedisLock<K> {
     }
 }
 
-/// Whether so many permits can be asked for, and if not, the error of each call that does.
+/// Checks whether `n` permits can be requested; if not, returns the error of each call that requests them.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 //! Distributed synchronizers kept in Redis, modelled on java.util.concurrent: locks, conditions, semaphores,
-//! latches and barriers for threads of different processes; beside them locks over several servers, an
+//! latches and barriers for threads of different processes; and also locks over several servers, an
 //! inventory, a rate limiter, optimistic updates, and fenced writes.
 //!
 //! ```
@@ -17,7 +17,7 @@
 //! guard.unlock()?; // dropping it does the same
 //!
 //! if let Some(guard) = lock.try_lock_for(Duration::from_secs(2))? {
-//!     let lost = guard.lost(); // cancelled should the hold end too early
+//!     let lost = guard.lost(); // cancelled if the hold ends too early
 //!     assert!(!lost.is_cancelled());
 //! }
 //! # Ok(())
@@ -27,14 +27,14 @@
 //! # The idea
 //!
 //! **Redis arbitrates between processes; a process arbitrates between its own threads; a kind of lock is only
-//! a rule.** Waiting threads sleep in a queue of their process, of which only the head has a position in a
+//! a rule.** Waiting threads sleep in a queue of their process; only its head has a position in the lock's
 //! queue in Redis. A release makes the first waiter there the owner and notifies exactly that process: no
 //! retries, no thundering herd, first come first served. Between threads of one process a lock is handed on
 //! without Redis for [a millisecond](ClientBuilder::local_handoff) at a time.
 //!
 //! # The types
 //!
-//! A [`Client`], one per process and server, makes all but the last two of these:
+//! A [`Client`], one per process and server, creates all but the last two of these:
 //!
 //! - [`RedisLock`]: every way to acquire a lock. Its kinds: [`ReentrantLock`], [`SimpleLock`] (also [at a key
 //!   that other programs lock](Client::simple_lock_at)), and [your own](Kind). Its terms: a [fixed
@@ -45,8 +45,8 @@
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
 //! - [`Election`]: a leader among processes, which other processes find and observe.
 //! - [`Once`]: work that is done once per key, and its answer for all later callers.
-//! - [`Inventory`]: units of goods, reserved before they are sold; and an [`InventoryLock`], available as long
-//!   as there are some.
+//! - [`Inventory`]: units of goods, reserved before they are sold; and an [`InventoryLock`], available as
+//!   long as there are some.
 //! - [`RateLimiter`]: admits requests at a [`Rate`].
 //! - [`Optimistic`]: an update that is applied only if no other client changed the data it is based on.
 //! - [`Fenced`]: a resource that rejects the writes of former holders.
@@ -56,13 +56,13 @@
 //! They come with:
 //!
 //! - [`Guard`] and [`OwnedGuard`]: a hold of any of the locks, released when dropped.
-//! - [`Wait`]: how long a call may wait, for what has no form of its own.
+//! - [`Wait`]: how long a call may wait, for combinations that have no method of their own.
 //! - [`Condition`]: where threads that hold a lock wait for a state that other holders bring about.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Lock`]: any of the locks behind a trait object.
 //! - [`CancellationToken`]: ends a wait, and [reports a loss](Guard::lost).
-//! - [`Observer`]: is notified of what happens; so is `tracing`, and by `MetricsObserver` (feature `metrics`)
-//!   the `metrics` facade.
+//! - [`Observer`]: is notified of what happens; so is the crate `tracing` and, through `MetricsObserver`
+//!   (feature `metrics`), the `metrics` facade.
 //! - [`Error`] and its [`ErrorKind`].
 //!
 //! # The guide
@@ -73,18 +73,21 @@
 //! - [In async code](guide::in_async_code), [shutting down](guide::shutting_down), [fencing](guide::fencing),
 //!   [pitfalls](guide::pitfalls).
 //! - [From java.util.concurrent and Redisson](guide::from_java), [from redis-py, redsync and
-//!   node-redlock](guide::from_other_locks), [locks shared with them](guide::interop), [side by side](guide::vs).
+//!   node-redlock](guide::from_other_locks), [locks shared with them](guide::interop), [side by
+//!   side](guide::vs).
 //! - [Operations](guide::operations), [failover](guide::failover), [the command line](guide::command_line).
-//! - [How it works](guide::protocol), [architecture](guide::architecture), [benchmarks](guide::benchmarks), [writing a
-//!   kind](guide::writing_a_kind) and [its rule](guide::rules), [what other test suites check](guide::conformance).
+//! - [How it works](guide::protocol), [architecture](guide::architecture), [benchmarks](guide::benchmarks),
+//!   [writing a kind](guide::writing_a_kind) and [its rule](guide::rules), [what other test suites
+//!   check](guide::conformance).
 //!
 //! # Features
 //!
 //! - `tracing` (default): what locks do, as events and spans of the crate `tracing`.
-//! - `metrics`: `MetricsObserver`, the same as figures for the `metrics` facade.
-//! - `tls`: servers at `rediss://`, trusted by Mozilla's certificate authorities or your own.
+//! - `metrics`: `MetricsObserver`, which reports the same to the `metrics` facade.
+//! - `tls`: servers at `rediss://`, verified by Mozilla's certificate authorities or your own.
 //!
-//! Rust 1.89 or later; Redis 6.2 or later, or Valkey. [`cargo run --example`](guide#what-it-offers) runs the examples.
+//! Rust 1.89 or later; Redis 6.2 or later, or Valkey. [`cargo run --example`](guide#what-it-offers) runs the
+//! examples.
 
 // On docs.rs each item shows the feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -115,7 +118,7 @@ mod nodes;
 mod observe;
 mod optimistic;
 mod percent;
-// Only in builds that show what the tests are worth: see verify/README.md.
+// Only for tests, and in builds that plant faults to see which tests notice: see verify/README.md.
 #[cfg(any(test, planted))]
 #[path = "../verify/planted/mod.rs"]
 mod planted;
@@ -169,5 +172,5 @@ pub use rate_limiter::{Decision, Rate, RateLimiter};
 pub use red_lock::{QuorumLock, RedLock};
 pub use settings::LONGEST_STAY;
 pub use wait::Wait;
-// In what the crate takes and gives are types of these: here they are of the right version.
+// The public API uses types of these crates: re-exported, they are of the right version.
 pub use {crossbeam_channel, redis};

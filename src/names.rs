@@ -11,11 +11,11 @@ pub(crate) const LONGEST: usize = 1024;
 /// How many keys a lock has.
 pub(crate) const KEYS: usize = 6;
 
-/// The suffixes of the keys after the state's own: queue, queue positions, fence, tombstones, conditions. The order is that
-/// of `KEYS` in every script.
+/// The suffixes of the keys after the state's own: queue, queue positions, fence, tombstones, conditions. The
+/// order is that of `KEYS` in every script.
 const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":tombstones", ":conditions"];
 
-/// What is between the beginning of a channel and a client's uuid.
+/// What separates the prefix of a channel from a client's uuid.
 const INBOX: &str = ":inbox:";
 
 /// The suffix of the key of a fenced resource.
@@ -24,20 +24,20 @@ const FENCED: &str = ":fenced";
 /// The name of one lock and its keys, all in one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
-    /// With the lock's name, as it is, for their hash tag: the prefix of all of them, which is the state's key. For
-    /// many locks in use only this is kept.
+    /// Keys whose hash tag is the lock's name, unescaped: the prefix of all of them, which is the state's
+    /// key. Of the many locks in use, only this is stored.
     Named(Box<str>),
-    /// Any other. In a box, so that those need no more room for it.
+    /// All others. Boxed, so that they do not make the usual case larger.
     Apart(Box<Apart>),
 }
 
-/// Keys that the name of their lock cannot be read from in the usual way.
+/// Keys from which the lock's name cannot be read in the usual way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Apart {
-    /// Of a name that had to be escaped; at a user-chosen key that is the name.
+    /// The name, if it had to be escaped; `None` at a user-chosen key, which is itself the name.
     name: Option<Box<str>>,
     state: Box<str>,
-    /// The prefix of the others.
+    /// The prefix of the other keys.
     others: Box<str>,
 }
 
@@ -47,7 +47,7 @@ impl Names {
         Names::of("lock", namespace, name)
     }
 
-    /// The same for `what`, which is not a lock.
+    /// The same for something other than a lock, which errors call `what`.
     pub(crate) fn of(what: &str, namespace: &str, name: &str) -> Result<Self, Error> {
         check_of(what, name)?;
         let state: Box<str> = state(namespace, name).into();
@@ -58,8 +58,8 @@ impl Names {
         Ok(Names::Apart(Box::new(Apart { name: Some(name.into()), others: state.clone(), state })))
     }
 
-    /// The keys of the lock whose state is exactly at `key`. For two such keys all of the others differ:
-    /// behind `}:at` comes the whole key if it has a hash tag, and otherwise the key is the tag.
+    /// The keys of the lock whose state is exactly at `key`. No two such locks share any other key: after
+    /// `}:at` comes the whole key if it has a hash tag, and otherwise the key is the tag.
     pub(crate) fn beside(namespace: &str, key: &str) -> Result<Self, Error> {
         let bad = |why: String| Err(Error::new(ErrorKind::InvalidInput, &short(key)).because(why));
         if let Err(why) = measure("lock's key", key) {
@@ -89,7 +89,7 @@ impl Names {
     /// The lock's name; at a user-chosen key, that key.
     pub(crate) fn name(&self) -> &str {
         match self {
-            // A namespace has no brace.
+            // A namespace contains no brace.
             Names::Named(state) => {
                 state.split_once('{').and_then(|(_, tag)| tag.strip_suffix('}')).unwrap_or(state)
             }
@@ -97,7 +97,7 @@ impl Names {
         }
     }
 
-    /// What all of its keys begin with, or the key of its state: what has their hash tag.
+    /// The key of the lock's state, which has the hash tag of all its keys.
     pub(crate) fn key(&self) -> &str {
         match self {
             Names::Named(state) => state,
@@ -112,7 +112,8 @@ impl Names {
         all
     }
 
-    /// What its keys begin with but for the state's, and its channels in a cluster: no two locks' are the same.
+    /// The prefix of its keys other than the state's, and of its channels in a cluster. No two locks have the
+    /// same.
     pub(crate) fn stem(&self) -> &str {
         match self {
             Names::Named(state) => state,
@@ -120,19 +121,19 @@ impl Names {
         }
     }
 
-    /// What its channels begin with in a cluster, where they carry its hash tag; a client's uuid follows.
+    /// The prefix of its channels in a cluster, where they carry its hash tag; a client's uuid follows.
     pub(crate) fn inbox_prefix(&self) -> String {
         format!("{}{INBOX}", self.stem())
     }
 
-    /// The key of the fenced resource of this name, in two parts: beside a lock of the same name, which is
-    /// likely to be the one that guards it.
+    /// The key of the fenced resource of this name, in two parts: next to the keys of the lock of the same
+    /// name, which is likely to be the one that guards it.
     pub(crate) fn fenced(&self) -> [&str; 2] {
         [self.keys()[0][0], FENCED]
     }
 }
 
-/// Where the state of the lock `name` is.
+/// The key of the state of the lock `name`.
 fn state(namespace: &str, name: &str) -> String {
     format!("{namespace}:{{{}}}", escape(name))
 }
@@ -140,14 +141,14 @@ fn state(namespace: &str, name: &str) -> String {
 /// The name of the lock whose state is at `key`, if it has one.
 pub(crate) fn of_state(namespace: &str, key: &str) -> Option<String> {
     let escaped = key.strip_prefix(namespace)?.strip_prefix(":{")?.strip_suffix('}')?;
-    // The last segment would be taken for one of the suffixes.
+    // `%25` comes last: it may produce what the others would decode once more.
     let name = escaped.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
     let is_one = check(&name).is_ok() && state(namespace, &name) == key;
     is_one.then_some(name)
 }
 
-/// What Redis Cluster hashes of a key for its slot: what is between the first brace and the next one that closes,
-/// unless that is nothing.
+/// The part of a key that Redis Cluster hashes for its slot: what is between the first `{` and the next `}`,
+/// or the whole key if that is empty or there is none.
 pub(crate) fn hashed(key: &[u8]) -> &[u8] {
     let at = |bytes: &[u8], brace| bytes.iter().position(|byte| *byte == brace);
     let Some(inside) = at(key, b'{').map(|open| &key[open + 1..]) else { return key };
@@ -157,7 +158,7 @@ pub(crate) fn hashed(key: &[u8]) -> &[u8] {
     }
 }
 
-/// The same, if that is not the whole key.
+/// The hash tag of a key: the part that is hashed, if that is not the whole key.
 fn tag(key: &str) -> Option<&str> {
     let hashed = hashed(key.as_bytes());
     std::str::from_utf8(hashed).ok().filter(|tag| tag.len() < key.len())
@@ -173,7 +174,7 @@ fn check_of(what: &str, name: &str) -> Result<(), Error> {
         .map_err(|why| Error::new(ErrorKind::InvalidInput, &short(name)).because(why))
 }
 
-/// As much of a name as an error shows.
+/// The beginning of a name, as errors show it.
 fn short(name: &str) -> String {
     name.chars().take(40).collect()
 }
@@ -188,8 +189,8 @@ fn measure(what: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The name of `what` as it is written in the members of `:conditions` and in an inventory's fields and
-/// arguments, where a `|` ends it. Returns an error text if it cannot work.
+/// Encodes the name of `what` for the members of `:conditions` and for an inventory's fields and arguments,
+/// where a `|` ends it. Returns an error text if the name is invalid.
 pub(crate) fn part<'a>(what: &str, name: &'a str) -> Result<Cow<'a, str>, String> {
     measure(what, name)?;
     if name.contains(['%', '|']) {
@@ -198,7 +199,7 @@ pub(crate) fn part<'a>(what: &str, name: &'a str) -> Result<Cow<'a, str>, String
     Ok(name.into())
 }
 
-/// Braces make a hash tag: escaped, the whole name is one tag, whatever it contains.
+/// Escapes braces, which would delimit a hash tag, so that the whole name is one tag, whatever it contains.
 fn escape(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {
@@ -223,12 +224,12 @@ pub(crate) fn channel(stem: &str, uuid: &str) -> String {
     format!("{stem}{INBOX}{uuid}")
 }
 
-/// The stem of the lock whose channel of the client `uuid` this is.
+/// The stem of the lock to which this channel of the client `uuid` belongs.
 pub(crate) fn stem_of<'a>(channel: &'a str, uuid: &str) -> Option<&'a str> {
     channel.strip_suffix(uuid)?.strip_suffix(INBOX)
 }
 
-/// Whether it reads `<client uuid>:<n>`, or `<client uuid>:<n>~`, as every owner of ours does.
+/// Whether this is an owner id of this library: `<client uuid>:<n>`, or `<client uuid>:<n>~`.
 pub(crate) fn is_owner(text: &str) -> bool {
     text.split_once(':').is_some_and(|(client, n)| {
         let n = n.strip_suffix('~').unwrap_or(n);

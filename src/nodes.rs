@@ -7,13 +7,13 @@ use crate::engine::redis::slots::Node;
 use crate::error::Error;
 use crate::settings::bad;
 
-/// The nodes of a cluster: how to log in, as a client of the first one, and where they are.
+/// The nodes of a cluster: a client of the first one, which has the login, and the addresses of all.
 pub(crate) type Nodes = (redis::Client, Vec<Node>);
 
 const NONE: &str = "this names no node of a cluster: redis+cluster://host:port,host:port";
 
-/// The nodes in this URL, `redis+cluster://[user:password@]host[:port],host[:port],…[?protocol=resp3]`; `None` if it
-/// is not a cluster's. No error contains its password.
+/// The nodes in this URL, `redis+cluster://[user:password@]host[:port],host[:port],…[?protocol=resp3]`;
+/// `None` if it is not the URL of a cluster. Errors never contain the password.
 pub(crate) fn nodes_at(url: &str) -> Option<Result<Nodes, Error>> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = scheme.strip_suffix("+cluster")?;

@@ -20,13 +20,13 @@ use crate::wait::Wait;
 /// The default number of attempts.
 const USUAL_ATTEMPTS: u32 = 100;
 
-/// The most attempts. More would amount to spinning forever.
+/// The highest number of attempts. More would amount to spinning forever.
 const MOST_ATTEMPTS: u32 = 10_000;
 
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What would change the connection itself, or end the transaction in the middle.
+/// Commands that would change the connection itself, or end the transaction in the middle.
 const NOT_IN_AN_UPDATE: [&str; 23] = [
     "MULTI",
     "EXEC",
@@ -56,7 +56,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// Updates of some keys without a lock: `WATCH`, read, decide, then `MULTI`, write, `EXEC`, which Redis
 /// executes only if no client has changed one of the keys since. If one has, the update is tried again after
 /// a random pause that grows with each attempt, up to a number of attempts. The handle is cheap to clone;
-/// made by [`Client::optimistic`](crate::Client::optimistic).
+/// [`Client::optimistic`](crate::Client::optimistic) creates it.
 ///
 /// ```
 /// use redis_concurrent::{Client, Outcome};
@@ -69,7 +69,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// let update = client.optimistic(&["stock:42"]).max_attempts(50).run(|read, write| {
 ///     let left: u32 = read.get("stock:42")?;
 ///     if left == 0 {
-///         return Ok(Outcome::Abort(0)); // sold out: nothing is written, nothing is tried again
+///         return Ok(Outcome::Abort(0)); // sold out: no write, no further attempt
 ///     }
 ///     write.set("stock:42", left - 1);
 ///     Ok(Outcome::Commit(left - 1))
@@ -82,41 +82,41 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 ///
 /// # The closure
 ///
-/// It is given a [`Snapshot`], to read from Redis, and a [`redis::Pipeline`], in which it puts what must be
-/// written, by its typed methods (`write.set(…).incr(…)`) or command by command; [`Pipeline::ignore`] and
+/// The closure is given a [`Snapshot`], to read from Redis, and a [`redis::Pipeline`], to which it adds what
+/// must be written, by typed methods (`write.set(…).incr(…)`) or command by command; [`Pipeline::ignore`] and
 /// [`Pipeline::atomic`] have no effect here. It **may run more than once**: side effects other than these are
 /// not rolled back. It returns an [`Outcome`], with a value of its own for the caller:
 ///
-/// * `Commit`: execute what it has put into the pipeline. With an empty pipeline, this only checks that all
-///   that was read of the watched keys was valid at the same time.
-/// * `Abort`: write nothing, and do not try again.
-/// * An error, its own ([`Error::new`]) or one of reading: as `Abort`, and the call returns it.
+/// * `Commit`: execute the commands in the pipeline. If there are none, this only checks that everything that
+///   was read from the watched keys was valid at the same time.
+/// * `Abort`: write nothing, and make no further attempt.
+/// * An error, its own ([`Error::new`]) or that of a read: as `Abort`, and the call returns it.
 ///
-/// While it runs it keeps one connection of the client's pool, which goes back unwatched also if it panics.
-/// Only changes to the keys that the handle was made with count, whatever else it reads. It should not write
-/// through the reading half: that would take effect regardless of the outcome.
+/// While the closure runs, it occupies one connection of the client's pool, which is returned without a watch
+/// even if the closure panics. Only changes to the handle's own keys count, whatever else the closure reads.
+/// It should not write through the snapshot: that would take effect regardless of the outcome.
 ///
 /// # When to take a lock instead
 ///
-/// Competing writers are not ordered: the last winner tries again at once, and others may lose often. A lock
-/// admits each once, in order of arrival: by the figures in the README, the longest wait is shorter with a
-/// lock from two writers on that never rest. An optimistic update is for data that rarely sees two writers at
-/// a time, or must not wait for a process that died.
+/// Competing writers are not ordered: the last winner can try again at once, and others may lose often. A
+/// lock admits each writer in turn, in order of arrival: by the figures in the README, the longest wait is
+/// shorter with a lock as soon as two writers never rest. An optimistic update is for data that rarely has
+/// two writers at a time, or that must not wait for a process that died.
 ///
 /// # Errors of all forms
 ///
-/// `Conflict` if the attempts are used up, or the time, and another client came first each time: no data was
-/// changed. `Timeout` if the closure itself finished after the deadline: no data was changed. `OutcomeUnknown` if
-/// the reply to `EXEC` was lost: either all of it or none may have been executed, or may still be. It is never
-/// sent twice; to find out, read again.
+/// `Conflict` if the attempts or the time are used up, and another client was first each time: no data was
+/// changed. `Timeout` if the closure itself finished after the deadline: no data was changed.
+/// `OutcomeUnknown` if the reply to `EXEC` was lost: either all of the transaction or none of it was
+/// executed, or may still be. `EXEC` is never sent twice; to find out, read again.
 ///
 /// `WrongType` for a command on a key of another type, and `Refused` for a command that Redis rejected for
-/// another reason **within** the transaction: as Redis works, **all its other commands were executed**. The
-/// error says which one was not. A command that Redis would not even queue (one that does not exist, or no
-/// memory left) is `Protocol` or `Unavailable`, and no data was changed.
+/// another reason **within** the transaction: Redis does not roll back, so **all its other commands were
+/// executed**. The error names the one that was not. A command that Redis did not even queue (because it does
+/// not exist, or no memory is left) is reported as `Protocol` or `Unavailable`, and no data was changed.
 ///
-/// `InvalidInput` for no keys or an empty one, for no attempts or more than 10,000, and for commands that affect
-/// the connection or the transaction itself (`EXEC`, `SELECT`, `SUBSCRIBE`, …): no data was changed.
+/// `InvalidInput` for no keys or an empty one, for no attempts or more than 10,000, and for commands that
+/// affect the connection or the transaction itself (`EXEC`, `SELECT`, `SUBSCRIBE`, …): no data was changed.
 /// `Unavailable`, `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct Optimistic {
@@ -144,12 +144,12 @@ pub struct Report<T> {
     pub committed: bool,
     /// How often the closure ran.
     pub attempts: u32,
-    /// Redis's replies to the commands of the transaction, to be read with [`redis::from_redis_value`]; empty
-    /// if it was aborted.
+    /// Redis's replies to the commands of the transaction, to be converted with [`redis::from_redis_value`];
+    /// empty if it was aborted.
     pub replies: Vec<Value>,
 }
 
-/// What an update's closure reads with: all on the connection on which the keys are watched.
+/// What an update's closure reads with. All its reads use the connection on which the keys are watched.
 pub struct Snapshot<'a> {
     watching: Watching<'a>,
     name: &'a str,
@@ -179,7 +179,7 @@ impl Optimistic {
         Optimistic { shared: shared.clone(), keys, max_attempts: USUAL_ATTEMPTS }
     }
 
-    /// The same with at most this many attempts, the first included: from 1 to 10,000. Default 100.
+    /// The same updates with at most this many attempts, including the first: from 1 to 10,000. Default 100.
     #[must_use]
     pub fn max_attempts(&self, attempts: u32) -> Self {
         Optimistic { max_attempts: attempts, ..self.clone() }
@@ -219,8 +219,8 @@ impl Optimistic {
         self.until_done(&Wait::until(deadline), update)
     }
 
-    /// Like [`run`](Self::run), until `cancel` is cancelled. A pause ends at once; within an attempt the
-    /// cancellation is noticed before `EXEC` is sent, and never after that.
+    /// Like [`run`](Self::run), until `cancel` is cancelled. A pause ends at once; within an attempt, a
+    /// cancellation is noticed until `EXEC` is sent, and never after that.
     ///
     /// # Errors
     /// `Cancelled`: no data was changed. See also [the type](Optimistic#errors-of-all-forms).
@@ -249,7 +249,7 @@ impl Optimistic {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    /// Its name in errors.
+    /// The name that its errors show.
     fn name(&self) -> String {
         self.keys.iter().map(|key| String::from_utf8_lossy(key)).collect::<Vec<_>>().join(", ")
     }
@@ -300,7 +300,7 @@ impl Optimistic {
             }
             let last = wait.once || attempts == self.max_attempts;
             if !last {
-                // No connection is kept meanwhile.
+                // No connection is occupied meanwhile.
                 let backoff = backoff.get_or_insert_with(Backoff::new);
                 let now = Moment::now();
                 pause(&self.shared, now.after(backoff.pause(now.since(began), LONGEST_PAUSE)), wait);
@@ -366,8 +366,8 @@ impl Snapshot<'_> {
     ///
     /// # Errors
     /// `WrongType` if the key is of another type, or the reply cannot be converted to the requested type.
-    /// `InvalidInput` for a command that affects the connection itself. `Unavailable`: no data was changed, nor
-    /// will be in this attempt. `Protocol` if Redis rejects the command.
+    /// `InvalidInput` for a command that affects the connection itself. `Unavailable`: no data was changed,
+    /// nor will be in this attempt. `Protocol` if Redis rejects the command.
     pub fn query<T: FromRedisValue>(&mut self, cmd: &Cmd) -> Result<T, Error> {
         fit(cmd).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name).because(why))?;
         let value = self.watching.query(cmd).map_err(|failure| failure.error().about(self.name))?;
@@ -394,7 +394,7 @@ fn fit(cmd: &Cmd) -> Result<(), String> {
     }
 }
 
-/// Redis executes the rest of a transaction when one of its commands fails: that must not be missed.
+/// Returns an error if a command failed within the transaction: Redis executes all the others regardless.
 fn all_done(write: &Pipeline, answers: &[Value]) -> Result<(), Error> {
     let failed = answers.iter().enumerate().find_map(|(i, answer)| match answer {
         Value::ServerError(e) => Some((i, e.clone())),

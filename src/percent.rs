@@ -1,6 +1,7 @@
-//! Text of any kind as one plain word: all but letters, digits, `-` and `_` written `%XX`.
+//! Percent-encoding of any text as one plain word: all bytes but ASCII letters, digits, `-` and `_` become
+//! `%XX`.
 
-/// Writes it so.
+/// Encodes `text`.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -12,7 +13,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// Reads it; `None` if a `%` is followed by anything else, or the result is not text.
+/// Decodes `text`; `None` if a `%` is not followed by two hexadecimal digits, or the result is not UTF-8.
 pub(crate) fn unescape(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());

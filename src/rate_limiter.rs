@@ -26,14 +26,14 @@ use crate::wait::Wait;
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("../lua/rate_limiter/acquire.lua")));
 static DELETE: LazyLock<Script> = LazyLock::new(|| script(include_str!("../lua/rate_limiter/delete.lua")));
 
-/// With what stands before each.
+/// Composes a script of the limiter: the beginning that both share, then `source`.
 pub(crate) fn script(source: &str) -> Script {
     let begin = include_str!("../lua/rate_limiter/begin.lua");
     Script::plain(&format!("{begin}{}{source}", include_str!("../lua/lib/foreign.lua")))
 }
 
-/// A rate limiter for all processes together: the handle of one name, cheap to clone and to create. To limit
-/// each of several subjects (an address, a customer) separately, give each its own name.
+/// A distributed rate limiter, shared by all processes: the handle of one name, cheap to clone and to create.
+/// To limit several subjects (addresses, customers) separately, give each its own name.
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,30 +59,30 @@ pub(crate) fn script(source: &str) -> Script {
 ///
 /// # How it counts
 ///
-/// Each decision is one request, made by one script and by the server's clock. A request for several permits
-/// gets all or none; a rejected one counts nothing and changes nothing. Permits are not given back.
+/// Each decision takes one request: a script makes it, by the server's clock. A request for several permits
+/// gets all or none; a rejected one is not counted and changes nothing. Permits are not given back.
 ///
-/// Redis keeps how much was used, and as of when; the [`Rate`] stays with the handle and goes with each
-/// request. So there is no set-up, and a handle with [another rate](RateLimiter::with_rate) finds the same
-/// count: with a limit of 10, 4 of which are used, raised to 20, 16 are left. Handles of a name that differ
-/// in their rate each decide by their own.
+/// Redis keeps how much was used, and as of when; the [`Rate`] stays with the handle and is sent with each
+/// request. So there is no setup, and a handle with [another rate](RateLimiter::with_rate) finds the same
+/// count: if 4 of a limit of 10 are used, and the limit is raised to 20, 16 are left. If handles of one name
+/// have different rates, each decides by its own.
 ///
-/// The count expires by itself, as soon as none of it counts any more.
+/// The count expires by itself, as soon as no used permit counts any more.
 ///
 /// # Waiting
 ///
-/// A waiter sleeps for as long as Redis said, and asks again: one request each time. There is no queue: the
-/// first to ask when there is room is admitted, and a caller that asks for many may be passed for long by
-/// those that ask for few.
+/// A waiter sleeps for as long as Redis told it to, and asks again: one request each time. There is no queue:
+/// the first caller to ask when enough permits are available gets them, and one that asks for many may be
+/// overtaken for a long time by callers that ask for few.
 ///
 /// # Errors of all forms
 ///
 /// `InvalidInput` for an invalid name or rate, or for 0 permits; `Refused` for more than the rate admits [at
-/// once](Rate::at_once), since that can never be granted. No request is sent then. `OutcomeUnknown` if there was no
-/// reply: the request may have been counted, or may still be, and is not sent again, as it could count twice.
-/// `Unavailable` if Redis cannot be reached or rejects us, at once, also from calls that wait: whether to
-/// proceed without counting is the caller's decision. `WrongType` if the key is in use by something else.
-/// `Closed`, `Forked`.
+/// once](Rate::at_once), since that can never be granted. In these cases, no request is sent.
+/// `OutcomeUnknown` if there was no reply: the request may have been counted, or may still be, and is not
+/// sent again, as it could count twice. `Unavailable` if Redis cannot be reached or rejects this client; even
+/// calls that wait return it at once, as it is the caller's decision whether to proceed without counting.
+/// `WrongType` if the key is in use by something else. `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct RateLimiter {
     shared: Arc<Shared>,
@@ -105,8 +105,8 @@ impl RateLimiter {
 
     /// The same limiter with another rate: what was used stays used.
     ///
-    /// A count expires when none of it counts any more by the rate of the last caller that counted; by a
-    /// slower rate it might have lasted longer.
+    /// A count expires when no used permit counts any more by the rate of the last caller that acquired some;
+    /// by a slower rate it might have lasted longer.
     #[must_use]
     pub fn with_rate(&self, rate: Rate) -> Self {
         RateLimiter { rate, ..self.clone() }
@@ -122,10 +122,10 @@ impl RateLimiter {
         self.rate
     }
 
-    // ---- coming in -------------------------------------------------------------------------
+    // ---- acquiring -------------------------------------------------------------------------
 
-    /// Acquires `n` permits if they are available now, and says whether it did. Blocks for one request, at
-    /// most the command timeout.
+    /// Acquires `n` permits if they are available now; the decision says whether it did. Blocks for one
+    /// request, at most the command timeout.
     ///
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
@@ -141,7 +141,7 @@ impl RateLimiter {
         self.must(n, &Wait::forever())
     }
 
-    /// Waits for `n` permits, for at most `timeout`. If Redis says that this is too short, the request is
+    /// Waits for `n` permits, for at most `timeout`. If Redis reports that this is too short, the request is
     /// rejected at once, as waiting would be useless; the decision says how long it would take. A zero
     /// timeout makes a single attempt; `Duration::MAX` waits forever.
     ///
@@ -160,12 +160,12 @@ impl RateLimiter {
         self.come_in(n, &Wait::until(deadline))
     }
 
-    /// Waits for `n` permits, or until `cancel` is cancelled. A sleeping thread wakes at once; one inside a
-    /// request notices it when the request ends, after at most the command timeout.
+    /// Waits for `n` permits, or until `cancel` is cancelled. A sleeping thread wakes at once; a thread
+    /// inside a request notices when the request ends, after at most the command timeout.
     ///
     /// # Errors
-    /// `Cancelled`, even if there was room, if the token was cancelled before the call: nothing was counted.
-    /// See also [the type](RateLimiter#errors-of-all-forms).
+    /// `Cancelled`, even if the permits were available, if the token was cancelled before the call: no permit
+    /// was counted. See also [the type](RateLimiter#errors-of-all-forms).
     pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<(), Error> {
         self.must(n, &Wait::forever().cancelled_by(cancel))
     }
@@ -201,12 +201,12 @@ impl RateLimiter {
         Ok(self.read(&answer)?.remaining)
     }
 
-    /// Forgets what was used; returns whether there was anything. Waiters find out when they ask next. One
-    /// request, at most the command timeout.
+    /// Deletes the count; returns whether there was one. Waiters find out when they next ask. One request, at
+    /// most the command timeout.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid name; `Unavailable`, `WrongType`, `Closed`, `Forked`. `OutcomeUnknown` if there was
-    /// no reply.
+    /// `InvalidInput` for an invalid name; `Unavailable`, `WrongType`, `Closed`, `Forked`. `OutcomeUnknown`
+    /// if there was no reply.
     pub fn delete(&self) -> Result<bool, Error> {
         let limit = Moment::now().after(self.shared.config.command_timeout);
         let answer = self.change(&DELETE, &[], limit)?;
@@ -216,7 +216,7 @@ impl RateLimiter {
     // ---- underneath ------------------------------------------------------------------------
 
     fn must(&self, n: u32, wait: &Wait<'_>) -> Result<(), Error> {
-        // Without a deadline the time is never up.
+        // Without a deadline, the wait cannot time out.
         if self.come_in(n, wait)?.allowed { Ok(()) } else { Err(self.error(ErrorKind::Timeout, "")) }
     }
 
@@ -256,13 +256,14 @@ impl RateLimiter {
         }
     }
 
-    /// The one key that a limiter has.
+    /// The limiter's only key.
     fn keys(&self) -> Result<[[&str; 2]; 1], Error> {
         let [state, ..] = self.names.as_ref().map_err(Clone::clone)?.keys();
         Ok([state])
     }
 
-    /// Sent once: a second copy would count twice, or delete what was acquired after the first.
+    /// Runs a script that writes. Sent once: a second copy would count twice, or delete what was acquired
+    /// after the first.
     fn change(&self, script: &Script, args: &[String], limit: Moment) -> Result<Value, Error> {
         change::eval(&self.shared, &self.name, script, &self.keys()?, args, limit, Idempotent::No)
     }

@@ -1,7 +1,7 @@
-//! A rule's text, and the file that it is from.
+//! Includes a rule together with the name of its file.
 
-/// The [rule](crate::Kind::RULE) in this file, which is found as by [`include_str!`]: errors in it are then told with
-/// the file and the line.
+/// Includes the [rule](crate::Kind::RULE) in a file, which is found as by [`include_str!`], so that errors in
+/// it are reported with the file and the line.
 ///
 /// ```
 /// # use redis_concurrent::{Kind, Reentrancy, Sharing};

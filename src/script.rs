@@ -1,14 +1,15 @@
-//! From Lua files to a script that Redis knows by its SHA1: a small linker.
+//! Links Lua files to a script that Redis knows by its SHA1.
 //!
-//! An operation (`lua/lib/acquire.lua` and its fellows) uses what the parts define that operations share
-//! (`lua/lib/queue.lua` and its fellows) and what a kind's rule does. A line `--@ parts` in it stands for all
-//! definitions that the code from there to the next such line needs, directly or not, and that are not there yet:
-//! those of the parts first, then the rule's, each in the order of its file. So an operation takes its fast path
-//! through before the functions are built that only the slow path needs, and never builds one that it cannot call:
-//! Lua pays for a closure when it reaches it, and Redis runs the whole script anew for each call.
+//! An operation (`lua/lib/acquire.lua` and the like) uses definitions of the parts that operations share
+//! (`lua/lib/queue.lua` and the like) and of a kind's rule. A line `--@ parts` in it stands for all
+//! definitions that the code from there to the next such line needs, directly or indirectly, and that are not
+//! there yet: first those of the parts, then those of the rule, each in the order of its file. So an
+//! operation takes its fast path before the functions are built that only the slow path needs, and never
+//! builds one that it cannot call: Lua pays for a closure when it reaches it, and Redis runs the whole script
+//! from scratch for each call.
 //!
-//! Each line of the script is known by its file, its line there and its function: what Redis says of a script that
-//! errs is [told in those terms](Script::blames).
+//! Each line of the script is mapped to its file, its line there and its function: if a script fails, its
+//! error is [reported in those terms](Script::blames).
 
 mod files;
 mod items;
@@ -23,18 +24,18 @@ pub(crate) use self::lines::Origin;
 use self::lines::{Lines, unwrapped};
 use self::link::{Linker, around};
 
-/// The operations over one kind's rule.
+/// The operations over the rule of one kind.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) acquire: Script,
     pub(crate) leave: Script,
     pub(crate) renew: Script,
     pub(crate) inspect: Script,
-    /// Of a kind whose users change its state.
+    /// For a kind whose users change its state.
     pub(crate) change: Option<Script>,
-    /// Of a kind whose holds may be passed on by a receipt.
+    /// For a kind whose holds may be passed on by a receipt.
     pub(crate) adopt: Option<Script>,
-    /// Made on first use.
+    /// Composed on first use.
     pub(crate) all: OnceLock<Script>,
 }
 
@@ -43,12 +44,12 @@ pub(crate) struct Scripts {
 pub(crate) struct Script {
     pub(crate) source: String,
     pub(crate) sha: String,
-    /// Its lines, and where each comes from.
+    /// Where each of its lines comes from.
     lines: Lines,
 }
 
 impl Script {
-    /// A script as it is: one that is no operation over a rule.
+    /// A script as it is, which is not an operation over a rule.
     pub(crate) fn plain(source: &str) -> Self {
         let sha = redis::Script::new(source).get_hash().to_owned();
         Script { source: source.to_owned(), sha, lines: Lines::default() }
@@ -59,12 +60,12 @@ impl Script {
         Script { lines, ..plain }
     }
 
-    /// Where this script erred, of which Redis said `said`, and what is wrong there, without what servers put
-    /// around it.
+    /// Returns where this script failed according to Redis's error `said`, and the message without what
+    /// servers put around it.
     pub(crate) fn blames(&self, said: &str) -> Option<(Origin, String)> {
         let (line, words) = unwrapped(said);
         let origin = self.lines.origin(line?)?;
-        // A compiler's words may name another line.
+        // The message of the compiler may name another line.
         let other = words.split_once(" at line ").and_then(|(before, rest)| {
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             let other = self.lines.origin(rest[..digits].parse().ok()?)?;
@@ -75,7 +76,7 @@ impl Script {
 }
 
 impl Scripts {
-    /// Composes the operations over `rule`; says what is wrong with the rule, if anything.
+    /// Composes the operations over `rule`. The error says what is wrong with the rule.
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
         let [acquire, leave, renew, inspect, change, adopt] = OPERATIONS;
         let linker = Linker::new(rule)?;
@@ -93,8 +94,8 @@ impl Scripts {
         })
     }
 
-    /// Composes the operations of waiters for a condition of a lock with this rule: each in the
-    /// place of the one that it stands for.
+    /// Composes the operations for waiters on a condition of a lock with this rule: each in the field of the
+    /// operation whose place it takes.
     pub(crate) fn of_conditions(rule: &str) -> Result<Self, String> {
         let [_, _, renew, inspect, ..] = OPERATIONS;
         let [acquire, leave, signal] = OF_CONDITIONS;
@@ -110,7 +111,7 @@ impl Scripts {
         })
     }
 
-    /// Acquire or leave of several locks with this rule.
+    /// Acquire or leave, for several locks with this rule.
     pub(crate) fn all(&self) -> &Script {
         self.all.get_or_init(|| {
             let [all] = AROUND;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
-/// The shortest lease: below it, the network's ordinary jitter would decide who holds what.
+/// The shortest lease: below it, the ordinary jitter of the network would decide which caller holds a lock.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
 /// The longest lease or waiter timeout. More would amount to forever, and that is not a lease.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The error for a lease (or a waiter timeout) of this length, if any.
+/// Checks the length of a lease, or of another `what`; returns an error text if it is out of range.
 pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
     if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
         return Ok(());
@@ -18,14 +18,14 @@ pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
     Err(format!("a {what} must be between {SHORTEST_LEASE:?} and {LONGEST_LEASE:?}, got {lease:?}"))
 }
 
-/// The shortest time that a hold may stay after its release.
+/// The shortest time that a hold may stay taken after its release.
 const SHORTEST_STAY: Duration = Duration::from_millis(1);
 
-/// The longest time that a hold may stay taken after its release, by [`min_hold`](crate::RedisLock::min_hold) or
-/// [`unlock_staying`](crate::Guard::unlock_staying): 40 days.
+/// The longest time that a hold may stay taken after its release, by [`min_hold`](crate::RedisLock::min_hold)
+/// or [`unlock_staying`](crate::Guard::unlock_staying): 40 days.
 pub const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
 
-/// The error for a hold that is to stay for that long, if any.
+/// Checks how long a hold is to stay taken after its release; returns an error text if that is out of range.
 pub(crate) fn check_stay(what: &str, stay: Duration) -> Result<(), String> {
     if (SHORTEST_STAY..=LONGEST_STAY).contains(&stay) {
         return Ok(());
@@ -33,7 +33,7 @@ pub(crate) fn check_stay(what: &str, stay: Duration) -> Result<(), String> {
     Err(format!("{what} must be between {SHORTEST_STAY:?} and {LONGEST_STAY:?}, got {stay:?}"))
 }
 
-/// What every part of a client reads.
+/// The settings that every part of a client reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) lease: Duration,
@@ -73,8 +73,7 @@ impl Config {
         self.command_timeout.min(self.lease / 6)
     }
 
-    /// Applies the settings that are given; the others get their default, or a value that fits the ones
-    /// given.
+    /// Applies the settings that were given; the others get their default, or a value that fits those given.
     pub(crate) fn fit(&mut self, waiter_timeout: Option<Duration>, command_timeout: Option<Duration>) {
         let (usual_window, usual_timeout) = (self.waiter_timeout, self.command_timeout);
         self.command_timeout =
@@ -83,8 +82,9 @@ impl Config {
             waiter_timeout.unwrap_or_else(|| usual_window.max(self.command_timeout.min(LONGEST_LEASE)));
     }
 
-    /// The error for work that is to stop so long before the end of its hold, if any. A renewed hold must never have
-    /// less left: a sixth of the lease is for the renewal itself, and the drift of clocks.
+    /// Checks how long before the end of its hold work is to stop; returns an error text if that is out of
+    /// range. A renewed hold must never have less left; a sixth of the lease is for the renewal itself and
+    /// for drift.
     pub(crate) fn check_margin(&self, margin: Duration) -> Result<(), String> {
         let (every, half, most) = (self.renew_every, self.lease / 2, self.lease - self.lease / 6);
         if !(Duration::from_millis(1)..=half).contains(&margin) {

@@ -1,8 +1,8 @@
-//! Threads, and what they wait on: parking_lot and std, under their own names.
+//! Threads and their synchronization: parking_lot's and std's, under their own names.
 //!
-//! Built with `--cfg shuttle` the same names stand for versions whose every step a scheduler decides, and
-//! whose time passes when a test says so: `make shuttle` runs the engine, as it is, in orders of steps that
-//! no machine would produce by itself.
+//! With `--cfg shuttle`, the same names are versions whose every step a scheduler decides, and whose time
+//! passes when a test says so: `make shuttle` runs the unchanged engine in orders of steps that no machine
+//! would produce by itself.
 
 #[cfg(shuttle)]
 #[path = "../verify/shuttle/scheduled.rs"]

@@ -1,19 +1,19 @@
-//! Certificates of one's own.
+//! TLS certificates that a client's user supplies.
 
 use crate::error::Error;
 use crate::settings::bad;
 
-/// What a client knows of certificates, beside what the system's programs know.
+/// The certificates that a client was given.
 #[derive(Clone, Default)]
 pub(crate) struct Certificates {
-    /// PEM: the authorities that a server's certificate may be by.
+    /// PEM: the authorities that may have signed a server's certificate.
     pub(crate) roots: Option<Vec<u8>>,
     /// PEM: this client's certificate and its key.
     pub(crate) own: Option<redis::ClientTlsConfig>,
 }
 
 impl Certificates {
-    /// The same client with these certificates, if there are any.
+    /// Returns the same client with these certificates, if there are any.
     pub(crate) fn given_to(&self, client: redis::Client) -> Result<redis::Client, Error> {
         let Certificates { roots, own } = self.clone();
         if roots.is_none() && own.is_none() {
@@ -31,7 +31,7 @@ impl Certificates {
             .map_err(|e| bad(format!("these certificates cannot be used: {e}")))
     }
 
-    /// The same of several clients; those without TLS need none.
+    /// The same for several clients; those without TLS need no certificates.
     pub(crate) fn given_to_all(&self, clients: Vec<redis::Client>) -> Result<Vec<redis::Client>, Error> {
         let by_tls = |client: &redis::Client| {
             matches!(client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. })

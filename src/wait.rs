@@ -1,4 +1,4 @@
-//! How long one call may take: its one deadline and its one token, made at the public edge and passed
+//! How long one call may take: its one deadline and its one token, set at the public API and passed down
 //! everywhere.
 
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 
-/// A request still waits this long for its reply when the call's deadline is nearer: giving up earlier would
-/// only turn a late reply into an unknown outcome.
+/// How far beyond the call's deadline a request may wait for its reply: giving up earlier would only turn a
+/// late reply into an unknown outcome.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How long a call may wait, and what may end its wait earlier. The methods with a name of their own (`lock`,
-/// `try_lock_for`, `lock_interruptibly` …) are short for a call with one of these; the combinations without a
-/// name, such as a deadline together with a token, are made here, for
+/// How long a call may wait, and what may end its wait earlier. Methods such as `lock`, `try_lock_for` and
+/// `lock_interruptibly` are shorthand for a call with one of these; combinations that have no method of their
+/// own, such as a deadline together with a token, are built here, for
 /// [`lock_with`](crate::RedisLock::lock_with) and its variants.
 ///
 /// ```
@@ -38,9 +38,10 @@ pub struct Wait<'a> {
     /// When the call must be over; `None`: no deadline.
     pub(crate) deadline: Option<Moment>,
     pub(crate) cancel: Option<&'a CancellationToken>,
-    /// One attempt, no queueing.
+    /// A single attempt, without queueing.
     pub(crate) once: bool,
-    /// Since when its caller has waited for its turn to call, in a queue of its own where others may wait behind it.
+    /// Since when the caller has waited for its turn to make this call, in a queue of its own where others
+    /// may wait behind it.
     pub(crate) arrived: Option<Moment>,
 }
 
@@ -72,21 +73,22 @@ impl<'a> Wait<'a> {
     }
 
     /// The same, ended early when `cancel` is cancelled: the call then returns `Cancelled`, even if the token
-    /// was cancelled before the call. A sleeping thread wakes at once; a thread inside a request notices it
-    /// when the request ends, after at most the [command timeout](crate::ClientBuilder::command_timeout). A
-    /// second token replaces the first: to wait on two, use a token that is cancelled by both.
+    /// was cancelled before the call. A sleeping thread wakes at once; a thread inside a request notices when
+    /// the request ends, after at most the [command timeout](crate::ClientBuilder::command_timeout). A second
+    /// token replaces the first: to wait on two, use a token that is cancelled by both.
     #[must_use]
     pub fn cancelled_by(mut self, cancel: &'a CancellationToken) -> Self {
         self.cancel = Some(cancel);
         self
     }
 
-    /// Until `deadline`, and longer than one attempt even if that has passed.
+    /// Until `deadline`. Even if that has passed, this is not a single attempt.
     pub(crate) fn until_moment(deadline: Moment) -> Self {
         Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), ..Wait::forever() }
     }
 
-    /// The same for what cannot be done in a single attempt: it begins, even if its time is up then.
+    /// The same for an operation that cannot be a single attempt: it still begins, even if its time is up by
+    /// then.
     pub(crate) fn begun(self) -> Self {
         let deadline = if self.once { Some(Moment::now()) } else { self.deadline };
         Wait { deadline, once: false, ..self }
@@ -100,8 +102,8 @@ impl<'a> Wait<'a> {
         self.deadline.is_some_and(|d| d <= now) || self.is_cancelled()
     }
 
-    /// When a request sent now must be over, if one may take `limit`. What is sent after the deadline, to
-    /// give something back, has a grace period of its own, but only one for the whole call.
+    /// By when a request sent now must be answered, if one may take `limit`. Requests sent after the
+    /// deadline, to give something back, have a grace period of their own, but only one for the whole call.
     pub(crate) fn limit(&self, now: Moment, limit: Duration) -> Moment {
         let longest = now.after(limit);
         match self.deadline {
@@ -110,7 +112,7 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// The same without its token: it may outlive the call.
+    /// The same without its token, so that it may outlive the call.
     pub(crate) fn uncancelled(&self) -> Wait<'static> {
         Wait { deadline: self.deadline, cancel: None, once: self.once, arrived: self.arrived }
     }

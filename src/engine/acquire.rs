@@ -1,4 +1,4 @@
-//! Acquiring: a call's way from its first look at the lock state to its hold, or to the end of its time.
+//! Acquiring: a call from its first look at the lock state to its hold or its timeout.
 
 use std::cell::LazyCell;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::AcquiredVia;
 use crate::wait::Wait;
 
-/// Acquires for `request`, within `wait`: a hold, or `None` if the lock is busy and the time is up. `readers`
-/// is the lock's mode for them, if its threads must [queue behind](super::modes::queue_behind) this one.
+/// Acquires for `request`, within `wait`. Returns `None` if the lock was still busy at the timeout. `readers`
+/// is the lock's read mode, if its threads must [queue behind](super::modes::queue_behind) this one.
 pub(crate) fn acquire(
     entry: &Arc<LockEntry>,
     readers: Option<&Arc<LockEntry>>,
@@ -32,7 +32,7 @@ pub(crate) fn acquire(
     error.map_or(Ok(None), Err)
 }
 
-/// Takes a position in the lock state, and asks Redis whenever it is this thread's turn.
+/// Takes a position in the lock state, and asks Redis when it is this thread's turn.
 fn wait_for(
     entry: &Arc<LockEntry>,
     readers: Option<&Arc<LockEntry>>,
@@ -46,7 +46,7 @@ fn wait_for(
     loop {
         let limit = || wait.limit(entered, entry.shared.config.command_timeout);
         let acquired = match Waiter::enter(entry, readers, request, *wait, entered, limit)? {
-            // A re-entry, or what was kept: known to be valid just now.
+            // A re-entry or a kept grant was valid just now.
             Arrival::In(acquired) if acquired.way != AcquiredVia::Joined => return Ok(Some(acquired)),
             Arrival::In(acquired) => acquired,
             Arrival::Busy => return Ok(None),
@@ -61,7 +61,7 @@ fn wait_for(
                 }
             }
         };
-        // Handed on while it was valid, but this thread may have woken too late for it.
+        // The hold was valid when it was handed on, but it may have expired before this thread woke.
         let handed_on = matches!(acquired.way, AcquiredVia::HandedOff | AcquiredVia::Joined);
         if !handed_on || !held::remaining(entry, acquired.ticket).is_zero() {
             return Ok(Some(acquired));

@@ -1,8 +1,8 @@
-//! One attempt in two halves, so that attempts at several locks can be in flight at the same time: first all
-//! are written, then all are read.
+//! One attempt in two halves, so that attempts at several locks can be in flight at the same time: all
+//! requests are written before any reply is read.
 //!
-//! It never parks: what a single call would wait for (a leave in flight, a request of another thread) is busy
-//! here. A waiting call waits for one lock, by [`acquire`](super::acquire()).
+//! An attempt never parks: what a single call would wait for (a leave in flight, another thread's request)
+//! counts as busy here. A call that waits does so for one lock, by [`acquire`](super::acquire()).
 
 use std::sync::Arc;
 
@@ -15,30 +15,30 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::wait::Wait;
 
-/// How an attempt begins.
+/// The result of beginning an attempt.
 #[allow(
     clippy::large_enum_variant,
     reason = "it is on the stack for one attempt, and a box would cost an allocation"
 )]
 pub(crate) enum Begun<'a> {
-    /// It is over: the thread holds the lock already, or shares a hold with others.
+    /// The attempt is over: the thread has a hold.
     In(Acquired),
-    /// It is over: a thread of this process is in the way.
+    /// The attempt is over: a thread of this process is in the way.
     Busy,
-    /// Its request must be sent.
+    /// The attempt's request must be sent.
     Asks(Attempt<'a>),
 }
 
-/// An attempt whose request must be sent, or was. Dropped without an [answer](Attempt::answered), it counts
-/// as sent: what it may have been granted is given back in the background.
+/// An attempt whose request must be sent, or was. If it is dropped without an [answer](Attempt::answered),
+/// its request counts as sent: whatever it was granted is given back in the background.
 pub(crate) struct Attempt<'a> {
     waiter: Waiter<'a>,
     asking: Asking,
 }
 
-/// Begins an attempt by `request`, which must be [`once`](Request::once). Redis is not asked anything yet,
-/// except, by `limit`, for what need not wait for others' requests: a grant that waits here for its thread is renewed,
-/// and a thread that joins others may ask whether still others may.
+/// Begins an attempt by `request`, which must be [`once`](Request::once). Two requests need not wait for the
+/// other attempts, and are sent here, within `limit`: the renewal of a grant that waits here for its thread,
+/// and the question of a thread that joins others whether still more may join.
 pub(crate) fn begin<'a>(
     entry: &'a Arc<LockEntry>,
     request: &Request,
@@ -72,17 +72,18 @@ fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> Begun<'a> {
     Begun::Busy
 }
 
-/// An attempt whose reply another thread will read. Dropped, it is given back as an [`Attempt`] is.
+/// An attempt whose reply another thread will read. Dropping it has the same effect as dropping an
+/// [`Attempt`].
 pub(crate) struct Detached {
     entry: Arc<LockEntry>,
     ticket: Ticket,
     entered: Moment,
-    /// Until it is resumed.
+    /// `None` once it is resumed.
     asking: Option<Asking>,
 }
 
 impl Detached {
-    /// It is resumed in this thread; once.
+    /// Resumes the attempt in this thread. Returns `None` from the second time on.
     pub(crate) fn attach(&mut self) -> Option<Attempt<'_>> {
         let asking = self.asking.take()?;
         let waiter = Waiter::resumed(&self.entry, self.ticket, self.entered, asking.owner);
@@ -97,17 +98,17 @@ impl Drop for Detached {
 }
 
 impl Attempt<'_> {
-    /// What must be sent.
+    /// The request to send.
     pub(crate) fn asking(&self) -> &Asking {
         &self.asking
     }
 
-    /// The lock that it is for.
+    /// The lock that the attempt is for.
     pub(crate) fn entry(&self) -> &Arc<LockEntry> {
         self.waiter.entry
     }
 
-    /// Moves it out of this thread.
+    /// Makes the attempt one that another thread can resume.
     pub(crate) fn detach(self) -> Detached {
         let Attempt { mut waiter, mut asking } = self;
         asking.thread = this_name();
@@ -116,14 +117,14 @@ impl Attempt<'_> {
         Detached { entry: entry.clone(), ticket, entered, asking: Some(asking) }
     }
 
-    /// Ends it: its request was not sent.
+    /// Ends the attempt, whose request was not sent.
     pub(crate) fn called_off(mut self) {
         self.waiter.called_off();
         busy(self.waiter.entry, self.waiter.entered);
     }
 
-    /// Ends it with Redis's reply; `None` if it is busy. A grant that has to be renewed first is renewed by
-    /// `limit`.
+    /// Ends the attempt with Redis's reply. Returns `None` if the lock is busy. A grant that must be renewed
+    /// before it is used is renewed within `limit`.
     pub(crate) fn answered(
         self,
         outcome: Result<(Answer, bool), Failure>,
@@ -134,7 +135,7 @@ impl Attempt<'_> {
         let ended = waiter.heard(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
         let ended = match ended {
             Ok(Progress::In(acquired)) => return Ok(Some(acquired)),
-            // One attempt asks once: what it would ask anew is given up.
+            // An attempt asks once; a request to ask again is given up.
             Ok(Progress::Over | Progress::Ask(..)) => Ok(None),
             Err(error) => Err(error),
         };

@@ -1,16 +1,16 @@
-//! Random pauses that grow, for callers that collided.
+//! Randomized exponential backoff, for callers that collided.
 
 use std::time::Duration;
 
 use super::rng::Rng;
 
-/// How much a pause may have grown, as a power of two: enough for a thousand colliding callers. (With 64 as
-/// the bound, 32 writers that never rest waste three times as many tries, for a longest wait of a third.)
+/// The most doublings of a pause: enough for a thousand colliding callers. (With a factor of at most 64, 32
+/// writers without a rest waste three times as many tries, and their longest wait is a third as long.)
 const DOUBLINGS: u32 = 10;
 
 /// The pauses of one call: "full jitter", after M. Brooker, *Exponential Backoff And Jitter*, AWS
-/// Architecture Blog, 2015. Each is of any length up to a bound that doubles, so that callers that failed
-/// together do not try together again.
+/// Architecture Blog, 2015. Each is a random time below a bound that doubles, so callers that failed together
+/// do not try again together.
 pub(crate) struct Backoff {
     rng: Rng,
     failures: u32,
@@ -19,14 +19,14 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new() -> Self {
-        // Other processes began in the same instant: only chance distinguishes them from us.
+        // Other processes may have begun in the same instant: only a random seed tells them apart.
         let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
         Backoff { rng: Rng(seed), failures: 0, slot: Duration::MAX }
     }
 
-    /// The pause after one more failure: below a slot, doubled with each failure, and `longest`. A slot is as
-    /// long as a try takes, as in an Ethernet: the shortest so far, as the others `took` time that was not
-    /// theirs.
+    /// Returns the pause after one more failure: a random time below one slot, doubled with each failure, and
+    /// below `longest`. As in Ethernet, a slot is as long as a try takes. The shortest try so far counts, as
+    /// longer ones include time in which other callers ran.
     pub(crate) fn pause(&mut self, took: Duration, longest: Duration) -> Duration {
         self.slot = self.slot.min(took);
         self.failures = (self.failures + 1).min(DOUBLINGS);

@@ -1,22 +1,22 @@
-//! Which slot has the entry of a kind and name. The name is kept in the entry alone: a process may hold a hundred
-//! thousand locks.
+//! The index from a kind and name to the slot of the entry. Only the entry stores the name, as a process may
+//! hold a hundred thousand locks.
 
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-/// Slots by what a kind and a name hash to.
+/// Slots by the hash of kind and name.
 #[derive(Default)]
 pub(super) struct ByName {
     hashes: RandomState,
     slots: HashMap<u64, u32>,
-    /// Those whose place another entry has taken: one that is being dropped, while there is a new one of its name; or
-    /// one of another name with the same hash.
+    /// Slots that another entry displaced from the map: of an entry that is being dropped while there is a
+    /// new one of the same name, or of one with another name and the same hash.
     displaced: Vec<u32>,
 }
 
 impl ByName {
-    /// The slots one of which may have the entry of this name.
+    /// Returns the slots that may have the entry of this name.
     pub(super) fn slots(&self, kind: TypeId, name: &str) -> impl Iterator<Item = u32> {
         let first = self.slots.get(&self.hash(kind, name)).copied();
         first.into_iter().chain(self.displaced.iter().copied())
@@ -26,7 +26,7 @@ impl ByName {
         self.displaced.extend(self.slots.insert(self.hash(kind, name), slot));
     }
 
-    /// Forgets a slot; one of an entry that is not found by its name is not there.
+    /// Removes a slot. The slot of an entry that was never found by its name is not here: no effect then.
     pub(super) fn remove(&mut self, kind: TypeId, name: &str, slot: u32) {
         let hash = self.hash(kind, name);
         if self.slots.get(&hash) == Some(&slot) {

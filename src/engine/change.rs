@@ -1,5 +1,5 @@
-//! What users do to a kind's state, or to a state that is not a lock's, with its outcome as calls return it. An update
-//! that ends a hold is in `conclude.rs`.
+//! Updates of a kind's state, or of state that is not a lock's, with the errors that their callers get. An
+//! update that ends a hold is in `conclude.rs`.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 use crate::script::Script;
 
-/// Updates the state: `what`, with what the rule needs to know of it. Returns the rule's reply. Blocks for
-/// the command timeout at most.
+/// Updates the state by `what`, the name of an update followed by its arguments for the rule. Returns the
+/// rule's reply. Blocks for the command timeout at most.
 ///
 /// # Errors
 /// `OutcomeUnknown` if Redis did not reply: the update may have been applied, or may still be.
@@ -30,11 +30,12 @@ pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>
     requests::change(entry, entry.fresh(), what, limit).map_err(|failure| entry.error(told(failure)))
 }
 
-/// Updates the state of what the hold `ticket` has: `what`, with a number and the hold's owner id. Blocks for the
-/// command timeout at most.
+/// Updates the state of the hold `ticket` by `what`, with the number `n` and the hold's owner id. Blocks for
+/// the command timeout at most.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` if the hold is lost, also if the rule replies that it has none; else see [`change`].
+/// `LeaseLost` or `Closed` if the hold is lost, also if the rule replies that there is none; else see
+/// [`change`].
 pub(crate) fn change_hold(entry: &Arc<LockEntry>, ticket: Ticket, what: &str, n: &str) -> Result<(), Error> {
     let owner = held::owner(entry, ticket, Moment::now())?;
     let reply = change(entry, &[what, n, &entry.owner_id(owner)])?;
@@ -47,8 +48,8 @@ pub(crate) fn change_hold(entry: &Arc<LockEntry>, ticket: Ticket, what: &str, n:
     Err(entry.error(lost(LossReason::Revoked)))
 }
 
-/// Runs a script over keys that are not a lock's, each in two parts, for the `name` that errors show. Blocks
-/// until `limit` at most.
+/// Runs a script over keys that are not a lock's, each given in two parts. Errors show `name`. Blocks until
+/// `limit` at most.
 ///
 /// # Errors
 /// See [`change`].
@@ -66,7 +67,7 @@ pub(crate) fn eval<A: AsRef<[u8]>>(
     reply.map(|reply| reply.value).map_err(|failure| told(failure).about(name))
 }
 
-/// The result of an update without a usable reply.
+/// The error of an update without a usable reply.
 fn told(failure: Failure) -> Error {
     match failure {
         Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "")

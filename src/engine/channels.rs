@@ -1,6 +1,8 @@
-//! The channels of single locks that a client listens to at one node of a cluster: what is wanted, and what is heard.
+//! The channels of single locks that a client listens to at one node of a cluster: which ones its threads
+//! want, and which are subscribed.
 //!
-//! The [listener](super::listener) of that node subscribes to what others want here, and says what came of it.
+//! The [listener](super::listener) of that node subscribes to the channels that are wanted here, and records
+//! the outcome.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,48 +11,49 @@ use super::redis::failure::Failure;
 use crate::clock::Moment;
 use crate::sync::Mutex;
 
-/// How long a channel is kept to which no thread listens any more.
+/// How long a channel is kept once no thread needs it.
 const IDLE: Duration = Duration::from_secs(30);
-/// How long a channel that the client may not listen to is not asked for again.
+/// How long the client waits before it asks again for a channel that it may not listen to.
 const DENIED: Duration = Duration::from_secs(1);
 
-/// By their locks' [stems](crate::names::Names::stem).
+/// The channels, by their locks' [stems](crate::names::Names::stem).
 #[derive(Default)]
 pub(crate) struct Channels(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     all: HashMap<Box<str>, Channel>,
-    /// The listener has been called since it last looked.
+    /// Whether the listener has been called since it last looked.
     called: bool,
 }
 
 struct Channel {
     phase: Phase,
-    /// When a thread last wanted it, or was seen to need it.
+    /// When a thread last wanted the channel, or was found to need it.
     used: Moment,
-    /// The entries of the lock that want it, by any of their owner numbers: what leads to an entry does not keep it.
+    /// The lock's entries that want it, each by an owner number, which leads to the entry without keeping it
+    /// alive.
     owners: Vec<u64>,
 }
 
 enum Phase {
-    /// The listener has not seen it yet.
+    /// The listener has not seen the request yet.
     Wanted,
-    /// It has asked the server for it.
+    /// The listener has asked the server for it.
     Asked,
-    /// It is subscribed since then.
+    /// Subscribed since then.
     Heard(Moment),
-    /// The server does not let the client listen to it, as it said then.
+    /// The server denied it to the client, at that time.
     Denied(Moment, Failure),
 }
 
 impl Channels {
-    /// Whether what is published there now will be received.
+    /// Returns whether a message published on the channel now will be received.
     pub(crate) fn hears(&self, stem: &str) -> bool {
         self.heard_since(stem).is_some()
     }
 
-    /// Since when it is heard, if it is.
+    /// Returns since when the channel has been subscribed, if it is.
     pub(crate) fn heard_since(&self, stem: &str) -> Option<Moment> {
         match self.0.lock().all.get(stem)?.phase {
             Phase::Heard(since) => Some(since),
@@ -58,7 +61,8 @@ impl Channels {
         }
     }
 
-    /// The entry of this owner number wants it. Whether the listener has yet to learn of that.
+    /// Records that the entry of this owner number wants the channel. Returns whether the listener has yet to
+    /// see that.
     pub(crate) fn want(&self, stem: &str, owner: u64, now: Moment) -> bool {
         let mut state = self.0.lock();
         let fresh = || Channel { phase: Phase::Wanted, used: now, owners: Vec::new() };
@@ -76,7 +80,7 @@ impl Channels {
         matches!(channel.phase, Phase::Wanted)
     }
 
-    /// Why it is not heard, if the client may not listen to it.
+    /// Returns the server's error, if the client may not listen to the channel.
     pub(crate) fn denial(&self, stem: &str) -> Option<Failure> {
         match &self.0.lock().all.get(stem)?.phase {
             Phase::Denied(_, why) => Some(why.clone()),
@@ -84,8 +88,8 @@ impl Channels {
         }
     }
 
-    /// Whether the listener is to be called: it has not been since it last looked; and a channel, if there is one,
-    /// on which it hears that.
+    /// Marks the listener as called. Returns `None` if it has been called already since it last looked;
+    /// otherwise the stem of a channel that it is subscribed to, if there is one.
     pub(crate) fn calls(&self) -> Option<Option<Box<str>>> {
         let mut state = self.0.lock();
         if std::mem::replace(&mut state.called, true) {
@@ -95,9 +99,9 @@ impl Channels {
         Some(heard.map(|(stem, _)| stem.clone()))
     }
 
-    // ---- the listener's
+    // ---- for the listener
 
-    /// What it has to ask the server for.
+    /// Returns the channels to ask the server for, which count as asked for from now on.
     pub(super) fn take_wanted(&self) -> Vec<Box<str>> {
         let mut state = self.0.lock();
         state.called = false;
@@ -109,7 +113,8 @@ impl Channels {
         asked.collect()
     }
 
-    /// The server has confirmed it. Returns whose entries now hear.
+    /// The server has confirmed the channel. Returns the owner numbers of the entries that can now be reached
+    /// on it.
     pub(super) fn confirmed(&self, stem: &str) -> Vec<u64> {
         let mut state = self.0.lock();
         let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
@@ -117,8 +122,9 @@ impl Channels {
         channel.owners.clone()
     }
 
-    /// The server has ended it, as its slot is elsewhere. Returns whose entries do not hear any more. (One that was
-    /// asked for anew has its confirmation to come.)
+    /// The server has ended the subscription, as the slot is elsewhere. Returns the owner numbers of the
+    /// entries that can no longer be reached. (No effect if the channel was asked for again: its confirmation
+    /// is yet to come.)
     pub(super) fn ended(&self, stem: &str) -> Vec<u64> {
         let mut state = self.0.lock();
         match state.all.get(stem) {
@@ -128,12 +134,13 @@ impl Channels {
         state.all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
     }
 
-    /// The server has refused it. Returns whose entries wanted it.
+    /// The server has refused the channel. Returns the owner numbers of the entries that wanted it.
     pub(super) fn refused(&self, stem: &str) -> Vec<u64> {
         self.0.lock().all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
     }
 
-    /// The server has refused it to the client, and will again. Returns whose entries wanted it.
+    /// The server has denied the channel to the client, and will again. Returns the owner numbers of the
+    /// entries that wanted it.
     pub(super) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
         let mut state = self.0.lock();
         let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
@@ -141,26 +148,26 @@ impl Channels {
         channel.owners.clone()
     }
 
-    /// The connection is gone: on the next one the listener asks for all of them.
+    /// The connection is gone: the listener asks for all channels on the next one.
     pub(super) fn went_down(&self) {
         for channel in self.0.lock().all.values_mut() {
             channel.phase = Phase::Wanted;
         }
     }
 
-    /// Nothing is wanted here any more.
+    /// Forgets all channels: none is wanted at this node any more.
     pub(super) fn clear(&self) {
         self.0.lock().all.clear();
     }
 
-    /// Takes out those that have not been wanted for long, and of whose entries none `needs` it. Returns those that
-    /// the server knows.
+    /// Removes the channels that have not been wanted for a while and that none of their entries `needs`.
+    /// Returns those that the server knows.
     pub(super) fn take_idle(&self, now: Moment, needs: impl Fn(u64) -> bool) -> Vec<Box<str>> {
         let old = |channel: &Channel| now.since(channel.used) > IDLE;
         let state = self.0.lock();
         let candidates = state.all.iter().filter(|(_, channel)| old(channel));
         let candidates: Vec<_> = candidates.map(|(stem, it)| (stem.clone(), it.owners.clone())).collect();
-        // An entry is looked at outside the mutex, as others want a channel under an entry's.
+        // Entries are looked at outside this mutex: other threads lock it while they hold an entry's.
         drop(state);
         let mut idle = Vec::new();
         for (stem, mut owners) in candidates {

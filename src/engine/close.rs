@@ -1,4 +1,4 @@
-//! The end of a client: everything that it holds or waits for leaves Redis, and its threads end.
+//! Closing a client: everything that it holds or waits for leaves Redis, and its threads end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::sync::thread;
 
 /// How long `close` may take in all.
 const CLOSE_LIMIT: Duration = Duration::from_millis(900);
-/// What of it is left for the threads to end.
+/// The part of that time that is reserved for the threads to end.
 const END_LIMIT: Duration = Duration::from_millis(300);
 
-/// What is to leave Redis.
+/// A leave to send, and the entry of its lock.
 type Leaving = (Arc<LockEntry>, PendingRelease);
 
 /// See [`Client::close`](crate::Client::close).
@@ -34,7 +34,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     for server in shared.route.servers() {
         server.stop();
     }
-    // What was to be released in the background is sent now: perhaps once more.
+    // Releases that were left to the background are sent now, some of them perhaps for a second time.
     let unfinished = shared.renewer.remove(shared.id).into_iter();
     leaving.extend(unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })));
     let leaving = release_all(shared, leaving, limit.before(END_LIMIT));
@@ -47,7 +47,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     }
     shared.route.end();
     let servers = &shared.route.servers();
-    // A message of our own ends the listener's read at once.
+    // A message to our own inbox ends the listener's read at once.
     let channel = format!("{}{}", shared.inbox_prefix, shared.uuid);
     let bye = redis::cmd("PUBLISH").arg(channel).arg("bye").clone();
     for server in servers {
@@ -70,19 +70,19 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
         .because(format!("{left} locks were not released in time and expire with their leases")))
 }
 
-/// All locks of the client end here. Returns what is to leave Redis.
+/// Closes all lock states of the client. Returns what must leave Redis.
 fn end_all(shared: &Shared) -> Vec<Leaving> {
     let mut leaving = Vec::new();
     // Not in the head of the loop: that would keep the table locked for all of it.
     let entries = shared.entries.lock().all();
     for entry in entries {
         let mut core = entry.core.lock();
-        // What is kept is nobody's hold, and not lost.
+        // A kept grant is no caller's hold, so its end is not reported as a loss.
         let kept = core.lock_state.idle().map(|grant| grant.owner);
         kept.map(|owner| core.forget(owner));
         let mine = core.lock_state.close(Moment::now());
         let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_loss_token(l.owner)).collect();
-        // Of each grant, how many holds are lost with it.
+        // For each grant, the number of holds that are lost with it.
         let lost = mine.iter().filter_map(|l| {
             core.forget(l.owner)?;
             core.lock_state.look(l.owner).map(|grant| grant.holds)
@@ -97,17 +97,17 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
         for holds in lost {
             shared.observers.tell_of_each(holds, |o| o.lost(entry.observed(), LossReason::Closed));
         }
-        // Its sender has no reply yet: a copy may run later.
+        // Their senders have no reply yet: a copy may run later.
         let under_way = under_way.into_iter().map(|l| PendingRelease { unsettled: true, ..l });
         leaving.extend(mine.into_iter().chain(under_way).map(|l| (entry.clone(), l)));
     }
     leaving
 }
 
-/// Has these leave, each at the server that has it; what was refused as it is elsewhere, there. Returns those that
-/// were not answered in time.
+/// Sends these leaves, each to the server that has its lock; in a cluster, those that failed once more, as
+/// their locks may have moved. Returns those that were not answered in time.
 fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
-    /// The second time is for those that had moved.
+    /// The second time is for locks that had moved.
     const TIMES: usize = 2;
     for _ in 0..TIMES {
         leaving = release_at_once(by_server(leaving), limit);
@@ -119,7 +119,7 @@ fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec
     leaving
 }
 
-/// What is to leave each server that there is something to leave.
+/// Groups the leaves by server.
 fn by_server(leaving: Vec<Leaving>) -> Vec<(Arc<Server>, Vec<Leaving>)> {
     let mut parts: Vec<(Arc<Server>, Vec<Leaving>)> = Vec::new();
     for it in leaving {
@@ -132,8 +132,8 @@ fn by_server(leaving: Vec<Leaving>) -> Vec<(Arc<Server>, Vec<Leaving>)> {
     parts
 }
 
-/// Has each part leave its server, beside the others: a server that stands still takes none of their time. Returns
-/// those that were not answered in time.
+/// Sends each part to its server, in parallel: a server that hangs does not delay the others. Returns the
+/// leaves that were not answered in time.
 fn release_at_once(parts: Vec<(Arc<Server>, Vec<Leaving>)>, limit: Moment) -> Vec<Leaving> {
     let Some(((server, own), others)) = parts.split_first() else { return Vec::new() };
     thread::scope(|scope| {
@@ -146,7 +146,7 @@ fn release_at_once(parts: Vec<(Arc<Server>, Vec<Leaving>)>, limit: Moment) -> Ve
         for (thread, (server, part)) in started.into_iter().zip(others) {
             left.extend(match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|_| part.clone()),
-                // It could not be started.
+                // The thread could not be started.
                 Err(_) => release(server, part, limit),
             });
         }
@@ -154,7 +154,7 @@ fn release_at_once(parts: Vec<(Arc<Server>, Vec<Leaving>)>, limit: Moment) -> Ve
     })
 }
 
-/// Has these leave at this server. Returns those that it did not answer in time.
+/// Sends these leaves to this server. Returns those that it did not answer in time.
 fn release(server: &Server, leaving: &[Leaving], limit: Moment) -> Vec<Leaving> {
     let leave = |(entry, leaving): &Leaving, eval: bool| {
         let mut request = Vec::new();

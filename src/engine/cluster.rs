@@ -1,14 +1,16 @@
 //! The primaries of a Redis Cluster: a [`Server`] for each, and which of them has which slot.
 //!
-//! The map comes from any node (`CLUSTER SLOTS`), and is only a guess: the node that a request goes to says if its
-//! slot is elsewhere (`MOVED`), and then the request goes there, as it was not carried out. After that, and after a
-//! connection that failed, the map is asked for anew by the thread that noticed, which holds no lock; others go on
-//! meanwhile with what is known. No thread does only this. Before there is a first map no request is sent: a server
-//! that is no node of a cluster would carry it out.
+//! The slot map comes from any node (`CLUSTER SLOTS`), and is only a hint. A node that receives a request for
+//! a slot that is elsewhere replies `MOVED`; the request was not executed then, and is sent to the node that
+//! has the slot. After a `MOVED`, and after a connection failed, the thread that noticed asks for the map
+//! again. It holds no lock meanwhile, and other threads continue with the map as it is known. There is no
+//! thread for this alone. No request is sent before there is a first map: a server that is not part of a
+//! cluster would execute it.
 //!
-//! While a slot moves between two nodes, both refuse requests about several keys of which some do not exist yet, as
-//! those about a lock are. Such a request is repeated for a short while, within its own timeout; what lasts longer is
-//! `Unavailable`, which a wait survives.
+//! While a slot moves between two nodes, both refuse requests for several keys of which some do not exist
+//! yet, as is usual for the keys of a lock. Such a request is repeated for a short while, within its own
+//! timeout; if the slot has not moved by the end of it, the error is `Unavailable`, which a waiting call
+//! survives.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,29 +31,29 @@ use crate::error::{Error, ErrorKind};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, thread};
 
-/// How long one node may take to tell the map.
+/// How long one node may take to return the map.
 const TOLD_WITHIN: Duration = Duration::from_millis(250);
-/// The map is not asked for more often than this.
+/// The shortest time between two requests for the map.
 const SELDOM: Duration = Duration::from_millis(100);
-/// How often a request follows its slot to another node.
+/// How many times in a row a request follows its slot to another node.
 const HOPS: u32 = 5;
-/// How long a request waits in all while its slot moves, and its first and its longest pause.
+/// How long a request waits in total while its slot moves; its first and its longest pause.
 const PATIENCE: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a client does as its cluster changes. Called by a thread that holds no lock of the engine.
+/// What a client does when its cluster changes. Called by a thread that holds no lock of the engine.
 pub(crate) trait Watch: Send + Sync {
-    /// This server will be named from now on.
+    /// Requests may be sent to this server from now on.
     fn added(&self, server: &Arc<Server>);
-    /// The slots with these indices are at another server than before.
+    /// The slots that are `true` here are at another server than before.
     fn moved(&self, slots: &[bool]);
 }
 
-/// What a request comes to.
+/// The result of a request that may have been sent twice.
 pub(crate) trait Repeated {
-    /// The same, of a request of which an earlier copy may have been carried out at another server; it was sent by a
-    /// connection that was made before then.
+    /// Marks the result as that of a request of which an earlier copy may have been executed at another
+    /// server. That copy was sent on a connection that was made before `first_by`.
     fn repeated(self, first_by: Moment) -> Self;
 }
 
@@ -74,43 +76,44 @@ impl Repeated for (Arc<Server>, Pooled) {
 }
 
 pub(crate) struct Cluster {
-    /// Makes the managers of the nodes' connections: login, TLS and timeouts are those of the first one.
+    /// The template for the nodes' connection managers: login, TLS and timeouts are those of the first node.
     template: ConnectionManager,
     servers: Servers,
     known: Mutex<Known>,
     watch: OnceLock<Box<dyn Watch>>,
-    /// There has been a map.
+    /// Whether there has been a map.
     mapped: AtomicBool,
-    /// What is known may be out of date.
+    /// Whether the map may be out of date.
     suspected: AtomicBool,
     asked: Mutex<Asked>,
-    /// A thread that asked for the map is done.
+    /// Notified when a thread has finished asking for the map.
     answered: Condvar,
 }
 
 struct Known {
     numbers: HashMap<Node, u32>,
-    /// Gone once the client is closed: then no server is added.
+    /// `None` once the client is closed: then no server is added.
     pools: Option<Pools>,
 }
 
-/// When and how the map is asked for.
+/// The state of the requests for the map.
 #[derive(Default)]
 struct Asked {
-    /// A thread does so.
+    /// Whether a thread is asking.
     asking: bool,
-    /// The last one was done then.
+    /// When the last attempt ended.
     at: Moment,
-    /// How many were: each begins with another node, as one may be wrong for long.
+    /// The number of attempts so far. Each begins with another node, as a node's map may be wrong for long.
     told: usize,
-    /// The server that last failed a request is the last to be asked.
+    /// The server that last failed a request: it is asked last.
     doubted: Option<u64>,
-    /// Why the last one got no map.
+    /// Why the last attempt got no map.
     failed: Option<Failure>,
 }
 
 impl Cluster {
-    /// A cluster that these nodes are of; `template` leads to the first of them. Sends nothing.
+    /// Creates the cluster that these nodes are part of; `template` leads to the first of them. Sends
+    /// nothing.
     pub(crate) fn new(template: ConnectionManager, pools: Pools, nodes: &[Node]) -> io::Result<Cluster> {
         let first = server_at(&template, &pools, nodes.first())?;
         let numbers = nodes.first().map(|node| (node.clone(), 0)).into_iter().collect();
@@ -130,7 +133,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// From now on its client is told of changes; of the servers that there are, too.
+    /// Reports changes to the client from now on.
     pub(crate) fn watched_by(&self, watch: impl Watch + 'static) {
         let _ = self.watch.set(Box::new(watch));
     }
@@ -139,18 +142,18 @@ impl Cluster {
         self.servers.of(slot)
     }
 
-    /// All servers that there have been.
+    /// Returns all servers that there have ever been.
     pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
         self.servers.all().cloned().collect()
     }
 
-    /// From now on no server is added, and the threads end that make connections.
+    /// Ends the threads that make connections. No server is added from now on.
     pub(crate) fn end(&self) {
         let pools = self.known.lock().pools.take();
         drop(pools);
     }
 
-    /// Whether any slot is there.
+    /// Returns whether this server has any slot.
     pub(crate) fn leads_to(&self, server: &Server) -> bool {
         let n = server.node.as_ref().and_then(|node| self.known.lock().numbers.get(node).copied());
         n.is_some_and(|n| self.servers.has_slots(n))
@@ -182,7 +185,7 @@ impl Cluster {
             let redirect = self.learn(server, &failure);
             let failure = match (failure, unanswered.take()) {
                 (Failure::Never(e), _) => return Err(Failure::Never(e)),
-                // Another copy may have been carried out, or may yet.
+                // An earlier copy may have been executed, or may still be.
                 (_, Some(first)) => Failure::Unanswered(first),
                 (failure, None) => failure,
             };
@@ -224,7 +227,8 @@ impl Cluster {
         Err(self.asked.lock().failed.clone().unwrap_or_else(unknown))
     }
 
-    /// Learns from a failed request where its slot is, as far as it says; otherwise that the map is to be asked for.
+    /// Learns from a failed request: where its slot is, if the failure says so, and that the map may be out
+    /// of date. Returns the redirection, if the failure was one.
     pub(crate) fn learn(&self, server: &Server, failure: &Failure) -> Option<Redirect> {
         let redirect = server.node.as_ref().and_then(|node| Redirect::of(failure, node));
         match &redirect {
@@ -236,7 +240,7 @@ impl Cluster {
                     moved[slot.index()] = true;
                     self.tell_moved(&moved);
                 }
-                // Seldom it is the only one.
+                // A slot rarely moves alone, so the rest of the map is suspect too.
                 self.suspect();
             }
             Some(_) => self.suspect(),
@@ -246,19 +250,20 @@ impl Cluster {
         redirect
     }
 
-    /// What is known may be out of date.
+    /// Marks the map as possibly out of date.
     fn suspect(&self) {
         self.suspected.store(true, Ordering::Release);
     }
 
-    /// The same, as this server does not answer.
+    /// The same, because this server does not respond.
     pub(crate) fn doubt(&self, server: &Server) {
         self.asked.lock().doubted = Some(server.id);
         self.suspect();
     }
 
-    /// Asks one node after the other for the map, until `limit` at most; where another thread does so, or did a moment
-    /// ago, a caller whose request failed `waits` for that.
+    /// Asks one node after the other for the map, until `limit` at most. If another thread is asking, or
+    /// asked a moment ago, a caller that `waits` (its request failed) waits until there is a result or it may
+    /// ask; others return at once.
     pub(crate) fn refresh(&self, limit: Moment, waits: bool) {
         let mut asked = self.asked.lock();
         let told = asked.told;
@@ -304,7 +309,7 @@ impl Cluster {
         for (i, (_, server)) in all.iter().enumerate() {
             let now = Moment::now();
             let Some(node) = server.node.as_ref().filter(|_| now < limit) else { continue };
-            // Without a map nothing can be done meanwhile: each has its share of the time.
+            // Without a map no request can be sent meanwhile, so each node gets its share of the time.
             let share = limit.since(now) / (all.len() - i) as u32;
             let within =
                 if self.mapped.load(Ordering::Acquire) { TOLD_WITHIN } else { TOLD_WITHIN.max(share) };
@@ -315,26 +320,26 @@ impl Cluster {
                         return Ok(map);
                     }
                 }
-                // Whatever the others say, it should not have been named.
+                // A server that is not part of a cluster is a configuration error, whatever the others say.
                 Err(failure) if is_wrong(&failure) => failed = Some(Failure::Denied(node.is_of_no_cluster())),
                 Err(failure) => failed = failed.or(Some(failure)),
             }
         }
         Err(match failed.unwrap_or_else(unknown) {
-            // This was no request of a lock.
+            // Only the request for the map failed: the lock's own was never sent, so its outcome is known.
             Failure::Unanswered(e) => Failure::Unsent(e),
             Failure::Never(e) => Failure::Denied(e),
             failure => failure,
         })
     }
 
-    /// The map, as it is told at the beginning.
+    /// Adopts the map that was read when the client connected.
     pub(super) fn learned(&self, map: &[Range]) {
         self.suspected.store(false, Ordering::Release);
         self.adopt(map);
     }
 
-    /// Takes over a map that a node told.
+    /// Adopts a map that a node returned.
     fn adopt(&self, map: &[Range]) {
         let mut moved = vec![false; SLOTS];
         for range in map {
@@ -355,7 +360,8 @@ impl Cluster {
         }
     }
 
-    /// The number of the server at this address, which is added where it is new; `None` where that cannot be.
+    /// Returns the number of the server at this address, which is added if it is new. Returns `None` if it
+    /// cannot be added.
     fn number_of(&self, node: &Node) -> Option<u32> {
         let mut known = self.known.lock();
         if let Some(n) = known.numbers.get(node) {
@@ -373,7 +379,7 @@ impl Cluster {
     }
 }
 
-/// Whether the server is of no cluster.
+/// Returns whether the failure says that the server is not part of a cluster.
 fn is_wrong(failure: &Failure) -> bool {
     matches!(failure, Failure::Denied(e) if e.is_invalid_input())
 }

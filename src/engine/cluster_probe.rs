@@ -1,4 +1,4 @@
-//! What the nodes of a cluster that a user names are asked once, when a client connects.
+//! The check of a cluster's nodes, as the user configured them, when a client connects.
 
 use super::cluster::Cluster;
 use super::redis::probe::{Unprobed, probe_node};
@@ -6,12 +6,12 @@ use super::redis::slots::{Node, Range};
 use crate::error::{Error, ErrorKind};
 
 impl Cluster {
-    /// Asks every server for its map, and takes over the first: all must be of one cluster, as far as they can be
-    /// reached, and one must be.
+    /// Asks every server for its map, and adopts the first one. At least one server must be reachable, and
+    /// all that are must be part of the same cluster.
     ///
     /// # Errors
-    /// `InvalidInput` for a server that is of no cluster, or of another than the first; that of the last one if none
-    /// could be asked.
+    /// `InvalidInput` for a server that is not part of a cluster, or is part of another than the first. If
+    /// none could be asked, the error of the last one.
     pub(crate) fn probe(&self, channel: &str) -> Result<(), Unprobed> {
         let mut map: Option<(Node, Vec<Range>)> = None;
         let mut failed = None;
@@ -40,7 +40,8 @@ impl Cluster {
     }
 }
 
-/// Whether two nodes tell of the same cluster: while it changes, what they know may differ a little.
+/// Returns whether two maps are of the same cluster: they share a node. They need not be equal, as nodes
+/// learn of changes at different times.
 fn share_nodes(one: &[Range], other: &[Range]) -> bool {
     let ids = |map: &[Range]| map.iter().flat_map(|range| range.ids.clone()).collect::<Vec<_>>();
     let known = ids(one);

@@ -1,4 +1,4 @@
-//! A hold ends by an update of the kind's state: what was reserved is sold.
+//! Ending a hold by an update of the kind's state, as when reserved goods are sold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use crate::wait::Wait;
 
 /// The first pause after a failed request, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// Redis remembers for a minute what was done. A caller that asks for longer might get the answer that it was
-/// not.
+/// The longest time for which a caller asks again. Redis remembers for a minute that the update was done;
+/// later it might reply that it was not.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Ends the hold `ticket` by `what`, which the rule does once per owner id: however often it is sent, and
-/// never after that owner's leave. Asks again while Redis does not reply, for as long as a call without a
-/// deadline tolerates that.
+/// Ends the hold `ticket` by the update `what`. The rule applies it once per owner id, however often it is
+/// sent, and never after that owner's leave. Asks again while Redis does not reply, for as long as a call
+/// without a deadline tolerates that.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` if the hold was over before, `OutcomeUnknown` if what was sent has no reply: if it was
-/// not applied, the hold is given back in the background. `Unavailable` if no request was sent; then the hold
-/// is given back, too.
+/// `LeaseLost` or `Closed` if the hold was over before. `OutcomeUnknown` if Redis did not reply: if the
+/// update was not applied, the hold is given back in the background. `Unavailable` if no request was sent;
+/// the hold is given back then, too.
 pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) -> Result<(), Error> {
     let shared = &entry.shared;
     let began = Moment::now();
@@ -40,7 +40,7 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) ->
                 return Err(error);
             }
         };
-    // From here on a renewal may find it gone, and that is not a loss.
+    // From here on, a renewal that finds the hold gone is not a loss.
     lock(entry)?.lock_state.exchange(owner);
     let until = began.after(shared.config.unreachable_timeout.min(LONGEST));
     let wait = Wait::until_moment(until);
@@ -49,7 +49,7 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) ->
         let now = Moment::now();
         let failure = match requests::change(entry, owner, what, now.after(shared.config.command_timeout)) {
             Ok(answer) if number(answer.first()) == Some(1) => {
-                // Over here as well. If its time is up meanwhile, it was done all the same.
+                // The hold ends here as well. If its lease expired meanwhile, the update was still applied.
                 let _ = replaced(entry, ticket);
                 return Ok(());
             }
@@ -65,7 +65,7 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) ->
         pause::pause(shared, now.after(pause), &wait);
         pause = PAUSES.1.min(pause * 2);
     };
-    // It leaves in the background, with a tombstone: what is still in flight has no effect then.
+    // The owner leaves in the background, with a tombstone: a copy still in flight has no effect then.
     lock(entry)?.lock_state.doubt(owner, began, shared.config.lease);
     let ended = replaced(entry, ticket);
     if unanswered {
@@ -76,7 +76,7 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) ->
     ended.and(Err(entry.error(failure.error())))
 }
 
-/// Redis has revoked the hold.
+/// Ends a hold that Redis has revoked. Returns the error for its caller.
 fn over(entry: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
     let gone = lost(if entry.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
     let mut core = entry.core.lock();

@@ -1,4 +1,5 @@
-//! Waiting for a condition and signalling it: between the state of a lock and that of one thread's wait.
+//! Waiting for a condition and signalling it. A wait moves a hold from its lock's state to a state of its
+//! own, and back.
 
 use std::sync::Arc;
 
@@ -18,17 +19,18 @@ use crate::wait::Wait;
 /// A condition of a lock.
 pub(crate) struct At<'a> {
     pub(crate) lock: &'a Arc<LockEntry>,
-    /// Its name, as Redis knows it.
+    /// The condition's name in Redis.
     pub(crate) condition: &'a str,
     pub(crate) scripts: &'a Arc<Scripts>,
 }
 
-/// Gives up the hold `ticket` of the thread entirely, waits for a signal, and comes back with it. Returns
-/// whether it was signalled, as far as is known: a request without a reply counts as a signal.
+/// Gives up the hold `ticket` of the thread entirely, waits for a signal, and acquires the lock again.
+/// Returns whether the thread was signalled, as far as is known: a request without a reply counts as a
+/// signal.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` if the hold is lost, by then or by the wait. `Cancelled`: it is held again. Any
-/// other: it is lost, unless the wait had not begun.
+/// `LeaseLost` or `Closed` if the hold was lost before or during the wait. After `Cancelled` the lock is held
+/// again. After any other error the hold is lost, unless the wait had not begun.
 pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) -> Result<bool, Error> {
     let (entry, shared) = (at.lock, &at.lock.shared);
     shared.usable().map_err(|e| entry.error(e))?;
@@ -49,7 +51,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
         Ok(Some(_)) if !stay.unsignalled => Ok(true),
         Ok(Some(_)) if limits.is_cancelled() => cancelled(),
         Ok(Some(_)) => Ok(false),
-        // It was never sent.
+        // No request of the wait was sent: the hold was never given up.
         outcome => {
             shared.observers.tell_often(|o| o.acquired(entry.observed(), Moment::now().since(began), way));
             outcome.map(|_| false)
@@ -62,11 +64,11 @@ struct GivenUp {
     suspended: SuspendedHold,
     /// The leave of its grant.
     leaving: PendingRelease,
-    /// The token of its loss, if any caller asked for it.
+    /// The token that reports its loss, if a caller asked for it.
     token: Option<CancellationToken>,
 }
 
-/// Takes the hold out of the state of its lock. In Redis it is given up by the first request of the wait.
+/// Takes the hold out of the state of its lock. The first request of the wait gives it up in Redis.
 fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     let shared = &entry.shared;
     let mut core = lock(entry)?;
@@ -83,14 +85,15 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     let leaving = suspended.leaving(now);
     let token = core.asked_loss_token(leaving.owner);
     core.ends(entry, leaving.owner);
-    // Until the wait has given it up in Redis, a client that closes has to do it.
+    // Until the wait has given it up in Redis, a client that closes has to release it.
     core.sets_out(&leaving);
     carry_out(entry, core, then);
     shared.observers.tell_often(|o| o.released(entry.observed(), held));
     Ok(GivenUp { suspended, leaving, token })
 }
 
-/// Puts the hold back into the state of its lock, with what the wait was granted. An error if it is lost.
+/// Puts the hold back into the state of its lock, with what the wait was granted. Returns an error if it is
+/// lost.
 fn come_back(
     entry: &Arc<LockEntry>,
     waiter: &Arc<LockEntry>,
@@ -111,7 +114,7 @@ fn come_back(
         _ => Some(LossReason::Revoked),
     };
     if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {
-        // It is not known whether it was given up; or a copy of a request of it may come yet.
+        // Redis may not have given up the hold, or a copy of one of its requests may still run.
         shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
     }
     let owner = granted.as_ref().map_or(leaving.owner, |grant| grant.owner);
@@ -135,12 +138,12 @@ fn come_back(
     Err(outcome.as_ref().err().cloned().unwrap_or_else(|| entry.error(lost(loss))))
 }
 
-/// Signals the waiters, by the hold `ticket`: `one` or `all`; or only counts them (`count`). Returns how many
-/// were signalled or counted. If they are many it is done in pieces, each by a request of its own: no other
-/// thread begins to wait meanwhile, as that takes the lock.
+/// Signals the condition's waiters on behalf of the hold `ticket`: `one` or `all`; or only counts them
+/// (`count`). Returns how many were signalled or counted. Many waiters take several requests; no other thread
+/// can begin to wait in between, as that requires the lock.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` if the hold is lost; `OutcomeUnknown` if it may have been done.
+/// `LeaseLost` or `Closed` if the hold is lost; `OutcomeUnknown` if waiters may have been signalled.
 pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, Error> {
     let (mut all, mut from) = (0, String::new());
     loop {

@@ -1,5 +1,6 @@
-//! Carries out the effects that the lock state returned: what needs the mutex, then what must not have it. What is to be
-//! done is decided there; a new effect is a field of `Effects`, and handled here alone.
+//! Carries out the effects that the lock state returned: first those that need the entry's mutex, then those
+//! that must run without it. The lock state decides what is to be done; a new effect is a field of `Effects`,
+//! and is handled only here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +14,16 @@ use crate::error::Error;
 use crate::observe::KeptEnd;
 use crate::sync::MutexGuard;
 
-/// How long a thread that gives up spends on leaving the queue before that is done for it.
+/// How long a thread that gives up tries to leave the queue before the renewal thread does it.
 pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
-/// The entry's mutex; an error if it is held and this is a forked child.
+/// Locks the entry's mutex. Returns an error if it is held and this is a forked child.
 pub(crate) fn lock(entry: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
     entry.shared.lock(&entry.core).map_err(|e| entry.error(e))
 }
 
-/// Carries out what the lock state returned: what needs the mutex under it, the rest when it has been let go of. A
-/// caller that goes on locks anew, and looks anew.
+/// Carries out what the lock state returned: under the mutex what needs it, the rest once it is released. A
+/// caller that continues must lock it again, and look at the state again.
 pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, then: Effects) {
     core.wake(then.wake);
     if let Some(leaving) = then.background {
@@ -32,7 +33,7 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
         core.sets_out(leaving);
     }
     let no_longer = then.dropped.filter(|(owner, _)| core.ends(entry, *owner)).map(|(_, why)| why);
-    // Its guards may live on: what they ask for later finds the grant lost.
+    // The grant's guards may outlive this: their later calls find it lost.
     let lost = then.lost.map(|(owner, loss, holds)| {
         let token = core.asked_loss_token(owner);
         core.ends(entry, owner);
@@ -52,7 +53,7 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
 }
 
 impl Core {
-    /// A grant is over: the renewer forgets it. Whether there was one.
+    /// A grant is over: the renewer forgets it. Returns whether there was one.
     pub(super) fn ends(&mut self, entry: &LockEntry, owner: u64) -> bool {
         let due = self.forget(owner);
         if let Some(due) = due {
@@ -62,18 +63,18 @@ impl Core {
     }
 }
 
-/// A grant that no thread held is over, for this reason.
+/// Reports the end of a kept grant, which no thread held.
 pub(super) fn no_longer_kept(entry: &LockEntry, why: Option<KeptEnd>) {
     if let Some(why) = why {
         entry.shared.observers.tell_often(|o| o.no_longer_kept(entry.observed(), why));
     }
 }
 
-/// An owner that nobody wants any more, and that has [set out](Core::sets_out), leaves Redis: at once if Redis
-/// answers, else later.
+/// Makes an owner that no thread needs any more leave Redis, once its leave was [recorded](Core::sets_out):
+/// at once if Redis replies, otherwise in the background.
 fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
     let owner = leaving.owner;
-    // Redis was silent a moment ago: the caller's time is not for trying again.
+    // If Redis did not reply a moment ago, the caller's time is not spent on another try.
     let left = !leaving.unsettled && {
         let limit = Moment::now().after(LEAVE_LIMIT);
         let same = entry.shared.same_process().map_err(Failure::Never);

@@ -1,5 +1,6 @@
-//! A lock state with what it needs to run: its mutex, the condvars of its threads, its keys and scripts; and all of a
-//! client's, by kind and name, and by owner number. What happens to a lock is in the files that take its entry.
+//! The entry of a lock: its lock state with the mutex around it, the condvars of its threads, its keys and
+//! scripts; and the table of a client's entries, by kind and name and by owner number. The operations on a
+//! lock are in the files whose functions take an entry.
 
 use std::any::TypeId;
 use std::fmt;
@@ -31,46 +32,47 @@ pub(crate) struct LockEntry {
     kind: fn() -> Sort,
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
-    /// Where it is one thread's wait for a condition of a lock, and not the lock itself.
+    /// `Some` if this is the entry of one thread's wait for a condition of the lock, and not of the lock
+    /// itself.
     pub(crate) condition: Option<Box<AwaitedCondition>>,
     slot: u32,
-    /// Where its keys are.
+    /// The slot of its keys in a cluster.
     pub(crate) hash_slot: Slot,
-    /// Whether what is granted is held, and not passed.
+    /// Whether a grant is held, as opposed to passed through.
     is_held: bool,
     pub(crate) core: Mutex<Core>,
 }
 
-/// What a thread waits for that waits for a condition.
+/// The condition that a thread waits for.
 pub(crate) struct AwaitedCondition {
-    /// As Redis knows it.
+    /// The condition's name in Redis.
     pub(crate) name: String,
-    /// The entry of its lock, in which what the wait was granted goes on.
+    /// The entry of its lock, to which a grant moves at the end of the wait.
     pub(crate) lock: Weak<LockEntry>,
 }
 
-/// What the entry's mutex guards.
+/// What the entry's mutex protects.
 pub(crate) struct Core {
     pub(crate) lock_state: LockState,
     sides: Table<Side>,
-    /// Since its first wait or leave: a lock that is merely held has none.
+    /// `None` until the first wait or leave: a lock that is merely held needs none.
     moves: Option<Box<Moves>>,
-    /// The error when Redis last failed the head.
+    /// The error of the head's last request, if it failed.
     pub(crate) trouble: Option<Error>,
 }
 
-/// The threads that are about to acquire a lock or to leave it.
+/// The waits and leaves of a lock that are under way.
 #[derive(Default)]
 struct Moves {
-    /// Those that sleep.
+    /// The threads that sleep.
     parked: Vec<Parked>,
-    /// What others are sending.
+    /// The leaves that threads are sending.
     leaves: Vec<PendingRelease>,
-    /// When a call gave up behind which others wait to be made, and since when Redis had not replied.
+    /// When a call gave up that other calls are queued behind, and since when Redis had not replied.
     gave_up: Option<(Moment, Moment)>,
 }
 
-/// A thread that sleeps, and where.
+/// A sleeping thread, and the condvar that wakes it.
 struct Parked {
     ticket: Ticket,
     condvar: Arc<Condvar>,
@@ -80,18 +82,18 @@ struct Parked {
 /// What the engine keeps of a grant beside the lock state.
 struct Side {
     owner: u64,
-    /// Where the renewer has it.
+    /// When the renewer will look at it: its key in the schedule.
     due: Moment,
-    /// What few grants have.
+    /// What only few grants have.
     more: Option<Box<More>>,
 }
 
 #[derive(Default)]
 struct More {
-    /// Made on first use.
+    /// The token that reports the loss, created on first use.
     lost: Option<CancellationToken>,
-    /// The entry that its number leads to, if that is not this one: it was granted to a wait. Only kept
-    /// there, for what Redis may yet say about it.
+    /// The entry that the owner number leads to, if that is not this one: the grant was made to a wait for a
+    /// condition. Kept alive for later messages about the grant.
     #[expect(dead_code, reason = "while it is here, its slot is no other entry's")]
     granted_to: Option<Arc<LockEntry>>,
 }
@@ -104,23 +106,24 @@ impl Numbered for Side {
     }
 }
 
-/// What entries of a kind have in common. An entry has the function that says so, which takes less room.
+/// What entries of a kind have in common. An entry stores the function that returns it, which takes less
+/// room.
 pub(crate) struct Sort {
-    /// What the table of entries tells kinds apart by.
+    /// Distinguishes kinds in the table of entries.
     id: TypeId,
     name: &'static str,
 }
 
-/// What an entry is made of: its kind, its keys, its scripts, its shape.
+/// The parts of an entry: its kind, its keys, its scripts, its shape.
 type Made = (fn() -> Sort, Names, Arc<Scripts>, Arc<Shape>);
 
-/// What an entry of kind `K` and this name is made of.
+/// Returns the parts of an entry of kind `K` and this name.
 pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
     let kind = || Sort { id: TypeId::of::<K>(), name: K::NAME };
     made_with::<K>(shared, name, kind, Names::new)
 }
 
-/// What an entry of kind `K` at this user-chosen key is made of.
+/// Returns the parts of an entry of kind `K` at this user-chosen key.
 pub(crate) fn made_beside<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
     let kind = || Sort { id: TypeId::of::<AtKey<K>>(), name: K::NAME };
     made_with::<K>(shared, key, kind, Names::beside)
@@ -136,8 +139,8 @@ fn made_with<K: Kind>(
     Ok((kind, names(&shared.config.namespace, name)?, scripts, shape))
 }
 
-/// In the table of entries, the kind of those locks of kind `K` that are at user-chosen keys: such a key may
-/// be another lock's name.
+/// In the table of entries, the kind of the locks of kind `K` that are at user-chosen keys: such a key may be
+/// the name of another lock.
 pub(crate) struct AtKey<K>(PhantomData<fn() -> K>);
 
 impl LockEntry {
@@ -157,17 +160,17 @@ impl LockEntry {
         (self.kind)().id
     }
 
-    /// The kind that observers get.
+    /// Returns what observers are given about this lock.
     pub(crate) fn observed(&self) -> LockInfo<'_> {
         LockInfo { kind: (self.kind)().name, name: self.name(), is_held: self.is_held }
     }
 
-    /// The server that has its keys now. Not to be kept: see [`route`](super::route).
+    /// Returns the server that has its keys now. Callers must not keep it: see [`route`](super::route).
     pub(crate) fn server(&self) -> &Arc<Server> {
         self.shared.route.to(self.hash_slot)
     }
 
-    /// Has `act` send a request about it there, of which two copies do no more than one: see
+    /// Has `act` send an idempotent request about this lock to that server: see
     /// [`Route::follow`](super::route::Route::follow).
     pub(crate) fn follow<T: Repeated>(
         &self,
@@ -183,25 +186,25 @@ impl LockEntry {
         [&self.shared.uuid, ":", number.format(owner & !KEEPS), keeps].concat()
     }
 
-    /// Whether this owner id belongs to this entry's lock state.
+    /// Returns whether this owner id belongs to this entry's lock state.
     pub(crate) fn is_mine(&self, owner: &str) -> bool {
         let number = owner.strip_prefix(&self.shared.uuid).and_then(|rest| rest.strip_prefix(':'));
         let number = number.and_then(owner_number);
         number.is_some_and(|number| number & (SLOTS as u64 - 1) == u64::from(self.slot))
     }
 
-    /// Whether both are about the same key, as far as their addresses tell: whatever the kind, the mode and
-    /// the client.
+    /// Returns whether both are about the same key of the same server, as far as their addresses tell,
+    /// whatever the kind, the mode and the client.
     pub(crate) fn is_where(&self, other: &LockEntry) -> bool {
         self.names == other.names && self.server().manager.leads_where(&other.server().manager)
     }
 
-    /// What all of its owner numbers lead to.
+    /// Returns an owner number that leads back here and that no grant has.
     pub(crate) fn number(&self) -> u64 {
         u64::from(self.slot)
     }
 
-    /// A new owner number: never used before by this client, and it leads back here.
+    /// Returns a new owner number: this client has never used it before, and it leads back here.
     pub(crate) fn fresh(&self) -> u64 {
         self.shared.sequence() << SLOT_BITS | u64::from(self.slot)
     }
@@ -215,7 +218,7 @@ impl fmt::Debug for LockEntry {
 
 impl Drop for LockEntry {
     fn drop(&mut self) {
-        // In a forked child it may stay in the table.
+        // In a forked child the table may be locked for good: then the entry stays in it.
         if let Ok(mut entries) = self.shared.lock(&self.shared.entries) {
             entries.remove(self.slot, self.type_id(), self.name());
         }
@@ -223,15 +226,16 @@ impl Drop for LockEntry {
 }
 
 impl Core {
-    /// Wakes the thread with this ticket, if it is parked; otherwise it will look by itself.
+    /// Wakes the thread with this ticket if it is parked. A thread that is not looks at the state before it
+    /// sleeps.
     pub(crate) fn wake(&self, ticket: Option<Ticket>) {
         if let Some(parked) = self.parked().iter().find(|parked| Some(parked.ticket) == ticket) {
             parked.condvar.notify_one();
         }
     }
 
-    /// The name of the first waiting thread, for a request that another one sends for it. Of one that is about to park it
-    /// is not known yet, and comes with its next heartbeat.
+    /// Returns the name of the head's thread, for a request that another thread sends on its behalf. `None`
+    /// if the head is not parked yet: Redis then learns its name with its next heartbeat.
     pub(crate) fn name_of_head(&self) -> Option<Arc<str>> {
         let head = self.lock_state.head()?;
         self.parked().iter().find(|parked| parked.ticket == head)?.thread.name().map(Arc::from)
@@ -247,17 +251,17 @@ impl Core {
         self.moves.as_ref().map_or(&[], |moves| &moves.parked)
     }
 
-    /// A call gives up behind which others may wait to be made: they know what it knew.
+    /// A call gives up that others may be queued behind: records for them since when Redis has not replied.
     pub(super) fn pass_trouble_on(&mut self, now: Moment) {
         if let Some(since) = self.lock_state.trouble() {
             self.moves().gave_up = Some((now, since));
         }
     }
 
-    /// A call comes that waited to be made since `arrived`.
+    /// A call begins that was queued since `arrived`, perhaps behind one that gave up.
     pub(super) fn take_trouble_on(&mut self, arrived: Moment) {
         let gave_up = self.moves.as_mut().and_then(|moves| moves.gave_up.take());
-        // Of one that came later nobody knows what was in between.
+        // For a call that was queued later, it is not known whether Redis replied in between.
         if let Some((_, since)) = gave_up.filter(|(at, _)| arrived <= *at) {
             self.lock_state.in_trouble_since(since);
         }
@@ -267,7 +271,7 @@ impl Core {
         self.moves.get_or_insert_default()
     }
 
-    /// This thread is about to sleep there.
+    /// Records that this thread is about to sleep on `condvar`.
     pub(crate) fn park(&mut self, ticket: Ticket, condvar: Arc<Condvar>) {
         self.moves().parked.push(Parked { ticket, condvar, thread: std::thread::current() });
     }
@@ -276,12 +280,12 @@ impl Core {
         self.moves().parked.retain(|parked| parked.ticket != ticket);
     }
 
-    /// When the renewer will look at this grant.
+    /// Returns when the renewer will look at this grant.
     pub(crate) fn due(&self, owner: u64) -> Option<Moment> {
         self.sides.iter().find(|s| s.owner == owner).map(|s| s.due)
     }
 
-    /// The renewer will look at this grant at `due`. Returns when it would have otherwise.
+    /// Records that the renewer will look at this grant at `due`. Returns when it would have otherwise.
     pub(crate) fn set_due(&mut self, owner: u64, due: Moment) -> Option<Moment> {
         match self.sides.get_mut(owner) {
             Some(side) => Some(std::mem::replace(&mut side.due, due)),
@@ -292,7 +296,7 @@ impl Core {
         }
     }
 
-    /// A grant comes from the wait that it was granted to, if it is not the one that was there before; the
+    /// Records a grant that comes back from a wait for a condition: a new one, or the one from before. The
     /// token that reports its loss stays the same.
     pub(crate) fn take_over(
         &mut self,
@@ -305,8 +309,8 @@ impl Core {
         self.sides.insert(Side { owner, due, more });
     }
 
-    /// Moves the renewer's look at this grant, if it is still the one of `old`: a `renew_for` in between has
-    /// made another, and two would renew forever.
+    /// Moves the renewer's look at this grant from `old` to `new`. Returns `false`, and moves nothing, if the
+    /// look is no longer the one at `old`: a `renew_for` has planned another, and two would renew forever.
     pub(crate) fn move_due(&mut self, owner: u64, old: Moment, new: Moment) -> bool {
         match self.sides.get_mut(owner).filter(|s| s.due == old) {
             Some(side) => {
@@ -317,28 +321,28 @@ impl Core {
         }
     }
 
-    /// The grant is over. Returns where the renewer has it.
+    /// The grant is over. Returns when the renewer would have looked at it.
     pub(crate) fn forget(&mut self, owner: u64) -> Option<Moment> {
         Some(self.sides.remove(owner)?.due)
     }
 
-    /// A leave is about to be sent.
+    /// Records a leave that is about to be sent.
     pub(crate) fn sets_out(&mut self, leaving: &PendingRelease) {
         push(&mut self.moves().leaves, leaving.clone());
     }
 
-    /// A leave was answered, or is the renewer's task now.
+    /// Removes the leave of `owner`, which was answered or is the renewer's task now.
     pub(crate) fn arrived(&mut self, owner: u64) {
         self.moves().leaves.retain(|leaving| leaving.owner != owner);
     }
 
-    /// Leaves that threads are sending: a client that closes sends them once more, since it closes the
-    /// connections under theirs.
+    /// Returns the leaves that threads are sending. A client that closes sends them again, since it closes
+    /// the connections that they are on.
     pub(crate) fn under_way(&self) -> &[PendingRelease] {
         self.moves.as_ref().map_or(&[], |moves| &moves.leaves)
     }
 
-    /// The token of the grant's loss.
+    /// Returns the token that reports the grant's loss, which is created if there is none.
     pub(crate) fn loss_token(&mut self, owner: u64) -> CancellationToken {
         match self.sides.get_mut(owner) {
             Some(side) => side.more.get_or_insert_default().lost.get_or_insert_default().clone(),
@@ -346,19 +350,20 @@ impl Core {
         }
     }
 
-    /// Whether this grant's process wants to be told of it by messages: that it is lost, or wanted.
+    /// Returns whether this process needs messages about this grant: that it is lost, or that another caller
+    /// wants it.
     pub(crate) fn is_to_be_told(&self, owner: u64) -> bool {
         let lingers = || self.lock_state.look(owner).is_some_and(|grant| grant.terms.lingers());
         self.asked_loss_token(owner).is_some() || lingers()
     }
 
-    /// The token of the grant's loss, if any caller asked for it.
+    /// Returns the token that reports the grant's loss, if a caller asked for it.
     pub(crate) fn asked_loss_token(&self, owner: u64) -> Option<CancellationToken> {
         self.sides.get(owner)?.more.as_ref()?.lost.clone()
     }
 }
 
-/// The number in the text of an owner: `<n>`, or `<n>~` of one whose process may keep its grant.
+/// Parses the number in an owner id: `<n>`, or `<n>~` if the process may keep the grant.
 pub(crate) fn owner_number(text: &str) -> Option<u64> {
     match text.strip_suffix('~') {
         Some(text) => text.parse::<u64>().ok().map(|n| n | KEEPS),
@@ -366,8 +371,8 @@ pub(crate) fn owner_number(text: &str) -> Option<u64> {
     }
 }
 
-/// The low bits of an owner number are its entry's slot: a message finds its entry without a table that would
-/// have to be kept for each grant.
+/// The low bits of an owner number are its entry's slot, so that a message finds its entry without a table of
+/// all grants.
 const SLOT_BITS: u32 = 22;
 const SLOTS: usize = 1 << SLOT_BITS;
 
@@ -380,7 +385,8 @@ pub(crate) struct LockEntries {
 }
 
 impl LockEntries {
-    /// The entry of this kind and name, created if there is none. Returns an error if there are too many.
+    /// Returns the entry of this kind and name, which is created if there is none. Returns an error if there
+    /// are too many entries.
     pub(crate) fn get(
         shared: &Arc<Shared>,
         type_id: TypeId,
@@ -401,7 +407,7 @@ impl LockEntries {
         Ok(entry)
     }
 
-    /// An entry of its own for one thread's wait, beside `entry`, the one that this name has: for kinds in
+    /// Creates an entry for one thread's wait, beside `entry`, which is the one found by name: for kinds in
     /// which each thread has a queue position of its own in Redis.
     pub(crate) fn alone(entry: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
         let shared = &entry.shared;
@@ -411,16 +417,16 @@ impl LockEntries {
         entries.add(shared, made, None)
     }
 
-    /// All entries of this kind and name: this one, and those of single threads' waits.
+    /// Returns all entries of this kind and name: this one, and those of single threads' waits.
     pub(crate) fn beside(entry: &LockEntry) -> Vec<Arc<LockEntry>> {
-        // Others are let go here, which may be their end: not under the mutex, that an entry takes as it ends.
+        // The others are dropped here, outside the mutex: dropping the last reference to an entry locks it.
         let all =
             entry.shared.lock(&entry.shared.entries).map_or_else(|_| Vec::new(), |entries| entries.all());
         let same = |other: &Arc<LockEntry>| other.is_of(entry.type_id(), entry.name());
         all.into_iter().filter(same).collect()
     }
 
-    /// An entry of its own for one thread's wait for a condition of the lock that is `lock`'s.
+    /// Creates an entry for one thread's wait for a condition of the lock of the entry `lock`.
     pub(crate) fn for_condition(
         lock: &Arc<LockEntry>,
         condition: String,
@@ -481,7 +487,8 @@ impl LockEntries {
         self.slots.get(slot as usize)?.as_ref()?.upgrade()
     }
 
-    /// The entry that an owner number leads to. It may be another one by now: its lock state knows.
+    /// Returns the entry that an owner number leads to. The slot may have been reused: the lock state of the
+    /// new entry does not know the owner.
     pub(crate) fn of_owner(&self, owner: u64) -> Option<Arc<LockEntry>> {
         self.at((owner & (SLOTS as u64 - 1)) as u32)
     }

@@ -1,5 +1,6 @@
-//! Whether a lock hears what Redis tells it. On one server, as soon as its client listens there: one channel is for all
-//! locks. In a cluster each lock has a channel, with its hash tag, on the primary of its slot.
+//! Whether a lock receives the messages that Redis publishes for it. With one server it does as soon as its
+//! client listens there, on one channel for all locks. In a cluster each lock has a channel of its own, with
+//! its hash tag, on the primary of its slot.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,11 +17,12 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::names;
 
-/// How long a thread that wants a channel may need to call the listener, which looks by itself a little later.
+/// How long a thread that wants a channel may take to call the listener, which would see the request by
+/// itself a little later.
 const CALLED_WITHIN: Duration = Duration::from_millis(100);
 
 impl LockEntry {
-    /// What its channels begin with; a client's uuid follows.
+    /// Returns the prefix of the lock's channels; a client's uuid follows.
     pub(crate) fn inbox_prefix(&self) -> Cow<'_, str> {
         match &self.shared.route {
             Route::One(_) => Cow::Borrowed(&self.shared.inbox_prefix),
@@ -28,20 +30,20 @@ impl LockEntry {
         }
     }
 
-    /// Whether what its server publishes for it now will be received.
+    /// Returns whether a message that its server publishes for it now will be received.
     pub(crate) fn hears(&self) -> bool {
         let inbox = &self.server().inbox;
         inbox.is_up() && (!self.has_a_channel() || inbox.channels.hears(self.names.stem()))
     }
 
-    /// Why it does not hear, if that is known.
+    /// Returns why its messages are not received, if that is known.
     pub(crate) fn deafness(&self) -> Option<Failure> {
         let inbox = &self.server().inbox;
         let denial = || inbox.channels.denial(self.names.stem());
         inbox.failure().or_else(|| self.has_a_channel().then(denial).flatten())
     }
 
-    /// This server was asked at `asked`, and says that nobody listens there for this lock and client.
+    /// Reports that this server, asked at `asked`, has no subscriber for this lock and client.
     pub(crate) fn is_deaf(&self, server: &Server, asked: Moment) {
         match self.has_a_channel() {
             false => server.inbox.is_deaf(asked),
@@ -49,7 +51,8 @@ impl LockEntry {
         }
     }
 
-    /// Has its client listen for it, and the lock ask again when it does. May send a request to call the listener.
+    /// Makes the client listen for this lock, which asks again once it does. May send a request to call the
+    /// listener.
     ///
     /// # Errors
     /// `Unavailable` if the listener's thread could not be started.
@@ -63,7 +66,7 @@ impl LockEntry {
         Ok(())
     }
 
-    /// The same, within a tick of the listener: waits for nothing.
+    /// The same without calling the listener, which sees it within a tick. Does not block.
     pub(crate) fn will_listen(&self) -> Result<(), Error> {
         let server = self.server();
         self.wants(server);
@@ -73,8 +76,9 @@ impl LockEntry {
         start(&self.shared, server)
     }
 
-    /// The same for a holder: its client listens at the server, so that it notices when that fails; on a channel of
-    /// its own only if the holder has `asked` to be told of its hold.
+    /// The same for a holder: the client listens at the server, so that it notices when the server fails. In
+    /// a cluster, it listens on the lock's own channel only if the holder has `asked` for messages about its
+    /// hold.
     pub(crate) fn holder_listens(&self, asked: impl FnOnce() -> bool) {
         let server = self.server();
         if self.has_a_channel() && asked() {
@@ -90,13 +94,14 @@ impl LockEntry {
         }
     }
 
-    /// Whether that is so already.
+    /// Returns whether the client already listens as a holder needs it.
     pub(crate) fn holder_hears(&self, asked: impl FnOnce() -> bool) -> bool {
         let inbox = &self.server().inbox;
         inbox.is_up() && (!self.has_a_channel() || !asked() || inbox.channels.hears(self.names.stem()))
     }
 
-    /// Has this server publish a message to the client `uuid`. Returns how many received it.
+    /// Publishes a message to the client `uuid` at this server. Returns the number of subscribers that
+    /// received it.
     pub(crate) fn publish(
         &self,
         server: &Server,
@@ -109,7 +114,7 @@ impl LockEntry {
             |verb: &str| server.backend.command(&redis::cmd(verb).arg(&channel).arg(text).clone(), limit);
         if self.has_a_channel() {
             match publish("SPUBLISH") {
-                // A server without sharded channels.
+                // The server has no sharded channels.
                 Err(Failure::Denied(_)) => {}
                 told => return told,
             }
@@ -121,14 +126,16 @@ impl LockEntry {
         matches!(self.shared.route, Route::Cluster(_))
     }
 
-    /// Whether its channel was not wanted at this server yet.
+    /// In a cluster, records that this server's listener needs the lock's channel. Returns whether the
+    /// listener has yet to see that.
     fn wants(&self, server: &Arc<Server>) -> bool {
         let wanted = || server.inbox.channels.want(self.names.stem(), self.number(), Moment::now());
         self.has_a_channel() && wanted()
     }
 
-    /// Tells the listener that something is wanted, on a channel that it hears: on that of a lock if it can be, as
-    /// one that is not sharded goes to every node of the cluster.
+    /// Wakes the listener to subscribe to a new channel, by a message on one that it already receives. A
+    /// lock's channel is preferred: a message on a channel that is not sharded goes to every node of the
+    /// cluster.
     fn call(&self, server: &Server) {
         let shared = &self.shared;
         let Some(heard) = server.inbox.channels.calls() else { return };

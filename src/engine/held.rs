@@ -1,5 +1,5 @@
-//! While it is held: the remaining lease, whether it is lost, and a lease of the caller's choice. What a guard asks or
-//! wants of its hold goes through here; its end is in `release.rs`.
+//! What a guard can ask or do while the lock is held: the remaining lease, whether the hold is lost, and a
+//! lease of the caller's choice. Releasing it is in `release.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 
-/// The remaining lease of the hold; zero once it is lost.
+/// Returns the remaining lease of the hold; zero once it is lost.
 pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
     let now = Moment::now();
-    // A child process has no part in what its parent holds.
+    // A forked child does not hold what its parent holds.
     let Ok(core) = lock(entry) else { return Duration::ZERO };
     core.lock_state.grant_of(ticket).map_or(Duration::ZERO, |grant| left(grant, now))
 }
@@ -29,17 +29,17 @@ fn left(grant: &Grant, now: Moment) -> Duration {
     if grant.loss(now).is_none() { grant.valid_until.since(now) } else { Duration::ZERO }
 }
 
-/// The hold's token, if it is there.
+/// Returns the hold's token, if the hold exists.
 pub(crate) fn token(entry: &LockEntry, ticket: Ticket) -> Option<u64> {
     lock(entry).ok()?.lock_state.token_of(ticket)
 }
 
-/// The terms on which the hold began, if it exists.
+/// Returns the terms on which the hold began, if it exists.
 pub(crate) fn terms(entry: &LockEntry, ticket: Ticket) -> Option<Terms> {
     Some(lock(entry).ok()?.lock_state.grant_of(ticket)?.terms.clone())
 }
 
-/// The owner number under which the hold is valid.
+/// Returns the owner number under which the hold is valid, or an error if it is lost.
 pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
     let core = lock(entry)?;
     let grant = core.lock_state.grant_of(ticket);
@@ -51,15 +51,15 @@ pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u6
     }
 }
 
-/// The same for a hold that its holder is about to renew, beside the background.
+/// The same for a hold that its holder is about to renew, in addition to the renewal thread.
 pub(crate) fn renewing(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
     let owner = owner(entry, ticket, now)?;
     lock(entry)?.lock_state.is_renewed_beside(owner);
     Ok(owner)
 }
 
-/// Tells in how long less than a margin of the hold will remain. Of a first lease, which is renewed soon and may be less
-/// than the margin, half counts as the margin at most.
+/// Returns a function from a margin to the time until less than that remains of the hold. A first lease is
+/// renewed soon and may be shorter than the margin, so the margin counts as half of it at most.
 pub(crate) fn time_left(entry: &Arc<LockEntry>, ticket: Ticket) -> TimeLeft {
     let entry = Arc::downgrade(entry);
     Box::new(move |margin| {
@@ -71,12 +71,12 @@ pub(crate) fn time_left(entry: &Arc<LockEntry>, ticket: Ticket) -> TimeLeft {
     })
 }
 
-/// Why it is lost, if it is.
+/// Returns why the hold is lost, if it is.
 pub(crate) fn loss(entry: &LockEntry, ticket: Ticket) -> Option<Error> {
     owner(entry, ticket, Moment::now()).err()
 }
 
-/// A token that is cancelled when the hold is lost. From here on the client listens.
+/// Returns a token that is cancelled when the hold is lost. Makes the client listen for messages about it.
 pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken {
     let Ok(mut core) = lock(entry) else {
         let token = CancellationToken::new();
@@ -96,12 +96,12 @@ pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken
     token
 }
 
-/// Whether the thread of this hold has no other guard of it.
+/// Returns whether the thread of this hold has no other guard of it.
 pub(crate) fn is_last(entry: &LockEntry, ticket: Ticket) -> bool {
     lock(entry).is_ok_and(|core| core.lock_state.count(ticket) == 1)
 }
 
-/// Sets the hold's lease to end `lease` from now; where that is not given, the lease for which it was taken. Blocks for
+/// Sets the hold's lease to end `lease` from now; by default the lease for which it was acquired. Blocks for
 /// the command timeout at most.
 pub(crate) fn renew_for(
     entry: &Arc<LockEntry>,
@@ -111,7 +111,7 @@ pub(crate) fn renew_for(
     renew_by(entry, ticket, lease, Moment::now().after(entry.shared.config.command_timeout))
 }
 
-/// The same; the reply is waited for until `limit`.
+/// The same, waiting for the reply until `limit`.
 pub(crate) fn renew_by(
     entry: &Arc<LockEntry>,
     ticket: Ticket,
@@ -127,7 +127,7 @@ pub(crate) fn renew_by(
     renewed(entry, owner, sent, lease, answer)
 }
 
-/// The other half of [`renew_for`]: the outcome of the request that was sent at `sent`.
+/// The other half of [`renew_for`]: applies the outcome of the request that was sent at `sent`.
 pub(crate) fn renewed(
     entry: &Arc<LockEntry>,
     owner: u64,

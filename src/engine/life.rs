@@ -1,4 +1,4 @@
-//! Whether a thread of a client runs, and whether it is to end.
+//! Whether a thread of a client runs, and whether it has been told to end.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex};
 
-/// As the rest of the client sees it.
+/// The state of a thread, as the rest of the client sees it.
 #[derive(Default)]
 pub(crate) struct Life {
     state: Mutex<State>,
-    /// Something in the state changed, or the thread is wanted.
+    /// Notified when the state changes or the thread is to wake.
     changed: Condvar,
 }
 
@@ -21,7 +21,7 @@ struct State {
 }
 
 impl Life {
-    /// Has `start` start the thread, unless it runs or is to end.
+    /// Has `start` start the thread, unless it runs or has been told to end.
     pub(super) fn start(&self, start: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let mut state = self.state.lock();
         if state.running || state.stop {
@@ -32,13 +32,13 @@ impl Life {
         Ok(())
     }
 
-    /// Tells the thread to end; it does within a tick.
+    /// Tells the thread to end, which it does within a tick.
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
         self.changed.notify_all();
     }
 
-    /// Waits for the thread to end, until `limit` at most.
+    /// Waits for the thread to end, until `limit` at most. Returns whether it has ended.
     pub(crate) fn wait_for_end(&self, limit: Moment) -> bool {
         let mut state = self.state.lock();
         while state.running && Moment::now() < limit {
@@ -52,7 +52,7 @@ impl Life {
         self.state.lock().stop
     }
 
-    /// The thread waits for `pause`, or until it is to stop, or is woken.
+    /// Makes the thread sleep for `pause`, or until it is told to end or is woken.
     pub(super) fn sleep(&self, pause: Duration) {
         let mut state = self.state.lock();
         if !state.stop {
@@ -65,7 +65,7 @@ impl Life {
         self.changed.notify_all();
     }
 
-    /// The thread has ended.
+    /// Records that the thread has ended.
     pub(super) fn ended(&self) {
         self.state.lock().running = false;
         self.changed.notify_all();

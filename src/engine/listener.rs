@@ -1,5 +1,5 @@
-//! The grant listener: one thread and one connection for a client and a server, from the first wait there to
-//! the client's end. At a node of a cluster it [listens to the locks](super::listener_by_lock) one by one.
+//! The grant listener: one thread and one connection per client and server, from the first wait there until
+//! the client ends. At a node of a cluster it [listens to each lock](super::listener_by_lock) by itself.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,8 +24,8 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::sync::thread;
 
-/// How long the connection may be silent before it is pinged, and how long the reply may take: a peer that is
-/// gone is found within twice this.
+/// How long the connection may be silent before it is pinged, and how long the reply may take: a dead peer is
+/// detected within twice this time.
 pub(super) const PING_AFTER: Duration = Duration::from_secs(1);
 /// How often a silent listener checks whether it should end.
 pub(super) const TICK: Duration = Duration::from_millis(250);
@@ -33,7 +33,7 @@ pub(super) const TICK: Duration = Duration::from_millis(250);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the listener of this client at this server, unless it runs. Does not wait for it to be up: it will make
+/// Starts the listener of this client at this server, unless it runs. Does not wait until it is up: it makes
 /// every entry ask again when it is.
 pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Error> {
     server.inbox.life.start(|| {
@@ -55,14 +55,15 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
 }
 
 pub(super) struct Listener {
-    /// Not strong: the listener does not keep its client alive.
+    /// Weak: the listener does not keep its client alive.
     shared: Weak<Shared>,
     server: Weak<Server>,
     pub(super) inbox: Arc<Inbox>,
     manager: ConnectionManager,
-    /// The client's own.
+    /// The client's own channel.
     pub(super) channel: String,
-    /// In a cluster each lock has a channel of its own, and the client's own is to call its listener.
+    /// Whether this is a cluster, where each lock has a channel of its own and the client's only serves to
+    /// wake the listener.
     by_lock: bool,
 }
 
@@ -86,7 +87,7 @@ impl Listener {
                             }
                             successor::connected(&shared, &at, &info);
                         }
-                        // Waiters ask by connections that lead there.
+                        // Only now, so that waiters ask on connections that lead to this server.
                         self.came_up(missed);
                     };
                     first = false;
@@ -113,19 +114,19 @@ impl Listener {
         self.inbox.life.ended();
     }
 
-    /// Waiters learn why nothing is heard.
+    /// Lets waiters learn why no messages are received.
     fn failed(&self, failure: Failure) {
         self.inbox.failed(failure);
         self.is_deaf();
         self.came_up(None);
     }
 
-    /// Whether there is a client that listens, and has not said otherwise.
+    /// Returns whether the client still exists and has not stopped its listener.
     pub(super) fn goes_on(&self) -> bool {
         !self.inbox.life.is_stopped() && self.shared.strong_count() > 0
     }
 
-    /// Whether this server may have what it listens for.
+    /// Returns whether this server may have any key of the client. If not, its channels are forgotten.
     pub(super) fn is_needed(&self) -> bool {
         let is_needed = self.client().is_some_and(|(shared, server)| shared.route.leads_to(&server));
         if !is_needed {
@@ -134,20 +135,20 @@ impl Listener {
         is_needed
     }
 
-    /// The client and the server, while they are there.
+    /// Returns the client and the server, while they exist.
     pub(super) fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
         Some((self.shared.upgrade()?, self.server.upgrade()?))
     }
 
-    /// Whether it listens at another server than the one that has the locks.
+    /// Returns whether the listener is connected to another server than the one that has the locks.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.server
             .upgrade()
             .is_some_and(|server| self.inbox.is_elsewhere(server.backend.moved(), server.backend.refused()))
     }
 
-    /// A connection on which the channel is confirmed, and what its server says about itself; its role only where one
-    /// has said that it is not the primary.
+    /// Connects, and subscribes to the channel. Returns the connection and what its server says about itself;
+    /// its role only if a server has said that it is not the primary.
     pub(super) fn connect(&self) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
         let connection = if self.by_lock { self.manager.pushing() } else { self.manager.raw() };
         let mut connection = connection.map_err(not_connected)?;
@@ -172,19 +173,19 @@ impl Listener {
         }
     }
 
-    /// Whatever was announced while nobody listened is asked for; and threads that wait for the inbox look
-    /// again.
+    /// Makes waiters ask for what was announced while nobody listened, and wakes threads that wait for the
+    /// inbox.
     fn came_up(&self, missed: Option<Duration>) {
         let Some((shared, server)) = self.client() else { return };
         if let Some(missed) = missed {
             shared.observers.tell(|o| o.reconnected(missed));
-            // What was said of grants that were there before is not known either.
+            // Messages about grants from before may have been missed, too.
             self.is_deaf();
         }
         for_all(&shared, &server, hears);
     }
 
-    /// What is kept here leaves: it would not be heard that it is wanted.
+    /// Gives back kept grants: a message that another caller wants one would not be received.
     fn is_deaf(&self) {
         if let Some((shared, server)) = self.client() {
             for_all(&shared, &server, |entry| tell(entry, LockState::deaf));
@@ -194,11 +195,11 @@ impl Listener {
     /// Receives messages until the client ends, or an error says that the connection has failed.
     fn listen(&self, mut connection: Connection, notices: &mut Notices, came_up: impl FnOnce()) {
         let mut pubsub = connection.as_pubsub();
-        // Before waiters ask again: what they are not told afterwards, they hear.
+        // Before waiters ask again: a message that comes after their requests must be received.
         let resumed = notices.resume(&mut pubsub);
         came_up();
         let _ = resumed.and_then(|()| self.receive(&mut pubsub, notices));
-        // Dropping it unsubscribes and waits for the reply: not for long.
+        // Dropping it unsubscribes and waits for the reply: this limits the wait.
         let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
     }
 
@@ -214,7 +215,7 @@ impl Listener {
                 needed = Moment::now();
             }
             match pubsub.get_message() {
-                // What a former primary says is not so any more.
+                // Messages of a former primary no longer count.
                 Ok(_) if self.is_elsewhere() => return Ok(()),
                 Ok(message) => {
                     heard = self.hears();
@@ -243,7 +244,7 @@ impl Listener {
         Ok(())
     }
 
-    /// The server said something, now.
+    /// Records that the server has just said something. Returns when.
     pub(super) fn hears(&self) -> Moment {
         let now = Moment::now();
         if let Some(server) = self.server.upgrade() {
@@ -252,8 +253,8 @@ impl Listener {
         now
     }
 
-    /// `<uuid>:<n> listen 0 <ms> <channel>`: for so long the waiters of the lock are to ask again at each message on
-    /// that channel. Whether it was such a message.
+    /// Handles `<uuid>:<n> listen 0 <ms> <channel>`: for that many milliseconds, the waiters of the lock ask
+    /// again at each message on that channel. Returns whether it was such a message.
     pub(super) fn told_to_listen(
         &self,
         text: &str,
@@ -274,14 +275,14 @@ impl Listener {
         if let Some(entry) = entry
             && notices.listen(pubsub, &entry, channel, until)?
         {
-            // What was announced before is asked for.
+            // Something may have been announced there before.
             ask_again(&entry);
         }
         Ok(true)
     }
 }
 
-/// Why a client cannot listen to this channel.
+/// Returns the failure of a client that cannot listen to this channel.
 pub(super) fn not_subscribed(channel: &str, e: RedisError) -> Failure {
     if e.kind() != redis::ErrorKind::Server(ServerErrorKind::NoPerm) {
         return refused(e);
@@ -291,7 +292,7 @@ pub(super) fn not_subscribed(channel: &str, e: RedisError) -> Failure {
     Failure::Never(error.caused_by(e))
 }
 
-/// Does this with all locks of this server.
+/// Calls `act` for all locks of this server.
 fn for_all(shared: &Arc<Shared>, server: &Arc<Server>, act: fn(&Arc<LockEntry>)) {
     // Not in the head of the loop: that would keep the table locked for all of it.
     let entries = shared.entries.lock().all();

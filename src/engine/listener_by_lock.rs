@@ -1,7 +1,8 @@
-//! Listening at a node of a cluster: to a channel for each lock that a thread of this client waits for there, or wants
-//! to be told of. The channel carries the lock's hash tag and is sharded where the server has such, so a message
-//! stays in the shard that grants; and as a slot leaves, the server ends its channels, and their waiters follow at
-//! once. A channel that the server refuses is its lock's trouble: the connection goes on with the others.
+//! Listening at a node of a cluster: to a channel for each lock that a thread of this client waits for there,
+//! or about which it wants messages. The channel carries the lock's hash tag, and is sharded if the server
+//! supports that, so a message stays in the shard that grants. When a slot moves away, the server ends the
+//! subscriptions to its channels, and the waiters ask the slot's new server at once. A channel that the
+//! server refuses affects its lock only: the connection continues to serve the others.
 
 use std::time::Duration;
 
@@ -16,12 +17,11 @@ use super::runtime::Shared;
 use crate::clock::Moment;
 use crate::names::{channel, stem_of};
 
-/// How often channels are looked for that nobody needs.
+/// How often the listener looks for channels that are no longer needed.
 const SWEEP: Duration = Duration::from_secs(5);
 
 impl Listener {
-    /// Receives messages until the client ends, nothing is wanted here, or an error says that the connection has
-    /// failed.
+    /// Receives messages until the client ends, the server has no more slots, or the connection fails.
     pub(super) fn listen_by_lock(
         &self,
         connection: Connection,
@@ -31,7 +31,7 @@ impl Listener {
         let mut line = Subscriber::new(connection, &self.channel);
         let resumed = notices.resume(&mut line);
         came_up();
-        // An error here is the connection's, which is left.
+        // An error here means that the connection has failed: it is dropped.
         let _ = resumed.and_then(|()| self.follow(&mut line, notices));
     }
 
@@ -55,12 +55,13 @@ impl Listener {
             line.ask(wanted.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
             let awaits = line.awaits();
             line.limit_reads_to(if awaits { PING_AFTER } else { TICK })?;
-            // Not while it waits: a client that nobody has any more ends.
+            // Not held while the thread waits for a message: it would keep a client alive that has no other
+            // user.
             drop(shared);
             let said = line.next();
             let Some((shared, _)) = self.client() else { break };
             match said {
-                // What a former primary says is not so any more.
+                // Messages of a former primary no longer count.
                 Ok(_) if self.is_elsewhere() => break,
                 Ok(said) => {
                     heard = self.hears();
@@ -94,12 +95,12 @@ impl Listener {
                     dispatch(shared, &text);
                 }
             }
-            // What was announced before on a channel of another program's is asked for.
+            // Something may have been announced before on the channel of another program.
             Said::Confirmed(channel) => match notices.heard(&channel) {
                 Some(entries) => entries.iter().for_each(ask_again),
                 None => missed(shared, &channels.confirmed(&stem(shared, &channel))),
             },
-            // Their requests go to whatever server has the slot now, and there they listen.
+            // The waiters' requests go to the server that has the slot now, and they listen there.
             Said::Ended(channel) => missed(shared, &channels.ended(&stem(shared, &channel))),
             Said::Refused(channel, why) => self.refused(shared, &channel, why),
             Said::Unconfirmed(asked) => self.ask_apart(shared, line, asked),
@@ -108,8 +109,9 @@ impl Listener {
         Ok(())
     }
 
-    /// The server does not take this channel. If its slot is elsewhere, the waiters ask there; if the client may not
-    /// listen to it, they learn that, and those of other locks do not; otherwise they want it again soon.
+    /// The server has refused this channel. If its slot is elsewhere, the waiters ask there. If the client
+    /// may not listen to it, the waiters of this lock get an error. Otherwise they want the channel again
+    /// soon.
     fn refused(&self, shared: &Shared, channel: &str, why: RedisError) {
         let (channels, stem) = (&self.inbox.channels, stem(shared, channel));
         let failure = not_subscribed(channel, why);
@@ -122,9 +124,9 @@ impl Listener {
         }
     }
 
-    /// The server did not take these channels, and why went unheard: it is asked for them once more on a connection of
-    /// their own, as this one goes on with the others. What it takes there is wanted again at once, and soon what it
-    /// says nothing of.
+    /// The server has refused these channels, but its reasons were not read: it is asked for them once more,
+    /// on a connection for that purpose, as this one continues to serve the others. The waiters want a
+    /// channel that it takes there again at once, and one that it does not mention soon.
     fn ask_apart(&self, shared: &Shared, line: &mut Subscriber, asked: Vec<String>) {
         if asked.is_empty() {
             return;
@@ -141,7 +143,7 @@ impl Listener {
         }
     }
 
-    /// Gives up the channels that nobody needs.
+    /// Unsubscribes from the channels that are no longer needed.
     fn sweep(&self, line: &mut Subscriber, shared: &Shared, now: Moment) -> RedisResult<()> {
         let needs = |owner| {
             let entry = shared.entries.lock().of_owner(owner);
@@ -154,7 +156,7 @@ impl Listener {
     }
 }
 
-/// Of the lock that this channel is for.
+/// Returns the stem of the lock that this channel is for.
 fn stem(shared: &Shared, channel: &str) -> String {
     stem_of(channel, &shared.uuid).map(str::to_owned).unwrap_or_default()
 }

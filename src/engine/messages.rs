@@ -1,5 +1,5 @@
-//! What the messages of the locks do to the lock states that they are for: the only reader of what `lua/` publishes. How
-//! a message arrives is in `listener.rs`.
+//! Applies the messages that `lua/` publishes to the lock states that they are for. No other code reads them.
+//! How a message arrives is in `listener.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::runtime::Shared;
 use super::state::lock_state::{Effects, LockState};
 use crate::clock::Moment;
 
-/// `<uuid>:<n> <what> <number> <lease ms> [<value>]`, of a forced unlock with its reason as the value; a message that
-/// concerns no one here is ignored.
+/// Applies the message `<uuid>:<n> <what> <number> <lease ms> [<value>]`; the value of a forced unlock is its
+/// reason. A message that concerns no lock of this client is ignored.
 pub(super) fn dispatch(shared: &Shared, text: &str) {
     let mut words = text.split(' ');
     let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
@@ -29,7 +29,7 @@ pub(super) fn dispatch(shared: &Shared, text: &str) {
         "in" => core.lock_state.granted(owner, number, Duration::from_millis(lease), value, now),
         "wanted" => core.lock_state.is_wanted(owner, now),
         "yield" => return core.lock_state.yields(owner),
-        // What a wait was granted is held in its lock's entry.
+        // What a wait for a condition was granted is held in its lock's entry.
         "no:forced" if entry.condition.is_some() && !core.lock_state.knows(owner) => {
             drop(core);
             let Some(entry) = entry.condition.as_ref().and_then(|awaited| awaited.lock.upgrade()) else {
@@ -40,7 +40,7 @@ pub(super) fn dispatch(shared: &Shared, text: &str) {
             return carry_out(&entry, core, then);
         }
         "no:forced" => core.lock_state.forced(owner, said, now),
-        // A script has left some of the waiters to the next script, which this process is to send.
+        // A script has left some of the waiters to the next script, which this process must send.
         "again" => core.lock_state.ask_again(now),
         other => match other.strip_prefix("no:") {
             Some(why) => core.lock_state.refused(owner, why.to_owned()),
@@ -50,13 +50,14 @@ pub(super) fn dispatch(shared: &Shared, text: &str) {
     carry_out(&entry, core, then);
 }
 
-/// The first waiter of this lock asks again.
+/// Makes the first waiter of this lock ask again.
 pub(super) fn ask_again(entry: &Arc<LockEntry>) {
     tell(entry, LockState::ask_again);
 }
 
-/// The entries that these owner numbers lead to hear from now on, or do not any more: what was said meanwhile is
-/// asked for, and what is kept leaves, as it would not be heard that it is wanted.
+/// The entries of these owner numbers receive messages from now on, or no longer do. Makes them ask for what
+/// they may have missed, and give back what they kept, as a message that another caller wants it could be
+/// missed.
 pub(super) fn missed(shared: &Shared, owners: &[u64]) {
     for owner in owners {
         let entry = shared.entries.lock().of_owner(*owner);
@@ -66,8 +67,8 @@ pub(super) fn missed(shared: &Shared, owners: &[u64]) {
     }
 }
 
-/// What was said to this lock before is asked for. Whoever wants to be told of the end of a hold may have missed it: its
-/// renewal says, which short holds do not pay for.
+/// Makes the lock ask for what it may have missed. A message that a hold has ended may have been missed, too:
+/// holds whose holders need such messages are renewed soon, but not so soon that short ones pay for it.
 pub(super) fn hears(entry: &Arc<LockEntry>) {
     ask_again(entry);
     let mut core = entry.core.lock();
@@ -75,7 +76,7 @@ pub(super) fn hears(entry: &Arc<LockEntry>) {
     successor::renew(entry, &mut core, soon, Core::is_to_be_told);
 }
 
-/// Tells the lock state what has happened.
+/// Applies an event to the lock state, and carries out its effects.
 pub(super) fn tell(entry: &Arc<LockEntry>, event: fn(&mut LockState, Moment) -> Effects) {
     let mut core = entry.core.lock();
     let then = event(&mut core.lock_state, Moment::now());

@@ -1,28 +1,30 @@
 //! The engine: how a thread acquires and releases, written once for every kind of lock.
 //!
-//! It keeps these invariants; each has tests of its name in `tests/locks/invariants/`, the eleventh in `tests/fork/`:
+//! It keeps these invariants. Each has tests of its name in `tests/locks/invariants/`, the eleventh in
+//! `tests/fork/`:
 //!
-//! 1. *one-owner*: never two holds of an exclusive lock that are valid at once; tokens rise in the
-//!    order of the grants.
+//! 1. *one-owner*: two holds of an exclusive lock are never valid at once; tokens rise in the order of the
+//!    grants.
 //! 2. *validity-from-before-send*: a hold is valid for what was left of its lease, minus a drift, counted
 //!    from the moment before the request that acquired it was sent.
-//! 3. *no-sleep-before-subscribed*: known to the lock state, inbox confirmed, in the queue, then asleep.
-//! 4. *parks-are-bounded*: by the deadline, the holder's lease, the heartbeat.
+//! 3. *no-sleep-before-subscribed*: a thread sleeps only once the lock state knows it, the inbox is confirmed
+//!    and it is in the queue.
+//! 4. *parks-are-bounded*: by the deadline, the holder's lease and the heartbeat.
 //! 5. *a-grant-is-never-dropped*: a caller that is granted the lock in the instant it gives up passes it on.
 //! 6. *unknown-is-settled*: a request without a reply is sent again under the same id, or released.
 //! 7. *renewal-never-creates, lost-is-final*.
 //! 8. *no-connection-while-parked, renewal-never-waits-for-the-pool*.
-//! 9. *one-deadline* a call.
+//! 9. *one-deadline* per call.
 //! 10. *nothing-left-behind*.
 //! 11. *only-the-process-that-acquired-releases*, also after a fork.
-//! 12. *bounded-bypass*: a process that waits in Redis gets in after at most one local hand-off period and
+//! 12. *bounded-bypass*: a process that waits in Redis acquires after at most one local hand-off period and
 //!     one critical section of each process ahead of it.
 //!
 //! A call goes `lock/ → engine → redis/backend.rs → script.rs → lua/`; nothing calls back up, and nothing
-//! here names what a user sees (`tests/tools/imports.rs` reads the paths). What all locks of a client share
-//! is [`runtime::Shared`]. The waiting is in [`acquire`]; the decisions are in [`state::lock_state`], in the
-//! words of [`state::asking`], about what [`state::grant`] keeps; and while a thread talks to Redis it
-//! holds no lock of ours.
+//! here names what a user sees (`tests/tools/imports.rs` reads the paths). [`runtime::Shared`] is what all
+//! locks of a client share. Waiting is in [`acquire`]. Decisions are in [`state::lock_state`], expressed in
+//! the types of [`state::asking`], and concern what [`state::grant`] keeps. A thread that talks to Redis
+//! holds no mutex of the engine.
 
 mod acquire;
 pub(crate) mod attempt;
@@ -65,7 +67,7 @@ pub(crate) mod switchover;
 mod waiter;
 pub(crate) mod warning;
 
-// What shows that the engine keeps its promises: see verify/README.md.
+// Tests that need no server: see verify/README.md.
 #[cfg(all(test, shuttle))]
 #[path = "../../verify/interleavings/mod.rs"]
 mod interleavings;

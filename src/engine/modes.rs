@@ -1,4 +1,4 @@
-//! A lock of two modes is two lock states: what each has to consider of the other, before a thread acquires.
+//! A lock with two modes has two lock states: what a request for one mode must check in the other.
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 
-/// Looks at the lock's other mode for a request of a `sharing` one. Returns the readers if they
-/// must [queue behind](queue_behind) this request while it waits.
+/// Checks the lock's other mode for a request in the mode that `sharing` describes. Returns the readers if
+/// they must [queue behind](queue_behind) this request while it waits.
 ///
 /// # Errors
-/// `WouldDeadlock` for a thread that shares and wants exclusive access: it would wait for itself.
+/// `WouldDeadlock` if the thread holds the lock in its shared mode and wants exclusive access: it would wait
+/// for itself.
 pub(crate) fn consider<'a>(
     entry: &Arc<LockEntry>,
     other_mode: &'a Arc<LockEntry>,
@@ -22,13 +23,13 @@ pub(crate) fn consider<'a>(
 ) -> Result<Option<&'a Arc<LockEntry>>, Error> {
     let now = Moment::now();
     if sharing != Sharing::Exclusive {
-        // Its own exclusive hold admits it, and is not handed on to another thread: the two end one by one.
+        // The thread's own exclusive hold admits it, and is then not handed on: the two holds end separately.
         let mut core = lock(other_mode)?;
         request.from = core.lock_state.held_by(request.thread, now);
         match request.from {
             Some(owner) if request.instead => core.lock_state.exchange(owner),
             Some(owner) => core.lock_state.shut(owner),
-            // What is kept for the next writer here would keep this reader waiting for a message.
+            // A grant kept for the next writer would make this reader wait until a message asked for it.
             None if core.lock_state.idle().is_some() => {
                 entry.shared.same_process().map_err(|e| entry.error(e))?;
                 let then = core.lock_state.makes_way(now);
@@ -45,10 +46,10 @@ pub(crate) fn consider<'a>(
     Ok((!request.once).then_some(other_mode))
 }
 
-/// Whether a thread may wait for exclusive access.
+/// Checks that a thread may wait for exclusive access.
 ///
 /// # Errors
-/// `WouldDeadlock` if it shares the lock: it would wait for itself.
+/// `WouldDeadlock` if it holds the lock in its shared mode: it would wait for itself.
 pub(crate) fn may_exclude(
     entry: &Arc<LockEntry>,
     other_mode: &Arc<LockEntry>,
@@ -62,10 +63,10 @@ pub(crate) fn may_exclude(
     Err(entry.error(error.because("this thread holds the read lock and would wait for itself")))
 }
 
-/// Makes `readers` queue behind the waiting writers of `core` as long as only this process
-/// knows of them: until Redis keeps a queue position for one of them, or there are no more waiters.
+/// Makes `readers` queue behind the waiting writers of `core` as long as only this process knows of them:
+/// until Redis keeps a queue position for one of them, or there are no more waiters.
 ///
-/// It locks the readers' entry under the writers'; never the other way round.
+/// Lock order: the readers' entry is locked while the writers' is held, never the other way round.
 pub(super) fn queue_behind(core: &Core, readers: &Arc<LockEntry>) {
     let ahead = core.lock_state.waits_unknown(Moment::now());
     let mut readers = readers.core.lock();

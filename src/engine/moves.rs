@@ -1,5 +1,4 @@
-//! What a client does when slots of its cluster are at another server than before: by a failover, or because an
-//! operator moved them.
+//! What a client does when slots of its cluster have moved to another server, by a failover or a resharding.
 
 use std::sync::{Arc, Weak};
 
@@ -11,7 +10,7 @@ use super::runtime::Shared;
 use super::server::Server;
 use crate::clock::Moment;
 
-/// Has this client keep up with its cluster, if it has one.
+/// Makes this client follow the changes of its cluster, if it has one.
 pub(crate) fn keep_up(shared: &Arc<Shared>) {
     if let Route::Cluster(cluster) = &shared.route {
         cluster.watched_by(Moves(Arc::downgrade(shared)));
@@ -27,8 +26,8 @@ impl Watch for Moves {
         }
     }
 
-    /// Holds there are renewed at once, as a promoted replica may not know the youngest ones: a loss is
-    /// reported within a round trip. Waiters ask there at once, not at their next heartbeat.
+    /// Renews the holds there at once, as a promoted replica may not know the most recent ones: a loss is
+    /// reported within a round trip. Waiters ask there at once, too, and not only at their next heartbeat.
     fn moved(&self, slots: &[bool]) {
         let Some(shared) = self.0.upgrade() else { return };
         let entries = shared.entries.lock().all();

@@ -1,4 +1,5 @@
-//! Channels of other programs, to which a client listens while a thread of it waits behind one of their holders.
+//! Channels of other programs. A client listens to one while one of its threads waits behind a holder of that
+//! program.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,13 +14,13 @@ use crate::clock::Moment;
 /// How long the server may take to confirm a subscription.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The channels of one [listener](super::listener), and the locks whose waiters are to ask again at a message there.
+/// The channels of one [listener](super::listener), and the locks whose waiters ask again at a message there.
 #[derive(Default)]
 pub(super) struct Notices {
     channels: Vec<Channel>,
 }
 
-/// What a channel is subscribed on.
+/// A connection on which channels are subscribed.
 pub(super) trait Subscribes {
     /// # Errors
     /// The connection is out of step, and must be closed.
@@ -54,19 +55,19 @@ impl Subscribes for Subscriber {
 
 struct Channel {
     name: String,
-    /// The channel beside it, to which only clients of this library listen.
+    /// A second channel, to which only clients of this library listen.
     beside: String,
-    /// Those of several kinds may be at one key.
+    /// The locks: several, if locks of several kinds are at one key.
     entries: Vec<Weak<LockEntry>>,
-    /// Those that were told to listen since the last message.
+    /// Whether a waiter was told to listen since the last message.
     attentive: bool,
-    /// It is unsubscribed then, unless a waiter is told to listen again.
+    /// When to unsubscribe, unless a waiter is told to listen again.
     until: Moment,
 }
 
 impl Notices {
-    /// A waiter of `entry` is to ask again at each message on `channel`. Returns whether the subscription is new, so
-    /// that messages may have been missed.
+    /// Makes the waiters of `entry` ask again at each message on `channel`. Returns whether the subscription
+    /// is new, so that messages may have been missed.
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
@@ -100,7 +101,8 @@ impl Notices {
         Ok(is_new)
     }
 
-    /// A message came. Returns the locks whose waiters are to ask again; `None` if the channel is not one of these.
+    /// A message came on `channel`. Returns the locks whose waiters must ask again; `None` if the channel is
+    /// not one of these.
     pub(super) fn heard(&mut self, channel: &str) -> Option<Vec<Arc<LockEntry>>> {
         let channel = self.channels.iter_mut().find(|known| known.name == channel)?;
         if !std::mem::take(&mut channel.attentive) {
@@ -109,7 +111,7 @@ impl Notices {
         Some(channel.entries.iter().filter_map(Weak::upgrade).collect())
     }
 
-    /// Unsubscribes from the channels whose time is over, and from those whose locks are no longer in use.
+    /// Unsubscribes from the channels whose time is over or whose locks are no longer in use.
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
@@ -123,7 +125,7 @@ impl Notices {
         Ok(())
     }
 
-    /// Subscribes to them on a new connection.
+    /// Subscribes to all channels on a new connection.
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
@@ -137,8 +139,9 @@ impl Notices {
 }
 
 impl Channel {
-    /// Subscribes to the channel, and to the one beside it by which the server tells processes of this library from
-    /// others. One that it refuses is not heard: then the waiter asks at its heartbeats.
+    /// Subscribes to the channel, and to the second one, by which scripts tell this library's subscribers
+    /// from those of other programs. If the server refuses a channel, the waiters ask at their heartbeats
+    /// only.
     fn subscribe(&self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
         pubsub.subscribes(&self.name)?;
         pubsub.subscribes(&self.beside)

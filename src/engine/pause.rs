@@ -1,4 +1,4 @@
-//! Sleeping for a given time; only the end of the call wakes it earlier.
+//! Sleeping for a given time. Only the end of the call or of the client wakes the thread earlier.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::clock::Moment;
 use crate::sync::{Condvar, Mutex};
 use crate::wait::Wait;
 
-/// Sleeps until `until`, and no longer than the call may take; a cancellation and the client's end wake it.
-/// The caller finds out which of these it was by looking.
+/// Sleeps until `until`, the call's deadline, a cancellation or the client's close, whichever comes first.
+/// The caller has to check which it was.
 pub(crate) fn pause(shared: &Shared, until: Moment, wait: &Wait<'_>) {
     let bed = Arc::new((Mutex::new(()), Condvar::new()));
     let wake = || {
         let bed = bed.clone();
         move || {
-            // A thread that is about to sleep has looked already, or will see why it is woken.
+            // Locked so that a thread about to sleep either sees the reason first or is woken by it.
             drop(bed.0.lock());
             bed.1.notify_one();
         }
@@ -23,7 +23,7 @@ pub(crate) fn pause(shared: &Shared, until: Moment, wait: &Wait<'_>) {
     let _cancelled = wait.cancel.map(|token| token.on_cancel(wake()));
     let until = wait.deadline.map_or(until, |deadline| until.min(deadline));
     let mut asleep = bed.0.lock();
-    // More than once, as a machine that was suspended has slept less than its clock says.
+    // In a loop, as a machine that was suspended has slept less than its clock says.
     while !shared.is_closed() && !wait.is_cancelled() && Moment::now() < until {
         match until.instant() {
             Some(instant) => drop(bed.1.wait_until(&mut asleep, instant)),

@@ -1,4 +1,4 @@
-//! A hold leaves this process as a receipt, and another process adopts it.
+//! Receipts: a hold leaves this process without being released, and another process adopts it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,12 @@ impl CannotPart {
     }
 }
 
-/// The lease of a hold that goes: not the short one of a lock that lingers here.
+/// Returns the lease of a hold that leaves: not the shorter one of a lock that lingers here.
 fn lease_of(entry: &LockEntry, terms: &Terms) -> Duration {
     if terms.lingers() { entry.shared.config.lease } else { terms.lease }
 }
 
-/// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns what it was.
+/// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns its grant.
 pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error> {
     if entry.scripts.adopt.is_none() {
         return Err(entry.error(requests::no_rule()));
@@ -53,14 +53,14 @@ pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Erro
     Ok(grant)
 }
 
-/// Makes the hold `from`, another process's owner id, a hold of this one. `grant` is what it was there, and
-/// the terms on which it continues.
+/// Makes the hold of the owner id `from`, of another process, a hold of this one. `grant` describes what it
+/// was there, and the terms on which it continues.
 pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<Acquired, Error> {
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
     let (owner, lease) = (entry.fresh(), grant.terms.lease);
     let sent = Moment::now();
-    // Until it is in the lock state, a client that closes makes it leave as it does with what is in flight.
+    // Until it is in the lock state, a client that closes releases it like the leaves in flight.
     let (valid_until, stays_until) = (sent.after(lease), Moment::default());
     let leaving = PendingRelease { owner, unsettled: true, valid_until, lease, stays_until };
     lock(entry)?.sets_out(&leaving);
@@ -82,7 +82,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
             .because("the hold of this receipt has ended, or was adopted by another process"),
         Err(failure @ (Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_))) => failure.error(),
         Err(failure) if failure.is_wrong_kind() => failure.error(),
-        // A script that fails half-way keeps what it wrote.
+        // What a script wrote before it failed stays.
         Err(failure) => {
             shared.renewer.leave(entry, leaving);
             let unknown = matches!(failure, Failure::Unanswered(_));
@@ -98,7 +98,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
     Err(entry.error(error))
 }
 
-/// A grant as a receipt describes it, before Redis has said that it is ours.
+/// Returns the grant that a receipt describes, before Redis has confirmed that it is ours.
 pub(crate) fn told(number: u64, hand_overs: u32, terms: Terms) -> Grant {
     Grant { hand_overs, ..Grant::new(0, number, terms) }
 }

@@ -1,5 +1,5 @@
-//! Releasing: a hold is handed on in this process, or leaves Redis, with the next request in the same round
-//! trip. In two halves, so that several may leave by one request.
+//! Releasing: a hold is handed on in this process, or leaves Redis, with the next thread's request in the
+//! same round trip. A release has two halves, so that several holds can leave by one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 use crate::settings::check_stay;
 
-/// What a hold's owner says of it when it is released.
+/// How long a released hold stays in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stay {
-    /// It stays for what is left of its minimum hold time, if it has one.
+    /// For the rest of its minimum hold time, if it has one.
     Agreed,
-    /// It goes at once, whatever its terms.
+    /// Not at all, whatever its terms.
     No,
-    /// It stays for that long from now.
+    /// For that long from now.
     For(Duration),
 }
 
 impl Stay {
-    /// It stays for `rest`.
+    /// Returns a stay of `rest`.
     ///
     /// # Errors
     /// `InvalidInput`, about `name`, if no hold may stay for that long.
@@ -39,18 +39,19 @@ impl Stay {
         Ok(Stay::For(rest))
     }
 
-    /// The hold is about to end: what goes to nobody here is shut before.
+    /// Before the hold ends: prevents that its grant is kept, or handed on in this process, where it must not
+    /// be.
     fn shuts(self, lock_state: &mut LockState, ticket: Ticket, now: Moment) {
         match self {
             Stay::Agreed => {}
-            // What was of no use is not kept for the next hold.
+            // A hold that was of no use is not kept for the next one.
             Stay::No => lock_state.not_to_be_kept(ticket, now),
-            // What stays is handed to no thread here.
+            // A hold that stays is not handed to another thread here.
             Stay::For(_) => lock_state.ends_with(ticket),
         }
     }
 
-    /// Until when what ends now stays in Redis; `agreed`: by its own terms.
+    /// Returns until when a hold that ends now stays in Redis; `agreed` is the time by its own terms.
     fn until(self, agreed: Moment, now: Moment) -> Moment {
         match self {
             Stay::Agreed => agreed,
@@ -63,14 +64,14 @@ impl Stay {
 /// Ends the hold `ticket` once.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` if it was over before, `Unavailable` if Redis did not run it, `OutcomeUnknown` if
-/// it did not reply within the command timeout: the renewal thread then continues. `OutcomeUnknown` too if it
-/// is over, and it is not known whether it was before.
+/// `LeaseLost` or `Closed` if the hold was over before. `Unavailable` if Redis did not execute the release,
+/// and `OutcomeUnknown` if it did not reply within the command timeout: the renewal thread then continues.
+/// `OutcomeUnknown` also if the hold is over, and it is not known whether this call released it.
 pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket, stay: Stay) -> Result<(), Error> {
     begin_release(entry, ticket, stay)?.map_or(Ok(()), OngoingRelease::sent)
 }
 
-/// The same by a call that waits for it until `limit`: from then on it is the renewal thread's task.
+/// The same for a call that waits for the reply until `limit`; after that, the renewal thread continues.
 ///
 /// # Errors
 /// See [`release`].
@@ -86,31 +87,31 @@ pub(crate) fn release_by(
     })
 }
 
-/// Ends the hold `ticket`, which was of no use to its caller: it does not stay. The call that acquired it
-/// waits for that until `limit`.
+/// Ends the hold `ticket`, which was of no use to the call that acquired it, and does not stay in Redis.
+/// Waits for the reply until `limit`.
 pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
     if let Err(error) = release_by(entry, ticket, Stay::No, limit) {
         unheard(entry, &error);
     }
 }
 
-/// A hold that ended here, and whose leave must be sent. It must be [answered](OngoingRelease::answered): until
-/// then this lock state lets no thread ask.
+/// A hold that has ended here, and whose leave must be sent. It must be [answered](OngoingRelease::answered):
+/// until then no thread of this lock state may ask Redis.
 pub(crate) struct OngoingRelease<'a> {
     pub(crate) entry: &'a Arc<LockEntry>,
     pub(crate) leaving: PendingRelease,
-    /// Whose request goes with it.
+    /// The request that goes with it, for the next head.
     pub(crate) next: Option<Asking>,
     began: Moment,
     limit: Moment,
-    /// It belongs to a call that has no longer than that, and is not its holder's own release.
+    /// Whether it is part of a call that ends at `limit`, as opposed to a release by the holder.
     bounded: bool,
     grant: Known,
     held: Option<Duration>,
     lost: Option<CancellationToken>,
 }
 
-/// The first half of a [`release`]; `None` if that needs no request.
+/// The first half of a [`release`]. Returns `None` if no request is needed.
 pub(crate) fn begin_release(
     entry: &Arc<LockEntry>,
     ticket: Ticket,
@@ -123,16 +124,16 @@ pub(crate) fn begin_release(
         return Ok(None);
     }
     stay.shuts(&mut core.lock_state, ticket, now);
-    // What stays takes no request along.
+    // No request goes with a hold that stays.
     let inbox = !matches!(stay, Stay::For(_)) && entry.hears();
-    // A hold that was never reported is not reported as over either.
+    // A hold whose beginning was not reported is not reported as released either.
     let held = core.lock_state.held(ticket, now);
     let ending = core.lock_state.grant_of(ticket);
     let said = ending.and_then(|grant| grant.said.clone());
     let lingers = ending.is_some_and(|grant| grant.terms.lingers());
     let grant = Known::of(core.lock_state.shape().sharing, ending, now);
     let exit = core.lock_state.exit(ticket, now, inbox, || entry.fresh());
-    // A child gives back none of its parent's holds.
+    // A forked child must not release its parent's holds.
     match exit {
         Exit::Held | Exit::Shared => {}
         Exit::Kept(..) => shared.same_process_at(now).map_err(|e| entry.error(e))?,
@@ -145,7 +146,7 @@ pub(crate) fn begin_release(
             core.wake(Some(next));
             Ok(())
         }
-        // The renewer looks at the end of its time, if not before.
+        // The renewer must look at it when its time is over, at the latest.
         Exit::Kept(owner, until) => match core.due(owner) {
             Some(due) if due > until => shared.renewer.look_at(entry, &mut core, owner, now, until),
             _ => Ok(()),
@@ -160,7 +161,7 @@ pub(crate) fn begin_release(
             }
             leaving.stays_until = stay.until(leaving.stays_until, now);
             if lingers && !inbox {
-                // Nothing is kept where it would not be heard that it is wanted.
+                // A grant is kept only where a message that another caller wants it would be received.
                 entry.holder_listens(|| true);
             }
             let lost = core.asked_loss_token(leaving.owner);
@@ -184,13 +185,13 @@ fn released(entry: &LockEntry, held: Option<Duration>) {
 }
 
 impl OngoingRelease<'_> {
-    /// Its reply is not waited for any longer than until `limit`.
+    /// Limits the wait for the reply to `limit`.
     pub(crate) fn within(&mut self, limit: Moment) {
         self.limit = self.limit.min(limit);
         self.bounded = true;
     }
 
-    /// Sent by itself, and answered.
+    /// Sends the leave by itself, and applies the reply.
     pub(crate) fn sent(self) -> Result<(), Error> {
         if self.is_late() {
             return self.deferred();
@@ -199,23 +200,23 @@ impl OngoingRelease<'_> {
         self.answered(outcome)
     }
 
-    /// Until when its reply is waited for.
+    /// Returns until when the reply is waited for.
     pub(crate) fn limit(&self) -> Moment {
         self.limit
     }
 
-    /// The call has no time left to send it in. A holder's own is sent in any case.
+    /// Returns whether the call has no time left to send the leave. A release by the holder is always sent.
     pub(crate) fn is_late(&self) -> bool {
         self.bounded && self.limit <= Moment::now()
     }
 
-    /// Left to the renewal thread.
+    /// Leaves the release to the renewal thread.
     pub(crate) fn deferred(self) -> Result<(), Error> {
         let later = Error::new(ErrorKind::Unavailable, "").because("left to the renewal thread");
         self.answered(Err(Failure::Unsent(later)))
     }
 
-    /// The other half of a [`release`].
+    /// The second half of a [`release`]: applies the outcome of the leave.
     pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
         let OngoingRelease { entry, leaving, next, began, limit, grant, held, lost: token, .. } = self;
         let shared = &entry.shared;
@@ -224,7 +225,7 @@ impl OngoingRelease<'_> {
         if let Err(failure) = &outcome
             && !failure.is_wrong_kind()
         {
-            // Under the mutex: a client that closes finds it there or here.
+            // Under the mutex, so that a client that closes finds the leave there or here.
             shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
         }
         let then = has_left(&mut core, leaving.owner, next.as_ref(), &outcome, at);
@@ -240,7 +241,7 @@ impl OngoingRelease<'_> {
                 released(entry, held);
                 Ok(())
             }
-            // The thread that closed it sent this leave as well, perhaps before we did.
+            // The thread that closed the client sent this leave as well, perhaps before we did.
             outcome if shared.is_closed() => {
                 shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Closed));
                 let error = lost(LossReason::Closed);
@@ -278,19 +279,20 @@ impl OngoingRelease<'_> {
     }
 }
 
-/// A leave that is the renewer's task from now on.
+/// Returns the error of a release that the renewer continues.
 fn continues(failure: Failure) -> Error {
     let kind = match failure {
-        // Redis has not run it.
+        // Redis has not executed it.
         Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_) => ErrorKind::Unavailable,
-        // A script that fails half-way keeps what it wrote.
+        // What a script wrote before it failed stays.
         Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
     };
     let error = Error::new(kind, "").because("the release continues in the background");
     error.caused_by(failure.error())
 }
 
-/// A leave was answered, or is the renewer's task, and with it the request that went along.
+/// Applies the outcome of a leave that was answered, or is the renewer's task now, and of the request that
+/// went with it.
 fn has_left(
     core: &mut Core,
     owner: u64,
@@ -316,7 +318,7 @@ fn has_left(
     then
 }
 
-/// A grant that this process kept, and that the head cannot use, leaves; the head's request goes with it.
+/// Gives back a kept grant that the head cannot use, and sends the head's request with it.
 pub(super) fn leave_and_ask(entry: &Arc<LockEntry>, leaving: PendingRelease, asking: &Asking, limit: Moment) {
     let outcome = requests::leave(entry, &leaving, Some(asking), limit);
     let mut core = entry.core.lock();
@@ -329,7 +331,8 @@ pub(super) fn leave_and_ask(entry: &Arc<LockEntry>, leaving: PendingRelease, ask
     carry_out(entry, core, then);
 }
 
-/// Ends the hold `ticket`, whose place in Redis was taken by another mode's in the same request.
+/// Ends the hold `ticket` here. In Redis it ends by another request: an update, or one for the lock's other
+/// mode.
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` if it was over before.
@@ -337,8 +340,8 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
     let mut core = lock(entry)?;
     let now = Moment::now();
     let held = core.lock_state.held(ticket, now);
-    // It is closed to sharing, so that no thread here is handed it; and no request goes with a leave that is
-    // not sent.
+    // The grant is shut, so that it is not handed to another thread here; and no request goes with a leave
+    // that is not sent.
     let leaving = match core.lock_state.exit(ticket, now, false, || entry.fresh()) {
         Exit::Leave(leaving, _) => leaving,
         Exit::Lost(loss, then) => {
@@ -357,14 +360,14 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
     Ok(())
 }
 
-/// A guard's `Drop`: failures are reported to the observer, as no caller gets the error.
+/// Releases for a guard's `Drop`: failures are reported to the observer, as no caller gets the error.
 pub(crate) fn release_quietly(entry: &Arc<LockEntry>, ticket: Ticket) {
     if let Err(error) = release(entry, ticket, Stay::Agreed) {
         unheard(entry, &error);
     }
 }
 
-/// The error of a release, reported to the observer; not for a forked child's, which gives nothing back.
+/// Reports the error of a release to the observer, except in a forked child, which releases nothing.
 pub(crate) fn unheard(entry: &LockEntry, error: &Error) {
     if error.kind() != ErrorKind::Forked {
         entry.shared.observers.tell(|o| o.unlock_failed(entry.observed(), error));

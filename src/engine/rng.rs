@@ -1,4 +1,4 @@
-//! Random numbers that tests can repeat.
+//! A random number generator with a seed, so that tests are repeatable.
 
 /// splitmix64
 pub(super) struct Rng(pub(super) u64);
@@ -18,7 +18,7 @@ impl Rng {
     }
 }
 
-/// The first of a test's seeds: `SEED`, or one of this process's own.
+/// Returns the first of a test's seeds: `SEED`, or one made from the process id.
 #[cfg(all(test, not(shuttle)))]
 pub(super) fn first_seed() -> u64 {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());

@@ -1,5 +1,5 @@
-//! What all locks of one client share, and what ends with it. It holds the parts and answers whether they may be used;
-//! what a part does is in its own file, and nothing of a single lock is here.
+//! What all locks of one client share, and what ends with it. This file holds the parts and checks whether
+//! they may be used. What a part does is in its own file, and nothing about single locks is here.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use crate::settings::Config;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
-/// What all locks of a kind share: the composed scripts, and what they are like here.
+/// What all locks of a kind share: the composed scripts, and the shape.
 type Common = (Arc<Scripts>, Arc<Shape>);
 
 /// The key of the conditions of kind `K` in the table of the kinds' scripts.
@@ -34,17 +34,17 @@ struct ConditionsOf<K>(PhantomData<K>);
 
 /// What clones of a client, its locks and its guards share.
 pub(crate) struct Shared {
-    /// Distinguishes the clients of a process.
+    /// Unique among the clients of this process.
     pub(crate) id: u64,
-    /// Distinguishes the clients of the world: the first half of every owner id.
+    /// Unique among all clients: the first half of every owner id.
     pub(crate) uuid: String,
-    /// pid, host and client name: what others see of us.
+    /// Process id, host and client name, as other clients see them.
     pub(crate) identity: String,
     pub(crate) config: Config,
     pub(crate) inbox_prefix: String,
     /// The waiter timeout in milliseconds, as scripts take it.
     pub(crate) waiter_timeout: String,
-    /// The servers, and which has which key.
+    /// The servers, and which of them has which key.
     pub(crate) route: Route,
     pub(crate) entries: Mutex<LockEntries>,
     pub(crate) renewer: Arc<Renewer>,
@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pid: u32,
     sequence: AtomicU64,
     closed: AtomicBool,
-    /// Cancelled when it is closed: wakes the sleepers that have no entry.
+    /// Cancelled when the client is closed: wakes threads that sleep without an entry.
     pub(crate) ended: CancellationToken,
 }
 
@@ -90,7 +90,7 @@ impl Shared {
         shared
     }
 
-    /// From now on its holds there may be renewed.
+    /// Prepares the renewer for holds at this server.
     pub(super) fn has_server(&self, server: &Server) {
         self.renewer.add(self.id, server, self.config.renew_every, self.config.renewal_timeout());
     }
@@ -111,17 +111,17 @@ impl Shared {
         })
     }
 
-    /// A number never given before.
+    /// Returns a number that was never returned before.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What all locks of a kind share.
+    /// Returns what all locks of a kind share.
     pub(crate) fn kind<K: Kind>(&self) -> Result<Common, Error> {
         self.composed::<K>(TypeId::of::<K>(), Scripts::of)
     }
 
-    /// The composed scripts of the conditions of a kind's locks.
+    /// Returns the composed scripts of the conditions of a kind's locks.
     pub(crate) fn condition_scripts<K: Exclusive>(&self) -> Result<Arc<Scripts>, Error> {
         Ok(self.composed::<K>(TypeId::of::<ConditionsOf<K>>(), Scripts::of_conditions)?.0)
     }
@@ -149,7 +149,7 @@ impl Shared {
         Ok(made)
     }
 
-    /// Whether this is the process that made the client.
+    /// Checks that this is the process that created the client.
     ///
     /// # Errors
     /// `Forked` if it is not: connections, threads and holds are the parent's.
@@ -169,11 +169,11 @@ impl Shared {
         Err(Error::new(ErrorKind::Forked, "").because("fork before creating a client, or exec"))
     }
 
-    /// Locks one of this client's mutexes. In a forked child it may be held forever by a thread that does not
-    /// exist there: so a thread that finds it held first checks which process this is.
+    /// Locks one of this client's mutexes. In a forked child, a thread that does not exist there may hold it
+    /// forever, so a thread that finds it held first checks which process this is.
     ///
     /// # Errors
-    /// `Forked` in a child, if it was held when it was forked.
+    /// `Forked` in a forked child, if the mutex was held at the fork.
     pub(crate) fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> Result<MutexGuard<'a, T>, Error> {
         if let Some(guard) = mutex.try_lock() {
             return Ok(guard);
@@ -182,7 +182,7 @@ impl Shared {
         Ok(mutex.lock())
     }
 
-    /// Whether it may send anything.
+    /// Checks that the client may send requests: it is not closed, and this is not a forked child.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         self.same_process()?;
         self.not_closed()
@@ -201,7 +201,7 @@ impl Shared {
         Ok(())
     }
 
-    /// From now on it sends nothing more. Whether it was not closed before.
+    /// Marks the client as closed: it sends nothing more. Returns whether it was open before.
     pub(super) fn shut(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
     }

@@ -1,4 +1,5 @@
-//! One Redis server of a client, and what the client has there. Which server has a key is the [route](super::route)'s.
+//! One Redis server of a client, and what the client has there. The [route](super::route) decides which
+//! server has a key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,23 +12,23 @@ use super::redis::server_info::LastServer;
 use super::redis::slots::Node;
 use crate::clock::{LatestMoment, Moment};
 
-/// A server, or what is at its address: after a failover this may be another machine, which is seen by what it says
+/// A server, by its address. After a failover another machine may be there, which is detected by what it says
 /// about itself. The [renewer](super::renewal::renewer) keeps a line for each server.
 pub(crate) struct Server {
-    /// Tells the servers of all clients of this process apart.
+    /// Unique among the servers of all clients of this process.
     pub(crate) id: u64,
     pub(crate) manager: ConnectionManager,
-    /// The pool.
+    /// The pool of connections.
     pub(crate) backend: Backend,
-    /// Where the locks tell this client what it was granted.
+    /// The channel on which the client receives its grants, and its listener.
     pub(crate) inbox: Arc<Inbox>,
-    /// What is known of it.
+    /// What the server last said about itself.
     pub(crate) known: LastServer,
-    /// When another server was last found to be at its address: it can be reached.
+    /// When another server was last found at its address, which can therefore be reached.
     pub(crate) found: LatestMoment,
-    /// Of the threads that [hear of failovers](super::switchover), one for each sentinel.
+    /// The threads that [listen for failovers](super::switchover), one for each sentinel.
     pub(super) switchover: Vec<Arc<Life>>,
-    /// Its address in its cluster, if it is of one.
+    /// Its address in its cluster, if it is part of one.
     pub(crate) node: Option<Node>,
 }
 
@@ -36,7 +37,7 @@ impl Server {
         Server::at(manager, backend, None)
     }
 
-    /// The server at this address of a cluster.
+    /// Creates the server at this address of a cluster.
     pub(super) fn at(manager: ConnectionManager, backend: Backend, node: Option<Node>) -> Arc<Server> {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let sentinels = manager.sentinels().map_or(0, |sentinels| sentinels.count());
@@ -52,13 +53,13 @@ impl Server {
         })
     }
 
-    /// Tells its threads to end; they do within a tick.
+    /// Tells its threads to end, which they do within a tick.
     pub(super) fn stop(&self) {
         self.inbox.life.stop();
         self.switchover.iter().for_each(|life| life.stop());
     }
 
-    /// Waits for them to end, until `limit` at most.
+    /// Waits for them to end, until `limit` at most. Returns whether they have.
     pub(super) fn wait_for_end(&self, limit: Moment) -> bool {
         self.switchover.iter().chain([&self.inbox.life]).all(|life| life.wait_for_end(limit))
     }

@@ -1,4 +1,4 @@
-//! The servers of a cluster, and which of them has which slot: read by every request, without a lock.
+//! The servers of a cluster, and which of them has which slot. Every request reads this, without a lock.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,7 +6,7 @@ use super::redis::slots::{SLOTS, Slot};
 use super::server::Server;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// Each part has twice as many places as the one before, so what is in one of them never moves.
+/// Each part has twice as many places as the one before, so a server in one of them never moves.
 const PARTS: usize = 16;
 
 /// Places, each filled once.
@@ -16,12 +16,12 @@ type Part = Box<[OnceLock<Arc<Server>>]>;
 pub(super) struct Servers {
     first: Arc<Server>,
     parts: [OnceLock<Part>; PARTS],
-    /// By slot: the number of the server that has it.
+    /// For each slot, the number of the server that has it.
     slots: Box<[AtomicU32]>,
 }
 
 impl Servers {
-    /// The first one has all slots until more is known.
+    /// Creates the table. The first server has all slots until the map is known.
     pub(super) fn new(first: Arc<Server>) -> Servers {
         let slots = (0..SLOTS).map(|_| AtomicU32::new(0)).collect();
         let servers = Servers { first: first.clone(), parts: Default::default(), slots };
@@ -36,7 +36,8 @@ impl Servers {
         part.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect()).get(n as usize + 1 - size)
     }
 
-    /// Gives the next server its number. Whether there was room: for 65,535 of them there is.
+    /// Adds the next server, with the number `n`. Returns whether there was room, which there is for 65,535
+    /// servers.
     pub(super) fn add(&self, n: u32, server: Arc<Server>) -> bool {
         self.place(n).is_some_and(|place| place.set(server).is_ok())
     }
@@ -45,17 +46,17 @@ impl Servers {
         self.place(n)?.get()
     }
 
-    /// The server of this slot.
+    /// Returns the server of this slot.
     pub(super) fn of(&self, slot: Slot) -> &Arc<Server> {
         self.get(self.slots[slot.index()].load(Ordering::Acquire)).unwrap_or(&self.first)
     }
 
-    /// From now on the slot with this index is at that server. Whether it was not before.
+    /// Moves the slot with this index to the server `n`. Returns whether it was at another before.
     pub(super) fn set(&self, slot: usize, n: u32) -> bool {
         self.slots[slot].swap(n, Ordering::AcqRel) != n
     }
 
-    /// Whether that server has a slot.
+    /// Returns whether the server `n` has any slot.
     pub(super) fn has_slots(&self, n: u32) -> bool {
         self.slots.iter().any(|slot| slot.load(Ordering::Acquire) == n)
     }

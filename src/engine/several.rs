@@ -1,8 +1,9 @@
-//! Several locks at once, as C++'s `std::lock` takes them: a thread waits for one of them, and only tries the
-//! rest. When one of those is busy it gives all back and waits for that one. So it never waits for one lock
-//! while it holds another by this call, and no order of the locks can cause a deadlock.
+//! Acquiring several locks at once, in the manner of C++'s `std::lock`: a thread waits for one of them, and
+//! only tries the rest. If one of those is busy, it gives all back and waits for that one. So it never waits
+//! for one lock while it holds another by the same call, and no order of the locks can cause a deadlock.
 //!
-//! Locks of one client and one kind are tried, and left, in one request. The call's holds are ordinary holds.
+//! Locks of one client and one kind are tried, and released, in one request. The call's holds are ordinary
+//! holds.
 
 mod batch;
 mod holds;
@@ -29,15 +30,15 @@ pub(crate) struct Call<'a> {
     pub(crate) wait: &'a Wait<'a>,
 }
 
-/// The lock for which the others are given back.
+/// The lock that could not be acquired, for which the others are given back.
 struct Out {
     part: usize,
     error: Option<Error>,
 }
 
 impl Call<'_> {
-    /// Acquires all of them; `None` if one is busy and the time is up. An error is about the lock that it
-    /// came from; nothing is held then.
+    /// Acquires all locks. Returns `None` if one was still busy at the timeout. An error names the lock that
+    /// it came from; no lock is held then.
     pub(crate) fn acquire(&self) -> Result<Option<Holds>, Error> {
         let Call { parts, wait, .. } = *self;
         if wait.is_cancelled() {
@@ -59,20 +60,21 @@ impl Call<'_> {
                 holds.complete = true;
                 return Ok(Some(holds));
             };
-            // Before anything is waited for.
+            // All holds are given back before the thread waits.
             drop(holds);
-            // A wait that was cancelled reports that by itself.
+            // A cancelled wait is not over here: the next acquire reports the cancellation.
             let over = wait.once || (wait.is_over(Moment::now()) && !wait.is_cancelled());
             match error {
                 Some(error) if over || !error.is_unavailable() => return Err(error),
                 None if over => return Ok(None),
-                // Redis may come back: a wait for that lock says for how long it was away.
+                // Redis may be reachable again soon: the wait for that lock decides how long to tolerate that
+                // it is not.
                 _ => awaited = Some(part),
             }
         }
     }
 
-    /// Tries all that are not among `holds`, one client's and one kind's after the other, until one is busy.
+    /// Tries all locks that are not among `holds`, in groups of one client and one kind, until one is busy.
     fn try_rest(&self, holds: &mut Holds) -> Option<Out> {
         let mut rest: Vec<usize> = (0..self.parts.len()).filter(|i| !holds.has(*i)).collect();
         while let Some(first) = rest.first().map(|i| &self.parts[*i].entry) {
@@ -86,7 +88,7 @@ impl Call<'_> {
         None
     }
 
-    /// Waits for the replicas of those holds that count only then.
+    /// Waits for the replicas, for those holds that must be replicated.
     fn replicate(&self, holds: &Holds) -> Result<(), Error> {
         for (held, part) in holds.iter().zip(self.parts) {
             if let Some(replicas) = part.replicas {
@@ -96,7 +98,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// What is asked for of this part, and the readers of this process, if they must queue behind it.
+    /// Returns the request for this part, and the readers of this process if they must queue behind it.
     fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<LockEntry>>), Error> {
         let Part { entry, other_mode, sharing, terms, .. } = &self.parts[part];
         let (holder, thread, terms) = (self.holder, self.thread, terms.clone());

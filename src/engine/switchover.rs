@@ -1,11 +1,11 @@
-//! Failovers, as sentinels tell of them: a thread and a connection for each sentinel of a client, from its beginning to
-//! its end. (They do not hear of it at the same time: clients that listened to one of them each would be with two
-//! primaries meanwhile.)
+//! Failovers announced by sentinels: one thread and one connection for each sentinel of a client, for as long
+//! as the client lives. (Sentinels learn of a failover at different times: clients that each listened to a
+//! single one would use two primaries in the meantime.)
 //!
-//! A server that broke, or that says that it is a replica, is noticed without that. Not one that stood still while
-//! another took its place: when it goes on, it believes for seconds that it is the primary, and grants. So once a
-//! switch is known, no connection from before is used any more, and what was held before it is renewed at once: the
-//! new primary says whether it knows of it.
+//! A server that crashed, or that says that it is a replica, is noticed without this. A server that was
+//! suspended while another was promoted is not: when it resumes, it believes for seconds that it is still the
+//! primary, and grants locks. So once a failover is known, connections from before are no longer used, and
+//! the holds from before are renewed at once: the new primary reports whether it knows them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::sync::thread;
 
-/// How often a silent sentinel leaves time to check whether the thread should end.
+/// How often the thread checks whether it should end while the sentinel is silent.
 const TICK: Duration = Duration::from_millis(250);
-/// How long it may be silent before it is pinged, and how long the reply may take.
+/// How long a sentinel may be silent before it is pinged, and how long the reply may take.
 const PING_AFTER: Duration = Duration::from_secs(1);
-/// The pause after it could not be listened to.
+/// The pause after a sentinel could not be subscribed to.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the threads, if sentinels name a server of this client.
+/// Starts the threads, if the client finds a server by sentinels.
 ///
 /// # Errors
 /// `Unavailable` if this process cannot start a thread.
@@ -49,12 +49,12 @@ pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
 }
 
 struct Watch {
-    /// Not strong: it does not keep its client alive.
+    /// Weak: the thread does not keep its client alive.
     shared: Weak<Shared>,
     server: Weak<Server>,
     life: Arc<Life>,
     sentinels: Arc<Sentinels>,
-    /// The one that it listens to.
+    /// The sentinel that it listens to.
     node: usize,
 }
 
@@ -64,7 +64,7 @@ impl Watch {
         while self.goes_on() {
             match self.sentinels.subscribe(self.node, PING_AFTER) {
                 Some((mut connection, place)) => {
-                    // It may have happened while nobody listened.
+                    // A failover may have happened while nobody listened.
                     self.is_at(place, &mut known);
                     self.listen(&mut connection, &mut known);
                 }
@@ -109,11 +109,12 @@ impl Watch {
                 Err(_) => break,
             }
         }
-        // Dropping it unsubscribes and waits for the reply: not for long.
+        // Dropping it unsubscribes and waits for the reply: this limits the wait.
         let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
     }
 
-    /// The sentinels say that the primary is there.
+    /// A sentinel says that the primary is at `place`. If that is news, connections from before are no longer
+    /// used, and all holds are renewed.
     fn is_at(&self, place: Place, known: &mut Option<Place>) {
         let before = known.replace(place.clone());
         if !self.sentinels.heard(before.as_ref(), &place) {

@@ -1,5 +1,5 @@
-//! A thread that waits in a lock state: it takes its turns, sleeps between them, and sends what the lock state asks
-//! of Redis.
+//! A thread that waits in a lock state: it takes turns, sleeps between them, and sends the requests that the
+//! lock state decides on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,21 +25,21 @@ const UNHEARD: Duration = Duration::from_millis(100);
 /// How long a head waits for the inbox before it checks again, if it is not woken.
 const INBOX_LIMIT: Duration = Duration::from_millis(250);
 
-/// What a lock state has for a thread that arrives.
+/// The result of a thread's arrival at a lock state.
 pub(super) enum Arrival<'a> {
-    /// It holds already, or shares a hold of others.
+    /// The thread has a hold: a re-entry, a share in another thread's, or a kept grant.
     In(Acquired),
-    /// One attempt, and a thread of this process is in the way.
+    /// The call makes a single attempt, and a thread of this process is in the way.
     Busy,
     Waits(Waiter<'a>),
 }
 
-/// What a waiter has to do next, or has come to.
+/// The result of a waiter's turns, or what it must do next.
 pub(super) enum Progress {
     In(Acquired),
-    /// It ends without a hold: its time is up, or the one attempt was busy.
+    /// The wait ends without a hold: it timed out, or its single attempt found the lock busy.
     Over,
-    /// Send this, and wait for the answer until then.
+    /// Send this request, and wait for the reply until then.
     Ask(Asking, Moment),
 }
 
@@ -47,35 +47,36 @@ pub(super) enum Progress {
 #[derive(Clone, Copy)]
 pub(super) enum MayPark {
     Yes,
-    /// It is one of several that are asked for at the same time: what it would sleep for is busy. Until `limit`
-    /// it waits for the answer to a request.
+    /// It is one of several locks that are tried at the same time: whatever it would sleep for counts as
+    /// busy. A request may take until `limit`.
     No {
         limit: Moment,
     },
 }
 
-/// A thread's position in the lock state. Dropped while it is taken (an error, a panic), it passes on whatever
-/// it was granted.
+/// A thread's position in the lock state. If it is dropped while the position is taken (an error, a panic),
+/// it passes on whatever it was granted.
 pub(super) struct Waiter<'a> {
     pub(super) entry: &'a Arc<LockEntry>,
-    /// The lock's mode for readers, if this one writes: they queue behind it.
+    /// The lock's read mode, if this is a writer: readers queue behind it.
     readers: Option<&'a Arc<LockEntry>>,
     pub(super) ticket: Ticket,
     wait: Wait<'a>,
     pub(super) entered: Moment,
-    /// The first turn is taken at the time of the call, whatever its deadline: one attempt.
+    /// The time of the call, at which the first turn is taken, so that one attempt is made whatever the
+    /// deadline. `None` afterwards.
     first: Option<Moment>,
     taken: bool,
-    /// The request that is being sent. If the thread does not return from there, the pending acquire must not
-    /// wait for it.
+    /// The owner of the request that is being sent. If the thread ends early (an error, a panic), the pending
+    /// acquire must not wait for the reply.
     asking: Option<u64>,
-    /// And Redis may have received it.
+    /// Whether Redis may have received that request.
     sent: bool,
-    /// From its first sleep on.
+    /// `Some` from its first sleep on.
     waits: Option<Waits<'a>>,
 }
 
-/// A wait that observers have been told of.
+/// A wait that was reported to the observers.
 struct Waits<'a> {
     entry: &'a LockEntry,
     _span: Option<Span>,
@@ -95,8 +96,9 @@ impl Drop for Waits<'_> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Takes a position in the lock state. `readers`: the lock's mode for them, if they must queue behind this one. A
-    /// thread that joins others in a hold may have to ask Redis whether still others may: by `limit`.
+    /// Takes a position in the lock state. `readers` is the lock's read mode, if its threads must queue
+    /// behind this one. A thread that joins others in a hold may have to ask Redis, within `limit`, whether
+    /// still more may join.
     pub(super) fn enter(
         entry: &'a Arc<LockEntry>,
         readers: Option<&'a Arc<LockEntry>>,
@@ -105,7 +107,7 @@ impl<'a> Waiter<'a> {
         entered: Moment,
         limit: impl FnOnce() -> Moment,
     ) -> Result<Arrival<'a>, Error> {
-        // Before the lock state is asked anything: in a forked child what it knows is the parent's.
+        // Checked first, as in a forked child the lock state is a copy of the parent's.
         entry.shared.usable_at(entered).map_err(|e| entry.error(e))?;
         let mut core = lock(entry)?;
         match core.lock_state.enter(request, entered) {
@@ -156,21 +158,21 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// One whose request another thread has sent.
+    /// Returns a waiter whose request was sent by another thread.
     pub(super) fn resumed(entry: &'a Arc<LockEntry>, ticket: Ticket, entered: Moment, asking: u64) -> Self {
         let (readers, wait, first) = (None, Wait::once(), None);
         let (taken, asking, sent, waits) = (true, Some(asking), true, None);
         Waiter { entry, readers, ticket, wait, entered, first, taken, asking, sent, waits }
     }
 
-    /// What wakes it when its call is cancelled.
+    /// Returns what wakes this waiter when its call is cancelled.
     pub(super) fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let (entry, ticket) = (self.entry.clone(), self.ticket);
         move || entry.core.lock().wake(Some(ticket))
     }
 
-    /// Takes its turns, and sleeps between them where it may, until there is something to send or it is over.
-    /// No other code in the crate takes a turn of a lock state, or sleeps for one.
+    /// Takes turns, and sleeps between them if it may, until there is a request to send or the wait is over.
+    /// No other code in the crate takes turns of a lock state, or sleeps for one.
     pub(super) fn advance(&mut self, may_park: MayPark) -> Result<Progress, Error> {
         let entry = self.entry;
         let shared = &entry.shared;
@@ -178,13 +180,14 @@ impl<'a> Waiter<'a> {
             let mut core = entry.core.lock();
             let again = self.first.is_none();
             let now = self.first.take().unwrap_or_else(Moment::now);
-            // It has waited in vain by the time of its turn: no request more.
+            // Redis has not replied to the calls ahead for too long: this one sends no request.
             if !again && self.wait.arrived.is_some() && self.gives_up(&core, now) {
                 return Err(self.unavailable(&core));
             }
             let mut over = again && self.wait.is_over(now);
             if over && core.lock_state.turns_back(now) {
-                // A wait for a condition cannot end without the lock: now it waits for that.
+                // A wait for a condition cannot end without the lock: now it waits for the lock, without a
+                // timeout.
                 (self.wait, over) = (Wait::forever(), false);
             }
             let limit = || match may_park {
@@ -230,14 +233,14 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The readers of this process learn whether writers wait here that only this process knows of.
+    /// Tells the readers of this process whether writers wait here that only this process knows of.
     fn keep_readers_behind(&self, core: &Core) {
         if let Some(readers) = self.readers {
             modes::queue_behind(core, readers);
         }
     }
 
-    /// What a wait that ends without a hold says of itself; nothing where it was busy, or the time is up.
+    /// Returns the error of a wait that ends without a hold; `None` if the lock was busy at the timeout.
     fn ending(&self, turn: Step, core: &Core) -> Option<Error> {
         let error = match turn {
             Step::Over if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
@@ -262,7 +265,7 @@ impl<'a> Waiter<'a> {
             self.sent = true;
             let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
             self.heard(owner, requests::acquire(entry, &asking, limit))?;
-            // Its position may have moved to another server.
+            // The queue position may be at another server now, where the client does not listen yet.
             if queues && !entry.hears() {
                 entry.listens().map_err(|e| entry.error(e))?;
             }
@@ -271,21 +274,21 @@ impl<'a> Waiter<'a> {
         if self.awaits_inbox(owner)? {
             return Ok(());
         }
-        // No position where the grant would not be heard; but the lock may be free by now.
+        // No queue position, as the grant would not be received; but the lock may be free now.
         self.sent = true;
         self.heard(owner, requests::acquire(entry, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
         entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_LIMIT));
         Ok(())
     }
 
-    /// Has the inbox come up, which must be there before a queue position is taken: what is granted is told
-    /// only once. `false` where that has failed, and the request may be sent as a mere try.
+    /// Makes the inbox come up, which must be there before a queue position is taken, as a grant is announced
+    /// only once. Returns `false` if that has failed, and the request may be sent as a mere try.
     fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
         let entry = self.entry;
         entry.listens().map_err(|e| entry.error(e))?;
         match entry.deafness() {
             Some(failure) if failure.is_final() => return Err(entry.error(failure.error())),
-            // A wait for a condition has no use for a mere try: it could not begin.
+            // A wait for a condition cannot begin with a mere try.
             Some(failure) if entry.condition.is_some() => {
                 let mut core = entry.core.lock();
                 let then = core.lock_state.answered(owner, Answer::Failed, Moment::now());
@@ -293,8 +296,8 @@ impl<'a> Waiter<'a> {
                 carry_out(entry, core, then);
             }
             None => {
-                // Looked at under the mutex: if it comes up later, it makes this entry ask again; if it came up
-                // before, that went unheard.
+                // Checked under the mutex: if the inbox comes up after this, it makes the entry ask again; if
+                // it came up before, that went unnoticed.
                 let mut core = entry.core.lock();
                 let now = Moment::now();
                 let again_at = if entry.hears() { now } else { now.after(INBOX_LIMIT) };
@@ -306,23 +309,23 @@ impl<'a> Waiter<'a> {
         Ok(true)
     }
 
-    /// Its request is about to be sent, by its caller.
+    /// Records that the caller is about to send its request.
     pub(super) fn sends(&mut self) {
         self.sent = true;
     }
 
-    /// Its request was not sent: it is put back when this is dropped.
+    /// Records that its request was not sent: dropping the waiter makes it due again.
     pub(super) fn called_off(&mut self) {
         self.sent = false;
     }
 
-    /// Another thread goes on with it.
+    /// Records that another thread continues with the position.
     pub(super) fn is_passed_on(&mut self) {
         self.taken = false;
     }
 
-    /// Reports the outcome of a request to the lock state; an error is the thread's if it makes only one
-    /// attempt, or if the error is final.
+    /// Reports the outcome of a request to the lock state. Returns an error only if the call makes a single
+    /// attempt, or the error is final.
     pub(super) fn heard(
         &mut self,
         owner: u64,
@@ -344,8 +347,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Sleeps until it is woken, or its time is up, or until then. Not before observers were told that it waits: that is
-    /// done outside the mutex, so it looks anew afterwards.
+    /// Sleeps until it is woken, until its deadline, or until `until`. The first call only reports the wait
+    /// to the observers, outside the mutex, so the state must be checked again afterwards.
     fn park(&mut self, mut core: MutexGuard<'_, Core>, until: Moment, now: Moment) -> Result<(), Error> {
         if self.gives_up(&core, now) {
             return Err(self.unavailable(&core));
@@ -357,9 +360,10 @@ impl<'a> Waiter<'a> {
             return Ok(());
         }
         let until = until.min(self.wait.deadline.unwrap_or(Moment::NEVER));
-        // The first wait of a client starts its listener, even one for another thread of its own process:
-        // with the listener there, a release can put the next head into the queue in the same round trip. One that
-        // hears says so, too: otherwise the channel would be given up with the entry for which it was wanted.
+        // The first wait of a client starts its listener, even a wait for another thread of the same process:
+        // with the listener up, a release can put the next head into the queue in the same round trip. A
+        // waiter that is already listening asks for its channel, too: otherwise the channel would be given up
+        // with the entry that first wanted it.
         if let Err(error) = self.entry.will_listen() {
             tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }
@@ -373,7 +377,7 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// Redis has been out of reach for so long that a call without a deadline returns an error.
+    /// Returns whether Redis has been unreachable for so long that a call without a deadline fails.
     fn gives_up(&self, core: &Core, now: Moment) -> bool {
         let (bears, began) =
             (self.entry.shared.config.unreachable_timeout, self.wait.arrived.unwrap_or(self.entered));
@@ -386,7 +390,7 @@ impl<'a> Waiter<'a> {
         self.entry.error(error)
     }
 
-    /// Gives up its position, under the mutex under which it saw that there is nothing to be had.
+    /// Gives up the position, without having released the mutex since it was found that there is no hold.
     fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
         self.taken = false;
         if self.wait.arrived.is_some() {
@@ -411,7 +415,7 @@ impl Drop for Waiter<'_> {
         }
         let mut core = self.entry.core.lock();
         match self.asking {
-            // What it may be granted must not stay.
+            // Redis may grant the request: such a grant must not remain.
             Some(owner) if self.sent => {
                 let then = core.lock_state.answered(owner, Answer::Unanswered, Moment::now());
                 carry_out(self.entry, core, then);
@@ -424,7 +428,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// A hold is there: the renewer learns of a new grant, the observer of the hold.
+/// Reports a new hold: its grant to the renewer, if that is new, too, and the hold to the observers.
 pub(super) fn welcome(
     entry: &Arc<LockEntry>,
     mut core: MutexGuard<'_, Core>,
@@ -433,7 +437,7 @@ pub(super) fn welcome(
     entered: Moment,
 ) -> Result<Acquired, Error> {
     let shared = &entry.shared;
-    // What a wait for a condition is granted is its lock's to renew.
+    // What a wait for a condition is granted is renewed by the lock's own entry.
     if !matches!(acquired.way, AcquiredVia::HandedOff | AcquiredVia::Joined)
         && entry.condition.is_none()
         && let Some(grant) = core.lock_state.look(acquired.owner)
@@ -451,7 +455,7 @@ pub(super) fn welcome(
     Ok(acquired)
 }
 
-/// A thread that shares a hold asks whether still others may, before those come.
+/// Asks, for a thread that shares a hold, whether more threads may, before they come.
 fn ask_ahead(entry: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
     let (answer, ..) = of_ask(requests::acquire(entry, asking, limit));
     let mut core = entry.core.lock();
@@ -459,12 +463,12 @@ fn ask_ahead(entry: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
     carry_out(entry, core, then);
 }
 
-/// The name of this thread, for a request that it does not send as its own.
+/// Returns the name of this thread, for a request that goes with another one or is sent by another thread.
 pub(super) fn this_name() -> Option<Arc<str>> {
     std::thread::current().name().map(Arc::from)
 }
 
-/// A grant that came long ago is renewed before it is used.
+/// Renews a grant that came long ago, before it is used.
 fn confirm(entry: &Arc<LockEntry>, owner: u64, lease: Duration, now: Moment, limit: Moment) {
     let answer = requests::renew(entry, owner, lease, limit);
     let mut core = entry.core.lock();

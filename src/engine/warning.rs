@@ -1,7 +1,8 @@
 //! Early warnings: tokens that are cancelled when too little of a hold is certain to remain.
 //!
-//! One thread of the process sleeps until the first of them may be due. Renewals do not wake it: it looks what is left
-//! of the hold when it would have been due without them, and sleeps again. It ends with the last warning.
+//! One thread of the process sleeps until the first warning may be due. Renewals do not wake it: when the
+//! warning would be due without them, it checks how much of the hold is left, and sleeps again. It ends with
+//! the last warning.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +12,13 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::sync::{Condvar, Mutex, thread};
 
-/// Tells in how long less than a margin of a hold will remain, zero if that is so, or it is lost; `None` once it has
-/// ended.
+/// Returns the time until less than the given margin of a hold remains: zero if that is so now, or the hold
+/// is lost; `None` once the hold has ended.
 pub(crate) type TimeLeft = Box<dyn Fn(Duration) -> Option<Duration> + Send>;
 
-/// The time until less than `margin` remains, of so much.
+/// Returns the time until less than `margin` remains, if `left` remains now.
 pub(crate) fn until(left: Duration, margin: Duration) -> Duration {
-    // Behind the instant at which exactly that much is left.
+    // Just after the instant at which exactly `margin` is left.
     match left.checked_sub(margin) {
         Some(spare) if !left.is_zero() => spare + Duration::from_micros(1),
         _ => Duration::ZERO,
@@ -39,16 +40,16 @@ struct Warnings {
 
 #[derive(Default)]
 struct State {
-    /// By when each may be due, and a number of its own.
+    /// The warnings, by the earliest time at which each may be due and a number of its own.
     planned: BTreeMap<(Moment, u64), Warning>,
     numbers: u64,
-    /// It has a thread.
+    /// Whether the thread runs.
     running: bool,
 }
 
 static CURRENT: Mutex<Option<Arc<Warnings>>> = Mutex::new(None);
 
-/// A token that is cancelled when `left` says less than `margin`, or when `lost` is.
+/// Returns a token that is cancelled when less than `margin` is left, or when `lost` is cancelled.
 pub(crate) fn ends_within(left: TimeLeft, lost: CancellationToken, margin: Duration) -> CancellationToken {
     let token = CancellationToken::new();
     lost.cancels(&token);
@@ -59,7 +60,7 @@ pub(crate) fn ends_within(left: TimeLeft, lost: CancellationToken, margin: Durat
     token
 }
 
-/// A hold may end earlier now than it would have: all of them are looked at.
+/// Checks all warnings again, as a hold may now end earlier than planned.
 pub(crate) fn look_again() {
     let current = CURRENT.lock().clone();
     if let Some(warnings) = current.filter(|it| it.pid == std::process::id()) {
@@ -72,7 +73,8 @@ pub(crate) fn look_again() {
 }
 
 impl Warning {
-    /// When it may be due, unless it is over: its token is cancelled if it is due now.
+    /// Returns when the warning may be due. Returns `None` if the hold has ended, or if it is due now, in
+    /// which case its token is cancelled.
     fn due(self, now: Moment) -> Option<(Moment, Warning)> {
         let until = (self.left)(self.margin)?;
         if until.is_zero() {
@@ -84,7 +86,7 @@ impl Warning {
 }
 
 impl Warnings {
-    /// Those of this process; a forked child has its own.
+    /// Returns the warnings of this process; a forked child has its own.
     fn current() -> Arc<Warnings> {
         let pid = std::process::id();
         let mut current = CURRENT.lock();
@@ -92,7 +94,7 @@ impl Warnings {
             Some(warnings) if warnings.pid == pid => warnings.clone(),
             _ => {
                 let warnings = Arc::new(Warnings { pid, state: Mutex::default(), changed: Condvar::new() });
-                // A parent's is left as it is: its mutex may be held by a thread that does not exist here.
+                // The parent's is not dropped: its mutex may be held by a thread that does not exist here.
                 std::mem::forget(current.replace(warnings.clone()));
                 warnings
             }
@@ -115,7 +117,7 @@ impl Warnings {
         let warnings = self.clone();
         match thread::Builder::new().name("rc-warnings".to_owned()).spawn(move || warnings.run()) {
             Ok(_) => state.running = true,
-            // Too early rather than never.
+            // A warning too early is better than none.
             Err(_) => {
                 state.planned.remove(&(at, number));
                 drop(state);
@@ -141,7 +143,7 @@ impl Warnings {
                 continue;
             }
             let Some(warning) = state.planned.remove(&(at, number)) else { continue };
-            // Wakers run, and a hold's lock state is looked at, outside our mutex.
+            // Wakers and hold checks run outside our mutex.
             drop(state);
             let again = warning.due(Moment::now());
             state = self.state.lock();

@@ -1,4 +1,4 @@
-//! A barrier: threads wait for each other, round after round.
+//! A cyclic barrier: threads wait for each other, round after round.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::wait::Wait;
 /// Redis admits all parties of a round at once, and does no other work meanwhile.
 const MOST_PARTIES: usize = 10_000;
 
-/// A barrier kept in Redis: the handle of one name, cheap to clone and to create. Threads of any processes
-/// wait there for each other, as many as the barrier has parties; when the last one arrives, all of them
+/// A barrier kept in Redis: the handle of one name, cheap to clone and to create. As many threads as the
+/// barrier has parties, in any processes, wait for each other there; when the last one arrives, all of them
 /// proceed, and the barrier is ready for the next round.
 ///
 /// ```
@@ -45,33 +45,34 @@ const MOST_PARTIES: usize = 10_000;
 /// Each call of a `wait` method is one arrival, and returns its index: `parties - 1` for the first to arrive,
 /// 0 for the last. More arrivals than parties belong to the next round. An action, given to
 /// [`wait_then`](CyclicBarrier::wait_then), runs on the thread that completes the round, before the others
-/// proceed; only the action of the last party to arrive runs. (If a whole round has arrived while an action
-/// runs, its first party completes it: that party has the index `parties - 1` then, and the last one 0.)
+/// proceed; only the action of the last party to arrive runs. (If the whole next round arrives while an
+/// action runs, its first party completes it: that party still has the index `parties - 1`, and the last one
+/// 0.)
 ///
 /// # When it breaks
 ///
-/// If a thread gives up, by its deadline or its token, or its process dies or stands still for a [waiter
-/// timeout](crate::ClientBuilder::waiter_timeout), the round can never be complete: all other waiters get `Broken`,
-/// and so do later arrivals, until [`reset`](CyclicBarrier::reset). The same happens if an action panics, or
-/// its process dies. A broken barrier stays broken in Redis until it is reset; otherwise all of a barrier's
-/// data expires by itself a minute (or two waiter timeouts) after its last round.
+/// If a party times out or is cancelled, or its process dies or stalls for a [waiter
+/// timeout](crate::ClientBuilder::waiter_timeout), the round can never complete: all other waiters get
+/// `Broken`, and so do later arrivals, until [`reset`](CyclicBarrier::reset). The same happens if an action
+/// panics, or its process dies. A broken barrier stays broken in Redis until it is reset; otherwise all data
+/// of a barrier expires by itself a minute (or two waiter timeouts) after its last round.
 ///
-/// A call that ends before Redis knows of it (cancelled before, Redis out of reach) is not an arrival, and
-/// breaks nothing. A party that gives up in the instant in which the last one arrives may get `Timeout` or
-/// `Cancelled` while the others pass: it had arrived.
+/// A call that ends before Redis knows of it (because it was cancelled earlier, or Redis is unreachable) is
+/// not an arrival, and does not break the barrier. A party that gives up at the instant at which the last one
+/// arrives may get `Timeout` or `Cancelled` while the others pass: it counts as arrived.
 ///
 /// # Waiting
 ///
-/// Each waiting thread has a queue position of its own in Redis: two requests a round, and three heartbeats
-/// per waiter timeout. Each heartbeat checks one other party: a dead party is found within a waiter timeout
-/// and a heartbeat. A lost message costs a heartbeat.
+/// Each waiting thread has a queue position of its own in Redis: two requests per round, and three heartbeats
+/// per waiter timeout. Each heartbeat checks one other party, so a dead party is detected within a waiter
+/// timeout and a heartbeat. A lost message delays a waiter by one heartbeat.
 ///
 /// # Errors of all forms
 ///
-/// `Broken` as above. `Refused` if the waiting parties expect another number of parties; this changes
-/// nothing. `Unavailable` if Redis cannot be reached: timed methods then run to their deadline, `wait()`
-/// gives up after [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `WrongType` if the key is in use by
-/// something else. `Closed`, `Forked`, and `InvalidInput` for an invalid name or number of parties.
+/// `Broken` as above. `Refused` if the waiting parties expect another number of parties; the barrier does not
+/// change. `Unavailable` if Redis cannot be reached: timed methods then run to their deadline, `wait()` gives
+/// up after [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `WrongType` if the key is in
+/// use by something else. `Closed`, `Forked`, and `InvalidInput` for an invalid name or number of parties.
 #[derive(Clone)]
 pub struct CyclicBarrier {
     callers: PerCaller<Barrier>,
@@ -84,17 +85,18 @@ impl fmt::Debug for CyclicBarrier {
     }
 }
 
-/// A party that passed, until it has left. Dropped before the barrier is open, it breaks the barrier.
+/// A party that was admitted, until it has left. If it is dropped before it has opened the barrier, the
+/// barrier breaks.
 struct Passed {
     entry: Arc<LockEntry>,
     ticket: Ticket,
-    /// How long its call has for that.
+    /// How long the call may take to leave.
     wait: Wait<'static>,
 }
 
 impl Drop for Passed {
     fn drop(&mut self) {
-        // Whatever the outcome, the party has passed: what is left of it in Redis expires by itself.
+        // Whatever the outcome, the party has passed: its entry in Redis would expire by itself.
         let limit = self.wait.limit(Moment::now(), self.entry.shared.config.command_timeout);
         let _ = release_by(&self.entry, self.ticket, Stay::Agreed, limit);
     }
@@ -128,7 +130,7 @@ impl CyclicBarrier {
     /// Waits for at most `timeout`. A zero timeout suffices only for the last party.
     ///
     /// # Errors
-    /// `Timeout` if the time is up: the barrier is broken, if this thread had arrived. See also [the
+    /// `Timeout` if the time is up: the barrier breaks if this thread had arrived. See also [the
     /// type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_for(&self, timeout: Duration) -> Result<usize, Error> {
         self.meet(&within(timeout), NO_ACTION)
@@ -137,18 +139,18 @@ impl CyclicBarrier {
     /// Waits until `deadline`.
     ///
     /// # Errors
-    /// `Timeout` if the time is up: the barrier is broken, if this thread had arrived. See also [the
+    /// `Timeout` if the time is up: the barrier breaks if this thread had arrived. See also [the
     /// type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_until(&self, deadline: Instant) -> Result<usize, Error> {
         self.meet(&Wait::until_moment(Moment::at(deadline)), NO_ACTION)
     }
 
     /// Waits until the other parties have arrived or `cancel` is cancelled. A sleeping thread wakes at once;
-    /// one inside a request notices it when the request ends, after at most the command timeout.
+    /// a thread inside a request notices when the request ends, after at most the command timeout.
     ///
     /// # Errors
-    /// `Cancelled`: the barrier is broken, if this thread had arrived. See also
-    /// [the type](CyclicBarrier#errors-of-all-forms).
+    /// `Cancelled`: the barrier breaks if this thread had arrived. See also [the
+    /// type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_interruptibly(&self, cancel: &CancellationToken) -> Result<usize, Error> {
         self.meet(&Wait::forever().cancelled_by(cancel), NO_ACTION)
     }
@@ -156,8 +158,8 @@ impl CyclicBarrier {
     /// Waits for at most `timeout`, or until `cancel` is cancelled.
     ///
     /// # Errors
-    /// `Timeout` or `Cancelled`: the barrier is broken, if this thread had arrived. See also
-    /// [the type](CyclicBarrier#errors-of-all-forms).
+    /// `Timeout` or `Cancelled`: the barrier breaks if this thread had arrived. See also [the
+    /// type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_for_interruptibly(
         &self,
         timeout: Duration,
@@ -167,12 +169,12 @@ impl CyclicBarrier {
     }
 
     /// Like [`wait`](CyclicBarrier::wait); if this thread completes the round, it runs `action` before the
-    /// others proceed, for as long as that takes. A panic in the action breaks the barrier and is propagated.
-    /// This takes one more request than without an action.
+    /// others proceed, however long that takes. A panic in the action breaks the barrier and is propagated.
+    /// Takes one more request than without an action.
     ///
     /// # Errors
-    /// `Broken` also if the barrier broke while the action ran; `OutcomeUnknown` if it is not known whether the
-    /// others proceeded after it. See also [the type](CyclicBarrier#errors-of-all-forms).
+    /// `Broken` also if the barrier broke while the action ran; `OutcomeUnknown` if it is not known whether
+    /// the others proceeded after it. See also [the type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_then(&self, action: impl FnOnce()) -> Result<usize, Error> {
         self.meet(&Wait::forever(), Some(action))
     }
@@ -206,8 +208,8 @@ impl CyclicBarrier {
         Ok(self.callers.inspect()?.1.waiting.len())
     }
 
-    /// Makes the barrier a fresh one. Waiting parties get `Broken`, and so does the party whose action is
-    /// running, when that is over. Blocks for one request, at most the command timeout.
+    /// Resets the barrier to its initial state. Waiting parties get `Broken`, and so does a party whose
+    /// action is running, once that has ended. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// `OutcomeUnknown` if there was no reply. See also [the type](CyclicBarrier#errors-of-all-forms).
@@ -227,7 +229,7 @@ impl CyclicBarrier {
         };
         // The rule's value is twice the index, plus one for the party that has yet to open the barrier.
         let opens = acquired.value % 2 == 1;
-        // The deadline is not that of an action, nor of what follows it.
+        // The deadline applies neither to an action nor to what follows it.
         let wait = if opens { Wait::forever() } else { wait.uncancelled() };
         let passed = Passed { entry, ticket: acquired.ticket, wait };
         if opens {
@@ -256,8 +258,8 @@ impl CyclicBarrier {
 /// For the methods without an action.
 const NO_ACTION: Option<fn()> = None;
 
-/// An arrival is never just an attempt: a party that arrives when its time is up breaks the barrier for the
-/// others.
+/// Unlike for a lock, a zero timeout is not a single attempt: the party arrives, and if it is not the last,
+/// the barrier breaks for the others.
 fn within(timeout: Duration) -> Wait<'static> {
     Wait::until_moment(Moment::now().after(timeout))
 }
@@ -265,7 +267,7 @@ fn within(timeout: Duration) -> Wait<'static> {
 /// The kind of [`CyclicBarrier`](crate::CyclicBarrier): the queue itself is the round. Redis admits the last
 /// party to arrive, and then the waiting ones.
 ///
-/// Each admitted party has an entry in Redis until its own thread gives it back: so a party that missed its
+/// Each admitted party has an entry in Redis until its own thread removes it, so a party that missed its
 /// message finds at its next heartbeat that it has passed, and does not wait for another round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Barrier;

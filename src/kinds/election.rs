@@ -24,8 +24,9 @@ use crate::lock::RedisLock;
 use crate::lock::holder::ForcedUnlock;
 use crate::wait::Wait;
 
-/// The election of a leader among the processes that share a name: the handle of one name, cheap to clone and to
-/// create. At most one of its candidates leads at a time; the others wait to succeed it, in order of arrival.
+/// The election of a leader among the processes that share a name: the handle of one name, cheap to clone and
+/// to create. At most one of its candidates leads at a time; the others wait to succeed it, in order of
+/// arrival.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -48,33 +49,35 @@ use crate::wait::Wait;
 ///
 /// # Terms
 ///
-/// A campaign that succeeds begins a [`Term`]: a hold like that of a lock, with a lease that is renewed in the background
-/// until the term is [resigned](Term::resign) or dropped. Its [number](Term::number) is greater than that of every
-/// earlier term: it is the fencing token of all that the leader does. After an orderly end the next candidate leads
-/// within one hand-off, after the death of the leader's process when its lease has expired.
+/// A campaign that succeeds begins a [`Term`]: a hold like that of a lock, with a lease that is renewed in
+/// the background until the term is [resigned](Term::resign) or dropped. Its [number](Term::number) is
+/// greater than that of every earlier term: it is the fencing token of all that the leader does. After an
+/// orderly end the next candidate leads within one hand-off; after the death of the leader's process, when
+/// its lease has expired.
 ///
-/// A term that was waited for begins once its lease is renewed: where that fails, or the term is over by then, nothing
-/// was done in it, and the campaign goes on.
+/// A term that was waited for begins once its lease is renewed: if that fails, or the term is over by then,
+/// no work was done in it, and the campaign continues.
 ///
-/// Each campaign is a candidate of its own, with its own position in the queue: two threads of a process compete like
-/// two processes, and a leader that campaigns again waits for the end of its own term.
+/// Each campaign is a candidate of its own, with its own position in the queue: two threads of a process
+/// compete like two processes, and a leader that campaigns again waits for the end of its own term.
 ///
 /// # The leader's own work
 ///
-/// A leader must have stopped before its term can end. [`run`](Election::run) does the work and resigns; the work gets
-/// [`Term::ending`], a token that is cancelled [a while](Election::stop_before) before the end of what is certain.
+/// A leader must have stopped its work before its term can end. [`run`](Election::run) does the work and
+/// resigns; the work gets [`Term::ending`], a token that is cancelled [some time](Election::stop_before)
+/// before the term is no longer certain to last.
 ///
 /// # Observing
 ///
 /// Any process may ask for the [leader](Election::leader) and the value it has published, or
-/// [observe](Election::observe) every change of leader as it happens; an observer that missed one is told so.
+/// [observe](Election::observe) every change of leader as it happens; an observer learns if it missed one.
 ///
 /// # Errors of all forms
 ///
-/// As with [any lock](RedisLock#errors-of-all-forms): `Unavailable` if Redis cannot be reached (`campaign()` gives up
-/// after [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout)), `WrongType` if the key is in use by
-/// something else, `Closed`, `Forked`, and `InvalidInput` for an invalid name, a value longer than 4,096 bytes, and a
-/// `stop_before` that leaves no time to lead.
+/// As with [any lock](RedisLock#errors-of-all-forms): `Unavailable` if Redis cannot be reached (`campaign()`
+/// gives up after [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout)), `WrongType` if the key
+/// is in use by something else, `Closed`, `Forked`, and `InvalidInput` for an invalid name, a value longer
+/// than 4,096 bytes, and a `stop_before` that leaves no time to lead.
 #[derive(Clone)]
 pub struct Election {
     lock: RedisLock<Candidate>,
@@ -93,8 +96,8 @@ impl Election {
         self.lock.name()
     }
 
-    /// The same election for a candidate that others see as `value` when it leads: an address, say. Empty if it is not
-    /// set. At most 4,096 bytes: a longer one is `InvalidInput` on the first call.
+    /// The same election for a candidate that others see as `value` when it leads: an address, say. Default
+    /// empty. At most 4,096 bytes: a longer one is `InvalidInput` on the first call.
     #[must_use]
     pub fn value(&self, value: &str) -> Self {
         let lock = self.lock.with_kind(Candidate { value: value.to_owned() });
@@ -102,10 +105,10 @@ impl Election {
         Election { lock, ..self.clone() }
     }
 
-    /// The same election for a leader whose work is to stop `margin` before the end of what is certain of its term: see
-    /// [`Term::ending`]. By default a sixth of the lease. From 1 ms to half the lease, and together with
-    /// [`renew_every`](crate::ClientBuilder::renew_every) at most five sixths of it, as each renewal must come before:
-    /// any other value is `InvalidInput` on the first call.
+    /// The same election for a leader whose work is to stop when less than `margin` of its term is certain to
+    /// remain: see [`Term::ending`]. Default: a sixth of the lease. From 1 ms to half the lease, and together
+    /// with [`renew_every`](crate::ClientBuilder::renew_every) at most five sixths of it, as each renewal
+    /// must come first: any other value is `InvalidInput` on the first call.
     #[must_use]
     pub fn stop_before(&self, margin: Duration) -> Self {
         let entry = self.watching.entry();
@@ -126,8 +129,8 @@ impl Election {
         self.campaign_with(Wait::forever())?.ok_or_else(|| timed_out(self.name()))
     }
 
-    /// Makes one attempt: `None` if there is a leader, or another candidate waits. One request, of at most the command
-    /// timeout.
+    /// Makes one attempt: `None` if there is a leader, or another candidate waits. Blocks for one request, at
+    /// most the command timeout.
     ///
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
@@ -152,8 +155,8 @@ impl Election {
         self.campaign_with(Wait::until(deadline))
     }
 
-    /// Waits until this candidate leads or `cancel` is cancelled. A sleeping thread wakes at once; one inside a request
-    /// notices it when the request ends, after at most the command timeout.
+    /// Waits until this candidate leads or `cancel` is cancelled. A sleeping thread wakes at once; a thread
+    /// inside a request notices when the request ends, after at most the command timeout.
     ///
     /// # Errors
     /// `Cancelled`, even if there was no leader, if the token was cancelled before the call. See also [the
@@ -162,17 +165,19 @@ impl Election {
         self.campaign_with(Wait::forever().cancelled_by(cancel))?.ok_or_else(|| timed_out(self.name()))
     }
 
-    /// Waits as `wait` says; returns `None` if the time is up: for combinations that have no method of their own, such
-    /// as a deadline together with a token.
+    /// Waits as `wait` says; returns `None` if the time is up: for combinations that have no method of their
+    /// own, such as a deadline together with a token.
     ///
     /// # Errors
-    /// `Cancelled` if `wait` has a token that is cancelled. See also [the type](Election#errors-of-all-forms).
+    /// `Cancelled` if `wait` has a token that is cancelled. See also [the
+    /// type](Election#errors-of-all-forms).
     pub fn campaign_with(&self, wait: Wait<'_>) -> Result<Option<Term>, Error> {
         campaign(&self.lock, self.stop_before, &wait)
     }
 
-    /// Campaigns, does `work` as the leader, and resigns. The work must end when [`Term::ending`] is cancelled, and then
-    /// has the margin of [`stop_before`](Election::stop_before) for it: no lock with leases can stop a thread.
+    /// Campaigns, does `work` as the leader, and resigns. The work must end when [`Term::ending`] is
+    /// cancelled, within the margin of [`stop_before`](Election::stop_before): no lock with leases can stop a
+    /// thread.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -193,15 +198,15 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// `LeaseLost` if the term was over before the work was: the end of the work may have been done beside the next
-    /// leader's. The other errors of [`Term::resign`] mean that the work was within its term. See also [the
-    /// type](Election#errors-of-all-forms); `work` did not run then.
+    /// `LeaseLost` if the term ended before the work did: the last part of the work may have overlapped with
+    /// the next leader's. After the other errors of [`Term::resign`], all of the work was within its term.
+    /// See also [the type](Election#errors-of-all-forms): with these errors, `work` did not run.
     pub fn run<R>(&self, work: impl FnOnce(&Term) -> R) -> Result<R, Error> {
         self.run_with(Wait::forever(), work)?.ok_or_else(|| timed_out(self.name()))
     }
 
-    /// Like [`run`](Election::run), until `cancel` is cancelled: that ends the wait, or the leader's work as the end of
-    /// the term would.
+    /// Like [`run`](Election::run), until `cancel` is cancelled: that ends the wait, or, like the end of the
+    /// term, cancels [`Term::ending`].
     ///
     /// # Errors
     /// `Cancelled` if the token was cancelled before this candidate led; see also [`run`](Election::run).
@@ -213,8 +218,8 @@ impl Election {
         self.run_with(Wait::forever().cancelled_by(cancel), work)?.ok_or_else(|| timed_out(self.name()))
     }
 
-    /// Like [`run`](Election::run), with a campaign as `wait` says; `None` if its time is up. A deadline is that of
-    /// the campaign, a token that of the term, too.
+    /// Like [`run`](Election::run), with a campaign that waits as `wait` says; `None` if the time is up. A
+    /// deadline applies to the campaign only, a token to the term, too.
     ///
     /// # Errors
     /// `Cancelled` if the token was cancelled before this candidate led; see also [`run`](Election::run).
@@ -253,8 +258,8 @@ impl Election {
         Changes::new(self.watching.clone())
     }
 
-    /// Ends the leader's term, in whichever process; the next candidate leads. Two requests, each of at most the
-    /// command timeout. See [`RedisLock::force_unlock`] for how the leader learns of it.
+    /// Ends the leader's term, in whichever process; the next candidate leads. Two requests, each of at most
+    /// the command timeout. See [`RedisLock::force_unlock`] for how the leader learns of it.
     ///
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
@@ -264,7 +269,7 @@ impl Election {
 }
 
 impl fmt::Debug for Election {
-    /// Its name and value. The leader would take a request: see [`leader`](Election::leader).
+    /// Shows the name and the value. The leader would take a request: see [`leader`](Election::leader).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = &self.lock.kind().value;
         f.debug_struct("Election").field("name", &self.name()).field("value", value).finish_non_exhaustive()

@@ -29,8 +29,8 @@ use crate::wait::Wait;
 /// to another thread.
 ///
 /// A hold like that of a lock: it has a lease, renewed in the background while its process lives, and
-/// [reports](crate::Guard::lost) its loss: then the units are on sale again. [`cancel`](Reservation::cancel) gives
-/// them back and returns any error.
+/// [reports](crate::Guard::lost) its loss, after which the units are on sale again.
+/// [`cancel`](Reservation::cancel) gives them back and returns any error.
 pub type Reservation = OwnedGuard<Inventory>;
 
 impl sealed::Held for Inventory {
@@ -43,8 +43,8 @@ pub type InventoryLock = RedisLock<InStock>;
 /// How long the id of a sold order is remembered by default.
 const MEMORY: Duration = Duration::from_secs(3600);
 
-/// Units of any number of SKUs, in one place for all processes: what a sale needs before any database. The
-/// handle of one name, cheap to clone and to create.
+/// Units of any number of SKUs, counted in one place for all processes: what a sale needs ahead of any
+/// database. The handle of one name, cheap to clone and to create.
 ///
 /// ```
 /// use redis_concurrent::{Client, Order};
@@ -59,7 +59,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 ///
 /// let both = Order::of("tee", 2).and("mug", 1).id("order-17").customer("alice", 2);
 /// if let Some(reservation) = inventory.try_reserve_order(&both)? {
-///     // … take the money; should that fail, dropping it gives the units back
+///     // … take the money; if that fails, dropping the reservation gives the units back
 ///     reservation.commit()?;
 /// }
 /// assert!(inventory.try_reserve("mug", 1)?.is_none()); // sold out
@@ -73,15 +73,15 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// # How it counts
 ///
 /// Every unit is in one of three counts: `stocked = available + reserved + sold`, at all times and whatever
-/// fails. One script, which Redis runs as a whole, moves units from one to another, and never below zero. A
-/// reservation takes all it asks for or none, across all its SKUs.
+/// fails. One script, which Redis runs atomically, moves units from one count to another, and no count drops
+/// below zero. A reservation takes all it asks for or none, across all its SKUs.
 ///
-/// What is reserved has a lease, renewed while its process lives. The units of a process that died return
-/// when that expires; a [fixed](Inventory::with_lease) one is for customers that may take so long to pay. The
-/// counts are the inventory's users': they stay until [`delete`](Inventory::delete), and do not expire.
+/// A reservation has a lease, renewed while its process lives. The units of a process that died return when
+/// the lease expires; a [fixed](Inventory::with_lease) lease is for customers that have that long to pay. The
+/// counts belong to the inventory's users: they stay until [`delete`](Inventory::delete), and do not expire.
 ///
-/// A decision is one request, and no queue forms for it: a caller that comes when the goods are sold out
-/// learns it at once, and may come again.
+/// A decision takes one request, and no queue forms for it: a caller that finds the goods sold out learns so
+/// at once, and may try again later.
 ///
 /// # Example
 ///
@@ -91,19 +91,20 @@ const MEMORY: Duration = Duration::from_secs(3600);
 ///
 /// An order may have an [id](Order::id), which identifies it across callers: at most one reservation per id
 /// exists at a time, and what was sold under it is not sold again. While one exists, another attempt with the
-/// same id is a `Conflict`, and leaves everything as it is: also if the first one's process has died, until
-/// its lease expires. (That two processes serve the same order is not a rare accident but what happens when a
-/// message is delivered twice, and the first of them may just be taking the money.) Once it was committed it
-/// is a `Conflict` as well, for an [hour](Inventory::remember_for); [`is_committed`](Inventory::is_committed)
-/// distinguishes the two. An order whose reservation was given back or expired may come again.
+/// same id gets `Conflict` and changes nothing, even if the process of the first one has died, until its
+/// lease expires. (That two processes serve the same order is not a rare accident but what happens when a
+/// message is delivered twice, and the first of them may just be taking the money.) Once the reservation was
+/// committed, another attempt gets `Conflict` as well, for an [hour](Inventory::remember_for);
+/// [`is_committed`](Inventory::is_committed) distinguishes the two. An order whose reservation was given back
+/// or has expired may be placed again.
 ///
 /// # Errors of all forms
 ///
 /// `Refused` for an unknown SKU, for more than was ever stocked of it, and for more than its customer's
-/// quota. `InvalidInput` for no units, no SKUs, the same one twice, a name that is empty or beyond 1,024 bytes:
-/// without a request. `Conflict`: see above. `Unavailable` if Redis cannot be reached; what may have been
-/// reserved is given back. `OutcomeUnknown` if an update had no reply. `WrongType` if the key is in use by something
-/// else. `Closed`, `Forked`. No error changes anything.
+/// quota. `InvalidInput`, without a request, for zero units, no SKUs, the same SKU twice, or a name that is
+/// empty or longer than 1,024 bytes. `Conflict`: see above. `Unavailable` if Redis cannot be reached; what
+/// may have been reserved is given back. `OutcomeUnknown` if an update got no reply. `WrongType` if the key
+/// is in use by something else. `Closed`, `Forked`. No error changes anything.
 #[derive(Clone)]
 pub struct Inventory {
     callers: PerCaller<Units>,
@@ -113,7 +114,7 @@ pub struct Inventory {
 }
 
 impl fmt::Debug for Inventory {
-    /// Its name. The counts would take a request: see [`stock`](Inventory::stock).
+    /// Shows the name. The counts would take a request: see [`stock`](Inventory::stock).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inventory").field("name", &self.callers).finish_non_exhaustive()
     }
@@ -130,16 +131,17 @@ impl Inventory {
         }
     }
 
-    /// The same inventory with a fixed lease: what is reserved by this handle returns by itself at most
-    /// `lease` after it was reserved, and is never renewed. At least 100 ms, at most a year.
+    /// The same inventory with a fixed lease: units reserved through this handle return by themselves at most
+    /// `lease` after they were reserved, and the reservation is never renewed. At least 100 ms, at most a
+    /// year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let inventory = Inventory { lease: Some(lease), ..self.clone() };
         inventory.checked("lease", lease)
     }
 
-    /// The same inventory for reservations whose ids are remembered for this long after they were sold.
-    /// Default an hour; at least 100 ms, at most a year. Each takes some hundred bytes in Redis meanwhile.
+    /// The same inventory for orders whose ids are remembered for this long after they were sold. Default: an
+    /// hour; at least 100 ms, at most a year. Each takes some hundred bytes in Redis meanwhile.
     #[must_use]
     pub fn remember_for(&self, memory: Duration) -> Self {
         let inventory = Inventory { memory, ..self.clone() };
@@ -151,7 +153,7 @@ impl Inventory {
         self.callers.name()
     }
 
-    // ---- what there is ---------------------------------------------------------------------
+    // ---- the stock -------------------------------------------------------------------------
 
     /// Puts `n` more units of `sku` on sale; the first ones make the SKU known. One request.
     ///
@@ -170,7 +172,8 @@ impl Inventory {
     /// The counts of `sku`, all as of the same moment. One request.
     ///
     /// # Errors
-    /// `Refused` if it was never stocked: [`add_stock`](Inventory::add_stock) comes first. See also [the type](Inventory#errors-of-all-forms).
+    /// `Refused` if it was never stocked: [`add_stock`](Inventory::add_stock) comes first. See also [the
+    /// type](Inventory#errors-of-all-forms).
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
         let state = self.callers.ask(&format!("sku|{}", self.sku(sku)?))?.state;
         let unknown =
@@ -212,21 +215,21 @@ impl Inventory {
         Ok(number(self.callers.ask(&format!("id|{id}"))?.state.first()) == Some(1))
     }
 
-    /// The holders of reservations, in all processes, in the order in which their leases expire. One request; of more
-    /// than a hundred, one for every twenty or so.
+    /// The holders of reservations, in all processes, in the order in which their leases expire. One request;
+    /// for more than a hundred holders, one for every twenty or so.
     ///
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
         let mut holders = self.callers.ask("take")?.holders;
-        // Redis lists many in the order of a hash.
+        // If there are many, Redis lists them in the order of a hash.
         holders.sort_by_key(|held| held.remaining);
         Ok(holders.into_iter().map(|held| Holder::new(held, 0)).collect())
     }
 
-    /// Deletes the inventory, with all its counts. Reservations are lost, which their holders learn at their
-    /// next renewal or commit; waiters for the inventory's lock are rejected. Ids of what was sold are
-    /// remembered as before. Returns whether there was one. One request.
+    /// Deletes the inventory, with all its counts. Reservations are lost, as their holders learn at their
+    /// next renewal or commit; waiters for the inventory's lock are rejected. Ids of sold orders are
+    /// remembered as before. Returns whether there was an inventory. One request.
     ///
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
@@ -274,17 +277,17 @@ impl Inventory {
     // ---- the lock --------------------------------------------------------------------------
 
     /// The inventory's lock, available as long as at least `n` units of `sku` are: one holder at a time for
-    /// the whole inventory, whichever SKU it asked for. A waiter gets `Refused` the moment that too few units
-    /// are left, instead of waiting in vain:
+    /// the whole inventory, whichever SKU it asked for. A waiter gets `Refused` as soon as too few units are
+    /// left, instead of waiting for nothing:
     ///
     /// - at once if the SKU is sold out, wherever the waiter is in the queue;
-    /// - if fewer than `n` are left, when it is the first in the queue, or arrives;
-    /// - behind other threads of its process, when their turn has come. At most one waiter per process is in
-    ///   Redis's queue.
+    /// - if fewer than `n` are left, when it arrives, or is the first in the queue;
+    /// - if it waits behind other threads of its process, when its turn has come: at most one waiter per
+    ///   process is in Redis's queue.
     ///
-    /// The number available may decrease while the lock is held: reservations need no lock. It has all the
-    /// methods of a lock, is always [fair](RedisLock::fair), as each caller asks Redis, and is not reentrant.
-    /// It has a [token](crate::Guard::token).
+    /// The number available may decrease while the lock is held: reservations need no lock. The lock has all
+    /// the methods of any other, is always [fair](RedisLock::fair), as each caller asks Redis, and is not
+    /// reentrant. Its guards have a [token](crate::Guard::token).
     pub fn inventory_lock(&self, sku: &str, n: u64) -> InventoryLock {
         match InStock::of(sku, n) {
             Ok(kind) => self.lock.with_kind(kind),
@@ -319,16 +322,16 @@ impl Reservation {
         self.hold.release()
     }
 
-    /// Marks the units as sold: they are no longer reserved, and never return. Done once, however often it
-    /// has to be sent: while Redis does not reply it is sent again, for as long as
+    /// Marks the units as sold: they are no longer reserved, and never return. Takes effect once, however
+    /// often it has to be sent: while Redis does not reply, it is sent again, for as long as
     /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) says, at most 30 s. Usually one
     /// request.
     ///
     /// # Errors
-    /// `LeaseLost` if the reservation was over before, so that its units are on sale again. `OutcomeUnknown` if
-    /// there was no reply: they may have been sold, or else are given back in the background; for an order
-    /// with an id [`is_committed`](Inventory::is_committed) tells which. `Unavailable` if Redis accepted no
-    /// request; they are given back. `Closed`, `Forked`.
+    /// `LeaseLost` if the reservation had ended before, so that its units are on sale again. `OutcomeUnknown`
+    /// if there was no reply: the units were sold, or else are given back in the background; for an order
+    /// with an id, [`is_committed`](Inventory::is_committed) tells which. `Unavailable` if Redis accepted no
+    /// request: the units are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
         self.hold.conclude(&["commit"])
     }

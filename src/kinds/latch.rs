@@ -1,4 +1,4 @@
-//! A latch: threads wait until a count reaches 0.
+//! A count-down latch: threads wait until a count reaches 0.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
-/// The error of counting down without a count. The rule has the same for a wait.
+/// The error of counting down a latch that has no count. The rule returns the same to a wait.
 const NO_COUNT: &str = "this latch has no count: set_count comes first";
 
 /// The highest count, that of java.util.concurrent.
 const HIGHEST: u64 = i32::MAX as u64;
 
 /// A latch kept in Redis: the handle of one name, cheap to clone and to create. Threads in any process wait
-/// until its count is 0; from then on every caller passes at once, until the latch is set anew or deleted.
+/// until its count is 0; from then on every caller passes at once, until the latch is reset or deleted.
 ///
 /// ```
 /// use std::thread;
@@ -45,12 +45,12 @@ const HIGHEST: u64 = i32::MAX as u64;
 ///
 /// # Its count
 ///
-/// A coordinator sets it once, by [`try_set_count`](CountDownLatch::try_set_count) or
+/// A coordinator sets the count once, by [`try_set_count`](CountDownLatch::try_set_count) or
 /// [`set_count`](CountDownLatch::set_count), before any thread waits or counts down: a latch without a count
-/// rejects both with an error. If any process may come first, each calls `try_set_count`, which has no effect
-/// if another was faster. The count is the user's own state: it stays in Redis until
+/// rejects both with an error. If any process may be the first, each calls `try_set_count`, which has no
+/// effect if another was faster. The count is the user's own state: it stays in Redis until
 /// [`delete`](CountDownLatch::delete), or as long as [`expire_after`](CountDownLatch::expire_after) says.
-/// Deleted, it leaves its name free for any other kind.
+/// Deleting a latch frees its name for any other kind.
 ///
 /// A call counts down once, even if its request is sent twice.
 ///
@@ -58,25 +58,25 @@ const HIGHEST: u64 = i32::MAX as u64;
 ///
 /// Each waiting thread has a queue position of its own in Redis: it asks once, is notified when the count is
 /// 0, and meanwhile sends three heartbeats per waiter timeout. The last `count_down` wakes all of them. A
-/// lost message costs one such heartbeat. Threads that were admitted but not yet notified when the latch was
-/// set anew or deleted get `Broken` like those that were not admitted: delete it when all are through. (One
-/// whose first request had no reply either counts as one that comes later.)
+/// lost message delays a waiter by one heartbeat. Threads that were admitted but not yet notified when the
+/// latch was reset or deleted get `Broken`, like those that were not admitted: delete it when all have
+/// passed. (A thread whose first request had no reply yet counts as one that arrives later.)
 ///
 /// # Errors of all forms
 ///
-/// `Refused` from a wait or a count down if there is no count; this changes nothing:
-/// [`set_count`](CountDownLatch::set_count) comes first. `Unavailable` if Redis cannot be reached: timed
-/// waits then run to their deadline, `wait()` gives up after
-/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `OutcomeUnknown` if a change of the count had
-/// no reply. `WrongType` if the key is in use by something else. `Closed`, `Forked`, and `InvalidInput` for an
-/// invalid name.
+/// `Refused` if a thread waits or counts down before there is a count; the latch does not change. Call
+/// [`set_count`](CountDownLatch::set_count) first. `Unavailable` if Redis cannot be reached: timed waits then
+/// run to their deadline, `wait()` gives up after
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `OutcomeUnknown` if an update of the
+/// count got no reply. `WrongType` if the key is in use by something else. `Closed`, `Forked`, and
+/// `InvalidInput` for an invalid name.
 #[derive(Clone)]
 pub struct CountDownLatch {
     callers: PerCaller<Latch>,
 }
 
 impl fmt::Debug for CountDownLatch {
-    /// Its name. The count would take a request: see [`count`](CountDownLatch::count).
+    /// Shows the name. The count would take a request: see [`count`](CountDownLatch::count).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CountDownLatch").field("name", &self.callers).finish()
     }
@@ -115,12 +115,12 @@ impl CountDownLatch {
         Err(self.callers.error(ErrorKind::Conflict, "this latch has a count already"))
     }
 
-    /// Counts down by one, and admits every waiter when that makes 0. At 0 it stays 0. Returns the remaining
-    /// count. Blocks for one request, at most the command timeout.
+    /// Decrements the count, and admits every waiter when it reaches 0. At 0 it stays 0. Returns the
+    /// remaining count. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `Refused` if there is no count, as for a wait. `OutcomeUnknown` if there was no reply: it may have counted,
-    /// or may still do so. See also [the type](CountDownLatch#errors-of-all-forms).
+    /// `Refused` if there is no count, as for a wait. `OutcomeUnknown` if there was no reply: the count may
+    /// have been decremented, or may still be. See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn count_down(&self) -> Result<u64, Error> {
         let left = self.callers.change(&["down"])?;
         let none = |_| self.callers.error(ErrorKind::Refused, NO_COUNT);
@@ -136,19 +136,19 @@ impl CountDownLatch {
     }
 
     /// Makes the count expire `timeout` from now, whatever it is then; the next
-    /// [`reset`](CountDownLatch::reset) makes it permanent again. Threads that wait at that time get
-    /// `Broken`, at their next heartbeat at the latest. From 100 ms to a year. Returns whether there is a
-    /// count. Blocks for one request, at most the command timeout.
+    /// [`reset`](CountDownLatch::reset) makes it permanent again. Threads that still wait then get `Broken`,
+    /// at their next heartbeat at the latest. From 100 ms to a year. Returns whether there is a count. Blocks
+    /// for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `InvalidInput` for a time out of range; see also [the type](CountDownLatch#errors-of-all-forms).
+    /// `InvalidInput` for a timeout out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
         check_lease("latch", timeout).map_err(|why| self.callers.error(ErrorKind::InvalidInput, why))?;
         Ok(self.callers.change(&["expire", &timeout.as_millis().to_string()])? == 1)
     }
 
-    /// Sets the count anew, whatever it was. Waiting threads get `Broken`. Blocks for one request, at most
-    /// the command timeout.
+    /// Sets the count, whatever it was. Waiting threads get `Broken`. Blocks for one request, at most the
+    /// command timeout.
     ///
     /// # Errors
     /// See [`try_set_count`](CountDownLatch::try_set_count).
@@ -170,8 +170,8 @@ impl CountDownLatch {
     /// Waits until the count is 0, without a deadline.
     ///
     /// # Errors
-    /// `Refused` if there is no count. `Broken` if it was set anew, was deleted or has expired meanwhile. See
-    /// also [the type](CountDownLatch#errors-of-all-forms).
+    /// `Refused` if there is no count. `Broken` if the count was reset or deleted, or has expired, meanwhile.
+    /// See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn wait(&self) -> Result<(), Error> {
         self.must(&Wait::forever())
     }
@@ -193,8 +193,8 @@ impl CountDownLatch {
         self.passes(&Wait::until(deadline))
     }
 
-    /// Waits until the count is 0 or `cancel` is cancelled. A sleeping thread wakes at once; one inside a
-    /// request notices it when the request ends, after at most the command timeout.
+    /// Waits until the count is 0 or `cancel` is cancelled. A sleeping thread wakes at once; a thread inside
+    /// a request notices when the request ends, after at most the command timeout.
     ///
     /// # Errors
     /// `Cancelled`, even if the count was 0, if the token was cancelled before the call. See also
@@ -218,7 +218,7 @@ impl CountDownLatch {
     /// Waits as `wait` says; returns `false` if the time is up.
     ///
     /// # Errors
-    /// `Cancelled` where `wait` has a token that is cancelled; see also [`wait`](CountDownLatch::wait).
+    /// `Cancelled` if `wait` has a token that is cancelled; see also [`wait`](CountDownLatch::wait).
     pub fn wait_with(&self, wait: Wait<'_>) -> Result<bool, Error> {
         self.passes(&wait)
     }
@@ -230,7 +230,7 @@ impl CountDownLatch {
     }
 
     fn must(&self, wait: &Wait<'_>) -> Result<(), Error> {
-        // Without a deadline the time is never up.
+        // Without a deadline, the wait cannot time out.
         if self.passes(wait)? { Ok(()) } else { Err(self.callers.error(ErrorKind::Timeout, "")) }
     }
 

@@ -1,4 +1,4 @@
-//! Work that is done once: which consumer does it, and its outcome, for all that ask for it again.
+//! Work that is done once: one caller does it, and all callers that ask for it again get its outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,13 +18,14 @@ use crate::lock::RedisLock;
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
-/// For how long an answer is kept unless the caller says otherwise.
+/// How long an answer is kept by default.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
-/// The longest answer, in bytes: a script may not take long.
+/// The longest answer, in bytes: a script must not take long.
 const LONGEST: usize = 256 * 1024;
 
-/// Work that is to be done once per key, by whichever process: a payment by its idempotency key, a message by its id.
-/// The first caller does it and stores its answer; the others get that answer. Cheap to clone and to create.
+/// Work that is to be done once per key, by whichever process: a payment by its idempotency key, a message by
+/// its id. The first caller does it and stores its answer; the others get that answer. Cheap to clone and to
+/// create.
 ///
 /// ```
 /// use redis_concurrent::{Begun, Client};
@@ -53,28 +54,28 @@ const LONGEST: usize = 256 * 1024;
 ///
 /// # An attempt
 ///
-/// [`begin`](Once::begin) makes the caller the one that does the work, or says what came of it; while another is at it,
-/// it waits. An [`Attempt`] is a hold like that of a lock: it has a lease, renewed in the background, and a token greater
-/// than that of every earlier attempt. It ends in one of three ways: [done](Attempt::done), with an answer;
-/// [failed](Attempt::fail), with a reason, so that it is not tried again; or given back
-/// ([`give_back`](Attempt::give_back), or dropped, or by the death of its process, when the lease has expired), and the
-/// next caller does the work.
+/// [`begin`](Once::begin) gives the work to the caller, or returns its outcome; while another caller does the
+/// work, it waits. An [`Attempt`] is a hold like that of a lock: it has a lease, renewed in the background,
+/// and a token greater than that of every earlier attempt. It ends in one of three ways:
+/// [done](Attempt::done), with an answer; [failed](Attempt::fail), with a reason, so that it is not tried
+/// again; or given back (by [`give_back`](Attempt::give_back), by being dropped, or, if its process died, by
+/// the expiry of its lease), and the next caller does the work.
 ///
-/// So a process that is killed before its work began to have effects, or after `done` returned, has the work done
-/// once. One that is killed in between leaves it to be done again, **under a higher token**: let what the work
-/// changes [reject the lower one](crate::Fenced), or make it in one step with what `done` stands for. No store
-/// outside of the work's own can do better.
+/// So if a process is killed before its work began to have effects, or after `done` returned, the work is
+/// done once. If it is killed in between, the work is done again, **under a higher token**: let what the work
+/// changes [reject the lower one](crate::Fenced), or record there, in the same transaction, that the work is
+/// done. No store other than the work's own can do better.
 ///
 /// # What is kept
 ///
-/// What came of it is kept for a day, or for as long as [`keep_for`](Once::keep_for) says; then the key is new again. It
-/// is in Redis alone: if that loses its data, the work is done again.
+/// The outcome is kept for a day, or for as long as [`keep_for`](Once::keep_for) says; then the key is new
+/// again. It is kept in Redis alone: if Redis loses its data, the work is done again.
 ///
 /// # Errors of all forms
 ///
-/// As with [any lock](RedisLock#errors-of-all-forms): `Unavailable` if Redis cannot be reached, `WrongType` if the key
-/// is in use by something else, `Closed`, `Forked`, and `InvalidInput` for a key that is empty or longer than 1,024
-/// bytes, and for a time to keep below 100 ms or above a year.
+/// As with [any lock](RedisLock#errors-of-all-forms): `Unavailable` if Redis cannot be reached, `WrongType`
+/// if the key is in use by something else, `Closed`, `Forked`, and `InvalidInput` for a key that is empty or
+/// longer than 1,024 bytes, and for a time to keep below 100 ms or above a year.
 #[derive(Clone)]
 pub struct Once {
     lock: RedisLock<Attempts>,
@@ -87,21 +88,21 @@ pub struct Once {
 pub enum Begun {
     /// The caller does the work.
     Yours(Attempt),
-    /// Another caller is at it, and the time to wait is up. (Not from [`begin`](Once::begin).)
+    /// Another caller is doing the work, and the time to wait is up. (Never from [`begin`](Once::begin).)
     InProgress,
-    /// It was done, and this is its answer.
+    /// The work was done, and this is its answer.
     Done(String),
-    /// It failed for good, and this is why.
+    /// The work failed permanently, and this is why.
     Failed(String),
 }
 
-/// What came of the work.
+/// The outcome of the work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ending {
-    /// It was done, and this is its answer.
+    /// The work was done, and this is its answer.
     Done(String),
-    /// It failed for good, and this is why.
+    /// The work failed permanently, and this is why.
     Failed(String),
 }
 
@@ -124,8 +125,8 @@ impl Once {
         self.lock.name()
     }
 
-    /// The same for an answer that is kept for `time` from when it is stored. From 100 ms to a year: any other value is
-    /// `InvalidInput` on the first call.
+    /// The same work, with an answer that is kept for `time` after it is stored. From 100 ms to a year: any
+    /// other value is `InvalidInput` on the first call.
     #[must_use]
     pub fn keep_for(&self, time: Duration) -> Self {
         let lock = self.lock.clone().checked(|| check_lease("time to keep", time));
@@ -142,8 +143,9 @@ impl Once {
         self.begin_with(Wait::forever())
     }
 
-    /// Like [`begin`](Once::begin), but does not wait: [`InProgress`](Begun::InProgress) while another caller is at it.
-    /// One request, or two if the work is finished, each of at most the command timeout.
+    /// Like [`begin`](Once::begin), but does not wait: returns [`InProgress`](Begun::InProgress) while
+    /// another caller does the work. Blocks for one request, or two if the work is finished, each at most the
+    /// command timeout.
     ///
     /// # Errors
     /// See [the type](Once#errors-of-all-forms).
@@ -171,7 +173,8 @@ impl Once {
     /// Like [`begin`](Once::begin), but waits until `cancel` is cancelled.
     ///
     /// # Errors
-    /// `Cancelled`, also if the token was cancelled before the call. See also [the type](Once#errors-of-all-forms).
+    /// `Cancelled`, also if the token was cancelled before the call. See also [the
+    /// type](Once#errors-of-all-forms).
     pub fn begin_interruptibly(&self, cancel: &CancellationToken) -> Result<Begun, Error> {
         self.begin_with(Wait::forever().cancelled_by(cancel))
     }
@@ -185,7 +188,7 @@ impl Once {
             match self.lock.lock_owned_with(wait) {
                 Ok(Some(guard)) => return Ok(Begun::Yours(Attempt { guard, kept: self.kept })),
                 Ok(None) => return Ok(Begun::InProgress),
-                // It is finished; or was, as its time is over.
+                // The work is finished; or it was, but its outcome has expired: then try again.
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     if let Some(ending) = self.ending_by(&wait)? {
                         return Ok(ending.into());
@@ -196,11 +199,12 @@ impl Once {
         }
     }
 
-    /// Does `work` if nobody has, and returns what came of it: now, or when it was done. An `Ok` of the work is stored as
-    /// [done](Attempt::done), an `Err` as [failed](Attempt::fail). If it panics, the attempt is given back.
+    /// Does `work` unless it was done before, and returns its outcome: the new one, or the one that is kept.
+    /// An `Ok` of the work is stored as [done](Attempt::done), an `Err` as [failed](Attempt::fail). If it
+    /// panics, the attempt is given back.
     ///
     /// # Errors
-    /// Those of [`begin`](Once::begin): `work` did not run; or of [`Attempt::done`]: it did.
+    /// Those of [`begin`](Once::begin), if `work` did not run, and of [`Attempt::done`], if it did.
     pub fn run(&self, work: impl FnOnce(&Attempt) -> Result<String, String>) -> Result<Ending, Error> {
         match self.begin()? {
             Begun::Yours(attempt) => match work(&attempt) {
@@ -213,9 +217,9 @@ impl Once {
         }
     }
 
-    // ---- what came of it -------------------------------------------------------------------
+    // ---- the outcome -----------------------------------------------------------------------
 
-    /// What came of the work; `None` if it was not finished, or that is no longer kept. One request.
+    /// The outcome of the work; `None` if it is not finished, or the outcome is no longer kept. One request.
     ///
     /// # Errors
     /// See [the type](Once#errors-of-all-forms).
@@ -233,7 +237,7 @@ impl Once {
         })
     }
 
-    /// Whether a caller is at it now. One request.
+    /// Whether a caller is doing the work now. One request.
     ///
     /// # Errors
     /// See [the type](Once#errors-of-all-forms).
@@ -241,9 +245,9 @@ impl Once {
         self.lock.is_locked()
     }
 
-    /// Forgets what came of the work, so that the next caller does it again; returns whether anything was kept; `true`
-    /// too if the request had to be sent twice. An attempt in progress stays. Blocks for one request, at most the command
-    /// timeout.
+    /// Deletes the outcome of the work, so that the next caller does it again; returns whether there was one
+    /// (`true` also if the request had to be sent twice). An attempt in progress is not affected. Blocks for
+    /// one request, at most the command timeout.
     ///
     /// # Errors
     /// `OutcomeUnknown` if Redis did not reply. See also [the type](Once#errors-of-all-forms).
@@ -253,15 +257,15 @@ impl Once {
 }
 
 impl fmt::Debug for Once {
-    /// Its key. What came of it would take a request: see [`ending`](Once::ending).
+    /// Shows the key. The outcome would take a request: see [`ending`](Once::ending).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Once").field("key", &self.name()).field("kept", &self.kept).finish()
     }
 }
 
-/// The right to do the work of a [`Once`]: a hold with a lease, renewed in the background, until it is ended by
-/// [`done`](Attempt::done), [`fail`](Attempt::fail) or [`give_back`](Attempt::give_back), dropped (given back), or lost.
-/// It may move to another thread.
+/// The right to do the work of a [`Once`]: a hold with a lease, renewed in the background, until it is ended
+/// by [`done`](Attempt::done), [`fail`](Attempt::fail) or [`give_back`](Attempt::give_back), dropped (given
+/// back), or lost. It may move to another thread.
 #[must_use = "an attempt that is not kept is given back at once"]
 pub struct Attempt {
     guard: OwnedGuard<Attempts>,
@@ -279,32 +283,33 @@ impl Attempt {
         self.guard.token()
     }
 
-    /// The remaining time for which the attempt is certain to be this caller's if it is not renewed; zero once it is
-    /// lost. Computed here, without a request.
+    /// How long the attempt is certain to remain this caller's if it is not renewed; zero once it is lost.
+    /// Computed locally, without a request.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// A token that is cancelled when the attempt is lost, even while Redis is silent: another caller may do the work
-    /// from then on.
+    /// A token that is cancelled when the attempt is lost, even while Redis does not reply: another caller
+    /// may do the work from then on.
     pub fn lost(&self) -> CancellationToken {
         self.guard.lost()
     }
 
-    /// The work is done: stores its answer, of at most 262,144 bytes, for all callers that ask for it. Asks again
-    /// while Redis does not reply, for half a minute at most.
+    /// Marks the work as done: stores its answer, of at most 262,144 bytes, for all callers that ask for it.
+    /// Retries while Redis does not reply, for half a minute at most.
     ///
     /// # Errors
-    /// `LeaseLost` or `Closed` if the attempt was lost before: another caller may be doing the work, or have done it.
-    /// `OutcomeUnknown` if there was no reply: the answer is stored, or the attempt is given back. `Unavailable` if
-    /// it certainly is not: the attempt is given back. `InvalidInput` for a longer answer: it is given back.
+    /// `LeaseLost` or `Closed` if the attempt was lost before: another caller may be doing the work, or have
+    /// done it. `OutcomeUnknown` if there was no reply: the answer is stored, or the attempt is given back.
+    /// `Unavailable` if the answer certainly is not stored: the attempt is given back. `InvalidInput` for a
+    /// longer answer: the attempt is given back.
     pub fn done(self, answer: &str) -> Result<(), Error> {
         self.end("done", answer)
     }
 
-    /// The work failed for good: stores why, of at most 262,144 bytes, for all callers that ask for it; nobody tries
-    /// again. (For what another caller should try, [give it back](Attempt::give_back).) Like [`done`](Attempt::done)
-    /// otherwise.
+    /// Marks the work as permanently failed: stores the reason, of at most 262,144 bytes, for all callers
+    /// that ask for it; none tries again. (If another caller should try, [give it back](Attempt::give_back).)
+    /// Otherwise like [`done`](Attempt::done).
     ///
     /// # Errors
     /// See [`done`](Attempt::done).
@@ -312,8 +317,8 @@ impl Attempt {
         self.end("failed", why)
     }
 
-    /// Gives the work up: the next caller does it, under a higher token. Blocks for one request, at most the command
-    /// timeout. Dropping the attempt does the same, and reports an error to the observer.
+    /// Gives up the work: the next caller does it, under a higher token. Blocks for one request, at most the
+    /// command timeout. Dropping the attempt does the same, and reports an error to the observer.
     ///
     /// # Errors
     /// See [`Guard::unlock`](crate::Guard::unlock).

@@ -1,5 +1,5 @@
-//! What latch, barrier and inventory have in common: each caller asks by an entry of its own, so that it does
-//! not queue behind others of its process, and there is a state that calls change.
+//! What latches, barriers and inventories have in common: each caller asks Redis through an entry of its own,
+//! so that it does not queue behind others of its process, and calls update a shared state.
 
 use std::any::TypeId;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::wait::Wait;
 
 /// The callers of one name.
 pub(crate) struct PerCaller<K> {
-    /// For questions about its state; no thread waits there.
+    /// For reading and updating the state; no thread waits there.
     entry: Result<Arc<LockEntry>, Error>,
     kind: PhantomData<fn() -> K>,
 }
@@ -50,7 +50,7 @@ impl<K> PerCaller<K> {
         self.entry.as_ref().map_err(Clone::clone)
     }
 
-    /// The same, with an error that every call returns.
+    /// The same callers, with an error that every call returns.
     pub(crate) fn failing(mut self, error: Error) -> Self {
         self.entry = self.entry.and(Err(error));
         self
@@ -63,8 +63,9 @@ impl<K: Kind> PerCaller<K> {
         PerCaller { entry, kind: PhantomData }
     }
 
-    /// Admits the calling thread, by an entry of its own: what one waiter is told (it is broken, it is reset)
-    /// does not concern later callers of its process. `None` if the time is up.
+    /// Waits until the calling thread is admitted, through an entry of its own: a message for one waiter
+    /// (that the synchronizer was broken, or reset) does not concern later callers of its process. `None` if
+    /// the time is up.
     pub(crate) fn acquire(
         &self,
         args: &str,
@@ -99,7 +100,7 @@ impl<K: Kind> PerCaller<K> {
         change_number(self.entry()?, what)
     }
 
-    /// What the rule says about the state, and the waiters.
+    /// The rule's description of the state, a number, and the waiters.
     pub(crate) fn inspect(&self) -> Result<(i64, Inspection), Error> {
         let inspection = self.ask("")?;
         Ok((first(self.name(), &inspection.state)?, inspection))
@@ -110,7 +111,7 @@ impl<K: Kind> PerCaller<K> {
         inspect(self.entry()?, question)
     }
 
-    /// The rule's reply to this question alone, which has one page; by then, as `wait` says.
+    /// The rule's reply alone to this question, which must fit one page. Takes no longer than `wait` allows.
     pub(crate) fn describe(&self, question: &str, wait: &Wait<'_>) -> Result<Vec<Value>, Error> {
         describe(self.entry()?, question, wait)
     }
@@ -121,7 +122,8 @@ impl<K: Kind> PerCaller<K> {
     }
 }
 
-/// Updates the state of what has this entry, once, even if the request is sent twice. Returns the rule's reply, a number.
+/// Updates the state behind this entry, once, even if the request is sent twice. Returns the rule's reply, a
+/// number.
 pub(crate) fn change_number(entry: &Arc<LockEntry>, what: &[&str]) -> Result<i64, Error> {
     first(entry.name(), &change(entry, what)?)
 }

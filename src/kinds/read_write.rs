@@ -15,8 +15,8 @@ pub type ReadLock = RedisLock<Read>;
 /// The half of a [`ReadWriteLock`] that one can hold at a time.
 pub type WriteLock = RedisLock<Write>;
 
-/// A lock for many readers or one writer, in all processes together. Both halves are locks like any other,
-/// with every way to acquire them.
+/// A lock for many readers or one writer at a time, across all processes. Both halves are locks like any
+/// other, with every way to acquire them.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -33,7 +33,7 @@ pub type WriteLock = RedisLock<Write>;
 ///
 /// let write = prices.write_lock().lock()?;
 /// // … change them …
-/// let read = prices.downgrade(write)?; // from here on others read too, and nobody writes
+/// let read = prices.downgrade(write)?; // from here on others may read too, and none may write
 /// assert_ne!(read.last_write(), before);
 /// # Ok(())
 /// # }
@@ -43,35 +43,37 @@ pub type WriteLock = RedisLock<Write>;
 ///
 /// # Order
 ///
-/// Writers first: once a writer waits in Redis, no reader is admitted there before it, except a thread that
-/// is already reading. The threads of a process share one hold in Redis: while some of them read, others join
-/// them without asking Redis for at most one [local hand-off period](crate::ClientBuilder::local_handoff)
-/// after it last said that there are no waiters. A writer that arrives notifies the reading processes, so
-/// that each passes it for one such period at most, and not at all if the period is zero; readers of the
-/// writer's own client do not pass it at all. With [`arrival_order`](ReadWriteLock::arrival_order) callers
-/// are admitted in order of arrival, and readers that are next to each other in the queue come in together.
+/// Writers come first: once a writer waits in Redis, no reader is admitted there before it, except a thread
+/// that is already reading. The threads of a process share one hold in Redis: while some of them read, others
+/// may join without asking Redis, for at most one [local hand-off
+/// period](crate::ClientBuilder::local_handoff) after Redis last reported that there are no waiters. A writer
+/// that arrives notifies the reading processes, so their readers pass it for one such period at most, and not
+/// at all if the period is zero; readers of the writer's own client never pass it. With
+/// [`arrival_order`](ReadWriteLock::arrival_order), callers are admitted in order of arrival, and readers
+/// that are next to each other in the queue are admitted together.
 ///
-/// A waiting writer holds readers back by its queue position, which lives as long as its heartbeats: a writer
-/// that gives up admits them at once, one that died within the [waiter
-/// timeout](crate::ClientBuilder::waiter_timeout). Each reading process has a lease of its own: if it dies,
-/// the writer gets in when that lease expires, whatever the others renew.
+/// A waiting writer holds readers back by its queue position, which lives as long as its heartbeats: if the
+/// writer gives up, they are admitted at once; if it dies, within the [waiter
+/// timeout](crate::ClientBuilder::waiter_timeout). Each reading process has a lease of its own: if the
+/// process dies, it no longer keeps the writer out once that lease expires, whatever the others renew.
 ///
 /// # Re-entry
 ///
-/// Both halves by thread. A writer may read as well, and keeps reading when it has released the write lock
-/// ([`downgrade`](ReadWriteLock::downgrade) does both in one request). A reader that asks for the write lock
-/// would wait for itself: [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock), at once (`try_lock`: `None`).
-/// That applies to holds of threads; an owned guard belongs to no thread.
+/// Both halves are reentrant by thread. A writer may acquire the read lock as well, and keeps it when it has
+/// released the write lock ([`downgrade`](ReadWriteLock::downgrade) does both in one request). A reader that
+/// asks for the write lock would wait for itself, and gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock)
+/// at once (`try_lock`: `None`). This applies to holds of threads; an owned guard belongs to no thread.
 ///
 /// # The three classical keys
 ///
-/// A read/write lock in Redis is often told as three keys. Here they are: *write-wait*, the mark that keeps
-/// readers out while a writer waits: the writer's own queue position. One mark for all waiting
-/// writers would be cleared by the first that gives up, or stay forever when one dies. *write*: the
-/// field `writer` of the state. *read*, the count of readers: a field for each reading process, with an
-/// end of its own. A counter kept by INCR and DECR cannot work: a command that is sent twice, because its
-/// answer was lost, counts twice; a reader that dies is never subtracted; and an expiry of the counter as a whole is
-/// either renewed by the live readers, and keeps the dead one in, or ends, and lets a writer in among them.
+/// A read/write lock in Redis is often described as three keys. Here they correspond to these. *write-wait*,
+/// the mark that keeps readers out while a writer waits, is the writer's own queue position. One mark for all
+/// waiting writers would be cleared by the first that gives up, or stay forever when one dies. *write* is the
+/// field `writer` of the state. *read*, the count of readers, is a field for each reading process, with an
+/// expiry of its own. A counter kept by INCR and DECR cannot work: a command that is sent twice, because its
+/// reply was lost, counts twice; a reader that dies is never subtracted; and an expiry of the counter as a
+/// whole is either renewed by the live readers, so that the dead one still counts, or ends, and admits a
+/// writer among them.
 #[derive(Clone)]
 pub struct ReadWriteLock {
     read: ReadLock,
@@ -88,11 +90,11 @@ impl ReadWriteLock {
         ReadWriteLock { read: read.clone().beside(&write), write: write.beside(&read) }
     }
 
-    /// The same lock for readers that do not let later writers pass: strictly in order of arrival, adjacent
+    /// The same lock for readers that later writers do not pass: strictly in order of arrival, adjacent
     /// readers together. It applies to the requests of this handle.
     ///
-    /// This is what java.util.concurrent calls fair (`new ReentrantReadWriteLock(true)`). [`fair`](RedisLock::fair), on
-    /// either half, is about something else: it only turns local hand-off off.
+    /// This is what java.util.concurrent calls fair (`new ReentrantReadWriteLock(true)`).
+    /// [`fair`](RedisLock::fair), on either half, is about something else: it only turns local hand-off off.
     ///
     /// A process asks in the order in which its threads arrived; its readers share a hold as long as there
     /// are no waiters in Redis.
@@ -120,18 +122,19 @@ impl ReadWriteLock {
         &self.write
     }
 
-    /// Exchanges this thread's write lock for a read lock: no other writer gets in between, and waiting
-    /// readers come in at once, unless a writer waits. One request, of at most the command timeout; while
-    /// Redis is silent, for as long as [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If
-    /// the thread holds the write lock more than once, its other guards keep holding it; that, and a thread
-    /// that is already reading, takes a second request.
+    /// Exchanges this thread's write lock for a read lock: no other writer is admitted in between, and
+    /// waiting readers are admitted at once, unless a writer waits. Blocks for one request, at most the
+    /// command timeout; while Redis does not reply, for as long as
+    /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If the thread holds the write lock
+    /// more than once, its other guards keep holding it; this takes a second request, as it does if the
+    /// thread is already reading.
     ///
-    /// The read lock is on the terms of the write lock: a [fixed lease](RedisLock::with_lease) begins anew,
-    /// and is fixed. (Those of [`with_replicas`](RedisLock::with_replicas) are not required again.)
+    /// The read lock has the terms of the write lock: a [fixed lease](RedisLock::with_lease) starts again,
+    /// and stays fixed. (The replicas of [`with_replicas`](RedisLock::with_replicas) are not required again.)
     ///
     /// # Errors
     /// `LeaseLost` if the write lock was lost; `NotOwner` for the guard of another lock; `Unavailable`,
-    /// `Closed`. The guard has ended then.
+    /// `Closed`. In each case, the guard has ended.
     pub fn downgrade(&self, guard: Guard<'_, Write>) -> Result<Guard<'_, Read>, Error> {
         self.read.instead_of(guard)
     }
@@ -144,8 +147,8 @@ impl ReadWriteLock {
         self.write.is_locked()
     }
 
-    /// The number of readers: the threads and owned guards of this process exactly, those of each other
-    /// process that share a hold as one. One request.
+    /// The number of readers: the threads and owned guards of this process are counted exactly, those of each
+    /// other process that share a hold as one. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
@@ -214,8 +217,8 @@ impl Exclusive for Write {}
 impl<O: Ownership> Guard<'_, Read, O> {
     /// The number of the last write, by any process: two reads with the same number have seen the same state
     /// of what the lock protects. It stays the same while the hold lasts. 0 if no write began within the last
-    /// two hours: that is no number, and two reads with it may have seen different states. Writes of threads
-    /// that handed the lock on to each other within a local hand-off period count as one.
+    /// two hours: this identifies no write, and two reads with 0 may have seen different states. Writes of
+    /// threads that handed the lock on to each other within a local hand-off period count as one.
     pub fn last_write(&self) -> u64 {
         self.hold.value()
     }

@@ -1,4 +1,4 @@
-//! The lock to take when in doubt: its holder may take it again, and is named in Redis.
+//! The lock to use when in doubt: its holder may acquire it again, and is recorded in Redis.
 
 use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 
@@ -7,9 +7,9 @@ use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 ///
 /// A thread that holds it may lock it again, and must release each guard; that costs no round trip, because
 /// **the hold count is kept in the process and never in Redis**. A count in Redis is wrong as soon as a
-/// request is sent twice: an acquire whose reply was lost and which is sent again would count twice, and one
-/// missing `unlock` leaves the lock held forever by a renewal that cannot be stopped. Redis knows the grant,
-/// the process knows its depth.
+/// request is sent twice: an acquire whose reply was lost and which is sent again would count twice, and the
+/// `unlock` missing for it would leave the lock held forever by a renewal that cannot be stopped. Redis knows
+/// the grant, the process its depth.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reentrant;
 

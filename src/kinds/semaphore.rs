@@ -1,4 +1,4 @@
-//! A number of permits for all processes together.
+//! A counting semaphore: a number of permits, shared by all processes.
 
 pub(crate) mod kind;
 mod questions;
@@ -51,9 +51,9 @@ impl Permit {
     /// command timeout.
     ///
     /// # Errors
-    /// `InvalidInput` for 0, and for all that it has: those are given back by [`release`](Permit::release).
-    /// `LeaseLost` or `Closed` if the permits were lost before. `OutcomeUnknown` if Redis did not reply: they may
-    /// have been given back, and calling it again gives back the same ones. `Unavailable`, `Forked`.
+    /// `InvalidInput` for 0, and for all permits that it has: [`release`](Permit::release) gives those back.
+    /// `LeaseLost` or `Closed` if the permits were lost before. `OutcomeUnknown` if Redis did not reply: they
+    /// may have been given back, and calling it again gives back the same ones. `Unavailable`, `Forked`.
     pub fn release_some(&mut self, n: u32) -> Result<(), Error> {
         let has = self.permits();
         if n == 0 || n >= has {
@@ -68,11 +68,11 @@ impl Permit {
     }
 
     /// Lets go of the permits without giving them back, for another process to adopt: see
-    /// [`OwnedGuard::into_receipt`]. There `Permit::from` makes a permit of the guard that
-    /// `adopt::<Permits>` returns.
+    /// [`OwnedGuard::into_receipt`]. There, `Permit::from` turns the guard that `adopt::<Permits>` returns
+    /// into a permit.
     ///
     /// # Errors
-    /// See that method.
+    /// See [`OwnedGuard::into_receipt`].
     pub fn into_receipt(self) -> Result<Receipt, Error> {
         self.hold.part()
     }
@@ -96,8 +96,8 @@ impl<O: Ownership> Guard<'_, Permits, O> {
     }
 }
 
-/// A counting semaphore: a number of permits, of which each caller takes some and gives them back. The handle
-/// of one name, cheap to clone and to create.
+/// A counting semaphore: a number of permits, of which each caller acquires some and gives them back. The
+/// handle of one name, cheap to clone and to create.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -119,27 +119,28 @@ impl<O: Ownership> Guard<'_, Permits, O> {
 ///
 /// # How it counts
 ///
-/// Its users set the number of permits: [`set_permits`](Semaphore::set_permits) and the methods beside it. It
-/// stays until [`delete`](Semaphore::delete), and does not expire. Acquired permits have a lease: those of a
-/// process that died return when it expires. They are returned only by their [`Permit`], so a caller cannot
-/// give back more than it took; to add permits, unlike in java.util.concurrent, use
+/// The semaphore's users set the number of permits, by [`set_permits`](Semaphore::set_permits) and related
+/// methods. The number stays until [`delete`](Semaphore::delete), and does not expire. Acquired permits have
+/// a lease: those of a process that died return when it expires. They are returned only by their [`Permit`],
+/// so a caller cannot give back more than it acquired; to add permits, unlike in java.util.concurrent, use
 /// [`add_permits`](Semaphore::add_permits).
 ///
-/// **Set to 0**, there are none yet: a caller waits, for however many, until others add them, as with
-/// java.util.concurrent's `Semaphore(0)`. It stays so until they are set to another number.
+/// **Set to 0**, a semaphore has no permits yet: a caller waits, for however many, until others add them, as
+/// with java.util.concurrent's `Semaphore(0)`. This stays so until the permits are set to another number.
 ///
-/// A request gets all it asks for or none. Requests are served in order of arrival, between processes as
-/// between the threads of one: a large one at the head is not passed by small ones behind it, and
+/// A request gets all it asks for or none. Requests are served in order of arrival, between processes as well
+/// as between the threads of one: a large request at the head is not passed by small ones behind it, and
 /// `try_acquire` passes no waiter. A thread that gives up leaves its queue position to the next thread of its
-/// process that asks for as many; one that asks for another number goes to the end.
+/// process that asks for the same number; a thread that asks for another number goes to the end of the queue.
 ///
 /// # Errors of all forms
 ///
-/// `InvalidInput` for 0 permits or more than 2^31-1, without a request. `Refused` if they were never set, or for
-/// more than there are in all, unless they were set to 0: as soon as Redis is asked, which for a thread
-/// behind others of its process is when its turn comes; a waiter is notified when the permits become too few
-/// for it. The rest as with [any lock](RedisLock#errors-of-all-forms), except `WouldDeadlock`: a thread that
-/// has permits may ask for more, and wait for itself.
+/// `InvalidInput` for 0 permits or more than 2^31-1, without a request. `Refused` if the permits were never
+/// set, or for more than there are in all, unless they were set to 0. This is reported as soon as Redis is
+/// asked, which for a thread behind others of its process is when its turn comes; a waiter is notified when
+/// the permits become too few for it. The other errors are those of [any
+/// lock](RedisLock#errors-of-all-forms), except `WouldDeadlock`: a thread that has permits may ask for more,
+/// and then waits for itself.
 #[derive(Clone)]
 pub struct Semaphore {
     lock: RedisLock<Permits>,
@@ -152,7 +153,7 @@ impl fmt::Debug for Semaphore {
 }
 
 impl Semaphore {
-    /// The lock that it is.
+    /// The lock underneath.
     pub(crate) fn lock(&self) -> &RedisLock<Permits> {
         &self.lock
     }
@@ -161,8 +162,9 @@ impl Semaphore {
         Semaphore { lock: RedisLock::new(shared, Permits::default(), name) }
     }
 
-    /// The same semaphore with a fixed lease: permits acquired by it return by themselves, at most `lease`
-    /// after they were granted, and nothing renews them in the background. At least 100 ms, at most a year.
+    /// The same semaphore with a fixed lease: permits acquired through it return by themselves, at most
+    /// `lease` after they were granted, and are not renewed in the background. At least 100 ms, at most a
+    /// year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         Semaphore { lock: self.lock.with_lease(lease) }
@@ -180,9 +182,9 @@ impl Semaphore {
         self.lock.name()
     }
 
-    // ---- taking ----------------------------------------------------------------------------
+    // ---- acquiring -------------------------------------------------------------------------
 
-    /// Acquires `n` permits, without a timeout.
+    /// Acquires `n` permits, waiting without a timeout.
     ///
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms).
@@ -250,8 +252,8 @@ impl Semaphore {
         Ok(self.wanting(n)?.lock_owned_with(wait)?.map(Permit::from))
     }
 
-    /// Acquires all available permits, as one; `None` if there are none, or if there is a waiter. Blocks for
-    /// one request, at most the command timeout.
+    /// Acquires all available permits, as one `Permit`; `None` if there are none, or if there is a waiter.
+    /// Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms); permits that were never set count as none.
@@ -262,10 +264,12 @@ impl Semaphore {
     // ---- how many there are ----------------------------------------------------------------
 
     /// Sets the number of permits to `n`, acquired ones included; 0 to 2^31-1. Waiters that may now proceed
-    /// do; those that asked for more than `n` are rejected, unless `n` is 0: then all wait. One request.
+    /// do; those that asked for more than `n` are rejected, unless `n` is 0: then all keep waiting. One
+    /// request.
     ///
     /// # Errors
-    /// `InvalidInput`, `Unavailable`, `WrongType`, `Closed`, `Forked`; `OutcomeUnknown` if Redis did not reply.
+    /// `InvalidInput`, `Unavailable`, `WrongType`, `Closed`, `Forked`; `OutcomeUnknown` if Redis did not
+    /// reply.
     pub fn set_permits(&self, n: u32) -> Result<(), Error> {
         self.must("set", self.at_most(n)?)
     }
@@ -282,15 +286,15 @@ impl Semaphore {
     /// Adds `n` permits; the first ones, if the number was never set. One request.
     ///
     /// # Errors
-    /// `InvalidInput` for 0 or more than 2^31-1, `Refused` if there would be more than that in all; else see
-    /// [`set_permits`](Semaphore::set_permits).
+    /// `InvalidInput` for 0 or more than 2^31-1, `Refused` if there would be more than that in all; otherwise
+    /// see [`set_permits`](Semaphore::set_permits).
     pub fn add_permits(&self, n: u32) -> Result<(), Error> {
         self.must("add", self.checked(n)?.into())
     }
 
-    /// Removes `n` permits. None is taken from a holder: while more are acquired than there are in all,
-    /// it is [overdrawn](Semaphore::overdrawn). Waiters for more than there are in all are rejected,
-    /// unless none are left: then all wait, as if they were set to 0. One request.
+    /// Removes `n` permits. None is taken from a holder: while more are acquired than there are in all, the
+    /// semaphore is [overdrawn](Semaphore::overdrawn). Waiters for more than there are in all are rejected,
+    /// unless none are left: then all keep waiting, as if the number had been set to 0. One request.
     ///
     /// # Errors
     /// See [`add_permits`](Semaphore::add_permits).
@@ -298,8 +302,8 @@ impl Semaphore {
         self.must("add", -i64::from(self.checked(n)?))
     }
 
-    /// Makes the semaphore expire in `timeout`, with the permits that are acquired then: their holders have lost
-    /// them, and learn of it at their next renewal. From 100 ms to a year. Returns whether there was a
+    /// Makes the semaphore expire after `timeout`, with the permits that are acquired by then: their holders
+    /// lose them, and learn of it at their next renewal. From 100 ms to a year. Returns whether there was a
     /// semaphore. One request.
     ///
     /// # Errors
@@ -312,9 +316,9 @@ impl Semaphore {
         self.changes("expire", i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Deletes the semaphore: holders have lost their permits, and learn of it at their next renewal; waiters
-    /// are rejected. Returns whether there was a semaphore; `true` too if the request had to be sent twice.
-    /// One request.
+    /// Deletes the semaphore: holders lose their permits, and learn of it at their next renewal; waiters are
+    /// rejected. Returns whether there was a semaphore (`true` also if the request had to be sent twice). One
+    /// request.
     ///
     /// # Errors
     /// See [`set_permits`](Semaphore::set_permits).
@@ -332,7 +336,7 @@ impl Semaphore {
         check(n).map(|()| n).map_err(|e| self.about(e))
     }
 
-    /// For permits that are set: 0 is valid too.
+    /// Checks a number of permits to set: 0 is valid too.
     fn at_most(&self, n: u32) -> Result<i64, Error> {
         if n > 0 { self.checked(n).map(i64::from) } else { Ok(0) }
     }
@@ -341,7 +345,7 @@ impl Semaphore {
         Ok(self.lock.with_kind(Permits::of(n).map_err(|e| self.about(e))?))
     }
 
-    /// Returns whether it was done.
+    /// Updates the number of permits. Returns whether it did.
     fn changes(&self, what: &str, n: i64) -> Result<bool, Error> {
         let answer = change(self.lock.entry()?, &[what, &n.to_string()])?;
         match number(answer.first()) {

@@ -4,18 +4,18 @@ use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 
 const RULE: &str = rule_file!("../../lua/spring.lua");
 
-/// The kind of [`SpringLock`](crate::SpringLock): a string as Spring Integration's `RedisLockRegistry` keeps it, and the
-/// channel of its `PUB_SUB_LOCK` mode. See [`Client::spring_lock`](crate::Client::spring_lock).
+/// The kind of [`SpringLock`](crate::SpringLock): a string as Spring Integration's `RedisLockRegistry` keeps
+/// it, and the channel of its `PUB_SUB_LOCK` mode. See [`Client::spring_lock`](crate::Client::spring_lock).
 ///
-/// A thread that holds it may lock it again. As with the [reentrant lock](crate::Reentrant), **the hold count is kept
-/// in the process**.
+/// A thread that holds it may lock it again. As with the [reentrant lock](crate::Reentrant), **the hold count
+/// is kept in the process**.
 #[derive(Clone, Debug)]
 pub struct Spring {
     channel: String,
 }
 
 impl Spring {
-    /// Of the registry with this key.
+    /// The kind of the locks of the registry with this key.
     pub(crate) fn of(registry: &str) -> Self {
         Spring { channel: format!("{registry}-channel") }
     }

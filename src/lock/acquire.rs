@@ -1,4 +1,4 @@
-//! The ways to acquire a lock. In a module of their own, and declared first, so that the type's page begins with them.
+//! The ways to acquire a lock: a module of its own, declared first, so that they open the type's page.
 
 use crate::forms::forms;
 use crate::kind::Kind;

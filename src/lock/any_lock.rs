@@ -1,4 +1,4 @@
-//! A lock behind a trait object: for services that take any lock, and for their tests' fakes.
+//! A lock behind a trait object, for services that accept any lock and for fakes in their tests.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::red_lock::QuorumLock;
 use crate::wait::Wait;
 
 /// Any lock. A service that takes `&dyn Lock` (or `Arc<dyn Lock>`) works with every lock of this crate, and
-/// with a fake in its own tests: a fake has to implement [`name`](Lock::name) and the two methods that take a
+/// with a fake in its own tests. A fake implements [`name`](Lock::name) and the two methods that take a
 /// [`Wait`]; all others have defaults.
 ///
 /// ```
@@ -67,7 +67,7 @@ use crate::wait::Wait;
 /// Those of the underlying lock: see [`RedisLock`](RedisLock#errors-of-all-forms),
 /// [`MultiLock`](MultiLock#errors-of-all-forms) and [`QuorumLock`](QuorumLock#errors-of-all-forms).
 pub trait Lock: Send + Sync {
-    /// Its name.
+    /// The lock's name.
     fn name(&self) -> &str;
 
     /// Waits as `wait` says; returns `None` if the time is up.
@@ -79,7 +79,7 @@ pub trait Lock: Send + Sync {
     /// Like [`lock_with`](Lock::lock_with), with a guard that may move to another thread.
     ///
     /// # Errors
-    /// As there.
+    /// See [`lock_with`](Lock::lock_with).
     fn lock_owned_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard + Send>>, Error>;
 
     forms!(, Box<dyn LockGuard + '_>, Box<dyn LockGuard + Send>);
@@ -109,16 +109,16 @@ pub trait LockGuard: fmt::Debug {
     /// See [`Guard::renew_for`]. The default returns `Refused`.
     ///
     /// # Errors
-    /// As there.
+    /// See [`Guard::renew_for`].
     fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         let why = format!("this guard cannot set a lease of {lease:?}");
         Err(Error::new(ErrorKind::Refused, self.name()).because(why))
     }
 
-    /// As [`Guard::unlock`].
+    /// Does what [`Guard::unlock`] does.
     ///
     /// # Errors
-    /// As there.
+    /// See [`Guard::unlock`].
     fn unlock(self: Box<Self>) -> Result<(), Error>;
 }
 

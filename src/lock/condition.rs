@@ -1,4 +1,4 @@
-//! Where threads that hold a lock wait for a state that other holders bring about.
+//! Conditions of a lock: its holder waits until another holder has brought about a state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::names;
 use crate::script::Scripts;
 use crate::wait::Wait;
 
-/// A condition of a lock: a thread that holds the lock waits here, without it, for the signal of another
-/// holder, in any process. Made by [`RedisLock::condition`]; cheap to clone.
+/// A condition of a lock. A thread that holds the lock waits here, without the lock, for a signal from
+/// another holder in any process. Made by [`RedisLock::condition`]; cheap to clone.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -51,31 +51,31 @@ use crate::wait::Wait;
 ///
 /// # What a wait does
 ///
-/// It releases the lock entirely, however often the thread holds it, and returns with it held just as often,
-/// under a new [token](crate::Guard::token), even if the time was up or the wait was cancelled. Every guard of
-/// the thread is valid again then. In between others hold the lock, so check what you wait for before and
-/// after: [`wait_while`](Condition::wait_while) does. A wait may also end without a signal, which is rare:
-/// when Redis was restarted without its data, or a request had no reply.
+/// A wait releases the lock entirely, however often the thread holds it. It returns with the lock held just
+/// as often, under a new [token](crate::Guard::token), even if it timed out or was cancelled; all guards of
+/// the thread are valid again then. Other threads hold the lock in between, so check the state that you wait
+/// for before and after: [`wait_while`](Condition::wait_while) does. In rare cases a wait ends without a
+/// signal: when Redis was restarted without its data, or when a request had no reply.
 ///
-/// A guard that may move to another thread waits and signals as that of a thread does.
+/// An owned guard waits and signals in the same way as a guard that belongs to its thread.
 ///
 /// Each waiting thread has a position of its own in Redis, in order of arrival. A signal moves the first one
-/// from there to the end of the lock's queue: the releasing holder makes it the owner, it does not have to
-/// ask again. No signal is lost: a wait whose time is up after it was signalled counts as signalled, and if a
-/// process dies after its thread was signalled and before it was admitted, or a wait ends with an error
-/// instead, the signal goes to the next waiter. A wait and a signal are one request each.
+/// to the end of the lock's queue, and the releasing holder then makes it the owner: it does not have to ask
+/// again. No signal is lost. A wait that times out after it was signalled counts as signalled. If a process
+/// dies after its thread was signalled and before it was admitted, or if a wait ends with an error instead,
+/// the signal goes to the next waiter. A wait and a signal are one request each.
 ///
 /// # Errors of all forms
 ///
-/// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `InvalidInput` for an
-/// invalid name of the condition. `WouldDeadlock` for a wait of a thread that also reads under the same lock: it would wait
-/// for itself. `Closed`, `Forked`, `WrongType` as for [the lock](RedisLock). A wait may
-/// also end with `Unavailable`, if Redis could not be reached for
-/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If it then [holds nothing](crate::Guard::is_lost)
-/// any more, unlocking its guards is an error too.
+/// `NotOwner` at once for a guard of another lock. `LeaseLost` if the guard's hold is lost. `InvalidInput`
+/// for an invalid condition name. `WouldDeadlock` for a wait of a thread that also holds the read lock: it
+/// would wait for itself. `Closed`, `Forked`, `WrongType` as for [the lock](RedisLock). A wait may also end
+/// with `Unavailable`, if Redis could not be reached for
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If the hold is
+/// [lost](crate::Guard::is_lost) by such a wait, unlocking its guards is an error, too.
 pub struct Condition<K: Exclusive> {
     lock: RedisLock<K>,
-    /// As Redis knows it, or the error about it.
+    /// The name as Redis knows it, or the error that every call returns.
     name: Result<Arc<str>, Error>,
 }
 
@@ -92,11 +92,10 @@ impl<K: Exclusive> fmt::Debug for Condition<K> {
 }
 
 impl<K: Exclusive> RedisLock<K> {
-    /// The condition `name` of this lock, for holders of the lock to wait for a state that other holders
-    /// bring about, in any process. A lock may have any number of conditions; those of one name are the same
-    /// condition.
+    /// Returns the condition `name` of this lock: its holders wait there for a state that other holders bring
+    /// about, in any process. A lock may have any number of conditions; the same name is the same condition.
     ///
-    /// Making a handle takes no request and cannot fail: an invalid name (it must have 1 to 1024 bytes) is
+    /// Making a handle sends no request and cannot fail: an invalid name (it must have 1 to 1024 bytes) is
     /// reported by the first call on it.
     pub fn condition(&self, name: &str) -> Condition<K> {
         let name = names::part("condition's name", name).map(Arc::from);
@@ -121,8 +120,8 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &Wait::forever()).map(drop)
     }
 
-    /// Waits for a signal, for at most `timeout`; returns `false` if the time is up without one. It returns
-    /// when it has the lock again, which may take longer.
+    /// Waits for a signal for at most `timeout`; returns `false` if the timeout expires without one. Returns
+    /// once the lock is held again, which may take longer.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -134,8 +133,8 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &within(timeout))
     }
 
-    /// Waits for a signal until `deadline`; returns `false` if the time is up without one. It returns when it
-    /// has the lock again, which may take longer.
+    /// Waits for a signal until `deadline`; returns `false` if the deadline passes without one. Returns once
+    /// the lock is held again, which may take longer.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -147,7 +146,7 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &Wait::until_moment(Moment::at(deadline)))
     }
 
-    /// Waits for a signal, or until `cancel` is cancelled. It returns when it has the lock again, which may
+    /// Waits for a signal, or until `cancel` is cancelled. Returns once the lock is held again, which may
     /// take longer.
     ///
     /// # Errors
@@ -161,8 +160,8 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &Wait::forever().cancelled_by(cancel)).map(drop)
     }
 
-    /// Waits for a signal, for at most `timeout`, or until `cancel` is cancelled; returns `false` if the time
-    /// is up without a signal. It returns when it has the lock again, which may take longer.
+    /// Waits for a signal for at most `timeout`, or until `cancel` is cancelled; returns `false` if the
+    /// timeout expires without a signal. Returns once the lock is held again, which may take longer.
     ///
     /// # Errors
     /// `Cancelled`, with the lock held; see also [the type](Condition#errors-of-all-forms).
@@ -176,11 +175,11 @@ impl<K: Exclusive> Condition<K> {
     }
 
     /// Waits for a signal as `wait` says; returns `false` if the time is up without a signal, which for
-    /// [`Wait::once`] it is at once. It returns when it has the lock again, which may take longer.
+    /// [`Wait::once`] is immediately. Returns once the lock is held again, which may take longer.
     ///
     /// # Errors
-    /// `Cancelled` where `wait` has a token that is cancelled, with the lock held; see also
-    /// [the type](Condition#errors-of-all-forms).
+    /// `Cancelled`, with the lock held, if the token of `wait` is cancelled; see also [the
+    /// type](Condition#errors-of-all-forms).
     pub fn wait_with<O: Ownership>(
         &self,
         guard: &mut Guard<'_, K, O>,
@@ -189,7 +188,7 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &wait.begun())
     }
 
-    /// Waits for signals as long as `condition`, which is evaluated with the lock held, returns `true`.
+    /// Waits for signals while `condition` returns `true`. It is evaluated with the lock held.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -204,9 +203,9 @@ impl<K: Exclusive> Condition<K> {
         Ok(())
     }
 
-    /// Waits for signals as long as `condition`, which is evaluated with the lock held, returns `true`, for
-    /// at most `timeout`. Returns `false` if the time is up and the condition still holds. It returns when it
-    /// has the lock again, which may take longer.
+    /// Waits for signals while `condition` returns `true`, for at most `timeout`. The condition is evaluated
+    /// with the lock held. Returns `false` if the timeout expires and the condition still holds. Returns once
+    /// the lock is held again, which may take longer.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -227,28 +226,29 @@ impl<K: Exclusive> Condition<K> {
 
     // ---- signalling ------------------------------------------------------------------------
 
-    /// Signals the longest-waiting thread, if there is one: it gets the lock after this thread, and all that
-    /// wait for the lock by now, have released it. One request, unless dozens of waiters died before it.
+    /// Signals the longest-waiting thread, if there is one: it gets the lock after this thread and all
+    /// threads that wait for the lock now have released it. One request, unless dozens of waiters ahead of it
+    /// died.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if Redis did not reply: it may have been signalled. Signalling again may wake another
-    /// thread. See also [the type](Condition#errors-of-all-forms).
+    /// `OutcomeUnknown` if Redis did not reply: a thread may have been signalled, and signalling again may
+    /// wake another. See also [the type](Condition#errors-of-all-forms).
     pub fn signal<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<(), Error> {
         self.ask(guard, "one").map(drop)
     }
 
     /// Signals all waiting threads: they get the lock one after the other, in order of arrival. One request
-    /// for each dozen of them.
+    /// for each dozen waiters.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if Redis did not reply: they may have been signalled. See also [the
+    /// `OutcomeUnknown` if Redis did not reply: the waiters may have been signalled. See also [the
     /// type](Condition#errors-of-all-forms).
     pub fn signal_all<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<(), Error> {
         self.ask(guard, "all").map(drop)
     }
 
-    /// Whether any thread is waiting that was not signalled, in any process. One request for each hundred of
-    /// them.
+    /// Returns whether any thread, in any process, waits and was not signalled. One request for each hundred
+    /// waiters.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -256,8 +256,8 @@ impl<K: Exclusive> Condition<K> {
         Ok(self.wait_queue_length(guard)? > 0)
     }
 
-    /// The number of waiting threads that were not signalled, in all processes. One request for each hundred
-    /// of them.
+    /// Returns the number of threads, in all processes, that wait and were not signalled. One request for
+    /// each hundred waiters.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -278,7 +278,7 @@ impl<K: Exclusive> Condition<K> {
             }
             wait(at, guard.hold.ticket(), this_thread(), limits)
         })?;
-        // What it was granted is another hold than the one before.
+        // The wait was granted a new hold, which the replicas may not have yet.
         self.lock.replicated(&guard.hold, &Wait::forever())?;
         Ok(signalled)
     }
@@ -303,7 +303,7 @@ impl<K: Exclusive> Condition<K> {
     }
 }
 
-/// A wait of at most `timeout`, which begins even if that is zero.
+/// A wait of at most `timeout`, which begins even if `timeout` is zero.
 fn within(timeout: Duration) -> Wait<'static> {
     Wait::timeout(timeout).begun()
 }

@@ -1,4 +1,4 @@
-//! A hold of one lock, and what only its guard can do.
+//! A hold of a single lock, and what only its guard can do.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,11 +22,11 @@ use crate::observe::Span;
 /// A hold of a lock of one kind.
 pub struct Hold<K: Kind> {
     entry: Arc<LockEntry>,
-    /// 0 once it is released: that is no hold's.
+    /// 0 once the hold is released: no hold has this ticket.
     ticket: Ticket,
-    /// Its token when it began.
+    /// The token with which the hold began.
     first_token: u64,
-    /// What the rule added to the grant.
+    /// The value that the rule added to the grant.
     value: u64,
     _span: Option<Span>,
     kind: PhantomData<fn() -> K>,
@@ -43,30 +43,31 @@ impl<K: Kind> Hold<K> {
         Hold { entry, ticket, first_token: token, value, _span: span, kind: PhantomData }
     }
 
-    /// From here on dropping it does nothing. Returns what it was.
+    /// Marks the hold as ended, so that dropping it does nothing. Returns its ticket.
     fn ends(&mut self) -> Ticket {
         mem::take(&mut self.ticket)
     }
 
-    /// It is given back before any caller had it: it does not stay. That is waited for until `limit`.
+    /// Gives the hold back before its caller has seen it: no minimum hold time applies. Blocks until `limit`
+    /// at most.
     pub(crate) fn never_counted(mut self, limit: Moment) {
         let ticket = self.ends();
         engine::take_back(&self.entry, ticket, limit);
     }
 
-    /// Redis has admitted another mode's hold instead of this one: it ends here, without a request.
+    /// Ends the hold without a request: Redis has replaced it by one of the other mode.
     pub(super) fn replaced(mut self) -> Result<(), Error> {
         let ticket = self.ends();
         engine::replaced(&self.entry, ticket)
     }
 
-    /// Ends the hold by an update that the kind's rule makes of it, under its own owner id.
+    /// Ends the hold by an update that the kind's rule makes under the hold's own owner id.
     pub(crate) fn conclude(mut self, what: &[&str]) -> Result<(), Error> {
         let ticket = self.ends();
         engine::conclude(&self.entry, ticket, what)
     }
 
-    /// Ends it here, but not in Redis.
+    /// Ends the hold here, but not in Redis.
     pub(crate) fn part(mut self) -> Result<Receipt, Error> {
         let grant = engine::receipt::part(&self.entry, self.ticket)?;
         self.ends();
@@ -74,7 +75,7 @@ impl<K: Kind> Hold<K> {
         Ok(Receipt::new(K::NAME, &self.entry, owner, &grant))
     }
 
-    /// The lock that it is a hold of.
+    /// The lock that is held.
     pub(crate) fn entry(&self) -> &Arc<LockEntry> {
         &self.entry
     }
@@ -83,7 +84,7 @@ impl<K: Kind> Hold<K> {
         self.ticket
     }
 
-    /// Whether its end is the end of its thread's hold.
+    /// Whether the thread has no other guard of this hold.
     pub(super) fn is_last(&self) -> bool {
         engine::held::is_last(&self.entry, self.ticket)
     }
@@ -97,12 +98,13 @@ impl<K: Kind> Hold<K> {
         engine::release(&self.entry, ticket, stay)
     }
 
-    /// What the rule added to the grant.
+    /// The value that the rule added to the grant.
     pub(crate) fn value(&self) -> u64 {
         self.value
     }
 
-    /// Not always that of its beginning: a wait for a condition releases the lock and acquires it anew.
+    /// The current token. It differs from the first one after a wait for a condition, which reacquires the
+    /// lock.
     pub(crate) fn current_token(&self) -> u64 {
         engine::held::token(&self.entry, self.ticket).unwrap_or(self.first_token)
     }
@@ -157,23 +159,23 @@ impl<K: Kind> fmt::Debug for Hold<K> {
 }
 
 impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
-    /// The fencing token: greater than that of every earlier hold of this lock, in any process, even after
-    /// Redis lost its data (unless its clock stepped back by more than the outage lasted; and not those of a
-    /// [`redisson_fenced_lock`](crate::Client::redisson_fenced_lock), whose counter begins anew with Redis's data). Let
-    /// what you protect reject a token lower than the highest it has seen.
+    /// The fencing token: greater than that of every earlier hold of this lock, in any process. That holds
+    /// even after Redis lost its data, unless its clock stepped back by more than the outage lasted; it does
+    /// not hold for a [`redisson_fenced_lock`](crate::Client::redisson_fenced_lock), whose counter is lost
+    /// with the data. The resource that you protect should reject a token lower than the highest it has seen.
     ///
-    /// A wait for a [condition](crate::Condition) releases the lock and acquires it anew: the token is
-    /// another one afterwards.
+    /// A wait for a [condition](crate::Condition) releases the lock and acquires it again: the token is a new
+    /// one afterwards.
     ///
-    /// Tokens exceed 2^53 (but for a `redisson_fenced_lock`, whose first one is 1): in Lua, JavaScript or JSON compare
-    /// them as text padded with zeros.
+    /// Tokens exceed 2^53 (except for a `redisson_fenced_lock`, whose first token is 1): in Lua, JavaScript
+    /// or JSON, compare them as text padded with zeros.
     #[doc(alias = "fencing_token")]
     pub fn token(&self) -> u64 {
         self.hold.current_token()
     }
 
-    /// Releases the hold as [`unlock`](Guard::unlock) does, and at once, whatever its
-    /// [minimum hold time](crate::RedisLock::min_hold): for a job that failed, and that another node should try.
+    /// Releases the hold as [`unlock`](Guard::unlock) does, but at once, whatever its [minimum hold
+    /// time](crate::RedisLock::min_hold): for a job that failed and should be tried by another node.
     ///
     /// ```
     /// use std::time::Duration;
@@ -201,16 +203,17 @@ impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
         self.hold.release_as(Stay::No)
     }
 
-    /// Releases the hold, which then stays in Redis for `rest` from now, is not renewed, and keeps every caller out:
-    /// for a job that succeeded, and that no other node should run again. In place of a
-    /// [minimum hold time](crate::RedisLock::min_hold), which is decided beforehand. `rest` is from 1 ms to
-    /// 40 days ([`LONGEST_STAY`](crate::LONGEST_STAY)).
+    /// Releases the hold, but leaves it in Redis for `rest` from now: it is not renewed, and keeps every
+    /// caller out. For a job that succeeded and should not be run again by another node. It takes the place
+    /// of a [minimum hold time](crate::RedisLock::min_hold), which must be decided in advance. `rest` is from
+    /// 1 ms to 40 days ([`LONGEST_STAY`](crate::LONGEST_STAY)).
     ///
-    /// For this thread the hold has ended. The inner guard of a re-entered lock decides nothing: its last guard does.
-    /// Blocks for one request, at most the command timeout.
+    /// For this thread the hold has ended. On an inner guard of a re-entered lock `rest` has no effect: the
+    /// last guard decides. Blocks for one request, for at most the command timeout.
     ///
     /// # Errors
-    /// `InvalidInput` for any other `rest`: the hold is then released at once. Else see [`unlock`](Guard::unlock).
+    /// `InvalidInput` for any other `rest`: the hold is then released at once. Otherwise see
+    /// [`unlock`](Guard::unlock).
     pub fn unlock_staying(self, rest: Duration) -> Result<(), Error> {
         let stay = Stay::for_rest(rest, self.name())?;
         self.hold.release_as(stay)
@@ -218,15 +221,15 @@ impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
 }
 
 impl<K: Kind> OwnedGuard<K> {
-    /// Lets go of the hold without giving it back, for another process to [adopt](crate::Client::adopt): the
-    /// lease is set to its full length once more, and is not renewed until the hold is adopted. Here the hold
-    /// has ended: a token from [`lost`](Guard::lost) no longer reports on it, and an observer receives
-    /// `released`. Blocks for one request, at most the command timeout.
+    /// Gives up the hold without releasing it, for another process to [adopt](crate::Client::adopt). The
+    /// lease is set to its full length once more, and is not renewed until the hold is adopted. In this
+    /// process the hold has ended: a token from [`lost`](Guard::lost) no longer reports on it, and an
+    /// observer receives `released`. Blocks for one request, for at most the command timeout.
     ///
     /// # Errors
-    /// `LeaseLost` or `Closed` if the hold was over before, `Refused` while other threads of this process
-    /// share it, `InvalidInput` if the kind's rule has no `kind.transfer`, `OutcomeUnknown` or `Unavailable` if Redis did
-    /// not reply. The hold is given back then, as it is when its guard is dropped.
+    /// `LeaseLost` or `Closed` if the hold had already ended, `Refused` while other threads of this process
+    /// share it, `InvalidInput` if the kind's rule has no `kind.transfer`, `OutcomeUnknown` or `Unavailable`
+    /// if Redis did not reply. The guard is dropped then, which releases the hold.
     pub fn into_receipt(self) -> Result<Receipt, Error> {
         self.hold.part()
     }

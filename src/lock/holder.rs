@@ -1,4 +1,4 @@
-//! The holders of a lock: the first question at three in the morning.
+//! The holders of a lock: the first thing an operator asks for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,28 +11,29 @@ use crate::engine::state::grant::number_of;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 
-/// The holder of a lock, as Redis has it. See [`RedisLock::holder`](crate::RedisLock::holder).
+/// A holder of a lock, as Redis knows it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Its owner id, `<client uuid>:<n>`. For a [simple lock](crate::Simple) it may be a foreign holder's
-    /// text, in which bytes that are not UTF-8 are replaced.
+    /// The owner id, `<client uuid>:<n>`. For a [simple lock](crate::Simple) it may be the string of a
+    /// foreign holder, in which bytes that are not UTF-8 are replaced.
     pub owner: String,
-    /// The process, if it left a record (a plain string key has none).
+    /// The holder's process, if it left a record (a plain string key has none).
     pub process: Option<Process>,
-    /// Time of acquisition, by the server's clock: when the lock was granted to that process. `None` if the
-    /// owner is not one of this library's, or holds a read lock or a reservation, of which that is not kept.
+    /// When the lock was granted to that process, by the server's clock. `None` if the owner is not one of
+    /// this library's, and for a read lock or a reservation, for which it is not recorded.
     pub since: Option<SystemTime>,
-    /// Remaining lease if it is not renewed; `None`: it does not expire.
+    /// The remaining lease if it is not renewed; `None` if it does not expire.
     pub remaining: Option<Duration>,
-    /// The number of permits it has, for a holder returned by
-    /// [`Semaphore::holders`](crate::Semaphore::holders) or in a [`Look`](crate::Look).
+    /// The number of permits held, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders)
+    /// or in a [`Look`](crate::Look).
     pub permits: Option<u32>,
-    /// In a [`Look`](crate::Look): it was released, and only stays for the rest of its
-    /// [minimum hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::revoke_if). Else false.
+    /// In a [`Look`](crate::Look): whether the hold was released and only stays for the rest of its [minimum
+    /// hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::revoke_if). Otherwise
+    /// false.
     pub stays: bool,
-    /// In a [`Look`](crate::Look) at an exclusive lock: the first fencing token of the grant. Its process may have
-    /// handed it on since, which counts the token up.
+    /// In a [`Look`](crate::Look) at an exclusive lock: the first fencing token of the grant. Each local
+    /// hand-off since has incremented it.
     pub token: Option<u64>,
 }
 
@@ -40,32 +41,32 @@ pub struct Holder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ForcedUnlock {
-    /// The number of holds that were taken away: at most one, for an exclusive lock.
+    /// The number of holds that were removed; for an exclusive lock at most one.
     pub holders: usize,
-    /// How many of their holders are known to have been notified: their processes were listening at the time.
+    /// The number of their holders that are known to have been notified, as their processes were listening.
     pub told: usize,
-    /// How many holders were left alone, as the precondition does not name them.
+    /// The number of holders left alone, as they did not meet the precondition.
     pub others: usize,
-    /// For how long the holds that were [revoked](crate::RedisLock::revoke_if) may still keep others out, at most: what
-    /// is left of their leases. Zero after a forced unlock.
+    /// The longest time for which [revoked](crate::RedisLock::revoke_if) holds may still keep others out: the
+    /// rest of their leases. Zero after a forced unlock.
     pub stays: Duration,
 }
 
-/// Whose hold a [forced unlock](crate::RedisLock::force_unlock_if) takes away.
+/// The precondition of a [forced unlock](crate::RedisLock::force_unlock_if): whose hold it removes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeldBy {
-    /// Any: all of its holders.
+    /// Any holder: all holds are removed.
     Anyone,
-    /// Only the one with this [owner id](Holder::owner): this process, by this grant.
+    /// Only the holder with this [owner id](Holder::owner): one grant to one process.
     Owner(String),
-    /// Only the grant with this fencing [token](crate::Guard::token), or with one that it had before a local hand-off.
-    /// Of an exclusive lock: others have no tokens.
+    /// Only the grant with this fencing [token](crate::Guard::token), or with one that it had before a local
+    /// hand-off. For an exclusive lock: other locks have no tokens.
     Token(u64),
 }
 
 impl HeldBy {
-    /// Whether it names this owner, whose grant has this number (0: none).
+    /// Whether this names the owner `owner`, whose grant has this number (0: none).
     pub(crate) fn is(&self, owner: &str, number: u64) -> bool {
         match self {
             HeldBy::Anyone => true,
@@ -78,7 +79,7 @@ impl HeldBy {
 /// The longest reason of a forced unlock, in bytes.
 const LONGEST_REASON: usize = 1024;
 
-/// A reason as a holder is told it: in one line.
+/// The reason in the form in which a holder receives it: on one line.
 pub(crate) fn told(reason: &str) -> Result<String, String> {
     match reason.len() {
         0..=LONGEST_REASON => Ok(reason.replace(char::is_control, " ").trim().to_owned()),
@@ -87,19 +88,20 @@ pub(crate) fn told(reason: &str) -> Result<String, String> {
 }
 
 impl ForcedUnlock {
-    /// Whether the lock was held.
+    /// Returns whether the lock was held.
     pub fn was_held(&self) -> bool {
         self.holders > 0
     }
 
-    /// Whether every holder whose hold was taken away is known to have been notified; also true if there was
-    /// none. If not, a holder may work on until its next renewal, or, with a fixed lease, until its release.
+    /// Returns whether every holder whose hold was removed is known to have been notified; also true if there
+    /// was none. Otherwise a holder may work on until its next renewal, or with a fixed lease until its
+    /// release.
     pub fn all_told(&self) -> bool {
         self.told == self.holders
     }
 }
 
-/// Those that may be in the way of a caller: of a half of a read/write lock the holders of the other half, too.
+/// The holders that may block a caller: for either half of a read/write lock, also those of the other half.
 pub(crate) fn holders_of_either_half(part: &Part) -> Result<Vec<Holder>, Error> {
     let args = &part.terms.args;
     let mut holders = holders_in(&part.entry, args, part.sharing)?;
@@ -113,15 +115,15 @@ pub(crate) fn holders_of_either_half(part: &Part) -> Result<Vec<Holder>, Error> 
     Ok(holders)
 }
 
-/// Its holders, as [`RedisLock::holders`](crate::RedisLock::holders) describes them.
+/// The holders, as [`RedisLock::holders`](crate::RedisLock::holders) describes them.
 pub(super) fn holders_in(entry: &Arc<LockEntry>, mode: &str, sharing: Sharing) -> Result<Vec<Holder>, Error> {
     let Inspection { holders, number, .. } = inspect(entry, mode)?;
-    // For a shared kind the last number belongs to some grant, but perhaps not to this holder's.
+    // The last number of a shared kind belongs to some grant, but perhaps not to this holder's.
     let number = if sharing == Sharing::Exclusive { number } else { 0 };
     Ok(holders.into_iter().map(|held| Holder::new(held, number)).collect())
 }
 
-/// The error of a caller that did not get the lock in time, with what was said about its holders.
+/// The error of a caller that timed out; `by` says what is known about the holders.
 pub(crate) fn busy(name: &str, by: Result<String, Error>) -> Error {
     let error = Error::new(ErrorKind::Timeout, name);
     match by {
@@ -130,9 +132,9 @@ pub(crate) fn busy(name: &str, by: Result<String, Error>) -> Error {
     }
 }
 
-/// Who holds a lock, in a few words.
+/// Describes the holders in a few words.
 pub(crate) fn held_by(holders: &[Holder]) -> String {
-    /// More than these would not be read.
+    /// Nobody would read more than these.
     const NAMED: usize = 3;
     let each = holders.iter().take(NAMED).map(|holder| {
         let permits = match holder.permits {
@@ -163,21 +165,22 @@ pub struct Process {
     pub host: String,
     /// Its [client name](crate::ClientBuilder::client_name).
     pub client_name: String,
-    /// The name of its thread that asked Redis, cut off at 64 characters; `None` if that has no name. Of a holder it is
-    /// the thread that was granted the lock, which its process may have handed on to another of its threads since; of
-    /// a waiter the first of its waiting threads, as of its last heartbeat.
+    /// The name of the thread that asked Redis, cut off at 64 characters; `None` if it has no name. For a
+    /// holder it is the thread that was granted the lock; its process may have handed the lock on to another
+    /// thread since. For a waiter it is the first of its waiting threads, as of its last heartbeat.
     pub thread: Option<String>,
 }
 
-/// 2020-01-01, where grant numbers begin.
+/// 2020-01-01, the origin of grant numbers.
 const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 
-/// When this grant number was given, by the server's clock.
+/// Returns the time of a grant, by the server's clock.
 pub(crate) fn granted_at(number: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number)
 }
 
-/// Who it is, for a message or a log: `client name pid@host`; of a process that left no record its owner id.
+/// Names the holder for a message or a log: `client name pid@host`, or the owner id if its process left no
+/// record.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.process {
@@ -189,7 +192,7 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// `number`: the lock's last grant number, which is its holder's and encodes a time.
+    /// `number` is the lock's last grant number: it must be this holder's, and encodes the time of the grant.
     pub(crate) fn new(held: Held, number: u64) -> Self {
         let since = (held.is_ours() && number > 0).then(|| granted_at(number));
         let process = Process::read(&held.record);
@@ -199,7 +202,8 @@ impl Holder {
 }
 
 impl Process {
-    /// A record: `<threads> <pid> <host> <client_name>`, and behind a tab the thread's name, if it has one.
+    /// Parses a record: `<threads> <pid> <host> <client_name>`, followed by a tab and the thread's name if it
+    /// has one.
     pub(crate) fn read(record: &str) -> Option<Process> {
         let (record, thread) = match record.split_once('\t') {
             Some((record, thread)) => (record, Some(thread.to_owned())),

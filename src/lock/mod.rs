@@ -1,4 +1,4 @@
-//! The base type of all locks: every way to acquire, written once over the engine.
+//! The base type of all locks: every way to acquire one, written once over the engine.
 
 mod acquire;
 pub(crate) mod any_lock;
@@ -34,23 +34,23 @@ use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple, Spring};
 use crate::names;
 use crate::wait::Wait;
 
-/// A lock in a string key, as `SET key owner NX PX lease` leaves it. Not reentrant: see [`Simple`].
+/// A lock in a string key, as left by `SET key owner NX PX lease`. Not reentrant: see [`Simple`].
 pub type SimpleLock = RedisLock<Simple>;
 
-/// A lock that its holder may take again: see [`Reentrant`].
+/// A lock that its holder may acquire again: see [`Reentrant`].
 pub type ReentrantLock = RedisLock<Reentrant>;
 
-/// A lock that programs in Java share by `redisson.getLock(key)`: see [`Redisson`].
+/// A lock shared with Java programs that use `redisson.getLock(key)`: see [`Redisson`].
 pub type RedissonLock = RedisLock<Redisson>;
 
-/// A lock that programs in Java share by `redisson.getFencedLock(key)`: see [`RedissonFenced`].
+/// A lock shared with Java programs that use `redisson.getFencedLock(key)`: see [`RedissonFenced`].
 pub type RedissonFencedLock = RedisLock<RedissonFenced>;
 
-/// A lock that programs in Java share by a `RedisLockRegistry` of Spring Integration: see [`Spring`].
+/// A lock shared with Java programs that use a `RedisLockRegistry` of Spring Integration: see [`Spring`].
 pub type SpringLock = RedisLock<Spring>;
 
-/// A lock kept in Redis: the handle of one name. Cheap to clone and to create; handles of one client, kind
-/// and name are the same lock.
+/// A lock kept in Redis: the handle of one name. Cheap to clone and to create; handles of the same client,
+/// kind and name are the same lock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,7 +63,7 @@ pub type SpringLock = RedisLock<Spring>;
 /// let lock = client.reentrant_lock("stock:42");
 ///
 /// let guard = lock.lock()?; // waits its turn; the lease is renewed while the guard lives
-/// assert!(lock.try_lock()?.is_some()); // this thread holds it, and may take it again
+/// assert!(lock.try_lock()?.is_some()); // this thread holds it, and may acquire it again
 /// guard.unlock()?;
 ///
 /// match lock.try_lock_for(Duration::from_secs(2))? {
@@ -78,38 +78,38 @@ pub type SpringLock = RedisLock<Spring>;
 ///
 /// [`lock`](RedisLock::lock) makes the *thread* the owner: its [`Guard`] stays on the thread, and on a
 /// reentrant lock the thread may lock again. [`lock_owned`](RedisLock::lock_owned) makes the *guard* the
-/// owner: it may move to another thread, and never re-enters. Each call returns a guard; the last one to end,
-/// in any order, releases.
+/// owner: it may move to another thread, and never re-enters. Each call returns a guard; when the last one
+/// ends, in any order, the lock is released.
 ///
-/// A [`Guard`] borrows its handle: in `client.reentrant_lock("job").lock()?` the handle ends with the expression, so keep
-/// it in a variable, or take an owned guard, which borrows nothing and may stand in a struct.
+/// A [`Guard`] borrows its handle. In `client.reentrant_lock("job").lock()?` the handle is a temporary that
+/// is dropped at the end of the statement, so keep it in a variable, or take an owned guard, which borrows
+/// nothing and can be stored in a struct.
 ///
 /// # Leases
 ///
-/// A hold has a lease in Redis, renewed in the background until its guard ends; or, by
-/// [`with_lease`](RedisLock::with_lease), a fixed one. A hold whose lease expired is *lost*: its guard
-/// [reports it](Guard::lost), and unlocking it is an error. A re-entry is the same hold once more, on the
-/// terms on which it began, whichever handle asks for it. No lock with leases can guarantee that a process
-/// which stands still beyond its lease does nothing afterwards: that is what the [token](Guard::token) is
-/// for.
+/// A hold has a lease in Redis. It is renewed in the background until the guard is dropped, or is fixed with
+/// [`with_lease`](RedisLock::with_lease). A hold whose lease expired is *lost*: its guard [reports
+/// it](Guard::lost), and unlocking it is an error. A re-entry is the same hold once more, on the terms on
+/// which the hold began, whichever handle is used. No lock with leases can guarantee that a process that
+/// pauses for longer than its lease does nothing afterwards: that is what the [token](Guard::token) is for.
 ///
 /// # Waiting
 ///
 /// Waiting threads sleep, in order of arrival within a process. A released lock may go to the next thread of
-/// the same process for one [local hand-off period](crate::ClientBuilder::local_handoff), then the process
-/// that came first gets it; [`fair`](RedisLock::fair) locks have no local hand-off. `try_lock` never barges:
+/// the same process for one [local hand-off period](crate::ClientBuilder::local_handoff); then the process
+/// that came first gets it. [`fair`](RedisLock::fair) locks have no local hand-off. `try_lock` never barges:
 /// it returns `None` while a thread of this process waits (unlike `tryLock` in java.util.concurrent).
 ///
 /// # Errors of all forms
 ///
 /// `Unavailable` if Redis cannot be reached, or reports that it cannot serve requests now (loading, busy,
-/// full, read-only, too few replicas): timed methods then run to their deadline, `lock()` gives up after
-/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout), `try_lock` returns it at once. Every
-/// method returns `Unavailable` at once for a permanent error: a wrong password, a missing right. `WrongType`
-/// if the key is in use by something else. `WouldDeadlock` if this thread holds the lock and may not
-/// re-enter. `LeaseLost` if this thread has a guard of a lost hold. `Closed`, `Forked`, and `InvalidInput` for an
-/// invalid name, key or lease. A busy lock is not an error: it is `None`. A call with a deadline returns by
-/// it, give or take a quarter of a second.
+/// full, read-only, too few replicas). Timed methods then retry until their deadline, `lock()` gives up after
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout), and `try_lock` returns the error at
+/// once. Every method returns `Unavailable` at once for a permanent error: a wrong password, a missing
+/// permission. `WrongType` if the key is in use by something else. `WouldDeadlock` if this thread holds the
+/// lock and may not re-enter. `LeaseLost` if this thread has a guard of a lost hold. `Closed`, `Forked`, and
+/// `InvalidInput` for an invalid name, key or lease. A busy lock is not an error: the call returns `None`. A
+/// call with a deadline returns by it, give or take a quarter of a second.
 pub struct RedisLock<K: Kind> {
     entry: Result<Arc<LockEntry>, Error>,
     kind: Arc<K>,
@@ -151,8 +151,8 @@ impl<K: Kind> RedisLock<K> {
         Self::of(shared, kind, entry)
     }
 
-    /// The lock whose state is at this user-chosen key. If that is the state of a name, it is that name's
-    /// lock.
+    /// The lock whose state is at this user-chosen key. If the key is the state key of a name, this is the
+    /// lock of that name.
     pub(crate) fn at(shared: &Arc<Shared>, kind: K, key: &str) -> Self {
         if let Some(name) = names::of_state(&shared.config.namespace, key) {
             return Self::new(shared, kind, &name);
@@ -181,14 +181,14 @@ impl<K: Kind> RedisLock<K> {
         }
     }
 
-    /// What kind of lock it is.
+    /// The kind of the lock.
     pub fn kind(&self) -> &K {
         &self.kind
     }
 
     // ---- with another mode -----------------------------------------------------------------
 
-    /// The same lock, requested as `kind` says.
+    /// The same lock, with requests on the terms of `kind`.
     pub(crate) fn with_kind(&self, kind: K) -> Self {
         let mut lock = self.clone();
         (lock.terms.args, lock.terms.class) = (kind.args().into(), kind.class());
@@ -196,13 +196,13 @@ impl<K: Kind> RedisLock<K> {
         lock
     }
 
-    /// The same lock as one mode of two, beside the other one.
+    /// The same lock as one of two modes; `other_mode` is the other.
     pub(crate) fn beside<M: Kind>(mut self, other_mode: &RedisLock<M>) -> Self {
         self.other_mode = other_mode.entry.as_ref().ok().cloned();
         self
     }
 
-    /// Takes it in place of `guard`, a hold of the other mode by this thread, in one request.
+    /// Acquires this mode in place of `guard`, this thread's hold of the other mode, in one request.
     pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<'_, M>) -> Result<Guard<'_, K>, Error> {
         let ours = self.other_mode.as_ref().is_some_and(|it| Arc::ptr_eq(it, guard.hold.entry()));
         if !ours {
@@ -211,13 +211,12 @@ impl<K: Kind> RedisLock<K> {
             );
         }
         if guard.is_lost() {
-            // It reports the outcome.
+            // Unlocking it returns the loss.
             guard.unlock()?;
             return Err(Error::new(ErrorKind::LeaseLost, self.name()));
         }
         let held = &guard.hold;
-        // A thread that is already reading re-enters without a request, which could have ended the other
-        // hold.
+        // A thread that already reads re-enters without a request, so no request would end the other hold.
         let once = held.is_last() && self.hold_count() == 0;
         let mut request = Request { instead: once, ..self.request::<ThreadOwned>(false) };
         if let Some(held) = engine::held::terms(held.entry(), held.ticket()) {
@@ -238,7 +237,7 @@ impl<K: Kind> RedisLock<K> {
         self.entry.as_ref().map_err(Clone::clone)
     }
 
-    /// What it is among several locks.
+    /// Describes the lock as a part of a multi-lock.
     pub(crate) fn part(&self) -> Result<Part, Error> {
         let (entry, other_mode, terms) = (self.entry()?.clone(), self.other_mode.clone(), self.terms.clone());
         Ok(Part { entry, other_mode, sharing: K::SHARING, terms, replicas: self.replicas })
@@ -269,7 +268,7 @@ impl<K: Kind> RedisLock<K> {
         Ok(Some(if self.replicas.is_none() { hold } else { self.once_replicated(hold, wait)? }))
     }
 
-    /// The hold, if as many replicas have it as required; it is given back otherwise.
+    /// Returns the hold if enough replicas have it; releases it otherwise.
     fn once_replicated(&self, hold: Hold<K>, wait: &Wait<'_>) -> Result<Hold<K>, Error> {
         if let Err(error) = self.replicated(&hold, wait) {
             let timeout = wait.limit(Moment::now(), hold.entry().shared.config.command_timeout);
@@ -279,7 +278,7 @@ impl<K: Kind> RedisLock<K> {
         Ok(hold)
     }
 
-    /// Waits until as many replicas have the hold as required.
+    /// Waits until the required number of replicas have the hold.
     pub(crate) fn replicated(&self, hold: &Hold<K>, wait: &Wait<'_>) -> Result<(), Error> {
         match self.replicas {
             Some(replicas) => engine::redis::replicas::have(hold.entry(), hold.ticket(), replicas, wait),
@@ -305,11 +304,11 @@ impl<K: Kind> RedisLock<K> {
     }
 }
 
-/// A number of this thread, never used again in this process.
+/// Returns a number for this thread, which is never used again in this process.
 pub(crate) fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static MINE: StdCell<u64> = const { StdCell::new(0) });
-    // A destructor of another thread-local may call us when ours is gone: any new number will do.
+    // The destructor of another thread-local may call us after ours was destroyed: any new number will do.
     MINE.try_with(|mine| {
         if mine.get() == 0 {
             mine.set(NEXT.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Questions to a lock: its holders and its waiters; and the way to take it from its holder.
+//! Queries about a lock, its holders and its waiters; and forced unlocks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Queueing, Sharing};
 
 impl<K: Kind> RedisLock<K> {
-    /// Whether it is held, in any process. One request.
+    /// Returns whether the lock is held, in any process. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
@@ -21,10 +21,10 @@ impl<K: Kind> RedisLock<K> {
         Ok(!self.inspect()?.holders.is_empty())
     }
 
-    /// Its holder, in any process; of several holders the first. One request.
+    /// Returns the holder, in any process; if there are several, the first. One request.
     ///
-    /// It describes the grant: which process, since when, and the remaining lease. Which of its threads it
-    /// is, only that process knows.
+    /// The result describes the grant: which process has it, since when, and the remaining lease. Which of
+    /// its threads holds the lock is known only to that process.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
@@ -33,8 +33,8 @@ impl<K: Kind> RedisLock<K> {
         Ok(self.holders()?.into_iter().next())
     }
 
-    /// Its holders, in all processes, as [`holder`](RedisLock::holder) describes them. One request; for a
-    /// lock with many holders or waiters, one for each few dozen of them.
+    /// Returns the holders, in all processes, as [`holder`](RedisLock::holder) describes them. One request;
+    /// for a lock with many holders or waiters, one for every few dozen of them.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
@@ -42,13 +42,14 @@ impl<K: Kind> RedisLock<K> {
         holders_in(self.entry()?, &self.terms.args, K::SHARING)
     }
 
-    /// The error of a caller that did not get the lock in time, with the holders' processes and for how long they
-    /// have held it (three of them at most): a [`Timeout`](ErrorKind::Timeout), for `ok_or_else`. Waits themselves
-    /// never ask for that: it takes one request, as [`holders`](RedisLock::holders) does, when this is called; for a
-    /// half of a read/write lock two, as holders of either half may be in the way.
+    /// Returns the error of a caller that did not get the lock in time: a [`Timeout`](ErrorKind::Timeout)
+    /// that names the holders' processes (at most three) and for how long they have held the lock. It is
+    /// meant for `ok_or_else`. Waits themselves never ask who holds the lock: this call does, with one
+    /// request, as [`holders`](RedisLock::holders) does, or with two for a half of a read/write lock, as
+    /// holders of either half may block the caller.
     ///
-    /// The lock may have changed hands meanwhile, or be free: the error then says so. If Redis cannot say who holds
-    /// it, that error is the [source](std::error::Error::source) of this one.
+    /// The lock may have changed hands in the meantime, or be free: the error then says so. If the holders
+    /// cannot be determined, that error is the [source](std::error::Error::source) of this one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -73,8 +74,8 @@ impl<K: Kind> RedisLock<K> {
         busy(self.name(), holders.map(|holders| held_by(&holders)))
     }
 
-    /// The holder's remaining lease if it is not renewed; `None` if there is no holder, or its key does not
-    /// expire. One request.
+    /// Returns the holder's remaining lease if it is not renewed; `None` if there is no holder, or its key
+    /// does not expire. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
@@ -82,7 +83,7 @@ impl<K: Kind> RedisLock<K> {
         Ok(self.inspect()?.holders.first().and_then(|held| held.remaining))
     }
 
-    /// The hold count of this thread; 0 once its hold is lost, and in a forked child. No request.
+    /// Returns the hold count of this thread; 0 once its hold is lost, and in a forked child. No request.
     pub fn hold_count(&self) -> usize {
         let Ok(entry) = self.entry.as_ref().map_err(Clone::clone) else { return 0 };
         if entry.shared.same_process().is_err() {
@@ -95,18 +96,18 @@ impl<K: Kind> RedisLock<K> {
         self.entries().iter().map(held).sum()
     }
 
-    /// Whether this thread holds it. No request.
+    /// Returns whether this thread holds the lock. No request.
     pub fn is_held_by_current_thread(&self) -> bool {
         self.hold_count() > 0
     }
 
-    /// The number of threads that wait for it, in all processes, as far as Redis knows of them: those of this
-    /// process exactly, those of others as of their last heartbeat, at most a waiter timeout ago. For a
-    /// read/write lock those for both halves. One request.
+    /// Returns the number of threads that wait for the lock, in all processes, as far as Redis knows: exact
+    /// for this process; for others as of their last heartbeat, at most a waiter timeout ago. For a
+    /// read/write lock, the waiters for both halves. One request.
     ///
-    /// It leaves out threads of another process that holds the lock itself, exclusively: they have no queue
-    /// position in Redis before their process has given the lock back, and only that process knows of them
-    /// (by [`local_queue_length`](RedisLock::local_queue_length)). So if all contention is within the process
+    /// Threads of another process that itself holds the lock exclusively are not counted: they have no queue
+    /// position in Redis until their process has released the lock, and only that process knows of them (see
+    /// [`local_queue_length`](RedisLock::local_queue_length)). So if all contention is within the process
     /// that holds the lock, other processes get 0.
     ///
     /// # Errors
@@ -121,24 +122,25 @@ impl<K: Kind> RedisLock<K> {
         Ok(others.map(|it| threads(&it.record)).sum::<usize>() + ours)
     }
 
-    /// The number of threads of this process that wait for it. No request.
+    /// Returns the number of threads of this process that wait for the lock. No request.
     pub fn local_queue_length(&self) -> usize {
         self.entries().iter().map(queued).sum()
     }
 
     /// Takes the lock away from its holders, in any process, and admits the next waiter. Two requests per
-    /// holder, each for the command timeout at most.
+    /// holder, each for at most the command timeout.
     ///
     /// A holder is notified at once if its client is listening: its hold is then lost, and its
-    /// [`lost`](crate::Guard::lost) fires. A client listens from its first use of `lost`, its first wait, its first
-    /// hold longer than a heartbeat (a third of its [waiter timeout](crate::ClientBuilder::waiter_timeout), a
-    /// second), or the first lock that it keeps ([`linger`](crate::RedisLock::linger)). On a Redis Cluster it listens
-    /// to locks one by one: from the use of `lost` of this hold, while a thread of it waits for this lock, or while
-    /// it keeps this lock. The return value says whether the holder was notified. A holder that was not notified
-    /// learns of it at its next renewal, or by its release; one with a fixed lease, only by its release.
+    /// [`lost`](crate::Guard::lost) token is cancelled. A client listens from its first use of `lost`, its
+    /// first wait, its first hold longer than a heartbeat (a third of its [waiter
+    /// timeout](crate::ClientBuilder::waiter_timeout), by default a second), or the first lock that it keeps
+    /// ([`linger`](crate::RedisLock::linger)). On a Redis Cluster it listens for each lock separately: from
+    /// the use of `lost` on this hold, while one of its threads waits for this lock, or while it keeps this
+    /// lock. The return value says whether the holder was notified. A holder that was not notified learns of
+    /// the loss at its next renewal or at its release; with a fixed lease, only at its release.
     ///
-    /// A foreign string at the key of a [simple lock](crate::Simple) is deleted, if it is still the one that
-    /// was found there; the foreign holder is not notified.
+    /// A foreign string at the key of a [simple lock](crate::Simple) is deleted if it is still the one that
+    /// was found; the foreign holder is not notified.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
@@ -146,9 +148,10 @@ impl<K: Kind> RedisLock<K> {
         self.force_unlock_if(&HeldBy::Anyone, "")
     }
 
-    /// The same with a precondition: takes the lock only from the holder that was looked at before, and leaves alone
-    /// any other that has it by now. `reason`, of at most 1,024 bytes, is what a notified holder is told: its
-    /// [`loss`](crate::Guard::loss), and the error of its release, end with it.
+    /// Like [`force_unlock`](RedisLock::force_unlock), with a precondition: takes the lock only from the
+    /// holder that was looked at before, and leaves any other holder alone. `reason`, of at most 1,024 bytes,
+    /// is sent to a notified holder: its [`loss`](crate::Guard::loss), and the error of its release, end with
+    /// it.
     ///
     /// ```
     /// use redis_concurrent::{Client, HeldBy};
@@ -159,7 +162,7 @@ impl<K: Kind> RedisLock<K> {
     /// let lock = Client::connect(&url)?.reentrant_lock("stock:42");
     /// # let guard = lock.lock_owned()?;
     /// if let Some(holder) = lock.holder()? {
-    ///     // ... somebody is asked ...
+    ///     // ... ask the person responsible ...
     ///     let by = HeldBy::Owner(holder.owner);
     ///     let forced = lock.force_unlock_if(&by, "stuck since noon; alice")?;
     ///     assert!(forced.was_held() && forced.others == 0);
@@ -170,16 +173,17 @@ impl<K: Kind> RedisLock<K> {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` for a longer reason. Else see [`force_unlock`](RedisLock::force_unlock).
+    /// `InvalidInput` for a longer reason. Otherwise see [`force_unlock`](RedisLock::force_unlock).
     pub fn force_unlock_if(&self, held_by: &HeldBy, reason: &str) -> Result<ForcedUnlock, Error> {
         self.take_away(held_by, reason, false)
     }
 
-    /// The same, but others stay out as long as the holder's work may go on: the hold is no longer renewed, and the
-    /// holder is told, but the next waiter gets the lock only when that lease is over. It ends earlier by a
-    /// [forced unlock](RedisLock::force_unlock_if) of the same holder, once its work is known to have ended.
+    /// Like [`force_unlock_if`](RedisLock::force_unlock_if), but keeps others out for as long as the holder
+    /// may still be working. The hold is no longer renewed and the holder is notified, but the next waiter
+    /// gets the lock only when the lease expires. To end it earlier, once the holder's work is known to have
+    /// ended, call [`force_unlock_if`](RedisLock::force_unlock_if) for the same holder.
     ///
-    /// A foreign holder's hold, and one that does not expire, are taken away at once.
+    /// A foreign holder's hold, or one that does not expire, is removed at once.
     ///
     /// # Errors
     /// See [`force_unlock_if`](RedisLock::force_unlock_if).
@@ -199,7 +203,8 @@ impl<K: Kind> RedisLock<K> {
         Ok(ForcedUnlock { holders, told, others, stays })
     }
 
-    /// The number of holders: those of this process exactly, others as their processes' holds in Redis.
+    /// The number of holders: exact for this process; for other processes, the number of their holds in
+    /// Redis.
     pub(crate) fn hold_count_of_all(&self) -> Result<usize, Error> {
         let entry = self.entry()?;
         let holders = self.inspect()?.holders;
@@ -207,7 +212,7 @@ impl<K: Kind> RedisLock<K> {
         Ok(others + engine::lock(entry)?.lock_state.holders(Moment::now()))
     }
 
-    /// All that this process has of it: one entry, or one for each call.
+    /// All entries of this lock in this process: a single one, or one for each call.
     fn entries(&self) -> Vec<Arc<LockEntry>> {
         match &self.entry {
             Ok(entry) if K::QUEUEING == Queueing::PerCaller => LockEntries::beside(entry),
@@ -221,7 +226,7 @@ impl<K: Kind> RedisLock<K> {
     }
 }
 
-/// The number of threads of this process that wait there.
+/// The number of threads of this process that wait at this entry.
 fn queued(entry: &Arc<LockEntry>) -> usize {
     engine::lock(entry).map_or(0, |core| core.lock_state.local_queue_length())
 }

@@ -1,4 +1,4 @@
-//! A hold in writing: written down by the process that has it, for another one to continue.
+//! A hold in writing: serialized by the process that has it, for another process to continue.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,16 +13,16 @@ use crate::names::{self, is_owner};
 use crate::percent::{escape, unescape};
 use crate::settings::check_lease;
 
-/// The prefix of a text that this version can read.
+/// The format version that this code reads and writes.
 const VERSION: &str = "rc1";
 
-/// A hold that is in no process's hands: made by
-/// [`OwnedGuard::into_receipt`](crate::OwnedGuard::into_receipt), adopted by
-/// [`Client::adopt`](crate::Client::adopt), usually in another process. It is not renewed meanwhile.
+/// A hold that no process has at the moment: made by
+/// [`OwnedGuard::into_receipt`](crate::OwnedGuard::into_receipt) and adopted by
+/// [`Client::adopt`](crate::Client::adopt), usually in another process. It is not renewed in between.
 ///
-/// It is a text, of one line and without blanks, to be sent along with the work: [`Display`](fmt::Display)
-/// writes it, [`FromStr`] reads it. It contains no secrets, but **any process that has it can take the
-/// hold**: it is worth as much as the guard was, once.
+/// A receipt is a text on one line, without blanks, to be sent along with the work: [`Display`](fmt::Display)
+/// writes it, [`FromStr`] parses it. It contains no secrets, but **any process that has it can take over the
+/// hold**: once, it is worth as much as the guard was.
 ///
 /// ```
 /// use redis_concurrent::{Client, Receipt, Reentrant};
@@ -35,7 +35,7 @@ const VERSION: &str = "rc1";
 /// let token = guard.token();
 /// let text = guard.into_receipt()?.to_string();
 ///
-/// // in another process, before the lease is over
+/// // in another process, before the lease expires
 /// let receipt: Receipt = text.parse()?;
 /// let guard = worker.adopt::<Reentrant>(&receipt)?;
 /// assert_eq!(guard.token(), token);
@@ -47,7 +47,7 @@ const VERSION: &str = "rc1";
 pub struct Receipt {
     kind: String,
     name: String,
-    /// The name is a user-chosen key.
+    /// Whether the name is a user-chosen key.
     at_key: bool,
     owner: String,
     number: u64,
@@ -74,7 +74,7 @@ impl Receipt {
         }
     }
 
-    /// The kind of its lock: its [`Kind::NAME`](crate::Kind::NAME).
+    /// The kind of the lock: its [`Kind::NAME`](crate::Kind::NAME).
     pub fn kind(&self) -> &str {
         &self.kind
     }
@@ -97,7 +97,7 @@ impl Receipt {
         &self.owner
     }
 
-    /// The grant to which it belongs.
+    /// The grant that the receipt describes.
     pub(crate) fn grant(&self) -> Grant {
         let terms = Terms { fixed: self.fixed, ..Terms::new(self.lease, self.args.as_str()) };
         told(self.number, self.hand_overs, terms)
@@ -105,8 +105,8 @@ impl Receipt {
 }
 
 /// Version, kind, name, owner, number, hand-offs, lease in ms, `fixed` or `renewed`, the rule's argument, the
-/// rule's value; separated by points. All but letters, digits, `-` and `_` is escaped. An `@` before the
-/// name: it is a user-chosen key.
+/// rule's value; separated by dots. Everything but letters, digits, `-` and `_` is escaped. An `@` before the
+/// name marks a user-chosen key.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [kind, name, owner, args] = [&self.kind, &self.name, &self.owner, &self.args].map(|t| escape(t));
@@ -123,7 +123,7 @@ impl FromStr for Receipt {
     /// Parses what `Display` wrote, and nothing else.
     ///
     /// # Errors
-    /// `InvalidInput`, saying what is wrong with it.
+    /// `InvalidInput`, with what is wrong with the text.
     fn from_str(text: &str) -> Result<Receipt, Error> {
         let fields: Vec<&str> = text.split('.').collect();
         let receipt = match *fields {
@@ -154,7 +154,7 @@ impl FromStr for Receipt {
         }
         names::check(&receipt.name)?;
         check_lease("lease", receipt.lease).map_err(wrong)?;
-        // There is only one way to write each: a text that differs was changed on its way.
+        // Each receipt has exactly one text: a text that differs was altered on its way.
         if receipt.to_string() != text {
             return Err(wrong("it was altered"));
         }

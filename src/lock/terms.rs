@@ -1,4 +1,4 @@
-//! The terms on which a lock is taken: its lease, local hand-off, minimum hold time, replicas.
+//! The terms on which a lock is acquired: its lease, local hand-off, minimum hold time, replicas.
 
 use std::time::Duration;
 
@@ -9,29 +9,30 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
 use crate::settings::{check_lease, check_stay};
 
-/// How long a process may keep a lock for its next hold.
+/// The bounds of the time for which a process may keep a lock for its next hold.
 const SHORTEST_LINGER: Duration = Duration::from_millis(1);
 const LONGEST_LINGER: Duration = Duration::from_secs(60);
-/// The lease of what a process keeps, unless that is kept for long.
+/// The lease of a lock that lingers, unless it lingers for long.
 const LINGERING_LEASE: Duration = Duration::from_secs(3);
 /// Far more than any server has.
 const MOST_REPLICAS: usize = 100;
 
 impl<K: Kind> RedisLock<K> {
-    /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted; no renewals
-    /// in the background keep it alive. After a wait it counts from the last busy reply; a hold of which less than
-    /// half is left by then is set to the full lease first. At least 100 ms, at most a year.
+    /// The same lock with a fixed lease: a hold expires at most `lease` after it was granted, and is not
+    /// renewed in the background. After a wait the lease counts from the last busy reply; if less than half
+    /// of it is left then, it is first set to its full length. At least 100 ms, at most a year.
     ///
     /// A hold that was waited for begins with a lease of one [waiter
-    /// timeout](crate::ClientBuilder::waiter_timeout), and is extended to the rest of its own lease once,
-    /// half a second later: a waiter that died just before its turn costs others no more than that.
+    /// timeout](crate::ClientBuilder::waiter_timeout), which is extended once, half a second later, to the
+    /// rest of the hold's own lease. So a waiter that died just before its turn costs others no more than a
+    /// waiter timeout.
     ///
-    /// A thread that holds the lock and re-enters by such a handle gets the hold that it had, with its lease:
-    /// it is neither cut short under the outer work nor made longer, and no request is sent (unlike in
-    /// Redisson, where a re-entry sets the lease anew). [`remaining`](crate::Guard::remaining) returns the
-    /// remaining lease, [`renew_for`](crate::Guard::renew_for) sets another. The same applies to
-    /// [`fair`](RedisLock::fair) and [`min_hold`](RedisLock::min_hold): the terms of a hold are those on
-    /// which it began. Only [`with_replicas`](RedisLock::with_replicas) applies to a re-entry too.
+    /// A thread that holds the lock and re-enters through such a handle gets its existing hold with its
+    /// lease: the lease of the outer work is neither shortened nor extended, and no request is sent (unlike
+    /// in Redisson, where a re-entry resets the lease). [`remaining`](crate::Guard::remaining) returns the
+    /// remaining lease, and [`renew_for`](crate::Guard::renew_for) sets another. The same applies to
+    /// [`fair`](RedisLock::fair) and [`min_hold`](RedisLock::min_hold): a hold keeps the terms on which it
+    /// began. Only [`with_replicas`](RedisLock::with_replicas) applies to a re-entry, too.
     #[must_use]
     #[doc(alias = "with_ttl")]
     pub fn with_lease(&self, lease: Duration) -> Self {
@@ -42,12 +43,12 @@ impl<K: Kind> RedisLock<K> {
         lock.checked(|| check_lease("lease", lease))
     }
 
-    /// The same lock for requests without local hand-off: processes in order of arrival, one turn each;
-    /// threads in order of arrival within a process.
+    /// The same lock without local hand-off: processes take turns in order of arrival, one hold each; within
+    /// a process, threads are served in order of arrival.
     ///
-    /// This is what java.util.concurrent calls a fair lock (`new ReentrantLock(true)`), up to one difference: between
-    /// threads of several processes it is the processes that take turns. For a
-    /// [read/write lock](crate::ReadWriteLock), whose fairness there is about readers and writers, see
+    /// This is what java.util.concurrent calls a fair lock (`new ReentrantLock(true)`), with one difference:
+    /// across processes it is the processes, not their threads, that take turns. For a [read/write
+    /// lock](crate::ReadWriteLock), where fairness in java.util.concurrent is about readers and writers, see
     /// [`arrival_order`](crate::ReadWriteLock::arrival_order).
     #[must_use]
     pub fn fair(&self) -> Self {
@@ -57,18 +58,20 @@ impl<K: Kind> RedisLock<K> {
         lock
     }
 
-    /// The same lock for holds of at least `least`: one that is released earlier stays in Redis for the rest
-    /// of it, is not renewed, and keeps every caller out, its own thread too. So a job that is over in a
-    /// second is not run again by a process whose clock is a minute late (ShedLock's `lockAtLeastFor`).
+    /// The same lock with a minimum hold time: a hold that is released earlier than `least` stays in Redis
+    /// until then, is not renewed, and keeps every caller out, including its own thread. So a job that
+    /// finishes within a second is not run again by a process whose clock is a minute late (ShedLock's
+    /// `lockAtLeastFor`).
     ///
-    /// It counts from when the hold began. For the releasing caller it has ended: `unlock()` does not block
-    /// for it. A process that dies before it releases leaves its hold for the lease, which may be shorter; so
-    /// does one that releases while Redis is silent, for the lease at most. Holds of such a handle ask Redis
-    /// one by one, as [`fair`](RedisLock::fair) ones do. A [receipt](crate::Receipt) and a wait for a
-    /// [condition](crate::Condition) release the hold without it.
+    /// The time counts from when the hold began. For the releasing caller the hold has ended: `unlock()` does
+    /// not block until then. If a process dies before it releases, its hold stays for the lease, which may be
+    /// shorter; if Redis does not respond to the release, the hold stays for at most the lease. Holds of such
+    /// a handle ask Redis one by one, as those of a [`fair`](RedisLock::fair) lock do. A
+    /// [receipt](crate::Receipt) and a wait for a [condition](crate::Condition) give up the hold without a
+    /// minimum hold time.
     ///
-    /// From 1 ms to 40 days ([`LONGEST_STAY`](crate::LONGEST_STAY)), and not longer than a [fixed lease](RedisLock::with_lease): any other value is
-    /// `InvalidInput` on the first call.
+    /// From 1 ms to 40 days ([`LONGEST_STAY`](crate::LONGEST_STAY)), and not longer than a [fixed
+    /// lease](RedisLock::with_lease): any other value is `InvalidInput` on the first call.
     #[must_use]
     pub fn min_hold(&self, least: Duration) -> Self {
         let mut lock = self.clone();
@@ -78,23 +81,25 @@ impl<K: Kind> RedisLock<K> {
         lock.checked(|| check_stay("the minimum hold time", least))
     }
 
-    /// The same lock for holds that count only once `n` replicas have them: `lock` and its variants then wait
-    /// for them, at most `timeout` longer. If too few have it by then, the hold is given back, and the error is
-    /// `NotReplicated`, also from `try_lock`.
+    /// The same lock with holds that count only once `n` replicas have them: `lock` and its variants then
+    /// wait for the replicas, for at most `timeout`. If too few have the hold in time, it is released, and
+    /// the error is `NotReplicated`, also from `try_lock`.
     ///
-    /// It costs one more round trip for each call that acquires, a re-entry too, plus the time that the
-    /// replicas take to acknowledge. For that time it keeps a connection of the pool: while a replica hangs, other
-    /// calls of the client may wait for one as long. Holds of such a handle ask Redis one by one, as
-    /// [`fair`](RedisLock::fair) ones do. What it is worth: a replica that becomes the primary knows of the
-    /// hold if it is one of those that had it. With fewer than all replicas, another may be promoted; and no
-    /// replica is required to have later renewals, or the release. So it makes two holders at a failover
-    /// rare, and does not rule them out: what protects the data is the [token](crate::Guard::token).
+    /// Each call that acquires, including a re-entry, costs one more round trip, plus the time that the
+    /// replicas take to acknowledge. It occupies a connection of the pool for that time: while a replica
+    /// hangs, other calls of the client may wait as long for a connection. Holds of such a handle ask Redis
+    /// one by one, as those of a [`fair`](RedisLock::fair) lock do.
     ///
-    /// After a wait for a [condition](crate::Condition) too few replicas are an error of the wait, and the
-    /// lock is held.
+    /// What it is worth: a replica that is promoted knows of the hold if it is one of those that acknowledged
+    /// it. Unless all replicas must acknowledge, another one may be promoted; and no replica is required to
+    /// have later renewals, or the release. So two holders after a failover become rare, but not impossible:
+    /// what protects the data is the [token](crate::Guard::token).
     ///
-    /// `n` is from 1 to 100, `timeout` from 1 ms to less than the lease: any other value is `InvalidInput` on the
-    /// first call.
+    /// If too few replicas have the hold after a wait for a [condition](crate::Condition), the wait returns
+    /// the error, and the lock is held.
+    ///
+    /// `n` is from 1 to 100, `timeout` from 1 ms to less than the lease: any other value is `InvalidInput` on
+    /// the first call.
     #[must_use]
     pub fn with_replicas(&self, n: usize, timeout: Duration) -> Self {
         let mut lock = self.clone();
@@ -109,7 +114,7 @@ impl<K: Kind> RedisLock<K> {
         })
     }
 
-    /// It is given back as soon as its last hold here ends, and its lease is the client's.
+    /// Undoes `linger`: a hold is released as soon as it ends here, and has the client's lease.
     fn does_not_linger(&mut self) {
         if self.terms.lingers()
             && let Ok(entry) = &self.entry
@@ -119,7 +124,7 @@ impl<K: Kind> RedisLock<K> {
         }
     }
 
-    /// The same handle, unless its terms cannot work: then each call on it returns the error.
+    /// The same handle, unless its terms are invalid: then each call on it returns the error.
     pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
         let Ok(entry) = &self.entry else { return self };
         if let Err(why) = check().and_then(|()| replicas::agree(&self.terms, self.replicas)) {
@@ -130,42 +135,45 @@ impl<K: Kind> RedisLock<K> {
 }
 
 impl<K: Exclusive> RedisLock<K> {
-    /// The same lock, kept by its process: when its last hold here ends and no thread here waits for it, it is
-    /// not given back yet, and the next hold of this process begins without a request, in a fraction of a
-    /// microsecond. For locks that one process takes again and again, and others seldom: a shard's, a tenant's
-    /// behind sticky routing. Cluster file systems keep their locks like this (the glocks of GFS2).
+    /// The same lock, kept by the process between its holds. When the last hold here ends and no thread here
+    /// waits, the lock is not released yet, and the next hold of this process begins without a request, in a
+    /// fraction of a microsecond. For locks that one process acquires again and again and others rarely: that
+    /// of a shard, or of a tenant behind sticky routing. Cluster file systems keep their locks in the same
+    /// way (the glocks of GFS2).
     ///
-    /// As soon as another process waits for it, or tries it, this one is told so and gives it back: at once, or
-    /// when its hold ends (waiting threads of this process may have it for one more [local hand-off
-    /// period](crate::ClientBuilder::local_handoff)). Otherwise it gives it back `linger` after the first hold
-    /// ended. So another process waits for one message longer than it would for a holder; if the message is
-    /// lost, for a heartbeat longer; if messages cannot be published (an ACL), for `linger`.
+    /// As soon as another process waits for the lock, or tries it, this process is notified and releases it:
+    /// at once, or when its hold ends (waiting threads of this process may have it for one more [local
+    /// hand-off period](crate::ClientBuilder::local_handoff)). Otherwise it releases the lock `linger` after
+    /// the first hold ended. So another process waits for one message longer than it would for a holder; if
+    /// the message is lost, for a heartbeat longer; if messages cannot be published (because of an ACL), for
+    /// `linger`.
     ///
-    /// What a user must know:
+    /// What to know before using it:
     ///
-    /// - *A process that dies keeps others out for the lease*, even between its holds, and so does one that ends
-    ///   without [`Client::close`](crate::Client::close): so the lease of such a handle is short, 3 s or three
-    ///   times `linger`, where the client's is longer. Close the client.
-    /// - *To Redis the lock is held meanwhile*: [`is_locked`](RedisLock::is_locked) and
-    ///   [`holder`](RedisLock::holder) say so, and `try_lock` of another process is `None` once, and free a
-    ///   message later. [`hold_count`](RedisLock::hold_count) is 0.
-    /// - *If Redis loses its data*, this process may begin new holds until it notices: as a rule when its
-    ///   connection for messages breaks, and after 2 s where the network is silent. Others get the lock meanwhile,
-    ///   and the [tokens](crate::Guard::token) tell. Nor does an unlock that keeps the lock hear from Redis whether
-    ///   the hold was still there.
-    /// - Processes with a version of this library that does not know of it wait for up to `linger`, and so do programs
-    ///   with another library at [`simple_lock_at`](crate::Client::simple_lock_at) and
-    ///   [`redisson_lock`](crate::Client::redisson_lock). So do all
-    ///   others for a lock of a [kind of your own](crate::Kind) whose `kind.is_full` does not return the holder's
-    ///   id.
+    /// - *A process that dies keeps others out for the lease*, even between its holds, and so does one that
+    ///   exits without [`Client::close`](crate::Client::close). So the lease of such a handle is short: 3 s
+    ///   or three times `linger`, whichever is longer, unless the client's is shorter. Close the client.
+    /// - *To Redis the lock is held between holds*: [`is_locked`](RedisLock::is_locked) and
+    ///   [`holder`](RedisLock::holder) say so, and the first `try_lock` of another process returns `None`; a
+    ///   message later the lock is free. [`hold_count`](RedisLock::hold_count) is 0.
+    /// - *If Redis loses its data*, this process may begin new holds until it notices: usually when its
+    ///   connection for messages breaks, or after 2 s if the network is silent. Others may get the lock in
+    ///   the meantime; the [tokens](crate::Guard::token) tell the holds apart. Nor does an unlock that keeps
+    ///   the lock learn from Redis whether the hold still existed.
+    /// - Processes with a version of this library that does not know of lingering wait for up to `linger`. So
+    ///   do programs that use another library at [`simple_lock_at`](crate::Client::simple_lock_at) and
+    ///   [`redisson_lock`](crate::Client::redisson_lock), and, for a lock of a [kind of your
+    ///   own](crate::Kind) whose `kind.is_full` does not return the holder's id, all other processes.
     ///
-    /// A lock that several processes take in turn gains nothing. The library notices: after three hand-backs in a row
-    /// before it was used again, the lock does not linger for a while, at most a second. Where it is rarely contended
-    /// and no core is idle, the other process also waits until the thread that reads the message gets a core.
+    /// A lock that several processes acquire in turn gains nothing. The library detects that: after the lock
+    /// was given back three times in a row before it was used again, it does not linger for a while, at most
+    /// a second. Where the lock is rarely contended and no core is idle, the other process also waits until
+    /// the thread that reads the message is scheduled.
     ///
-    /// With [`fair`](RedisLock::fair), [`with_lease`](RedisLock::with_lease),
-    /// [`min_hold`](RedisLock::min_hold) or [`with_replicas`](RedisLock::with_replicas) a lock does not linger. It
-    /// does not after a wait for a [condition](crate::Condition), until it was given back.
+    /// Combined with [`fair`](RedisLock::fair), [`with_lease`](RedisLock::with_lease),
+    /// [`min_hold`](RedisLock::min_hold) or [`with_replicas`](RedisLock::with_replicas), a lock does not
+    /// linger. Nor does it linger after a wait for a [condition](crate::Condition), until it has been
+    /// released.
     ///
     /// From 1 ms to 1 min: any other value is `InvalidInput` on the first call.
     ///
@@ -181,7 +189,7 @@ impl<K: Exclusive> RedisLock<K> {
     /// for _ in 0..10 {
     ///     shard.with(|guard| println!("one batch, under token {}", guard.token()))?;
     /// }
-    /// client.close()?; // gives back what was kept
+    /// client.close()?; // releases the lock that was kept
     /// # Ok(())
     /// # }
     /// ```

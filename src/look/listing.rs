@@ -18,19 +18,20 @@ use crate::engine::server::Server;
 use crate::error::Error;
 use crate::names::{self, Names};
 
-/// How many keys a `SCAN` looks at, unless it is told otherwise.
+/// The default number of keys that a `SCAN` examines.
 const PAGE: usize = 200;
 const MOST: usize = 10_000;
-/// How many locks are looked at by one write.
+/// The number of locks that are examined by one write.
 const BATCH: usize = 100;
 
 /// An iterator over the locks of a namespace: see [`Client::list`].
 ///
-/// By `SCAN`, some hundred keys at a time, and one look at each lock, in pipelines on a connection of its own; so no
-/// command occupies the server for long, whatever there is; in a cluster one primary after the other. A lock that is
-/// there all the time comes once; one that comes or goes meanwhile, or moves between two primaries, may be missed. It
-/// keeps the names that it has returned, in order not to return them again. Each `next` blocks for some requests, each
-/// for the command timeout at most, and for the pauses of a [rate](Listing::rate); after an error it ends.
+/// Sends `SCAN`s of a few hundred keys, and examines each lock that it finds, in pipelines on a connection of
+/// its own; in a cluster, one primary after the other. So no command occupies the server for long, whatever
+/// the number of keys. A lock that exists all the time is returned once; a lock that is created or deleted in
+/// the meantime, or moves between two primaries, may be missed. The listing keeps the names that it has
+/// returned, in order not to return them again. Each `next` blocks for some requests, each for at most the
+/// command timeout, and for the pauses of a [rate](Listing::rate). After an error the iterator ends.
 pub struct Listing {
     client: Client,
     page: usize,
@@ -39,7 +40,7 @@ pub struct Listing {
     began: Instant,
     looked: u64,
     servers: VecDeque<Arc<Server>>,
-    /// The ids of all that there were.
+    /// The ids of all servers that were ever queued.
     queued: HashSet<u64>,
     at: Option<Scan>,
     seen: HashSet<String>,
@@ -48,11 +49,11 @@ pub struct Listing {
     over: bool,
 }
 
-/// The server that is scanned.
+/// The server that is being scanned.
 struct Scan {
     server: Arc<Server>,
     connection: Connection,
-    /// Where it continues, if that was not all.
+    /// Where the scan continues; `None` at its end.
     cursor: Option<String>,
 }
 
@@ -83,35 +84,35 @@ impl Listing {
         listing
     }
 
-    /// Those that are not in the queue, and were not.
+    /// Queues the servers that were not queued before.
     fn queue_servers(&mut self) {
         let queued = &mut self.queued;
         self.servers.extend(self.client.servers_with_locks().into_iter().filter(|it| queued.insert(it.id)));
     }
 
-    /// How many keys each `SCAN` looks at, from 1 to 10,000. Default 200.
+    /// Sets how many keys each `SCAN` examines, from 1 to 10,000. The default is 200.
     #[must_use]
     pub fn page(mut self, keys: usize) -> Self {
         self.page = keys.clamp(1, MOST);
         self
     }
 
-    /// At most so many locks are looked at in a second; 0: as many as there are. Default 0.
+    /// Limits how many locks are examined per second; 0 means no limit, which is the default.
     #[must_use]
     pub fn rate(mut self, per_second: u32) -> Self {
         self.rate = Some(per_second).filter(|rate| *rate > 0);
         self
     }
 
-    /// Also those that nobody holds or waits for, as long as Redis knows of them: latches, idle semaphores, names whose
-    /// last grant is less than two hours old.
+    /// Also returns locks that are neither held nor waited for, as long as Redis knows of them: latches, idle
+    /// semaphores, names whose last grant is less than two hours old.
     #[must_use]
     pub fn with_free(mut self) -> Self {
         self.free = true;
         self
     }
 
-    /// Looks for more; false at the end.
+    /// Looks for more locks; returns false at the end.
     fn advance(&mut self) -> Result<bool, Error> {
         if self.at.is_none() {
             let Some(server) = self.servers.pop_front() else { return Ok(false) };
@@ -121,7 +122,7 @@ impl Listing {
             self.at = Some(Scan { server, connection, cursor: Some("0".to_owned()) });
         }
         let Some(mut scan) = self.at.take() else { return Ok(false) };
-        // The rest of an earlier page comes first; after the last one comes the next server.
+        // First the rest of an earlier page; after the last page, the next server.
         if self.found.is_empty() {
             let Some(cursor) = scan.cursor.take() else { return Ok(true) };
             scan.cursor = self.scan(&mut scan.connection, &cursor)?;
@@ -142,19 +143,19 @@ impl Listing {
         Ok(true)
     }
 
-    /// A page of keys; returns where the next one begins.
+    /// Scans one page of keys; returns the cursor of the next one.
     fn scan(&mut self, connection: &mut Connection, cursor: &str) -> Result<Option<String>, Error> {
         let namespace = &self.client.shared().config.namespace;
         let mut scan = redis::cmd("SCAN");
-        // What has no state key may have a queue, or the number of its last grant.
+        // A lock without a state key may still have a queue, or the number of its last grant.
         scan.arg(cursor).arg("MATCH").arg(format!("{}:{{*", globbed(namespace))).arg("COUNT").arg(self.page);
         let answers = self.client.exchange(connection, &[scan.get_packed_command()])?;
         let items = answers.first().map(list).unwrap_or_default();
         for key in items.get(1).map(list).unwrap_or_default() {
             let key = text(Some(key)).unwrap_or_default();
-            // A name has no brace as it is written in keys.
+            // In keys, names are escaped so that they contain no brace.
             let (state, suffix) = key.split_at(key.find('}').map_or(0, |end| end + 1));
-            // Beside a key of a user's own: that one has another name.
+            // The lock belongs to a user-chosen key, which has another name.
             if suffix.starts_with(":at") {
                 continue;
             }
@@ -167,7 +168,7 @@ impl Listing {
         Ok(text(items.first()).filter(|next| next != "0"))
     }
 
-    /// What is at each of these names, as far as the first page of each shows it that has anything on it.
+    /// Examines these names. For each of them, this stops at the first page that has anything on it.
     fn look(&mut self, scan: &mut Scan, names: &[String]) -> Result<Vec<Look>, Error> {
         let namespace = &self.client.shared().config.namespace;
         let keys = names.iter().map(|name| Names::new(namespace, name));
@@ -185,7 +186,7 @@ impl Listing {
         let answers = self.client.exchange_all(&mut scan.connection, &questions)?;
         for answer in &answers {
             match answer {
-                // The look at it will be told so, too.
+                // Examining it will get this error, too.
                 Value::ServerError(e) if is_elsewhere(e) => {}
                 answer => view::answered(answer)?,
             }
@@ -209,7 +210,7 @@ impl Listing {
         Ok(looks)
     }
 
-    /// Returns what is to be asked next of those whose pages had nothing on them.
+    /// Asks these questions. Returns the next ones, for those whose pages were empty.
     fn ask<'a>(
         &mut self,
         scan: &mut Scan,
@@ -222,7 +223,7 @@ impl Listing {
         let packed = asked.iter().map(|it| pack(it, false)).collect::<Result<Vec<_>, Error>>()?;
         scan.server.backend.count(packed.len());
         let mut answers = client.exchange_all(&mut scan.connection, &packed)?;
-        // Scripts that the server does not know yet: each is sent in full, once.
+        // Scripts that the server does not know yet are sent in full, once each.
         for (question, answer) in asked.iter().zip(&mut answers) {
             if matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
                 let again = client.exchange_all(&mut scan.connection, &[pack(question, true)?])?;
@@ -237,7 +238,7 @@ impl Listing {
                     self.seen.remove(&look.name);
                     have_moved = true;
                 }
-                // It may have become something else since.
+                // The key may have become something else since.
                 Value::ServerError(_) => view::answered(&answer).map_err(|e| e.about(&look.name))?,
                 answer => {
                     let first_mode =
@@ -245,7 +246,8 @@ impl Listing {
                     let page = read(&answer);
                     let has_none = page.inspection.holders.is_empty() && page.inspection.waiting.is_empty();
                     match question.view.add(look, page, question.ordered, first_mode) {
-                        // As right after many leases were over: who holds it is not told before they are removed.
+                        // Happens right after many leases expired: the holders are only returned once those
+                        // are removed.
                         Some(page) if has_none => rest.push(Question { page, ..question }),
                         next => look.more |= next.is_some(),
                     }
@@ -259,9 +261,9 @@ impl Listing {
     }
 }
 
-/// A look at one mode of a lock.
+/// A request about one mode of a lock.
 struct Question<'a> {
-    /// Which of the looks it is for.
+    /// The index of the look that it belongs to.
     of: usize,
     view: &'static View,
     names: &'a Names,
@@ -292,12 +294,12 @@ impl Iterator for Listing {
     }
 }
 
-/// Whether the slot is on its way to another primary, or there.
+/// Whether the slot has moved, or is moving, to another primary.
 fn is_elsewhere(e: &ServerError) -> bool {
     matches!(e.code(), "MOVED" | "ASK" | "TRYAGAIN")
 }
 
-/// A text as `MATCH` finds exactly that.
+/// Escapes a text, so that `MATCH` matches it literally.
 fn globbed(text: &str) -> String {
     let special = |c: char| matches!(c, '*' | '?' | '[' | ']' | '\\');
     text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()

@@ -1,4 +1,4 @@
-//! What is at a name, whatever kind of lock it is: for operators of a service.
+//! What is stored under a name, whatever kind of lock it is: for operators of a service.
 
 mod listing;
 mod primaries;
@@ -22,13 +22,14 @@ use crate::error::{Error, ErrorKind};
 use crate::lock::holder::{ForcedUnlock, HeldBy};
 use crate::names::Names;
 
-/// What a rate limiter's state says that it is.
+/// The tag in the state of a rate limiter.
 const RATE_LIMITER: &str = "rate limiter";
 
 impl Client {
-    /// Everything about a name, without knowing its kind; `None` if nothing is there. Reads only (expired holders may be
-    /// dropped). A few requests on a connection of its own, each for the command timeout at most; for a lock with many
-    /// holders or waiters, one for each few dozen of them.
+    /// Returns everything about a name, whatever its kind; `None` if nothing is stored under it. Read-only
+    /// (except that expired holders may be dropped). Sends a few requests on a connection of its own, each
+    /// for at most the command timeout; for a lock with many holders or waiters, one for every few dozen of
+    /// them.
     ///
     /// ```
     /// use redis_concurrent::Client;
@@ -48,26 +49,26 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `Unavailable`, also without the right to TYPE; `Closed`, `Forked`, and `InvalidInput` for a name that no lock can
-    /// have.
+    /// `Unavailable`, also without permission for TYPE; `Closed`, `Forked`, and `InvalidInput` for an invalid
+    /// name.
     pub fn look(&self, name: &str) -> Result<Option<Look>, Error> {
         let names = Names::new(&self.shared().config.namespace, name)?;
         self.look_behind(name, &names).map_err(|e| e.about(name))
     }
 
-    /// The same for a lock at a key of a user's own: a [simple lock](Client::simple_lock_at), or one that is shared with
-    /// [Redisson](Client::redisson_lock).
+    /// The same for a lock at a user-chosen key: a [simple lock](Client::simple_lock_at), or one that is
+    /// shared with [Redisson](Client::redisson_lock).
     ///
     /// # Errors
-    /// See [`look`](Client::look); `InvalidInput` for a key that can be no lock.
+    /// See [`look`](Client::look); `InvalidInput` for an invalid key.
     pub fn look_at_key(&self, key: &str) -> Result<Option<Look>, Error> {
         let names = Names::beside(&self.shared().config.namespace, key)?;
         self.look_behind(key, &names).map_err(|e| e.about(key))
     }
 
-    /// Looks again where the lock became one of another kind between the question what it is and the look at it: a
-    /// lock that nobody holds is a free one of no kind, until it is taken. And once where it is at another server of the
-    /// cluster by now.
+    /// Retries if the lock became one of another kind between the request for its kind and those that examine
+    /// it: a lock that nobody holds is free and of no kind until it is acquired. Also retries once if the
+    /// lock is now on another server of the cluster.
     fn look_behind(&self, name: &str, names: &Names) -> Result<Option<Look>, Error> {
         const ATTEMPTS: u32 = 10;
         let (route, mut attempt, mut is_first_server) = (&self.shared().route, 1, true);
@@ -113,7 +114,8 @@ impl Client {
         if infos.is_empty() {
             return Ok(None);
         }
-        // Without one of these it would be taken for what it is not. (The other answers may be missing.)
+        // Without these two answers the lock would be mistaken for another kind. (The other answers may be
+        // missing.)
         for answer in answers.iter().skip(2 * n).take(2) {
             view::answered(answer)?;
         }
@@ -126,7 +128,7 @@ impl Client {
             let used = text(answers.get(2 * n + 3)).and_then(|it| it.parse::<f64>().ok());
             look.counts.extend(used.map(|it| ("used", it.ceil() as i64)));
         }
-        // Redisson's have no field that says what they are.
+        // Redisson's locks have no field with their kind.
         let may_be_redissons = view.is_none() && names.is_beside() && type_of.as_deref() == Some("hash");
         if let Some(view) = view.or_else(|| may_be_redissons.then_some(&view::REDISSON)) {
             match view.look(self.shared(), server, &mut connection, names, &mut look) {
@@ -138,8 +140,8 @@ impl Client {
         Ok(Some(look))
     }
 
-    /// The names of all locks of the client's namespace that are held or waited for, with what is there: an iterator,
-    /// in no order. See [`Listing`], which can also show those that nobody holds.
+    /// Returns an iterator over all locks of the client's namespace that are held or waited for, in no
+    /// particular order. See [`Listing`], which can also show those that nobody holds.
     ///
     /// ```
     /// use redis_concurrent::Client;
@@ -162,13 +164,13 @@ impl Client {
     }
 
     /// Takes the lock of this name, of whatever kind, from its holders: see
-    /// [`force_unlock_if`](crate::RedisLock::force_unlock_if), and, `gently`,
-    /// [`revoke_if`](crate::RedisLock::revoke_if). Of a semaphore it gives permits back, of an inventory what was
-    /// reserved; numbers of permits and goods are not touched.
+    /// [`force_unlock_if`](crate::RedisLock::force_unlock_if), or, if `gently`,
+    /// [`revoke_if`](crate::RedisLock::revoke_if). For a semaphore it releases permits, for an inventory
+    /// reservations; the numbers of permits and of goods themselves are not changed.
     ///
     /// # Errors
-    /// `Refused` for what has no holders: a latch, a barrier, a rate limiter, a kind that is not of this library.
-    /// `NotOwner` if nothing is there. Else as there.
+    /// `Refused` for what has no holders: a latch, a barrier, a rate limiter, or a kind that is not one of
+    /// this library's. `NotOwner` if nothing is stored under the name. Otherwise as for those methods.
     pub fn force_unlock(
         &self,
         name: &str,
@@ -199,20 +201,20 @@ impl Client {
         server.manager.apart().map_err(|e| not_connected(e).error())
     }
 
-    /// This server of a cluster failed: which one has its locks now is asked, for the command timeout at most. False if
-    /// there is no cluster.
+    /// Asks the cluster which server now has the locks of this one, which failed: blocks for at most the
+    /// command timeout. Returns false if there is no cluster.
     fn asks_where(&self, server: &Server) -> bool {
         let shared = self.shared();
         shared.route.lost(server, Moment::now().after(shared.config.command_timeout))
     }
 
-    /// Sends all of these at once; error replies are among the answers.
+    /// Sends all requests at once; error replies are among the answers.
     fn exchange_all(&self, connection: &mut Connection, requests: &[Vec<u8>]) -> Result<Vec<Value>, Error> {
         let limit = Moment::now().after(self.shared().config.command_timeout);
         connection.exchange(requests, limit).map_err(|e| refused(e).error())
     }
 
-    /// The same; an error if the first of them failed.
+    /// The same, but fails if the first answer is an error.
     fn exchange(&self, connection: &mut Connection, requests: &[Vec<u8>]) -> Result<Vec<Value>, Error> {
         let answers = self.exchange_all(connection, requests)?;
         answers.first().map_or(Ok(()), view::answered)?;

@@ -1,4 +1,4 @@
-//! Which servers have a client's locks: for what an operator asks them beside locks.
+//! The servers that have a client's locks: for what operators ask them besides locks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::names::Names;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Sentinels {
-    /// What they call the primary.
+    /// The name that the sentinels use for the primary.
     pub master: String,
-    /// How to connect to each of them, with the user and the password.
+    /// How to connect to each sentinel, with the user and the password.
     pub nodes: Vec<ConnectionInfo>,
 }
 
-/// Without the passwords.
+/// Leaves out the passwords.
 impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = self.nodes.iter().map(|node| node.addr().to_string());
@@ -31,11 +31,11 @@ impl fmt::Debug for Sentinels {
 }
 
 impl Client {
-    /// How to connect to the servers that have this client's locks: to the one server, to the primary that its sentinels
-    /// name, or to the primaries of its cluster, as far as this client knows of them. With the user and the password:
-    /// not for a log. After the next failover it may be another server.
+    /// Returns how to connect to the servers that have this client's locks: the single server, the primary
+    /// that its sentinels name, or the primaries of its cluster, as far as this client knows them. Contains
+    /// the user and the password: do not log it. After the next failover it may be another server.
     ///
-    /// Blocks for the connect timeout at most if sentinels are to be asked.
+    /// Blocks for at most the connect timeout if sentinels must be asked.
     ///
     /// ```
     /// use redis_concurrent::{Client, redis};
@@ -61,15 +61,15 @@ impl Client {
         self.servers_with_locks().iter().map(info).collect()
     }
 
-    /// The one of the [`primaries`](Client::primaries) that has the lock `name`.
+    /// Returns the one of the [`primaries`](Client::primaries) that has the lock `name`.
     ///
     /// # Errors
-    /// `Unavailable`, `Closed`, `Forked`, and `InvalidInput` for a name that no lock can have.
+    /// `Unavailable`, `Closed`, `Forked`, and `InvalidInput` for an invalid name.
     pub fn primary_of(&self, name: &str) -> Result<ConnectionInfo, Error> {
         self.behind(&Names::new(&self.shared().config.namespace, name)?).map_err(|e| e.about(name))
     }
 
-    /// The same for a lock at a key of a user's own, as [`look_at_key`](Client::look_at_key) is for
+    /// The same for a lock at a user-chosen key, as [`look_at_key`](Client::look_at_key) is for
     /// [`look`](Client::look).
     ///
     /// # Errors
@@ -78,8 +78,8 @@ impl Client {
         self.behind(&Names::beside(&self.shared().config.namespace, key)?).map_err(|e| e.about(key))
     }
 
-    /// The [sentinels](crate::ClientBuilder::sentinels) that name this client's primary; `None` if there are none. Sends
-    /// nothing.
+    /// Returns the [sentinels](crate::ClientBuilder::sentinels) that name this client's primary; `None` if
+    /// there are none. Sends no request.
     pub fn sentinels(&self) -> Option<Sentinels> {
         let servers = self.shared().route.servers();
         let (master, nodes) = servers.first()?.manager.sentinels()?.named();
@@ -92,7 +92,7 @@ impl Client {
         info(shared.route.to(shared.route.slot(names.key().as_bytes())))
     }
 
-    /// Of a cluster not those that were named and are replicas.
+    /// Leaves out the nodes of a cluster that were configured but are replicas.
     pub(super) fn servers_with_locks(&self) -> Vec<Arc<Server>> {
         let route = &self.shared().route;
         route.servers().into_iter().filter(|server| route.leads_to(server)).collect()

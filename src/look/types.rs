@@ -1,4 +1,4 @@
-//! What a look tells.
+//! The results of a look.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,51 +6,51 @@ use crate::engine::redis::inspect::Waiting;
 use crate::kinds::inventory::stock::Stock;
 use crate::lock::holder::{Holder, Process, granted_at};
 
-/// What is at a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look) and
-/// [`Client::list`](crate::Client::list).
+/// What is stored under a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look)
+/// and [`Client::list`](crate::Client::list).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Look {
     /// The name.
     pub name: String,
-    /// What it is, for instance `"reentrant lock"`, `"read-write lock"` or `"semaphore"`; a kind of another program's
-    /// own by its name, of which nothing else is known here.
+    /// The kind, for instance `"reentrant lock"`, `"read-write lock"` or `"semaphore"`. A kind that another
+    /// program defines appears by its name, and nothing else is known of it here.
     pub kind: String,
-    /// Its holders; of a semaphore the holders of permits, of an inventory those of reservations.
+    /// The holders; for a semaphore the holders of permits, for an inventory those of reservations.
     pub holders: Vec<Holder>,
     /// The waiting processes, in the order of the queue.
     pub waiters: Vec<Waiter>,
-    /// Waiters for a condition's signal, the first hundred.
+    /// The processes that wait for a condition's signal: the first hundred.
     pub condition_waiters: Vec<ConditionWaiter>,
-    /// Numbers of the kind's own: `permits` and `used` of a semaphore, `count` of a latch, `broken` (1) of a barrier,
-    /// `used` of a rate limiter, as of the last request that it granted.
+    /// Numbers specific to the kind: `permits` and `used` of a semaphore, `count` of a latch, `broken` (1) of
+    /// a barrier, `used` of a rate limiter as of the last request that it granted.
     pub counts: Vec<(&'static str, i64)>,
-    /// The stock of an inventory, by SKU; each SKU's counts are of one moment. Only of
+    /// The stock of an inventory, by SKU; the counts of each SKU are from the same moment. Only from
     /// [`Client::look`](crate::Client::look).
     pub stock: Vec<(String, Stock)>,
-    /// The highest token of the [fenced resource](crate::Fenced) of this name, if there is one. Only of
+    /// The highest token of the [fenced resource](crate::Fenced) of this name, if there is one. Only from
     /// [`Client::look`](crate::Client::look).
     pub fenced: Option<u64>,
-    /// The keys in Redis. Only of [`Client::look`](crate::Client::look).
+    /// The keys in Redis. Only from [`Client::look`](crate::Client::look).
     pub keys: Vec<KeyInfo>,
-    /// There are more holders or waiters than a [listing](crate::Client::list) shows.
+    /// Whether there are more holders or waiters than a [listing](crate::Client::list) shows.
     pub more: bool,
 }
 
-/// A process that waits for a lock, as Redis has it.
+/// A process that waits for a lock, as Redis knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// Its owner id, `<client uuid>:<n>`.
+    /// The owner id, `<client uuid>:<n>`.
     pub owner: String,
     /// The process.
     pub process: Option<Process>,
-    /// How many of its threads wait, as of its last heartbeat.
+    /// The number of its waiting threads, as of its last heartbeat.
     pub threads: usize,
-    /// Since when it has had its queue position, by the server's clock.
+    /// When it got its queue position, by the server's clock.
     pub since: SystemTime,
-    /// The time since its last heartbeat. They come every third of its waiter timeout, and one that missed them for
-    /// longer than that is not shown.
+    /// The time since its last heartbeat. Heartbeats are due every third of its waiter timeout; a process
+    /// that missed them for longer than the whole timeout is not shown.
     pub last_heartbeat: Duration,
 }
 
@@ -70,9 +70,9 @@ pub struct ConditionWaiter {
 pub struct KeyInfo {
     /// The key.
     pub key: String,
-    /// When it expires, from now; `None`: never.
+    /// The time until it expires; `None` if it does not.
     pub ttl: Option<Duration>,
-    /// What it occupies in memory, in bytes, if the server tells.
+    /// Its memory usage in bytes, if the server reports it.
     pub bytes: Option<u64>,
 }
 
@@ -101,7 +101,7 @@ impl Look {
         }
     }
 
-    /// The number of waiting threads, in all processes, as of their last heartbeats.
+    /// Returns the number of waiting threads, in all processes, as of their last heartbeats.
     pub fn waiting(&self) -> usize {
         self.waiters.iter().map(|waiter| waiter.threads).sum()
     }

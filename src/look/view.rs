@@ -1,4 +1,4 @@
-//! How each kind of this library is looked at: by which rule, in which modes.
+//! How each kind of this library is examined: by which rule, in which modes.
 
 use std::sync::Arc;
 
@@ -27,18 +27,19 @@ use crate::names::Names;
 use crate::percent::unescape;
 use crate::script::Scripts;
 
-/// A kind as it is looked at.
+/// How a kind is examined.
 pub(super) struct View {
-    /// As its rule writes it into its state.
+    /// The tag that the kind's rule writes into its state.
     pub(super) tag: &'static str,
-    /// What its rule is asked as; and whether the last grant number is that mode's holder's.
+    /// The modes in which its rule is asked, and for each whether the last grant number belongs to the holder
+    /// of that mode.
     modes: &'static [(&'static str, bool)],
     scripts: fn(&Shared) -> Result<Arc<Scripts>, Error>,
-    /// What the first numbers of `kind.describe` are.
+    /// The names of the first numbers of `kind.describe`.
     counts: &'static [&'static str],
-    /// What its rule is asked as for the stock of each SKU, where it has any; not by a listing.
+    /// The mode in which its rule is asked for the stock of each SKU, if it has any; not used by a listing.
     stock: Option<&'static str>,
-    /// Its modes as locks.
+    /// A forced unlock for each of its modes.
     locks: &'static [Take],
 }
 
@@ -58,7 +59,7 @@ fn take<K: Kind>(
     if gently { lock.revoke_if(held_by, reason) } else { lock.force_unlock_if(held_by, reason) }
 }
 
-/// The reservations of an inventory, whichever units they are of.
+/// The reservations of an inventory, of whichever units.
 struct Taken;
 
 impl Kind for Taken {
@@ -72,7 +73,7 @@ impl Kind for Taken {
     }
 }
 
-/// Of a lock that is shared with Redisson, at its key.
+/// A lock that is shared with Redisson, at its key.
 pub(super) static REDISSON: View = View {
     tag: Redisson::NAME,
     modes: &[("", true)],
@@ -175,7 +176,7 @@ static VIEWS: [View; 9] = [
     },
 ];
 
-/// How a key of this type is looked at, whose hash says that it is of this kind; and what it is called.
+/// Returns the view for a key of this type whose hash has this tag, and the name of the kind.
 pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, String) {
     let kind = match (type_of, tag) {
         ("string", _) => "simple lock".to_owned(),
@@ -183,13 +184,13 @@ pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, 
         (_, Some(tag)) => tag,
         (other, None) => format!("a {other}"),
     };
-    // Of what is not in use the queue may be there yet, whose positions any rule reads.
+    // A name that is not in use may still have a queue, whose positions any rule can read.
     let tag = if kind == "not in use" { "simple lock" } else { &kind };
     (VIEWS.iter().find(|view| view.tag == tag), kind)
 }
 
 impl View {
-    /// Adds all that its rule says, page after page.
+    /// Adds everything that the rule reports, page by page.
     pub(super) fn look(
         &self,
         shared: &Shared,
@@ -224,7 +225,7 @@ impl View {
         Ok(())
     }
 
-    /// A page of what its rule says in this mode.
+    /// Reads one page of what the rule reports in this mode.
     fn page(
         &self,
         shared: &Shared,
@@ -245,7 +246,7 @@ impl View {
         Ok(read(&answer))
     }
 
-    /// How many questions are asked of each lock.
+    /// The modes: each lock is asked once for each of them.
     pub(super) fn modes(&self) -> impl Iterator<Item = (&'static str, bool)> {
         self.modes.iter().copied()
     }
@@ -267,7 +268,7 @@ impl View {
         Ok(packed)
     }
 
-    /// Adds a page; returns what asks for the next one. The queue is the same in all modes.
+    /// Adds a page; returns the argument for the next one. The queue is the same in all modes.
     pub(super) fn add(&self, look: &mut Look, page: Page, ordered: bool, first_mode: bool) -> Option<String> {
         let Page { inspection, next } = page;
         let shares = if self.tag == "semaphore" { &inspection.state[..] } else { &[] };
@@ -276,14 +277,14 @@ impl View {
             let counts = self.counts.iter().zip(&inspection.state);
             look.counts.extend(counts.filter_map(|(name, value)| Some((*name, counted(value)?))));
         }
-        // {permits, used} stand only on the first page.
+        // Only the first page begins with {permits, used}.
         let shares = shares.get(if is_first { 2 } else { 0 }..).unwrap_or_default();
         for held in inspection.holders {
             let share = shares.chunks(3).find(|it| text(it.first()).as_deref() == Some(&held.owner));
             let own = share.and_then(|it| counted(it.get(2)?)).and_then(|n| n.try_into().ok()).unwrap_or(0);
             let mut holder = Holder::new(held, if ordered { inspection.number } else { own });
             holder.permits = share.and_then(|it| counted(it.get(1)?)).and_then(|n| n.try_into().ok());
-            // (The tokens of Redisson's fenced locks are another counter's.)
+            // (The tokens of Redisson's fenced locks come from another counter.)
             let is_counted = self.tag == Redisson::NAME && !inspection.state.is_empty();
             holder.token =
                 (ordered && holder.since.is_some() && !is_counted).then(|| first_token(inspection.number));
@@ -322,7 +323,7 @@ impl View {
     }
 }
 
-/// An error reply is an error, but not the one to a question that is for a key of another type.
+/// Turns an error reply into an error, except for the reply to a command for a key of another type.
 pub(super) fn answered(answer: &Value) -> Result<(), Error> {
     let Value::ServerError(e) = answer else { return Ok(()) };
     let error = refused(e.clone().into()).error();

@@ -1,4 +1,4 @@
-//! The hold of a multi-lock: those of its locks, which end together.
+//! The hold of a multi-lock: the holds of its locks, which end together.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,10 +15,10 @@ use crate::observe::{LockInfo, Span};
 
 /// A hold of each of several locks.
 pub struct MultiHold {
-    /// The names of all.
+    /// The names of all locks.
     pub(super) name: Arc<str>,
     pub(super) holds: Holds,
-    /// Cancelled by the loss of any of them; made on first use, and kept for what came from it.
+    /// Cancelled when any of the holds is lost; made on first use, then kept, as callers have clones.
     lost: OnceLock<CancellationToken>,
     _span: Option<Span>,
 }
@@ -28,7 +28,7 @@ impl Hold for MultiHold {
         &self.name
     }
 
-    /// None: there is one for each lock.
+    /// Always `None`: there is a token for each lock.
     fn token(&self) -> Option<u64> {
         None
     }
@@ -40,7 +40,7 @@ impl Hold for MultiHold {
 
     fn lost(&self) -> CancellationToken {
         let each = || self.holds.iter().map(|held| held::lost_token(&held.entry, held.ticket));
-        // Looked at anew, so that a loss that has just happened is reported.
+        // Checked again each time, so that a loss that has just happened is reported.
         if let Some(lost) = each().find(CancellationToken::is_cancelled) {
             return lost;
         }
@@ -52,13 +52,13 @@ impl Hold for MultiHold {
         self.lost.get_or_init(any).clone()
     }
 
-    /// Renews each of them; returns the first error, in the order of the locks.
+    /// Renews each hold; returns the first error, in the order of the locks.
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
         let renewed = self.holds.iter().map(|held| held::renew_for(&held.entry, held.ticket, lease));
         renewed.fold(Ok(()), Result::and)
     }
 
-    /// Gives them back; returns the first error, by the order of the locks. The others are reported to
+    /// Releases all holds; returns the first error, in the order of the locks. Other errors are reported to
     /// observers.
     fn release(self) -> Result<(), Error> {
         self.release_as(Stay::Agreed)

@@ -1,10 +1,10 @@
-//! What a multi-lock is made of.
+//! The locks that a multi-lock is made of.
 
 use crate::kind::Kind;
 use crate::lock::RedisLock;
 
 /// A lock that may be part of a [`MultiLock`](crate::MultiLock): a [`RedisLock`] of any kind and any client.
-/// It cannot be implemented elsewhere.
+/// This trait is sealed.
 pub trait Member: sealed::Part {}
 
 impl<K: Kind> Member for RedisLock<K> {}

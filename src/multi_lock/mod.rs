@@ -20,9 +20,9 @@ use crate::lock::holder::{busy, held_by, holders_of_either_half};
 use crate::lock::this_thread;
 use crate::wait::Wait;
 
-/// Several locks that are held together: all of them, or none. They may be of any kinds, and of any
-/// clients; both halves of read/write locks and permits (`client.lock_with_kind(name, Permits::of(3)?)`) are
-/// locks too.
+/// Several locks that are held together: all of them, or none. They may be of any kinds, and of any clients;
+/// both halves of read/write locks and permits (`client.lock_with_kind(name, Permits::of(3)?)`) are locks,
+/// too.
 ///
 /// ```
 /// use redis_concurrent::{Client, MultiLock};
@@ -45,45 +45,48 @@ use crate::wait::Wait;
 ///
 /// # How it is acquired
 ///
-/// As C++'s `std::lock` does: it waits for one lock, in its queue like any other caller, and only tries the
-/// rest; when one of those is busy it gives all back and waits for that one. So it never waits for one lock
-/// while it holds another by this call, and cannot deadlock with other multi-locks, in whatever order they
-/// name theirs. The first in one queue may have to queue again in another: there is no order of arrival
-/// across several locks. A lock that this thread holds already is re-entered if its kind allows it, and stays
-/// held while the others are waited for: **the order of locks held outside of it is the caller's
-/// responsibility.**
+/// As C++'s `std::lock` does it: a call waits for one lock, in its queue like any other caller, and only
+/// tries the rest. If one of these is busy, the call releases everything and waits for that one. So it never
+/// waits for one lock while it holds another by this call, and cannot deadlock with other multi-locks, in
+/// whatever order they name their locks. A caller that was first in one queue may have to queue again in
+/// another: there is no order of arrival across several locks. A lock that this thread already holds is
+/// re-entered if its kind allows it, and stays held while the call waits for the others: **the order of locks
+/// held outside of it is the caller's responsibility.**
 ///
-/// There is one deadline for all; what is not given back by then is given back in the background. Each lock
-/// is taken once, and given back in reverse. Locks of one client and one kind are tried, and given back, by
-/// one request each time, in one step; so ten names of one client cost two requests, ten names of ten clients
-/// twenty. Redis does no other work in such a step: its duration grows with the number of names.
+/// There is one deadline for all locks; releases that are not done by then continue in the background. The
+/// locks are acquired once each, and released in reverse order. Locks of one client and one kind are tried,
+/// and released, by one request each time, in one step: ten names of one client cost two requests, ten names
+/// of ten clients twenty. Redis does no other work during such a step, whose duration grows with the number
+/// of names.
 ///
 /// # While it is held
 ///
-/// It has an ordinary hold of each lock, on its handle's terms: renewed like others, reported to observers
-/// like others. Replicas that [must have one](crate::RedisLock::with_replicas) are waited for when all are
-/// acquired; a [minimum hold time](crate::RedisLock::min_hold) applies only if all were held. It is
-/// [lost](Guard::lost) when any of them is, and certain to last as long as the one that ends first.
+/// A multi-lock has an ordinary hold of each lock, on the terms of that lock's handle: it is renewed like
+/// others, and reported to observers like others. Replicas that [must have a
+/// hold](crate::RedisLock::with_replicas) are waited for once all locks are acquired; a [minimum hold
+/// time](crate::RedisLock::min_hold) applies only if all were held. The multi-lock is [lost](Guard::lost)
+/// when any of its holds is, and certain to last as long as the hold that ends first.
 ///
 /// # Over several primaries
 ///
-/// Redis replicates after it has replied: two callers may be granted a lock, if its primary fails before a
-/// replica has received the first grant and the replica takes its place. If that must not happen, use a
-/// multi-lock of the same name on several independent primaries, with a client of each: it is held only if
+/// Redis replicates after it has replied: if a primary fails before a replica has received a grant, and that
+/// replica takes its place, the lock may be granted to a second caller. If that must not happen, use a
+/// multi-lock of the same name on several independent primaries, with a client for each: it is held only if
 /// every primary granted it, so all of them would have to lose it at once. The price is that every primary
 /// must be up.
 ///
 /// # Errors of all forms
 ///
-/// Those of [each lock](crate::RedisLock#errors-of-all-forms), about the lock that it came from; no lock is
-/// held then. If the time is up, or at the single attempt of `try_lock`, a busy lock is `None`. `LeaseLost`
-/// also if one expired before the last one was acquired. `InvalidInput`, without a request: for no locks at all;
-/// for the same lock twice, which includes the halves of one read/write lock, and two clients' handles if
-/// both have the same address; for a kind that [has no holders](Sharing::PassThrough).
+/// Those of [each lock](crate::RedisLock#errors-of-all-forms), with the name of the lock that failed; no lock
+/// is held then. If the time is up, or at the single attempt of `try_lock`, the call returns `None` for a
+/// busy lock. `LeaseLost` also if a hold expired before the last lock was acquired. `InvalidInput`, without a
+/// request: for no locks at all; for the same lock twice, which includes the two halves of one read/write
+/// lock, and handles of two clients if both have the same address; for a kind that [has no
+/// holders](Sharing::PassThrough).
 #[derive(Clone)]
 pub struct MultiLock {
     parts: Result<Vec<Part>, Error>,
-    /// The names of all.
+    /// The names of all locks.
     name: Arc<str>,
 }
 
@@ -94,8 +97,8 @@ impl sealed::Held for MultiLock {
 }
 
 impl MultiLock {
-    /// These locks as one. Making it takes no request and cannot fail: every call on it returns the error if
-    /// they cannot be held together.
+    /// Makes one lock of these. That sends no request and cannot fail: if they cannot be held together, every
+    /// call on the multi-lock returns the error.
     pub fn new(members: &[&dyn Member]) -> MultiLock {
         let parts: Result<Vec<Part>, Error> = members.iter().map(|member| member.part()).collect();
         let parts = parts.and_then(checked);
@@ -106,16 +109,16 @@ impl MultiLock {
         MultiLock { name: names.join(" + ").into(), parts }
     }
 
-    /// The same locks with a fixed lease, each as [`RedisLock::with_lease`](crate::RedisLock::with_lease) has it: the
-    /// hold expires by itself, and nothing renews it in the background; if the thread holds one of them already, that
-    /// one keeps its lease. At least 100 ms, at most a year.
+    /// The same locks with a fixed lease, as in [`RedisLock::with_lease`](crate::RedisLock::with_lease): each
+    /// hold expires by itself and is not renewed in the background. If the thread already holds one of the
+    /// locks, that hold keeps its lease. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> MultiLock {
         let with_lease = |parts: Vec<Part>| parts.into_iter().map(|part| part.with_lease(lease)).collect();
         MultiLock { parts: self.parts.clone().and_then(with_lease), name: self.name.clone() }
     }
 
-    /// The names of its locks, with ` + ` between them.
+    /// The names of the locks, joined by ` + `.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -124,16 +127,16 @@ impl MultiLock {
 
     // ---- questions -------------------------------------------------------------------------
 
-    /// Whether this thread holds all of them, by any calls. No request.
+    /// Returns whether this thread holds all of the locks, by whichever calls. No request.
     pub fn is_held_by_current_thread(&self) -> bool {
         let me = this_thread();
         self.parts.as_ref().is_ok_and(|parts| parts.iter().all(|part| part.is_held_by(me)))
     }
 
-    /// The error of a caller that did not get all of them in time, with those of the locks that are held, by which
-    /// processes and for how long: a [`Timeout`](ErrorKind::Timeout), as [`RedisLock::busy`](crate::RedisLock::busy)
-    /// makes it for one lock. The requests of that for each of the locks, when this is called. A lock that can be
-    /// shared is in the error, too, while it has holders.
+    /// Returns the error of a caller that did not get all locks in time: a [`Timeout`](ErrorKind::Timeout)
+    /// that names the locks that are held, by which processes and for how long, as
+    /// [`RedisLock::busy`](crate::RedisLock::busy) does for one lock. It sends the requests of that method
+    /// for each of the locks. A lock that can be shared is in the error, too, while it has holders.
     ///
     /// ```
     /// use redis_concurrent::{Client, MultiLock};
@@ -189,7 +192,7 @@ impl MultiLock {
     }
 }
 
-/// Whether these can be held together.
+/// Checks that these locks can be held together.
 fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     if parts.is_empty() {
         return Err(Error::new(ErrorKind::InvalidInput, "").because("a multi-lock needs at least one lock"));
@@ -208,13 +211,13 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
 }
 
 impl<O: Ownership> Guard<'_, MultiLock, O> {
-    /// The fencing tokens, in the order in which the locks were named; `None` for one that is not
+    /// The fencing tokens, in the order in which the locks were named; `None` for a lock that is not
     /// exclusive. See [`token`](Guard::token).
     pub fn tokens(&self) -> Vec<Option<u64>> {
         self.hold.holds.iter().map(|held| held.token()).collect()
     }
 
-    /// Releases all of them at once, as [`unlock`](Guard::unlock) does, whatever their minimum hold times: see
+    /// Releases all locks at once, as [`unlock`](Guard::unlock) does, whatever their minimum hold times: see
     /// [`unlock_now`](Guard::unlock_now) of a single lock.
     ///
     /// # Errors
@@ -223,11 +226,11 @@ impl<O: Ownership> Guard<'_, MultiLock, O> {
         self.hold.release_as(Stay::No)
     }
 
-    /// Releases all of them, which then stay in Redis for `rest` from now: see
+    /// Releases all locks, but leaves them in Redis for `rest` from now: see
     /// [`unlock_staying`](Guard::unlock_staying) of a single lock.
     ///
     /// # Errors
-    /// As there.
+    /// See [`unlock_staying`](Guard::unlock_staying) of a single lock.
     pub fn unlock_staying(self, rest: Duration) -> Result<(), Error> {
         let stay = Stay::for_rest(rest, self.name())?;
         self.hold.release_as(stay)

@@ -1,4 +1,4 @@
-//! What an observer is told.
+//! The events that an observer receives.
 
 use std::time::Duration;
 
@@ -10,17 +10,18 @@ use crate::error::Error;
 // As large as the count of guards beside it: a process may hold very many locks.
 #[repr(u32)]
 pub enum AcquiredVia {
-    /// It asked, and no other caller was in the way.
+    /// The thread asked Redis, and no other caller was in the way.
     Free,
-    /// It waited in Redis, and the releasing process made it the owner.
+    /// The thread waited in Redis, and the releasing process made it the owner.
     Granted,
-    /// A thread of the same process handed its hold on, without Redis.
+    /// A thread of the same process handed over its hold, without Redis.
     HandedOff,
-    /// It shares a hold that threads of the same process had, without Redis.
+    /// The thread shares a hold that threads of the same process already had, without Redis.
     Joined,
-    /// Its process had kept it since its last hold, without Redis: the lock [lingers](crate::RedisLock::linger).
+    /// The process had kept the lock since its last hold, without Redis: the lock
+    /// [lingers](crate::RedisLock::linger).
     Kept,
-    /// By a [receipt](crate::Receipt): the hold was another process's.
+    /// Adopted with a [receipt](crate::Receipt) from another process.
     Adopted,
 }
 
@@ -28,30 +29,30 @@ pub enum AcquiredVia {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease expired here, with or without Redis.
+    /// The lease expired in this process, whether or not Redis responded.
     Expired,
-    /// Redis replied, at a renewal or a release, that the hold no longer exists. Also after `force_unlock` if that
-    /// reply came before its message.
+    /// Redis replied, to a renewal or a release, that the hold no longer exists. Also after `force_unlock`,
+    /// if that reply came before its message.
     Revoked,
-    /// `force_unlock` was called, and its message came.
+    /// `force_unlock` was called, and its message arrived.
     Forced,
     /// The client was closed.
     Closed,
 }
 
-/// Why a process no longer keeps a lock that [lingers](crate::RedisLock::linger), and that no thread held.
+/// Why a process stopped keeping a lock that [lingers](crate::RedisLock::linger), while no thread held it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeptEnd {
     /// Another process wanted it.
     Wanted,
-    /// Its time to linger was over.
+    /// Its time to linger expired.
     Expired,
     /// A caller of this process wanted it on other terms, or in its other mode.
     Replaced,
-    /// The connection was lost on which this process would have heard that it is wanted.
+    /// The connection that announces when another process wants the lock was lost.
     Unheard,
-    /// Its lease was over, or Redis no longer knew it.
+    /// Its lease expired, or Redis no longer knew it.
     Lost,
 }
 
@@ -83,7 +84,7 @@ impl AcquiredVia {
 }
 
 impl LossReason {
-    /// For figures.
+    /// The value of the label in metrics.
     #[cfg(feature = "metrics")]
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -110,44 +111,44 @@ impl LossReason {
 pub struct LockInfo<'a> {
     /// The [name](crate::Kind::NAME) of its kind, for instance `"reentrant lock"`.
     pub kind: &'static str,
-    /// Its own name.
+    /// The name of the lock.
     pub name: &'a str,
-    /// Whether a caller that acquires it holds it from then on. Not one that passes a latch or observes an election:
-    /// there [`acquired`](Observer::acquired) is all that is reported.
+    /// Whether a caller that acquires the lock holds it from then on. False for a caller that passes a latch
+    /// or observes an election: for it, only [`acquired`](Observer::acquired) is reported.
     pub is_held: bool,
 }
 
-/// Is notified of what the locks of one client do. By default the methods do nothing.
+/// Receives the events of one client's locks. The default methods do nothing.
 ///
-/// They are called outside all mutexes of this crate, on the thread on which the event happened, and should
-/// be quick: a slow observer delays that thread. A panic in one is caught and ignored.
+/// The methods are called without any mutex of this crate held, on the thread on which the event happened.
+/// They should be quick: a slow observer delays that thread. A panic in an observer is caught and ignored.
 ///
 /// Each hold that is reported as [`acquired`](Observer::acquired) ends in one of three ways:
 /// [`released`](Observer::released), [`lost`](Observer::lost), or
 /// [`release_deferred`](Observer::release_deferred). Re-entries are not reported.
 ///
 /// The same events go to [`tracing`](https://docs.rs/tracing) by default, with the target `redis_concurrent`
-/// (feature `tracing`); without a subscriber there, and without an observer, an event costs no more than a
+/// (feature `tracing`). Without a subscriber there, and without an observer, an event costs no more than a
 /// comparison.
 pub trait Observer: Send + Sync + 'static {
-    /// A thread begins to sleep until it gets `lock`: it is held, or others are ahead. Reported once a call, and not of
-    /// one that gets it, or gives up, without that.
+    /// A thread begins to sleep until it gets `lock`, because the lock is held or others are ahead. Reported
+    /// at most once per call, and not for a call that acquires the lock, or gives up, without sleeping.
     fn wait_began(&self, lock: LockInfo<'_>) {
         let _ = lock;
     }
 
-    /// The wait for `lock` that was reported as [begun](Observer::wait_began) is over, whatever came of it.
+    /// The wait for `lock` that was reported as [begun](Observer::wait_began) is over, whatever its outcome.
     fn wait_ended(&self, lock: LockInfo<'_>) {
         let _ = lock;
     }
 
-    /// A thread got a hold of `lock`, `waited` after its call began.
+    /// A thread acquired a hold of `lock`, `waited` after its call began.
     fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
         let _ = (lock, waited, way);
     }
 
-    /// A call for `lock` ended without a hold, `waited` after it began: it was busy until the time was up, or
-    /// at its single attempt; or there was an error, which the caller gets too.
+    /// A call for `lock` ended without a hold, `waited` after it began: the lock was busy until the time was
+    /// up, or at the single attempt; or there was an error, which the caller also gets.
     fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
         let _ = (lock, waited, error);
     }
@@ -157,33 +158,33 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (lock, held);
     }
 
-    /// This process kept `lock`, which no thread held, and does not any more. A hold of what was kept is reported as
-    /// acquired [by that](AcquiredVia::Kept): where there are fewer of these than locks that are given back because they
-    /// are [wanted](KeptEnd::Wanted), lingering does not pay.
+    /// This process kept `lock` while no thread held it, and no longer does. A hold of a kept lock is
+    /// reported as acquired [by that](AcquiredVia::Kept). If fewer such holds are reported than locks given
+    /// back because they are [wanted](KeptEnd::Wanted), lingering does not pay.
     fn no_longer_kept(&self, lock: LockInfo<'_>, why: KeptEnd) {
         let _ = (lock, why);
     }
 
-    /// A lease of `lock` was renewed: the request was sent `lag` after it was due, and when the reply came
-    /// there was `left` of the old lease.
+    /// A lease of `lock` was renewed: the request was sent `lag` after it was due, and when the reply
+    /// arrived, `left` of the old lease remained.
     fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {
         let _ = (lock, lag, left);
     }
 
-    /// A lease of `lock` could not be renewed and has `left` to go. The renewal is retried until then.
+    /// A lease of `lock` could not be renewed, and `left` of it remains. The renewal is retried until then.
     fn renewal_failed(&self, lock: LockInfo<'_>, left: Duration, error: &Error) {
         let _ = (lock, left, error);
     }
 
-    /// Renewals were sent: `under_way` of them (and releases in the background) were then in flight to Redis,
-    /// or waited for their turn, out of `most` that the client can have in flight at once. Beyond that
-    /// renewals are late; the number grows in proportion to round-trip time and holds.
+    /// Renewals were sent. At that time `under_way` renewals (and releases in the background) were in flight
+    /// to Redis, or waited for their turn; the client can have `most` in flight at once. Beyond that,
+    /// renewals are late. The number grows in proportion to the round-trip time and the number of holds.
     fn renewal_load(&self, under_way: usize, most: usize) {
         let _ = (under_way, most);
     }
 
-    /// A hold of `lock` ended before it was released. Reported once for each hold: readers of a process share a
-    /// grant, and all of their holds end with it. (`tracing` gets one warning for the grant.)
+    /// A hold of `lock` ended before it was released. Reported once for each hold: readers of a process share
+    /// a grant, and all of their holds end with it. (`tracing` gets one warning for the grant.)
     fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
         let _ = (lock, why);
     }
@@ -194,19 +195,19 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (lock, held);
     }
 
-    /// A release in the background was not answered for the length of a lease. What was there of `lock` has
-    /// expired.
+    /// Redis did not reply to a release in the background for the length of a lease. The hold of `lock`, if
+    /// any was left, has expired.
     fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {
         let _ = (lock, error);
     }
 
-    /// A release of `lock` failed for which no caller gets the error (a guard's `Drop`, `with`, `close`).
-    /// What Redis still holds is given back in the background, or expires.
+    /// A release of `lock` failed, and no caller gets the error (a guard's `Drop`, `with`, `close`). If Redis
+    /// still has the hold, it is released in the background, or expires.
     fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {
         let _ = (lock, error);
     }
 
-    /// The connection on which wake-ups arrive was replaced; it had been down for `down`.
+    /// The connection on which wake-ups arrive was replaced, after it had been down for `down`.
     fn reconnected(&self, down: Duration) {
         let _ = down;
     }

@@ -1,4 +1,4 @@
-//! What happens to locks, as figures for the `metrics` facade.
+//! The events of locks, as metrics for the `metrics` facade.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,11 +22,11 @@ const RELEASES_ABANDONED: &str = "redis_concurrent_releases_abandoned_total";
 const UNLOCK_FAILURES: &str = "redis_concurrent_unlock_failures_total";
 const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
 
-/// An [`Observer`] that counts and measures for the [`metrics`] facade: the recorder that the process has
-/// installed receives it. With the feature `metrics`.
+/// An [`Observer`] that reports metrics through the [`metrics`] facade, to the recorder that the process has
+/// installed. With the feature `metrics`.
 ///
-/// All figures have the label `kind`; [operations](crate::guide::operations#what-to-watch) lists
-/// them, with their other labels and what to alarm on.
+/// All metrics about locks have the label `kind`; [operations](crate::guide::operations#what-to-watch) lists
+/// them, with their other labels and what to alert on.
 ///
 /// ```
 /// use redis_concurrent::{Client, MetricsObserver};
@@ -39,16 +39,16 @@ const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
 /// # }
 /// ```
 pub struct MetricsObserver {
-    /// What the label `lock` says of a lock's name, if there is one.
+    /// Computes the label `lock` from a lock's name, if that label is enabled.
     label: Option<Box<Grouping>>,
 }
 
-/// From a lock's name to what its figures are labelled with.
+/// From a lock's name to the value of the label `lock`.
 type Grouping = dyn Fn(&str) -> String + Send + Sync;
 
 impl MetricsObserver {
-    /// One that does not distinguish the locks of a kind. It describes its figures to the recorder that is
-    /// installed by now.
+    /// Creates an observer that does not distinguish the locks of a kind. It describes its metrics to the
+    /// recorder that is installed at this time.
     pub fn new() -> Self {
         let seconds = Unit::Seconds;
         describe_gauge!(WAITING, Unit::Count, "Threads that wait for a lock now");
@@ -79,15 +79,15 @@ impl MetricsObserver {
         MetricsObserver { label: None }
     }
 
-    /// The same with a label `lock`, the lock's name. Only if there are few names: each creates series of its
+    /// Adds the label `lock`, the lock's name. Only for a small number of names: each creates series of its
     /// own, which stay in the recorder.
     #[must_use]
     pub fn with_names(self) -> Self {
         self.with_groups(str::to_owned)
     }
 
-    /// The same with a label `lock` that `group` makes of the lock's name: `stock` of `stock:42`, say. It should have few
-    /// values, and be quick: it is called for each event.
+    /// Adds the label `lock`, which `group` computes from the lock's name: `stock` from `stock:42`, say. It
+    /// should have few values, and be quick: it is called for each event.
     ///
     /// ```
     /// # use redis_concurrent::MetricsObserver;
@@ -100,7 +100,7 @@ impl MetricsObserver {
         MetricsObserver { label: Some(Box::new(group)) }
     }
 
-    /// A hold that began as [`acquired`](Observer::acquired) has ended.
+    /// Records that a hold reported as [`acquired`](Observer::acquired) has ended.
     fn ended(&self, lock: LockInfo<'_>) {
         if lock.is_held {
             gauge!(HELD, self.labels(lock, None)).decrement(1.0);

@@ -1,4 +1,4 @@
-//! What a service may watch: one trait, empty by default.
+//! What a service can observe: one trait, whose methods do nothing by default.
 
 mod events;
 #[cfg(feature = "metrics")]

@@ -18,15 +18,15 @@ pub(crate) struct Observers(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    /// How many there are: without any, nothing has to be locked. (No schedule depends on it: hence the
-    /// standard library's.)
+    /// The number of observers: without any, no mutex has to be locked. (No schedule depends on it, so it is
+    /// the standard library's.)
     count: AtomicUsize,
-    /// The last number that was given away, and those that are there.
+    /// The last number that was assigned, and the current observers.
     observers: Mutex<(u64, Numbered)>,
 }
 
 impl Observers {
-    /// Adds one; its number.
+    /// Adds an observer; returns its number.
     pub(crate) fn add(&self, observer: impl Observer) -> u64 {
         let mut state = self.0.observers.lock();
         state.0 += 1;
@@ -48,7 +48,7 @@ impl Observers {
         self.0.count.store(observers.len(), Ordering::Release);
     }
 
-    /// Adds one until what is returned is dropped.
+    /// Adds an observer until the returned value is dropped.
     pub(crate) fn observe(&self, observer: impl Observer) -> Observation {
         Observation { number: self.add(observer), observers: self.clone() }
     }
@@ -57,7 +57,8 @@ impl Observers {
         self.0.count.load(Ordering::Acquire) > 0
     }
 
-    /// Notifies all of them of what happens with each hold. Where none of them wants that, `what` is not even called.
+    /// Notifies all observers of an event that happens for each hold. If nobody listens, `what` is not even
+    /// called.
     pub(crate) fn tell_often(&self, what: impl Fn(&dyn Observer)) {
         #[cfg(feature = "tracing")]
         let traced = Tracing::is_on();
@@ -68,12 +69,13 @@ impl Observers {
         }
     }
 
-    /// Notifies all of them; a panic in one stops here, because locks must go on.
+    /// Notifies all observers. A panic in an observer is caught, because the lock must still work.
     pub(crate) fn tell(&self, what: impl Fn(&dyn Observer)) {
         self.tell_of_each(1, what);
     }
 
-    /// The same of what happened to a grant with so many holds: they are told once for each hold, the log has it once.
+    /// The same for an event of a grant with `holds` holds: observers are notified once per hold, the log
+    /// once.
     pub(crate) fn tell_of_each(&self, holds: u32, what: impl Fn(&dyn Observer)) {
         #[cfg(feature = "tracing")]
         let _ = catch_unwind(AssertUnwindSafe(|| what(&Tracing)));
@@ -95,8 +97,8 @@ impl fmt::Debug for Observers {
     }
 }
 
-/// An observer that was added by [`Client::observe`](crate::Client::observe): removed when this is dropped.
-/// What is being told at that moment may still reach it.
+/// An observer added by [`Client::observe`](crate::Client::observe), which is removed when this is dropped.
+/// An event in progress at that moment may still reach it.
 #[must_use = "the observer is removed when this is dropped"]
 pub struct Observation {
     observers: Observers,

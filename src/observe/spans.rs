@@ -1,19 +1,19 @@
-//! Spans of `tracing`: how long a call waited, and how long a lock was held, within what called it.
+//! Spans of `tracing`, inside the caller's span: how long a call waited, and how long a lock was held.
 
 #[cfg(feature = "tracing")]
 use std::cell::LazyCell;
 
 use super::events::LockInfo;
 
-/// Open until it is dropped. In a box, as every hold has room for one, and hardly any process has a subscriber that
-/// wants it.
+/// A span, open until it is dropped. Boxed, as every hold has a field for it, and few processes have a
+/// subscriber that wants it.
 #[derive(Debug)]
 pub(crate) struct Span {
     #[cfg(feature = "tracing")]
     _span: Box<tracing::Span>,
 }
 
-/// A span, if a subscriber wants it. What it says of the lock is not computed otherwise.
+/// Opens a span if a subscriber wants it; otherwise its fields are not computed.
 #[cfg(feature = "tracing")]
 macro_rules! span {
     ($name:literal, $lock:expr) => {{
@@ -34,12 +34,12 @@ macro_rules! span {
 }
 
 impl Span {
-    /// A thread waits for `lock`.
+    /// Opens a span for a thread that waits for `lock`.
     pub(crate) fn wait<'a>(lock: impl FnOnce() -> LockInfo<'a>) -> Option<Span> {
         span!("lock.wait", lock)
     }
 
-    /// A caller holds `lock`.
+    /// Opens a span for a caller that holds `lock`.
     pub(crate) fn hold<'a>(lock: impl FnOnce() -> LockInfo<'a>) -> Option<Span> {
         span!("lock.hold", lock)
     }

@@ -1,4 +1,4 @@
-//! What every client writes to `tracing`, through the same trait as any other observer.
+//! The events that every client writes to `tracing`, through the same trait as any other observer.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tracing::{Level, debug, enabled, info, trace, warn};
 use super::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
-/// The target that a filter names: not the module, which is an implementation detail.
+/// The target that filters name: not the module, which is an implementation detail.
 pub(super) const TARGET: &str = "redis_concurrent";
 
 pub(super) struct Tracing;
 
 impl Tracing {
-    /// Whether the events that happen all the time are wanted.
+    /// Whether a subscriber wants the most frequent events.
     pub(super) fn is_on() -> bool {
         enabled!(target: TARGET, Level::TRACE)
     }

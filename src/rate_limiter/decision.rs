@@ -12,7 +12,7 @@ use crate::engine::redis::answers::{list, number};
 #[must_use = "a caller that is not allowed must be kept out"]
 #[non_exhaustive]
 pub struct Decision {
-    /// Whether the request is allowed: it was counted then. A rejected request counts nothing.
+    /// Whether the request is allowed, and so was counted. A rejected request is not counted.
     pub allowed: bool,
     /// The number of further permits available at that moment.
     pub remaining: u32,
@@ -24,7 +24,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The script's reply.
+    /// Parses the script's reply.
     pub(super) fn read(answer: &Value) -> Option<Decision> {
         let [allowed, remaining, retry, reset] = list(answer) else { return None };
         let micros = |value| Some(Duration::from_micros(number(Some(value))?.try_into().ok()?));

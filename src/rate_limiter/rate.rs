@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::settings::check_lease;
 
-/// The highest number that a rate can have, that of a semaphore's permits.
+/// The highest limit or burst: the same as for the permits of a semaphore.
 const MOST: u32 = i32::MAX as u32;
 
 /// How many permits a [`RateLimiter`](crate::RateLimiter) admits: a number per window, and how they may be
 /// distributed in it.
 ///
-/// Any values make a rate; one that cannot work is reported by the first call of a limiter. A number is from
-/// 1 to 2^31-1, a window from 100 ms to a year.
+/// A rate can be created from any values; an invalid one is reported by the first call of a limiter. A number
+/// of permits is from 1 to 2^31-1, a window from 100 ms to a year.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     limit: u32,
@@ -21,26 +21,28 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `limit` per `window`: the window begins with the first permit, and ends that long after; then they
-    /// count from 0 again.
+    /// `limit` permits per `window`. A window begins with the first permit, and ends that long after it; the
+    /// count then starts from 0 again.
     ///
-    /// This is a quota: simple to explain. Around the end of a window up to twice the limit may be admitted
-    /// within one window's time, the first half late in the old one and the second early in the new.
+    /// This is a quota, and simple to explain. Around the end of a window, up to twice the limit may be
+    /// admitted within the length of one window: the first half late in the old one, the second early in the
+    /// new.
     pub const fn fixed_window(limit: u32, window: Duration) -> Self {
         Rate { limit, window, burst: None }
     }
 
-    /// `limit` per `window`, evenly, and at most `limit` of them at once: like
+    /// `limit` permits per `window`, evenly, and at most `limit` of them at once: like
     /// [`smooth_with_burst`](Rate::smooth_with_burst) with a burst of the limit.
     pub const fn smooth(limit: u32, window: Duration) -> Self {
         Rate::smooth_with_burst(limit, window, limit)
     }
 
-    /// `limit` per `window`, evenly: permits become available again one by one, the next every `window /
-    /// limit`. After a pause at most `burst` are admitted at once; 1 spaces all of them.
+    /// `limit` permits per `window`, evenly: they become available again one by one, one every
+    /// `window / limit`. After a pause, at most `burst` are admitted at once; a burst of 1 spaces all of
+    /// them.
     ///
-    /// In no period as long as a window are more than `limit + burst` admitted. The algorithm is the generic
-    /// cell rate algorithm (GCRA) of ITU-T I.371, as a continuous-state leaky bucket.
+    /// No period as long as a window admits more than `limit + burst`. The algorithm is the generic cell rate
+    /// algorithm (GCRA) of ITU-T I.371, as a continuous-state leaky bucket.
     pub const fn smooth_with_burst(limit: u32, window: Duration, burst: u32) -> Self {
         Rate { limit, window, burst: Some(burst) }
     }
@@ -64,7 +66,7 @@ impl Rate {
         }
     }
 
-    /// Returns an error text if it cannot work.
+    /// Returns an error text if the rate is invalid.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (what, n) in [("limit", self.limit), ("burst", self.at_once())] {
             if !(1..=MOST).contains(&n) {
@@ -74,8 +76,8 @@ impl Rate {
         check_lease("rate's window", self.window)
     }
 
-    /// As the script wants it: n, limit, window in µs, burst. A fraction of a microsecond is rounded up, so
-    /// that never more are admitted.
+    /// The arguments of the script: n, limit, window in µs, burst. A fraction of a microsecond is rounded up,
+    /// so that the rate is never exceeded.
     pub(crate) fn args(&self, n: u32) -> Vec<String> {
         let window = self.window.as_nanos().div_ceil(1000).to_string();
         let args = [n.to_string(), self.limit.to_string(), window];

@@ -1,4 +1,4 @@
-//! The hold of a lock over several servers, as its guard has it.
+//! The hold of a lock over several servers, as its guard owns it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::guard::sealed::Hold;
 use crate::observe::{LockInfo, Span};
 
-/// What a majority granted, released when dropped.
+/// A hold granted by a majority, released when dropped.
 pub struct QuorumHold {
     holding: Arc<Holding>,
     released: bool,
@@ -35,7 +35,7 @@ impl Hold for QuorumHold {
         self.holding.name()
     }
 
-    /// There is none: the servers do not know each other's numbers.
+    /// Always `None`: the servers do not know each other's grant numbers.
     fn token(&self) -> Option<u64> {
         None
     }
@@ -48,7 +48,8 @@ impl Hold for QuorumHold {
         self.holding.lost()
     }
 
-    /// Never for longer than the lease: a server that forgot this hold counts for others again after one.
+    /// Never for longer than the lease, because a server that forgot this hold counts for others again after
+    /// one lease.
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
         let longest = self.holding.lease;
         let lease = lease.unwrap_or(longest);

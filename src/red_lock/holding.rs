@@ -1,4 +1,4 @@
-//! A hold: its members, of which a majority must be valid.
+//! A hold: its members, a majority of which must be valid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::engine::{held, unheard};
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, MutexGuard};
 
-/// What a majority granted.
+/// A hold granted by a majority.
 pub(super) struct Holding {
     pub(super) lease: Duration,
-    /// How long a reply is waited for.
+    /// The node timeout: how long to wait for a reply.
     pub(super) limit: Duration,
     majority: usize,
     lost: CancellationToken,
-    /// Of the first server.
+    /// The lock's entry for the first server.
     first: Arc<LockEntry>,
     state: Mutex<State>,
 }
@@ -34,12 +34,12 @@ enum Phase {
     Held,
     /// Too few members were left.
     Lost,
-    /// Given back.
+    /// Released.
     Ended,
 }
 
 impl Holding {
-    /// Of `members`, and of those that come later.
+    /// A hold of `members`; others may join later.
     pub(super) fn new(
         lease: Duration,
         limit: Duration,
@@ -61,13 +61,14 @@ impl Holding {
         self.first.name()
     }
 
-    /// An error in a forked child, which has no part in its parent's holds.
+    /// Locks the state. An error in a forked child, which has no part in its parent's holds.
     fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
         let shared = &self.first.shared;
         shared.same_process().and_then(|()| shared.lock(&self.state)).map_err(|e| e.about(self.name()))
     }
 
-    /// A server has granted it too, later than the others. Gives the member back if it is not wanted.
+    /// Adds a server that granted the lock later than the others. Returns the member if the hold has ended:
+    /// it must be released.
     pub(super) fn joined(self: &Arc<Self>, member: Member) -> Option<Member> {
         let mut state = self.state.lock();
         if state.phase != Phase::Held {
@@ -79,7 +80,7 @@ impl Holding {
         None
     }
 
-    /// Learns of the member's loss.
+    /// Watches for the loss of a member.
     fn watch(self: &Arc<Self>, member: &Member) {
         let (holding, at) = (Arc::downgrade(self), member.at);
         held::lost_token(&member.entry, member.ticket).when_cancelled(move || {
@@ -104,7 +105,7 @@ impl Holding {
         }
     }
 
-    /// It is lost: what is left of it blocks other callers.
+    /// Reports the loss, and releases the members that are still valid: they only block other callers.
     fn tell_lost(&self, rest: &[Member]) {
         self.lost.cancel();
         for member in rest.iter().filter(|m| !m.remaining().is_zero()) {
@@ -112,13 +113,13 @@ impl Holding {
         }
     }
 
-    /// The same, zero once it is lost; `None` once it was given back.
+    /// Like `remaining`, but `None` once the hold was released.
     pub(super) fn left(&self) -> Option<Duration> {
         let ended = self.state().ok()?.phase == Phase::Ended;
         (!ended).then(|| self.remaining())
     }
 
-    /// Why it is lost, if it is: what giving it back would return.
+    /// Why the hold is lost, if it is: the error that releasing it would return.
     pub(super) fn loss(&self) -> Option<Error> {
         if !self.remaining().is_zero() {
             return None;
@@ -131,7 +132,7 @@ impl Holding {
         })
     }
 
-    /// What a lost hold is to its owner, by what its members say of theirs.
+    /// The error of a lost hold, derived from the errors of its members.
     fn too_few(&self, errors: Vec<Error>) -> Error {
         let kind = match count(&errors, ErrorKind::Closed) > count(&errors, ErrorKind::LeaseLost) {
             true => ErrorKind::Closed,
@@ -141,7 +142,7 @@ impl Holding {
         caused_by_first(Error::new(kind, self.name()).because(why), errors)
     }
 
-    /// How long a majority of its members is certain to last.
+    /// How long a majority of the members is certain to last.
     pub(super) fn remaining(&self) -> Duration {
         let Ok(mut state) = self.state() else { return Duration::ZERO };
         if state.phase != Phase::Held {
@@ -157,14 +158,14 @@ impl Holding {
         left
     }
 
-    /// How long the majority lasts whose members last longest.
+    /// How long the longest-lasting majority lasts.
     fn majority_of(&self, left: impl Iterator<Item = Duration>) -> Duration {
         let mut left: Vec<_> = left.collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
         left.get(self.majority - 1).copied().unwrap_or_default()
     }
 
-    /// How many servers it is held on; none once it is lost.
+    /// The number of servers on which the lock is held; 0 once the hold is lost.
     pub(super) fn servers(&self) -> usize {
         let Ok(state) = self.state() else { return 0 };
         let valid = |m: &&Member| state.phase == Phase::Held && !m.remaining().is_zero();
@@ -185,19 +186,20 @@ impl Holding {
         self.majority
     }
 
-    /// No caller gets an error when a guard is dropped: one of its clients' observer does.
+    /// Reports an error of a dropped guard to the observers of the first server's client, as no caller gets
+    /// it.
     pub(super) fn unheard(&self, error: &Error) {
         unheard(&self.first, error);
     }
 
-    /// Gives it back.
+    /// Releases the hold.
     pub(super) fn end(&self) -> Result<(), Error> {
         self.end_by(Moment::now().after(self.limit))
     }
 
-    /// Gives it back; the servers are waited for until `deadline`.
+    /// Releases the hold; waits for the servers until `deadline`.
     pub(super) fn end_by(&self, deadline: Moment) -> Result<(), Error> {
-        // If it has ended by now, it is lost.
+        // If the lease has expired, the hold counts as lost, whatever the servers say.
         let was_lost = self.remaining().is_zero();
         let mut state = self.state()?;
         let members = std::mem::take(&mut state.members);
@@ -211,7 +213,7 @@ impl Holding {
         if !was_lost && released >= self.majority {
             return Ok(());
         }
-        // Those that were not heard from may have been in their places.
+        // Members on servers that did not reply may still have been valid.
         if was_lost || all - over < self.majority {
             return Err(self.too_few(errors));
         }

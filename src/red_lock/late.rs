@@ -1,4 +1,4 @@
-//! Answers that a majority did not wait for.
+//! Replies that a majority did not wait for.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::engine::attempt::Detached;
 use crate::engine::redis::posted::Posted;
 use crate::sync::thread;
 
-/// A request whose reply another thread will read. Dropped, what it was granted is given back.
+/// A request whose reply another thread will read. If it is dropped, its grant, if any, is released.
 struct Late {
     at: usize,
     node: Arc<Node>,
@@ -18,8 +18,9 @@ struct Late {
     posted: Option<Posted>,
 }
 
-/// Reads the replies in a thread that ends with that, within the timeout of each: a server that says yes now
-/// is a member like the others, if the hold still exists; else its grant is given back.
+/// Reads the replies in a thread of its own, each within its timeout; the thread ends with the last one. A
+/// server that says yes becomes a member like the others if the hold still exists; otherwise its grant is
+/// released.
 pub(super) fn spawn(questions: Vec<Question<'_>>, asked: Asked, holding: &Arc<Holding>) {
     if questions.is_empty() {
         return;

@@ -22,39 +22,39 @@ use crate::lock::{RedisLock, this_thread};
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
-/// The default node timeout is a twentieth of the lease, between these: a server that hangs costs it once,
-/// and a thread of a busy machine may well not run for some 10 ms.
+/// The default node timeout is a twentieth of the lease, within these bounds: a server that hangs costs it
+/// once, and a thread on a busy machine may well not run for some 10 ms.
 const NODE_LIMITS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(200)];
-/// The shortest one that can be waited for.
+/// The shortest node timeout.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(1);
-/// The first pause after a failed attempt is at most about as long as that attempt took, but not less than
-/// this.
+/// The first pause after a failed attempt is at most about as long as that attempt took, but at least this.
 const SHORTEST_SLOT: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// A lock over several servers: the handle of one name, made by [`RedLock::lock`]. Cheap to clone.
 ///
-/// Not reentrant: a thread that holds it and asks again gets [`WouldDeadlock`](ErrorKind::WouldDeadlock)
-/// (`try_lock`: `None`). As with a [`RedisLock`], [`lock`](QuorumLock::lock) makes the thread the owner and
-/// [`lock_owned`](QuorumLock::lock_owned) the guard, a hold is renewed until its guard ends unless its lease
-/// is [fixed](QuorumLock::with_lease), and a hold that a majority no longer has is *lost*. An observer of a
-/// client is notified of what its server grants, loses and is given back, as for a simple lock.
+/// Not reentrant: if the thread that holds the lock asks again, it gets
+/// [`WouldDeadlock`](ErrorKind::WouldDeadlock) (`try_lock`: `None`). As with a [`RedisLock`],
+/// [`lock`](QuorumLock::lock) makes the thread the owner and [`lock_owned`](QuorumLock::lock_owned) the
+/// guard. A hold is renewed until its guard is dropped, unless its lease is [fixed](QuorumLock::with_lease);
+/// a hold that a majority no longer has is *lost*. An observer of a client is notified of what that client's
+/// server grants, loses and gets back, as for a simple lock.
 ///
 /// # Errors of all forms
 ///
 /// `Unavailable` if fewer than a majority of the servers can be asked, or count: the error says why for each.
-/// Timed methods then run to their deadline, those without one give up after the longest
+/// Timed methods then retry until their deadline; methods without a deadline give up after the longest
 /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) of the clients. If a majority of the
 /// servers says so: `WrongType` if the key is in use by something else, `WouldDeadlock` if this thread holds
-/// it, `LeaseLost` if it has a guard of a lost hold, `Closed`. `Forked`, and `InvalidInput` for an invalid name,
-/// lease or node timeout. A busy lock is not an error: it is `None`. A call with a deadline returns by it,
-/// give or take a quarter of a second.
+/// the lock, `LeaseLost` if it has a guard of a lost hold, `Closed`. `Forked`, and `InvalidInput` for an
+/// invalid name, lease or node timeout. A busy lock is not an error: the call returns `None`. A call with a
+/// deadline returns by it, give or take a quarter of a second.
 #[derive(Clone)]
 pub struct QuorumLock {
     pub(super) servers: RedLock,
     name: Arc<str>,
-    /// The lock's entry for each server, in their order.
+    /// The lock's entry for each server, in the order of the servers.
     entries: Result<Arc<[Arc<LockEntry>]>, Error>,
     terms: Terms,
 }
@@ -72,15 +72,16 @@ impl sealed::Held for QuorumLock {
 }
 
 impl<O: Ownership> Guard<'_, QuorumLock, O> {
-    /// The number of servers on which it is held: all of them, if all are up; 0 once it is lost.
+    /// Returns the number of servers on which the lock is held: all of them if all are up, 0 once the hold is
+    /// lost.
     pub fn servers(&self) -> usize {
         self.hold.servers()
     }
 }
 
 impl RedLock {
-    /// The lock `name`. Making a handle takes no request and cannot fail: an invalid name is reported by the
-    /// first call on it.
+    /// Returns the lock `name`. Making a handle sends no request and cannot fail: an invalid name is reported
+    /// by the first call on it.
     pub fn lock(&self, name: &str) -> QuorumLock {
         let entry = |shared| RedisLock::new(shared, Simple, name).entry().cloned();
         let entries = self.nodes.iter().map(|node| entry(&node.shared)).collect();
@@ -90,10 +91,10 @@ impl RedLock {
 }
 
 impl QuorumLock {
-    /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted, and
-    /// is renewed only by [`renew`](Guard::renew), or by [`renew_for`](Guard::renew_for) for no longer than `lease`.
-    /// At least 100 ms, at most a year. All users of a name must use the same lease, as [servers that were
-    /// restarted](RedLock#how-it-works) do not count for that long.
+    /// The same lock with a fixed lease: a hold expires at most `lease` after it was granted, and is renewed
+    /// only by [`renew`](Guard::renew), or by [`renew_for`](Guard::renew_for) for no longer than `lease`. At
+    /// least 100 ms, at most a year. All users of a name must use the same lease, because [restarted
+    /// servers](RedLock#how-it-works) do not count for that long.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();
@@ -111,12 +112,12 @@ impl QuorumLock {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    /// How long a reply is waited for.
+    /// The node timeout.
     pub(super) fn limit(&self) -> Duration {
         self.servers.node_timeout.unwrap_or_else(|| usual_limit(self.terms.lease))
     }
 
-    /// The entries, if the settings can work.
+    /// The entries, if the settings are valid.
     pub(super) fn entries(&self) -> Result<&Arc<[Arc<LockEntry>]>, Error> {
         let bad = |why: String| Error::new(ErrorKind::InvalidInput, &self.name).because(why);
         let entries = self.entries.as_ref().map_err(Clone::clone)?;
@@ -139,7 +140,7 @@ impl QuorumLock {
         Ok(self.hold(&request, wait)?.map(|holding| Guard::new(QuorumHold::new(holding))))
     }
 
-    /// Tries until `wait` is over.
+    /// Attempts to acquire the lock until `wait` is over.
     fn hold(&self, request: &Request, wait: &Wait<'_>) -> Result<Option<Arc<Holding>>, Error> {
         let entries = self.entries()?;
         for node in &*self.servers.nodes {
@@ -178,14 +179,14 @@ impl QuorumLock {
         }
     }
 
-    /// Sleeps between two attempts, as a thread of a client that is not closed.
+    /// Sleeps between two attempts, on behalf of a client that is not closed.
     fn pause(&self, until: Moment, wait: &Wait<'_>) {
         if let Some(node) = self.servers.nodes.iter().find(|node| !node.shared.is_closed()) {
             pause(&node.shared, until, wait);
         }
     }
 
-    /// A majority has been out of reach for so long that a call without a deadline returns an error.
+    /// Whether a majority has been out of reach for so long that a call without a deadline returns an error.
     fn gives_up(&self, since: Moment, now: Moment, wait: &Wait<'_>) -> bool {
         let limits = self.servers.nodes.iter().map(|node| node.shared.config.unreachable_timeout);
         wait.deadline.is_none() && limits.max().is_some_and(|limit| now.since(since) >= limit)

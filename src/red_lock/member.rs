@@ -1,4 +1,4 @@
-//! A part of a hold: what one server granted.
+//! A part of a hold: the grant of one server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::engine::entry::LockEntry;
 use crate::engine::held;
 use crate::engine::state::lock_state::Ticket;
 
-/// What one server granted: an ordinary hold there, renewed by the ordinary thread.
+/// The grant of one server: an ordinary hold there, renewed like any other.
 #[derive(Clone)]
 pub(super) struct Member {
-    /// The server it is on.
+    /// The index of the server.
     pub(super) at: usize,
     pub(super) node: Arc<Node>,
     pub(super) entry: Arc<LockEntry>,

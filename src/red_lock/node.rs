@@ -1,4 +1,4 @@
-//! One of the servers, and its recent condition.
+//! One of the servers, and its recent health.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -15,31 +15,31 @@ use crate::engine::state::grant::drift;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, thread};
 
-/// The first pause before it is asked again, and the longest.
+/// The first and the longest pause between two probes of a server that did not reply.
 const PROBE_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
-/// The tolerance of a wait for a reply.
+/// The tolerance in comparisons of reply times.
 const JITTER: Duration = Duration::from_millis(1);
 
 /// One of the servers.
 pub(super) struct Node {
     pub(super) shared: Arc<Shared>,
-    /// The client's only one.
+    /// The only server of the client.
     pub(super) server: Arc<Server>,
     pub(super) address: String,
     health: Mutex<Health>,
-    /// Cancelled when the last user of it is gone.
+    /// Cancelled when this is dropped.
     gone: CancellationToken,
 }
 
 #[derive(Default)]
 struct Health {
-    /// Why it should not be waited for, if so, and since when.
+    /// Why the server should not be waited for, and since when; `None` if it should.
     away: Option<(Error, Moment)>,
-    /// A thread asks whether it is back.
+    /// Whether a thread probes the server.
     is_probed: bool,
-    /// Since when it has been up, if that was not for long when it was last asked.
+    /// Since when the server has been up, if it was still too young when last asked.
     up_since: Option<Moment>,
-    /// How long its replies take.
+    /// How long its replies usually take.
     usual: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// The server of a client that has one.
+    /// The server of a client that has exactly one.
     pub(super) fn new(client: &Client) -> Option<Node> {
         let shared = client.shared().clone();
         let Route::One(server) = &shared.route else { return None };
@@ -64,19 +64,19 @@ impl Node {
         Some(Node { shared, server, address, health: Mutex::default(), gone: CancellationToken::new() })
     }
 
-    /// Why it should not be waited for, if so.
+    /// Why the server should not be waited for; `None` if it should.
     pub(super) fn away(&self) -> Option<Error> {
         self.health.lock().away.as_ref().map(|(error, _)| error.clone())
     }
 
-    /// Why it does not count yet for this lease, if that is known.
+    /// Why the server does not count yet for this lease, if that is known.
     pub(super) fn young(&self, lease: Duration, now: Moment) -> Option<Error> {
         let old_at = old_at(self.health.lock().up_since?, lease);
         (old_at > now).then(|| young(old_at.since(now)))
     }
 
-    /// Whether the server that replied has been up for a whole lease: else it may have forgotten what it
-    /// granted to others.
+    /// Checks that the server that replied has been up for a whole lease: otherwise it may have forgotten
+    /// what it granted to others.
     pub(super) fn counts(
         &self,
         server: Option<&ServerInfo>,
@@ -95,35 +95,36 @@ impl Node {
         Err(young(old_at.since(now)))
     }
 
-    /// How long its replies take.
+    /// How long its replies usually take.
     pub(super) fn usual(&self) -> Duration {
         self.health.lock().usual
     }
 
-    /// Whether its reply is not worth waiting for, when others have replied within `elapsed`.
+    /// Whether the reply is not worth waiting for when others have replied within `elapsed`.
     pub(super) fn is_slow(&self, elapsed: Duration) -> bool {
         self.usual() > elapsed * 2 + JITTER
     }
 
-    /// It has replied to what it was asked at `asked`, and was waited for since `awaited`. If it was away by then, and asked
-    /// as there was no majority without it, it is back: what it granted now is to be released there as usual.
+    /// Records a reply to a request sent at `asked`, for which the caller has waited since `awaited`. If the
+    /// server was already away at `asked`, it was asked because there was no majority without it, and it is
+    /// back: its grant is released there as usual.
     pub(super) fn answered(&self, asked: Moment, awaited: Moment) {
         let now = Moment::now();
         let took = now.since(asked);
         let mut health = self.health.lock();
         health.away.take_if(|(_, since)| *since <= asked);
         if now.since(awaited) > JITTER {
-            // The first reply is all that is known: a slow server should cost its time only once.
+            // The first reply is all that is known yet: a slow server should cost its time only once.
             let known = if health.usual.is_zero() { took } else { health.usual };
             health.usual = (known * 3 + took) / 4;
         } else {
-            // It was there before: how long is not known.
+            // The reply was there before it was read; for how long is not known.
             health.usual = health.usual.min(took);
         }
     }
 
-    /// It has not replied in time: from now on it is not waited for, until it is heard from again, by a thread that ends
-    /// with that or by an attempt that has no majority without it.
+    /// Records that the server has not replied in time: from now on it is not waited for until it replies
+    /// again, to a probe of the thread started here or to an attempt that has no majority without it.
     pub(super) fn failed(self: &Arc<Self>, error: Error) {
         let mut health = self.health.lock();
         health.away = Some((error, Moment::now()));
@@ -140,24 +141,24 @@ impl Node {
         }
     }
 
-    /// Asks whether it is there. Returns whether that is settled.
+    /// Probes the server. Returns whether probing can end.
     fn is_back(&self) -> bool {
         {
             let mut health = self.health.lock();
             health.is_probed = health.away.is_some();
             if !health.is_probed {
-                // An attempt has heard from it meanwhile.
+                // An attempt got a reply in the meantime.
                 return true;
             }
         }
-        // Not less than any caller would give it: otherwise a slow server would never be back.
+        // As long as any caller would wait: otherwise a slow server would never be back.
         let limit = Moment::now().after(self.shared.config.command_timeout);
         match self.server.backend.command(&redis::cmd("PING"), limit) {
             // An error reply is a reply.
             Err(failure) if !failure.is_final() => {
                 let error = failure.error();
                 let closed = error.is_closed();
-                // An attempt may have heard from it meanwhile.
+                // An attempt may have got a reply in the meantime.
                 if let Some((why, _)) = &mut self.health.lock().away {
                     *why = error;
                 }
@@ -171,7 +172,7 @@ impl Node {
     }
 }
 
-/// When a server that has been up since then will have been up for a whole lease.
+/// When a server that has been up since `up_since` will have been up for a whole lease.
 fn old_at(up_since: Moment, lease: Duration) -> Moment {
     up_since.after(lease).after(drift(lease))
 }
@@ -184,7 +185,7 @@ fn young(left: Duration) -> Error {
 /// Asks a server that was down again and again until it replies.
 fn probe(node: &Weak<Node>, gone: &CancellationToken) {
     let [mut pause, longest] = PROBE_PAUSES;
-    // It is kept alive only by this while it is asked, at most for the timeout of that request.
+    // While it is asked, only this keeps the node alive: at most for the timeout of that request.
     while node.upgrade().is_some_and(|node| !node.is_back()) && !gone.wait_timeout(pause) {
         pause = (pause * 2).min(longest);
     }

@@ -1,11 +1,11 @@
-//! Requests to all servers, written before one is waited for.
+//! Requests to all servers, written before any reply is waited for.
 
 use crate::clock::Moment;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::posted::Posted;
 
-/// Makes `post` write the request of each: first to all that have a connection by `began`; then to the
-/// others, whose connections are being opened meanwhile, by `deadline`.
+/// Writes a request for each item with `post`: first for those that get a connection by `began`; then, by
+/// `deadline`, for the others, whose connections are being opened in the meantime.
 pub(super) fn to_all<T>(
     all: Vec<T>,
     began: Moment,

@@ -1,4 +1,4 @@
-//! What a lock over several servers is asked, and a majority of them can answer.
+//! Queries about a lock over several servers, answered by a majority of them.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::error::{Error, ErrorKind};
 use crate::lock::holder::{Holder, busy, held_by};
 use crate::lock::this_thread;
 
-/// Of the server at this address: the holder, if there is one.
+/// The address of a server, and the holder there, if there is one.
 type Reply = (String, Result<Option<Holder>, Error>);
 
 impl QuorumLock {
-    /// Whether an attempt would find it busy now: a majority of the servers has a holder, of any process. (Which
-    /// process it is, the servers do not say.) One request to each server, all at once; blocks for the node
-    /// timeout at most.
+    /// Returns whether an attempt would find the lock busy now: a majority of the servers has a holder, of
+    /// any process. (The servers do not say which process it is.) One request to each server, all at once;
+    /// blocks for at most the node timeout.
     ///
     /// # Errors
     /// `Unavailable` if too few servers replied to tell: neither does a majority have a holder, nor is a
@@ -43,13 +43,14 @@ impl QuorumLock {
         })
     }
 
-    /// The error of a caller that did not get it in time, with what each server says: by which owner it is held there
-    /// and for how long: a [`Timeout`](ErrorKind::Timeout), as [`RedisLock::busy`](crate::RedisLock::busy) makes it
-    /// for a lock on one server. One request to each server, all at once, when this is called; blocks for the node
-    /// timeout at most.
+    /// Returns the error of a caller that did not get the lock in time: a [`Timeout`](ErrorKind::Timeout)
+    /// with the owner on each server and for how long it has held the lock, as
+    /// [`RedisLock::busy`](crate::RedisLock::busy) returns it for a lock on one server. One request to each
+    /// server, all at once, when this is called; blocks for at most the node timeout.
     ///
-    /// An owner is the id of a client, which is another one for each server: the servers have no record of its process.
-    /// Callers of which none got a majority may each hold a part of the servers for a moment.
+    /// An owner is the id of a client, which differs from server to server: the servers have no record of its
+    /// process. If several callers compete and none gets a majority, each may hold some of the servers for a
+    /// moment.
     ///
     /// ```no_run
     /// # fn sell(red: &redis_concurrent::RedLock) -> Result<(), redis_concurrent::Error> {
@@ -87,7 +88,7 @@ impl QuorumLock {
         }
     }
 
-    /// How often this thread holds it: 0 or 1. No request; 0 in a forked child.
+    /// Returns how often this thread holds the lock: 0 or 1. No request; 0 in a forked child.
     pub fn hold_count(&self) -> usize {
         let Ok(entries) = self.entries() else { return 0 };
         let (me, now) = (this_thread(), Moment::now());
@@ -98,12 +99,12 @@ impl QuorumLock {
         usize::from(entries.iter().filter(holds).count() >= self.servers.majority())
     }
 
-    /// Whether this thread holds it. No request.
+    /// Returns whether this thread holds the lock. No request.
     pub fn is_held_by_current_thread(&self) -> bool {
         self.hold_count() > 0
     }
 
-    /// Its holder on each server, as far as they say.
+    /// Asks each server for its holder.
     fn ask(&self) -> Result<Vec<Reply>, Error> {
         let entries = self.entries()?;
         let began = Moment::now();

@@ -1,4 +1,4 @@
-//! Releasing on several servers: all are notified before one is waited for.
+//! Releasing on several servers: all requests are written before any reply is waited for.
 
 use super::member::Member;
 use super::post::to_all;
@@ -9,8 +9,8 @@ use crate::engine::redis::replies::left;
 use crate::engine::release::{OngoingRelease, Stay, begin_release};
 use crate::error::Error;
 
-/// Gives the members back, and waits until `deadline` for the servers to confirm. One that is down, or does
-/// not reply, is the renewal thread's task.
+/// Releases the members, and waits until `deadline` for the servers to confirm. If a server is down or does
+/// not reply, the renewal thread releases its member.
 pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), Error>> {
     let began = Moment::now();
     let mut outcomes = Vec::with_capacity(members.len());
@@ -48,10 +48,10 @@ fn pack(member: &Member, release: &OngoingRelease<'_>, eval: bool) -> Vec<u8> {
     request
 }
 
-/// Gives one back without waiting: the renewal thread does it.
+/// Releases a member without waiting: the renewal thread does it.
 pub(super) fn defer(member: &Member) {
     if let Ok(Some(release)) = begin_release(&member.entry, member.ticket, Stay::Agreed) {
-        // No thread waits for it; the observer has been notified.
+        // No thread waits for the outcome; the observer has been notified.
         let _ = release.deferred();
     }
 }

@@ -1,4 +1,4 @@
-//! Sets a lease anew, at its holder's request: all servers are asked before one is waited for.
+//! Sets a lease at its holder's request: all requests are written before any reply is waited for.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::engine::redis::packed::pack_renew;
 use crate::engine::redis::replies::Renewed;
 use crate::error::{Error, ErrorKind};
 
-/// Sets the lease of a hold to end `lease` from now, on the servers that have it. Those that are down keep
-/// what they have.
+/// Sets the lease of a hold to end `lease` from now, on the servers that granted it. Servers that are down
+/// keep their current lease.
 pub(super) fn renew(holding: &Holding, lease: Duration) -> Result<(), Error> {
     let lost = || Error::new(ErrorKind::LeaseLost, holding.name());
     let members = holding.members()?;

@@ -1,4 +1,4 @@
-//! One attempt: all are asked before one is waited for.
+//! One attempt: all requests are written before any reply is waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::wait::Wait;
 
 /// Why there was no majority.
 pub(super) enum Missed {
-    /// Other callers have it, or asked at the same time.
+    /// Other callers hold the lock, or asked at the same time.
     Busy,
-    /// Too few servers can be asked: that may pass.
+    /// Too few servers can be asked, which may change.
     TooFew(Error),
     /// Permanent.
     Never(Error),
@@ -31,21 +31,21 @@ pub(super) enum Missed {
 pub(super) struct Call<'a> {
     pub(super) servers: &'a RedLock,
     pub(super) name: &'a str,
-    /// The lock's entry for each server, in their order.
+    /// The lock's entry for each server, in the order of the servers.
     pub(super) entries: &'a [Arc<LockEntry>],
-    /// How long a reply is waited for.
+    /// The node timeout.
     pub(super) limit: Duration,
 }
 
-/// What was said so far.
+/// The replies so far.
 struct Poll<'a> {
     call: &'a Call<'a>,
     granted: Vec<Member>,
-    /// Granted, but by servers that do not count.
+    /// Grants of servers that do not count.
     young: Vec<Member>,
     busy: usize,
     errors: Vec<(usize, Error)>,
-    /// The result of the next attempt, too, as enough servers say.
+    /// Permanent errors. If too few other servers are left, further attempts would fail as well.
     never: Vec<Error>,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn attempt<'a>(
     let mut questions = poll.begin(request, &asked);
     if poll.granted.len() + questions.len() < call.servers.majority() {
         questions.into_iter().for_each(|q| q.attempt.called_off());
-        // What a process has kept is granted without a request.
+        // A lock that a process has kept is granted without a request.
         give_back(&poll.granted, wait.limit(Moment::now(), call.limit));
         return Err(poll.missed());
     }
@@ -78,8 +78,8 @@ pub(super) fn attempt<'a>(
 }
 
 impl<'a> Poll<'a> {
-    /// Takes a position in the lock state of each server that is worth asking, those first that usually reply
-    /// soonest.
+    /// Takes a position in the lock state of each server that is worth asking, beginning with those that
+    /// usually reply soonest.
     fn begin(&mut self, request: &Request, asked: &Asked) -> Vec<Question<'a>> {
         let nodes = &self.call.servers.nodes;
         let mut some: Vec<(usize, &Arc<Node>)> = Vec::with_capacity(nodes.len());
@@ -118,11 +118,11 @@ impl<'a> Poll<'a> {
         questions
     }
 
-    /// Writes the requests. One for which there is no connection is waited for only if the others are not a
-    /// majority.
+    /// Writes the requests. A server without a free connection is waited for only if there is no majority
+    /// without it.
     fn post(&mut self, questions: &mut [Question<'a>], asked: &Asked) {
         let mut posted = self.granted.len();
-        // By now: a connection that is not there is being opened, and not waited for.
+        // Only what can be written now: a missing connection is being opened, and not waited for.
         posted += questions.iter_mut().filter_map(|q| q.post(asked.began).ok()).count();
         for question in questions.iter_mut().filter(|q| q.posted.is_none()) {
             if posted < self.call.servers.majority() && question.post(asked.deadline).is_ok() {
@@ -131,12 +131,13 @@ impl<'a> Poll<'a> {
         }
     }
 
-    /// Reads the replies, until a majority has said yes. Returns the requests whose replies are not worth
-    /// waiting for then.
+    /// Reads the replies until a majority has said yes. Returns the requests whose replies are then not worth
+    /// waiting for.
     fn listen(&mut self, questions: Vec<Question<'a>>, asked: &Asked) -> Vec<Question<'a>> {
         let (posted, mut late): (Vec<_>, Vec<_>) = questions.into_iter().partition(|q| q.posted.is_some());
         for question in posted {
-            // What should be there by now is read here: one that hangs costs this once.
+            // A reply that should have arrived is read here even after a majority: a server that hangs costs
+            // this once.
             if self.is_held() && question.node.is_slow(Moment::now().since(asked.began)) {
                 late.push(question);
             } else {
@@ -173,7 +174,8 @@ impl<'a> Poll<'a> {
         self.errors.push((at, error));
     }
 
-    /// A hold, if a majority has said yes and its lease is not over by now; else all is given back.
+    /// Returns a hold if a majority has said yes and its lease has not expired; otherwise releases all
+    /// grants.
     fn conclude(
         mut self,
         late: Vec<Question<'a>>,

@@ -1,4 +1,5 @@
-//! The servers of the locks over several servers, checked once: whether there are enough, and all different.
+//! The servers of a lock over several servers. They are checked once: that there are enough, and that all
+//! differ.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +16,10 @@ use crate::settings::SHORTEST_LEASE;
 /// The smallest number of servers of which one may fail.
 const FEWEST: usize = 3;
 
-/// Locks over several independent servers, by the algorithm called *Redlock*: held as soon as a majority of
-/// the servers has granted it, and for as long as a majority does. A minority of servers ((n−1)/2) may be
-/// down, hung or unreachable. Cheap to clone; to be made once and kept, as it remembers which servers did not
-/// reply.
+/// Locks over several independent servers, by the algorithm called *Redlock*: a lock is held as soon as a
+/// majority of the servers has granted it, and for as long as a majority does. A minority of servers
+/// ((n−1)/2) may be down, hung or unreachable. Cheap to clone. Make one and keep it, as it remembers which
+/// servers did not reply.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,7 +35,7 @@ const FEWEST: usize = 3;
 /// let lock = red.lock("stock:42");
 /// let guard = lock.lock()?; // renewed while it is held
 /// assert!(guard.remaining() > Duration::from_secs(20));
-/// let lost = guard.lost(); // cancelled when fewer than two servers have it still
+/// let lost = guard.lost(); // cancelled when fewer than two servers still have it
 /// assert!(!lost.is_cancelled());
 /// guard.unlock()?;
 /// # Ok(())
@@ -43,31 +44,32 @@ const FEWEST: usize = 3;
 ///
 /// # How it works
 ///
-/// On each server it is an ordinary [`SimpleLock`](crate::SimpleLock) of its client. An attempt writes its
-/// request to all servers before it reads a reply, and waits for none of them longer than the [node
-/// timeout](RedLock::with_node_timeout). It holds the lock when a majority said yes and the leases of a
-/// majority have not expired, counted from before the first request, minus 1% for clocks that differ in rate.
-/// Otherwise it gives everything back, also on the servers that did not reply, and tries again after a random
-/// pause that grows, until its deadline. It queues nowhere: a caller that waits on one server while it holds
-/// another could wait forever. So waiters are not ordered, and many callers that want one name acquire it
-/// more slowly than with a lock on one server.
+/// On each server the lock is an ordinary [`SimpleLock`](crate::SimpleLock) of that server's client. An
+/// attempt writes its request to all servers before it reads a reply, and waits for none of them longer than
+/// the [node timeout](RedLock::with_node_timeout). The lock is held when a majority said yes and the leases
+/// of a majority have not expired, counted from before the first request, minus 1% for clocks that differ in
+/// rate. Otherwise the attempt releases everything, including on servers that did not reply, and the call
+/// retries after a random pause that grows, until its deadline. Calls do not queue: a caller that waits on
+/// one server while it holds another could wait forever. So waiters are not ordered, and under contention a
+/// name is acquired more slowly than with a lock on one server.
 ///
-/// A server that does not reply is left out until a background thread has heard from it again: it costs the
-/// node timeout once, and not with each acquisition. Replies that a majority need not wait for are read in
-/// the background, and count when they come.
+/// A server that does not reply is left out until it has replied to a background thread: it costs the node
+/// timeout once, and not with each acquisition. Replies that a majority does not need are read in the
+/// background, and count once they arrive.
 ///
 /// A server that was started less than a lease ago does not count, as it may have forgotten what it granted
-/// (unless [told otherwise](RedLock::skip_startup_delay)). So all users of a name must use the same lease.
+/// (unless [configured otherwise](RedLock::skip_startup_delay)). So all users of a name must use the same
+/// lease.
 ///
 /// # What it guarantees, and what it does not
 ///
-/// While servers' and clients' clocks run at about the same rate, and no server's clock is set forward and no
-/// server forgets what it granted in any other way than by a restart: never two holds of a name that are
-/// [valid](crate::Guard::remaining) at once, whichever minority of the servers fails, in whichever way.
+/// As long as the clocks of servers and clients run at about the same rate, no server's clock is set forward,
+/// and no server forgets what it granted other than by a restart, there are never two holds of a name that
+/// are [valid](crate::Guard::remaining) at once, whichever minority of the servers fails, in whichever way.
 ///
-/// It has no fencing token, and cannot have one: the servers do not know each other's numbers, so there is
-/// nothing that grows with each hold. A process that stands still for longer than its lease may therefore
-/// finish a write it had begun when others hold the lock, and the resource cannot notice. If that must not
+/// A hold has no fencing token, and cannot have one: the servers do not know each other's numbers, so there
+/// is nothing that grows with each hold. A process that pauses for longer than its lease may therefore finish
+/// a write that it had begun when others hold the lock, and the resource cannot notice. If that must not
 /// happen, use a lock on one server and its [token](crate::Guard::token), or a store with consensus.
 #[derive(Clone, Debug)]
 pub struct RedLock {
@@ -78,32 +80,32 @@ pub struct RedLock {
 }
 
 impl RedLock {
-    /// Over the servers of these clients: an odd number of them, at least three, all different. Its lease is
-    /// the shortest of theirs. Asks all servers at once for their names; one that does not reply is known by
-    /// its address, and left out until it does. Blocks for a client's connect timeout plus command timeout at
-    /// most.
+    /// Makes locks over the servers of these clients: an odd number of servers, at least three, all
+    /// different. The lease is the shortest of the clients' leases. Asks all servers at once to identify
+    /// themselves; a server that does not reply is identified by its address, and left out until it does.
+    /// Blocks for at most a client's connect timeout plus command timeout.
     ///
     /// # Errors
-    /// `InvalidInput` for an even number of clients or fewer than three, for two of the same server, and for one whose
-    /// primary sentinels name. `Closed`, `Forked`.
+    /// `InvalidInput` for an even number of clients or fewer than three, for two clients of the same server,
+    /// and for a client whose primary is found through sentinels. `Closed`, `Forked`.
     pub fn new(clients: impl AsRef<[Client]>) -> Result<RedLock, Error> {
         let nodes = checked(clients.as_ref())?;
         let lease = nodes.iter().map(|node| node.shared.config.lease).min().unwrap_or(SHORTEST_LEASE);
         Ok(RedLock { nodes, lease, node_timeout: None, trusts_young: false })
     }
 
-    /// The same servers, each of which may take this long to reply. At least 1 ms, at most half the lease.
-    /// Default a twentieth of the lease, from 25 to 200 ms. If a busy machine, or the way to a server, takes
-    /// longer, that server counts as down for a while, and the lock is `Unavailable` if that applies to a
-    /// majority.
+    /// The same servers with a node timeout: how long each server may take to reply. At least 1 ms, at most
+    /// half the lease. The default is a twentieth of the lease, from 25 to 200 ms. If a busy machine or a
+    /// slow network takes longer, the server counts as down for a while, and the lock is `Unavailable` if
+    /// that applies to a majority.
     #[must_use]
     pub fn with_node_timeout(&self, timeout: Duration) -> RedLock {
         RedLock { node_timeout: Some(timeout), ..self.clone() }
     }
 
-    /// The same servers, also counting those that were started less than a lease ago: for a first start, when
-    /// no caller can have been granted anything yet. Otherwise a server that died and came back empty may
-    /// grant what another holder was granted before.
+    /// The same servers, including those that were started less than a lease ago: for a first start, when no
+    /// caller can have been granted anything yet. Otherwise a server that died and came back empty may grant
+    /// what another holder was granted before.
     #[must_use]
     pub fn skip_startup_delay(&self) -> RedLock {
         RedLock { trusts_young: true, ..self.clone() }
@@ -118,7 +120,7 @@ fn bad(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidInput, "").because(why)
 }
 
-/// The clients' servers, if they can be a RedLock's.
+/// The clients' servers, if they are valid for a RedLock.
 fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
     let n = clients.len();
     if n < FEWEST || n.is_multiple_of(2) {
@@ -146,7 +148,7 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
     for (i, (node, name)) in nodes.iter().zip(&names).enumerate() {
         let same = |other: usize| match (name, &names[other]) {
             (Some(a), Some(b)) => a == b,
-            // A server that cannot be asked is known by its address only.
+            // A server that did not reply is identified by its address only.
             _ => node.address == nodes[other].address,
         };
         if let Some(other) = (0..i).find(|other| same(*other)) {
@@ -159,7 +161,7 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
     Ok(nodes)
 }
 
-/// The name that each server gives itself, as far as it does. All are asked before one is waited for.
+/// The run id of each server that replies. All requests are written before any reply is waited for.
 fn run_ids(nodes: &[Arc<Node>]) -> Result<Vec<Option<String>>, Error> {
     for node in nodes {
         node.shared.usable()?;

@@ -1,4 +1,4 @@
-//! What one server says to one attempt.
+//! The reply of one server to one attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,34 +17,35 @@ use crate::error::Error;
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) began: Moment,
-    /// Until when replies are waited for: for the node timeout, or until the call is over.
+    /// Until when to wait for replies: for the node timeout, or until the call is over.
     pub(super) deadline: Moment,
     /// The node timeout.
     pub(super) limit: Duration,
     pub(super) lease: Duration,
-    /// Recently started servers count.
+    /// Whether recently started servers count.
     pub(super) trusts_young: bool,
 }
 
 impl Asked {
-    /// The call is over before the node timeout: a server that has not replied by then may be well.
+    /// Whether the call is over before the node timeout: then a server that has not replied may still be
+    /// healthy.
     fn is_cut_short(&self) -> bool {
         self.deadline < self.began.after(self.limit)
     }
 }
 
-/// What a server says.
+/// The reply of a server.
 pub(super) enum Vote {
     Yes(Member),
     Busy,
-    /// It did, but it does not count.
+    /// Granted, but by a server that does not count yet.
     Young(Member, Error),
     Failed(Error),
     /// Permanent for this server.
     Never(Error),
 }
 
-/// A request that is in flight, or will be when there is a connection for it.
+/// A request that is in flight, or will be once there is a connection for it.
 pub(super) struct Question<'a> {
     pub(super) at: usize,
     pub(super) node: &'a Arc<Node>,
@@ -53,7 +54,7 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Writes it, if there is a connection for it by `limit`; if not, one is being opened.
+    /// Writes the request if there is a connection for it by `limit`; otherwise one is being opened.
     pub(super) fn post(&mut self, limit: Moment) -> Result<(), Failure> {
         self.posted = Some(self.write(limit, None)?);
         Ok(())
@@ -96,8 +97,8 @@ impl Question<'_> {
         }
     }
 
-    /// Its reply, and whether it was sent twice to get that: what broke one connection has often broken them
-    /// all, so the second time it goes by one that was opened since.
+    /// Returns the reply, and whether the request was sent twice to get it. What broke one connection has
+    /// often broken them all, so it is resent on one that was opened since.
     fn hear(&mut self, deadline: Moment) -> (Told, bool) {
         let backend = &self.node.server.backend;
         let posted = self.posted.take().map_or_else(|| self.write(deadline, None), Ok);
@@ -113,7 +114,7 @@ impl Question<'_> {
         let Ok(posted) = self.write(deadline, Some(now)) else { return (told, false) };
         let mut again = posted.told(backend, deadline, || self.pack(true));
         if let Err(Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_)) = &again.answer {
-            // The first copy may run yet.
+            // The first copy may still run.
             again.answer = Err(Failure::Unanswered(first.clone()));
         }
         (again, true)

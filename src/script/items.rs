@@ -1,37 +1,37 @@
-//! A Lua file taken apart: what stands outside of all functions, statement by statement, with what each defines
-//! and what it needs.
+//! Splits a Lua file into the statements outside all functions, each with what it defines and what it needs.
 
 use std::collections::BTreeSet;
 
 use super::reader::{Is, Token, Wrong, tokens};
 
-/// What a statement outside of all functions is.
+/// What a statement outside all functions defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Defines<'a> {
     /// `local function a`, or `local a, b = …`
     Locals(Vec<&'a str>),
     /// `function kind.a`, or `kind.a = …`
     Kind(&'a str),
-    /// Any other.
+    /// Any other statement.
     Nothing,
 }
 
-/// What a statement refers to, and may find defined elsewhere. That a local of its own may have the same name is
-/// not looked at: then more is taken in than is needed.
+/// What a statement refers to, which may be defined elsewhere. A local of the statement itself may have the
+/// same name; that is not checked, so that more may be included than is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need<'a> {
     Local(&'a str),
     Kind(&'a str),
-    /// All of the kind: it is used as a value.
+    /// The whole kind, which is used as a value.
     WholeKind,
 }
 
-/// A statement outside of all functions.
+/// A statement outside all functions.
 #[derive(Clone, Debug)]
 pub(super) struct Item<'a> {
     pub(super) tokens: Vec<Token<'a>>,
     pub(super) defines: Defines<'a>,
-    /// It is a function: `local function a() … end`, `function kind.a() … end` or `kind.a = function() … end`.
+    /// Whether it is a function: `local function a() … end`, `function kind.a() … end` or `kind.a =
+    /// function() … end`.
     pub(super) is_function: bool,
     pub(super) needs: BTreeSet<Need<'a>>,
 }
@@ -60,7 +60,7 @@ impl<'a> Item<'a> {
         self.tokens.first().is_some_and(|token| token.is == Is::Mark)
     }
 
-    /// What an error calls it.
+    /// The name that an error uses for it.
     pub(super) fn label(&self) -> String {
         match &self.defines {
             Defines::Locals(names) => names.join(", "),
@@ -84,7 +84,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What these tokens refer to.
+/// Returns what these tokens refer to.
 pub(super) fn needs<'a>(tokens: &[Token<'a>]) -> BTreeSet<Need<'a>> {
     let mut needs = BTreeSet::new();
     let mut brackets = Vec::new();
@@ -96,7 +96,7 @@ pub(super) fn needs<'a>(tokens: &[Token<'a>]) -> BTreeSet<Need<'a>> {
             (Is::Symbol, ")" | "}" | "]") => drop(brackets.pop()),
             (Is::Name, name) => {
                 let is_field = matches!(before, "." | ":");
-                // That is `local kind = …`, and not a use of it.
+                // `local kind = …` is not a use of it.
                 let is_declared = before == "local";
                 let is_key =
                     brackets.last() == Some(&"{") && matches!(before, "{" | "," | ";") && behind(1) == "=";
@@ -117,12 +117,12 @@ pub(super) fn needs<'a>(tokens: &[Token<'a>]) -> BTreeSet<Need<'a>> {
     needs
 }
 
-/// The statements of a file outside of all functions.
+/// Returns the statements of a file outside all functions.
 pub(super) fn items(source: &str) -> Result<Vec<Item<'_>>, Wrong> {
     let all = tokens(source)?;
     let (mut items, mut begins) = (Vec::new(), 0);
     let mut open: Vec<&Token<'_>> = Vec::new();
-    // A `for` or `while` whose `do` is yet to come.
+    // Whether the `do` of a `for` or `while` is yet to come.
     let mut header = false;
     for (i, token) in all.iter().enumerate() {
         let behind_expression = i.checked_sub(1).is_none_or(|i| all[i].ends_expression());

@@ -1,4 +1,5 @@
-//! Where the lines of a composed script come from, so that an error of Redis's can be told in its author's terms.
+//! Maps the lines of a composed script to their source, so that an error from Redis can be reported in its
+//! author's terms.
 
 use super::reader::{Is, Token};
 
@@ -6,12 +7,12 @@ use super::reader::{Is, Token};
 #[derive(Clone, Copy, Debug)]
 struct Line {
     file: u16,
-    /// Of the file, counted from 1.
+    /// The line in the file, counted from 1.
     line: u32,
     function: u16,
 }
 
-/// A script while it is put together, and its line table.
+/// A script while it is composed, and its line table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
     pub(super) source: String,
@@ -23,16 +24,16 @@ pub(super) struct Lines {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct File {
     name: String,
-    /// It is a kind's rule.
+    /// Whether the file is a kind's rule.
     is_rule: bool,
 }
 
-/// Where an error is from.
+/// Where an error comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// `kind.load (lua/simple.lua:6)`
     pub(crate) place: String,
-    /// It is a kind's rule that erred.
+    /// Whether the error is in a kind's rule.
     pub(crate) is_rule: bool,
 }
 
@@ -45,7 +46,7 @@ fn index_of<T: PartialEq>(all: &mut Vec<T>, it: T) -> u16 {
 }
 
 impl Lines {
-    /// Adds these tokens of the file `name`: one line for each of theirs.
+    /// Adds these tokens of the file `name`, with the same line breaks.
     pub(super) fn add(&mut self, name: &str, is_rule: bool, function: &str, tokens: &[Token<'_>]) {
         let file = index_of(&mut self.files, File { name: name.to_owned(), is_rule });
         let function = index_of(&mut self.functions, function.to_owned());
@@ -60,14 +61,14 @@ impl Lines {
                 self.source.push(' ');
             }
             self.source.push_str(token.text);
-            // A text may go over several.
+            // A string may span several lines.
             let more = token.text.matches('\n').count() as u32;
             self.lines.extend((1..=more).map(|n| Line { file, line: token.line + n, function }));
             at = Some(token.line + more);
         }
     }
 
-    /// Adds another script as it is.
+    /// Appends another script unchanged.
     pub(super) fn append(&mut self, other: &Lines) {
         if !self.source.is_empty() {
             self.source.push('\n');
@@ -80,7 +81,7 @@ impl Lines {
         }
     }
 
-    /// Where the line `n` of the script comes from.
+    /// Returns where line `n` of the script comes from.
     pub(super) fn origin(&self, n: usize) -> Option<Origin> {
         let Line { file, line, function } = self.lines.get(n.checked_sub(1)?)?;
         let (file, function) = (self.files.get(*file as usize)?, self.functions.get(*function as usize)?);
@@ -89,14 +90,14 @@ impl Lines {
     }
 }
 
-/// What servers put around the words of a script that errs, and in which line it did: `said` without that, and the
-/// line, where it is told.
+/// Strips what servers put around the message of a failed script. Returns the line, if the reply names one,
+/// and the message.
 ///
-/// From 7.0 on it is `[user_script:<line>: ]<words> script: <sha>, on @user_script:<line>.`, where the words of Lua
-/// itself have the line before them and those of a command have not. Before, it is `Error running script (call to
-/// f_<sha>): @user_script:<line>: [@user_script: <line>: -][user_script:<line>: ]<words>`, and where a global is
-/// used that does not exist, `@enable_strict_lua:<line>: ` comes first. What does not compile is `Error compiling
-/// script (new function): user_script:<line>: <words>`.
+/// From 7.0 on a reply is `[user_script:<line>: ]<message> script: <sha>, on @user_script:<line>.`: messages
+/// of Lua itself begin with the line, those of a command do not. Before 7.0 it is `Error running script (call
+/// to f_<sha>): @user_script:<line>: [@user_script: <line>: -][user_script:<line>: ]<message>`; if the script
+/// uses a global that does not exist, `@enable_strict_lua:<line>: ` comes first. If the script does not
+/// compile, it is `Error compiling script (new function): user_script:<line>: <message>`.
 pub(crate) fn unwrapped(said: &str) -> (Option<usize>, &str) {
     let (mut words, mut line) = (said, None);
     if words.starts_with("Error running script (") || words.starts_with("Error compiling script (") {
@@ -114,7 +115,7 @@ pub(crate) fn unwrapped(said: &str) -> (Option<usize>, &str) {
     (line, words.strip_prefix('-').unwrap_or(words))
 }
 
-/// What begins with `user_script:<line>: ` or the like: the line, and the rest.
+/// Splits off a leading `user_script:<line>: ` or the like: returns the line, and the rest.
 fn line_before(words: &str) -> Option<(Option<usize>, &str)> {
     let at = words.strip_prefix('@').unwrap_or(words);
     let (ours, at) = match at.strip_prefix("user_script:") {

@@ -1,4 +1,4 @@
-//! Puts a script together: an operation, and what it needs of the parts and of a kind's rule.
+//! Composes a script: an operation, and the definitions that it needs from the parts and from a kind's rule.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::reader::{Is, Token, Wrong, tokens};
 
 /// The functions that every rule must define.
 pub(super) const REQUIRED: [&str; 6] = ["load", "try_acquire", "release", "renew", "next_expiry", "holders"];
-/// Those that it may define.
+/// The functions that a rule may define.
 pub(super) const OPTIONAL: [&str; 12] = [
     "reject",
     "class",
@@ -24,10 +24,10 @@ pub(super) const OPTIONAL: [&str; 12] = [
     "transfer",
     "more",
 ];
-/// What it says of itself: the first one must.
+/// The fields of a rule; the first one is required.
 const FIELDS: [&str; 2] = ["tag", "whole"];
 
-/// What a rule is given, wherever it stands: all else of the parts is theirs.
+/// The names that a rule may use anywhere: all other names of the parts are their own.
 pub(super) const GIVEN: [&str; 17] = [
     "kind",
     "K",
@@ -48,20 +48,20 @@ pub(super) const GIVEN: [&str; 17] = [
     "announce_free",
 ];
 
-/// How a rule's text begins that says which file it is of.
+/// The beginning of a rule's text that names its file.
 const FILE_IS: &str = "--@ file ";
 
-/// A definition, and the file that it stands in.
+/// A definition, and the file that contains it.
 struct Definition<'a> {
     file: &'a str,
     is_rule: bool,
     item: Item<'a>,
 }
 
-/// All definitions that an operation may need, in the order in which they may stand.
+/// All definitions that an operation may need, in the order in which they may appear.
 pub(super) struct Linker<'a> {
     definitions: Vec<Definition<'a>>,
-    /// By what they are called: the locals of all files, and the functions of the kind.
+    /// By name: the locals of all files, and the functions of the kind.
     locals: HashMap<&'a str, usize>,
     functions: HashMap<&'a str, usize>,
 }
@@ -70,16 +70,16 @@ fn told(file: &str, wrong: Wrong) -> String {
     format!("{file}:{}: {}", wrong.line, wrong.why)
 }
 
-/// The file that a rule's text is of, if it says so, and the rest of it.
+/// Returns the file that a rule's text names, and the rest of the text.
 fn file_of(rule: &str) -> (&str, &str) {
     let named = rule.strip_prefix(FILE_IS).and_then(|named| named.split_once('\n'));
     let (file, rule) = named.unwrap_or(("rule", rule));
-    // As it stands in the repository, more often than not.
+    // More often than not, the path within the repository.
     (file.trim_start_matches("../"), rule)
 }
 
-/// What an operation has declared before the code behind one of its marks: a rule's functions that come there
-/// would see it in place of a local of the same name of their own.
+/// The names that operations declare before their last mark. A rule's functions may be inserted behind such a
+/// declaration, and would see it in place of a local of their own with the same name.
 fn declared_by_operations() -> Result<Vec<&'static str>, String> {
     let mut names = Vec::new();
     for (file, source) in OPERATIONS.into_iter().chain(OF_CONDITIONS) {
@@ -91,7 +91,7 @@ fn declared_by_operations() -> Result<Vec<&'static str>, String> {
 }
 
 impl<'a> Linker<'a> {
-    /// The parts and this rule; says what is wrong with the rule, if anything.
+    /// Reads the parts and this rule. The error says what is wrong with the rule.
     pub(super) fn new(rule: &'a str) -> Result<Self, String> {
         let mut linker =
             Linker { definitions: Vec::new(), locals: HashMap::new(), functions: HashMap::new() };
@@ -118,7 +118,7 @@ impl<'a> Linker<'a> {
         self.definitions.push(Definition { file, is_rule, item });
     }
 
-    /// Refuses what a rule may not do outside of its functions.
+    /// Rejects what a rule may not do outside its functions.
     fn check(&self, item: &Item<'a>, taken: &[&str]) -> Result<(), String> {
         match &item.defines {
             Defines::Nothing => {
@@ -152,11 +152,11 @@ impl<'a> Linker<'a> {
         self.functions.contains_key(name)
     }
 
-    /// An operation with all that it needs.
+    /// Links an operation with all that it needs.
     ///
-    /// What follows its second mark stands in a function of its own, and likewise with each later one. A closure has
-    /// what the function around it has as an upvalue at once, but searches for a local of that function among all
-    /// that closures use: that search was up to a tenth of a script's time.
+    /// The code after its second mark is wrapped in a function of its own, and so is the code after each
+    /// later mark. A closure finds an upvalue of the enclosing function at once, but searches for a local of
+    /// that function among all locals that closures use: that search took up to a tenth of a script's time.
     pub(super) fn link(&self, (file, source): File) -> Result<Lines, String> {
         let read = |source| tokens(source).map_err(|wrong| told(file, wrong));
         let (all, opens, closes) = (read(source)?, read("return (function()")?, read("end)()")?);
@@ -178,7 +178,7 @@ impl<'a> Linker<'a> {
         Ok(lines)
     }
 
-    /// Adds what this code needs and is not there yet.
+    /// Adds the definitions that this code needs and that are not there yet.
     fn add_what_is_needed(&self, code: &[Token<'_>], there: &mut [bool], lines: &mut Lines) {
         let mut wanted = vec![false; there.len()];
         let mut open: Vec<usize> = needs(code).into_iter().flat_map(|need| self.find(need, None)).collect();
@@ -197,14 +197,14 @@ impl<'a> Linker<'a> {
         }
     }
 
-    /// The definitions that the one at `by` may mean by this, or an operation.
+    /// Returns the definitions that the definition at `by` refers to with this name; `None`: an operation.
     fn find(&self, need: Need<'_>, by: Option<usize>) -> Vec<usize> {
         match need {
             Need::WholeKind => self.functions.values().copied().collect(),
             Need::Kind(name) => self.functions.get(name).copied().into_iter().collect(),
             Need::Local(name) => {
                 let found = self.locals.get(name).copied();
-                // It sees what stands before it, and a rule only what it is given.
+                // A definition sees what comes before it, and a rule only the names that it may use.
                 let may = |at: usize, by: usize| {
                     let is_rule = |at: usize| self.definitions[at].is_rule;
                     at <= by && (!is_rule(by) || is_rule(at) || GIVEN.contains(&name))
@@ -215,10 +215,10 @@ impl<'a> Linker<'a> {
     }
 }
 
-/// `file` with whole operations in it, each in the place of the mark with its name.
+/// Returns `file` with whole operations inserted, each in place of the mark with its name.
 pub(super) fn around<'a>((file, source): File, operation: impl Fn(&str) -> &'a Lines) -> Lines {
     let mut lines = Lines::default();
-    // That it can be read is tested.
+    // A test checks that the file can be read.
     let all = tokens(source).unwrap_or_default();
     for piece in all.chunk_by(|_, next| next.is != Is::Mark) {
         if let Some(mark) = piece.first().filter(|mark| mark.is == Is::Mark) {

@@ -1,6 +1,6 @@
-//! Reads Lua as far as a composer has to: its tokens, without comments.
+//! Reads Lua as far as linking requires: its tokens, without comments.
 
-/// Something that is wrong with a Lua file, and in which line.
+/// An error in a Lua file, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) line: u32,
@@ -17,10 +17,10 @@ impl Wrong {
 pub(super) enum Is {
     Name,
     Keyword,
-    /// A number or a text.
+    /// A number or a string.
     Literal,
     Symbol,
-    /// A comment `--@ …`: a word to the composer.
+    /// A comment `--@ …`: a directive for the linker.
     Mark,
 }
 
@@ -28,14 +28,14 @@ pub(super) enum Is {
 pub(super) struct Token<'a> {
     pub(super) is: Is,
     pub(super) text: &'a str,
-    /// Where it begins, counted from 1.
+    /// The line on which it begins, counted from 1.
     pub(super) line: u32,
-    /// Nothing stands between it and the token before.
+    /// Whether there is nothing between it and the token before.
     pub(super) joined: bool,
 }
 
 impl Token<'_> {
-    /// Whether an expression may end with it, so that a name behind it begins a statement.
+    /// Whether an expression may end with it, so that a name after it begins a statement.
     pub(super) fn ends_expression(&self) -> bool {
         match self.is {
             Is::Name | Is::Literal => true,
@@ -51,7 +51,7 @@ const KEYWORDS: [&str; 21] = [
     "not", "or", "repeat", "return", "then", "true", "until", "while",
 ];
 
-/// The tokens of `source`.
+/// Returns the tokens of `source`.
 pub(super) fn tokens(source: &str) -> Result<Vec<Token<'_>>, Wrong> {
     let bytes = source.as_bytes();
     let (mut all, mut at, mut line, mut behind) = (Vec::new(), 0, 1, 0);
@@ -90,7 +90,7 @@ fn lines_in(text: &str) -> u32 {
     text.bytes().filter(|byte| *byte == b'\n').count() as u32
 }
 
-/// What `rest` begins with, and how long that is.
+/// Returns the kind and the length of the token at the beginning of `rest`.
 fn token(rest: &str) -> Result<(Is, usize), String> {
     let bytes = rest.as_bytes();
     let length = |wanted: fn(u8) -> bool| bytes.iter().position(|b| !wanted(*b)).unwrap_or(bytes.len());
@@ -134,7 +134,7 @@ fn number(bytes: &[u8]) -> usize {
     at
 }
 
-/// How long a text in quotes is, with them.
+/// Returns the length of a quoted string, with its quotes.
 fn quoted(bytes: &[u8]) -> Result<usize, String> {
     let mut at = 1;
     loop {
@@ -147,7 +147,8 @@ fn quoted(bytes: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Where `rest` begins with `[[`, `[=[` and so on: how long that is, up to the end of its closing bracket.
+/// Returns the length of the long bracket (`[[`, `[=[` and so on) at the beginning of `rest`, up to the end
+/// of its closing bracket; `None` if there is none.
 fn long_bracket(rest: &str) -> Option<Result<usize, String>> {
     let level = rest.strip_prefix('[')?.bytes().take_while(|b| *b == b'=').count();
     if rest.as_bytes().get(level + 1) != Some(&b'[') {

@@ -1,8 +1,8 @@
-//! What stands in an answer of Redis's: numbers, texts, lists. What it means for an operation is in `replies.rs`.
+//! The contents of Redis's replies: numbers, text, lists. What they mean for an operation is in `replies.rs`.
 
 use redis::Value;
 
-/// A number in an answer: an integer, or text that reads as one.
+/// Reads a number: an integer, or text that parses as one.
 pub(crate) fn number(value: Option<&Value>) -> Option<i64> {
     match value? {
         Value::Int(n) => Some(*n),
@@ -10,7 +10,7 @@ pub(crate) fn number(value: Option<&Value>) -> Option<i64> {
     }
 }
 
-/// Text in an answer.
+/// Reads text.
 pub(crate) fn text(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -20,7 +20,7 @@ pub(crate) fn text(value: Option<&Value>) -> Option<String> {
     }
 }
 
-/// A list in an answer.
+/// Reads a list; anything else counts as an empty one.
 pub(crate) fn list(value: &Value) -> &[Value] {
     match value {
         Value::Array(items) => items,

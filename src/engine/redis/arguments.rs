@@ -1,4 +1,4 @@
-//! The arguments of the operations, by name: what is written here is ARGV there (see `lua/README.md`).
+//! The arguments of the operations, by name; the scripts know them as ARGV (see `lua/README.md`).
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease};
 
-/// The most that any operation takes.
+/// The most arguments that any operation takes.
 const MOST: usize = 10;
 
 /// Arguments in the order in which their script takes them.
@@ -17,7 +17,7 @@ pub(super) struct Ordered<'a> {
 }
 
 impl<'a> Ordered<'a> {
-    /// Those given. Empty ones at the end are left out.
+    /// Takes the given arguments, without the empty ones at the end.
     fn of<const N: usize>(given: [&'a str; N]) -> Self {
         const { assert!(N <= MOST, "more arguments than any operation takes") }
         let mut all = [""; MOST];
@@ -35,11 +35,11 @@ impl<'a> Deref for Ordered<'a> {
     }
 }
 
-/// What every operation begins with.
+/// The arguments that every operation begins with.
 pub(super) struct Caller<'a> {
     owner: String,
     lease: String,
-    /// Where its process is told of grants.
+    /// Where its process receives grants.
     inbox: Cow<'a, str>,
     waiter_timeout: &'a str,
 }
@@ -51,25 +51,25 @@ impl<'a> Caller<'a> {
         Caller { owner, lease, inbox: entry.inbox_prefix(), waiter_timeout: &entry.shared.waiter_timeout }
     }
 
-    /// Followed by `what`, of which nothing is left out.
+    /// Returns these arguments, followed by all of `what`, even if some are empty.
     pub(super) fn with(&'a self, what: &[&'a str]) -> Vec<&'a str> {
         [&[&*self.owner, &*self.lease, &*self.inbox, self.waiter_timeout], what].concat()
     }
 }
 
-/// Of `acquire`; and of `await`, a wait for a condition.
+/// The arguments of `acquire`; and of `await`, a wait for a condition.
 pub(super) struct Acquire<'a> {
     caller: Caller<'a>,
     how: &'static str,
-    /// What the kind's rule is given.
+    /// The arguments for the kind's rule.
     args: &'a str,
     record: String,
-    /// The hold beside which, or instead of which, it is to come in.
+    /// The hold beside which, or instead of which, it is to be admitted.
     from: String,
     arrival: &'a str,
-    /// That one ends by it.
+    /// Whether that hold ends when this one is admitted.
     instead: bool,
-    /// Of a wait: what it waits for.
+    /// For a wait: the condition.
     condition: Option<&'a str>,
 }
 
@@ -98,21 +98,22 @@ impl<'a> Acquire<'a> {
 
     pub(super) fn in_order(&self) -> Ordered<'_> {
         let Caller { owner, lease, inbox, waiter_timeout } = &self.caller;
-        // A wait comes in instead of the hold that it gives up, without a word.
+        // For a wait, the script knows that it is admitted instead of the hold that it gives up.
         let last = self.condition.unwrap_or(if self.instead { "1" } else { "" });
         let Acquire { how, args, record, from, arrival, .. } = self;
         Ordered::of([owner, lease, inbox, waiter_timeout, how, args, record, from, arrival, last])
     }
 }
 
-/// Of `leave`; and of `quit`, the end of a wait for a condition.
+/// The arguments of `leave`; and of `quit`, the end of a wait for a condition.
 pub(super) struct Leave<'a> {
     caller: Caller<'a>,
-    /// A request of this owner may be on its way yet: it gets a tombstone.
+    /// A request of this owner may still be on its way: it gets a tombstone.
     unsettled: bool,
-    /// The request that goes in the same round trip. The lease is its own, as a leave needs none.
+    /// The request that goes in the same round trip. The lease is that of this request, as a leave needs
+    /// none.
     next: Option<Next<'a>>,
-    /// Of a wait: what it waited for.
+    /// For a wait: the condition.
     condition: Option<&'a str>,
 }
 
@@ -120,7 +121,7 @@ struct Next<'a> {
     args: &'a str,
     record: String,
     owner: String,
-    /// The one that it had before its position made room for a better class.
+    /// The arrival that it had before its position gave way to a better class.
     arrival: &'a str,
     by_priority: bool,
 }
@@ -156,10 +157,10 @@ impl<'a> Leave<'a> {
     }
 }
 
-/// Of `renew`.
+/// The arguments of `renew`.
 pub(super) struct Renew<'a> {
     pub(super) caller: Caller<'a>,
-    /// It is its owner's last one.
+    /// Whether this is the owner's last renewal.
     pub(super) tombstone: bool,
 }
 
@@ -170,11 +171,11 @@ impl Renew<'_> {
     }
 }
 
-/// How much of a thread's name is told, in characters.
+/// How much of a thread's name is sent, in characters.
 const LONGEST_NAME: usize = 64;
 
-/// What a queue position or a hold says of itself: threads waiting, pid, host, client name, and behind a tab the name of
-/// the thread that asks, if it has one.
+/// Describes a queue position or a hold: number of waiting threads, pid, host, client name and, after a tab,
+/// the name of the thread that asks, if it has one.
 fn record(entry: &LockEntry, threads: usize, thread: Option<&str>) -> String {
     let mut digits = itoa::Buffer::new();
     let (threads, identity) = (digits.format(threads), &entry.shared.identity);
@@ -194,7 +195,7 @@ fn record(entry: &LockEntry, threads: usize, thread: Option<&str>) -> String {
     record
 }
 
-/// The same, of the thread that calls this.
+/// The record of the calling thread.
 pub(super) fn own_record(entry: &LockEntry, threads: usize) -> String {
     record(entry, threads, std::thread::current().name())
 }

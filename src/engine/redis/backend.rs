@@ -1,5 +1,5 @@
-//! The way to Redis: the pool, and one request with its retry. Whatever goes to a server by a shared connection goes
-//! through here; it says what became of a request, and not what that means to a lock.
+//! The way to Redis: the pool, and one request with its retry. Everything that is sent on a shared connection
+//! goes through here. The result says what became of a request, and not what that means to a lock.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,17 +18,17 @@ use crate::error::Error;
 use crate::script::Script;
 use crate::sync::{Mutex, RwLock};
 
-/// An answer, and whether the request was sent twice to get it.
+/// A reply, and whether the request was sent twice to get it.
 pub(crate) struct Reply {
     pub(crate) value: Value,
     pub(crate) resent: bool,
-    /// Before the copy was sent that it is the reply to.
+    /// Just before the copy was sent that this is the reply to.
     pub(crate) asked: Moment,
-    /// When the connection was made that the first copy went by, if there was a second.
+    /// If the request was sent twice: when the connection of the first copy was made.
     pub(crate) first_by: Option<Moment>,
 }
 
-/// How often a request may be sent while it has no answer.
+/// Whether a request without a reply may be sent again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idempotent {
     /// Two copies would do more than one.
@@ -37,7 +37,7 @@ pub(crate) enum Idempotent {
     Yes,
 }
 
-/// The pool, and what is counted of it.
+/// The pool, and the state and counters beside it.
 pub(crate) struct Backend {
     /// Gone once the client is closed.
     pub(super) pool: RwLock<Option<Pool>>,
@@ -46,7 +46,7 @@ pub(crate) struct Backend {
     requests: AtomicU64,
     /// When a connection last broke.
     broke: Mutex<Moment>,
-    /// When another server was last found to be the primary: what was connected before does not lead there.
+    /// When another server was last found to be the primary: connections made before do not lead there.
     moved: LatestMoment,
     /// When a server last said that it is not the primary.
     refused: LatestMoment,
@@ -64,12 +64,12 @@ impl Backend {
         }
     }
 
-    /// When another server was last found to be the primary: connections from before are not used any more.
+    /// When another server was last found to be the primary: connections from before are no longer used.
     pub(crate) fn moved(&self) -> Moment {
         self.moved.get()
     }
 
-    /// Another server is the primary: what was connected before `since` may not lead there.
+    /// Another server is the primary: connections made before `since` may not lead there.
     pub(crate) fn moves(&self, since: Moment) {
         self.moved.put(since);
     }
@@ -94,12 +94,12 @@ impl Backend {
     }
 
     pub(crate) fn close(&self) {
-        // The pool ends with its last user: outside our mutex.
+        // The pool shuts down with its last user, so this happens outside our mutex.
         let pool = self.pool.write().take();
         drop(pool);
     }
 
-    /// Runs a script over keys, each in two parts, until `limit` at most: by its SHA1, and in full where Redis
+    /// Runs a script over keys, each in two parts, until `limit` at most: by its SHA1, and in full if Redis
     /// does not know it.
     pub(crate) fn eval<A: AsRef<[u8]>>(
         &self,
@@ -124,7 +124,7 @@ impl Backend {
                 return Ok(answer);
             }
             if connection.is_broken() {
-                // By a follower's reply that did not come: what would be read next may be another's.
+                // A follower's reply did not arrive: what would be read next may be that of another request.
                 return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
             }
             self.count(1);
@@ -133,7 +133,7 @@ impl Backend {
         })?;
         match reply.value {
             Value::ServerError(e) => Err(match refused_script(Some(script), e.into()) {
-                // The second copy was rejected; the first one may run yet.
+                // The second copy was rejected; the first one may still run.
                 Failure::Later(e) | Failure::Denied(e) if reply.resent => Failure::Unanswered(e),
                 failure => failure,
             }),
@@ -153,8 +153,8 @@ impl Backend {
         }
     }
 
-    /// Sends requests in pipelines until `limit`, the ones that Redis does not know as a whole (`eval`, by
-    /// their index). Returns which were answered.
+    /// Sends requests in pipelines until `limit`. Those whose script Redis does not know are sent again in
+    /// full (`eval`, by their index). Returns which requests had a reply that is not an error.
     pub(crate) fn pipeline(
         &self,
         requests: &[Vec<u8>],
@@ -171,7 +171,7 @@ impl Backend {
             let eval = |j| eval(i * BATCH + j);
             let Ok(mut answers) = self.answers(&mut connection, batch, limit, eval) else { return done };
             if connection.broken {
-                // What was rejected was not executed: the present primary will execute it.
+                // A rejected request was not executed: the present primary will execute it.
                 let younger = self.connection(limit, Some(Moment::now()));
                 let Ok(again) = younger.and_then(|younger| {
                     connection = younger;
@@ -192,7 +192,7 @@ impl Backend {
         done
     }
 
-    /// Sends requests in one write, and in full those that Redis does not know.
+    /// Sends requests in one write, and again in full those whose script Redis does not know.
     fn answers(
         &self,
         connection: &mut Connection,
@@ -213,11 +213,12 @@ impl Backend {
         Ok(answers)
     }
 
-    /// One attempt, and after an I/O error that leaves time for it one more on a connection made since, if
-    /// two copies do no more than one. A request that a server has not executed, as it is not the primary,
-    /// does not count as a copy: it is sent once more in any case. Also returns the connection that gave the
-    /// reply, unless it was another thread's: where all are in use, `alone` goes together with others, if it is all that
-    /// is sent, and may be sent twice.
+    /// Makes one attempt. After an I/O error that leaves time for it, makes one more on a connection made
+    /// since, if two copies do no more than one. A request that a server has not executed, as it is not the
+    /// primary, does not count as a copy: it is sent once more in any case.
+    ///
+    /// Also returns the connection that gave the reply, unless it was another thread's: while all are in use,
+    /// `alone` goes together with the requests of others, if it is all that is sent and may be sent twice.
     pub(crate) fn send(
         &self,
         limit: Moment,
@@ -229,8 +230,8 @@ impl Backend {
         let mut first_by = None;
         let mut moved: Option<(Moment, ServerError)> = None;
         loop {
-            // What broke one connection has often broken them all: a second attempt needs a younger one, and
-            // so does a request that has no second attempt.
+            // What broke one connection has often broken them all. So a second attempt needs a younger one,
+            // and so does a request that has no second attempt.
             let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
             let once = idempotent == Idempotent::No;
             let dialled_since = again_since.or_else(|| once.then(|| *self.broke.lock()));
@@ -245,7 +246,7 @@ impl Backend {
                     }
                     (answer, by, Some(connection))
                 }
-                // It has not been executed.
+                // The script is unknown: the request was not executed.
                 Ok(Sender::Leader(Answer { value: Ok(value), .. })) if is_unknown(&value) => {
                     alone = None;
                     continue;
@@ -283,8 +284,8 @@ impl Backend {
         }
     }
 
-    /// A request had no answer, and may be sent again: when that was, and why. Else the failure, with what the first copy
-    /// met, if that had no answer either.
+    /// A request had no reply. If it may be sent again, returns when that was, and why. Otherwise returns the
+    /// failure, with the error of the first copy if that had no reply either.
     fn fails(
         &self,
         e: RedisError,
@@ -301,8 +302,8 @@ impl Backend {
         if again { Ok((at, error)) } else { Err(Failure::Unanswered(error)) }
     }
 
-    /// The answer, unless it is of a server that meanwhile is not the primary any more and does not know it, as one
-    /// that stood still: what it has granted since, its successor knows nothing of.
+    /// Returns the reply, unless it comes from a server that is no longer the primary without knowing it,
+    /// such as one that was suspended: its successor does not know what it has granted since.
     fn of_primary(&self, by: By, value: Value) -> Result<Value, RedisError> {
         if by.dialled >= self.moved() || no_primary(&value).is_some() {
             return Ok(value);
@@ -311,9 +312,9 @@ impl Backend {
         Err(io::Error::new(io::ErrorKind::ConnectionAborted, moved).into())
     }
 
-    /// Sends a renewal (`renew`; in full where it is given `true`) and `command` on one connection, in one
-    /// round trip, until `limit` at most. Returns both replies. If Redis does not know the renewal script,
-    /// both are sent again: `command` is made anew, for the time that is left then.
+    /// Sends a renewal (`renew`; in full if it is given `true`) and `command` on one connection, in one round
+    /// trip, until `limit` at most. Returns both replies. If Redis does not know the renewal script, both are
+    /// sent again, and `command` is called again for the time that is left then.
     pub(crate) fn renew_and(
         &self,
         renew: impl Fn(bool) -> Vec<u8>,
@@ -346,7 +347,7 @@ impl Backend {
     }
 }
 
-/// Redis does not know the script, by its SHA1.
+/// Whether Redis does not know the script by its SHA1.
 fn is_unknown(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript))
 }

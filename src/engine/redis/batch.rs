@@ -1,11 +1,12 @@
 //! Requests of several threads in one write, while all connections are in use.
 //!
-//! A thread that finds every connection of the pool in use joins those that wait for one. The first of them, the
-//! leader, waits for the pool; the others, its followers, wait for the leader, which sends their requests behind its own
-//! in one write and hands each its reply. Where a connection is free nobody joins, so nobody waits for company.
+//! A thread that finds every connection of the pool in use joins the threads that wait for one. The first of
+//! them, the leader, waits for the pool. The others, its followers, wait for the leader, which sends their
+//! requests behind its own in one write and hands each its reply. If a connection is free, no thread joins,
+//! so none waits for company.
 //!
-//! Databases write their logs in this way: group commit (DeWitt et al., *Implementation Techniques for Main Memory
-//! Database Systems*, SIGMOD 1984).
+//! Databases write their logs in this way: group commit (DeWitt et al., *Implementation Techniques for Main
+//! Memory Database Systems*, SIGMOD 1984).
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,11 +20,11 @@ use crate::clock::Moment;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 
-/// How many followers a leader takes at most: their replies come together, and it waits for all of them. One where
-/// schedules are tried, so that some are left.
+/// How many followers a leader takes at most: their replies arrive together, and it waits for all of them. A
+/// single one under shuttle, so that some are left over.
 const FOLLOWERS: usize = if cfg!(shuttle) { 1 } else { 63 };
 
-/// Those that wait for a connection of one pool.
+/// The threads that wait for a connection of one pool.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// A leader waits for the pool; changed while the mutex is held.
@@ -31,7 +32,7 @@ pub(crate) struct Batch {
     followers: Mutex<VecDeque<Arc<Follower>>>,
 }
 
-/// A request that goes with another thread's.
+/// A request that is sent together with another thread's.
 struct Follower {
     packed: Vec<u8>,
     state: Mutex<State>,
@@ -42,47 +43,48 @@ enum State {
     Queued,
     Sent(By),
     Replied(Answer),
-    /// It leads those behind it.
+    /// It leads the followers behind it.
     Leads,
-    /// It is to wait for the pool by itself.
+    /// It has to wait for the pool by itself.
     Alone,
-    /// Its thread does not wait any longer.
+    /// Its thread no longer waits.
     GivenUp,
 }
 
-/// What came of a request that a leader sent.
+/// The outcome of a request that a leader sent.
 pub(crate) struct Answer {
     pub(crate) value: Result<Value, RedisError>,
     pub(crate) by: By,
 }
 
-/// Who sends a request.
+/// Which thread sends a request.
 pub(crate) enum Sender {
-    /// Its thread, by this connection; with those of others.
+    /// Its own, on this connection, together with those of followers.
     Own(Pooled, By, Followers),
     /// Another thread has sent it.
     Leader(Answer),
 }
 
-/// What a thread is to do that has joined.
+/// What a thread that has joined has to do.
 pub(crate) enum Joined<'a> {
-    /// Wait for the pool, and send what has come meanwhile.
+    /// Wait for the pool, and send what has arrived meanwhile.
     Leader(Leader<'a>),
     /// Wait for the pool by itself.
     Alone,
     /// Nothing: its leader has sent its request.
     Sent(Answer),
-    /// Its time was up before anything was sent.
+    /// Its time was up before the request was sent.
     TimedOut,
 }
 
 impl Batch {
-    /// Whether a thread waits for a connection, or is about to have one.
+    /// Whether a thread waits for a connection, or is about to get one.
     pub(crate) fn is_led(&self) -> bool {
         self.led.load(Ordering::Relaxed)
     }
 
-    /// Waits with others for a connection, until `limit`; at once the leader where there is none.
+    /// Waits with others for a connection, until `limit`. If there are no others, returns at once as the
+    /// leader.
     pub(crate) fn join(&self, packed: &[u8], limit: Moment) -> Joined<'_> {
         let follower = {
             let mut followers = self.followers.lock();
@@ -117,7 +119,7 @@ impl Batch {
 }
 
 impl Follower {
-    /// Changes its state, if its thread waits still.
+    /// Changes its state and returns `true`, if its thread still waits.
     fn becomes(&self, next: State) -> bool {
         let mut state = self.state.lock();
         let waits = !matches!(*state, State::GivenUp);
@@ -128,7 +130,7 @@ impl Follower {
         waits
     }
 
-    /// Its request is about to be sent, if its thread waits still.
+    /// Marks its request as about to be sent and returns `true`, if its thread still waits for that.
     fn begins(&self, by: By) -> bool {
         let mut state = self.state.lock();
         let waits = matches!(*state, State::Queued);
@@ -139,15 +141,16 @@ impl Follower {
     }
 }
 
-/// The thread that waits for the pool, for itself and its followers. Dropped without a connection, it leaves each of
-/// them to itself: what it could not have, they may.
+/// The thread that waits for the pool, for itself and its followers. If it is dropped without a connection,
+/// the followers wait for the pool by themselves: they may get what it could not.
 pub(crate) struct Leader<'a> {
     batch: &'a Batch,
     leads: bool,
 }
 
 impl Leader<'_> {
-    /// Has a connection: those that go by it as well. If there are more, the first of these leads them.
+    /// Takes the followers whose requests go by the leader's connection, now that it has one. If there are
+    /// more, the first of these leads the rest.
     pub(crate) fn followers(mut self, by: By) -> Followers {
         self.leads = false;
         let mut queue = self.batch.followers.lock();
@@ -180,12 +183,12 @@ impl Drop for Leader<'_> {
     }
 }
 
-/// The followers whose requests go in the next write. Dropped, it tells those that have no reply yet that the
-/// connection is gone.
+/// The followers whose requests go in the next write. When it is dropped, those that have no reply yet get an
+/// error, as the connection is gone.
 #[derive(Default)]
 pub(crate) struct Followers {
     waiting: VecDeque<Arc<Follower>>,
-    /// The leader's connection; `None` where nobody follows.
+    /// The leader's connection; `None` if there are no followers.
     by: Option<By>,
 }
 
@@ -198,8 +201,8 @@ impl Followers {
         self.waiting.len()
     }
 
-    /// Sends `packed` and the followers' requests, and hands these their replies. Returns the reply to `packed`. Blocks
-    /// until `limit` at most; the followers' own time has no say in it.
+    /// Sends `packed` and the followers' requests, and hands the followers their replies. Returns the reply
+    /// to `packed`. Blocks until `limit` at most; the followers' own deadlines do not count.
     pub(crate) fn exchange(
         mut self,
         connection: &mut Connection,
@@ -213,7 +216,7 @@ impl Followers {
         let own = connection.read()?;
         while let Some(follower) = self.waiting.front() {
             connection.limit_to(limit);
-            // Without it the connection is broken, and whoever still waits learns of that.
+            // Without it the connection is broken, and the followers that still wait get that error.
             let Ok(value) = connection.read() else { break };
             connection.check_role(&value);
             follower.becomes(State::Replied(Answer { value: Ok(value), by }));
@@ -226,7 +229,7 @@ impl Followers {
 impl Drop for Followers {
     fn drop(&mut self) {
         for (follower, by) in self.waiting.drain(..).zip(self.by.into_iter().cycle()) {
-            // A timeout was the leader's, so it is no timeout to them: they may ask again.
+            // If there was a timeout, it was the leader's and not theirs: they may ask again.
             let gone = "the connection was given up before the reply came";
             let value = Err(io::Error::new(io::ErrorKind::ConnectionAborted, gone).into());
             follower.becomes(State::Replied(Answer { value, by }));

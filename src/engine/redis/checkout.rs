@@ -13,26 +13,26 @@ use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, not_connected};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 
-/// How many connections may break while they are made, one after another: that says little.
+/// How many connections in a row may break while they are made: a single one says little.
 const DIALS: u32 = 3;
 
-/// The search for a connection that was dialled since `dialled_since`, until `limit`. If none can be made, that error is
-/// returned at once; but while others are in use, one of those is waited for.
+/// The search for a connection that was dialled since `dialled_since`, until `limit`. If none can be made,
+/// that error is returned at once, unless others are in use: then one of those is waited for.
 struct Checkout<'a> {
     backend: &'a Backend,
     limit: Moment,
-    /// (Not made: between its being there and this being known it may have been closed again.)
+    /// (The time of dialling counts: once a connection is made, it may be closed again before this is known.)
     dialled_since: Option<Moment>,
     /// When a connection was first waited for.
     asked: Option<Moment>,
-    /// Why there was none the last time, if that is known.
+    /// Why there was no connection the last time, if that is known.
     before: Option<RedisError>,
     dialled: u32,
 }
 
 impl Checkout<'_> {
-    /// One that will do: where none is idle it is what `wait` has, or that has something better. Whoever `queues` leaves
-    /// the idle ones to others at first.
+    /// Returns a connection that will do. If none is idle, `wait` returns one, or something better. A caller
+    /// that `queues` leaves the idle ones to others at first.
     fn find<E>(
         &mut self,
         mut queues: bool,
@@ -40,7 +40,7 @@ impl Checkout<'_> {
     ) -> Result<Result<Pooled, E>, Failure> {
         loop {
             let pool = self.pool()?;
-            // Usually there is one, and then it is not worth reading the clock.
+            // Usually one is idle, and then it is not worth reading the clock.
             let idle = if mem::take(&mut queues) { None } else { pool.try_get() };
             let found = idle.map_or_else(|| wait(self, &pool), |connection| Ok(Ok(connection)))?;
             match found {
@@ -60,14 +60,14 @@ impl Checkout<'_> {
         pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))
     }
 
-    /// Waits for one.
+    /// Waits for a connection.
     fn wait(&mut self, pool: &Pool) -> Result<Pooled, Failure> {
         let now = Moment::now();
         self.asked.get_or_insert(now);
         pool.get_timeout(self.limit.since(now)).map_err(|e| no_connection(e, self.before.take()))
     }
 
-    /// Whether it will do; if not, another one is needed.
+    /// Returns the connection if it will do; if not, another one is needed.
     fn examine(&mut self, mut connection: Pooled) -> Result<Option<Pooled>, Failure> {
         match connection.link.failure() {
             None if connection.link.is_open()
@@ -76,13 +76,13 @@ impl Checkout<'_> {
             {
                 return Ok(Some(connection));
             }
-            // An error that came earlier says nothing about the present.
+            // An error from before says nothing about the present.
             Some(failure) if self.asked.is_some_and(|asked| asked <= connection.born) => {
                 self.dialled += 1;
                 let broke = is_broken_off(failure) && self.dialled < DIALS;
                 let failure = not_connected(failure.clone());
                 if !(broke || connection.link.others_are_open()) || self.limit <= Moment::now() {
-                    // It goes back: other waiters get the error, too.
+                    // The connection returns to the pool, so that other waiters get the error, too.
                     return Err(failure);
                 }
                 connection.discarded = true;
@@ -100,7 +100,7 @@ impl Checkout<'_> {
 }
 
 impl Backend {
-    /// An idle connection of the pool, if there is one. Does not wait.
+    /// Returns an idle connection of the pool, if there is one. Does not block.
     pub(crate) fn idle(&self) -> Option<Pooled> {
         let pool = self.pool.read().clone()?;
         loop {
@@ -112,7 +112,7 @@ impl Backend {
         }
     }
 
-    /// A connection from the pool, one that was dialled since `dialled_since`. Blocks until `limit` at most.
+    /// Takes a connection from the pool that was dialled since `dialled_since`. Blocks until `limit` at most.
     pub(crate) fn connection(&self, limit: Moment, dialled_since: Option<Moment>) -> Result<Pooled, Failure> {
         let mut checkout = self.checkout(limit, dialled_since);
         let Ok(connection) =
@@ -120,8 +120,8 @@ impl Backend {
         Ok(connection)
     }
 
-    /// The same for a request, which may go together with others where all connections are in use: then it has been sent
-    /// perhaps. `alone` is what it would send, if it may.
+    /// The same for a request. If all connections are in use, it may go together with others, and so may have
+    /// been sent when this returns. `alone` is all that it sends, if that may go with others.
     pub(super) fn sender(
         &self,
         limit: Moment,
@@ -129,7 +129,8 @@ impl Backend {
         alone: Option<&[u8]>,
     ) -> Result<Sender, Failure> {
         let (mut joins, mut leader) = (alone.filter(|_| dialled_since.is_none()), None);
-        // What is idle now is the leader's, which is about to wake up: it takes this request along.
+        // A connection that is idle now belongs to the leader, which is about to wake up and takes this
+        // request along.
         let queues = joins.is_some() && self.batch.is_led();
         let found = self.checkout(limit, dialled_since).find(queues, |checkout, pool| {
             if let Some(packed) = joins.take_if(|_| queues || is_exhausted(pool)) {

@@ -1,4 +1,4 @@
-//! A connection of a client's pool, and its factory. What is sent on it is not its business, only by when.
+//! A connection of a client's pool, and its factory. It knows by when a reply is due, not what is sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::settings::Config;
 pub(crate) enum Destination {
     /// To an address.
     At(Box<redis::Client>),
-    /// To the primary, wherever the sentinels say that it is.
+    /// To the primary, wherever the sentinels say it is.
     Primary(Arc<Sentinels>),
 }
 
@@ -32,25 +32,25 @@ pub(crate) struct ConnectionManager {
     leads_to: Destination,
     connect_timeout: Duration,
     command_timeout: Duration,
-    /// What each connection says first.
+    /// What is sent first on each connection.
     pub(crate) greeting: Greeting,
-    /// Those of the pool.
+    /// The open links of the pool.
     links: OpenLinks,
 }
 
 /// A connection of a client's pool.
 pub(crate) struct Connection {
     pub(crate) link: Link,
-    /// Any I/O error leaves it out of step, timeouts included: the reply may come yet, and be taken for the
-    /// next request's.
+    /// Set by any I/O error, timeouts included: the connection is out of step, since a late reply would be
+    /// taken for that of the next request.
     pub(crate) broken: bool,
-    /// It must not go back to the pool. A broken one does: a waiter there is woken by what comes back, and
-    /// has another made.
+    /// It must not return to the pool. A broken one does: its return wakes a waiter there, which then has
+    /// another one made.
     pub(crate) discarded: bool,
     pub(crate) born: Moment,
-    /// Before it was made: where it leads is not known from later.
+    /// Just before it was dialled: where it leads was decided after that.
     dialled: Moment,
-    /// The read timeout that is set, to set it only when it changes.
+    /// The read timeout that is set now, so that it is set again only if it changes.
     pub(crate) limit: Duration,
     /// Whether Redis has let us begin a transaction on it.
     pub(crate) transacts: bool,
@@ -58,14 +58,14 @@ pub(crate) struct Connection {
     pub(crate) server: Option<Arc<ServerInfo>>,
 }
 
-/// The connection that a request went by.
+/// When a request was sent, and when its connection was made.
 #[derive(Clone, Copy)]
 pub(crate) struct By {
     /// Before the request was sent.
     pub(crate) asked: Moment,
     /// When the connection was made.
     pub(crate) born: Moment,
-    /// Before it was made.
+    /// Just before it was dialled.
     pub(crate) dialled: Moment,
     /// How long the reply was waited for.
     pub(crate) limit: Duration,
@@ -100,7 +100,7 @@ impl ConnectionManager {
         }
     }
 
-    /// The same to a node of the same cluster.
+    /// Returns a manager for another node of the same cluster.
     pub(crate) fn at(&self, node: &Node) -> Result<ConnectionManager, RedisError> {
         let Destination::At(client) = &self.leads_to else {
             return Err((redis::ErrorKind::InvalidClientConfig, "a Redis Cluster has no sentinels").into());
@@ -119,7 +119,7 @@ impl ConnectionManager {
         Ok(ConnectionManager { leads_to, links: OpenLinks::default(), ..self.clone() })
     }
 
-    /// Where it leads to.
+    /// Returns where its connections lead.
     pub(crate) fn address(&self) -> String {
         match &self.leads_to {
             Destination::At(client) => client.get_connection_info().addr().to_string(),
@@ -127,8 +127,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Where it leads to now, and how to log in there. Blocks for the connect timeout at most if sentinels are to be
-    /// asked.
+    /// Returns where its connections lead now, and how to log in there. Blocks for the connect timeout at
+    /// most if sentinels have to be asked.
     pub(crate) fn info(&self) -> Result<ConnectionInfo, RedisError> {
         match &self.leads_to {
             Destination::At(client) => Ok(client.get_connection_info().clone()),
@@ -136,7 +136,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Those that say where it leads to, if they do.
+    /// Returns the sentinels that say where its connections lead, if there are any.
     pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match &self.leads_to {
             Destination::At(_) => None,
@@ -144,7 +144,8 @@ impl ConnectionManager {
         }
     }
 
-    /// A connection of its own, for a thread that does not share one; its [greeting](Self::greeting) is to be said.
+    /// Opens a connection for a thread that does not share one. Its [greeting](Self::greeting) is still to be
+    /// sent.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
         let connection = match &self.leads_to {
             Destination::At(client) => wire::connect(client, self.connect_timeout)?,
@@ -155,7 +156,7 @@ impl ConnectionManager {
         Ok(connection)
     }
 
-    /// The same, on which the server tells messages apart from answers (RESP3).
+    /// Like `raw`, but with RESP3, in which messages can be told apart from replies.
     pub(crate) fn pushing(&self) -> Result<wire::Connection, RedisError> {
         let Destination::At(client) = &self.leads_to else { return self.raw() };
         let info = client.get_connection_info();
@@ -164,7 +165,7 @@ impl ConnectionManager {
         ConnectionManager { leads_to: Destination::At(Box::new(client)), ..self.clone() }.raw()
     }
 
-    /// A connection outside the pool.
+    /// Opens a connection outside the pool.
     pub(crate) fn apart(&self) -> Result<Connection, RedisError> {
         let dialled = Moment::now();
         Ok(self.over(Link::new(Ok(self.raw()?), self.greeting.clone(), OpenLinks::default()), dialled))
@@ -178,11 +179,11 @@ impl ConnectionManager {
 }
 
 impl r2d2::ManageConnection for ConnectionManager {
-    /// In a box: on its way from the pool to a request, and back, it is moved a dozen times.
+    /// Boxed, as it is moved a dozen times on its way from the pool to a request and back.
     type Connection = Box<Connection>;
     type Error = RedisError;
 
-    /// Whatever the result: a waiter for it learns of a failure at once.
+    /// Always returns `Ok`, so that a waiter learns of a failure at once: see `link.rs`.
     fn connect(&self) -> Result<Box<Connection>, RedisError> {
         let dialled = Moment::now();
         Ok(Box::new(self.over(Link::new(self.raw(), self.greeting.clone(), self.links.clone()), dialled)))
@@ -209,7 +210,7 @@ impl Connection {
         sent
     }
 
-    /// The next reply, waited for until the [limit](Connection::limit_to). If it does not come, the
+    /// Reads the next reply, waiting until the [limit](Connection::limit_to). If there is none by then, the
     /// connection is broken.
     pub(crate) fn read(&mut self) -> Result<Value, RedisError> {
         let answer = self.link.recv_response();
@@ -217,12 +218,12 @@ impl Connection {
         answer
     }
 
-    /// Whether it may lead to the primary, if another server was found to be it at `moved`.
+    /// Whether it may lead to the primary, given that this was found to be another server at `moved`.
     pub(crate) fn is_since(&self, moved: Moment) -> bool {
         self.dialled >= moved
     }
 
-    /// What a request that is sent at `asked` goes by.
+    /// Describes a request that is sent on it at `asked`.
     pub(crate) fn by(&self, asked: Moment) -> By {
         By { asked, born: self.born, dialled: self.dialled, limit: self.limit }
     }
@@ -231,18 +232,18 @@ impl Connection {
         self.broken
     }
 
-    /// There was no reply in time.
+    /// Returns the failure of a request whose reply did not arrive.
     pub(crate) fn unanswered(&self, e: RedisError) -> Failure {
         Failure::Unanswered(unanswered(e, self.limit))
     }
 
-    /// How long a write may take.
+    /// Sets how long a write may take.
     pub(crate) fn limit_writes_to(&mut self, limit: Duration) -> Result<(), RedisError> {
         self.link.set_write_timeout(Some(limit))
     }
 
-    /// Sends requests in one write and reads their replies one by one until `limit`: the library's own
-    /// pipeline would apply the timeout to each of them. An error leaves the connection broken.
+    /// Sends requests in one write and reads their replies one by one until `limit`: the pipeline of the
+    /// `redis` crate would apply the timeout to each of them. An error leaves the connection broken.
     pub(crate) fn exchange(&mut self, requests: &[Vec<u8>], limit: Moment) -> Result<Vec<Value>, RedisError> {
         self.limit_to(limit);
         let sent = self.link.send_packed_command(&requests.concat());
@@ -257,13 +258,14 @@ impl Connection {
         answers
     }
 
-    /// A reply may say that the server cannot serve us: perhaps a new connection leads to one that can.
+    /// Treats the connection as broken if the reply says that its server is not the primary: a new connection
+    /// may lead to that.
     pub(crate) fn check_role(&mut self, answer: &Value) {
         self.broken |= no_primary(answer).is_some();
     }
 
-    /// The read timeout of the next request. Setting it is a system call, so it is set only if the usual one
-    /// would be too long. Returns what the clock said.
+    /// Sets the read timeout of the next request. As that is a system call, it is skipped if the timeout that
+    /// is set is about the same. Returns the present time.
     pub(crate) fn limit_to(&mut self, limit: Moment) -> Moment {
         const COARSE: Duration = Duration::from_millis(1);
         let now = Moment::now();

@@ -11,9 +11,9 @@ pub(crate) enum Failure {
     Unanswered(Error),
     /// Redis rejected it for a reason that may pass: loading, busy, no longer the primary.
     Later(Error),
-    /// Redis rejected it, and will again: a script that fails half-way keeps what it wrote.
+    /// Redis rejected it, and will again. A script that fails halfway keeps what it wrote.
     Never(Error),
-    /// Redis would not even begin it, and never will.
+    /// Redis did not even start to run it, and never will.
     Denied(Error),
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-/// `CLIENT SETNAME` with the client's name. It is written in front of a connection's first request, so it costs no
-/// round trip; the reply is skipped, as a server may not have the command, or its user may not use it.
+/// `CLIENT SETNAME` with the client's name. It is written in front of a connection's first request, so it
+/// costs no round trip. The reply is ignored: the server may not have the command, or the user may not be
+/// allowed to use it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Greeting(Arc<[u8]>);
 
 impl Greeting {
-    /// Empty if there is no name. Redis takes no spaces and nothing but ASCII in a name: `_` stands for the rest.
+    /// Empty if there is no name. Redis accepts only ASCII without spaces in a name: `_` stands for the rest.
     pub(crate) fn of(client_name: &str) -> Greeting {
         if client_name.is_empty() {
             return Greeting::default();
@@ -21,7 +22,7 @@ impl Greeting {
         self.0.is_empty()
     }
 
-    /// The greeting with these requests behind it.
+    /// Returns the greeting with these requests behind it.
     pub(crate) fn before(&self, requests: &[u8]) -> Vec<u8> {
         [&*self.0, requests].concat()
     }

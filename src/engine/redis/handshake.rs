@@ -1,4 +1,4 @@
-//! What is said on a new connection before any request: the login, the database, the library's name.
+//! What is sent on a new connection before any request: the login, the database, the library's name.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use redis::{Client, Connection, RedisResult, Value, cmd};
 
 use crate::clock::Moment;
 
-/// Connects, logs in, and says the library's name (`CLIENT SETINFO`) unless the client says another one or none.
-/// Blocks for `limit` at most: the crate's own handshake would wait that long for each of its replies, also after one
-/// that did not come, so the login is all that is left to it. What is left of the limit is the timeout of the
-/// connection's reads and writes.
+/// Connects, logs in, and sends the library's name (`CLIENT SETINFO`) unless the client has set another one
+/// or none. Blocks for `limit` at most: the `redis` crate's own handshake would wait that long for each of
+/// its replies, even after one that did not arrive, so only the login is left to it. The rest of `limit`
+/// becomes the timeout of the connection's reads and writes.
 pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connection> {
     let until = Moment::now().after(limit);
     let info = client.get_connection_info();
@@ -36,7 +36,8 @@ pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connectio
         limit_to(&connection, until)?;
         match connection.recv_response() {
             Ok(Value::ServerError(e)) if i < selects => return Err(e.into()),
-            // A server may not have the command, or its user may not use it; if it closes, it has said why.
+            // The server may not have the command, or its user may not use it. If it closes the connection,
+            // this says why.
             Ok(Value::ServerError(e)) => refused = Some(e),
             Ok(_) => {}
             Err(e) => return Err(refused.map_or(e, Into::into)),
@@ -47,7 +48,7 @@ pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connectio
 }
 
 fn limit_to(connection: &Connection, until: Moment) -> RedisResult<()> {
-    // A timeout of zero would be none.
+    // A timeout of zero would mean none.
     let left = Some(until.since(Moment::now()).max(Duration::from_millis(1)));
     connection.set_read_timeout(left)?;
     connection.set_write_timeout(left)

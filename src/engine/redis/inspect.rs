@@ -1,4 +1,4 @@
-//! The holders and the waiters of a lock, in all processes, as Redis has them; and the end of a hold by force.
+//! The holders and the waiters of a lock in all processes, as Redis has them; and unlocking by force.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::error::Error;
 use crate::names::is_owner;
 use crate::wait::Wait;
 
-/// One holder, as Redis has it.
+/// A holder, as Redis has it.
 pub(crate) struct Held {
     /// Its owner id.
     pub(crate) owner: String,
-    /// The same to the byte: what a foreign holder stored need not be text.
+    /// The owner id, byte for byte: what a foreign holder stored need not be text.
     raw: Vec<u8>,
-    /// `None`: it does not expire.
+    /// `None` if it does not expire.
     pub(crate) remaining: Option<Duration>,
     pub(crate) record: String,
-    /// It was released, and only stays for the rest of a time. Known where it was asked in detail.
+    /// It was released, and only stays for the rest of a time. Known if asked for in detail.
     pub(crate) stays: bool,
 }
 
 impl Held {
-    /// Whether it is a process of this library. (Another library's holder that has owner ids like ours says so in its
-    /// record.)
+    /// Whether it is a process of this library. (A holder of another library that has owner ids like ours
+    /// says so in its record.)
     pub(crate) fn is_ours(&self) -> bool {
         is_owner(&self.owner) && self.record != "?"
     }
@@ -39,7 +39,8 @@ impl Held {
 pub(crate) struct Waiting {
     pub(crate) owner: String,
     pub(crate) record: String,
-    /// Asked in detail: its arrival, as a number of microseconds since 2020, and the time since its last heartbeat.
+    /// If asked for in detail: its arrival, in microseconds since 2020, and the time since its last
+    /// heartbeat.
     pub(crate) since: u64,
     pub(crate) silent: Duration,
 }
@@ -52,15 +53,15 @@ pub(crate) struct Inspection {
     pub(crate) holders: Vec<Held>,
     /// The waiting processes.
     pub(crate) waiting: Vec<Waiting>,
-    /// Asked in detail: those that wait for signals, and for which condition.
+    /// If asked for in detail: the waiters for signals, each with its condition.
     pub(crate) signals: Vec<(String, Waiting)>,
     /// What the rule says about its state.
     pub(crate) state: Vec<Value>,
 }
 
-/// Asks Redis, for a lock with several modes about the one of `mode`; if there are many, page after page.
-/// Each page shows its own moment: a holder that is there all the time is in one of them. Blocks for the
-/// command timeout at most, per page.
+/// Asks Redis for a lock's holders and waiters; on a lock with several modes, for those of `mode`. If there
+/// are many, they come page by page. Each page shows the lock at its own moment: a holder that stays
+/// throughout is on one of them. Blocks for the command timeout at most, per page.
 pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, Error> {
     let mut all = Inspection::default();
     let (mut holders, mut waiting) = (HashSet::new(), HashSet::new());
@@ -77,8 +78,8 @@ pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, 
     Ok(all)
 }
 
-/// What the rule says to this question, of the first page alone: for kinds that say it all there. Blocks for the command
-/// timeout at most, and no longer than `wait` says.
+/// Returns what the rule replies to this question, from the first page alone: for kinds that say everything
+/// there. Blocks for the command timeout at most, and no longer than `wait` allows.
 pub(crate) fn describe(entry: &Arc<LockEntry>, question: &str, wait: &Wait<'_>) -> Result<Vec<Value>, Error> {
     loop {
         let Page { inspection, next } = inspect_page(entry, question, "", wait)?;
@@ -102,7 +103,7 @@ fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str, wait: &Wait<'_>)
     Ok(read(&answer))
 }
 
-/// A page of the reply to `inspect`, in detail or not.
+/// Reads a page of the reply to `inspect`, in detail or not.
 pub(crate) fn read(answer: &Value) -> Page {
     let items = list(answer);
     let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
@@ -134,8 +135,8 @@ pub(crate) fn read(answer: &Value) -> Page {
         waiting: texts(2).chunks(2).enumerate().filter_map(in_queue).collect(),
         signals: signals.collect(),
     };
-    // A script that found more expired holds than it removes tells nothing but where to ask again, which may be from the
-    // beginning; in detail, a last page has an empty next one.
+    // A script that found more expired holds than it removes only says where to ask again, which may be at
+    // the beginning. In detail, the last page has an empty `next`.
     let is_last = |next: &String| next.is_empty() && items.len() > 5;
     Page { inspection, next: text(items.get(4)).filter(|next| !is_last(next)) }
 }
@@ -151,21 +152,21 @@ fn waiting(
     Some(Waiting { owner: text(owner)?, record: text(record)?, since, silent })
 }
 
-/// What became of the holders of a forced unlock.
+/// The result of a forced unlock.
 #[derive(Default)]
 pub(crate) struct Forced {
     /// How many were removed.
     pub(crate) holders: usize,
     /// How many of them were notified.
     pub(crate) told: usize,
-    /// How many were not to be removed.
+    /// How many did not match.
     pub(crate) others: usize,
     /// For how long those that were removed gently stay, at most.
     pub(crate) stays: Duration,
 }
 
-/// Removes every holder that is `wanted`, given the last grant number, and notifies it of the `reason`. `gently`: it
-/// keeps others out for the rest of its lease, which is not renewed any more.
+/// Removes every holder that is `wanted`, by the last grant number, and notifies it of the `reason`.
+/// `gently`: the holder keeps others out for the rest of its lease, which is no longer renewed.
 pub(crate) fn force_unlock(
     entry: &Arc<LockEntry>,
     mode: &str,
@@ -193,7 +194,7 @@ pub(crate) fn force_unlock(
         let inside = inside.map_err(|e| entry.error(e.error()))?;
         forced.holders += usize::from(inside);
         if !inside || !held.is_ours() {
-            continue; // It has gone by itself; or is a foreign holder, which cannot be notified.
+            continue; // It left by itself; or it is a foreign holder, which cannot be notified.
         }
         let uuid = held.owner.split(':').next().unwrap_or_default();
         let text = format!("{} no:forced 0 0 {reason}", held.owner);

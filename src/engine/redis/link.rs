@@ -15,7 +15,7 @@ use redis::{ConnectionLike, RedisError, RedisResult, Value};
 use super::greeting::Greeting;
 use super::wire;
 
-/// How many links of one pool are open.
+/// The number of open links of one pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OpenLinks(Arc<AtomicUsize>);
 
@@ -25,13 +25,13 @@ impl OpenLinks {
     }
 }
 
-/// A link, with the calls of a connection that the engine uses.
+/// A link, with the methods of a connection that the engine uses.
 pub(crate) struct Link {
     state: State,
     all: OpenLinks,
-    /// What is still to be written in front of the first request.
+    /// Still to be written in front of the first request.
     greeting: Greeting,
-    /// The reply to the greeting is still to come.
+    /// The reply to the greeting has not been read yet.
     greeted: bool,
 }
 
@@ -42,7 +42,7 @@ enum State {
 }
 
 impl Link {
-    /// The result of connecting, and what is to be said first.
+    /// Creates a link from the result of connecting, with what is to be sent first.
     pub(crate) fn new(dialled: RedisResult<wire::Connection>, greeting: Greeting, all: OpenLinks) -> Link {
         let state = match dialled {
             Ok(connection) => {
@@ -54,17 +54,16 @@ impl Link {
         Link { state, all, greeting, greeted: false }
     }
 
-    /// Why there was none.
+    /// Returns why connecting failed, if it did.
     pub(crate) fn failure(&self) -> Option<&RedisError> {
         if let State::Failed(failure) = &self.state { Some(failure) } else { None }
     }
 
-    /// Whether others of its pool are open: if so, one of those may soon be free.
+    /// Whether other links of its pool are open: if so, one of them may soon be free.
     pub(crate) fn others_are_open(&self) -> bool {
         self.all.are_there()
     }
 
-    /// Closes it.
     pub(crate) fn close(&mut self) {
         if let State::Open(_) = self.state {
             self.all.0.fetch_sub(1, Ordering::Relaxed);

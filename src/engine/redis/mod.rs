@@ -1,9 +1,10 @@
-//! Connections to Redis, what is sent on them, and what its answers mean.
+//! Connections to Redis, what is sent on them, and what its replies mean.
 //!
 //! From the top: an operation on a lock is in [`requests`] (on several, in [`several`]; beside others on one
-//! connection, in [`packed`]), with its [`arguments`] by name, as bytes by [`resp`]. [`backend`] sends it on a
-//! connection of the [`pool`], in its time, and a second time where that does no harm. [`replies`] reads the answer,
-//! and [`refusal`] an error of the server. Nothing here decides what an outcome means to a thread that waits or holds.
+//! connection, in [`packed`]). Its [`arguments`] have names, and [`resp`] turns them into bytes. [`backend`]
+//! sends it on a connection of the [`pool`], within its timeout, and a second time if that does no harm.
+//! [`replies`] reads the reply, and [`refusal`] an error of the server. Nothing here decides what an outcome
+//! means to a thread that waits or holds.
 
 pub(crate) mod answers;
 mod arguments;

@@ -1,4 +1,4 @@
-//! Operations as bytes: what is written on a connection together with others.
+//! Operations as bytes, to be written on a connection together with others.
 
 use super::arguments::{Acquire, Caller, Leave, Renew};
 use super::resp::call;
@@ -19,8 +19,8 @@ pub(crate) fn pack_renew(out: &mut Vec<u8>, entry: &LockEntry, owner: u64, lease
     pack(out, entry, &entry.scripts.renew, &renew.in_order(), eval);
 }
 
-/// Adds a leave to what the renewer or `close` sends; or, for one that stays, the renewal that makes it
-/// expire.
+/// Adds a leave to what the renewer or `close` sends; or, for a hold that stays for its minimum time, the
+/// renewal that lets it expire.
 pub(crate) fn pack_leave(out: &mut Vec<u8>, entry: &LockEntry, leaving: &PendingRelease, eval: bool) {
     match leaving.rest(Moment::now) {
         Some(rest) => {
@@ -42,14 +42,14 @@ pub(crate) fn pack_leave_for(
     pack(out, entry, &entry.scripts.leave, &Leave::new(entry, leaving, next).in_order(), eval);
 }
 
-/// Adds the question who holds the lock, to what is sent to several servers at once.
+/// Adds the question who holds the lock to what is sent to several servers at once.
 pub(crate) fn pack_inspect(out: &mut Vec<u8>, entry: &LockEntry, eval: bool) {
     let shared = &entry.shared;
     let args = ["", "0", &entry.inbox_prefix(), &shared.waiter_timeout, "", ""];
     pack(out, entry, &entry.scripts.inspect, &args, eval);
 }
 
-/// The script goes by its SHA1, or in full (`eval`) where Redis does not know it.
+/// Adds a call of the script, by its SHA1, or in full (`eval`) if Redis does not know it.
 fn pack(out: &mut Vec<u8>, entry: &LockEntry, script: &Script, args: &[&str], eval: bool) {
     let (verb, text) = if eval { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) };
     call(out, verb, text, &entry.names.keys(), args);

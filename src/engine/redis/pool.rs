@@ -6,7 +6,7 @@ pub(crate) use super::wire::memory::{Pool, Pooled, Pools, breathe, is_exhausted}
 #[cfg(not(shuttle))]
 pub(crate) use self::real::{Pool, Pooled, Pools, breathe, is_exhausted};
 
-/// How many threads make the connections of a client of one server, and of one of several.
+/// How many threads open the connections of a client with one server, and of a client with several.
 pub(crate) const THREADS: usize = 3;
 pub(crate) const THREADS_OF_SEVERAL: usize = 6;
 
@@ -25,18 +25,18 @@ mod real {
     pub(crate) type Pool = r2d2::Pool<ConnectionManager>;
     pub(crate) type Pooled = r2d2::PooledConnection<ConnectionManager>;
 
-    /// The pause of a thread that waits for others' connections, as it could not have one of its own.
+    /// The pause of a thread that waits for one of the others' connections, as it could not get one of its
+    /// own.
     pub(crate) fn breathe() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 
-    /// Whether it has as many connections as it may, and all are in use.
+    /// Whether the pool has as many connections as it may, all of them in use.
     pub(crate) fn is_exhausted(pool: &Pool) -> bool {
         let state = pool.state();
         state.idle_connections == 0 && state.connections >= pool.max_size()
     }
 
-    /// The pool panics if it cannot start its threads.
     /// Makes the pools of a client's servers, which share the threads that connect.
     pub(crate) struct Pools {
         config: Config,
@@ -44,10 +44,10 @@ mod real {
     }
 
     impl Pools {
-        /// Starts that many threads, which end with the last pool.
+        /// Starts `threads` threads, which end with the last pool.
         pub(crate) fn new(config: &Config, threads: usize) -> io::Result<Pools> {
             can_start(threads)?;
-            // Another program may have started the last thread that was available since.
+            // Another program may have started the last thread that was available.
             let threads = unpanicked(|| {
                 let pool = ScheduledThreadPool::builder().num_threads(threads);
                 pool.thread_name_pattern("r2d2-worker-{}").build()
@@ -63,8 +63,8 @@ mod real {
                 .idle_timeout(None)
                 .max_lifetime(None)
                 .connection_timeout(self.config.connect_timeout)
-                // That would double the cost of a lock; a broken one is replaced and its request sent again
-                // anyway.
+                // A test would double the cost of a lock; a broken connection is replaced anyway, and its
+                // request sent again.
                 .test_on_check_out(false)
                 .error_handler(Box::new(r2d2::NopErrorHandler))
                 .thread_pool(self.threads.clone());
@@ -72,16 +72,17 @@ mod real {
         }
     }
 
+    /// Catches the panic of a pool that cannot start its threads.
     fn unpanicked<T>(make: impl FnOnce() -> T) -> io::Result<T> {
         catch_unwind(AssertUnwindSafe(make)).map_err(|_| io::Error::other("the pool could not be built"))
     }
 
-    /// Whether that many threads can exist at once.
+    /// Checks that this many threads can exist at once.
     fn can_start(threads: usize) -> io::Result<()> {
         let (stay, go) = crossbeam_channel::bounded::<()>(0);
         let started = (0..threads).map(|_| {
             let go = go.clone();
-            // No message is ever sent: they end when the sender is dropped.
+            // No message is ever sent: the threads end when the sender is dropped.
             Builder::new().name("rc-can-start".to_owned()).spawn(move || go.recv().is_err())
         });
         let started: Vec<_> = started.collect();

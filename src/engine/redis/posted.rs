@@ -12,12 +12,13 @@ use super::refusal::{no_primary, refused, unanswered};
 use super::server_info::ServerInfo;
 use crate::clock::Moment;
 
-/// A request that was written. Dropped unread, it takes its connection with it.
+/// A request that was written. If it is dropped unread, its connection is closed.
 pub(crate) struct Posted {
     connection: Pooled,
     /// The first reply is what the server says about itself.
     asks_server: bool,
-    /// When it was written: several servers are waited for one after the other, so the last one's own wait may be short.
+    /// When it was written. Several servers are waited for one after another, so the wait for the last one
+    /// may be short.
     sent: Moment,
 }
 
@@ -28,8 +29,8 @@ pub(crate) struct Told {
 }
 
 impl Posted {
-    /// A script's reply, waited for until `limit`; an error reply of the server is an error here. If Redis
-    /// does not know the script, it is sent as `full` says.
+    /// Reads a script's reply, waiting until `limit`; an error reply of the server is an error here. If Redis
+    /// does not know the script, `full` is sent.
     pub(crate) fn told(mut self, backend: &Backend, limit: Moment, full: impl FnOnce() -> Vec<u8>) -> Told {
         let answer = self.hear(backend, limit, full);
         Told { answer, server: self.connection.server.clone() }
@@ -64,15 +65,16 @@ impl Posted {
 }
 
 impl Backend {
-    /// Writes one request, whose reply is read later: so that requests to several servers are in flight at
-    /// the same time. It is written once.
+    /// Writes one request, whose reply is read later, so that requests to several servers are in flight at
+    /// the same time. It is written only once.
     pub(crate) fn post(&self, packed: &[u8], limit: Moment) -> Result<Posted, Failure> {
         let connection = self.connection(limit, None)?;
         self.write(connection, packed, false)
     }
 
-    /// Like [`post`](Backend::post), for a caller that has to know which server replies: if the connection is
-    /// new, that is asked in the same write. If only a younger connection will do, by one made after that.
+    /// Like [`post`](Backend::post), for a caller that has to know which server replies: on a new connection,
+    /// the same write asks for that. With `dialled_since`, only a connection that was dialled since then will
+    /// do.
     pub(crate) fn post_to_known(
         &self,
         packed: &[u8],
@@ -93,7 +95,7 @@ impl Backend {
         self.count(1);
         let sent = Moment::now();
         let written = connection.link.send_packed_command(packed);
-        // Until its reply is read, what it would say next is not the next request's.
+        // Until the reply is read, the next request would take it for its own.
         connection.broken = true;
         match written {
             Ok(()) => Ok(Posted { connection, asks_server, sent }),

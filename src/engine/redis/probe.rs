@@ -1,7 +1,7 @@
 //! What a server is asked once, when a client connects: whether it can serve this library at all.
 //!
-//! It is asked in one round trip, by the rights that the client needs anyway. A server that does not say something
-//! is given the benefit of the doubt: the first call that fails will tell.
+//! Asking takes one round trip, and only the rights that the client needs anyway. A server that leaves
+//! something open is given the benefit of the doubt: the first call that fails will show it.
 
 use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
@@ -27,11 +27,11 @@ pub(crate) struct Probed {
     pub(crate) heard: Moment,
 }
 
-/// Why there is no answer to act on.
+/// Why a server could not be probed, or not be used.
 pub(crate) enum Unprobed {
     /// There was no connection, or it broke, or Redis rejected it.
     Failed(RedisError),
-    /// The server is of no use here.
+    /// The server cannot be used.
     Unfit(Error),
 }
 
@@ -41,11 +41,13 @@ impl From<RedisError> for Unprobed {
     }
 }
 
-/// Asks the server at the end of a new connection whether it can serve a client that listens on `channel`, and warns
-/// of what can be done without. Blocks for the connect timeout and the command timeout at most.
+/// Asks the server at the end of a new connection whether it can serve a client that listens on `channel`,
+/// and warns of what is missing but not essential. Blocks for the connect timeout and the command timeout at
+/// most.
 ///
 /// # Errors
-/// `Unfit` with `InvalidInput` for a server that never will, `Unavailable` for a replica, which may be promoted.
+/// `Unfit` with `InvalidInput` for a server that can never be used, `Unavailable` for a replica, which may be
+/// promoted.
 pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed, Unprobed> {
     let mut asked = ask(manager, channel)?;
     let at = manager.address();
@@ -69,7 +71,7 @@ pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed
 /// Asks a node of a cluster, primary or replica, the same, and which node has which slot.
 ///
 /// # Errors
-/// `Unfit` with `InvalidInput` for a server that is of no cluster, or never will do.
+/// `Unfit` with `InvalidInput` for a server that is not part of a cluster, or can never be used.
 pub(crate) fn probe_node(
     manager: &ConnectionManager,
     channel: &str,
@@ -93,11 +95,11 @@ pub(crate) fn probe_node(
     Ok((asked.probed, map))
 }
 
-/// What a server said.
+/// The replies of a server.
 struct Asked {
     connection: Connection,
     probed: Probed,
-    /// About itself.
+    /// What it says about itself.
     said: String,
     pubsub: Value,
     scripts: Value,
@@ -127,7 +129,7 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<Asked, Unprobed> {
 }
 
 impl Asked {
-    /// Asks one thing more.
+    /// Sends one more request.
     fn also(&mut self, request: &redis::Cmd) -> Result<Value, RedisError> {
         self.connection.send_packed_command(&request.get_packed_command())?;
         self.connection.recv_response()
@@ -149,7 +151,7 @@ fn never(why: String) -> Error {
     Error::new(ErrorKind::InvalidInput, "").because(why)
 }
 
-/// Why no lock can be at a server that says this of itself.
+/// Returns why a server that says this of itself cannot have any locks.
 fn unfit(said: &str, at: &str) -> Option<Error> {
     let mode = field(said, "redis_mode:").or_else(|| field(said, "server_mode:"));
     if mode == Some("sentinel") {
@@ -167,7 +169,7 @@ fn unfit(said: &str, at: &str) -> Option<Error> {
     None
 }
 
-/// The error for a server that says that it is a replica.
+/// Returns the error for a server that says it is a replica.
 fn is_replica(said: &str, at: &str) -> Option<Error> {
     field(said, "role:").filter(|role| *role == "slave")?;
     let of = |name| field(said, name).unwrap_or("?");
@@ -177,7 +179,7 @@ fn is_replica(said: &str, at: &str) -> Option<Error> {
     )))
 }
 
-/// One whose numbers cannot be read is not.
+/// A version whose numbers cannot be read is not too old.
 fn is_too_old(version: &str) -> bool {
     let mut numbers = version.split('.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -186,7 +188,7 @@ fn is_too_old(version: &str) -> bool {
     }
 }
 
-/// How many primaries the cluster has, of which this is a node.
+/// Returns how many primaries the cluster of this node has.
 fn primaries(slots: &Value) -> usize {
     let primary = |range: &Value| {
         let node = list(list(range).get(2)?);
@@ -198,7 +200,7 @@ fn primaries(slots: &Value) -> usize {
     all.len()
 }
 
-/// The error of a server that does not have the command, rather than a user who may not use it.
+/// Returns the error of a server that does not have the command, rather than of a user who may not use it.
 fn is_missing(answer: &Value) -> Option<&ServerError> {
     let Value::ServerError(e) = answer else { return None };
     let words = e.details().unwrap_or_default().to_ascii_lowercase();
@@ -207,7 +209,7 @@ fn is_missing(answer: &Value) -> Option<&ServerError> {
     said.then_some(e)
 }
 
-/// Tells of what works until it matters.
+/// Warns of what does not matter until later.
 fn warn(said: &str, at: &str, pubsub: &Value) {
     let policy = field(said, "maxmemory_policy:").unwrap_or("noeviction");
     if policy != "noeviction" && field(said, "maxmemory:").is_some_and(|most| most != "0") {

@@ -9,24 +9,24 @@
 //! | `NOREPLICAS` | while too few replicas are connected (`min-replicas-to-write`) | may pass |
 //! | `CLUSTERDOWN`, `TRYAGAIN` | while slots are without a primary, or migrating | may pass |
 //! | `MOVED`, `ASK` | as a node of a cluster that does not have the key, or no longer | passes: another node has it |
-//! | `NOSCRIPT` | for a script that it does not know, with no time left to send it | as no reply in time; nothing was written |
+//! | `NOSCRIPT` | for a script that it does not know, with no time left to send it | like no reply in time; nothing was written |
 //! | `ERR max number of clients reached` | on connecting | may pass |
 //! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | permanent |
 //! | `ERR unknown command` | for a command that this service does not offer, before anything ran | permanent |
 //! | `ERR DB index is out of range`, `ERR SELECT is not allowed in cluster mode` | on connecting, to the database of the URL | permanent |
-//! | `ERR This instance has cluster support disabled` | as a server that is no node of a cluster | permanent |
+//! | `ERR This instance has cluster support disabled` | as a server that is not part of a cluster | permanent |
 //! | `NOPERM`, or an ACL's words without a code | halfway through a script | permanent, and it may have written |
-//! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | as that code |
-//! | `ERR Script attempted to …` | halfway through a script that needs a key of a migrating slot again | as no reply |
+//! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | that of the code |
+//! | `ERR Script attempted to …` | halfway through a script that needs a key of a migrating slot again | like no reply |
 //! | `WRONGTYPE` | for a key that is in use by something else | permanent, and it wrote nothing |
-//! | `ERR syntax error` | in a script of ours, as a Redis before 6.2 | permanent: `connect` would have told |
-//! | any other | | a bug of ours, or of a rule: told by its function and line |
+//! | `ERR syntax error` | in a script of ours, as a Redis before 6.2 | permanent: `connect` would have reported it |
+//! | any other | | a bug of ours, or of a rule: reported with its function and line |
 //!
-//! An error that may pass means that nothing was written: Redis checks for all of that before a script's
-//! first write, and no longer after it. A call waits for it as long as it may wait, and otherwise returns
-//! `Unavailable` at once; a permanent error is returned at once. A missing connection is like an error that
-//! may pass, except for the permanent ones above.
+//! After an error that may pass, nothing was written: Redis checks for all of these before a script's first
+//! write, and no longer after it. A call waits for it to pass as long as it may wait, and otherwise returns
+//! `Unavailable` at once; a permanent error is returned at once. A missing connection is treated like an
+//! error that may pass, except for the permanent ones above.
 
 use std::io;
 use std::time::Duration;
@@ -38,50 +38,50 @@ use super::failure::Failure;
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
-/// The prefix of the script line that an error is from. Servers before 7.0 put that, and more, before their
-/// own words, code and all.
+/// Precedes the number of the script line that an error is from. Servers before 7.0 put it, and more, in
+/// front of their own message, code and all.
 const AT_LINE: &str = "@user_script:";
 const IN_SCRIPT: &str = "Error running script";
 
-/// `EXEC` reports after this why it did not run, with a code of its own.
+/// What `EXEC` puts before the reason why it did not run, which has a code of its own.
 const DISCARDED: &str = "Transaction discarded because of: ";
 
-/// How Redis says, without a code, that a script called what its user may not: before 7.2, and since.
+/// How Redis says, without a code, that a script did what its user may not: before 7.2, and since.
 const NO_RIGHT_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
-/// How a node of a cluster says, without a code, that a script cannot go on there. Before its first command, the same has
-/// a code: `ASK`, `TRYAGAIN`, `CLUSTERDOWN`.
+/// How a node of a cluster says, without a code, that a script cannot go on there. Before a script's first
+/// command, the same error has a code: `ASK`, `TRYAGAIN`, `CLUSTERDOWN`.
 const NOT_HERE_IN_SCRIPT: [&str; 3] = [
     "Script attempted to access a non local key",
     "Script attempted to execute a command while the cluster is down",
     "Script attempted to execute a write command while the cluster is down",
 ];
 
-/// How our scripts begin to say what a key is that is not theirs.
+/// How our scripts begin the message about a key that is not theirs.
 const KEY_IS: &str = "key \"";
 
-/// How Redis names a command that it does not have, or was configured not to have.
+/// How Redis says that it does not have a command, or was configured not to have it.
 const NO_SUCH_COMMAND: &str = "unknown command";
 
-/// How a server answers the question for the slots that is no node of a cluster.
+/// How a server that is not part of a cluster answers the question for the slots.
 const NO_CLUSTER: &str = "This instance has cluster support disabled";
 
-/// How a server says that it has no database of this number; a node of a cluster has one alone.
+/// How a server says that it has no database of this number. A node of a cluster has only one.
 const NO_DATABASE: [&str; 3] =
     ["DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"];
 
-/// What a server says to an option that it does not know.
+/// What a server replies to an option that it does not know.
 const NO_SUCH_OPTION: &str = "ERR syntax error";
 
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 
-/// How it begins what the sentinels say of a primary to which none of them leads.
+/// How the error begins if no sentinel leads to the primary.
 pub(crate) const NO_SENTINEL: &str = "no sentinel leads to the primary";
 
-/// There was no time for more.
+/// The time was up before there was a connection.
 pub(crate) const NO_CONNECTION_IN_TIME: &str = "no connection to Redis in time";
 
-/// The same, once there was a connection.
+/// The time was up once there was a connection.
 const NO_ANSWER_IN_TIME: &str = "no answer from Redis in time";
 
 /// What an error reply means.
@@ -92,25 +92,25 @@ enum Meaning {
     OutOfTime,
     /// Another node of the cluster has the key.
     Elsewhere,
-    /// It passes, or has done so if another server is the primary.
+    /// It may pass, or has already passed if another server is the primary now.
     NoPrimary,
-    /// The request had not begun.
+    /// The request had not started.
     Denied,
-    /// It had not, as the server is no node of a cluster.
+    /// The same, as the server is not part of a cluster.
     NoCluster,
-    /// No connection, as the server has no such database.
+    /// No connection was made, as the server has no such database.
     NoDatabase,
     /// Part of the request may have been executed.
     DeniedInScript,
-    /// It passes; part of the request may have been executed.
+    /// It may pass; part of the request may have been executed.
     Halfway,
     WrongType,
     Fault,
 }
 
-/// The table.
+/// Looks an error up in the table.
 fn meaning(code: &str, words: &str) -> Meaning {
-    // If scripts raise errors themselves, theirs are servers' words, too.
+    // If a script raises an error itself, that is in the server's words, too.
     let (code, words) = match words.split_once(AT_LINE) {
         Some((before, at)) if before.starts_with(IN_SCRIPT) => of_script(at),
         _ => match words.split_once(DISCARDED) {
@@ -125,7 +125,7 @@ fn meaning(code: &str, words: &str) -> Meaning {
         // The last ends a WAIT on a server that has just been made a replica.
         "READONLY" | "MASTERDOWN" | "UNBLOCKED" => Meaning::NoPrimary,
         "WRONGTYPE" => Meaning::WrongType,
-        // As servers from 7.0 on pass on what our scripts raise.
+        // How servers from 7.0 on pass on what our scripts raise.
         "ERR" if words.starts_with("WRONGTYPE ") => Meaning::WrongType,
         "NOPERM" if words.contains(AT_LINE) || words.starts_with(NO_RIGHT_IN_SCRIPT[0]) => {
             Meaning::DeniedInScript
@@ -141,8 +141,8 @@ fn meaning(code: &str, words: &str) -> Meaning {
     }
 }
 
-/// The code and the words behind `<line>: `, and the same once more, `@user_script: <line>: -`. Not all words
-/// have a code before them, and those without begin as a sentence does.
+/// Splits the message behind `<line>: ` into code and words; `@user_script: <line>: -` may come before it
+/// once more. Not every message has a code: one without begins as a sentence does.
 fn of_script(at: &str) -> (&str, &str) {
     let behind_line = |at: &str| -> Option<usize> {
         let rest = at.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
@@ -161,27 +161,27 @@ fn of_script(at: &str) -> (&str, &str) {
     if code.bytes().all(|b| b.is_ascii_uppercase()) { (code, words) } else { ("", said) }
 }
 
-/// What our scripts say of a key that is not theirs, without what servers put around it.
+/// Returns what our scripts say of a key that is not theirs, without what servers put around it.
 fn what_is_there(words: &str) -> Option<&str> {
     let told = &words[words.find(KEY_IS)?..];
     let ends = told.rfind(" script: ").filter(|at| told[*at..].contains(AT_LINE.trim_end_matches(':')));
     Some(&told[..ends.unwrap_or(told.len())])
 }
 
-/// Whether the server does not know the command, or one of a pipeline.
+/// Whether the server does not know the command, or one command of a pipeline.
 pub(crate) fn is_unknown(e: &RedisError) -> bool {
     let unknown = |words: Option<&str>| words.is_some_and(|words| words.starts_with(NO_SUCH_COMMAND));
     let errors = e.clone().into_server_errors();
     unknown(e.detail()) || errors.is_some_and(|all| all.iter().any(|(_, e)| unknown(e.details())))
 }
 
-/// What an error of the server means for a caller.
+/// Returns what an error of the server means for a caller.
 pub(crate) fn refused(e: RedisError) -> Failure {
     refused_script(None, e)
 }
 
-/// What an error of the server means for a caller of this script: where the script erred, that is told by the
-/// function and the line that its author wrote.
+/// Returns what an error of the server means for a caller of this script. An error in the script is reported
+/// by the function and the line that its author wrote.
 pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure {
     let unavailable = Error::new(ErrorKind::Unavailable, "");
     match meaning(e.code().unwrap_or_default(), e.detail().unwrap_or_default()) {
@@ -223,10 +223,10 @@ fn no_database(e: RedisError) -> Error {
     Error::new(ErrorKind::InvalidInput, "").because(why).caused_by(e)
 }
 
-/// An error of a script: its author's, where it is a kind's rule that erred.
+/// Returns the error of a script: its author's, if it is a kind's rule that failed.
 fn fault(script: Option<&Script>, e: RedisError) -> Error {
     let (code, words) = (e.code().unwrap_or_default(), e.detail().unwrap_or_default());
-    // What a script passes on of an error that it caught has no code.
+    // An error that a script caught and passed on has no code.
     let said = if code == "ERR" { words.to_owned() } else { format!("{code} {words}") };
     match script.and_then(|script| script.blames(&said)) {
         Some((origin, why)) if !origin.is_rule && why.contains(NO_SUCH_OPTION) => {
@@ -245,12 +245,12 @@ fn fault(script: Option<&Script>, e: RedisError) -> Error {
     }
 }
 
-/// Whether a connection was there, or about to be, when it broke: the server did not reject it.
+/// Whether a connection broke that was made, or about to be: the server did not reject it.
 pub(crate) fn is_broken_off(e: &RedisError) -> bool {
     e.is_io_error() && !e.is_connection_refusal() && !e.is_timeout()
 }
 
-/// Whether it is about this client's identity: it would be rejected the next time, too.
+/// Whether it is about this client's identity, so that it would be rejected the next time, too.
 pub(crate) fn is_denied(e: &RedisError) -> bool {
     e.kind() == redis::ErrorKind::AuthenticationFailed
         || matches!(meaning_of(e), Some(Meaning::Denied | Meaning::NoDatabase))
@@ -260,14 +260,14 @@ fn meaning_of(e: &RedisError) -> Option<Meaning> {
     Some(meaning(e.code()?, e.detail().unwrap_or_default()))
 }
 
-/// What the [sentinels](super::sentinels) said of a primary, if they could not lead to it.
+/// Returns what the [sentinels](super::sentinels) said of a primary, if they could not lead to it.
 pub(crate) fn no_sentinel_leads_there(e: &RedisError) -> Option<&str> {
     use redis::ErrorKind::{AuthenticationFailed, Client, MasterNameNotFoundBySentinel};
     let theirs = matches!(e.kind(), AuthenticationFailed | Client | MasterNameNotFoundBySentinel);
     e.detail().filter(|told| theirs && told.starts_with(NO_SENTINEL))
 }
 
-/// What it means that there is no connection.
+/// Returns what it means for a caller that there is no connection.
 pub(crate) fn not_connected(e: RedisError) -> Failure {
     let denied = is_denied(&e);
     let error = Error::new(ErrorKind::Unavailable, "");
@@ -285,9 +285,9 @@ pub(crate) fn not_connected(e: RedisError) -> Failure {
     if denied { Failure::Denied(error) } else { Failure::Unsent(error) }
 }
 
-/// The server says that it is no longer the primary, or one of several replies does: the request was not
-/// executed, and perhaps a new connection leads to the primary. A replica rejects a script at its first
-/// write.
+/// Returns the error by which a server says that it is not the primary, in this reply or in one of several.
+/// The request was not executed, as a replica rejects a script at its first write. A new connection may lead
+/// to the primary.
 pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
     let is_refusal =
         |e: &ServerError| meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary;
@@ -297,7 +297,7 @@ pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
     })
 }
 
-/// There was no reply, which was waited for `within` this time.
+/// Returns the error for a reply that did not arrive, although it was waited for as long as `within`.
 pub(crate) fn unanswered(e: RedisError, within: Duration) -> Error {
     let error = Error::new(ErrorKind::Unavailable, "");
     if e.is_timeout() {
@@ -306,7 +306,7 @@ pub(crate) fn unanswered(e: RedisError, within: Duration) -> Error {
     error.because("no answer from Redis").caused_by(e)
 }
 
-/// The system's words for a timeout, "Resource temporarily unavailable", would only mislead.
+/// The system's message for a timeout, "Resource temporarily unavailable", would only mislead.
 fn timed_out() -> io::Error {
     io::Error::from(io::ErrorKind::TimedOut)
 }

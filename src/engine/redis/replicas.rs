@@ -1,8 +1,9 @@
 //! Whether replicas know of a hold: Redis's WAIT.
 //!
-//! WAIT tells how many replicas have what was written *on its own connection*. The hold was perhaps granted
-//! on another connection (the releasing process installed us), so the lease is first set anew on the one that
-//! then waits: the order of writes is that of the primary, so a replica that has this one has the grant.
+//! WAIT reports how many replicas have what was written *on its own connection*. The hold may have been
+//! granted on another one (of the process that released it), so the lease is first set again on the
+//! connection that then waits. Replicas receive writes in the primary's order, so a replica that has this one
+//! has the grant.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 use crate::wait::Wait;
 
-/// How late Redis may notice that the time of a WAIT is up: it looks ten times a second.
+/// How late Redis may notice that a WAIT has timed out: it checks ten times a second.
 const WAIT_LAG: Duration = Duration::from_millis(100);
 
 /// How many replicas must have a hold, and how long that may take.
@@ -30,7 +31,7 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// Checks whether it may take that long, for holds with this lease; the error says why not.
+    /// Checks whether `limit` is possible for holds with this lease; the error says why not.
     fn check(self, lease: Duration) -> Result<(), String> {
         let limit = self.limit;
         if limit < Duration::from_millis(1) || limit >= lease {
@@ -42,17 +43,17 @@ impl Replicas {
     }
 }
 
-/// Checks whether a handle's terms agree with each other, and with the replicas that must have its holds; the
-/// error says why not.
+/// Checks whether a handle's terms are consistent, in themselves and with the replicas that must have its
+/// holds; the error says why not.
 pub(crate) fn agree(terms: &Terms, replicas: Option<Replicas>) -> Result<(), String> {
     terms.check()?;
     replicas.map_or(Ok(()), |replicas| replicas.check(terms.lease))
 }
 
-/// Waits until that many replicas have the hold `ticket`, which stays whatever the result.
+/// Waits until that many replicas have the hold `ticket`, which stays valid whatever the result.
 ///
 /// # Errors
-/// `NotReplicated` if too few had it in time, `LeaseLost` if it is gone, `Unavailable` if Redis did not
+/// `NotReplicated` if too few have it in time, `LeaseLost` if it is lost, `Unavailable` if Redis did not
 /// reply.
 pub(crate) fn have(
     entry: &Arc<LockEntry>,
@@ -68,10 +69,10 @@ pub(crate) fn have(
         let core = lock(entry)?;
         core.lock_state.look(owner).map_or(shared.config.lease, |grant| grant.rewrite(sent))
     };
-    // The reply must be there by the end of the call.
+    // The reply must arrive before the deadline of the call.
     let limit = wait.deadline.map_or(limit, |deadline| limit.min(deadline.since(sent)));
     let over = sent.after(limit);
-    // 0 would mean forever.
+    // A timeout of 0 would mean forever.
     let left = || over.since(Moment::now()).max(Duration::from_millis(1));
     let asks = || cmd("WAIT").arg(n).arg(left().as_millis() as u64).get_packed_command();
     let pack = |eval: bool| {
@@ -101,7 +102,7 @@ pub(crate) fn have(
     if renewal.is_over() {
         return Err(entry.error(lost(LossReason::Revoked)));
     }
-    // It may have expired while the replicas were waited for.
+    // The lease may have expired while the replicas were waited for.
     held::owner(entry, ticket, Moment::now())?;
     let strange = |value: Option<&Value>| {
         Error::new(ErrorKind::Protocol, "").because(format!("unexpected reply to WAIT: {value:?}"))

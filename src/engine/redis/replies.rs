@@ -1,4 +1,4 @@
-//! The replies to the operations, in the words of the lock state. What they look like is in `lua/README.md`.
+//! The replies to the operations, translated for the lock state. Their format is in `lua/README.md`.
 
 use std::slice;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, Renewal};
 use crate::error::{Error, ErrorKind};
 
-/// The reply to an acquire for `lease`.
+/// Reads the reply to an acquire for `lease`.
 pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure> {
     match value {
-        // No one was in the way: the number alone.
+        // Nobody was in the way: the reply is the number alone.
         Value::Int(n) => match (*n).try_into() {
             Ok(number) if number > 0 => Ok(Answer::In { number, left: lease, value: 0 }),
             _ => Err(strange(slice::from_ref(value))),
@@ -25,7 +25,7 @@ pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure
     }
 }
 
-/// The contents of the list that answers an acquire for `lease`.
+/// Reads the items of a list that replies to an acquire for `lease`.
 pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure> {
     if number(items.first()) == Some(2) {
         return Ok(Answer::Back(Box::new(answer(&items[1..], lease)?)));
@@ -34,7 +34,7 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
         Some(match number(items.first())? {
             1 => Answer::In {
                 number: number(items.get(1))?.try_into().ok()?,
-                // Negative: another client took the key's expiry away. Ours stands.
+                // Negative if another client removed the key's expiry: our lease still counts.
                 left: number(items.get(2))?.try_into().map_or(lease, Duration::from_millis),
                 value: number(items.get(3)).and_then(|n| n.try_into().ok()).unwrap_or(0),
             },
@@ -53,14 +53,14 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
     read().ok_or_else(|| strange(items))
 }
 
-/// Whether an attempt was answered busy by a script that has left some work to the next one, which may be sent until
-/// `limit`. (Only a waiter with a queue position is asked for again by itself.)
+/// Whether an attempt was answered busy by a script that left some work to the next one, and there is time
+/// until `limit` to send that. (Only waiters with a queue position ask again by themselves.)
 pub(super) fn is_unfinished(answer: &Value, asking: &Asking, limit: Moment) -> bool {
     let has_left_work = matches!(list(answer), [Value::Int(0), _, _, _, Value::Int(2)]);
     has_left_work && asking.how == AcquireMode::Try && Moment::now() < limit
 }
 
-/// Whether a busy reply says that nobody listens for us at the server that has the lock.
+/// Whether a busy reply says that nobody is subscribed for us at the server that has the lock.
 pub(super) fn is_deaf(answer: &[Value]) -> bool {
     let is = |i: usize, n: i64| number(answer.get(i)) == Some(n);
     match answer {
@@ -77,16 +77,16 @@ pub(crate) fn is_in(answer: &Result<Answer, Failure>) -> bool {
 /// The reply to a leave.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// The owner held the lock.
+    /// Whether the owner held the lock.
     pub(crate) inside: bool,
-    /// Sent twice, so that `inside` may be the second copy's view: when the connection was made that the
-    /// first one went by.
+    /// If the leave was sent twice, so that `inside` may be the reply to the second copy: when the connection
+    /// of the first copy was made.
     pub(crate) resent: Option<Moment>,
-    /// The reply for the next owner.
+    /// The reply to the next owner's request.
     pub(crate) next: Option<Answer>,
 }
 
-/// The reply to a leave that `next` asked along with.
+/// Reads the reply to a leave, and to the request `next` that was sent along.
 pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: Option<Moment>) -> Result<Left, Failure> {
     let items = list(value);
     let inside = number(items.first().or(Some(value))).ok_or_else(|| strange(slice::from_ref(value)))? == 1;
@@ -96,15 +96,15 @@ pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: Option<Moment>)
 
 /// The result of a renewal.
 pub(crate) struct Renewed {
-    /// As the lock state knows it.
+    /// As the lock state understands it.
     pub(crate) renewal: Renewal,
-    /// Sent twice, so that a copy may run yet.
+    /// It was sent twice, so a copy may still run.
     pub(crate) resent: bool,
     pub(crate) error: Option<Error>,
 }
 
 impl Renewed {
-    /// According to the reply.
+    /// Reads the reply.
     pub(crate) fn of(answer: Result<Value, Failure>, resent: bool) -> Renewed {
         let (renewal, error) = match answer.and_then(|value| renewed(&value)) {
             Ok(renewal) => (renewal, None),
@@ -117,7 +117,7 @@ impl Renewed {
     }
 }
 
-/// What a reply to a renewal says.
+/// Reads the reply to a renewal.
 pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
     match value {
         Value::Int(left) => Ok(match (*left).try_into() {
@@ -129,7 +129,7 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
     }
 }
 
-/// The reply for one of several locks.
+/// Returns the reply for one of several locks, or the error that it is.
 pub(super) fn one_of<'a>(entry: &LockEntry, value: &'a Value) -> Result<&'a Value, Failure> {
     match value {
         Value::ServerError(e) => Err(refused_script(Some(entry.scripts.all()), e.clone().into())),

@@ -42,8 +42,8 @@ pub(crate) fn acquire(
     }
 }
 
-/// Out of the lock and the queue, and in the same round trip the request of the next head; or, for one that
-/// stays, what is left of its time as its lease.
+/// Leaves the lock and the queue, and in the same round trip sends the request of the next head. A hold that
+/// stays for its minimum time gets the rest of that as its lease instead.
 pub(crate) fn leave(
     entry: &Arc<LockEntry>,
     leaving: &PendingRelease,
@@ -67,7 +67,7 @@ pub(crate) fn leave(
     left(&reply.value, next, reply.first_by)
 }
 
-/// Sets the lease of a hold anew.
+/// Renews a hold, setting its lease to `lease`.
 pub(crate) fn renew(entry: &Arc<LockEntry>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
     let reply = send_renewal(entry, owner, lease, false, limit);
     let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
@@ -85,8 +85,8 @@ fn send_renewal(
     send(entry, &entry.scripts.renew, &renew.in_order(), limit)
 }
 
-/// Updates the kind's own state, once by `owner`: `what`, with what the rule needs to know of it. Returns the
-/// rule's reply.
+/// Updates the kind's own state, once per `owner`: `what` is the update, with what the rule needs to know of
+/// it. Returns the rule's reply.
 pub(crate) fn change(
     entry: &Arc<LockEntry>,
     owner: u64,
@@ -102,7 +102,7 @@ pub(crate) fn change(
     Ok(list(&reply.value).to_vec())
 }
 
-/// Makes the hold `from` that of `owner`. Returns the reply, and whether the request was sent twice to get
+/// Makes the hold of `from` that of `owner`. Returns the reply, and whether the request was sent twice to get
 /// it.
 pub(crate) fn adopt(
     entry: &Arc<LockEntry>,
@@ -119,16 +119,16 @@ pub(crate) fn adopt(
     Ok((acquired(&reply.value, lease)?, reply.resent))
 }
 
-/// A piece of a signal or of a count.
+/// The reply to one piece of a signal or a count.
 pub(crate) struct Signalled {
-    /// How many were moved or wait; `None` if the owner is not inside.
+    /// How many waiters were moved or counted; `None` if the owner does not hold the lock.
     pub(crate) how_many: Option<usize>,
-    /// Where the next piece begins, if this was not all.
+    /// Where the next piece begins, if this was not the last.
     pub(crate) from: Option<String>,
 }
 
-/// Signals or counts a condition's waiters (`what`: `one`, `all`, `count`), for `owner`, which must hold the
-/// lock, beginning where an earlier piece ended.
+/// Signals or counts a condition's waiters (`what`: `one`, `all`, `count`) for `owner`, which must hold the
+/// lock. Begins where an earlier piece ended (`from`).
 pub(crate) fn signal(
     entry: &Arc<LockEntry>,
     script: &Script,
@@ -145,7 +145,7 @@ pub(crate) fn signal(
     Ok(Signalled { how_many: n.try_into().ok(), from: text(items.get(1)) })
 }
 
-/// Removes an owner that is not ours, for good. Returns whether it was inside.
+/// Removes an owner by force, for good. Returns whether it held the lock.
 pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
     let shared = &entry.shared;
     let inbox = entry.inbox_prefix();
@@ -155,8 +155,8 @@ pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Resu
     Ok(inside == 1 || reply.resent)
 }
 
-/// An owner that is not ours is not renewed any more: it stays for what is left of its lease, and its id comes in never
-/// again. Returns what is left, if it was inside.
+/// Ends the renewals of an owner by force: it stays for the rest of its lease, and its id is never admitted
+/// again. Returns that rest, if it held the lock.
 pub(crate) fn let_expire(
     entry: &Arc<LockEntry>,
     owner: &[u8],
@@ -172,7 +172,7 @@ pub(crate) fn let_expire(
     })
 }
 
-/// A page of what the lock's state is, on a lock with several modes of the one of `mode`.
+/// Asks for a page of the lock's state; on a lock with several modes, of that of `mode`.
 pub(super) fn inspect(
     entry: &Arc<LockEntry>,
     page: &str,
@@ -184,7 +184,7 @@ pub(super) fn inspect(
     Ok(send(entry, &entry.scripts.inspect, &args, limit)?.value)
 }
 
-/// Runs one of the entry's scripts, twice if its connection breaks.
+/// Runs one of the entry's scripts, and runs it again if the connection breaks.
 fn send<A: AsRef<[u8]>>(
     entry: &LockEntry,
     script: &Script,

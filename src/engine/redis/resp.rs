@@ -1,9 +1,10 @@
-//! A script's call as Redis reads it: an array of bulk strings.
+//! A script call as Redis reads it: an array of bulk strings.
 //!
-//! By hand, where everything else is left to the `redis` crate: every lock and unlock comes through here, and
-//! the keys are put together only in the request, so that they need no memory while a lock is merely held.
+//! Written by hand, though everything else is left to the `redis` crate: every lock and unlock comes through
+//! here, and the keys are put together only in the request, so that they take no memory while a lock is
+//! merely held.
 
-/// Adds `verb script <how many keys> <keys> <args>` to what will be sent; each key is in two parts.
+/// Adds `verb script <how many keys> <keys> <args>` to `out`; each key is in two parts.
 pub(crate) fn call<A: AsRef<[u8]>>(
     out: &mut Vec<u8>,
     verb: &str,
@@ -29,7 +30,7 @@ pub(crate) fn call<A: AsRef<[u8]>>(
     }
 }
 
-/// One argument, made of parts.
+/// Adds one argument, made of parts.
 fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
     head(out, b'$', parts.iter().map(|part| part.as_ref().len()).sum());
     for part in &parts {
@@ -38,7 +39,7 @@ fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What follows, and how much of it.
+/// Adds the type of what follows, and how much of it there is.
 fn head(out: &mut Vec<u8>, what: u8, n: usize) {
     out.push(what);
     out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());

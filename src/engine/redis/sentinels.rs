@@ -1,8 +1,8 @@
-//! The primary of several servers, by the sentinels that watch them.
+//! Finds the primary of several servers through the sentinels that watch them.
 //!
-//! Nothing is kept of where it is: each new connection asks. Any of the sentinels may be down or out of date, so what
-//! one of them says is tried, and the next one asked if it leads nowhere: no server there, or one that says of
-//! itself that it is a replica.
+//! Its address is not cached: each new connection asks for it. Any sentinel may be down or out of date, so
+//! the address that one gives is tried, and the next one is asked if it leads nowhere: to no server, or to a
+//! server that itself says that it is a replica.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,58 +17,59 @@ use super::wire;
 use crate::clock::Moment;
 use crate::sync::Mutex;
 
-/// The longest time for which one sentinel is asked.
+/// How long one sentinel is waited for, at most.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// The same when all were asked in vain and one was silent: it may be far away, or busy.
+/// The same on a second round, if the first led nowhere and a sentinel timed out: it may be far away, or
+/// busy.
 const LONG_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where they tell that another server is the primary; and where the one of them that has promoted it tells, which
-/// tells the rest only when the other replicas follow.
+/// The channels on which sentinels announce another primary. They all use the first; the one that has
+/// promoted the primary uses the second, and tells the others only when the remaining replicas follow it.
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 
 /// The sentinels of a client.
 #[derive(Debug)]
 pub(crate) struct Sentinels {
-    /// What they call the primary.
+    /// The primary's name in their configuration.
     master: String,
     nodes: Vec<redis::Client>,
-    /// How to log in at the primary. Its address is not used.
+    /// How to log in at the primary. The address in it is not used.
     login: ConnectionInfo,
-    /// The one to be asked first: the last that was right.
+    /// The sentinel to ask first: the last one that was right.
     first: AtomicUsize,
-    /// Where the first connection led, or what the first of them that heard of a failover has said since.
+    /// Where the first connection led, or what the first sentinel to hear of a failover has said since.
     known: Mutex<Option<Place>>,
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     host: String,
     port: u16,
 }
 
-/// Why one sentinel did not lead to the primary.
+/// Why a sentinel did not lead to the primary.
 #[derive(Debug)]
 enum Why {
-    /// It did not answer, or could not be reached.
+    /// It did not reply, or could not be reached.
     Away(RedisError),
-    /// It may not be asked, or its user's password is another.
+    /// It does not let this client ask, or its user has another password.
     Denied(RedisError),
-    /// It is no sentinel.
+    /// It is not a sentinel.
     NoSentinel,
-    /// It has never heard the name.
+    /// It does not know the primary's name.
     Unknown,
-    /// What it names is a replica.
+    /// It names a replica.
     Replica(Place),
-    /// There is no connection to what it names.
+    /// It names a server that cannot be connected to.
     Unreachable(Place, RedisError),
-    /// It names another than the one of which was heard last.
+    /// It names another server than the one heard of last.
     Contradicts(Place),
-    /// It names what another one has named, in vain.
+    /// It names a server that another one has named, and that was tried without success.
     Likewise(Place),
 }
 
-/// Why none of them did.
+/// Why none of the sentinels led to the primary.
 enum Failed {
     /// The servers reject this client.
     Denied(RedisError),
@@ -76,29 +77,29 @@ enum Failed {
 }
 
 impl Sentinels {
-    /// Those at `nodes`, of the primary that they call `master`, where `login` logs in.
+    /// The sentinels at `nodes`, which know the primary as `master`. `login` says how to log in there.
     pub(crate) fn new(nodes: Vec<redis::Client>, master: String, login: redis::Client) -> Self {
         let login = login.get_connection_info().clone();
         Sentinels { master, nodes, login, first: AtomicUsize::new(0), known: Mutex::default() }
     }
 
-    /// A connection to the primary. Blocks for `limit` at most.
+    /// Connects to the primary. Blocks for `limit` at most.
     pub(crate) fn connect(&self, limit: Duration) -> Result<wire::Connection, RedisError> {
         self.find(limit).map(|(connection, _)| connection)
     }
 
-    /// How to connect to where the primary is now. Blocks as [`connect`](Self::connect) does.
+    /// Returns how to connect to the present primary. Blocks as [`connect`](Self::connect) does.
     pub(crate) fn primary(&self, limit: Duration) -> Result<ConnectionInfo, RedisError> {
         self.find(limit).map(|(_, place)| self.login_at(&place))
     }
 
-    /// What they call the primary, and how to connect to them.
+    /// Returns the primary's name, and how to connect to the sentinels.
     pub(crate) fn named(&self) -> (&str, impl Iterator<Item = &ConnectionInfo>) {
         (&self.master, self.nodes.iter().map(redis::Client::get_connection_info))
     }
 
-    /// Sentinels do not learn of a failover at the same time, and a former primary that lives does not know of it for
-    /// seconds. So what contradicts the last that was heard is tried last.
+    /// Sentinels do not learn of a failover at the same time, and a former primary that is alive does not
+    /// know of it for seconds. So an address that contradicts what was heard last is tried last.
     fn find(&self, limit: Duration) -> Result<(wire::Connection, Place), RedisError> {
         let until = Moment::now().after(limit);
         let share = |limit: Duration| limit / u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
@@ -115,7 +116,7 @@ impl Sentinels {
         })
     }
 
-    /// Asks each of them, for so long, until one leads to the primary.
+    /// Asks each of them, for `patience` at most, until one leads to the primary.
     fn ask_all(&self, until: Moment, patience: Duration) -> Result<(wire::Connection, Place), Failed> {
         let known = self.known.lock().clone();
         let (mut tried, mut others, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
@@ -134,12 +135,12 @@ impl Sentinels {
                 }
                 tried.push(place.clone());
                 let left = until.since(Moment::now());
-                // Half of it is for the others, if there are any.
+                // Half of the time is for the others, if there are any left.
                 self.dial(place, if reasons.len() + 1 < self.nodes.len() { left / 2 } else { left })
             });
             match found {
                 Ok(found) => return Ok(self.right(node, found)),
-                // The same everywhere.
+                // By way of any other sentinel it would be the same.
                 Err(Why::Unreachable(_, e)) if is_denied(&e) => return Err(Failed::Denied(e)),
                 Err(why) => reasons.push((node, why)),
             }
@@ -157,25 +158,25 @@ impl Sentinels {
                 Err(why) => reasons.push((node % self.nodes.len(), why)),
             }
         }
-        // Those that had no turn have the first one the next time.
+        // Those that had no turn come first the next time.
         self.first.fetch_add(reasons.len(), Ordering::Relaxed);
         Err(Failed::ForEach(reasons))
     }
 
-    /// This one led to the primary.
+    /// Remembers that this sentinel led to the primary.
     fn right(&self, node: usize, found: (wire::Connection, Place)) -> (wire::Connection, Place) {
         self.first.store(node, Ordering::Relaxed);
         self.known.lock().get_or_insert_with(|| found.1.clone());
         found
     }
 
-    /// How many there are.
+    /// The number of sentinels.
     pub(crate) fn count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// A connection to this one on which it tells of failovers, and where the primary is now. Blocks for `limit` at
-    /// most at each step.
+    /// Subscribes to this sentinel's announcements of failovers. Returns the connection, and where the
+    /// primary is now. Blocks for `limit` at most at each step.
     pub(crate) fn subscribe(&self, node: usize, limit: Duration) -> Option<(wire::Connection, Place)> {
         let mut connection = self.reach(node, limit).ok()?;
         // In one write, so that nothing can happen in between.
@@ -189,8 +190,8 @@ impl Sentinels {
         Some((connection, place))
     }
 
-    /// A sentinel that meant `before` says that the primary is at `now`. Whether that is news. (Its first word is not: it
-    /// may be out of date.)
+    /// A sentinel that has named `before` now says that the primary is at `now`. Returns whether that is
+    /// news. (The first address it names is not: it may be out of date.)
     pub(crate) fn heard(&self, before: Option<&Place>, now: &Place) -> bool {
         let mut known = self.known.lock();
         let news = before.is_some_and(|before| before != now) && known.as_ref() != Some(now);
@@ -200,7 +201,7 @@ impl Sentinels {
         news
     }
 
-    /// Whether a message on this channel tells that the primary has moved, and where.
+    /// Returns where the primary has moved, if a message on this channel says that it has.
     pub(crate) fn moved(&self, channel: &str, message: &str) -> Option<Place> {
         let words: Vec<_> = message.split(' ').collect();
         let (master, host, port) = match (CHANNELS.iter().position(|it| *it == channel)?, &*words) {
@@ -222,7 +223,7 @@ impl Sentinels {
         self.master == others.master && db(&self.login) == db(&others.login) && self.nodes.iter().any(shared)
     }
 
-    /// For messages.
+    /// Describes the primary and its sentinels, for messages.
     pub(crate) fn address(&self) -> String {
         let nodes: Vec<_> = (0..self.nodes.len()).map(|node| self.address_of(node)).collect();
         format!("{:?} of the sentinels {}", self.master, nodes.join(", "))
@@ -232,7 +233,7 @@ impl Sentinels {
         self.nodes.get(node).map(|node| node.get_connection_info().addr().to_string()).unwrap_or_default()
     }
 
-    /// All of them, the one that was right last first.
+    /// Returns all of them, starting with the one that was right last.
     fn in_order(&self) -> impl Iterator<Item = usize> {
         let (n, first) = (self.nodes.len(), self.first.load(Ordering::Relaxed));
         (0..n).map(move |i| (first + i) % n)
@@ -247,14 +248,14 @@ impl Sentinels {
         wire::connect(self.nodes.get(node).ok_or_else(missing)?, patience)
     }
 
-    /// Where this one says that the primary is.
+    /// Asks this sentinel where the primary is.
     fn ask(&self, node: usize, patience: Duration) -> Result<Place, Why> {
         let away = |e: RedisError| if is_denied(&e) { Why::Denied(e) } else { Why::Away(e) };
         let mut connection = self.reach(node, patience).map_err(away)?;
         place(&connection.req_packed_command(&self.question().get_packed_command()).map_err(away)?)
     }
 
-    /// How to log in at the server there.
+    /// Returns how to log in at the server there.
     fn login_at(&self, place: &Place) -> ConnectionInfo {
         let Place { host, port } = place.clone();
         let addr = match self.login.addr().clone() {
@@ -266,7 +267,7 @@ impl Sentinels {
         self.login.clone().set_addr(addr)
     }
 
-    /// A connection to the server there, if that is a primary.
+    /// Connects to the server there, if it is a primary.
     fn dial(&self, place: Place, limit: Duration) -> Result<(wire::Connection, Place), Why> {
         let connected = || {
             let mut connection = wire::connect(&redis::Client::open(self.login_at(&place))?, limit)?;
@@ -280,7 +281,7 @@ impl Sentinels {
         }
     }
 
-    /// What is wrong, by each that was asked.
+    /// Returns the error that says what is wrong, for each sentinel that was asked.
     fn no_primary(&self, reasons: &[(usize, Why)]) -> RedisError {
         let of_each = reasons.iter().map(|(node, why)| format!("{} {}", self.address_of(*node), why));
         let of_each: Vec<_> = of_each.collect();
@@ -323,7 +324,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// What a sentinel's answer says of the place.
+/// Reads the address in a sentinel's reply.
 fn place(answer: &Value) -> Result<Place, Why> {
     match answer {
         Value::ServerError(e) if e.code() == "ERR" => Err(Why::NoSentinel),
@@ -336,7 +337,8 @@ fn place(answer: &Value) -> Result<Place, Why> {
     }
 }
 
-/// By `ROLE`, or where that may not be asked by `INFO`. A server that says neither is given the benefit of the doubt.
+/// Asks by `ROLE`, or by `INFO` if that is not permitted. A server that answers neither is given the benefit
+/// of the doubt.
 fn is_primary(connection: &mut wire::Connection) -> Result<bool, RedisError> {
     let role = connection.req_packed_command(&cmd("ROLE").get_packed_command())?;
     if let Some(role) = text(list(&role).first()) {

@@ -1,4 +1,5 @@
-//! What a server says about itself: which run of it this is, and since when it is up. What follows from it is the caller's.
+//! What a server says about itself: which run of it this is, and since when it has been up. What follows from
+//! that is up to the caller.
 
 use std::time::Duration;
 
@@ -8,27 +9,27 @@ use super::answers::text;
 use crate::clock::{LatestMoment, Moment};
 use crate::sync::Mutex;
 
-/// What a server said about itself on one connection, which leads to no other server as long as it lives.
+/// What a server said about itself on a connection, which leads to no other server as long as it exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerInfo {
-    /// A name that is new at each start of a server.
+    /// An id that is new at each start of a server.
     pub(crate) run_id: Option<String>,
-    /// It was up by then, if it says so.
+    /// A time by which it was up, if it says so.
     pub(crate) up_since: Option<Moment>,
 }
 
-/// The server that a client's connections led to, as far as they were asked.
+/// The server that a client's connections led to last, as far as they were asked.
 #[derive(Default)]
 pub(crate) struct LastServer {
-    /// Which it is, and since when it has certainly been up.
+    /// Its run id, and since when it has certainly been up.
     up_since: Mutex<Option<(String, Moment)>>,
-    /// When it last said something.
+    /// When it last replied.
     heard: LatestMoment,
 }
 
 impl LastServer {
-    /// Whether this one, heard at `heard`, is another than the last: then when that was last heard. One that does not
-    /// say which it is does not count.
+    /// If the server, heard at `heard`, is not the last one, returns when the last one was last heard. A
+    /// server that does not say which one it is does not count.
     pub(crate) fn is_another(&self, server: &ServerInfo, heard: Moment) -> Option<Moment> {
         let run_id = server.run_id.as_ref()?;
         let mut last = self.up_since.lock();
@@ -40,27 +41,27 @@ impl LastServer {
         last.replace((run_id.clone(), heard)).map(|_| before)
     }
 
-    /// It said something.
+    /// Records that the server replied.
     pub(crate) fn heard(&self, at: Moment) {
         self.heard.put(at);
     }
 
-    /// When this start of a server was first seen, if it is the last one's: it has been up since.
+    /// Returns when this run of a server was first seen, if it is the last server's: it has been up since.
     fn heard_since(&self, run_id: &str) -> Option<Moment> {
         self.up_since.lock().as_ref().filter(|(last, _)| last == run_id).map(|(_, heard)| *heard)
     }
 }
 
-/// Servers count whole seconds from their start, and read the clock once in a while.
+/// Servers count whole seconds from their start, and read the clock only now and then.
 const COARSE: Duration = Duration::from_secs(1);
 
 impl ServerInfo {
-    /// What asks for it.
+    /// The request for it.
     pub(crate) fn request() -> Vec<u8> {
         redis::cmd("INFO").arg("server").get_packed_command()
     }
 
-    /// Reads the reply, heard at `heard`; `None` if the server may not be asked.
+    /// Reads the reply, heard at `heard`. The fields are `None` if the server may not be asked.
     pub(crate) fn read(answer: &Value, heard: Moment) -> ServerInfo {
         let info = lines(answer);
         let uptime = uptime(&info).map(|uptime| uptime.saturating_sub(COARSE));
@@ -71,7 +72,7 @@ impl ServerInfo {
     }
 }
 
-/// Whether a server takes writes of clients.
+/// Whether a server accepts writes by clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Primary,
@@ -79,7 +80,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// What asks for it.
+    /// The request for it.
     pub(crate) fn request() -> Vec<u8> {
         redis::cmd("INFO").arg("replication").get_packed_command()
     }
@@ -94,28 +95,29 @@ impl Role {
 /// What a server says about its past.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
-    /// It was up by then.
+    /// A time by which it was up.
     pub(crate) up_since: Moment,
-    /// And not before.
+    /// A time before which it was not up.
     pub(crate) not_before: Moment,
-    /// It is a primary and was nobody's replica, as far as it knows: it has what it was told itself.
+    /// It is a primary and was never a replica, as far as it knows: all that it has was written to it
+    /// directly.
     pub(crate) its_own: bool,
 }
 
 impl Past {
-    /// What asks for it.
+    /// The request for it.
     pub(crate) fn request() -> redis::Cmd {
         redis::cmd("INFO")
     }
 
-    /// Reads the reply to what was asked at `asked` and heard at `heard`, of a server that may be the `last`
-    /// one; `None` if the server may not be asked.
+    /// Reads the reply to a request that was sent at `asked` and heard at `heard`, by a server that may be
+    /// the `last` one; `None` if the server may not be asked.
     pub(crate) fn read(answer: &Value, asked: Moment, heard: Moment, last: &LastServer) -> Option<Past> {
         let info = lines(answer);
         let uptime = uptime(&info)?;
         let role = field(&info, "role:")?;
         let before = field(&info, "master_replid2:").unwrap_or_default();
-        // Its own count alone says little about its first two seconds.
+        // In its first two seconds, the server's own count says little.
         let counted = heard.before(uptime.saturating_sub(COARSE));
         let heard_since = field(&info, "run_id:").and_then(|run_id| last.heard_since(run_id));
         Some(Past {
@@ -126,7 +128,7 @@ impl Past {
     }
 }
 
-/// The text of an answer to `INFO`; empty if the server may not be asked.
+/// Returns the text of a reply to `INFO`; empty if the server may not be asked.
 pub(super) fn lines(answer: &Value) -> String {
     let info = match answer {
         Value::VerbatimString { text, .. } => Some(text.clone()),
@@ -135,7 +137,7 @@ pub(super) fn lines(answer: &Value) -> String {
     info.unwrap_or_default()
 }
 
-/// What the text says of `name`, which ends with a colon.
+/// Returns the value of `name`, which ends with a colon, in this text.
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }

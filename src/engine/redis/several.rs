@@ -15,8 +15,8 @@ use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
 
 /// Asks for several locks of one client and one kind at once, all or nothing. Returns a reply for each up to
-/// the first that was not granted, in which case those before it were given back; and whether the request was
-/// sent twice to get them.
+/// the first that was not granted, in which case those before it were released again. Also returns whether
+/// the request was sent twice to get them.
 pub(crate) fn acquire_all(
     all: &[(&Arc<LockEntry>, &Asking)],
     limit: Moment,
@@ -37,7 +37,7 @@ pub(crate) fn acquire_all(
     let answers = list(&reply.value).iter().zip(all);
     let answers: Vec<_> =
         answers.map(|(value, (entry, asking))| acquired(one_of(entry, value)?, asking.terms.lease)).collect();
-    // All are in, or the last one that was asked for is not.
+    // All were granted, or the last one that was asked for was not.
     match answers.iter().position(|answer| !is_in(answer)) {
         None if answers.len() == all.len() => Ok((answers, resent)),
         Some(out) if out + 1 == answers.len() => Ok((answers, resent)),

@@ -1,5 +1,5 @@
-//! The slots of a Redis Cluster: which slot a key has, which node has a slot, and what a node answers about keys
-//! that are not, or not all, at it. Source: the Redis Cluster specification.
+//! The slots of a Redis Cluster: which slot a key has, which node has a slot, and what a node replies about
+//! keys that it does not have, or not all of. Source: the Redis Cluster specification.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use super::failure::Failure;
 use crate::error::{Error, ErrorKind};
 use crate::names::hashed;
 
-/// How many there are.
+/// The number of slots.
 pub(crate) const SLOTS: usize = 16384;
 
-/// The slot of a key; without a cluster all keys have the first.
+/// The slot of a key. Without a cluster, all keys are in the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot(u16);
 
 impl Slot {
-    /// By the CRC16 (XMODEM) of its hash tag, or of the whole key.
+    /// Computes the slot from the CRC16 (XMODEM) of the key's hash tag, or of the whole key.
     pub(crate) fn of(key: &[u8]) -> Slot {
         let crc = hashed(key).iter().fold(0u16, |crc, byte| {
             (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| match crc & 0x8000 {
@@ -53,14 +53,14 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// The error for one that is of no cluster.
+    /// Returns the error for a server that is not part of a cluster.
     pub(crate) fn is_of_no_cluster(&self) -> Error {
         Error::new(ErrorKind::InvalidInput, "").because(format!(
             "the server at {self} is not a node of a Redis Cluster: connect by redis://{self}"
         ))
     }
 
-    /// As the node `asked` names it: without a host, it is at the same one; `?` is a host that it does not know.
+    /// Reads how the node `asked` names a node: without a host, it has the same one; `?` is an unknown host.
     fn named(host: Option<&str>, port: u16, asked: &Node) -> Option<Node> {
         match host.unwrap_or_default() {
             "?" => None,
@@ -70,25 +70,26 @@ impl Node {
     }
 }
 
-/// What a node says about keys that are not, or not all, at it. It has not carried out the request.
+/// A node's reply about keys that it does not have, or not all of. It has not executed the request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
-    /// The slot is at this node, if it says where.
+    /// The slot is at this node, if the reply says where.
     Moved(Slot, Option<Node>),
-    /// The slot is moving to another node, or has none: in a moment that may be over. (What is asked about several
-    /// keys, of which some do not exist, both nodes refuse until the slot has moved, also after `ASKING`.)
+    /// The slot is migrating to another node, or no node has it: this may soon be over. (If a request names
+    /// several keys and some of them do not exist, both nodes refuse it until the slot has migrated, even
+    /// after `ASKING`.)
     Soon,
 }
 
 impl Redirect {
-    /// What this failure says, of a request to the node `asked`.
+    /// Reads the redirect in this failure of a request to the node `asked`.
     pub(crate) fn of(failure: &Failure, asked: &Node) -> Option<Redirect> {
         let Failure::Later(error) = failure else { return None };
         let said: &RedisError = error.cause()?;
         Redirect::read(said.code()?, said.detail().unwrap_or_default(), asked)
     }
 
-    /// `MOVED <slot> <host>:<port>` and its like.
+    /// Parses `MOVED <slot> <host>:<port>` and its like.
     pub(crate) fn read(code: &str, words: &str, asked: &Node) -> Option<Redirect> {
         match code {
             "MOVED" => {
@@ -103,7 +104,7 @@ impl Redirect {
     }
 }
 
-/// Slots that one primary has.
+/// A range of slots that one primary has.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     first: Slot,
@@ -120,13 +121,13 @@ impl Range {
     }
 }
 
-/// What asks for the map.
+/// The request for the slot map.
 pub(crate) fn request() -> redis::Cmd {
     redis::cmd("CLUSTER").arg("SLOTS").clone()
 }
 
-/// Reads the reply of the node `asked`: of each range its first and last slot, its primary and its replicas, each
-/// with host, port and id. A primary whose host is not known there is left out.
+/// Reads the reply of the node `asked`: for each range the first and the last slot, the primary and the
+/// replicas, each with host, port and id. A range is left out if the host of its primary is not known there.
 pub(crate) fn read(answer: &Value, asked: &Node) -> Vec<Range> {
     let range = |value: &Value| {
         let [first, last, nodes @ ..] = list(value) else { return None };

@@ -1,10 +1,11 @@
 //! A connection that listens to the channels of single locks, at a node of a cluster.
 //!
-//! The channels are sharded where the server has such, and says so by taking the first of them; otherwise they are
-//! classic. It speaks RESP3, in which confirmations and messages are told apart from answers. An error is an answer,
-//! and one that comes after a read has timed out is skipped by the `redis` crate: so behind what is asked for the
-//! client's own channel is subscribed once more, and what is not confirmed by then was refused. Why, the server tells
-//! on another connection, which is made for that.
+//! The channels are sharded if the server supports that, which it shows by accepting the first of them;
+//! otherwise they are classic. The connection uses RESP3, in which confirmations and messages can be told
+//! apart from replies. An error is a reply, and the `redis` crate skips a reply that arrives after a read has
+//! timed out. So behind each request the client's own channel is subscribed once more, and a channel that is
+//! not confirmed by then was refused. The server gives the reason on another connection, which is made for
+//! that.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,39 +16,40 @@ use super::answers::text;
 use super::refusal::is_unknown;
 use super::wire::Connection;
 
-/// What the server says.
+/// What the server has sent.
 #[derive(Debug)]
 pub(crate) enum Said {
     Message {
         channel: String,
         text: String,
     },
-    /// From here on messages on it are received.
+    /// From here on, messages on this channel are received.
     Confirmed(String),
-    /// There are none any more: its slot is elsewhere.
+    /// No more messages on this channel are received: its slot is elsewhere.
     Ended(String),
-    /// It was asked for in vain.
+    /// The request for this channel was refused.
     Refused(String, RedisError),
-    /// So were they; why was skipped.
+    /// The requests for these channels were refused, too; the reasons were skipped.
     Unconfirmed(Vec<String>),
     Nothing,
 }
 
 pub(crate) struct Subscriber {
     connection: Connection,
-    /// The client's own channel, on which its listener is called, and which tells that the connection lives.
+    /// The client's own channel: a message on it calls the listener, and its confirmation shows that the
+    /// connection is alive.
     own: String,
     sharded: bool,
-    /// What is not answered yet, in the order in which it was sent.
+    /// The requests without a reply so far, in the order in which they were sent.
     sent: VecDeque<Sent>,
 }
 
 enum Sent {
-    /// The channel of a lock was asked for.
+    /// For the channel of a lock.
     Channel(String),
-    /// A channel of another program's was.
+    /// For a channel of another program.
     Foreign(String),
-    /// The own channel was.
+    /// For the own channel.
     Own,
 }
 
@@ -61,12 +63,12 @@ impl Sent {
 }
 
 impl Subscriber {
-    /// On this connection `own` is subscribed already.
+    /// Wraps a connection on which `own` is subscribed already.
     pub(crate) fn new(connection: Connection, own: &str) -> Self {
         Subscriber { connection, own: own.to_owned(), sharded: true, sent: VecDeque::new() }
     }
 
-    /// Whether the server owes an answer.
+    /// Whether a reply is outstanding.
     pub(crate) fn awaits(&self) -> bool {
         !self.sent.is_empty()
     }
@@ -75,21 +77,22 @@ impl Subscriber {
         self.connection.set_read_timeout(Some(limit))
     }
 
-    /// Asks for these channels of locks.
+    /// Subscribes to these channels of locks.
     pub(crate) fn ask(&mut self, channels: Vec<String>) -> RedisResult<()> {
         let verb = if self.sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" };
         if channels.is_empty() {
             return Ok(());
         }
-        // One by one: several in one request must be of one slot.
+        // One request each: the channels of a single one must be of one slot.
         let packed: Vec<_> = channels.iter().flat_map(|it| cmd(verb).arg(it).get_packed_command()).collect();
         self.connection.send_packed_command(&packed)?;
         self.sent.extend(channels.into_iter().map(Sent::Channel));
         self.ping()
     }
 
-    /// Why the server refuses these channels of locks: they are asked for on this other connection, on which no read has
-    /// timed out. `None` for one that it takes there; of one that is missing it says nothing.
+    /// Returns why the server refuses these channels of locks: they are asked for on this other connection,
+    /// on which no read has timed out. `None` for a channel that is accepted there; about a missing one
+    /// nothing is known.
     pub(crate) fn reasons(
         &mut self,
         connection: Connection,
@@ -109,25 +112,25 @@ impl Subscriber {
                 reasons.insert(channel, why);
             });
         }
-        // That it knows no sharded ones may have been skipped, too.
+        // The reply that sharded channels are unknown may have been skipped, too.
         self.sharded = apart.sharded;
         reasons
     }
 
-    /// Has the server show that it is there, by confirming the own channel.
+    /// Makes the server show that it is alive, by confirming the own channel.
     pub(crate) fn ping(&mut self) -> RedisResult<()> {
         self.sent.push_back(Sent::Own);
         let own = cmd("SUBSCRIBE").arg(&self.own).get_packed_command();
         self.connection.send_packed_command(&own)
     }
 
-    /// Gives up a channel of a lock.
+    /// Unsubscribes from the channel of a lock.
     pub(crate) fn give_up(&mut self, channel: &str) -> RedisResult<()> {
         self.send(&[if self.sharded { "SUNSUBSCRIBE" } else { "UNSUBSCRIBE" }], channel)
     }
 
-    /// Asks for a channel on which another program publishes: the classic and the sharded one of this name, as the
-    /// program may use either. One that is refused is not heard.
+    /// Subscribes to a channel on which another program publishes: to the classic and the sharded one of this
+    /// name, as the program may use either. A channel that is refused is not received.
     pub(crate) fn ask_foreign(&mut self, channel: &str) -> RedisResult<()> {
         let verbs: &[&str] = if self.sharded { &["SUBSCRIBE", "SSUBSCRIBE"] } else { &["SUBSCRIBE"] };
         self.sent.extend(verbs.iter().map(|_| Sent::Foreign(channel.to_owned())));
@@ -135,20 +138,20 @@ impl Subscriber {
         self.ping()
     }
 
-    /// Gives them up.
+    /// Unsubscribes from both of them.
     pub(crate) fn give_up_foreign(&mut self, channel: &str) -> RedisResult<()> {
         let verbs: &[&str] = if self.sharded { &["UNSUBSCRIBE", "SUNSUBSCRIBE"] } else { &["UNSUBSCRIBE"] };
         self.send(verbs, channel)
     }
 
-    /// At once, so that no message comes between them.
+    /// In one write, so that no message comes between the commands.
     fn send(&mut self, verbs: &[&str], channel: &str) -> RedisResult<()> {
         let packed: Vec<_> =
             verbs.iter().flat_map(|verb| cmd(verb).arg(channel).get_packed_command()).collect();
         self.connection.send_packed_command(&packed)
     }
 
-    /// The next that the server says, waited for until the [limit](Self::limit_reads_to).
+    /// Returns what the server sends next, waiting until the [limit](Self::limit_reads_to).
     pub(crate) fn next(&mut self) -> RedisResult<Said> {
         let (kind, data) = match self.connection.recv_response()? {
             Value::Push { kind, data } => (kind, data),
@@ -178,11 +181,12 @@ impl Subscriber {
         })
     }
 
-    /// An answer that is an error is that to the first request without an answer, but for the own channel.
+    /// An error reply belongs to the first request without a reply that is not for the own channel.
     fn refused(&mut self, why: RedisError) -> RedisResult<Said> {
         if is_unknown(&why) {
             if std::mem::take(&mut self.sharded) {
-                // The same is said of all of them. They are asked for anew, before they count as refused.
+                // All sharded requests get this reply. They are sent again as classic ones before they count
+                // as refused.
                 let sent = std::mem::take(&mut self.sent).into_iter();
                 let (asked, others): (VecDeque<_>, _) =
                     sent.partition(|sent| matches!(sent, Sent::Channel(_)));

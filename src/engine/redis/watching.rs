@@ -1,5 +1,5 @@
-//! One connection for several requests: Redis watches keys for a connection, and reports on it whether
-//! another client has changed one since.
+//! One connection for several requests: Redis watches keys per connection, and reports on it whether another
+//! client has changed one since.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::engine::server::Server;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
-/// A connection on which keys are watched. It goes back to the pool when this is dropped, and never watched:
-/// by then Redis has ended the watch or was told to, or else the connection is closed.
+/// A connection on which keys are watched. When this is dropped, it returns to the pool without a watch:
+/// Redis has ended it, or was told to, or else the connection is closed.
 pub(crate) struct Watching<'a> {
     shared: &'a Shared,
     server: Arc<Server>,
     connection: Pooled,
     wait: &'a Wait<'a>,
-    /// Whether Redis may still watch.
+    /// Whether Redis may still be watching.
     watched: bool,
 }
 
@@ -39,8 +39,9 @@ impl<'a> Watching<'a> {
                     if connection.transacts {
                         return connection.link.request(&watch);
                     }
-                    // If MULTI were rejected (by the rights of a user, say), the commands that follow it would be
-                    // executed at once, whatever has changed. So it is tried before anything depends on it.
+                    // If MULTI were rejected (by the user's rights, say), the commands that follow it would
+                    // be executed at once, whatever has changed. So it is tried before anything depends on
+                    // it.
                     let requests = [
                         cmd("MULTI").get_packed_command(),
                         cmd("DISCARD").get_packed_command(),
@@ -50,7 +51,7 @@ impl<'a> Watching<'a> {
                     let answers = connection.exchange(&requests, limit)?;
                     Ok(first_error(&answers).unwrap_or(Value::Okay))
                 })?;
-            // What takes several steps goes with no other thread's requests.
+            // Several steps never go with another thread's requests, so the connection is our own.
             let Some(mut connection) = connection else {
                 return Err(Failure::Unsent(Error::new(ErrorKind::Unavailable, "")));
             };
@@ -67,15 +68,15 @@ impl<'a> Watching<'a> {
         Ok(Watching { shared, server, connection, wait, watched: true })
     }
 
-    /// Redis rejected a request: the route learns where the keys are, if it says so.
+    /// Redis rejected a request: if the error says where the keys are, the route learns that.
     fn refused(&self, e: redis::ServerError) -> Failure {
         let failure = refused(e.into());
         self.shared.route.learn(&self.server, &failure);
         failure
     }
 
-    /// Sends one command, and waits for its reply until the call's timeout at most. After an I/O error there
-    /// is no other reply: what another connection would say is not what is watched here.
+    /// Sends one command, and waits for its reply until the call's timeout at most. After an I/O error it is
+    /// not sent again: on another connection, these keys are not watched.
     pub(crate) fn query(&mut self, cmd: &Cmd) -> Result<Value, Failure> {
         self.ready()?;
         let limit = self.limit();
@@ -93,8 +94,8 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// Executes the commands, all at once, if no client has changed a key since they are watched, and returns
-    /// their replies; `None` if one has. Sent once: two copies are not one.
+    /// Executes the commands, all at once, if no client has changed a key since the watch began, and returns
+    /// their replies; `None` if one has. They are sent only once, as two copies would do more than one.
     pub(crate) fn exec(mut self, commands: &Pipeline) -> Result<Option<Vec<Value>>, Failure> {
         self.ready()?;
         let mut requests = vec![cmd("MULTI").get_packed_command()];
@@ -119,7 +120,7 @@ impl<'a> Watching<'a> {
             }
             Some(Value::ServerError(e)) => {
                 self.watched = e.kind() != Some(ServerErrorKind::ExecAbort);
-                // The reply to a command says whether that command was the reason.
+                // If a command was the reason, its own reply says so.
                 let why = match first_error(&answers) {
                     Some(Value::ServerError(first)) => first,
                     _ => e,
@@ -135,7 +136,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// A connection that is out of step, or belongs to another process, is not used.
+    /// Fails if the connection is out of step, or belongs to another process.
     fn ready(&self) -> Result<(), Failure> {
         self.shared.same_process().map_err(Failure::Never)?;
         if self.connection.broken {
@@ -151,7 +152,7 @@ impl<'a> Watching<'a> {
 }
 
 impl Drop for Watching<'_> {
-    /// Also when the stack is unwound by a panic of the code that reads.
+    /// Also runs when the code that reads has panicked.
     fn drop(&mut self) {
         if self.watched && !self.query(&cmd("UNWATCH")).is_ok_and(|answer| answer == Value::Okay) {
             self.connection.broken = true;

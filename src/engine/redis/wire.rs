@@ -1,7 +1,7 @@
 //! Connections: the `redis` crate's.
 //!
-//! Built with `--cfg shuttle` they lead to a small Redis in the same thread, as its scheduler can neither
-//! stop nor start a socket.
+//! Built with `--cfg shuttle`, they lead to a small Redis in the same thread, as shuttle's scheduler can
+//! neither stop nor start a socket.
 
 #[cfg(shuttle)]
 #[cfg_attr(not(test), allow(dead_code, unused_imports))]

@@ -1,8 +1,8 @@
-//! A server's line: the thread that talks to it about leases, and what is on its way there.
+//! A server's line: the thread that sends renewals and releases to it, and its requests in flight.
 //!
-//! It writes whatever is due, in pipelines of 64, and reads only when there is nothing more to write: so as
-//! many requests are in flight as the due times require, however long a round trip takes. The number in
-//! flight is bounded, as neither end reads while it writes more than the sockets hold.
+//! The thread writes whatever is due, in pipelines of 64, and reads only when there is nothing more to write.
+//! So as many requests are in flight as the due times require, however long a round trip takes. Their number
+//! is bounded, as a side that writes more than the sockets' buffers hold does not read meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -23,37 +23,38 @@ use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
 use crate::error::{Error, ErrorKind};
 
-/// How many requests may be in flight at once: some 2 MB of requests, 40 kB of replies.
+/// The most requests in flight at once: some 2 MB of requests, 40 kB of replies.
 pub(super) const MOST: usize = 64 * BATCH;
-/// How many replies are read before the timeout is set anew.
+/// How many replies are read before the timeout is set again.
 const READS: usize = 16;
 
 /// The thread of one server's line.
 pub(super) struct OnLine {
     renewer: Arc<Renewer>,
     id: u64,
-    /// Not strong: the pool ends with its client.
+    /// Weak: the pool ends with its client.
     server: Weak<Server>,
     manager: ConnectionManager,
     renewal_timeout: Duration,
     connection: Option<Connection>,
-    /// The connection leads to a server that is no longer the primary: it is not used any more, and replaced.
+    /// Whether the connection leads to a server that is no longer the primary: no more is sent on it, and it
+    /// is replaced.
     moved: bool,
-    /// After an attempt to connect that failed: when it was, and when the next one is made; unless a server is found
-    /// there before.
+    /// When the last attempt to connect failed, and when the next one may be made, unless a server is found
+    /// at the address before.
     failed_at: Moment,
     connects_at: Moment,
-    /// In the order in which they were written.
+    /// The batches in flight, in the order in which they were written.
     flights: VecDeque<Flight>,
     under_way: usize,
     /// When a reply last came.
     heard: Moment,
 }
 
-/// What went out in one write.
+/// The requests of one write.
 struct Flight {
     tasks: Vec<Task>,
-    /// Before it was written.
+    /// A time just before they were written.
     sent: Moment,
 }
 
@@ -85,8 +86,8 @@ impl OnLine {
         }
     }
 
-    /// What must be written next, and how much waits behind it; nothing if replies must be read first.
-    /// `None`: the client is gone, or has had no work for two periods.
+    /// Returns the tasks to write next, and how many wait behind them; no tasks if replies must be read
+    /// first. Returns `None` if the client is gone, or has had no work for two periods.
     fn next(&mut self) -> Option<(Vec<Task>, usize)> {
         let renewer = self.renewer.clone();
         let mut state = renewer.state.lock();
@@ -120,8 +121,8 @@ impl OnLine {
         None
     }
 
-    /// Writes one batch, whose replies are read later; or, if the client cannot have a connection of its own,
-    /// on an idle one of its pool.
+    /// Writes one batch, whose replies are read later. If the line cannot have a connection of its own, uses
+    /// an idle one of the client's pool, and reads the replies at once.
     fn send(&mut self, tasks: Vec<Task>, waiting: usize) {
         let first = tasks.first().map(|task| task.entry.shared.clone());
         let (Some(shared), Some(server)) = (first, self.server.upgrade()) else { return };
@@ -148,7 +149,7 @@ impl OnLine {
                 self.broke();
             }
         } else if let Some(mut lent) = server.backend.idle() {
-            // An error shows when the replies are read.
+            // An error shows up when the replies are read.
             let _ = lent.write(&bytes);
             let answers = flight.answers(&mut lent, flight.sent.after(self.renewal_timeout));
             answers.iter().for_each(|answer| lent.check_role(answer));
@@ -166,7 +167,8 @@ impl OnLine {
         shared.observers.tell(|o| o.renewal_load(load, MOST));
     }
 
-    /// Makes sure that there is a connection. One that failed is not tried again at once.
+    /// Makes sure that there is a connection. After a failed attempt, the next one is made only after a
+    /// pause.
     fn connect(&mut self, shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Error> {
         let no_connection = || Error::new(ErrorKind::Unavailable, "").because("no connection for renewals");
         if self.connection.is_some() {
@@ -197,18 +199,18 @@ impl OnLine {
         }
     }
 
-    /// Reads the replies to what was written first.
+    /// Reads the replies to the batch that was written first.
     fn receive(&mut self) {
         let (Some(flight), Some(connection)) = (self.flights.pop_front(), &mut self.connection) else {
             return;
         };
         self.under_way -= flight.tasks.len();
-        // As long as replies come, those behind them are on their way.
+        // As long as replies come, the next ones are on their way: so the timeout counts from the last ones.
         let answers = flight.answers(connection, flight.sent.max(self.heard).after(self.renewal_timeout));
         self.heard = Moment::now();
         let server = self.server.upgrade();
         if server.as_ref().is_some_and(|server| !connection.is_since(server.backend.moved())) {
-            // What it has extended, its successor may not know.
+            // Its successor may not know the leases that it has extended.
             flight.finish(&self.renewer, Vec::new());
             return self.broke();
         }
@@ -231,22 +233,23 @@ impl OnLine {
         }
     }
 
-    /// Some answers may say that their keys are elsewhere. After a failover all are: each would be learned with its own
-    /// renewal, and cost a look at all holds.
+    /// Learns from replies which say that their keys are elsewhere. After a failover all keys are. To learn
+    /// of each slot by its own renewal would cost a pass over all holds each time, so the whole map is asked
+    /// for.
     fn learn(&self, server: &Server, flight: &Flight, answers: &[Value]) {
         let mut caught_up = false;
         for (task, answer) in flight.tasks.iter().zip(answers) {
             let Value::ServerError(e) = answer else { continue };
             let route = &task.entry.shared.route;
             if route.learn(server, &refused(e.clone().into())) && !caught_up {
-                // Not for long: the answers that came wait for it.
+                // Not for long: the replies that were read are applied only afterwards.
                 route.catch_up(Moment::now().after(self.renewal_timeout / 8));
                 caught_up = true;
             }
         }
     }
 
-    /// The connection is out of step, and whatever else was in flight on it is lost.
+    /// Drops the connection, which is out of step. The requests in flight on it count as unanswered.
     fn broke(&mut self) {
         self.connection = None;
         self.under_way = 0;
@@ -257,7 +260,7 @@ impl OnLine {
 }
 
 impl Flight {
-    /// The replies that come until `limit`, up to the first that does not.
+    /// Reads the replies until `limit`, up to the first that does not come.
     fn answers(&self, connection: &mut Connection, limit: Moment) -> Vec<Value> {
         let mut answers = Vec::with_capacity(self.tasks.len());
         for i in 0..self.tasks.len() {

@@ -1,4 +1,4 @@
-//! How holds are kept: when each is to be renewed, and the thread for each server that has it done.
+//! Keeping holds alive: when each is renewed, and the thread for each server that sends the renewals.
 
 mod line;
 mod outcome;

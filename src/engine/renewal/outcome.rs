@@ -1,4 +1,4 @@
-//! What becomes of a renewal, or of a release, by its answer.
+//! Applying the outcome of a renewal, or of a release in the background.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,8 @@ impl Renewer {
             return self.again(Task { eval: true, ..task }, now);
         }
         let config = &task.entry.shared.config;
-        // An error reply is not a broken connection: a new one may be rejected as well.
+        // Soon only after a broken connection or a `MOVED`: after another error reply, the next may be an
+        // error, too.
         let moved = matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::Moved));
         let soon = moved || matches!(answer, Err(Missing::Unanswered));
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
@@ -39,18 +40,18 @@ impl Renewer {
             _ => &scripts.renew,
         };
         let answer = match answer {
-            // It was never sent: no reason to doubt anything.
+            // It was never sent, so no copy of it can be in flight.
             Err(Missing::Unsent(error)) => Err(Some(Failure::Unsent(error))),
             Err(Missing::Unanswered) => Err(None),
             Ok(Value::ServerError(e)) => Err(Some(refused_script(Some(script), e.into()))),
             Ok(value) => Ok(value),
         };
-        // A key that is no longer of this kind is not our hold either.
+        // If the key no longer holds this kind of lock, it does not hold ours either.
         let foreign = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
         match &task.what {
             What::Leave(..) if answer.is_ok() || foreign => self.state.lock().settle(&task),
             What::Leave(leave) => {
-                // Others wait for it, whatever its lease is.
+                // Other callers wait for the release, however long its lease is.
                 let due = now.after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
                 self.again(task, due);
             }
@@ -66,8 +67,8 @@ impl Renewer {
         }
     }
 
-    /// Applies what came of a renewal to its grant, and puts it back for the next one. After one that failed, that is in
-    /// a `pause` for its lease.
+    /// Applies the outcome of a renewal to its grant, and schedules the next one: after a failure, in the
+    /// `pause` for its lease.
     fn renewed(
         self: &Arc<Self>,
         task: Task,
@@ -77,7 +78,7 @@ impl Renewer {
         failure: Option<Failure>,
     ) {
         let mut core = task.entry.core.lock();
-        // By the clock, under the mutex: no thread has seen it lost before.
+        // Read under the mutex: if another thread has seen the grant expired, so does this one.
         let now = Moment::now();
         let left = core.lock_state.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
         let then = core.lock_state.renewed(task.owner, sent, renewal, now);
@@ -88,7 +89,7 @@ impl Renewer {
         let grant = core.lock_state.look(task.owner).filter(|t| t.lost.is_none());
         let next = grant.map(|grant| {
             let (until, lease) = (grant.valid_until, grant.terms.lease);
-            // A first lease is shorter.
+            // A first lease is shorter, and so must the pause be.
             let pause = || pause(lease).min(SOON.max(until.since(now) / 4));
             let due = match done {
                 true => grant.due(now, task.entry.shared.config.renew_every),

@@ -1,6 +1,6 @@
-//! Which leases are renewed, and which releases repeated: what the rest of the engine leaves to the background.
+//! What the rest of the engine leaves to the background: leases to renew, and releases to repeat.
 //!
-//! A [thread](super::thread) takes up what is due. It is started when there is something to do.
+//! A [thread](super::thread) processes what is due. It is started when there is something to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Condvar, Mutex, thread};
 
-/// The schedule, and what its threads are woken by.
+/// The schedule, and the condvars that wake its threads.
 pub(crate) struct Renewer {
     pub(super) pid: u32,
     pub(super) state: Mutex<State>,
-    /// Something is due earlier than the thread of the schedule would wake.
+    /// Notified when something is due earlier than the thread of the schedule would wake.
     pub(super) alarm: Condvar,
-    /// A thread has ended.
+    /// Notified when a thread has ended.
     pub(super) ended: Condvar,
-    /// What the thread of the schedule does.
+    /// The function of the schedule's thread.
     run: fn(Arc<Renewer>),
 }
 
@@ -31,12 +31,12 @@ impl Renewer {
         Renewer { pid, state, alarm: Condvar::new(), ended: Condvar::new(), run }
     }
 
-    /// A client has this server from now on.
+    /// Adds a server of a client.
     pub(crate) fn add(&self, client: u64, server: &Server, renew_every: Duration, renewal_timeout: Duration) {
         self.state.lock().lines.insert(server.id, Line::new(client, renew_every, renewal_timeout));
     }
 
-    /// A client ends, with all its tasks. Returns the leaves that Redis has not answered.
+    /// Removes a client with all its tasks. Returns the leaves that Redis has not answered.
     pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<LockEntry>, PendingRelease)> {
         // Entries and sockets are dropped outside the mutex.
         let removed = {
@@ -47,8 +47,9 @@ impl Renewer {
         removed.into_leaving()
     }
 
-    /// Looks at the grant at `due`, whatever was planned before. If its client does not listen yet, also
-    /// after a heartbeat: a longer hold should be able to hear of a forced unlock.
+    /// Schedules a look at the grant for `due`, in place of what was planned before. If its client does not
+    /// listen yet, there is one after a heartbeat, too: a longer hold should receive the message of a forced
+    /// unlock.
     pub(crate) fn look_at(
         self: &Arc<Self>,
         entry: &Arc<LockEntry>,
@@ -67,15 +68,15 @@ impl Renewer {
         self.schedule(Task::new(entry.clone(), owner, What::Grant, at, due))
     }
 
-    /// The grant is over: its task at `due` is cancelled.
+    /// Cancels the task at `due` of a grant that is over.
     pub(crate) fn forget(&self, entry: &LockEntry, owner: u64, due: Moment) {
         let planned = self.state.lock().cancel(&(due, entry.shared.id, owner));
         drop(planned);
     }
 
-    /// Makes an owner leave Redis, however long it takes, until its lease is over.
+    /// Makes an owner leave Redis, retrying until its lease is over.
     pub(crate) fn leave(self: &Arc<Self>, entry: &Arc<LockEntry>, leaving: PendingRelease) {
-        // A forked child releases nothing that its parent holds.
+        // A forked child must not release its parent's holds.
         if entry.shared.same_process().is_err() {
             return;
         }
@@ -84,7 +85,7 @@ impl Renewer {
         let owner = leaving.owner;
         let task = Task::new(entry.clone(), owner, What::Leave(Box::new((leaving, until))), now, now);
         if let Err(error) = self.schedule(task) {
-            // Our caller may have the entry locked: no observer is called here.
+            // The caller may hold the entry's mutex, so no observer is called here.
             tracing::warn!(lock = entry.name(), error = %format_args!("{error:#}"), "left to its lease");
         }
     }
@@ -94,7 +95,7 @@ impl Renewer {
         let mut state = self.state.lock();
         state.settle(&task);
         if !state.lines.contains_key(&task.entry.server().id) {
-            // Closed meanwhile. The task's entry must not be dropped under our mutex.
+            // The client was closed meanwhile. The task's entry must not be dropped under our mutex.
             drop(state);
             drop(task);
             return Ok(());
@@ -119,7 +120,8 @@ impl Renewer {
         Ok(())
     }
 
-    /// Waits for the threads to end that have no task any more without these servers, until `limit` at most.
+    /// Waits until the lines of these servers have no thread, and the schedule has none either if it has no
+    /// lines left. Blocks until `limit` at most. Returns whether the threads have ended.
     pub(crate) fn wait_for_end(&self, servers: &[Arc<Server>], limit: Moment) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -133,7 +135,7 @@ impl Renewer {
         }
     }
 
-    /// The same task once more, at `at`; unless it is a look at a grant that has ended, or one that a
+    /// Schedules the same task again at `at`, unless it is a look at a grant that has ended, or one that a
     /// `renew_for` has replaced meanwhile: two would renew forever.
     pub(super) fn again(self: &Arc<Self>, task: Task, at: Moment) {
         if let What::Grant = task.what

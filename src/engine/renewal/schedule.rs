@@ -1,5 +1,5 @@
-//! The schedule: which task is due when, and for which client. Data only: `renewer.rs` puts tasks in, `thread.rs` takes
-//! them out, `outcome.rs` says what becomes of them.
+//! The schedule: which task is due when, and for which client. Data only: `renewer.rs` adds tasks,
+//! `thread.rs` takes them out, `outcome.rs` applies their outcome.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -14,40 +14,42 @@ use crate::sync::Condvar;
 
 /// How many requests go out in one write.
 pub(super) const BATCH: usize = 64;
-/// By what part of its period a renewal may come early, to go out with others of its server.
+/// The divisor of the period by which a renewal may be early, to be sent with others of its server.
 const EARLY: u32 = 256;
-/// Where a client renews at many servers, what is due soon is spread over their lines: by so many such parts it may
-/// come early, so that each line's write is as large as one server's would be.
+/// The most lines that are counted for this. If a client renews at many servers, the tasks due soon are
+/// spread over their lines. A renewal may be early by one such part of the period for each line, so that each
+/// line's write is as large as that of a single server would be.
 const MOST_LINES: usize = 16;
 
 #[derive(Default)]
 pub(super) struct State {
-    /// When, whose, for which owner.
+    /// The tasks, by due time, client and owner.
     schedule: BTreeMap<Due, Planned>,
-    /// When a grant ends whose renewals are in their lines' hands, and how many are: another server is asked beside one
-    /// that is still waited for. Reported in time, whatever the lines wait for.
+    /// The grants whose renewals are with the lines, by when they end, and how many renewals that are:
+    /// another server may be asked while the reply of one is awaited. So an expired lease is reported in
+    /// time, whatever the lines wait for.
     ends: BTreeMap<Due, (Arc<LockEntry>, u32)>,
-    /// Those of the servers of clients that are not closed.
+    /// The lines, by server, of clients that are not closed.
     pub(super) lines: HashMap<u64, Line>,
-    /// The leaves that are in a line's hands, by client and owner: in no schedule, and not yet done.
+    /// The leaves that are with a line, by client and owner: no longer in the schedule, and not yet done.
     leaving: BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>,
     /// The servers whose lines have a thread.
     pub(super) served: BTreeSet<u64>,
-    /// The schedule has a thread.
+    /// Whether the schedule has a thread.
     pub(super) running: bool,
     pub(super) wakes_at: Moment,
 }
 
 pub(super) type Due = (Moment, u64, u64);
 
-/// The way to a server, of one client.
+/// What one client has to send to a server, and the connection for it.
 pub(super) struct Line {
     client: u64,
-    /// What must be sent, in this order.
+    /// The tasks to send, in this order.
     pub(super) queue: VecDeque<Task>,
-    /// A task came into the queue, or the client ends.
+    /// Notified when a task is queued, or the client ends.
     pub(super) work: Arc<Condvar>,
-    /// While no thread has it.
+    /// The connection, while no thread uses it.
     pub(super) connection: Option<Connection>,
     pub(super) renew_every: Duration,
     /// How long it waits for a reply.
@@ -58,30 +60,30 @@ pub(super) struct Task {
     pub(super) entry: Arc<LockEntry>,
     pub(super) owner: u64,
     pub(super) what: What,
-    /// Where it stands in the schedule.
+    /// Its time in the schedule.
     pub(super) at: Moment,
-    /// When it was first due: what its lag is counted from.
+    /// When it was first due, from which its lag is counted.
     pub(super) due: Moment,
     /// When its grant ends, if the task fails.
     pub(super) until: Moment,
-    /// What its renewal asks for.
+    /// The lease that its renewal asks for.
     pub(super) lease: Duration,
-    /// Redis does not know the script: send all of it.
+    /// Whether to send the whole script, as Redis does not know it.
     pub(super) eval: bool,
 }
 
 pub(super) enum What {
     /// Look at the grant: renew it, or find that it is over.
     Grant,
-    /// Repeat a leave until it is answered or its lease is over anyway. In a box, as it is rare and there may
-    /// be very many grants.
+    /// Repeat a leave until it is answered or its lease is over anyway. Boxed, as it is rare and there may be
+    /// very many grants.
     Leave(Box<(PendingRelease, Moment)>),
 }
 
-/// What the schedule keeps of a task: there may be very many, and what its place implies is not stored twice.
+/// A task as the schedule stores it. There may be very many, so what its key says is not stored again.
 pub(super) struct Planned {
     entry: Arc<LockEntry>,
-    /// If it is anything else than a look at a grant that is first due at its place.
+    /// `None` if it is a look at a grant that is first due at the time of its key.
     apart: Option<Box<Apart>>,
 }
 
@@ -105,7 +107,7 @@ impl Line {
 }
 
 impl Task {
-    /// What is due at `at`, unless it is moved.
+    /// Creates a task for the time `at` in the schedule.
     pub(super) fn new(entry: Arc<LockEntry>, owner: u64, what: What, at: Moment, due: Moment) -> Task {
         let (until, lease) = (Moment::default(), Duration::ZERO);
         Task { entry, owner, what, at, due, until, lease, eval: false }
@@ -145,29 +147,29 @@ impl Planned {
 }
 
 impl State {
-    /// Returns what was there before, whose entry must not be dropped under the mutex.
+    /// Adds a task. Returns the one that was there before, whose entry must not be dropped under the mutex.
     pub(super) fn insert(&mut self, task: Task) -> Option<Planned> {
         self.schedule.insert(task.key(), Planned::of(task))
     }
 
-    /// Takes what is planned there out; its entry must not be dropped under the mutex.
+    /// Removes the task with this key. Its entry must not be dropped under the mutex.
     pub(super) fn cancel(&mut self, key: &Due) -> Option<Planned> {
         self.schedule.remove(key)
     }
 
-    /// When the next task is due.
+    /// Returns when the next task is due or the next grant ends.
     pub(super) fn next(&self) -> Option<Moment> {
         let due = self.schedule.first_key_value().map(|((due, ..), _)| *due);
         let end = self.ends.first_key_value().map(|((end, ..), _)| *end);
         due.into_iter().chain(end).min()
     }
 
-    /// What is due, at most one batch per server.
+    /// Removes and returns the tasks that are due, at most one batch per server.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut taken: HashMap<u64, usize> = HashMap::new();
         // Once a task is due, those due soon go with it: otherwise many locks, each with a due time of its
-        // own, would need a write each instead of one for a batch.
+        // own, would need a write each instead of one per batch.
         let mut until = now;
         while let Some(entry) = self.schedule.first_entry() {
             let key @ (due, client, owner) = *entry.key();
@@ -192,7 +194,7 @@ impl State {
         tasks
     }
 
-    /// The grants, by owner, that end while their renewals are in flight.
+    /// Removes and returns the grants, by owner, that have ended while their renewals are with the lines.
     pub(super) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<LockEntry>)> {
         let mut ended = Vec::new();
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
@@ -202,7 +204,7 @@ impl State {
         ended
     }
 
-    /// A task goes into the hands of this server's line; it comes back where the client is gone.
+    /// Passes a task to this server's line. Returns the task if the client is gone.
     pub(super) fn hand_over(&mut self, task: Task, server: u64) -> Option<Task> {
         let (_, client, owner) = task.key();
         let Some(line) = self.lines.get_mut(&server) else { return Some(task) };
@@ -214,8 +216,8 @@ impl State {
         None
     }
 
-    /// A task is no longer in its line's hands. It still has its entry, so that is not dropped here, under
-    /// the mutex.
+    /// Records that a task is no longer with its line. The caller still has the task, so that its entry is
+    /// not dropped here, under the mutex.
     pub(super) fn settle(&mut self, task: &Task) {
         let (_, client, owner) = task.key();
         match task.what {
@@ -231,7 +233,7 @@ impl State {
         }
     }
 
-    /// A client goes. What it had must not end under the lock.
+    /// Removes a client. What it had must not be dropped under the mutex.
     pub(super) fn remove(&mut self, client: u64) -> Removed {
         let (lines, others) =
             std::mem::take(&mut self.lines).into_iter().partition(|(_, l)| l.client == client);
@@ -261,7 +263,7 @@ pub(super) struct Removed {
 }
 
 impl Removed {
-    /// The leaves that Redis has not answered.
+    /// Returns the leaves that Redis has not answered.
     pub(super) fn into_leaving(self) -> Vec<(Arc<LockEntry>, PendingRelease)> {
         let planned = self.planned.into_values().filter_map(Planned::into_leave);
         planned.chain(self.leaving.into_values()).collect()

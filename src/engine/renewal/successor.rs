@@ -1,9 +1,10 @@
-//! Holds that another server may never have seen.
+//! Renewing holds that another server may never have seen.
 //!
-//! The server that a client reaches after a failover or a restart may not know what was granted shortly before, and
-//! after a restart without data knows nothing: it may grant the lock to others at once. So as soon as a new connection
-//! leads to another server than those before it, every hold there is renewed, and a loss is reported within a round
-//! trip. Without that the hold would be believed until its next renewal, for a third of its lease.
+//! The server that a client reaches after a failover or a restart may not know the most recent grants, and
+//! after a restart without data knows none: it may grant the lock to others at once. So as soon as a new
+//! connection leads to another server than those before it, every hold there is renewed, and a loss is
+//! reported within a round trip. Otherwise a lost hold would be considered valid until its next renewal, for
+//! a third of its lease.
 
 use std::sync::Arc;
 
@@ -13,16 +14,17 @@ use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
 
-/// A new connection of this client to `server` leads to one that said this.
+/// Checks what the server at the end of a new connection said about itself. If it is another than before,
+/// renews all holds there.
 pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, told: &ServerInfo) {
     if let Some(heard) = server.known.is_another(told, Moment::now()) {
-        // What was connected by then led to the one before it, and may be silent for ever.
+        // Connections from before then lead to the former server, which may never reply.
         server.backend.moves(heard);
         renew_all(shared, server);
     }
 }
 
-/// Makes every grant at this server be renewed at once.
+/// Schedules a renewal of every grant at this server for now.
 pub(crate) fn renew_all(shared: &Arc<Shared>, server: &Arc<Server>) {
     server.found.put(Moment::now());
     let entries = shared.entries.lock().all();
@@ -31,14 +33,14 @@ pub(crate) fn renew_all(shared: &Arc<Shared>, server: &Arc<Server>) {
     }
 }
 
-/// Makes those grants of this lock be renewed by `due` of which `which` says so, by their owner.
+/// Schedules a renewal by `due` of those grants of this lock for whose owner `which` returns true.
 pub(crate) fn renew(entry: &Arc<LockEntry>, core: &mut Core, due: Moment, which: fn(&Core, u64) -> bool) {
     let now = Moment::now();
     for owner in core.lock_state.renewed_owners() {
-        // One that is not watched is about to be.
+        // A grant that is not scheduled yet is about to be.
         let Some(planned) = core.due(owner).filter(|_| which(core, owner)) else { continue };
-        // No later than it would be looked at, which need not be a renewal. (What is overdue may be under way, and to the
-        // server from before.)
+        // No later than its planned look, which need not be a renewal. (An overdue renewal may be in flight,
+        // to the former server.)
         let due = if planned <= now { now } else { planned.min(due) };
         if let Err(error) = entry.shared.renewer.look_at(entry, core, owner, now, due) {
             tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");

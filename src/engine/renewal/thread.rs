@@ -1,13 +1,13 @@
-//! Keeps all leases of all clients of a process alive.
+//! The thread that keeps all leases of all clients of a process alive.
 //!
-//! One thread has the schedule of due times and the ends of leases. It is woken only for something that is due
-//! before it would wake anyway, so a lock that is held for less than a third of its lease does not wake it.
-//! (Its alarm is a condition variable: a receiver of a channel yields several times before it sleeps, and on a
-//! busy core each of these takes time from a client and its server.) It reports every loss that is found by the
-//! clock, and never waits for a server. What must be sent it hands to the server's [line](super::line), whose
-//! thread connects, writes and reads: so one server's silence does not affect another's leases. (The line has a
-//! thread of its own, as a read of the `redis` crate that is given up takes its reply with it: it could not be
-//! interrupted and resumed.) No thread here waits for a pool.
+//! One thread works through the schedule of due times and ends of leases. It is woken only for something that
+//! is due before it would wake anyway, so a lock that is held for less than a third of its lease does not
+//! wake it. (It waits on a condition variable. The receiver of a channel yields several times before it
+//! sleeps, and on a busy core each yield takes time from a client and its server.) The thread reports every
+//! lease that expires by the clock, and never waits for a server. It passes requests to the server's
+//! [line](super::line), whose thread connects, writes and reads, so one server that does not reply has no
+//! effect on the leases at another. (A line needs a thread of its own, since a read of the `redis` crate that
+//! is given up loses its reply, and cannot be interrupted and resumed.) No thread here waits for a pool.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, thread};
 
 impl Renewer {
-    /// The one of this process; a forked child has one of its own.
+    /// Returns the renewer of this process; a forked child has one of its own.
     pub(crate) fn current() -> Arc<Renewer> {
         static CURRENT: Mutex<Option<Arc<Renewer>>> = Mutex::new(None);
         let pid = std::process::id();
@@ -33,7 +33,7 @@ impl Renewer {
             Some(renewer) if renewer.pid == pid => renewer.clone(),
             _ => {
                 let renewer = Arc::new(Renewer::new());
-                // A parent's is left as it is: its mutex may be held by a thread that does not exist here.
+                // The parent's is not dropped: its mutex may be held by a thread that does not exist here.
                 std::mem::forget(current.replace(renewer.clone()));
                 renewer
             }
@@ -62,7 +62,7 @@ impl Renewer {
                 self.round(due);
                 continue;
             }
-            // One period without work, or no client left that could have some: the end.
+            // The thread ends after one period without work, or at once if no client is left.
             let next = match state.next() {
                 Some(next) => {
                     idle_since = None;
@@ -86,15 +86,15 @@ impl Renewer {
         }
     }
 
-    /// Looks at all that is due, and hands what must be sent to the lines.
+    /// Looks at all tasks that are due, and passes those that must be sent to the lines.
     fn round(self: &Arc<Self>, due: Vec<Task>) {
         let ready: Vec<_> = due.into_iter().filter_map(|task| self.look(task)).collect();
-        // Tasks without a result are dropped outside the mutex.
+        // Tasks that cannot be sent are kept here, to be dropped outside the mutex.
         let (mut closed, mut unserved) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         let mut servers: Vec<Arc<Server>> = Vec::new();
         for task in ready {
-            // Asked anew for each: a lock may have moved since it was scheduled.
+            // Looked up for each task, as its lock may have moved since it was scheduled.
             let server = task.entry.server();
             if !servers.iter().any(|known| known.id == server.id) {
                 servers.push(server.clone());
@@ -127,7 +127,8 @@ impl Renewer {
         }
     }
 
-    /// What a task needs to be sent now. A task that needs no request is finished, or put back.
+    /// Returns the task with what it needs to be sent now. A task that needs no request is finished, or put
+    /// back.
     fn look(self: &Arc<Self>, mut task: Task) -> Option<Task> {
         let now = Moment::now();
         match &task.what {
@@ -166,7 +167,8 @@ impl Renewer {
                 });
                 let (forgotten, ends) = are_old.unwrap_or_default();
                 if ends {
-                    // A hold that ends admits no thread. One that was admitted before is not to pay for it.
+                    // No more threads may join once the oldest hold is too old. Those that have joined keep
+                    // theirs until the youngest is, too.
                     core.lock_state.shut(task.owner);
                 }
                 if !fixed && !forgotten {

@@ -1,4 +1,4 @@
-//! Locks of one client and one kind, tried by one request: all or nothing.
+//! Trying several locks of one client and one kind by one request: all or nothing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::engine::redis::{replies, requests, several};
 use crate::engine::state::lock_state::{AcquireMode, Answer};
 
 impl<'a> Call<'a> {
-    /// Tries these parts. Those acquired go to `holds`, even if another one is busy.
+    /// Tries these parts. Those that are acquired are added to `holds`, even if another one is busy.
     pub(super) fn try_batch(&self, batch: Vec<usize>, holds: &mut Holds) -> Option<Out> {
         let mut limit = Moment::NEVER;
         let mut attempts = Vec::new();
@@ -57,7 +57,7 @@ impl<'a> Call<'a> {
         let mut answers = answers.into_iter();
         let ended = attempts.into_iter().enumerate().map(|(n, (i, attempt))| {
             let Some(answer) = answers.next() else {
-                // Not asked for, unless an earlier copy of the request got further.
+                // It was not tried, unless an earlier copy of the request got further.
                 if !resent {
                     attempt.called_off();
                 }
@@ -90,12 +90,13 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The first that is busy, after all of them have ended.
+/// Returns the first that is busy, after all attempts have ended.
 fn first(ended: impl Iterator<Item = Option<Out>>) -> Option<Out> {
     ended.fold(None, Option::or)
 }
 
-/// What was given back for another lock is as good as busy; its number was given to no other owner.
+/// Returns a busy reply in place of a grant that was given back for another lock. No other owner got its
+/// number.
 fn busy_again(answer: Answer) -> Answer {
     match answer {
         Answer::In { number, .. } => {

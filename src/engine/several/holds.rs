@@ -1,4 +1,4 @@
-//! Holds of several locks, which end together.
+//! Holds of several locks that are released together.
 
 use std::sync::Arc;
 
@@ -13,27 +13,28 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 use crate::wait::Wait;
 
-/// Holds of several locks, given back together.
+/// Holds of several locks, released together.
 pub(crate) struct Holds {
     held: Vec<Held>,
-    /// The timeouts of the call that acquires them: while not all are there, they are given back within them.
+    /// The timeouts of the call that acquires them, which also apply to giving back an incomplete set.
     wait: Wait<'static>,
-    /// All were there at once: before that, nothing was held that could stay for a while.
+    /// Whether all were held at once. A hold of an incomplete set does not stay in Redis for a minimum hold
+    /// time.
     pub(super) complete: bool,
 }
 
-/// One of them.
+/// A hold of one of the locks.
 pub(crate) struct Held {
     /// The part to which it belongs.
     part: usize,
     pub(crate) entry: Arc<LockEntry>,
     pub(crate) ticket: Ticket,
-    /// Its token when it began, of an exclusive lock.
+    /// For an exclusive lock, the hold's token when it began.
     first_token: Option<u64>,
 }
 
 impl Held {
-    /// Its token, of an exclusive lock.
+    /// Returns the hold's token, for an exclusive lock.
     pub(crate) fn token(&self) -> Option<u64> {
         self.first_token.map(|first| held::token(&self.entry, self.ticket).unwrap_or(first))
     }
@@ -55,7 +56,7 @@ impl Holds {
         self.held.iter().any(|held| held.part == part)
     }
 
-    /// Whether none was lost before the last one was there.
+    /// Checks that no hold was lost before the last one was acquired.
     pub(super) fn are_valid(&self) -> Result<(), Error> {
         let lost = self.held.iter().find(|held| held::remaining(&held.entry, held.ticket).is_zero());
         let Some(Held { entry, .. }) = lost else { return Ok(()) };
@@ -64,12 +65,12 @@ impl Holds {
         Err(entry.error(error))
     }
 
-    /// All of them, in the order of the parts.
+    /// Returns the holds, in the order of the parts.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
         self.held.iter()
     }
 
-    /// Gives them back, the last one first, as far as they do not go together. Returns the errors, in the
+    /// Releases them in reverse order, those that go by one request together. Returns the errors, in the
     /// order of the parts.
     pub(crate) fn release(mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
         self.give_back(stay)
@@ -90,8 +91,8 @@ impl Holds {
     }
 }
 
-/// Gives back those that go by one request; for a call that has not got all of them, none of them stays, and
-/// what it has no time for is the renewal thread's task.
+/// Releases the holds of one request. For a `call` that did not acquire all of them, no hold stays in Redis,
+/// and what the call has no time for is left to the renewal thread.
 fn leave(
     batch: &[Held],
     stay: Stay,
@@ -148,7 +149,7 @@ fn leave(
     }
 }
 
-/// Errors are reported to the observers, as no caller gets them.
+/// Reports errors to the observers, as no caller gets them.
 impl Drop for Holds {
     fn drop(&mut self) {
         for (entry, error) in self.give_back(Stay::Agreed) {

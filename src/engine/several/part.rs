@@ -1,4 +1,5 @@
-//! One lock of those that a call is about: the values that the call needs of it, and which of them go by one request.
+//! One of the locks that a call is about: what the call needs to know of it, and which locks go by one
+//! request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The same with a fixed lease.
+    /// Returns the same part with a fixed lease.
     pub(crate) fn with_lease(mut self, lease: Duration) -> Result<Part, Error> {
         (self.terms.lease, self.terms.fixed) = (lease, true);
         let checked = check_lease("lease", lease).and_then(|()| replicas::agree(&self.terms, self.replicas));
@@ -32,13 +33,14 @@ impl Part {
         Ok(self)
     }
 
-    /// Whether this thread holds it.
+    /// Returns whether this thread holds the lock.
     pub(crate) fn is_held_by(&self, thread: u64) -> bool {
         lock(&self.entry).is_ok_and(|core| core.lock_state.hold_count(thread, Moment::now()) > 0)
     }
 }
 
-/// Of one client and one kind, and so with the same scripts; and in one slot, and so on one server.
+/// Returns whether both locks go by one request: they are of one client and one kind, so they have the same
+/// scripts, and in one slot, so they are on one server.
 pub(super) fn goes_with(a: &LockEntry, b: &LockEntry) -> bool {
     Arc::ptr_eq(&a.scripts, &b.scripts) && a.hash_slot == b.hash_slot
 }

@@ -1,4 +1,4 @@
-//! What a thread asks for, what is asked of Redis for it, and what Redis replies.
+//! A thread's request, what is sent to Redis for it, and Redis's reply.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::clock::Millis;
 
-/// A position in a lock state: of a waiting thread, later of its hold. They are numbered from one as they come.
+/// Identifies a waiting thread in a lock state, and later its hold. Tickets count up from one.
 pub(crate) type Ticket = u64;
 
-/// The holder's identity: for re-entry, and for `is_held_by_current_thread`.
+/// The identity of a holder, for re-entry and for `is_held_by_current_thread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HolderId {
     /// A thread, by [one more](Self::number) than its number in this process.
@@ -24,14 +24,14 @@ impl HolderId {
         HolderId::Thread(Self::number(thread))
     }
 
-    /// Never zero, so that to tell a thread from a guard takes no more room.
+    /// Never zero, so that a `HolderId` takes no more space than the number.
     pub(crate) fn number(thread: u64) -> NonZeroU64 {
         NonZeroU64::MIN.saturating_add(thread)
     }
 }
 
-/// What a request tells the kind's rule. Most kinds have nothing to tell, and to copy that costs nothing: neither an
-/// allocation nor a count that all threads share.
+/// The arguments of a request to the kind's rule. Most kinds have none, and cloning that costs nothing:
+/// neither an allocation nor a reference count shared by all threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Args(Option<Arc<String>>);
 
@@ -62,15 +62,15 @@ pub(crate) struct Terms {
     /// The lease expires by itself and is never renewed.
     pub(crate) fixed: bool,
     pub(crate) fair: bool,
-    /// A hold that is released earlier stays in Redis for the rest of this.
+    /// The minimum hold time: a hold that is released earlier stays in Redis for the rest of it.
     pub(crate) at_least: Millis,
     /// How long the process keeps the lock for its next hold while no other caller wants it.
     pub(crate) linger: Millis,
-    /// For the kind's rule.
+    /// The arguments for the kind's rule.
     pub(crate) args: Args,
-    /// The order class, of a kind that has priorities: lower ones first.
+    /// The order class, of a kind with priorities. Lower classes come first.
     pub(crate) class: Option<u8>,
-    /// The value that the rule adds to a grant is its holder's fencing token.
+    /// Whether the value that the rule adds to a grant is its holder's fencing token.
     pub(crate) token_is_value: bool,
 }
 
@@ -88,7 +88,7 @@ impl Terms {
         }
     }
 
-    /// Checks that they agree with each other; the error says how they do not.
+    /// Checks that the terms are consistent; the error says how they are not.
     pub(crate) fn check(&self) -> Result<(), String> {
         let (lease, least) = (self.lease, Duration::from(self.at_least));
         if self.fixed && least > lease {
@@ -97,8 +97,8 @@ impl Terms {
         Ok(())
     }
 
-    /// Whether a grant on these terms can be handed on to one on those, without Redis. How long it is kept
-    /// afterwards is each hold's own wish.
+    /// Whether a grant on these terms can go to a request on the terms `next`, without Redis. They may differ
+    /// in `linger`: each hold decides for itself how long the lock is kept afterwards.
     pub(crate) fn goes_on_as(&self, next: &Terms) -> bool {
         let Terms { lease, fixed, fair, at_least, linger: _, ref args, class, token_is_value: _ } = *self;
         !fixed
@@ -109,7 +109,7 @@ impl Terms {
             && *args == next.args
     }
 
-    /// Whether the process keeps what is granted on these terms.
+    /// Whether the process keeps a grant on these terms for its next hold.
     pub(crate) fn lingers(&self) -> bool {
         self.linger != Millis::default() && !self.fixed && !self.fair
     }
@@ -119,27 +119,27 @@ impl Terms {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Request {
     pub(crate) holder: HolderId,
-    /// The thread that asks, even for an owned guard.
+    /// The thread that asks, even if it is for an owned guard.
     pub(crate) thread: u64,
     pub(crate) terms: Terms,
-    /// One attempt, no queueing.
+    /// A single attempt, no queueing.
     pub(crate) once: bool,
     /// A grant of the same thread, in another mode of the same lock: the rule may admit this request beside
     /// that grant, ahead of the waiters.
     pub(crate) from: Option<u64>,
-    /// And that grant ends by it.
+    /// Whether that grant ends when this request is admitted.
     pub(crate) instead: bool,
 }
 
-/// How to ask.
+/// What a request asks of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum AcquireMode {
     Try,
     Wait,
     Keep,
-    /// For a hold that exists: may it admit more threads of this process?
+    /// Asks, for an existing hold, whether more threads of this process may join it.
     Share,
-    /// Out of the condition, whose signal is no longer waited for, and into the lock.
+    /// Leaves the condition without waiting for its signal any longer, and asks for the lock.
     Back,
 }
 
@@ -150,15 +150,15 @@ pub(crate) struct Asking {
     pub(crate) how: AcquireMode,
     pub(crate) terms: Terms,
     pub(crate) arrival: String,
-    /// How many threads wait behind it, itself included.
+    /// How many threads it stands for: the head, and those that wait behind it.
     pub(crate) threads: usize,
-    /// The position is new, so the inbox must be ready to hear of it.
+    /// It asks for a new queue position, so the inbox must be ready to receive the grant.
     pub(crate) enqueues: bool,
     /// See [`Request::from`].
     pub(crate) from: Option<u64>,
     /// See [`Request::instead`].
     pub(crate) instead: bool,
-    /// The name of the thread that asks, where another one sends this. The lock state leaves it out.
+    /// The name of the asking thread, if another thread sends the request. The lock state leaves it out.
     pub(crate) thread: Option<Arc<str>>,
 }
 
@@ -168,7 +168,7 @@ pub(crate) enum Answer {
     In {
         number: u64,
         left: Duration,
-        /// What the rule adds.
+        /// The value that the rule adds to the grant.
         value: u64,
     },
     Busy {
@@ -176,15 +176,16 @@ pub(crate) enum Answer {
         again: Duration,
         arrival: String,
     },
-    /// No queue position: ask anew, under the same id.
+    /// There is no queue position under this id: ask again, under the same id.
     Gone,
-    /// This id has a tombstone: ask anew, under another.
+    /// This id has a tombstone: ask again, under another id.
     Ended,
     Refused(String),
-    /// It came back from a condition without a signal, and got this reply.
+    /// The wait for a condition ended without a signal, and the request for the lock got this reply.
     Back(Box<Answer>),
-    /// It was rejected before it could have any effect, and asking again may help; or it was never sent.
+    /// The request was rejected before it could have any effect, and asking again may help; or it was never
+    /// sent.
     Failed,
-    /// It may have run, now or later.
+    /// The request may have run, or may still run.
     Unanswered,
 }

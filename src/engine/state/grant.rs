@@ -1,5 +1,5 @@
-//! What Redis granted under one owner id, and what may be done with it: until when it is valid, and who may have it next.
-//! When any of this is done is decided in `lock_state/`.
+//! What Redis granted under one owner id: until when it is valid, and which threads may have it next. When
+//! any of this is decided is up to `lock_state/`.
 
 use std::time::Duration;
 
@@ -11,72 +11,74 @@ use crate::observe::LossReason;
 pub(crate) const MOST_HAND_OVERS: u32 = (1 << HAND_OVER_BITS) - 1;
 const HAND_OVER_BITS: u32 = 12;
 
-/// The highest number that a token can be made of.
+/// The highest grant number that fits into a token.
 pub(crate) const MOST_NUMBER: u64 = u64::MAX >> HAND_OVER_BITS;
 
-/// The number that this token is made of.
+/// Returns the grant number in this token.
 pub(crate) fn number_of(token: u64) -> u64 {
     token >> HAND_OVER_BITS
 }
 
-/// The first token of the grant with this number.
+/// Returns the first token of the grant with this number.
 pub(crate) fn first_token(number: u64) -> u64 {
     number << HAND_OVER_BITS
 }
 
-/// A lease as Redis counts it expires this much earlier here: clocks differ in rate.
+/// Returns how much earlier a lease counted by Redis expires here, as clocks run at different speeds.
 pub(crate) fn drift(lease: Duration) -> Duration {
     Duration::from_millis(2).max(lease / 100)
 }
 
-/// When a hold ends here that Redis keeps for `left`, counted from `since`. The drift is that of this time, however
-/// long the lease was at first.
+/// Returns when a hold expires here that Redis keeps for `left`, counted from `since`. The drift is that of
+/// `left`, however long the lease was at first.
 pub(crate) fn ends_at(since: Moment, left: Duration) -> Moment {
     since.after(left).before(drift(left))
 }
 
-/// One grant: until the process leaves, or loses it.
+/// A grant, until the process releases or loses it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     /// The `n` of its owner id, `<client uuid>:<n>`.
     pub(crate) owner: u64,
-    /// Its grant number: what fencing tokens are made of.
+    /// The grant number, from which its fencing tokens are made.
     pub(crate) number: u64,
-    /// What the rule added to it.
+    /// The value that the rule added to it.
     pub(crate) value: u64,
-    /// The terms it was asked for on.
+    /// The terms on which it was requested.
     pub(crate) terms: Terms,
     /// Until when it is known to be valid, counted from before the request was sent.
     pub(crate) valid_until: Moment,
     /// What it was granted for, if that is less than its lease: a process that is admitted by a message may
-    /// be dead. `None` once it is renewed.
+    /// be dead. Zero if it is not, and once it is renewed.
     pub(crate) first: Millis,
-    /// When this process got it: the beginning of its local hand-off period.
+    /// When this process got it: the start of its local hand-off period.
     pub(crate) since: Moment,
     /// What renewals must consider, if anything.
     pub(crate) bounds: Option<Box<RenewalBounds>>,
-    /// How often it was handed on in this process.
+    /// How many times it was handed on in this process.
     pub(crate) hand_overs: u32,
-    /// A request of it had no reply: it ends with a tombstone.
+    /// One of its requests had no reply: its end leaves a tombstone.
     pub(crate) unsettled: bool,
     /// Why it ended early.
     pub(crate) lost: Option<LossReason>,
-    /// What the caller said that took it away by force. In two boxes, as hardly any grant has it.
+    /// The reason given by the caller that took it away by force. Boxed twice to take a single word, as
+    /// hardly any grant has it.
     pub(crate) said: Option<Box<Box<str>>>,
     /// The number of holds on it, one per thread or guard.
     pub(crate) holds: u32,
-    /// It ends with its holder: it is not handed on, and may not be shared.
+    /// It ends with its present holders: it is not handed on, and no further thread may share it.
     pub(crate) shut: bool,
-    /// Another mode's is asked for in its place: Redis may have it no longer, and that is not a loss.
+    /// A grant of another mode is requested in its place: Redis may no longer have this one, which is not a
+    /// loss.
     pub(crate) exchanged: bool,
-    /// Of a shared grant.
+    /// For a shared grant only.
     pub(crate) joining: Option<Box<Joining>>,
-    /// Of a grant that its process may keep for its next hold.
+    /// For a grant only that its process may keep for its next hold.
     pub(crate) keep: Option<Box<Keep>>,
 }
 
-/// The bit of an owner number that says that its process keeps the lock for its next hold, and is to be told when
-/// another caller wants it: the `~` at the end of the owner id.
+/// The bit in an owner number which says that the process keeps the lock for its next hold, and is to be
+/// notified when another caller wants it: the `~` at the end of the owner id.
 pub(crate) const KEEPS: u64 = 1 << 63;
 
 /// A grant that stays in its process while no thread holds it.
@@ -84,9 +86,9 @@ pub(crate) const KEEPS: u64 = 1 << 63;
 pub(crate) struct Keep {
     /// No thread holds it.
     pub(crate) idle: bool,
-    /// A thread took it while it was idle.
+    /// A thread took it again after it had been idle.
     pub(crate) used: bool,
-    /// Until when it is kept, from the end of its first hold on.
+    /// Until when it is kept; set at the end of its first hold.
     pub(crate) until: Option<Moment>,
     /// Since when another caller is known to want it.
     pub(crate) wanted: Option<Moment>,
@@ -95,14 +97,15 @@ pub(crate) struct Keep {
 /// What renewals of a grant must consider.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RenewalBounds {
-    /// Asked for by `renew_for`: renewals do not shorten it below this. Of a fixed lease that was granted for
-    /// less, its end.
+    /// When it ends at the earliest, by `renew_for`: renewals do not shorten it below this. For a fixed lease
+    /// that was granted for less, the end of that lease.
     wanted_until: Moment,
-    /// The shortest lease that a renewal without a reply asked for: a copy of it may run at any time yet, so
-    /// no later renewal is worth more.
+    /// The shortest lease of all renewals that had no reply: a copy of one may still run at any time, so no
+    /// later renewal counts for more.
     least: Duration,
-    /// When the last reply to a renewal came, of a grant that its holder has renewed beside the background: the two
-    /// go by different connections, and replies may come in another order than Redis ran them.
+    /// When the last reply to a renewal arrived. Kept only if the holder has renewed the grant itself, beside
+    /// the renewal thread: the two use different connections, so replies may arrive in another order than
+    /// Redis ran the renewals.
     heard: Option<Moment>,
 }
 
@@ -115,17 +118,18 @@ impl Default for RenewalBounds {
 /// Whether threads of this process may join a shared grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Joining {
-    /// When Redis last said that they may, if it did.
+    /// When Redis last allowed it, if it did.
     pub(crate) open_since: Option<Moment>,
-    /// The last ticket of those that came before that question: they may join however late the reply was. Else a
-    /// reply that takes longer than the local hand-off period would admit nobody, and be asked for again for ever.
+    /// The last ticket issued before that question was sent: threads up to it may join however late the reply
+    /// was. Otherwise, a reply slower than the local hand-off period would admit no thread, and the question
+    /// would be repeated forever.
     pub(crate) admits: Ticket,
-    /// When it was asked whether they may, and the last ticket then, while that request is in flight.
+    /// While the question is in flight: when it was sent, and the last ticket issued by then.
     pub(crate) asked: Option<(Moment, Ticket)>,
 }
 
 impl Grant {
-    /// A grant that has just begun, and whose end is not known yet.
+    /// Creates a grant that has just begun, and whose end is not known yet.
     pub(crate) fn new(owner: u64, number: u64, terms: Terms) -> Self {
         Grant {
             owner,
@@ -148,7 +152,7 @@ impl Grant {
         }
     }
 
-    /// The fencing token of its present holder.
+    /// Returns the fencing token of its present holder.
     pub(crate) fn token(&self) -> u64 {
         if self.terms.token_is_value {
             return self.value;
@@ -156,14 +160,14 @@ impl Grant {
         first_token(self.number) | u64::from(self.hand_overs)
     }
 
-    /// Why it is over, if it is: by a message or reply, or by the clock.
+    /// Returns why it is lost, if it is: by a message or a reply, or because its time is over.
     pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
         self.lost.or((self.valid_until <= now).then_some(LossReason::Expired))
     }
 
     /// Whether the next thread of this process may have it without Redis: its local hand-off period is not
-    /// over, its lease is healthy and renewed, and neither side asked for fairness. A kept grant has one more
-    /// such period from when another caller wanted it.
+    /// over, its lease is healthy and renewed, and neither side asked for fairness. A kept grant gets one
+    /// more such period from when another caller wanted it.
     pub(crate) fn may_be_handed_to(&self, next: &Terms, local_handoff: Duration, now: Moment) -> bool {
         let within = |since: Moment| now.since(since) < local_handoff;
         let wanted = self.keep.as_ref().and_then(|keep| keep.wanted);
@@ -178,7 +182,7 @@ impl Grant {
         self.may_be_kept(now) && self.terms.goes_on_as(next)
     }
 
-    /// The same for a hold on its own terms.
+    /// Whether the process may keep it for a hold on its own terms.
     pub(crate) fn may_be_kept(&self, now: Moment) -> bool {
         let keep = self.keep.as_ref().filter(|keep| keep.wanted.is_none());
         keep.is_some_and(|keep| keep.until.is_none_or(|until| now < until))
@@ -187,7 +191,7 @@ impl Grant {
             && self.hand_overs < MOST_HAND_OVERS
     }
 
-    /// The process keeps it, and no thread holds it.
+    /// Whether the process keeps it while no thread holds it.
     pub(crate) fn is_idle(&self) -> bool {
         self.keep.as_ref().is_some_and(|keep| keep.idle)
     }
@@ -207,23 +211,24 @@ impl Grant {
         self.goes_on_as(next, now) && self.joining.as_deref().is_some_and(admits)
     }
 
-    /// Whether it may continue as what `next` asks for.
+    /// Whether it may go to a request on the terms `next`.
     pub(crate) fn goes_on_as(&self, next: &Terms, now: Moment) -> bool {
         self.is_healthy(now) && self.terms.goes_on_as(next)
     }
 
-    /// It may go on, and enough of its lease is left.
+    /// Whether it is neither closed nor lost, and enough of its lease is left.
     fn is_healthy(&self, now: Moment) -> bool {
         let lease = if self.is_first() { self.first.into() } else { self.terms.lease };
         !self.shut && self.lost.is_none() && self.valid_until.since(now) > lease / 3
     }
 
-    /// Whether it may be shared now or later: once it may not, it never may again.
+    /// Whether it may be shared, now or later. Once it may not, it never may again.
     pub(crate) fn may_ever_be_shared(&self) -> bool {
         !self.shut && self.lost.is_none() && self.terms.goes_on_as(&self.terms)
     }
 
-    /// The question whether others may join it, about to be sent; `last`: the last ticket so far.
+    /// Returns the request, about to be sent, that asks whether others may join it. `last`: the last ticket
+    /// issued so far.
     pub(crate) fn asks(&mut self, request: &Request, threads: usize, last: Ticket, now: Moment) -> Asking {
         self.joining.get_or_insert_default().asked = Some((now, last));
         Asking {
@@ -239,7 +244,7 @@ impl Grant {
         }
     }
 
-    /// Redis's reply to the question whether others may join it.
+    /// Records Redis's reply to the question whether others may join it.
     pub(crate) fn may_be_joined_since(&mut self, answer: &Answer) {
         let joining = self.joining.get_or_insert_default();
         let asked = joining.asked.take();
@@ -247,22 +252,22 @@ impl Grant {
             (Answer::In { .. }, Some((sent, last))) => {
                 (joining.open_since, joining.admits) = (Some(sent), last)
             }
-            // Also if it did not say: the next thread asks for itself.
+            // Also if there was no reply: the next thread asks for a grant of its own.
             _ => self.shut = true,
         }
     }
 
-    /// Since when threads may join it, as far as Redis said.
+    /// Returns since when Redis has allowed threads to join it.
     pub(crate) fn open_since(&self) -> Option<Moment> {
         self.joining.as_ref()?.open_since
     }
 
-    /// Whether the question is in flight.
+    /// Whether the question if others may join it is in flight.
     pub(crate) fn is_asked(&self) -> bool {
         self.joining.as_ref().is_some_and(|joining| joining.asked.is_some())
     }
 
-    /// It was granted for only so long, counted from `since`: the first renewal is for the rest.
+    /// It was granted for `first` only, counted from `since`: the first renewal is for the rest of its lease.
     pub(crate) fn begins_for(&mut self, first: Duration, since: Moment) {
         self.first = first.into();
         if self.terms.fixed {
@@ -270,13 +275,13 @@ impl Grant {
         }
     }
 
-    /// It has its first lease, and must be renewed soon.
+    /// Whether it still has its short first lease, and must be renewed soon.
     pub(crate) fn is_first(&self) -> bool {
         self.first != Millis::default()
     }
 
-    /// Redis said, to a request sent at `sent`, that this much is left. If another reply came since then, the shorter
-    /// of the two counts.
+    /// Redis replied, to a request sent at `sent`, that `left` of the lease is left. If another reply arrived
+    /// since then, the shorter of the two counts.
     pub(crate) fn extended(&mut self, sent: Moment, left: Duration, now: Moment) {
         self.first = Millis::default();
         let ends = ends_at(sent, left.min(self.least()));
@@ -285,7 +290,7 @@ impl Grant {
         self.valid_until = if overlaps { self.valid_until.min(ends) } else { ends };
     }
 
-    /// Its holder is about to renew it, beside the background.
+    /// Its holder is about to renew it, beside the renewal thread.
     pub(crate) fn is_renewed_beside(&mut self) {
         self.bounds.get_or_insert_default().heard.get_or_insert_default();
     }
@@ -297,14 +302,14 @@ impl Grant {
         self.valid_until = self.valid_until.min(ends_at(sent, lease));
     }
 
-    /// A renewal for `lease` may run at any time yet.
+    /// A renewal for `lease` may still run at any time.
     pub(crate) fn is_worth(&mut self, lease: Duration) {
         if lease < self.least() {
             self.bounds.get_or_insert_default().least = lease;
         }
     }
 
-    /// `renew_for` asked for this much.
+    /// `renew_for` asked for it until then.
     pub(crate) fn wants(&mut self, until: Moment) {
         self.bounds.get_or_insert_default().wanted_until = until;
     }
@@ -313,7 +318,8 @@ impl Grant {
         self.bounds.as_ref().map_or(Duration::MAX, |bounds| bounds.least)
     }
 
-    /// Until when it must stay in Redis, even if it is released before: its one hold began at `since`.
+    /// Returns until when it must stay in Redis, even if its only hold, which began at `since`, is released
+    /// earlier.
     pub(crate) fn stays_until(&self, since: Option<Moment>) -> Moment {
         if self.terms.at_least == Millis::default() {
             return Moment::default();
@@ -321,9 +327,9 @@ impl Grant {
         since.unwrap_or(self.since).after(self.terms.at_least.into())
     }
 
-    /// When it must be looked at next: before it ends if it is renewed, when it ends if not. On its first
-    /// lease it is renewed as early as a short hold does not pay for: until then a process that cannot reach
-    /// Redis loses it soon.
+    /// Returns when the renewal thread must look at it next: before it expires if it is renewed, when it
+    /// expires if not. A short first lease is renewed early, since a process that cannot reach Redis loses it
+    /// soon, but late enough that a short hold does not cost a renewal.
     pub(crate) fn due(&self, now: Moment, renew_every: Duration) -> Moment {
         if self.is_first() {
             return now.after(renew_every.min(self.valid_until.since(now) / 6));
@@ -331,7 +337,7 @@ impl Grant {
         if self.terms.fixed {
             return self.valid_until;
         }
-        // A lock that lingers has a shorter lease than its client's others.
+        // A lock that is kept has a shorter lease than its client's other locks.
         let every = if self.terms.lingers() { renew_every.min(self.terms.lease / 3) } else { renew_every };
         let due = now.after(every.min(self.valid_until.since(now) / 2));
         match self.keep.as_ref().and_then(|keep| keep.until) {
@@ -350,7 +356,8 @@ impl Grant {
         self.terms.lease.max(wanted)
     }
 
-    /// The lease that a request asks for which only has Redis write it once more: a fixed one goes on as it is.
+    /// The lease that a request asks for which only makes Redis write the grant again: a fixed lease keeps
+    /// its end.
     pub(crate) fn rewrite(&self, now: Moment) -> Duration {
         if self.is_first() || !self.terms.fixed {
             return self.renewal(now);
@@ -359,12 +366,12 @@ impl Grant {
         (left + drift(left)).max(Duration::from_millis(1))
     }
 
-    /// For how long its holder wants it, by `renew_for`.
+    /// For how much longer its holder wants it, by `renew_for`.
     fn wanted(&self, now: Moment) -> Duration {
         self.bounds.as_ref().map_or(Duration::ZERO, |bounds| bounds.wanted_until.since(now))
     }
 
-    /// Whether its holder wants it for longer than the lease: that ends with its hold.
+    /// Whether its holder wants it for longer than its lease, which applies to that hold only.
     fn is_prolonged(&self, now: Moment) -> bool {
         self.terms.lease < self.wanted(now)
     }

@@ -1,26 +1,26 @@
 //! One lock in this process: its waiting threads, its holders, and what is asked of Redis for them.
 //!
-//! A plain state machine: each method is an event, its return value says what must be done. No I/O, no clock
-//! of its own, no threads, so that it can be model-checked as it is. Its driver ([`super::acquire`] and the
-//! modules beside it) holds the entry's mutex during a step and never during I/O.
+//! A plain state machine: each method is an event, and its return value says what must be done. It does no
+//! I/O, reads no clock and starts no threads, so that it can be model-checked as it is. Its driver
+//! ([`super::acquire`] and the modules beside it) holds the entry's mutex during a step and never during I/O.
 //!
 //! # The protocol in this process
 //!
-//! - Waiting threads form one FIFO. Only its **head** talks to Redis, under one owner id, the **pending
-//!   acquire**, which belongs to the lock state and not to the thread: a head that gives up leaves it, with
-//!   whatever it was granted meanwhile, to the next thread, if that one asks for the same.
+//! - Waiting threads form one FIFO. Only its **head** talks to Redis, under one owner id: the **pending
+//!   acquire**. That belongs to the lock state and not to the thread: a head that gives up leaves it, with
+//!   whatever it was granted meanwhile, to the next thread, if that thread asks for the same.
 //! - What Redis granted is a **grant**; threads take turns in it as **holds**. Its id is closed the moment
 //!   its `leave` is sent, and is never used again.
-//! - A released exclusive grant goes to the next local thread during its local hand-off period; after that
+//! - A released exclusive grant goes to the next local thread during its local hand-off period. After that,
 //!   one `leave(next)` admits the other processes and puts this one at the end of their queue.
 //!
 //! # The safety rules kept here
 //!
-//! - *Numbers filter messages*: a grant numbered no higher than the last number in a busy reply was overtaken
-//!   while it lay unread. So was one whose own number a reply told. It is dropped.
-//! - *Validity from before the send*: a reply counts from when its request was about to be sent; a message,
-//!   which has no request of its own, from the last request that was answered busy, as the grant cannot be
-//!   older than that.
+//! - *Numbers filter messages*: a grant whose number is no higher than the last number in a busy reply was
+//!   overtaken before it was read. So was a grant whose own number was in a reply. Both are dropped.
+//! - *Validity from before the send*: a lease in a reply counts from when its request was about to be sent. A
+//!   lease in a message, which has no request of its own, counts from the last request that was answered
+//!   busy, as the grant cannot be older than that.
 //! - *A grant is never dropped*: `give_up` looks for it in the same step that leaves the queue.
 //! - *A grant belongs to its request*: a pending acquire is never sent on other terms than its first ones. A
 //!   head that asks for something else gives it back, with whatever was granted to it, and asks for a
@@ -60,9 +60,9 @@ use super::table::Table;
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
 
-/// How long after a hold should have expired we check: Redis's millisecond, and a little.
+/// How long after a hold's expected expiry the head asks again: Redis's millisecond, and a margin.
 const SLACK: Duration = Duration::from_millis(2);
-/// The first pause after a request that Redis did not accept.
+/// The pause after the first request without a usable reply; each further failure adds as much.
 const BACKOFF: Duration = Duration::from_millis(20);
 /// The longest such pause.
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
@@ -72,9 +72,9 @@ const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
 pub(crate) struct Shape {
     pub(crate) sharing: Sharing,
     pub(crate) reentrancy: Reentrancy,
-    /// How long a grant may be handed on.
+    /// How long a grant may be handed on locally.
     pub(crate) local_handoff: Duration,
-    /// The longest pause between two looks at anything.
+    /// The longest pause between two checks of anything.
     pub(crate) heartbeat: Duration,
 }
 
@@ -82,14 +82,14 @@ pub(crate) struct Shape {
 struct Waiter {
     ticket: Ticket,
     request: Request,
-    /// Its one attempt was made.
+    /// Its single attempt has been made.
     attempted: bool,
 }
 
-/// The lock state. See the module's documentation.
+/// The state of one lock. See the module's documentation.
 ///
-/// A process may hold a hundred thousand locks, most of them by one thread each: its tables begin with room
-/// for one, and what only a wait needs goes with the wait.
+/// A process may hold a hundred thousand locks, most of them by one thread each: its tables start with room
+/// for one item, and what only a wait needs is freed with the wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockState {
     shape: Arc<Shape>,
@@ -100,13 +100,13 @@ pub(crate) struct LockState {
     /// Leaves of this lock state that are in flight.
     leaving: u32,
     tickets: u64,
-    /// Redis has not replied since.
+    /// Since when Redis has not replied, if it has not.
     trouble: Option<Moment>,
     closed: bool,
     /// A thread of this process waits to write, and Redis does not know of it yet.
     writer_ahead: bool,
     waits_for: WaitsFor,
-    /// What few locks have.
+    /// State that few locks have.
     past: Option<Box<Past>>,
 }
 
@@ -145,7 +145,8 @@ impl LockState {
         self.grants.get_mut(owner)
     }
 
-    /// The grant that keeps other threads of this process out.
+    /// Returns the valid grant that a thread here holds exclusively, and for which other threads have to
+    /// wait.
     fn in_the_way(&self, now: Moment) -> Option<&Grant> {
         if !self.exclusive() {
             return None;
@@ -159,7 +160,7 @@ impl LockState {
         Acquired { ticket, owner, token, value, way, count: hold.guards() }
     }
 
-    /// A thread wants to acquire: it holds the lock already, takes a position, or is rejected at once.
+    /// A thread wants to acquire: it re-enters or joins a hold, takes a position, or is rejected at once.
     pub(crate) fn enter(&mut self, request: &Request, now: Moment) -> Result<Entered, Refusal> {
         if self.closed {
             return Err(Refusal::Closed);
@@ -184,7 +185,7 @@ impl LockState {
         }
         self.tickets += 1;
         let ticket = self.tickets;
-        // Ahead of the waiters here: they may join as well, as soon as they run.
+        // This passes the waiters here, which may join as well as soon as they run.
         if let Some(acquired) = self.join(ticket, request, now) {
             let ahead = self.asks_ahead(acquired.owner, request, now);
             return Ok(Entered::Joined(acquired, ahead));
@@ -193,7 +194,7 @@ impl LockState {
             return Ok(Entered::Kept(acquired));
         }
         if request.from.is_some() {
-            // Every waiter here is waiting for the very thread that asks.
+            // Every waiter here waits for the very thread that is asking.
             self.waiters.insert(0, Waiter { ticket, request: request.clone(), attempted: false });
             return Ok(Entered::Waits(ticket));
         }
@@ -208,8 +209,9 @@ impl LockState {
         Ok(Entered::Waits(ticket))
     }
 
-    /// How many of those that wait, from the last one on, are of a worse class. A grant that is there is its head's;
-    /// a single attempt is not passed, nor is a thread that holds the lock in another mode.
+    /// Returns how many waiters, counted from the back, have a worse class than `request`, which goes ahead
+    /// of them. It does not pass a head that has been granted the lock, a single attempt, or a thread that
+    /// holds the lock in another mode.
     fn passed_by(&self, request: &Request) -> usize {
         let granted = usize::from(self.ask.as_ref().is_some_and(|ask| ask.grant.is_some()));
         let passes = |w: &&Waiter| {
@@ -219,7 +221,8 @@ impl LockState {
         self.waiters.iter().rev().take(behind).take_while(passes).count()
     }
 
-    /// What is asked for `request`, under a new owner id: where it was displaced, at the arrival that it had.
+    /// Creates a pending acquire for `request` under a new owner id. If one on the same terms was displaced,
+    /// the new one has its arrival.
     fn new_ask(&mut self, owner: u64, request: &Request, now: Moment) -> Box<PendingAcquire> {
         let owner = owner | self.keeps(&request.terms, now);
         let mut ask = Box::new(PendingAcquire::new(owner, request, now));
@@ -229,7 +232,7 @@ impl LockState {
         ask
     }
 
-    /// The thread with this hold has learned that it is in.
+    /// The thread with this hold has learned that it has the lock.
     pub(crate) fn came_in(&mut self, ticket: Ticket, now: Moment) {
         if let Some(hold) = self.holds.get_mut(ticket) {
             hold.since = Some(now);

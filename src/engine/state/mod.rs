@@ -1,4 +1,4 @@
-//! The state machine of one lock in one client: what it decides follows from what it is told alone.
+//! The state machine of one lock in one client. Its decisions follow from the events reported to it alone.
 
 pub(crate) mod asking;
 pub(crate) mod grant;

@@ -1,29 +1,28 @@
-//! A lock's items of one sort, each with its number: mostly one, sometimes very many.
+//! A lock's holds, or its grants, by number: mostly one, sometimes very many.
 //!
-//! A process may hold a hundred thousand locks, most of them by one thread each: one item is in the table itself,
-//! without a list. And it may hold a hundred thousand permits of one semaphore: then no item is found by going
-//! through all of them.
+//! A process may hold a hundred thousand locks, most of them by one thread each: a single item is stored in
+//! the table itself, without a list. It may also hold a hundred thousand permits of one semaphore: in a large
+//! table, no lookup goes through all items.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::slice;
 
-/// How many are looked through one by one.
+/// Up to this many items are searched one by one.
 const FEW: usize = 16;
 
-/// What has a number of its own, for as long as it is in a table.
+/// An item with a number of its own, for as long as it is in a table.
 pub(crate) trait Numbered {
-    /// The other key by which it is found where there are many; what that depends on must not change in the
-    /// table.
+    /// A second index, for large tables. What it depends on must not change while the item is in the table.
     type Index: Clone + Debug + Default + PartialEq + Eq + Hash;
 
     fn key(&self) -> u64;
 
-    /// It enters the table.
+    /// Adds the item to the index.
     fn note(&self, _index: &mut Self::Index) {}
 
-    /// It leaves the table.
+    /// Removes the item from the index.
     fn strike(&self, _index: &mut Self::Index) {}
 }
 
@@ -128,7 +127,7 @@ impl<T: Numbered> Table<T> {
         few.into_iter().flatten().chain(many.into_iter().flatten())
     }
 
-    /// All of them, while they are few.
+    /// Returns all items while they are few, and none otherwise.
     pub(crate) fn few(&self) -> &[T] {
         match self {
             Table::One(item) => slice::from_ref(item),
@@ -137,7 +136,7 @@ impl<T: Numbered> Table<T> {
         }
     }
 
-    /// The same, to change what has no part in the index.
+    /// Like `few`, but mutable. What the index depends on must not be changed.
     pub(crate) fn few_mut(&mut self) -> &mut [T] {
         match self {
             Table::One(item) => slice::from_mut(item),
@@ -146,7 +145,7 @@ impl<T: Numbered> Table<T> {
         }
     }
 
-    /// All of them, where they are many.
+    /// Returns the items and their index, if there are many.
     pub(crate) fn many(&self) -> Option<&Many<T>> {
         match self {
             Table::Many(many) => Some(many),
@@ -162,7 +161,7 @@ impl<T: Numbered> Many<T> {
     }
 }
 
-/// Adds to a list that mostly has one item, and so begins with room for just that.
+/// Adds to a list that mostly has a single item, and so starts with room for just one.
 pub(crate) fn push<T>(list: &mut Vec<T>, item: T) {
     if list.is_empty() {
         list.reserve_exact(1);

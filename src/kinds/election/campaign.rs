@@ -1,4 +1,4 @@
-//! A campaign: until a term has begun, or the time is up.
+//! A campaign: waits until a term has begun, or the time is up.
 
 use std::time::Duration;
 
@@ -10,21 +10,22 @@ use crate::error::{Error, ErrorKind};
 use crate::lock::RedisLock;
 use crate::wait::Wait;
 
-/// How long a candidate whose lease was not renewed leaves it to the others.
+/// How long a candidate whose lease was not renewed leaves the leadership to others.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Campaigns as `wait` says, for a leader whose work is to stop `margin` before the end of its term. `None` if the time is
-/// up.
+/// Campaigns as `wait` says, for a leader whose work is to stop `margin` before the end of its term. `None`
+/// if the time is up.
 ///
 /// # Errors
-/// `Unavailable` if the term was over, or could not be made sure of, before it had begun, and there is no time left for
-/// another one. Those of the lock.
+/// `Unavailable` if the lease was lost, or could not be renewed, before the term had begun, and there is no
+/// time left for another attempt. Those of the lock.
 pub(super) fn campaign(
     lock: &RedisLock<Candidate>,
     margin: Duration,
     wait: &Wait<'_>,
 ) -> Result<Option<Term>, Error> {
-    // Acquiring it does not tell whether a lease can be renewed: what that takes in vain is counted here.
+    // That the lock can be acquired does not show that its lease can be renewed, so the time of failed
+    // renewals is added up here and counts towards the unreachable timeout.
     let mut in_vain = Duration::ZERO;
     loop {
         let Some(guard) = lock.lock_owned_with(*wait)? else { return Ok(None) };
@@ -47,14 +48,14 @@ pub(super) fn campaign(
             Some(deadline) => deadline <= Moment::now(),
             None => wait.once || in_vain >= shared.config.unreachable_timeout,
         };
-        // (One that is cancelled is told so by the lock.)
+        // (If it was cancelled, the lock returns that error in the next round.)
         if over && !wait.is_cancelled() {
             return Err(not_begun(lock.name(), error));
         }
     }
 }
 
-/// What it is to a candidate that its lease was lost, or not renewed: its term has not begun.
+/// The error of a candidate whose lease was lost, or not renewed: its term has not begun.
 fn not_begun(name: &str, error: Error) -> Error {
     let why = match error.kind() {
         ErrorKind::LeaseLost => "the lease of the term was lost before it began",

@@ -1,4 +1,4 @@
-//! Observing an election: each change of its leader, or word that one was missed.
+//! Observing an election: each change of its leader, and whether one was missed.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,15 +12,16 @@ use crate::error::{Error, ErrorKind};
 use crate::kinds::per_caller::PerCaller;
 use crate::wait::Wait;
 
-/// The changes of an [election](crate::Election)'s leader, as they happen: an iterator that blocks until the next one,
-/// and does not end. The first item is the leader at that time.
+/// The changes of an [election](crate::Election)'s leader, as they happen: an iterator that blocks until the
+/// next one, and does not end. The first item is the leader at that time.
 ///
-/// A change is another leader, none, or another [value](crate::Term::proclaim) of the same one. A term that is handed
-/// on is one change; so is the next leader where the observer did not look between the end of a lease and its term.
-/// Redis notifies the observer of each; of a leader that died it learns when the lease has expired.
-/// While it waits it has a queue position in Redis, as a thread that waits at a latch has, and sends three heartbeats
-/// per waiter timeout: a lost message, a lost connection or a restarted server delays it by no more than one of them.
-/// It asks for what is there *then*, so several changes may be told as one, which is said: [`Change::missed`].
+/// A change is another leader, none, or another [value](crate::Term::proclaim) of the same one. A term that
+/// is handed on counts as one change; so does the next leader if the observer did not look between the expiry
+/// of the previous lease and the new term. Redis notifies the observer of each change; of a leader's death it
+/// learns when the lease has expired. While it waits, it has a queue position in Redis, like a thread that
+/// waits at a latch, and sends three heartbeats per waiter timeout: a lost message, a lost connection or a
+/// restarted server delays it by no more than one heartbeat. It then reads the *current* state, so several
+/// changes may be reported as one: [`Change::missed`] tells.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -45,26 +46,26 @@ pub struct Changes {
     seen: Option<Seen>,
 }
 
-/// What there is now, after a change of an election's leader.
+/// The state after a change of an election's leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
     /// The leader; `None` if there is none.
     pub leader: Option<Leader>,
-    /// Whether there may have been other changes between the one before and this one: the observer was slow, or could
-    /// not reach Redis, or nobody led for more than two hours.
+    /// Whether there may have been other changes between the previous one and this one: because the observer
+    /// was slow, could not reach Redis, or there was no leader for more than two hours.
     pub missed: bool,
 }
 
-/// What an observer knows, as the rule describes it.
+/// What an observer has seen, as the rule describes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Of the term; 0: there is no leader.
+    /// The number of the term; 0 if there is no leader.
     number: u64,
-    /// Of its value.
+    /// The version of the leader's value.
     version: u64,
     changes: u64,
-    /// There is no leader, because the lease of the last one ended.
+    /// There is no leader, because the lease of the last one expired.
     lapsed: bool,
 }
 
@@ -74,11 +75,11 @@ impl Seen {
         Some(Seen { number: at(0)?, version: at(1)?, changes: at(2)?, lapsed: at(3)? == 1 })
     }
 
-    /// Whether there was a change between this and `now`, beside the last one. The end of a lease is not counted:
-    /// nobody is there to count it.
+    /// Whether there was a change between this and `now`, besides the last one. The expiry of a lease is not
+    /// counted, as no client takes part in it.
     fn missed(&self, now: &Seen) -> bool {
         if now.lapsed {
-            // Whatever was counted came before it.
+            // Any change that was counted came before the expiry.
             return self.number == 0 || now.changes != self.changes;
         }
         now.changes != self.changes + 1
@@ -90,8 +91,8 @@ impl Changes {
         Changes { watching, seen: None }
     }
 
-    /// Waits for the next change, for at most `timeout`; returns `None` if it expires. A zero timeout looks once;
-    /// `Duration::MAX` waits forever.
+    /// Waits for the next change, for at most `timeout`; returns `None` if it expires. A zero timeout checks
+    /// once; `Duration::MAX` waits forever.
     ///
     /// # Errors
     /// See [the election](crate::Election#errors-of-all-forms). It can be called again.
@@ -102,7 +103,7 @@ impl Changes {
     /// Waits for the next change as `wait` says; returns `None` if the time is up.
     ///
     /// # Errors
-    /// `Cancelled` where `wait` has a token that is cancelled. See also [the
+    /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// election](crate::Election#errors-of-all-forms). It can be called again.
     pub fn next_with(&mut self, wait: Wait<'_>) -> Result<Option<Change>, Error> {
         loop {

@@ -27,7 +27,7 @@ impl Kind for Candidate {
 
 impl Exclusive for Candidate {}
 
-/// An observer's requests: they wait for a change, and take nothing.
+/// The kind of an observer's requests: they wait for a change, and hold nothing.
 pub(crate) struct Watching;
 
 impl Kind for Watching {
@@ -38,7 +38,7 @@ impl Kind for Watching {
     const QUEUEING: Queueing = Queueing::PerCaller;
 }
 
-/// Whether a leader may have this value.
+/// Checks that a leader may have this value.
 pub(super) fn check_value(value: &str) -> Result<(), String> {
     if value.len() > LONGEST_VALUE {
         return Err(format!(

@@ -8,24 +8,25 @@ use crate::engine::redis::answers::{number, text};
 use crate::engine::state::grant::first_token;
 use crate::lock::holder::{Process, granted_at};
 
-/// The leader of an [`Election`](crate::Election), as Redis has it.
+/// The leader of an [`Election`](crate::Election), as recorded in Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// What the candidate said of itself, or the leader [since](crate::Term::proclaim).
+    /// The value of the candidate, or what the leader has [proclaimed since](crate::Term::proclaim).
     pub value: String,
     /// The number of its term: see [`Term::number`](crate::Term::number).
     pub term: u64,
-    /// Its process, if that left a record.
+    /// Its process, if it left a record.
     pub process: Option<Process>,
-    /// The begin of its term, by the server's clock.
+    /// The beginning of its term, by the server's clock.
     pub since: SystemTime,
     /// The remaining lease if it is not renewed.
     pub remaining: Duration,
 }
 
 impl Leader {
-    /// As the rule describes it: number, version, changes, whether a lease ended, value, record, remaining ms.
+    /// Parses the rule's description: number, version, changes, whether a lease ended, value, record,
+    /// remaining ms.
     pub(super) fn of(state: &[Value]) -> Option<Leader> {
         let term = number(state.first())?.try_into().ok()?;
         let remaining = number(state.get(6))?.try_into().unwrap_or(0);
@@ -43,14 +44,14 @@ impl Leader {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// What it says of itself.
+    /// Its value.
     pub value: String,
-    /// Its process, if that left a record.
+    /// Its process, if it left a record.
     pub process: Option<Process>,
 }
 
 impl Waiting {
-    /// As the rule describes them: record, value, …
+    /// Parses the rule's description: record, value, …
     pub(super) fn all(state: &[Value]) -> Vec<Waiting> {
         let waiting = |it: &[Value]| {
             Some(Waiting { process: Process::read(&text(it.first())?), value: text(it.get(1))? })

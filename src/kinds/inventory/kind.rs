@@ -13,7 +13,7 @@ pub(super) const MOST: u64 = (1 << 53) - 1;
 /// aside, in one hash with the counts of all its SKUs. They are either sold or returned.
 ///
 /// A reservation never waits, and asks Redis by itself: neither other threads of its process nor the waiters
-/// for the inventory's lock hold it up.
+/// for the inventory's lock delay it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Units(());
 
@@ -27,8 +27,8 @@ impl Kind for Units {
 /// The kind of an [`InventoryLock`](crate::InventoryLock): exclusive, and available only while there are
 /// enough units of a SKU.
 ///
-/// It is a second kind on the rule of [`Units`]: one holder at a time for the whole inventory, whichever SKU
-/// it asks for, as one queue serves callers in order of arrival. To have a lock for each SKU, make an
+/// It is a second kind over the rule of [`Units`]: one holder at a time for the whole inventory, whichever
+/// SKU it asks for, as one queue serves callers in order of arrival. To have a lock for each SKU, create an
 /// inventory for each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InStock {
@@ -36,12 +36,12 @@ pub struct InStock {
 }
 
 impl InStock {
-    /// At least `n` of `sku`. Returns an error text if that cannot work.
+    /// At least `n` of `sku`. Returns an error text if these are invalid.
     pub(super) fn of(sku: &str, n: u64) -> Result<InStock, String> {
         Ok(InStock { args: format!("lock|{}|{}", check(n)?, names::part("SKU's name", sku)?) })
     }
 
-    /// For no SKU in particular, for a handle that cannot work.
+    /// A placeholder without a SKU, for a handle that acquires nothing.
     pub(crate) fn nothing() -> InStock {
         InStock { args: "lock".to_owned() }
     }
@@ -67,7 +67,7 @@ impl<O: Ownership> Guard<'_, InStock, O> {
     }
 }
 
-/// A number of units. Returns an error text if it cannot work.
+/// Checks a number of units; returns an error text if it is out of range.
 pub(super) fn check(n: u64) -> Result<u64, String> {
     if (1..=MOST).contains(&n) { Ok(n) } else { Err(format!("units must be between 1 and {MOST}, got {n}")) }
 }

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use super::kind::{MOST, check};
 use crate::names;
 
-/// The most SKUs in one order: a script must be short.
+/// The most SKUs in one order: a script must not take long.
 const MOST_SKUS: usize = 100;
 
 /// What one reservation asks for: units of one SKU or of several, all or nothing.
 ///
-/// An invalid order is reported where it is used.
+/// An invalid order is reported when it is used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use = "an order reserves nothing by itself"]
 pub struct Order {
@@ -38,8 +38,8 @@ impl Order {
         self
     }
 
-    /// The customer it is for, with a quota of `limit` units of each of its SKUs, counting reserved and
-    /// bought ones, by orders that named this customer.
+    /// The customer that the order is for, with a quota of `limit` units of each of its SKUs. Units count if
+    /// they are reserved, or were bought, by orders that name this customer.
     pub fn customer(mut self, name: &str, limit: u64) -> Order {
         self.customer = Some((name.to_owned(), limit));
         self
@@ -50,7 +50,7 @@ impl Order {
 #[derive(Debug)]
 pub(super) struct Wishes<'a> {
     pub(super) id: Option<&'a str>,
-    /// How long the id is remembered once it was sold, in ms.
+    /// How long the id of the order is remembered once it was sold, in ms.
     pub(super) memory: u128,
     /// A customer, and the total number of units of each SKU that it may have.
     pub(super) customer: Option<(&'a str, u64)>,
@@ -58,7 +58,7 @@ pub(super) struct Wishes<'a> {
 }
 
 impl Wishes<'_> {
-    /// As the rule receives it. Returns an error text if it cannot work.
+    /// The arguments for the rule. Returns an error text if they are invalid.
     pub(super) fn args(&self) -> Result<String, String> {
         if self.units.is_empty() || self.units.len() > MOST_SKUS {
             return Err(format!(

@@ -8,7 +8,7 @@ use crate::engine::redis::answers::number;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Stock {
-    /// Units that were ever put in stock: the sum of the other three.
+    /// All units that were ever stocked: the sum of the other three.
     pub stocked: u64,
     /// Units that can be reserved.
     pub available: u64,
@@ -19,7 +19,7 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// What the rule says of a SKU; `None` if that was never stocked.
+    /// Parses the rule's description of a SKU; `None` if it was never stocked.
     pub(crate) fn read(counts: &[Value]) -> Option<Stock> {
         let count = |i: usize| number(counts.get(i)).and_then(|n| n.try_into().ok());
         Some(Stock { stocked: count(0)?, available: count(1)?, reserved: count(2)?, sold: count(3)? })

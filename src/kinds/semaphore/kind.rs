@@ -9,10 +9,10 @@ pub(super) const MOST: u32 = i32::MAX as u32;
 /// The kind of [`Semaphore`](crate::Semaphore): a hash with the number of permits, the number acquired, and
 /// for each owner how many it has, until when.
 ///
-/// How many are available is counted and not summed up: acquiring some costs the same however many holders
-/// there are. **The number of permits belongs to the semaphore's users**, not to a hold: it stays when all
-/// are returned, and does not expire unless [that is asked for](crate::Semaphore::expire_after). Acquired
-/// permits belong to their holds, and return when their leases expire.
+/// The number available is counted, not summed up: acquiring costs the same however many holders there are.
+/// **The number of permits belongs to the semaphore's users**, not to a hold: it stays when all are returned,
+/// and does not expire unless [that is asked for](crate::Semaphore::expire_after). Acquired permits belong to
+/// their holds, and return when their leases expire.
 ///
 /// A handle for a constant number of permits, with every way to acquire a lock, is
 /// `client.lock_with_kind(name, Permits::of(3)?)`.
@@ -22,12 +22,12 @@ pub struct Permits(Wanted);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Wanted {
     Some(u32),
-    /// What is there.
+    /// All that are available.
     All,
 }
 
 impl Permits {
-    /// That many permits, from 1 to 2^31-1.
+    /// `n` permits, from 1 to 2^31-1.
     ///
     /// # Errors
     /// `InvalidInput` for a number out of range.
@@ -50,7 +50,7 @@ pub(super) fn check(n: u32) -> Result<(), Error> {
     Err(error.because(format!("permits must be between 1 and {MOST}, got {n}")))
 }
 
-/// One.
+/// One permit.
 impl Default for Permits {
     fn default() -> Self {
         Permits(Wanted::Some(1))

@@ -1,4 +1,4 @@
-//! What is asked of a semaphore.
+//! Queries of a semaphore.
 
 use super::Semaphore;
 use super::state::{State, natural};
@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::lock::holder::{Holder, busy, held_by};
 
 impl Semaphore {
-    /// The number of available permits: all permits, minus the acquired ones; 0 if they were never set, or are
-    /// [overdrawn](Semaphore::overdrawn). One request.
+    /// The number of available permits: all permits, minus the acquired ones; 0 if they were never set, or
+    /// are [overdrawn](Semaphore::overdrawn). One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
@@ -16,8 +16,8 @@ impl Semaphore {
         Ok(natural(self.state()?.free()))
     }
 
-    /// How many permits have to come back, or to be added, before the first one is available again: 0, unless they
-    /// were [reduced](Semaphore::reduce_permits) below the number acquired, or below 0. (In
+    /// How many permits have to come back, or to be added, before the first one is available again: 0, unless
+    /// they were [reduced](Semaphore::reduce_permits) below the number acquired, or below 0. (In
     /// java.util.concurrent, `availablePermits` is negative then.) One request.
     ///
     /// # Errors
@@ -43,9 +43,10 @@ impl Semaphore {
         Ok(State::of(&inspection).holders(inspection.holders))
     }
 
-    /// The error of a caller that did not get its permits in time, with the holders' processes, how many permits each has
-    /// and for how long (three of them at most), and how many are available: a [`Timeout`](crate::ErrorKind::Timeout), as
-    /// [`RedisLock::busy`](crate::RedisLock::busy) makes it for a lock. One request, when this is called.
+    /// Returns the error of a caller that did not get its permits in time: a
+    /// [`Timeout`](crate::ErrorKind::Timeout) that names the holders' processes (three at most), how many
+    /// permits each has and for how long, and how many are available, as
+    /// [`RedisLock::busy`](crate::RedisLock::busy) does for a lock. Sends one request.
     ///
     /// ```
     /// use redis_concurrent::Client;

@@ -1,4 +1,4 @@
-//! What the rule of a semaphore says about its state.
+//! The state of a semaphore, as its rule describes it.
 
 use std::collections::HashMap;
 
@@ -8,21 +8,21 @@ use crate::engine::redis::answers::{number, text};
 use crate::engine::redis::inspect::{Held, Inspection};
 use crate::lock::holder::Holder;
 
-/// What the rule says about its state.
+/// The state, as the rule describes it.
 pub(super) struct State {
     pub(super) permits: Option<i64>,
     used: i64,
     shares: Vec<Share>,
 }
 
-/// What one owner has.
+/// The permits of one owner.
 struct Share {
     owner: String,
     permits: u32,
     number: u64,
 }
 
-/// A number of permits, without what is below 0.
+/// A number of permits; 0 if it is negative.
 pub(super) fn natural(n: i64) -> u32 {
     u32::try_from(n.max(0)).unwrap_or(u32::MAX)
 }
@@ -32,7 +32,7 @@ impl State {
         self.permits.unwrap_or(0) - self.used
     }
 
-    /// These, each with its permits.
+    /// The holders, each with its permits.
     pub(super) fn holders(self, held: Vec<Held>) -> Vec<Holder> {
         let shares = self.shares.into_iter();
         let shares: HashMap<String, Share> = shares.map(|share| (share.owner.clone(), share)).collect();

@@ -1,4 +1,4 @@
-//! What a lock state asks of Redis for its head, and the result so far.
+//! The pending acquire: what a lock state asks of Redis for its head, and the result so far.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use crate::engine::state::grant::ends_at;
 use crate::observe::AcquiredVia;
 
 /// What this process asks of Redis for the head of its waiting threads. The next head continues with it only
-/// if its request is [the same](PendingAcquire::serves): an owner id asks for one thing as long as it lives.
+/// if its own request is [the same](PendingAcquire::serves): an owner id stands for one request as long as it
+/// lives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PendingAcquire {
     pub(super) owner: u64,
     pub(super) terms: Terms,
     /// A request under this id is in flight.
     pub(super) in_flight: bool,
-    /// When the last one was about to be sent.
+    /// When the last request was about to be sent.
     pub(super) sent: Moment,
-    /// What a grant received by message counts from: see the rules above.
+    /// When the lease of a grant received by message starts to count: see the rules in `lock_state.rs`.
     pub(super) base: Option<Moment>,
     /// Redis has answered busy.
     pub(super) asked: bool,
     /// Redis keeps a queue position for it.
     pub(super) queued: bool,
-    /// Its position in the order of arrival, to be sent if the position was lost.
+    /// Its rank in the order of arrival, sent along in case the queue position was lost.
     pub(super) arrival: String,
-    /// The highest number in a reply: its own, or the lock's last one with a busy reply.
+    /// The highest grant number in a reply: its own or, in a busy reply, the last one of the lock.
     pub(super) floor: u64,
-    /// When asking again makes sense.
+    /// When it is due to be sent again.
     pub(super) again_at: Moment,
-    /// The inbox came back while a request was in flight: a grant may have gone unheard after it was
-    /// answered.
+    /// The inbox came back while a request was in flight: a grant sent after the reply may have been missed.
     pub(super) unheard: bool,
     pub(super) unsettled: bool,
     /// See [`Grant::least`].
     pub(super) least: Duration,
     pub(super) grant: Option<PendingGrant>,
-    /// There is a waiter that shared holds must not pass: what is granted may not be shared further.
+    /// A waiter exists that shared holds must not pass: what is granted may not be shared further.
     pub(super) shut: bool,
-    /// Since when another caller is known to want what it may have been granted.
+    /// Since when another caller is known to want what may have been granted to it.
     pub(super) wanted: Option<Moment>,
     /// See [`Request::from`](super::Request::from).
     pub(super) from: Option<u64>,
@@ -52,17 +52,17 @@ pub(super) struct PendingAcquire {
 pub(super) struct PendingGrant {
     pub(super) number: u64,
     pub(super) value: u64,
-    /// When Redis last said so, as far as is known here.
+    /// When Redis last confirmed it, as far as is known. Joining a shared grant counts from then.
     pub(super) said: Moment,
     pub(super) valid_until: Moment,
-    /// What its lease is counted from.
+    /// When its lease starts to count.
     pub(super) since: Moment,
-    /// What it was granted for, as far as is known.
+    /// The lease it was granted for, as far as is known.
     pub(super) lease: Duration,
-    /// A message reported it: perhaps granted for less than was asked for.
+    /// A message reported it: it may have been granted for less than was asked for.
     pub(super) told: bool,
     pub(super) way: AcquiredVia,
-    /// Its lease was set anew since it was granted.
+    /// A renewal of it has been tried since it was granted.
     pub(super) confirmed: bool,
 }
 
@@ -98,28 +98,28 @@ impl PendingAcquire {
         same && self.instead == request.instead
     }
 
-    /// Whether Redis may know anything of it.
+    /// Whether Redis may know of it.
     pub(super) fn is_there(&self) -> bool {
         self.queued || self.unsettled || self.grant.is_some()
     }
 
-    /// Whether any reply has said something about its own request.
+    /// Whether Redis may know of it, or has rejected it.
     pub(super) fn is_known(&self) -> bool {
         self.is_there() || self.refused.is_some()
     }
 
-    /// Nothing is known of it: from now on it asks for this.
+    /// Makes it ask for `request` from now on. It must not be known to Redis.
     pub(super) fn turns_to(&mut self, request: &Request, now: Moment) {
         self.terms = request.terms.clone();
         (self.from, self.instead, self.again_at) = (request.from, request.instead, now);
     }
 
-    /// It is about to be sent.
+    /// Marks it as in flight, and returns the request to send.
     pub(super) fn send(&mut self, how: AcquireMode, threads: usize, now: Moment) -> Asking {
         self.in_flight = true;
         self.unheard = false;
         self.sent = now;
-        // Until one is answered busy, a grant counts from the first request sent.
+        // Until a request is answered busy, a grant counts from the first one sent.
         self.base.get_or_insert(now);
         let enqueues = how == AcquireMode::Wait && self.arrival.is_empty();
         let (terms, arrival) = (self.terms.clone(), self.arrival.clone());
@@ -127,16 +127,17 @@ impl PendingAcquire {
         Asking { owner, how, terms, arrival, threads, enqueues, from, instead, thread: None }
     }
 
-    /// Redis has answered that it is in, with `left` of its lease. `joined`: others of this process may share the hold.
+    /// Redis has answered that it has the lock, with `left` of its lease. `joined`: other threads of this
+    /// process may share the hold.
     pub(super) fn is_in(&mut self, number: u64, left: Duration, value: u64, joined: bool) {
         let valid_until = ends_at(self.sent, left.min(self.least));
-        // Its message, if it lies unread, says less: it does not know what was left when.
+        // Drops its message, if that is still unread: it says less, as it does not know what was left when.
         self.floor = self.floor.max(number);
-        // After a message it is the same grant, known more exactly.
+        // If a message came before, this is the same grant, known more exactly.
         let way = if self.asked { AcquiredVia::Granted } else { AcquiredVia::Free };
         let said = if joined { self.sent } else { Moment::default() };
-        // If an earlier request was the one that got in, another may have begun to wait since: that it is in says nothing
-        // about waiters.
+        // If it was an earlier request that got in, another caller may have started to wait since: this reply
+        // says nothing about waiters.
         self.shut |= joined && self.unsettled;
         let (since, lease, told, confirmed) = (self.sent, left, false, false);
         self.grant =
@@ -151,7 +152,7 @@ impl PendingAcquire {
             unsettled: self.unsettled,
             valid_until,
             lease: self.terms.lease,
-            // No thread has had the lock by it.
+            // No thread has had the lock under it.
             stays_until: Moment::default(),
         }
     }

@@ -1,7 +1,8 @@
-//! How far a wait for a condition is, in the state that it waits in, which is its thread's alone.
+//! The progress of a wait for a condition, kept in a lock state of its own, which belongs to the waiting
+//! thread alone.
 //!
-//! That thread asks with `wait`, which gives up the lock for a position in the condition, and keeps it with
-//! `keep`. When its time is over it asks with `back`, and from then on waits for the lock, as a signalled
+//! That thread sends `wait`, which gives up the lock for a position in the condition, and keeps the position
+//! with `keep`. When its time is over it sends `back`. From then on it waits for the lock as a signalled
 //! waiter does: without a deadline, since it cannot return before it has the lock again.
 
 use super::ask::PendingAcquire;
@@ -10,17 +11,17 @@ use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::AcquiredVia;
 
-/// What the threads wait for in a lock state.
+/// What the threads in a lock state wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum WaitsFor {
     #[default]
     Lock,
-    /// A signal, and then the lock: the state is one thread's alone.
+    /// A signal, and then the lock: the state belongs to one thread alone.
     Condition(Box<ConditionWaiter>),
 }
 
 impl WaitsFor {
-    /// How the head asks next. `once`: it makes a single attempt; `inbox`: a grant would be heard.
+    /// Returns how the head asks next. `once`: it makes a single attempt; `inbox`: a grant would be received.
     pub(super) fn mode(&mut self, ask: &PendingAcquire, once: bool, inbox: bool) -> AcquireMode {
         match self {
             WaitsFor::Condition(waiter) => waiter.mode(ask.queued),
@@ -31,7 +32,7 @@ impl WaitsFor {
         }
     }
 
-    /// What a reply means to the lock state.
+    /// Returns what a reply means to the lock state.
     pub(super) fn hears(&mut self, ask: &PendingAcquire, answer: Answer) -> Answer {
         match self {
             WaitsFor::Lock => answer,
@@ -51,20 +52,21 @@ impl WaitsFor {
     }
 }
 
-/// How far a thread's wait for a condition is.
+/// The progress of a thread's wait for a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ConditionWaiter {
-    /// Some of what was sent may have run: the hold may be given up.
+    /// A request that was sent may have run, and so may have given up the hold.
     pub(super) sent: bool,
-    /// Redis has confirmed that the hold is given up.
+    /// Redis has confirmed that the hold was given up.
     pub(super) entered: bool,
-    /// Its time is over.
+    /// The time of the wait is over.
     pub(super) over: bool,
-    /// Redis was told so.
+    /// The request that tells Redis so was sent.
     told: bool,
-    /// It came back before it was signalled.
+    /// The wait ended before it was signalled.
     pub(super) unsignalled: bool,
-    /// The hold, if a request of it may be in flight yet: once it is given up, it gets a tombstone.
+    /// The release of the hold, if a request of it may still be in flight: once the hold is given up, it gets
+    /// a tombstone.
     pub(super) unsettled: Option<PendingRelease>,
 }
 
@@ -73,7 +75,7 @@ pub(super) struct ConditionWaiter {
 pub(crate) struct WaitOutcome {
     /// The hold is as it was: no request that was sent can have run.
     pub(crate) stayed: bool,
-    /// Redis has confirmed that the hold is given up.
+    /// Redis has confirmed that the hold was given up.
     pub(crate) entered: bool,
     pub(crate) unsignalled: bool,
 }
@@ -86,12 +88,12 @@ pub(crate) struct SuspendedHold {
 }
 
 impl SuspendedHold {
-    /// The leave of what is given up.
+    /// Returns the release of the hold that is given up.
     pub(crate) fn leaving(&self, now: Moment) -> PendingRelease {
         PendingRelease::of(&self.grant, now)
     }
 
-    /// What its thread asks for, to wait in its stead.
+    /// Returns the request by which its thread waits in its place.
     pub(crate) fn request(&self, thread: u64) -> Request {
         let (holder, terms) = (self.hold.holder, self.grant.terms.clone());
         Request { holder, thread, terms, once: false, from: Some(self.grant.owner), instead: false }
@@ -112,7 +114,8 @@ impl ConditionWaiter {
         if queued { AcquireMode::Keep } else { AcquireMode::Wait }
     }
 
-    /// Takes in what only a wait for a condition is told, and returns what is the same for all.
+    /// Handles what only the replies to a wait for a condition say, and returns the rest, which any lock
+    /// state understands.
     fn hears(&mut self, ask: &PendingAcquire, answer: Answer) -> Answer {
         self.sent |= answer != Answer::Failed;
         let answer = match answer {
@@ -120,8 +123,8 @@ impl ConditionWaiter {
                 self.unsignalled = true;
                 *rest
             }
-            // An earlier copy has given up the hold, and its position was lost since: it joins the queue like
-            // any other.
+            // An earlier copy has given up the hold, and its position was lost since: the waiter joins the
+            // queue like any other.
             Answer::Refused(why) if why == NOT_INSIDE && ask.unsettled => {
                 self.entered = true;
                 Answer::Gone
@@ -137,5 +140,5 @@ impl ConditionWaiter {
     }
 }
 
-/// The rejection of a wait whose hold is not there to be given up.
+/// The rejection of a wait whose hold Redis does not have, so that it cannot be given up.
 pub(crate) const NOT_INSIDE: &str = "not-inside";

@@ -5,7 +5,7 @@ use crate::clock::Moment;
 use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
-    /// A guard of the hold `ticket` ends. `inbox`: the next head may be put into the queue.
+    /// A guard of the hold `ticket` is released. `inbox`: the next head may be put into the queue.
     pub(crate) fn exit(
         &mut self,
         ticket: Ticket,
@@ -51,7 +51,7 @@ impl LockState {
         self.leaving += 1;
         let leaving =
             PendingRelease { stays_until: grant.stays_until(since), ..PendingRelease::of(&grant, now) };
-        // No request goes with one that stays: it is not a leave.
+        // A hold that stays for its minimum time sends no leave that a request could go with.
         let asks = inbox && leaving.stays_until <= now && self.ask.is_none() && self.exclusive();
         let next = self.waiters.front().filter(|w| asks && !w.request.once).map(|w| w.request.clone());
         let asking = next.map(|next| {
@@ -63,10 +63,10 @@ impl LockState {
         Exit::Leave(leaving, asking)
     }
 
-    /// The next thread here gets the grant that nobody holds any more, if it may have it: now as a local hand-off, or,
-    /// where its process keeps it, as what was kept.
+    /// Gives the grant that no thread holds any more to the next thread here, if it may have it: as a local
+    /// hand-off, or because the process may keep it.
     fn hand_on(&mut self, owner: u64, now: Moment, inbox: bool) -> Option<Ticket> {
-        // A thread with a queue position waits there for its turn.
+        // A thread with a queue position waits for its turn there.
         if self.ask.is_some() || !self.exclusive() {
             return None;
         }
@@ -87,8 +87,8 @@ impl LockState {
         Some(ticket)
     }
 
-    /// One of several guards of a hold ends, and its grant is valid: nothing but their count changes. `false` where
-    /// more has to happen, and nothing has yet: then it is for [`exit`](Self::exit).
+    /// Releases one of several guards of a hold whose grant is valid: only their count changes. Otherwise it
+    /// returns `false` and has changed nothing, and [`exit`](Self::exit) is needed.
     pub(crate) fn ends_inner(&mut self, ticket: Ticket, now: Moment) -> bool {
         let Some(hold) = self.holds.get_mut(ticket).filter(|hold| hold.count > 1) else { return false };
         let valid = self.grants.get(hold.owner).is_some_and(|grant| grant.loss(now).is_none());
@@ -96,14 +96,14 @@ impl LockState {
         valid
     }
 
-    /// A leave was answered, or is another thread's task now.
+    /// A leave was answered, or has become another thread's task.
     pub(crate) fn left(&mut self) -> Effects {
         self.leaving = self.leaving.saturating_sub(1);
         Effects { wake: self.head(), ..Effects::default() }
     }
 
-    /// A thread stops waiting. The lead goes to the next one, with the pending acquire and all it was
-    /// granted.
+    /// A thread stops waiting. If it was the head, the next thread continues with the pending acquire, and
+    /// with whatever that was granted.
     pub(crate) fn give_up(&mut self, ticket: Ticket, now: Moment) -> GaveUp {
         if let Some(hold) = self.holds.get(ticket) {
             return GaveUp::In(self.acquired(hold));
@@ -129,8 +129,8 @@ impl LockState {
         GaveUp::Out(Effects { wake: self.head(), ..Effects::default() })
     }
 
-    /// No thread wants the pending acquire any more: it leaves, unless Redis cannot know of it. One that is
-    /// in flight stays until it is answered: then its sender comes here again.
+    /// No thread wants the pending acquire any more: it leaves, unless Redis cannot know of it. If it is in
+    /// flight, it stays until it is answered; its sender then gets here again.
     pub(super) fn abandon(&mut self, now: Moment) -> Option<PendingRelease> {
         if self.ask.as_ref().is_some_and(|a| a.in_flight) {
             return None;
@@ -143,7 +143,8 @@ impl LockState {
         Some(ask.leaving(now))
     }
 
-    /// The client closes: no thread is admitted any more, all holds are lost. Returns what must leave Redis.
+    /// The client closes: no thread is admitted any more, and all holds are lost. Returns what must leave
+    /// Redis.
     pub(crate) fn close(&mut self, now: Moment) -> Vec<PendingRelease> {
         self.closed = true;
         let mut leave = Vec::new();
@@ -158,7 +159,7 @@ impl LockState {
             }
         }
         if let Some(idle) = self.idle().map(|grant| grant.owner) {
-            // No hold will take it out.
+            // It has no hold whose release would remove it.
             self.grants.remove(idle);
         }
         if let Some(ask) = self.ask.take()

@@ -1,4 +1,5 @@
-//! The vocabulary of the lock state: what it is told, and what it asks to be done. Nothing is decided here.
+//! The vocabulary of the lock state: what is reported to it, and what it asks to be done. Nothing is decided
+//! here.
 
 use std::time::Duration;
 
@@ -7,22 +8,22 @@ use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, KeptEnd, LossReason};
 
-/// A hold, as its guard knows it. It goes from one stack frame to the next, and has no field of less than a word: what
-/// lies between words is copied in pieces, and the processor waits for each of them.
+/// A hold, as its guard knows it. It is passed from one stack frame to the next, and has no field smaller
+/// than a word: what lies between words is copied in pieces, and the processor waits for each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Acquired {
     pub(crate) ticket: Ticket,
     pub(crate) owner: u64,
     pub(crate) token: u64,
     pub(crate) way: AcquiredVia,
-    /// What the rule added to the number.
+    /// The value that the rule added to the grant.
     pub(crate) value: u64,
-    /// How often its thread holds it by now.
+    /// How many times its thread holds it now.
     pub(crate) count: usize,
 }
 
 impl Acquired {
-    /// It is no re-entry.
+    /// Whether it is not a re-entry.
     pub(crate) fn is_outermost(&self) -> bool {
         self.count == 1
     }
@@ -33,10 +34,11 @@ impl Acquired {
 pub(crate) struct PendingRelease {
     pub(crate) owner: u64,
     pub(crate) unsettled: bool,
-    /// Until when it was valid; leaving later changes nothing here.
+    /// Until when it was valid. Leaving later changes nothing in this process.
     pub(crate) valid_until: Moment,
     pub(crate) lease: Duration,
-    /// No other caller may get in before: until then it does not leave, it gets what is left as its lease.
+    /// The end of the minimum hold time. Until then no other caller may get in: it does not leave, but gets
+    /// the rest of that time as its lease.
     pub(crate) stays_until: Moment,
 }
 
@@ -51,7 +53,7 @@ impl PendingRelease {
         }
     }
 
-    /// How long it must stay, if at all; for those that need not the clock is not read.
+    /// Returns how long it must stay, if at all. The clock is read only if it may have to.
     pub(crate) fn rest(&self, now: impl FnOnce() -> Moment) -> Option<Duration> {
         let until = Some(self.stays_until).filter(|until| *until > Moment::default())?;
         // Redis counts in milliseconds.
@@ -59,24 +61,24 @@ impl PendingRelease {
     }
 }
 
-/// Why a thread did not even begin to wait.
+/// Why a thread did not even start to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
     Closed,
-    /// This thread's own hold is lost; its guard must go first.
+    /// This thread's own hold is lost; its guard must be released first.
     LeaseLost(LossReason),
     WouldDeadlock,
-    /// Only one attempt, and a local thread is ahead.
+    /// A single attempt, and a local thread is ahead.
     Busy,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Entered {
     Again(Acquired),
-    /// It shares a hold with other threads. With a request to send and to report by [`LockState::answered`]:
-    /// whether still others may.
+    /// It shares a hold with other threads. With a request to send and to report by [`LockState::answered`],
+    /// if one is due: whether still more threads may join.
     Joined(Acquired, Option<Asking>),
-    /// It has what its process kept.
+    /// It has the grant that its process kept.
     Kept(Acquired),
     Waits(Ticket),
 }
@@ -90,18 +92,20 @@ pub(crate) enum Step {
     Ask(Asking),
     /// The grant is too old to be used as it is: renew it and report by [`LockState::confirmed`].
     Confirm(u64, Duration),
-    /// Leave, report by [`LockState::left`], come back: what was granted is not what this head asked for.
+    /// Leave, report by [`LockState::left`], and take another turn: what was granted is not what this head
+    /// asked for.
     Leave(PendingRelease),
-    /// The same, and ask by the same request: report that by [`LockState::answered`] too.
+    /// The same, with a request to acquire in the same round trip: report that by [`LockState::answered`],
+    /// too.
     LeaveAndAsk(PendingRelease, Asking),
-    /// Sleep, at most until then.
+    /// Sleep until then at most.
     Park(Moment),
-    /// One attempt, and it was busy.
+    /// The single attempt found the lock busy.
     Busy,
     /// Permanently rejected by the rule.
     Refused(String),
     Closed,
-    /// The caller's time is up, without a hold.
+    /// The caller's time is up, and it has no hold.
     Over,
 }
 
@@ -111,27 +115,29 @@ pub(crate) struct Effects {
     pub(crate) wake: Option<Ticket>,
     /// Leave Redis now, and report by [`LockState::left`].
     pub(crate) leave: Option<PendingRelease>,
-    /// Leave Redis some time, no thread waits for it.
+    /// Leave Redis in the background: no thread waits for it.
     pub(crate) background: Option<PendingRelease>,
-    /// This owner's grant was just lost, and so many holds with it: notify their guards, the observer, the renewer.
+    /// This owner's grant was just lost, with that many holds: notify their guards, the observer and the
+    /// renewer.
     pub(crate) lost: Option<(u64, LossReason, u32)>,
-    /// This owner's grant, which its process kept and no thread held, is over: notify the observer, the renewer.
+    /// This owner's grant, which its process kept and no thread held, has ended: notify the observer and the
+    /// renewer.
     pub(crate) dropped: Option<(u64, KeptEnd)>,
 }
 
 /// How a hold ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Exit {
-    /// This thread holds it still.
+    /// This thread still holds it.
     Held,
-    /// Other threads hold it still.
+    /// Other threads still hold it.
     Shared,
     /// The next local thread has it now: wake it.
     HandedOn(Ticket),
-    /// The process keeps the grant of this owner, until then at most.
+    /// The process keeps the grant of this owner, at most until then.
     Kept(u64, Moment),
-    /// It was lost before, which each of its guards reports; what must be done if that was found out just
-    /// now.
+    /// It had been lost before, which each of its guards reports. With what must be done, if that was found
+    /// out just now.
     Lost(LossReason, Effects),
     /// Send this leave, with the request for the next head if there is one, and report by [`LockState::left`]
     /// and [`LockState::answered`].
@@ -141,7 +147,7 @@ pub(crate) enum Exit {
 /// How a wait ends without a hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GaveUp {
-    /// It does not: the hold came in this instant.
+    /// It does not: the hold arrived at this very moment.
     In(Acquired),
     Out(Effects),
 }
@@ -151,20 +157,20 @@ pub(crate) enum GaveUp {
 pub(crate) enum Renewal {
     Left(Duration),
     NotInside,
-    /// Its id is never admitted again. What it had may stay for a time, to keep others out.
+    /// Its id will never be admitted again. Its entry may stay for a time, to keep others out.
     Tombstone,
     Unanswered,
     Failed,
 }
 
 impl Renewal {
-    /// Redis says that it is no hold.
+    /// Whether Redis says that there is no such hold.
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Renewal::NotInside | Renewal::Tombstone)
     }
 }
 
-/// Why a hold cannot go.
+/// Why a hold cannot go to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CannotPart {
     Lost(LossReason),

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// So many kept grants in a row that were wanted before they were used again, and no more are kept for a while.
+/// After this many kept grants in a row that were wanted before they were used again, none is kept for a
+/// while.
 const UNUSED: u32 = 3;
-/// The first such while; each further one is twice as long.
+/// The first such pause; each further one is twice as long.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The longest.
+/// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A lock that several processes take in turn is wanted each time before it is used again, and costs a message and a
-/// request more than one that is given back. (The lesson of the JVM's biased locking, JEP 374.)
+/// A lock that several processes take in turn is wanted each time before it is used again: keeping it costs a
+/// message and a request more than releasing it. (The lesson of the JVM's biased locking, JEP 374.)
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Habit {
     /// How many kept grants in a row were not used again.
@@ -21,12 +22,12 @@ pub(super) struct Habit {
 }
 
 impl Habit {
-    /// Whether none is kept now.
+    /// Whether keeping is paused now.
     pub(super) fn pauses(&self, now: Moment) -> bool {
         now < self.pauses_until
     }
 
-    /// One was wanted before it was used again.
+    /// A kept grant was wanted before it was used again.
     pub(super) fn was_not_used(&mut self, now: Moment) {
         self.unused = self.unused.saturating_add(1);
         if let Some(times) = self.unused.checked_sub(UNUSED) {

@@ -37,7 +37,7 @@ impl LockState {
                 ask.asked = true;
                 ask.base = Some(ask.sent);
                 ask.arrival = arrival;
-                // Not in the queue: it was a first try, and now wants a position.
+                // Not in the queue: this was a first try, and the head now wants a position.
                 let nothing_to_do = ask.queued && !ask.unheard;
                 ask.again_at = if nothing_to_do { now.after(again).after(SLACK) } else { now };
                 let floor = ask.floor;
@@ -70,31 +70,33 @@ impl LockState {
         Effects { wake: self.head(), background, ..Effects::default() }
     }
 
-    /// A request of this pending acquire was sent twice before it was answered: a copy may be in flight yet.
+    /// A request of this pending acquire was sent twice before it was answered: a copy may still be in
+    /// flight.
     pub(crate) fn unsettle(&mut self, owner: u64) {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.unsettled = true;
         }
     }
 
-    /// Redis has not replied since, to a thread that has left.
+    /// A thread that has stopped waiting had no reply from Redis since `since`.
     pub(crate) fn in_trouble_since(&mut self, since: Moment) {
         self.trouble.get_or_insert(since);
     }
 
-    /// A request has been in flight for `limit`: whether the lock is busy is unknown.
+    /// Whether a request has been in flight for `limit`, so that it is unknown whether the lock is busy.
     pub(crate) fn is_unheard(&self, now: Moment, limit: Duration) -> bool {
         self.ask.as_ref().is_some_and(|a| a.in_flight && now.since(a.sent) >= limit)
     }
 
-    /// It was busy, and has no queue position: it is asked for again then.
+    /// The lock was busy, and gave no queue position: it is asked for again at `at`.
     pub(crate) fn try_later(&mut self, owner: u64, at: Moment) {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner && !a.in_flight && !a.queued) {
             ask.again_at = ask.again_at.max(at);
         }
     }
 
-    /// The request was not sent, since the inbox is not ready: it is due at `again_at`, or when woken.
+    /// The request was not sent, as the inbox is not ready: it is due at `again_at`, or when the thread is
+    /// woken.
     pub(crate) fn postponed(&mut self, owner: u64, again_at: Moment) {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.in_flight = false;
@@ -106,7 +108,7 @@ impl LockState {
         }
     }
 
-    /// The inbox is up (again): what was missed meanwhile is asked for.
+    /// The inbox is up, perhaps again: the head asks for what was missed meanwhile.
     pub(crate) fn ask_again(&mut self, now: Moment) -> Effects {
         if let Some(ask) = &mut self.ask {
             ask.again_at = now;
@@ -157,14 +159,14 @@ impl LockState {
         };
         ask.in_flight = false;
         match (answer, &mut ask.grant) {
-            // Too late: the hold may have expired and, by a late copy of the request, come again under a new
-            // number since. The same id asks, and gets the number.
+            // Too late: since then the hold may have expired and, by a late copy of the request, been granted
+            // again under a new number. Asking under the same id returns that number.
             (_, Some(grant)) if grant.valid_until <= now && !answer.is_over() => {
                 if answer == Renewal::Unanswered {
                     ask.least = ask.least.min(ask.terms.lease);
                 }
                 ask.grant = None;
-                // It may have been renewed: a thread that gives this up has to leave.
+                // The renewal may have run: a thread that gives up now has to leave.
                 ask.unsettled = true;
                 ask.again_at = now;
             }
@@ -173,13 +175,13 @@ impl LockState {
                 (grant.since, grant.lease, grant.told) = (ask.sent, ask.terms.lease, false);
                 grant.confirmed = true;
             }
-            // Over, by Redis's own word: this id is done with.
+            // Redis itself says that it is over: this id is done with.
             (Renewal::NotInside | Renewal::Tombstone, _) => {
                 let unsettled = ask.unsettled && answer == Renewal::NotInside;
                 let background = self.ask.take().filter(|_| unsettled).map(|a| a.leaving(now));
                 return Effects { wake: self.head(), background, ..Effects::default() };
             }
-            // What is left of it is still ours.
+            // What is left of the lease is still ours.
             (Renewal::Unanswered, Some(grant)) => {
                 ask.unsettled = true;
                 ask.least = ask.least.min(ask.terms.lease);
@@ -194,14 +196,14 @@ impl LockState {
         Effects { wake: self.head(), ..Effects::default() }
     }
 
-    /// The reply to a renewal of a grant, sent at `sent`. One without a reply comes with a
-    /// [`doubt`](LockState::doubt).
+    /// The outcome of a grant's renewal, sent at `sent`. If there was no reply, [`doubt`](LockState::doubt)
+    /// is reported as well.
     pub(crate) fn renewed(&mut self, owner: u64, sent: Moment, answer: Renewal, now: Moment) -> Effects {
         let Some(grant) = self.grant_mut(owner) else { return Effects::default() };
         match answer {
-            // Once lost, lost for good: a late reply changes nothing.
+            // A loss is final: a late reply changes nothing.
             Renewal::Left(left) if grant.loss(now).is_none() => grant.extended(sent, left, now),
-            // The thread that exchanges it learns of that by itself.
+            // The thread that exchanges it finds that out by itself.
             Renewal::NotInside | Renewal::Tombstone if grant.exchanged => {}
             Renewal::NotInside => return self.lose(owner, LossReason::Revoked, now),
             Renewal::Tombstone => return self.lose_for_good(owner, LossReason::Revoked, now),
@@ -212,7 +214,7 @@ impl LockState {
     }
 
     /// A renewal for `lease`, sent at `sent`, had no reply, or was sent twice to get one: a copy of it may
-    /// run at any time yet.
+    /// still run at any time.
     pub(crate) fn doubt(&mut self, owner: u64, sent: Moment, lease: Duration) {
         if let Some(grant) = self.grant_mut(owner) {
             grant.doubt(sent, lease);
@@ -223,21 +225,21 @@ impl LockState {
         }
     }
 
-    /// Its holder is about to renew it, beside the background.
+    /// Its holder is about to renew it, beside the renewal thread.
     pub(crate) fn is_renewed_beside(&mut self, owner: u64) {
         if let Some(grant) = self.grant_mut(owner) {
             grant.is_renewed_beside();
         }
     }
 
-    /// `renew_for` asked for this much: later renewals do not shorten it.
+    /// `renew_for` asked for it until then: later renewals do not shorten it.
     pub(crate) fn wanted(&mut self, owner: u64, until: Moment) {
         if let Some(grant) = self.grant_mut(owner) {
             grant.wants(until);
         }
     }
 
-    /// Checks the local deadline of a grant; no effect if it is not over.
+    /// Checks the local deadline of a grant. Has no effect before that.
     pub(crate) fn expire(&mut self, owner: u64, now: Moment) -> Effects {
         match self.grant(owner) {
             Some(t) if t.lost.is_none() && t.valid_until <= now => self.lose(owner, LossReason::Expired, now),
@@ -245,7 +247,7 @@ impl LockState {
         }
     }
 
-    /// A message: the grant was taken away by force, by a caller that said this about it.
+    /// A message: a caller took the grant away by force, and gave `said` as its reason.
     pub(crate) fn forced(&mut self, owner: u64, said: &str, now: Moment) -> Effects {
         if let Some(grant) = self.grant_mut(owner).filter(|t| t.lost.is_none() && !said.is_empty()) {
             grant.said = Some(Box::new(said.into()));
@@ -253,8 +255,8 @@ impl LockState {
         self.lose_for_good(owner, LossReason::Forced, now)
     }
 
-    /// [`lose`](Self::lose), of what has a tombstone in Redis: no copy of a request has an effect, and what it had
-    /// may stay to keep others out.
+    /// Like [`lose`](Self::lose), for an owner with a tombstone in Redis: no copy of a request has an effect
+    /// any more, and its entry may stay to keep others out.
     fn lose_for_good(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {
         if let Some(grant) = self.grant_mut(owner) {
             grant.unsettled = false;
@@ -262,8 +264,8 @@ impl LockState {
         self.lose(owner, why, now)
     }
 
-    /// A grant is over for `why`. Lost by the deadline is not lost in Redis: it leaves. If Redis revoked it,
-    /// there is nothing to leave, unless a copy of its request may come yet.
+    /// A grant is lost because of `why`. If its local deadline passed, Redis may still have it: it leaves. If
+    /// Redis revoked it, there is nothing to leave, unless a copy of its request may still arrive.
     pub(crate) fn lose(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {
         if self.ask.take_if(|a| a.owner == owner).is_some() {
             // Taken away before its thread learned that it was granted: this id is done with.
@@ -278,13 +280,14 @@ impl LockState {
         let holds = grant.holds;
         let background = (why == LossReason::Expired || grant.unsettled).then(|| {
             grant.unsettled = true;
-            // By its lease it ends here a little before it does in Redis, where its least time is not over either then.
+            // A lease expires here a little before it does in Redis, where the minimum hold time is not over
+            // either then.
             let stays = if why == LossReason::Expired { grant.stays_until(since) } else { Moment::default() };
             PendingRelease { stays_until: stays, ..PendingRelease::of(grant, now) }
         });
         let ended = Effects { wake: self.head(), background, ..Effects::default() };
         if idle {
-            // No thread had it: nothing is lost.
+            // No thread held it, so nothing is lost.
             self.grants.remove(owner);
             return Effects { dropped: Some((owner, KeptEnd::Lost)), ..ended };
         }

@@ -15,11 +15,11 @@ pub(super) struct Hold {
     /// How many guards it has.
     pub(super) count: u32,
     pub(super) way: AcquiredVia,
-    /// When its thread learned that it is in.
+    /// When its thread learned that it has the lock.
     pub(super) since: Option<Moment>,
 }
 
-/// The tickets of holds: with the thread that has each, and with the owner of its grant.
+/// The tickets of holds, each with its thread, and each with the owner of its grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tickets {
     threads: BTreeSet<(u64, Ticket)>,
@@ -55,7 +55,7 @@ impl Numbered for Hold {
 }
 
 impl Table<Hold> {
-    /// A hold on this grant.
+    /// Adds a hold on this grant.
     pub(super) fn take(
         &mut self,
         grant: &mut Grant,
@@ -69,7 +69,7 @@ impl Table<Hold> {
         Acquired { ticket, owner, token, value, way, count: 1 }
     }
 
-    /// The holds of this thread.
+    /// Returns the holds of this thread.
     pub(super) fn of_thread(&self, thread: u64) -> impl Iterator<Item = &Hold> {
         let thread = HolderId::number(thread);
         let few = self.few().iter().filter(move |h| h.holder == HolderId::Thread(thread));
@@ -79,7 +79,7 @@ impl Table<Hold> {
         }))
     }
 
-    /// The holds on the grant of this owner.
+    /// Returns the holds on the grant of this owner.
     pub(super) fn of_owner(&self, owner: u64) -> impl Iterator<Item = &Hold> {
         let few = self.few().iter().filter(move |h| h.owner == owner);
         few.chain(self.many().into_iter().flat_map(move |many| {
@@ -89,7 +89,7 @@ impl Table<Hold> {
     }
 }
 
-/// By the owners of those that other threads of the process might still share.
+/// Indexed by owner, if other threads of the process might still share it.
 impl Numbered for Grant {
     type Index = BTreeSet<u64>;
 
@@ -109,12 +109,12 @@ impl Numbered for Grant {
 }
 
 impl Table<Grant> {
-    /// A grant that is `wanted`, of those that might still be shared.
+    /// Finds a `wanted` grant among those that might still be shared.
     pub(super) fn find_shared(&mut self, wanted: impl Fn(&Grant) -> bool) -> Option<&mut Grant> {
         match self {
             Table::Many(many) => {
                 let grants = &mut many.items;
-                // Each is dropped once: what is closed or lost stays so.
+                // Each is removed from the index once: a closed or lost grant stays so.
                 many.index.retain(|owner| grants.get(owner).is_some_and(Grant::may_ever_be_shared));
                 let found = many.index.iter().find(|owner| grants.get(owner).is_some_and(&wanted))?;
                 grants.get_mut(found)
@@ -123,7 +123,7 @@ impl Table<Grant> {
         }
     }
 
-    /// None may be joined any more.
+    /// Closes all grants: none may be joined any more.
     pub(super) fn shut_all(&mut self) {
         match self {
             Table::Many(many) => {

@@ -1,8 +1,8 @@
-//! A grant that its process keeps while no thread holds it: for the next hold here, until another caller wants it or
-//! its time is up.
+//! A grant that its process keeps while no thread holds it: for its next hold, until another caller wants the
+//! lock or its time is up.
 //!
-//! The owner id of such a grant says so ([`KEEPS`]), and the scripts tell its process when the lock is wanted. What
-//! was kept is not a hold: its end is a loss to nobody.
+//! The owner id of such a grant says so ([`KEEPS`]), and the scripts then notify its process when the lock is
+//! wanted. A kept grant is not a hold, so its end is not a loss.
 
 use super::habit::Habit;
 use super::past::Past;
@@ -12,8 +12,8 @@ use crate::engine::state::grant::KEEPS;
 use crate::observe::{AcquiredVia, KeptEnd};
 
 impl LockState {
-    /// The mark of an owner whose grant may be kept, or none. A wait for a condition has a state of its own, in
-    /// which what it is told would not be found.
+    /// Returns the mark of an owner whose grant may be kept, or 0. A wait for a condition has a lock state of
+    /// its own, in which a notification would not find the grant.
     pub(super) fn keeps(&self, terms: &Terms, now: Moment) -> u64 {
         let pauses = self.past.as_ref().is_some_and(|past| past.habit.pauses(now));
         if terms.lingers() && self.exclusive() && !self.waits_for.is_condition() && !pauses {
@@ -23,7 +23,7 @@ impl LockState {
         }
     }
 
-    /// What is kept, and no thread holds.
+    /// Returns the kept grant that no thread holds, if there is one.
     pub(crate) fn idle(&self) -> Option<&Grant> {
         if !self.exclusive() {
             return None;
@@ -31,7 +31,7 @@ impl LockState {
         self.grants.iter().find(|grant| grant.is_idle())
     }
 
-    /// A thread takes what the process kept, without Redis.
+    /// Gives a thread the grant that its process kept, without Redis.
     pub(super) fn take_kept(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Acquired> {
         let free = self.waiters.is_empty() && self.ask.is_none() && request.from.is_none();
         let owner = self.idle().filter(|grant| free && grant.may_be_kept_for(&request.terms, now))?.owner;
@@ -43,8 +43,8 @@ impl LockState {
         Some(self.holds.take(grant, ticket, request.holder, AcquiredVia::Kept))
     }
 
-    /// The last hold of `owner` has ended, and no thread waits: until when the process keeps its grant, if it
-    /// does.
+    /// The last hold of `owner` has ended, and no thread waits. Returns until when the process keeps the
+    /// grant, if it does.
     pub(super) fn keep(&mut self, owner: u64, now: Moment) -> Option<Moment> {
         let alone = self.waiters.is_empty() && self.ask.is_none() && !self.closed;
         let grant = self.grants.get_mut(owner).filter(|grant| alone && grant.terms.lingers())?;
@@ -56,8 +56,8 @@ impl LockState {
         until
     }
 
-    /// The head cannot take what is kept: that leaves, and where the head may have a queue position its request
-    /// goes with it.
+    /// The head cannot use the kept grant, which therefore leaves. If the head may have a queue position, its
+    /// request goes with that leave.
     pub(super) fn make_way(
         &mut self,
         request: &Request,
@@ -76,7 +76,7 @@ impl LockState {
         Step::LeaveAndAsk(leaving, asking)
     }
 
-    /// What is kept is not any more.
+    /// Stops keeping the grant, and returns its release.
     fn lets_go(&mut self, now: Moment) -> Option<PendingRelease> {
         let owner = self.idle()?.owner;
         let grant = self.grants.remove(owner)?;
@@ -84,7 +84,7 @@ impl LockState {
         Some(PendingRelease::of(&grant, now))
     }
 
-    /// A grant that may have been kept leaves: whether keeping it has paid.
+    /// A grant that may have been kept leaves: records whether keeping it has paid.
     pub(super) fn was_kept(&mut self, grant: &Grant, now: Moment) {
         let Some(keep) = &grant.keep else { return };
         if keep.used {
@@ -94,7 +94,7 @@ impl LockState {
         }
     }
 
-    /// A message: another caller wants what `owner` has. If no thread holds it, it leaves.
+    /// A message: another caller wants the grant of `owner`. If no thread holds it, it leaves.
     pub(crate) fn is_wanted(&mut self, owner: u64, now: Moment) -> Effects {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.wanted.get_or_insert(now);
@@ -108,7 +108,7 @@ impl LockState {
         self.leaves_now(KeptEnd::Wanted, now)
     }
 
-    /// The hold `ticket` ends for good: what it is a hold of is not kept.
+    /// The hold `ticket` is about to end for good: its grant must not be kept.
     pub(crate) fn not_to_be_kept(&mut self, ticket: Ticket, now: Moment) {
         let owner = self.holds.get(ticket).map(|hold| hold.owner);
         if let Some(keep) =
@@ -118,7 +118,7 @@ impl LockState {
         }
     }
 
-    /// Messages may have been missed, or will be: what is kept leaves.
+    /// Messages may have been missed, or will be: the kept grant leaves.
     pub(crate) fn deaf(&mut self, now: Moment) -> Effects {
         if self.exclusive() {
             for keep in self.grants.iter_mut().filter_map(|grant| grant.keep.as_mut()) {
@@ -147,7 +147,8 @@ impl LockState {
         Effects { dropped: background.as_ref().map(|l| (l.owner, why)), background, ..Effects::default() }
     }
 
-    /// The renewer looks: whether the time of a kept grant is up, and no thread holds it.
+    /// The renewal thread looks at `owner`: if it is a kept grant whose time is up, and no thread holds it,
+    /// it leaves.
     pub(crate) fn kept_long_enough(&mut self, owner: u64, now: Moment) -> Effects {
         let over = |grant: &Grant| {
             grant.owner == owner
@@ -161,7 +162,7 @@ impl LockState {
 }
 
 impl Grant {
-    /// Its time to be kept begins, if it has not begun. Returns its end.
+    /// Starts the time for which it is kept, unless that has started. Returns its end.
     pub(super) fn kept_from(&mut self, now: Moment) -> Option<Moment> {
         let linger = self.terms.linger.into();
         let keep = self.keep.as_mut()?;

@@ -1,5 +1,5 @@
-//! A lock's waiting threads, in the order in which their turn comes. Mostly there is none, sometimes one, for as long
-//! as its request is in flight: where there is none it takes the room of a pointer, and one is one allocation.
+//! A lock's waiting threads, in the order of their turns. Mostly there is none, sometimes one while its
+//! request is in flight: an empty line takes the space of a pointer, and one waiter takes one allocation.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -39,7 +39,7 @@ impl<T> Line<T> {
         self.0.iter().flat_map(|some| iter::once(&some.first).chain(&some.others))
     }
 
-    /// Inserts it at this position, or at the end.
+    /// Inserts the item at this position, or at the end if the line is shorter.
     pub(super) fn insert(&mut self, at: usize, item: T) {
         match &mut self.0 {
             None => self.0 = Some(Box::new(Waiting { first: item, others: VecDeque::new() })),

@@ -1,18 +1,19 @@
-//! What a lock state remembers of asks and grants that are over, where there is anything to remember.
+//! What a lock state remembers of earlier asks and grants, if there is anything to remember.
 
 use super::habit::Habit;
 use crate::engine::state::asking::Terms;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Past {
-    /// Of asks that made room for a waiter of a better class: their terms, and the arrivals to which they come back.
+    /// The asks that gave way to a waiter of a better class: their terms, and the arrivals that they return
+    /// to.
     pub(super) displaced: Vec<(Terms, String)>,
-    /// Of a lock that its process keeps, whether that has paid so far.
+    /// Whether keeping the lock in its process has paid so far.
     pub(super) habit: Habit,
 }
 
 impl Past {
-    /// Changes what is remembered, and does away with it if that is nothing more.
+    /// Changes what is remembered, and frees it if nothing is left.
     pub(super) fn forget(past: &mut Option<Box<Past>>, what: impl FnOnce(&mut Past)) {
         past.take_if(|past| {
             what(past);
@@ -20,7 +21,7 @@ impl Past {
         });
     }
 
-    /// The arrival of the ask on these terms that was displaced, if one was.
+    /// Takes out the arrival of a displaced ask on these terms, if there is one.
     pub(super) fn displaced_arrival(past: &mut Option<Box<Past>>, terms: &Terms) -> Option<String> {
         let mut arrival = None;
         Past::forget(past, |Past { displaced, .. }| {

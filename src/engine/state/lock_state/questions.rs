@@ -6,7 +6,7 @@ use super::{Grant, Hold, LockState, Ticket};
 use crate::clock::Moment;
 
 impl LockState {
-    /// How often this thread holds it, if its grant is valid.
+    /// How many times this thread holds the lock, if its grant is valid.
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
         let mine = self.holds.of_thread(thread);
         mine.filter(|h| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none())).map(Hold::guards).sum()
@@ -17,19 +17,19 @@ impl LockState {
         self.holds.get(ticket).map_or(0, Hold::guards)
     }
 
-    /// How many threads and guards hold it, of a valid grant.
+    /// How many threads and guards hold it on a valid grant.
     pub(crate) fn holders(&self, now: Moment) -> usize {
         let valid = |h: &&Hold| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none());
         self.holds.iter().filter(valid).count()
     }
 
-    /// The valid grant that this thread holds, if it does.
+    /// Returns the owner of the valid grant that this thread holds, if it holds one.
     pub(crate) fn held_by(&self, thread: u64, now: Moment) -> Option<u64> {
         let mut mine = self.holds.of_thread(thread).map(|h| h.owner);
         mine.find(|owner| self.grant(*owner).is_some_and(|t| t.loss(now).is_none()))
     }
 
-    /// For how long this hold's thread has known that it is in, if it has.
+    /// For how long this hold's thread has known that it has the lock, if it knows.
     pub(crate) fn held(&self, ticket: Ticket, now: Moment) -> Option<Duration> {
         let hold = self.holds.get(ticket)?;
         Some(now.since(hold.since?))
@@ -57,8 +57,8 @@ impl LockState {
         self.grant(owner)
     }
 
-    /// The grant of this hold, for its guards. Not always the one that it began with: a wait for a condition
-    /// gives that back and gets a new one.
+    /// The grant of this hold, for its guards. It may not be the one that the hold began with: a wait for a
+    /// condition gives that up and gets a new one.
     pub(crate) fn grant_of(&self, ticket: Ticket) -> Option<&Grant> {
         self.grant(self.holds.get(ticket)?.owner)
     }
@@ -68,7 +68,7 @@ impl LockState {
         Some(self.grant_of(ticket)?.token())
     }
 
-    /// Whether this owner asks here, or holds.
+    /// Whether this owner asks or holds here.
     pub(crate) fn knows(&self, owner: u64) -> bool {
         self.grant(owner).is_some() || self.ask.as_ref().is_some_and(|a| a.owner == owner)
     }
@@ -85,7 +85,7 @@ impl LockState {
         hold.and_then(|h| self.grant(h.owner)).is_some_and(|t| t.loss(now).is_none())
     }
 
-    /// Whether its head was granted what it asks for, and has not taken its turn since.
+    /// Whether the head was granted what it asks for, and has not taken its turn since.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn is_granted(&self) -> bool {
         self.ask.as_ref().is_some_and(|ask| ask.grant.is_some())
@@ -97,7 +97,7 @@ impl LockState {
         self.grants.iter().map(|t| t.owner).collect()
     }
 
-    /// Whether a thread waits here, or something is held or asked for: what is told of it matters.
+    /// Whether a thread waits here, or anything is held or asked for, so that messages about the lock matter.
     pub(crate) fn is_in_use(&self) -> bool {
         !self.waiters.is_empty() || self.grants.iter().next().is_some() || self.ask.is_some()
     }

@@ -1,4 +1,4 @@
-//! A grant that goes from this process to another, without Redis taking it back in between.
+//! A grant that moves from this process to another, without returning to Redis in between.
 
 use super::{Acquired, CannotPart, Effects, HolderId, LockState, Ticket};
 use crate::clock::Moment;
@@ -6,7 +6,7 @@ use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
-    /// Whether the hold `ticket` can go, alone on a valid grant: which is returned.
+    /// Returns the grant of the hold `ticket` if that can go: the grant is valid, and this is its only hold.
     pub(crate) fn may_part(&self, ticket: Ticket, now: Moment) -> Result<&Grant, CannotPart> {
         let hold = self.holds.get(ticket);
         let Some((hold, grant)) = hold.and_then(|h| Some((h, self.grant(h.owner)?))) else {
@@ -19,8 +19,8 @@ impl LockState {
         }
     }
 
-    /// The hold `ticket` goes, with its grant. Redis does not notice; the threads that wait here ask it, as
-    /// they would if another process had acquired the lock.
+    /// The hold `ticket` leaves this process, with its grant. Redis does not notice. The threads that wait
+    /// here then ask Redis, as they would if another process had acquired the lock.
     pub(crate) fn part(&mut self, ticket: Ticket, now: Moment) -> Result<(Grant, Effects), CannotPart> {
         let owner = self.may_part(ticket, now)?.owner;
         let Some(grant) = self.grants.remove(owner) else {
@@ -30,10 +30,11 @@ impl LockState {
         Ok((grant, Effects { wake: self.head(), ..Effects::default() }))
     }
 
-    /// A grant that another process had comes, for a guard. `None` if the client was closed meanwhile.
+    /// Takes over, for a guard, a grant that another process had. Returns `None` if the client was closed
+    /// meanwhile.
     ///
-    /// It ends with its guard: the head may have a queue position in Redis, and what it is granted there
-    /// later must find it waiting.
+    /// The grant ends with its guard: the head may have a queue position in Redis, and must still be waiting
+    /// there when it is granted the lock.
     pub(crate) fn adopt(&mut self, grant: Grant) -> Option<Acquired> {
         if self.closed {
             return None;

@@ -1,4 +1,4 @@
-//! Shared holds: threads of a process that have one grant together, and what keeps others out of it.
+//! Shared holds: threads of a process that have one grant in common, and what keeps others from joining it.
 
 use super::ask::PendingAcquire;
 use super::{Acquired, Asking, Grant, LockState, Request, Ticket};
@@ -7,12 +7,12 @@ use crate::kind::Sharing;
 use crate::observe::AcquiredVia;
 
 impl LockState {
-    /// Threads share a grant.
+    /// Whether the threads of a process share a grant.
     pub(super) fn joined(&self) -> bool {
         self.shape.sharing == Sharing::SharedPerProcess
     }
 
-    /// Lets a thread join a grant that other threads of this process have, if one may be joined.
+    /// Lets a thread join a grant of other threads of this process, if one may be joined.
     pub(super) fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Acquired> {
         let local_handoff = self.shape.local_handoff;
         if !self.joined() || local_handoff.is_zero() || request.from.is_some() || self.stands_behind(request)
@@ -25,7 +25,7 @@ impl LockState {
     }
 
     /// Asks whether a shared grant may admit more threads, well before its local hand-off period is over, so
-    /// that threads that come meanwhile need not wait for the reply.
+    /// that threads that arrive meanwhile need not wait for the reply.
     pub(super) fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
         let (half, last) = (self.shape.local_handoff / 2, self.tickets);
         let share = self.grant_mut(owner).filter(|t| !t.is_asked())?;
@@ -33,8 +33,8 @@ impl LockState {
         Some(share.asks(request, 1, last, now))
     }
 
-    /// A shared grant whose local hand-off period is over, but which may admit more threads if Redis has no
-    /// waiters.
+    /// Returns a shared grant whose local hand-off period is over, but which may admit more threads if Redis
+    /// has no waiters.
     pub(super) fn share_to_extend(&mut self, request: &Request, now: Moment) -> Option<&mut Grant> {
         if !self.joined() || self.shape.local_handoff.is_zero() || request.from.is_some() {
             return None;
@@ -42,14 +42,14 @@ impl LockState {
         self.grants.find_shared(|t| t.goes_on_as(&request.terms, now))
     }
 
-    /// Another mode is admitted beside this grant: it goes to no other thread here.
+    /// Another mode is admitted beside this grant, which then goes to no other thread here.
     pub(crate) fn shut(&mut self, owner: u64) {
         if let Some(grant) = self.grant_mut(owner) {
             grant.shut = true;
         }
     }
 
-    /// If this hold is about to end, and is the only one on its grant, that goes to no other thread here.
+    /// If this hold is about to end and is the only one on its grant, the grant goes to no other thread here.
     pub(crate) fn ends_with(&mut self, ticket: Ticket) {
         let last = self.holds.get(ticket).filter(|hold| hold.count == 1).map(|hold| hold.owner);
         if let Some(owner) = last.filter(|owner| self.grant(*owner).is_some_and(|grant| grant.holds == 1)) {
@@ -57,7 +57,7 @@ impl LockState {
         }
     }
 
-    /// It must end for what is admitted in its place.
+    /// This grant must end in exchange for the one that is admitted in its place.
     pub(crate) fn exchange(&mut self, owner: u64) {
         self.shut(owner);
         if let Some(grant) = self.grant_mut(owner) {
@@ -73,8 +73,8 @@ impl LockState {
         }
     }
 
-    /// Whether a thread waits here of which Redis does not know yet. While this process has the lock, there
-    /// is no other process that would have to know of it.
+    /// Whether a thread waits here that Redis does not know of yet. While this process has the lock, no other
+    /// process would have to know of it.
     pub(crate) fn waits_unknown(&self, now: Moment) -> bool {
         let known = |ask: &PendingAcquire| ask.queued || ask.grant.is_some() || ask.refused.is_some();
         self.waiters.iter().any(|w| !w.request.once)
@@ -82,10 +82,10 @@ impl LockState {
             && self.in_the_way(now).is_none()
     }
 
-    /// Whether a thread of this process waits to write, and Redis does not know of it yet
-    /// (`ahead`): then it is known here alone, so no shared grant may be joined any more, and no thread
-    /// asks Redis, ahead of it. If Redis has not replied to that thread since `trouble`, it has not replied
-    /// to those behind it either. Returns the thread to wake once it is over.
+    /// Sets whether a thread of this process waits to write without Redis knowing of it yet (`ahead`). While
+    /// it does, no shared grant may be joined and no thread here asks Redis, so that none passes it. If Redis
+    /// has not replied to that thread since `trouble`, it has not replied to the threads behind it either.
+    /// Returns the thread to wake once the writer is no longer ahead.
     pub(crate) fn stand_behind(&mut self, ahead: bool, trouble: Option<Moment>) -> Option<Ticket> {
         let was = std::mem::replace(&mut self.writer_ahead, ahead);
         if self.ask.is_none() && (ahead || was) {
@@ -101,8 +101,8 @@ impl LockState {
         None
     }
 
-    /// Whether this request has to wait for a thread of this process that Redis does not know of. One from
-    /// another mode does not: every waiter there waits for its thread.
+    /// Whether this request has to wait for a thread of this process that Redis does not know of. A request
+    /// of a thread that holds another mode does not: every waiter there waits for that thread.
     pub(super) fn stands_behind(&self, request: &Request) -> bool {
         self.writer_ahead && request.from.is_none()
     }

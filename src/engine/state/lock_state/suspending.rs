@@ -1,5 +1,5 @@
-//! A wait for a condition: the hold that it gives up and gets back, in the state of its lock, and what the state
-//! that it waits in says of it.
+//! A wait for a condition: how the lock's state gives up the hold and gets it back, and what the wait's own
+//! state says of the wait.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use crate::engine::state::grant::Grant;
 use crate::observe::LossReason;
 
 impl LockState {
-    /// The state of one wait for a condition.
+    /// Creates the state of one wait for a condition.
     pub(crate) fn of_condition_waiter(shape: impl Into<Arc<Shape>>) -> Self {
         LockState { waits_for: WaitsFor::Condition(Box::default()), ..LockState::new(shape) }
     }
 
-    /// The wait of this state gives up the hold that this is the leave of.
+    /// This state's wait is to give up the hold of which `leaving` is the release.
     pub(crate) fn gives_up(&mut self, leaving: &PendingRelease) {
         if let Some(waiter) = self.waits_for.condition() {
             waiter.unsettled = leaving.unsettled.then(|| leaving.clone());
         }
     }
 
-    /// What this lock is like.
+    /// Returns the shape of this lock.
     pub(crate) fn shape(&self) -> &Arc<Shape> {
         &self.shape
     }
 
-    /// The time of the wait that this state is for is over. Returns whether it goes on until it has the
-    /// lock: if not, it never gave it up.
+    /// The time of this state's wait is over. Returns whether the wait goes on until it has the lock again;
+    /// if not, it never gave the lock up.
     pub(crate) fn turns_back(&mut self, now: Moment) -> bool {
         let Some(waiter) = self.waits_for.condition().filter(|waiter| waiter.sent) else { return false };
         waiter.over = true;
@@ -38,7 +38,8 @@ impl LockState {
         true
     }
 
-    /// Once it is given up, the hold is no longer mentioned. Returns its leave, if it is to get a tombstone.
+    /// Once the hold is given up, requests no longer name it. Returns its release if it is to get a
+    /// tombstone.
     pub(super) fn forget_given_up(&mut self) -> Option<PendingRelease> {
         let waiter = self.waits_for.condition().filter(|waiter| waiter.entered)?;
         let unsettled = waiter.unsettled.take();
@@ -51,7 +52,7 @@ impl LockState {
         unsettled
     }
 
-    /// What the wait of this state has come to.
+    /// Returns the outcome of this state's wait.
     pub(crate) fn wait_outcome(&self) -> WaitOutcome {
         let (sent, entered, unsignalled) = match &self.waits_for {
             WaitsFor::Lock => (false, false, false),
@@ -60,14 +61,14 @@ impl LockState {
         WaitOutcome { stayed: !sent, entered, unsignalled }
     }
 
-    /// What the wait of this state was granted; it is not this state's any more.
+    /// Takes out the grant that this state's wait was given.
     pub(crate) fn hand_over(&mut self, ticket: Ticket) -> Option<Grant> {
         let owner = self.holds.remove(ticket)?.owner;
         self.grants.remove(owner)
     }
 
-    /// The hold `ticket` is given up whole, to be put back later. An error, and what must be done about it,
-    /// if it is lost.
+    /// Takes out the hold `ticket` with its grant, to be put back later. The error says why it is lost, and
+    /// what must be done about that.
     pub(crate) fn set_aside(
         &mut self,
         ticket: Ticket,
@@ -85,15 +86,15 @@ impl LockState {
         };
         let mut grant = grant;
         if let Some(keep) = &mut grant.keep {
-            // While it is not here, no message finds it.
+            // While the grant is not here, no message finds it.
             keep.wanted.get_or_insert(now);
         }
         let suspended = SuspendedHold { hold, grant };
         Ok((suspended, Effects { wake: self.head(), ..Effects::default() }))
     }
 
-    /// A hold that was suspended is resumed, as often held as before: with what its wait was `granted`, or as
-    /// it was, or lost.
+    /// Resumes a suspended hold, with as many guards as before: with the grant that its wait was given
+    /// (`granted`), with its old one, or lost.
     pub(crate) fn put_back(
         &mut self,
         suspended: SuspendedHold,
@@ -113,7 +114,7 @@ impl LockState {
             leave = Some(PendingRelease::of(&grant, now));
         }
         self.grants.insert(grant);
-        // While it was suspended it was not renewed.
+        // It was not renewed while it was suspended.
         Effects { leave, ..self.expire(owner, now) }
     }
 }

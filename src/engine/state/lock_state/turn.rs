@@ -1,4 +1,4 @@
-//! A waiting thread's turn: what the first of them is to do next, and what it does with a grant that has come.
+//! A waiting thread's turn: what it has to do next, and what the head does with a grant that has arrived.
 
 use super::{Acquired, LockState, Request, Step, Ticket, Waiter};
 use crate::clock::Moment;
@@ -6,8 +6,8 @@ use crate::engine::state::grant::{Grant, Joining, KEEPS, Keep};
 use crate::kind::Sharing;
 
 impl LockState {
-    /// What the waiting thread must do. `inbox`: grants can be heard; `over`: its time is up, so that only
-    /// what is already there counts; `fresh` makes a new owner number.
+    /// Returns what the waiting thread must do. `inbox`: grants can be received; `over`: its time is up, so
+    /// that only what is already there counts; `fresh` creates a new owner number.
     pub(crate) fn turn(
         &mut self,
         ticket: Ticket,
@@ -30,8 +30,8 @@ impl LockState {
             return wait(nap);
         };
         if let Some(until) = self.in_the_way(now).map(|t| t.valid_until) {
-            // A hold that came back from a wait for a condition may find a queue position, which must be kept
-            // meanwhile.
+            // A hold that came back from a wait for a condition may find that the head has a queue position,
+            // which must be kept meanwhile.
             match self.ask.as_ref().filter(|a| a.queued && a.grant.is_none() && !a.in_flight && !over) {
                 Some(ask) if ask.again_at > now => return wait(until.min(ask.again_at)),
                 Some(_) => {}
@@ -63,22 +63,22 @@ impl LockState {
         if let Some(turn) = self.use_grant(ticket, &request, now, over) {
             return turn;
         }
-        // Also if the time is up meanwhile: it says more.
+        // Even if its time is up: a rejection says more.
         if let Some(why) = self.ask.as_ref().and_then(|ask| ask.refused.clone()) {
             return Step::Refused(why);
         }
         if over { Step::Over } else { self.ask_for(&request, attempted, now, inbox, fresh) }
     }
 
-    /// The pending acquire is the head's from now on, if it was one for other terms. With the step that the head has to
-    /// take first, if there is one.
+    /// Turns the pending acquire, if it was one for other terms, into the head's. Returns the step that the
+    /// head has to take first, if there is one.
     fn turn_ask_to(&mut self, request: &Request, now: Moment, over: bool) -> Option<Step> {
         let ask = self.ask.as_mut().filter(|ask| !ask.serves(request))?;
         if over {
             return Some(Step::Over);
         }
         if request.terms.class != ask.terms.class {
-            // An arrival is one of its class.
+            // An arrival counts within its class only.
             let arrival = std::mem::take(&mut ask.arrival);
             if request.terms.class < ask.terms.class && !arrival.is_empty() {
                 self.past.get_or_insert_default().displaced.push((ask.terms.clone(), arrival));
@@ -94,7 +94,7 @@ impl LockState {
         None
     }
 
-    /// The head's request: sent now, or waited with, or not made again where one attempt was made already.
+    /// Decides on the head's request: to send it now or later, or not again if its single attempt was made.
     fn ask_for(
         &mut self,
         request: &Request,
@@ -131,7 +131,7 @@ impl LockState {
         Step::Ask(asking)
     }
 
-    /// What a head does with a grant that has come: use it, renew it first, or give it back.
+    /// What the head does with a grant that has arrived: use it, renew it first, or give it back.
     fn use_grant(&mut self, ticket: Ticket, request: &Request, now: Moment, over: bool) -> Option<Step> {
         let joined = self.joined();
         let ask = self.ask.as_mut()?;
@@ -139,7 +139,7 @@ impl LockState {
         let lease = request.terms.lease;
         let left = got.valid_until.since(now);
         let granted = if got.told { got.lease.min(lease) } else { lease };
-        // What admits without a hold has done so, however long ago: there is no lease to renew.
+        // A pass-through kind has admitted the caller, however long ago: there is no lease to renew.
         let usable = self.shape.sharing == Sharing::PassThrough
             || left > granted / 2
             || (got.confirmed && !left.is_zero());
@@ -148,10 +148,10 @@ impl LockState {
                 return Some(Step::Over);
             }
             if left.is_zero() {
-                // Perhaps it is ours still: the same id asks, and a hold is answered as one.
+                // It may still be ours: if so, asking again under the same id returns it.
                 ask.grant = None;
                 ask.queued = false;
-                // One attempt does not ask again: a thread that gives this up has to leave.
+                // A single attempt does not ask again: a thread that gives up now has to leave.
                 ask.unsettled = true;
                 ask.again_at = now;
                 return None;
@@ -166,7 +166,7 @@ impl LockState {
             since: now,
             unsettled: ask.unsettled,
             shut: ask.shut,
-            // Beside a hold of its own thread in another mode no other thread may read.
+            // No other thread may join a grant beside its thread's hold in another mode.
             joining: (joined && request.from.is_none())
                 .then(|| Box::new(Joining { open_since: Some(got.said), ..Joining::default() })),
             keep: (ask.owner & KEEPS != 0).then(|| Box::new(Keep { wanted: ask.wanted, ..Keep::default() })),
