@@ -43,6 +43,8 @@ struct State {
     /// The warnings, by the earliest time at which each may be due and a number of its own.
     planned: BTreeMap<(Moment, u64), Warning>,
     numbers: u64,
+    /// How often [`look_again`] has moved the planned warnings forward.
+    looks: u64,
     /// Whether the thread runs.
     running: bool,
 }
@@ -65,6 +67,7 @@ pub(crate) fn look_again() {
     let current = CURRENT.lock().clone();
     if let Some(warnings) = current.filter(|it| it.pid == std::process::id()) {
         let mut state = warnings.state.lock();
+        state.looks += 1;
         let now = Moment::now();
         let all = std::mem::take(&mut state.planned);
         state.planned = all.into_iter().map(|((at, number), it)| ((at.min(now), number), it)).collect();
@@ -121,7 +124,7 @@ impl Warnings {
             Err(_) => {
                 state.planned.remove(&(at, number));
                 drop(state);
-                tracing::warn!("an early warning is given at once: its thread could not be started");
+                tracing::warn!("the warning thread could not be started: the early warning fires at once");
                 token.cancel();
             }
         }
@@ -144,12 +147,19 @@ impl Warnings {
             }
             let Some(warning) = state.planned.remove(&(at, number)) else { continue };
             // Wakers and hold checks run outside our mutex.
+            let looks = state.looks;
             drop(state);
-            let again = warning.due(Moment::now());
+            let again = warning.due(now);
             state = self.state.lock();
             if let Some((at, warning)) = again {
+                // The hold may have been shortened after `due` looked at it.
+                let at = if state.looks == looks { at } else { now };
                 state.planned.insert((at, number), warning);
             }
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../verify/unit/engine/warning.rs"]
+mod tests;
