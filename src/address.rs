@@ -67,7 +67,7 @@ fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::C
     let nodes = hosts.filter(|node| !node.is_empty());
     let nodes: Vec<_> = nodes.map(|node| format!("{scheme}://{of_sentinels}{node}")).collect();
     let master =
-        unescape(master).ok_or_else(|| bad("the name of the primary is not percent-encoded text"))?;
+        unescape(master).ok_or_else(|| bad("the primary's name is not valid percent-encoded text"))?;
     let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
     // The host is a placeholder: the sentinels name the real one.
     let login = server_at(&format!("{scheme}://{login}primary/{db}{query}"))?;

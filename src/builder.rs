@@ -50,12 +50,11 @@ pub struct ClientBuilder {
 }
 
 impl Client {
-    /// Creates a client of the server at `url`, with the default settings, and connects: see
-    /// [`connect`](ClientBuilder::connect) for the errors.
+    /// Creates a client of the server at `url`, with the default settings, and connects.
     ///
     /// # Errors
-    /// `InvalidInput` if `url` is not valid, `Unavailable` if the server cannot be reached or rejects this
-    /// client, or if this process cannot start a thread.
+    /// Those of [`connect`](ClientBuilder::connect): `InvalidInput` if `url` is not valid, for instance, and
+    /// `Unavailable` if the server cannot be reached or rejects this client.
     pub fn connect(url: &str) -> Result<Client, Error> {
         Client::builder().url(url).connect()
     }

@@ -65,8 +65,9 @@ impl CancellationToken {
         Self::default()
     }
 
-    /// Cancels this token and its children, and wakes every call that waits with one of them. Does not block;
-    /// calling it again has no effect.
+    /// Cancels this token and its children, and wakes every call that waits with one of them. Does not block,
+    /// but for the callbacks of [`on_cancel`](CancellationToken::on_cancel), which run on the calling thread.
+    /// Calling it again has no effect.
     pub fn cancel(&self) {
         self.0.cancel();
     }

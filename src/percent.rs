@@ -22,8 +22,8 @@ pub(crate) fn unescape(text: &str) -> Option<String> {
             out.push(byte);
             continue;
         }
-        let digits = [bytes.next()?, bytes.next()?];
-        out.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        out.push(u8::try_from(digit()? * 16 + digit()?).ok()?);
     }
     String::from_utf8(out).ok()
 }

@@ -41,7 +41,8 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     let left = leaving.len();
     for (entry, _) in leaving {
         let error = entry.error(
-            Error::new(ErrorKind::Closed, "").because("not released in time: it expires with its lease"),
+            Error::new(ErrorKind::Closed, "")
+                .because("not released in time: the hold expires with its lease"),
         );
         shared.observers.tell(|o| o.unlock_failed(entry.observed(), &error));
     }
@@ -67,7 +68,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::new(ErrorKind::OutcomeUnknown, "")
-        .because(format!("{left} locks were not released in time and expire with their leases")))
+        .because(format!("{left} locks could not be released in time and expire with their leases")))
 }
 
 /// Closes all lock states of the client. Returns what must leave Redis.

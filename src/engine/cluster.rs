@@ -386,7 +386,7 @@ fn is_wrong(failure: &Failure) -> bool {
 
 fn unknown() -> Failure {
     let error = Error::new(ErrorKind::Unavailable, "");
-    Failure::Later(error.because("no node of the Redis Cluster tells which slots it has"))
+    Failure::Later(error.because("no node of the Redis Cluster returned a slot map"))
 }
 
 fn server_at(template: &ConnectionManager, pools: &Pools, node: Option<&Node>) -> io::Result<Arc<Server>> {

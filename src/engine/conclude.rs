@@ -69,8 +69,9 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) ->
     lock(entry)?.lock_state.doubt(owner, began, shared.config.lease);
     let ended = replaced(entry, ticket);
     if unanswered {
-        let unknown = Error::new(ErrorKind::OutcomeUnknown, "")
-            .because("it may or may not have been done; if not, it is given back in the background");
+        let unknown = Error::new(ErrorKind::OutcomeUnknown, "").because(
+            "the update may or may not have been applied; if not, the hold is released in the background",
+        );
         return Err(entry.error(unknown.caused_by(failure.error())));
     }
     ended.and(Err(entry.error(failure.error())))

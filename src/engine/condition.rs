@@ -173,7 +173,7 @@ fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signal
         }
         Err(Failure::Unanswered(e)) if what.0 != "count" => {
             let error = Error::new(ErrorKind::OutcomeUnknown, "")
-                .because("the waiter may or may not have been signalled");
+                .because("waiters may or may not have been signalled");
             Err(entry.error(error.caused_by(e)))
         }
         Err(failure) => Err(entry.error(failure.error())),

@@ -288,7 +288,7 @@ pub(super) fn not_subscribed(channel: &str, e: RedisError) -> Failure {
         return refused(e);
     }
     let error = Error::new(ErrorKind::Unavailable, "");
-    let error = error.because(format!("waiting needs the right to subscribe to {channel}"));
+    let error = error.because(format!("waiting requires permission to subscribe to {channel}"));
     Failure::Never(error.caused_by(e))
 }
 

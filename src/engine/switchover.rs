@@ -121,7 +121,7 @@ impl Watch {
             return;
         }
         let (Some(shared), Some(server)) = (self.shared.upgrade(), self.server.upgrade()) else { return };
-        tracing::info!(primary = %place, "another server is the primary, a sentinel says");
+        tracing::info!(primary = %place, "a sentinel reports a new primary");
         server.backend.moves(Moment::now());
         server.inbox.life.wake();
         successor::renew_all(&shared, &server);

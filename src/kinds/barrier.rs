@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::wait::Wait;
 
-/// Redis admits all parties of a round at once, and does no other work meanwhile.
+/// A bound on the queue of a round: Redis admits its parties in several scripts, one after another.
 const MOST_PARTIES: usize = 10_000;
 
 /// A barrier kept in Redis: the handle of one name, cheap to clone and to create. As many threads as the
@@ -238,7 +238,9 @@ impl CyclicBarrier {
             }
             let me = passed.entry.owner_id(acquired.owner);
             if self.callers.change(&["open", &me, &parties])? != 1 {
-                return Err(self.callers.error(ErrorKind::Broken, "while its action ran"));
+                return Err(self
+                    .callers
+                    .error(ErrorKind::Broken, "the barrier broke while this party's action ran"));
             }
         }
         drop(passed);

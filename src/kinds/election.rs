@@ -97,7 +97,7 @@ impl Election {
     }
 
     /// The same election for a candidate that others see as `value` when it leads: an address, say. Default
-    /// empty. At most 4,096 bytes: a longer one is `InvalidInput` on the first call.
+    /// empty. At most 4,096 bytes: with a longer one each call that campaigns is `InvalidInput`.
     #[must_use]
     pub fn value(&self, value: &str) -> Self {
         let lock = self.lock.with_kind(Candidate { value: value.to_owned() });
@@ -108,7 +108,7 @@ impl Election {
     /// The same election for a leader whose work is to stop when less than `margin` of its term is certain to
     /// remain: see [`Term::ending`]. Default: a sixth of the lease. From 1 ms to half the lease, and together
     /// with [`renew_every`](crate::ClientBuilder::renew_every) at most five sixths of it, as each renewal
-    /// must come first: any other value is `InvalidInput` on the first call.
+    /// must come first: with any other value each call that campaigns is `InvalidInput`.
     #[must_use]
     pub fn stop_before(&self, margin: Duration) -> Self {
         let entry = self.watching.entry();

@@ -104,7 +104,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// quota. `InvalidInput`, without a request, for zero units, no SKUs, the same SKU twice, or a name that is
 /// empty or longer than 1,024 bytes. `Conflict`: see above. `Unavailable` if Redis cannot be reached; what
 /// may have been reserved is given back. `OutcomeUnknown` if an update got no reply. `WrongType` if the key
-/// is in use by something else. `Closed`, `Forked`. No error changes anything.
+/// is in use by something else. `Closed`, `Forked`. After any error but `OutcomeUnknown` nothing has changed.
 #[derive(Clone)]
 pub struct Inventory {
     callers: PerCaller<Units>,

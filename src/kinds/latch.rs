@@ -143,7 +143,8 @@ impl CountDownLatch {
     /// # Errors
     /// `InvalidInput` for a timeout out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
-        check_lease("latch", timeout).map_err(|why| self.callers.error(ErrorKind::InvalidInput, why))?;
+        check_lease("time to live", timeout)
+            .map_err(|why| self.callers.error(ErrorKind::InvalidInput, why))?;
         Ok(self.callers.change(&["expire", &timeout.as_millis().to_string()])? == 1)
     }
 

@@ -57,8 +57,7 @@ impl Permit {
     pub fn release_some(&mut self, n: u32) -> Result<(), Error> {
         let has = self.permits();
         if n == 0 || n >= has {
-            let why =
-                format!("of {has} permits between 1 and {} can be given back in part, got {n}", has - 1);
+            let why = format!("of {has} permits at least one must be given back and one kept, got {n}");
             return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
         }
         let kept = has - n;
@@ -120,8 +119,9 @@ impl<O: Ownership> Guard<'_, Permits, O> {
 /// # How it counts
 ///
 /// The semaphore's users set the number of permits, by [`set_permits`](Semaphore::set_permits) and related
-/// methods. The number stays until [`delete`](Semaphore::delete), and does not expire. Acquired permits have
-/// a lease: those of a process that died return when it expires. They are returned only by their [`Permit`],
+/// methods. The number stays until [`delete`](Semaphore::delete), unless
+/// [`expire_after`](Semaphore::expire_after) limits that. Acquired permits have a lease: those of a process
+/// that died return when it expires. They are returned only by their [`Permit`],
 /// so a caller cannot give back more than it acquired; to add permits, unlike in java.util.concurrent, use
 /// [`add_permits`](Semaphore::add_permits).
 ///

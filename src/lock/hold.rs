@@ -212,7 +212,7 @@ impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
     /// last guard decides. Blocks for one request, for at most the command timeout.
     ///
     /// # Errors
-    /// `InvalidInput` for any other `rest`: the hold is then released at once. Otherwise see
+    /// `InvalidInput` for any other `rest`: the hold is then released as by dropping the guard. Otherwise see
     /// [`unlock`](Guard::unlock).
     pub fn unlock_staying(self, rest: Duration) -> Result<(), Error> {
         let stay = Stay::for_rest(rest, self.name())?;

@@ -21,7 +21,8 @@ pub struct Holder {
     /// The holder's process, if it left a record (a plain string key has none).
     pub process: Option<Process>,
     /// When the lock was granted to that process, by the server's clock. `None` if the owner is not one of
-    /// this library's, and for a read lock or a reservation, for which it is not recorded.
+    /// this library's, and for a kind that is not exclusive (a read lock, a reservation), for which it is not
+    /// recorded.
     pub since: Option<SystemTime>,
     /// The remaining lease if it is not renewed; `None` if it does not expire.
     pub remaining: Option<Duration>,
@@ -128,7 +129,7 @@ pub(crate) fn busy(name: &str, by: Result<String, Error>) -> Error {
     let error = Error::new(ErrorKind::Timeout, name);
     match by {
         Ok(by) => error.because(by),
-        Err(why) => error.because("its holder is not known").caused_by(why),
+        Err(why) => error.because("the holder could not be determined").caused_by(why),
     }
 }
 
@@ -149,7 +150,7 @@ pub(crate) fn held_by(holders: &[Holder]) -> String {
     });
     let named = each.collect::<Vec<_>>().join("; ");
     match holders.len() {
-        0 => "it was held, and is free by now".to_owned(),
+        0 => "it was held, but is free now".to_owned(),
         n if n > NAMED => format!("held by {named}; and {} more", n - NAMED),
         _ => format!("held by {named}"),
     }

@@ -292,7 +292,7 @@ impl<K: Kind> RedisLock<K> {
         if receipt.kind() != K::NAME {
             let error = Error::new(ErrorKind::WrongType, receipt.name());
             return Err(error.because(format!(
-                "the receipt is of a {}, not of a {}",
+                "the receipt is for a {}, not for a {}",
                 receipt.kind(),
                 K::NAME
             )));

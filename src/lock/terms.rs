@@ -204,7 +204,7 @@ impl<K: Exclusive> RedisLock<K> {
         lock.checked(|| {
             if !(SHORTEST_LINGER..=LONGEST_LINGER).contains(&linger) {
                 return Err(format!(
-                    "the time to linger must be between {SHORTEST_LINGER:?} and {LONGEST_LINGER:?}, got {linger:?}"
+                    "linger must be between {SHORTEST_LINGER:?} and {LONGEST_LINGER:?}, got {linger:?}"
                 ));
             }
             Ok(())

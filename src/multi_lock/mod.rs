@@ -55,9 +55,9 @@ use crate::wait::Wait;
 ///
 /// There is one deadline for all locks; releases that are not done by then continue in the background. The
 /// locks are acquired once each, and released in reverse order. Locks of one client and one kind are tried,
-/// and released, by one request each time, in one step: ten names of one client cost two requests, ten names
-/// of ten clients twenty. Redis does no other work during such a step, whose duration grows with the number
-/// of names.
+/// and released, by one request each time, in one step (on a Redis Cluster, one for each slot): ten names of
+/// one client cost two requests, ten names of ten clients twenty. Redis does no other work during such a
+/// step, whose duration grows with the number of names.
 ///
 /// # While it is held
 ///
@@ -199,7 +199,7 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     }
     for (i, part) in parts.iter().enumerate() {
         let why = if parts[..i].iter().any(|other| part.entry.is_where(&other.entry)) {
-            "a multi-lock has it twice, and would wait for itself"
+            "the multi-lock contains this lock twice and would wait for itself"
         } else if part.sharing == Sharing::PassThrough {
             "a lock of this kind has no holders, so it cannot be part of a multi-lock"
         } else {

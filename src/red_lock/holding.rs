@@ -138,7 +138,7 @@ impl Holding {
             true => ErrorKind::Closed,
             false => ErrorKind::LeaseLost,
         };
-        let why = format!("fewer than {} servers still had it", self.majority);
+        let why = format!("fewer than {} servers still held it", self.majority);
         caused_by_first(Error::new(kind, self.name()).because(why), errors)
     }
 
@@ -218,7 +218,7 @@ impl Holding {
             return Err(self.too_few(errors));
         }
         let why = format!(
-            "given back on {released} servers, {} are needed; it continues in the background",
+            "released on {released} servers, {} are needed; the release continues in the background",
             self.majority
         );
         let unknown = Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why);

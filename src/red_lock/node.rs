@@ -84,7 +84,7 @@ impl Node {
         now: Moment,
     ) -> Result<(), Error> {
         let Some(up_since) = server.and_then(|server| server.up_since) else {
-            let why = "it does not report its uptime (INFO server)";
+            let why = "the server does not report its uptime (INFO server)";
             return Err(Error::new(ErrorKind::Unavailable, "").because(why));
         };
         let old_at = old_at(up_since, lease);

@@ -223,7 +223,8 @@ impl<'a> Poll<'a> {
             format!("{}: {:#}", self.call.servers.nodes[*at].address, error.clone().about(""))
         };
         let each: Vec<_> = self.errors.iter().map(each).collect();
-        let why = format!("{reached} of {n} servers count now, {majority} are needed ({})", each.join("; "));
+        let why =
+            format!("{reached} of {n} servers can vote now, {majority} are needed ({})", each.join("; "));
         let error = Error::new(ErrorKind::Unavailable, name).because(why);
         Missed::TooFew(match self.errors.first() {
             Some((_, first)) => error.caused_by(first.clone()),

@@ -125,9 +125,9 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
     let n = clients.len();
     if n < FEWEST || n.is_multiple_of(2) {
         let why = if n < FEWEST {
-            "of fewer servers, none may fail"
+            "with fewer servers, none may fail"
         } else {
-            "with one server fewer, as many may fail"
+            "one server fewer tolerates as many failures"
         };
         return Err(bad(format!(
             "a RedLock needs an odd number of servers, at least {FEWEST}, got {n}: {why}"

@@ -23,7 +23,7 @@ fn the_error_of_a_caller_that_gave_up_says_who_holds_the_lock() {
     let by = format!("\"it\": timed out: held by billing {}@", std::process::id());
     assert!(error.is_timeout() && text.starts_with(&by) && text.ends_with(" s"), "{text}");
     held.unlock().unwrap();
-    assert_eq!(lock.busy().to_string(), "\"it\": timed out: it was held, and is free by now");
+    assert_eq!(lock.busy().to_string(), "\"it\": timed out: it was held, but is free now");
 
     // Of many holders three are named.
     let readers = client.read_write_lock("shared");
@@ -63,7 +63,7 @@ fn the_error_of_a_semaphore_says_who_has_how_many_permits() {
         (builder(&server.url()).client_name("billing").connect().unwrap(), connect(&server));
     let semaphore = client.semaphore("it");
     let text = semaphore.busy().to_string();
-    assert_eq!(text, "\"it\": timed out: it was held, and is free by now; 0 of 0 permits are available");
+    assert_eq!(text, "\"it\": timed out: it was held, but is free now; 0 of 0 permits are available");
     semaphore.set_permits(4).unwrap();
     let two = billing.semaphore("it").acquire(2).unwrap();
     let one = billing.semaphore("it").acquire(1).unwrap();
@@ -108,6 +108,6 @@ fn the_error_of_a_multi_lock_says_which_of_its_locks_are_held_and_by_whom() {
     assert_eq!(cause(&error), Some(ErrorKind::Closed));
     held.unlock().unwrap();
     let error = all.busy();
-    assert!(error.to_string().ends_with("timed out: its holder is not known"), "{error}");
+    assert!(error.to_string().ends_with("timed out: the holder could not be determined"), "{error}");
     drop(writer);
 }

@@ -9,9 +9,9 @@
 //! | `NOREPLICAS` | while too few replicas are connected (`min-replicas-to-write`) | may pass |
 //! | `CLUSTERDOWN`, `TRYAGAIN` | while slots are without a primary, or migrating | may pass |
 //! | `MOVED`, `ASK` | as a node of a cluster that does not have the key, or no longer | passes: another node has it |
-//! | `NOSCRIPT` | for a script that it does not know, with no time left to send it | like no reply in time; nothing was written |
+//! | `NOSCRIPT` | for a script that it does not know, with no time left to send it | no reply in time: may pass; nothing was written |
 //! | `ERR max number of clients reached` | on connecting | may pass |
-//! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
+//! | `READONLY`, `MASTERDOWN`, `UNBLOCKED` | as a replica, or on becoming one | may pass; a new connection may lead to the primary |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | permanent |
 //! | `ERR unknown command` | for a command that this service does not offer, before anything ran | permanent |
 //! | `ERR DB index is out of range`, `ERR SELECT is not allowed in cluster mode` | on connecting, to the database of the URL | permanent |

@@ -60,7 +60,7 @@ fn a_minority_that_is_held_is_not_a_lock() {
 fn the_error_of_a_red_lock_says_what_each_server_says() {
     let mut stage = Stage::of(3);
     let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
-    assert_eq!(mine.busy().to_string(), "\"it\": timed out: it was held, and is free by now");
+    assert_eq!(mine.busy().to_string(), "\"it\": timed out: it was held, but is free now");
     let guard = yours.lock().unwrap();
     stage.await_held_on(3);
     let error = mine.busy();

@@ -38,7 +38,7 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
     let lock = patient.lock(NAME);
     let error = lock.try_lock().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, NAME));
-    for text in ["0 of 5 servers count", "recently", &stage.servers[4].port().to_string()] {
+    for text in ["0 of 5 servers can vote", "recently", &stage.servers[4].port().to_string()] {
         assert!(error.to_string().contains(text), "{error}");
     }
     stage.nothing_stays();

@@ -8,8 +8,8 @@ use crate::engine::state::grant::ends_at;
 use crate::observe::AcquiredVia;
 
 /// What this process asks of Redis for the head of its waiting threads. The next head continues with it only
-/// if its own request is [the same](PendingAcquire::serves): an owner id stands for one request as long as it
-/// lives.
+/// if its own request is [the same](PendingAcquire::serves): once Redis may know of an owner id, that
+/// id stands for one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PendingAcquire {
     pub(super) owner: u64,
