@@ -137,7 +137,9 @@ fn a_forced_unlock_is_told_at_once_to_a_holder_that_asked_or_holds_on() {
 #[test]
 fn a_forced_unlock_says_that_nobody_was_told() {
     let server = RedisServer::start().unwrap();
-    let (client, other) = (connect(&server), connect(&server).reentrant_lock("x"));
+    // It would listen, and be told, once it has held the lock for a heartbeat: a third of the lease here.
+    let client = builder(&server.url()).waiter_timeout(ms(60_000)).connect().unwrap();
+    let other = connect(&server).reentrant_lock("x");
     let nobody = other.force_unlock().unwrap();
     assert!(!nobody.was_held() && nobody.all_told(), "{nobody:?}");
     let guard = client.reentrant_lock("x").lock_owned().unwrap();
@@ -153,8 +155,12 @@ fn short_holds_make_nobody_listen() {
     let client = connect(&server);
     let lock = client.reentrant_lock("x");
     let began = Instant::now();
+    let mut longest = Duration::ZERO;
     while began.elapsed() < ms(2500) {
+        let held = Instant::now();
         lock.lock().unwrap().unlock().unwrap();
-        assert!(channels(&server).is_empty());
+        longest = longest.max(held.elapsed());
+        // On a busy machine a hold may last for a heartbeat, which is a second.
+        assert!(channels(&server).is_empty() || longest > ms(900), "{longest:?}");
     }
 }

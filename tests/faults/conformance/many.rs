@@ -94,7 +94,7 @@ fn clients_that_take_turns_count_to_30<K: Tried>(stage: &Stage<K>) {
 /// Redisson RedissonSpinLockTest.testConcurrencyLoop_MultiInstance: a caller that only tries subscribes to
 /// nothing here either.
 fn threads_that_only_try_count_to_1600<K: Tried>(stage: &Stage<K>) {
-    let locks: Vec<_> = (0..16).map(|_| stage.lock_of(&stage.patient())).collect();
+    let locks: Vec<_> = (0..16).map(|_| stage.lock_of(&stage.deaf())).collect();
     let (work, start) = (Work::default(), Barrier::new(locks.len()));
     thread::scope(|scope| {
         for (i, lock) in locks.iter().enumerate() {
@@ -144,7 +144,7 @@ fn threads_share_a_handle<K: Tried>(stage: &Stage<K>) {
 
 /// Redisson RedissonLockTest.testSinglePubSub.
 fn threads_on_two_names_share_a_channel<K: Tried>(stage: &Stage<K>) {
-    let (holder, client) = (stage.client(), stage.client());
+    let (holder, client) = (stage.deaf(), stage.client());
     let names = ["one", "two"];
     let held: Vec<_> = names.map(|name| stage.named(&holder, name).lock_owned().unwrap()).into();
     let locks = names.map(|name| stage.named(&client, name));

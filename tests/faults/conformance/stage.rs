@@ -101,6 +101,12 @@ impl<K: Tried> Stage<K> {
         self.client_with(|b| b.command_timeout(LONG))
     }
 
+    /// A client that does not listen for as long as it only holds: it would, once it has held a lock for a heartbeat, which
+    /// here is a third of the lease.
+    pub fn deaf(&self) -> Client {
+        self.client_with(|b| b.command_timeout(LONG).waiter_timeout(3 * LONG))
+    }
+
     pub fn client_with(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
         let builder = Client::builder().url(&self.place.url()).namespace(&self.place.namespace());
         // No row is about how long that takes, and a hundred clients may connect on a busy machine.

@@ -45,8 +45,8 @@ fn a_free_lock_is_taken_and_given_back<K: Tried>(stage: &Stage<K>) {
 
 /// JSR-166 ReentrantLockTest.testTryLockWhenLocked; redsync TestMutexAlreadyLocked.
 fn a_try_on_a_held_lock_is_none_at_once<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
-    let (lock, other) = (stage.lock_of(&client), stage.lock());
+    let (client, other) = (stage.deaf(), stage.lock());
+    let lock = stage.lock_of(&client);
     let guard = lock.lock().unwrap();
     let try_it = || {
         for lock in [&lock, &other] {
