@@ -10,7 +10,7 @@ pub const LONG: Duration = Duration::from_secs(20);
 /// A lease of which a loaded machine misses nothing.
 pub const LEASE: Duration = Duration::from_secs(10);
 /// How long a server may take in a test that is not about that: a loaded machine stands still at times.
-pub const PATIENT: Duration = Duration::from_millis(1500);
+pub const PATIENT: Duration = Duration::from_millis(3000);
 /// The lock that a test is about.
 pub const NAME: &str = "it";
 
