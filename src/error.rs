@@ -37,7 +37,7 @@ pub enum ErrorKind {
     Closed,
     /// A setting, a name or an argument is invalid.
     InvalidInput,
-    /// Unexpected reply from Redis (a bug here, or in a custom kind's script).
+    /// Unexpected reply from Redis (a bug here, or nonsense returned by a custom kind's rule).
     Protocol,
     /// The timeout expired in a call that does not return an `Option`.
     Timeout,

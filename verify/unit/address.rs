@@ -43,6 +43,7 @@ fn a_url_that_lacks_something_says_what() {
         ("redis+sentinel://:sec/ret@one/my", "must be percent-encoded"),
         ("redis+sentinel://:secret@one:x/my", "not the address of a server"),
         ("redis+sentinel://one/%zz", "percent-encoded"),
+        ("redis+sentinel://one/%+F", "percent-encoded"),
     ] {
         let error = sentinels(url).unwrap_err();
         let text = format!("{error:#}");
