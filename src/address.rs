@@ -8,14 +8,14 @@ use crate::settings::bad;
 
 /// The schemes of URLs that name sentinels, each with the scheme used to connect to them and to their
 /// servers.
-const OF_SENTINELS: [(&str, &str); 2] = [("redis+sentinel", "redis"), ("rediss+sentinel", "rediss")];
+const SENTINEL_SCHEMES: [(&str, &str); 2] = [("redis+sentinel", "redis"), ("rediss+sentinel", "rediss")];
 
 /// A sentinel's default port.
 const SENTINEL_PORT: u16 = 26379;
 
 /// What follows the scheme in a URL that names several hosts:
 /// `[user:password@]host[:port],host[:port],…[tail]`.
-pub(crate) struct Several<'a> {
+pub(crate) struct HostList<'a> {
     /// Including the `@`; may be empty.
     pub(crate) login: &'a str,
     /// May contain empty ones.
@@ -24,12 +24,12 @@ pub(crate) struct Several<'a> {
     pub(crate) tail: &'a str,
 }
 
-impl<'a> Several<'a> {
+impl<'a> HostList<'a> {
     pub(crate) fn of(rest: &'a str) -> Result<Self, Error> {
         check_encoded(rest)?;
         let (login, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
         let (hosts, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        Ok(Several { login, hosts: hosts.split(','), tail })
+        Ok(HostList { login, hosts: hosts.split(','), tail })
     }
 }
 
@@ -44,13 +44,13 @@ pub(crate) struct SentinelAddresses {
 /// other URL. Errors never contain a password.
 pub(crate) fn sentinels_at(url: &str) -> Option<Result<(SentinelAddresses, redis::Client), Error>> {
     let (named, rest) = url.split_once("://")?;
-    let (_, scheme) = OF_SENTINELS.into_iter().find(|(of_sentinels, _)| *of_sentinels == named)?;
+    let (_, scheme) = SENTINEL_SCHEMES.into_iter().find(|(of_sentinels, _)| *of_sentinels == named)?;
     Some(sentinels_of(scheme, rest))
 }
 
 /// `[user:password@]host[:port],host[:port]/master[/db][?query]`
 fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::Client), Error> {
-    let Several { login, hosts, tail } = Several::of(rest)?;
+    let HostList { login, hosts, tail } = HostList::of(rest)?;
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     let path = path.strip_prefix('/').unwrap_or_default();
     let (master, db) = path.split_once('/').unwrap_or((path, ""));

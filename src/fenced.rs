@@ -137,7 +137,7 @@ impl Fenced {
         self.shared.usable().map_err(about)?;
         let reply = self.shared.eval(&WHOLE, &keys, &what, self.limit(), Idempotent::Yes);
         let reply = reply.map_err(|failure| about(failure.error()))?;
-        let Value::Array(mut state) = reply.value else { return Err(self.strange()) };
+        let Value::Array(mut state) = reply.value else { return Err(self.unexpected_reply()) };
         let (value, token) = (state.pop(), token_of(state.first()));
         let value = value.filter(|value| *value != Value::Nil).map(redis::from_redis_value).transpose();
         let value = value.map_err(|e| {
@@ -192,7 +192,7 @@ impl Fenced {
         Error::new(kind, &self.name).because(why)
     }
 
-    fn strange(&self) -> Error {
+    fn unexpected_reply(&self) -> Error {
         self.error(ErrorKind::Protocol, "unexpected reply from a script".to_owned())
     }
 
@@ -207,7 +207,7 @@ impl Fenced {
         let answer = eval(&self.shared, &self.name, &WHOLE, &keys, what, self.limit(), Idempotent::No)?;
         match number(Some(&answer)) {
             Some(n) => Ok(n == 1),
-            None => Err(self.strange()),
+            None => Err(self.unexpected_reply()),
         }
     }
 
@@ -226,15 +226,15 @@ impl Fenced {
         }
         let args: Vec<_> = [format!("{token:019}").into_bytes()].into_iter().chain(args).collect();
         let answer = eval(&self.shared, &self.name, script, keys, &args, self.limit(), idempotent)?;
-        let Value::Array(answer) = answer else { return Err(self.strange()) };
+        let Value::Array(answer) = answer else { return Err(self.unexpected_reply()) };
         match number(answer.first()) {
             Some(1) => Ok(answer.into_iter().nth(1).unwrap_or(Value::Nil)),
             Some(0) => {
-                let highest = token_of(answer.get(1)).ok_or_else(|| self.strange())?;
+                let highest = token_of(answer.get(1)).ok_or_else(|| self.unexpected_reply())?;
                 let why = format!("token {token} is lower than {highest}, the highest seen");
                 Err(self.error(ErrorKind::Conflict, why))
             }
-            _ => Err(self.strange()),
+            _ => Err(self.unexpected_reply()),
         }
     }
 }

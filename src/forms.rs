@@ -26,7 +26,7 @@ macro_rules! forms {
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
         $vis fn try_lock(&self) -> Result<Option<$Guard>, $crate::error::Error> {
-            $crate::forms::not_again(self.lock_with($crate::wait::Wait::once()))
+            $crate::forms::busy_if_held(self.lock_with($crate::wait::Wait::once()))
         }
 
         /// Waits for at most `timeout`; returns `None` if it expires. A zero timeout makes a single attempt;
@@ -97,7 +97,7 @@ macro_rules! forms {
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
         $vis fn try_lock_owned(&self) -> Result<Option<$Owned>, $crate::error::Error> {
-            $crate::forms::not_again(self.lock_owned_with($crate::wait::Wait::once()))
+            $crate::forms::busy_if_held(self.lock_owned_with($crate::wait::Wait::once()))
         }
 
         /// Like [`try_lock_for`](Self::try_lock_for), with a guard that may move to another thread.
@@ -202,7 +202,7 @@ pub(crate) fn timed_out(name: &str) -> Error {
 }
 
 /// Turns `WouldDeadlock` into `None`: to a single attempt, a lock that the thread may not re-enter is busy.
-pub(crate) fn not_again<G>(outcome: Result<Option<G>, Error>) -> Result<Option<G>, Error> {
+pub(crate) fn busy_if_held<G>(outcome: Result<Option<G>, Error>) -> Result<Option<G>, Error> {
     match outcome {
         Err(e) if e.kind() == ErrorKind::WouldDeadlock => Ok(None),
         other => other,

@@ -2,7 +2,7 @@
 
 use redis::ConnectionAddr;
 
-use crate::address::{Several, server_at};
+use crate::address::{HostList, server_at};
 use crate::engine::redis::slots::Node;
 use crate::error::Error;
 use crate::settings::bad;
@@ -17,7 +17,7 @@ const NONE: &str = "this names no node of a cluster: redis+cluster://host:port,h
 pub(crate) fn nodes_at(url: &str) -> Option<Result<Nodes, Error>> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = scheme.strip_suffix("+cluster")?;
-    Some(Several::of(rest).and_then(|Several { login, hosts, tail }| {
+    Some(HostList::of(rest).and_then(|HostList { login, hosts, tail }| {
         together(hosts.map(|node| match node {
             "" => Err(bad(NONE)),
             node => server_at(&format!("{scheme}://{login}{node}{tail}")),

@@ -130,7 +130,7 @@ impl RateLimiter {
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
     pub fn try_acquire(&self, n: u32) -> Result<Decision, Error> {
-        self.come_in(n, &Wait::once())
+        self.acquire_with(n, &Wait::once())
     }
 
     /// Waits for `n` permits, without a deadline.
@@ -138,7 +138,7 @@ impl RateLimiter {
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
     pub fn acquire(&self, n: u32) -> Result<(), Error> {
-        self.must(n, &Wait::forever())
+        self.acquire_or_timeout(n, &Wait::forever())
     }
 
     /// Waits for `n` permits, for at most `timeout`. If Redis reports that this is too short, the request is
@@ -148,7 +148,7 @@ impl RateLimiter {
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
     pub fn try_acquire_for(&self, n: u32, timeout: Duration) -> Result<Decision, Error> {
-        self.come_in(n, &Wait::timeout(timeout))
+        self.acquire_with(n, &Wait::timeout(timeout))
     }
 
     /// Waits for `n` permits, until `deadline`; like [`try_acquire_for`](RateLimiter::try_acquire_for)
@@ -157,7 +157,7 @@ impl RateLimiter {
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
     pub fn try_acquire_until(&self, n: u32, deadline: Instant) -> Result<Decision, Error> {
-        self.come_in(n, &Wait::until(deadline))
+        self.acquire_with(n, &Wait::until(deadline))
     }
 
     /// Waits for `n` permits, or until `cancel` is cancelled. A sleeping thread wakes at once; a thread
@@ -167,7 +167,7 @@ impl RateLimiter {
     /// `Cancelled`, even if the permits were available, if the token was cancelled before the call: no permit
     /// was counted. See also [the type](RateLimiter#errors-of-all-forms).
     pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<(), Error> {
-        self.must(n, &Wait::forever().cancelled_by(cancel))
+        self.acquire_or_timeout(n, &Wait::forever().cancelled_by(cancel))
     }
 
     /// Waits for `n` permits, for at most `timeout`, or until `cancel` is cancelled; like
@@ -181,7 +181,7 @@ impl RateLimiter {
         timeout: Duration,
         cancel: &CancellationToken,
     ) -> Result<Decision, Error> {
-        self.come_in(n, &Wait::timeout(timeout).cancelled_by(cancel))
+        self.acquire_with(n, &Wait::timeout(timeout).cancelled_by(cancel))
     }
 
     // ---- the count -------------------------------------------------------------------------
@@ -210,17 +210,17 @@ impl RateLimiter {
     pub fn delete(&self) -> Result<bool, Error> {
         let limit = Moment::now().after(self.shared.config.command_timeout);
         let answer = self.change(&DELETE, &[], limit)?;
-        Ok(number(Some(&answer)).ok_or_else(|| self.strange(&answer))? == 1)
+        Ok(number(Some(&answer)).ok_or_else(|| self.unexpected_reply(&answer))? == 1)
     }
 
     // ---- underneath ------------------------------------------------------------------------
 
-    fn must(&self, n: u32, wait: &Wait<'_>) -> Result<(), Error> {
+    fn acquire_or_timeout(&self, n: u32, wait: &Wait<'_>) -> Result<(), Error> {
         // Without a deadline, the wait cannot time out.
-        if self.come_in(n, wait)?.allowed { Ok(()) } else { Err(self.error(ErrorKind::Timeout, "")) }
+        if self.acquire_with(n, wait)?.allowed { Ok(()) } else { Err(self.error(ErrorKind::Timeout, "")) }
     }
 
-    fn come_in(&self, n: u32, wait: &Wait<'_>) -> Result<Decision, Error> {
+    fn acquire_with(&self, n: u32, wait: &Wait<'_>) -> Result<Decision, Error> {
         self.check(n)?;
         loop {
             if wait.is_cancelled() {
@@ -269,14 +269,14 @@ impl RateLimiter {
     }
 
     fn read(&self, answer: &Value) -> Result<Decision, Error> {
-        Decision::read(answer).ok_or_else(|| self.strange(answer))
+        Decision::read(answer).ok_or_else(|| self.unexpected_reply(answer))
     }
 
     fn error(&self, kind: ErrorKind, why: impl Into<String>) -> Error {
         Error::new(kind, &self.name).because(why)
     }
 
-    fn strange(&self, answer: &Value) -> Error {
+    fn unexpected_reply(&self, answer: &Value) -> Error {
         self.error(ErrorKind::Protocol, format!("unexpected reply from a script: {answer:?}"))
     }
 }

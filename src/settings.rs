@@ -75,11 +75,11 @@ impl Config {
 
     /// Applies the settings that were given; the others get their default, or a value that fits those given.
     pub(crate) fn fit(&mut self, waiter_timeout: Option<Duration>, command_timeout: Option<Duration>) {
-        let (usual_window, usual_timeout) = (self.waiter_timeout, self.command_timeout);
-        self.command_timeout =
-            command_timeout.unwrap_or_else(|| usual_timeout.min(waiter_timeout.unwrap_or(usual_window)));
-        self.waiter_timeout =
-            waiter_timeout.unwrap_or_else(|| usual_window.max(self.command_timeout.min(LONGEST_LEASE)));
+        let (default_waiter_timeout, usual_timeout) = (self.waiter_timeout, self.command_timeout);
+        self.command_timeout = command_timeout
+            .unwrap_or_else(|| usual_timeout.min(waiter_timeout.unwrap_or(default_waiter_timeout)));
+        self.waiter_timeout = waiter_timeout
+            .unwrap_or_else(|| default_waiter_timeout.max(self.command_timeout.min(LONGEST_LEASE)));
     }
 
     /// Checks how long before the end of its hold work is to stop; returns an error text if that is out of

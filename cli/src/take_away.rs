@@ -34,7 +34,7 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
     }
     let forced = target.take_away(&client, &args.name, &held_by, &reason(args), !args.now)?;
     if forced.holders == 0 {
-        let (code, what) = match forced.others {
+        let (code, what) = match forced.skipped {
             0 => (1, "nobody holds it"),
             _ => (code::BUSY, "another one holds it by now, nothing was done"),
         };
@@ -43,18 +43,18 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
     }
     if global.json {
         say::answer(serde_json::json!({
-            "name": args.name, "taken": forced.holders, "told": forced.told, "others": forced.others,
-            "stays_s": shown::seconds(forced.stays),
+            "name": args.name, "taken": forced.holders, "told": forced.notified, "others": forced.skipped,
+            "stays_s": shown::seconds(forced.remaining),
         }))?;
     }
-    let told = if forced.all_told() {
-        "its holder was told"
+    let told = if forced.all_notified() {
+        "its holder was notified"
     } else {
-        "its holder could not be told, and learns it when it renews or releases it"
+        "its holder could not be notified, and learns of it when it renews or releases the lock"
     };
     say.note(format!("{} was taken away: {told}", args.name));
-    if !forced.stays.is_zero() {
-        let rest = shown::span(forced.stays);
+    if !forced.remaining.is_zero() {
+        let rest = shown::span(forced.remaining);
         say.note(format!(
             "others get it when its command has ended, or in {rest}; --now does not wait for that"
         ));

@@ -14,9 +14,9 @@ use crate::observe::LossReason;
 use crate::sync::thread;
 
 /// How long `close` may take in all.
-const CLOSE_LIMIT: Duration = Duration::from_millis(900);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(900);
 /// The part of that time that is reserved for the threads to end.
-const END_LIMIT: Duration = Duration::from_millis(300);
+const END_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A leave to send, and the entry of its lock.
 type Leaving = (Arc<LockEntry>, PendingRelease);
@@ -27,7 +27,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     if !shared.shut() {
         return Ok(());
     }
-    let limit = Moment::now().after(CLOSE_LIMIT);
+    let limit = Moment::now().after(CLOSE_TIMEOUT);
     shared.ended.cancel();
     // First all guards and waiters are notified, then Redis.
     let mut leaving = end_all(shared);
@@ -37,7 +37,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     // Releases that were left to the background are sent now, some of them perhaps for a second time.
     let unfinished = shared.renewer.remove(shared.id).into_iter();
     leaving.extend(unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })));
-    let leaving = release_all(shared, leaving, limit.before(END_LIMIT));
+    let leaving = release_all(shared, leaving, limit.before(END_TIMEOUT));
     let left = leaving.len();
     for (entry, _) in leaving {
         let error = entry.error(
@@ -53,7 +53,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     let bye = redis::cmd("PUBLISH").arg(channel).arg("bye").clone();
     for server in servers {
         if server.inbox.is_up() {
-            let _ = server.backend.command(&bye, limit.before(END_LIMIT / 2));
+            let _ = server.backend.command(&bye, limit.before(END_TIMEOUT / 2));
         }
         server.backend.close();
     }

@@ -32,13 +32,13 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, thread};
 
 /// How long one node may take to return the map.
-const TOLD_WITHIN: Duration = Duration::from_millis(250);
+const MAP_TIMEOUT: Duration = Duration::from_millis(250);
 /// The shortest time between two requests for the map.
-const SELDOM: Duration = Duration::from_millis(100);
+const MAP_INTERVAL: Duration = Duration::from_millis(100);
 /// How many times in a row a request follows its slot to another node.
 const HOPS: u32 = 5;
 /// How long a request waits in total while its slot moves; its first and its longest pause.
-const PATIENCE: Duration = Duration::from_millis(500);
+const MIGRATION_TIMEOUT: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -202,7 +202,7 @@ impl Cluster {
                 self.refresh(limit, redirect.is_none());
             }
             let is_elsewhere = !Arc::ptr_eq(self.to(slot), server) && hops < HOPS;
-            let until = *patience.get_or_insert_with(|| limit.min(now.after(PATIENCE)));
+            let until = *patience.get_or_insert_with(|| limit.min(now.after(MIGRATION_TIMEOUT)));
             if !is_elsewhere && (redirect.is_none() || until <= now.after(pause)) {
                 return Err(failure);
             }
@@ -269,7 +269,7 @@ impl Cluster {
         let told = asked.told;
         loop {
             let now = Moment::now();
-            let again_at = if asked.told == 0 { now } else { asked.at.after(SELDOM) };
+            let again_at = if asked.told == 0 { now } else { asked.at.after(MAP_INTERVAL) };
             if !asked.asking && again_at <= now {
                 break;
             }
@@ -312,7 +312,7 @@ impl Cluster {
             // Without a map no request can be sent meanwhile, so each node gets its share of the time.
             let share = limit.since(now) / (all.len() - i) as u32;
             let within =
-                if self.mapped.load(Ordering::Acquire) { TOLD_WITHIN } else { TOLD_WITHIN.max(share) };
+                if self.mapped.load(Ordering::Acquire) { MAP_TIMEOUT } else { MAP_TIMEOUT.max(share) };
             match server.backend.command(&slots::request(), limit.min(now.after(within))) {
                 Ok(told) => {
                     let map = slots::read(&told, node);

@@ -15,7 +15,7 @@ use crate::observe::KeptEnd;
 use crate::sync::MutexGuard;
 
 /// How long a thread that gives up tries to leave the queue before the renewal thread does it.
-pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(100);
+pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Locks the entry's mutex. Returns an error if it is held and this is a forked child.
 pub(crate) fn lock(entry: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
@@ -76,7 +76,7 @@ fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
     let owner = leaving.owner;
     // If Redis did not reply a moment ago, the caller's time is not spent on another try.
     let left = !leaving.unsettled && {
-        let limit = Moment::now().after(LEAVE_LIMIT);
+        let limit = Moment::now().after(LEAVE_TIMEOUT);
         let same = entry.shared.same_process().map_err(Failure::Never);
         same.and_then(|()| requests::leave(entry, &leaving, None, limit)).is_ok()
     };

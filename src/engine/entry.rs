@@ -195,7 +195,7 @@ impl LockEntry {
 
     /// Returns whether both are about the same key of the same server, as far as their addresses tell,
     /// whatever the kind, the mode and the client.
-    pub(crate) fn is_where(&self, other: &LockEntry) -> bool {
+    pub(crate) fn is_same_key(&self, other: &LockEntry) -> bool {
         self.names == other.names && self.server().manager.leads_where(&other.server().manager)
     }
 

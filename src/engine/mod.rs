@@ -88,7 +88,7 @@ mod small_redis;
 pub(crate) use self::acquire::acquire;
 pub(crate) use self::close::close;
 pub(crate) use self::conclude::conclude;
-use self::effects::LEAVE_LIMIT;
+use self::effects::LEAVE_TIMEOUT;
 pub(crate) use self::effects::{carry_out, lock};
 use self::outcomes::lost;
 pub(crate) use self::release::{release, release_quietly, replaced, take_back, unheard};

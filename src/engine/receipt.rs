@@ -75,7 +75,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
             let Some(acquired) = core.lock_state.adopt(grant) else {
                 return Err(entry.error(Error::new(ErrorKind::Closed, "")));
             };
-            return waiter::welcome(entry, core, acquired, now, sent);
+            return waiter::register_hold(entry, core, acquired, now, sent);
         }
         Ok((Answer::Ended, _)) => Error::new(ErrorKind::Closed, ""),
         Ok(_) => Error::new(ErrorKind::NotOwner, "")

@@ -13,7 +13,7 @@ use super::release::leave_and_ask;
 use super::state::lock_state::{
     AcquireMode, Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
 };
-use super::{LEAVE_LIMIT, carry_out, lock, modes, take_back};
+use super::{LEAVE_TIMEOUT, carry_out, lock, modes, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{AcquiredVia, KeptEnd, Span};
@@ -23,7 +23,7 @@ use crate::wait::Wait;
 /// How long a request may be in flight before the threads behind it report that Redis does not reply.
 const UNHEARD: Duration = Duration::from_millis(100);
 /// How long a head waits for the inbox before it checks again, if it is not woken.
-const INBOX_LIMIT: Duration = Duration::from_millis(250);
+const INBOX_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The result of a thread's arrival at a lock state.
 pub(super) enum Arrival<'a> {
@@ -200,7 +200,7 @@ impl<'a> Waiter<'a> {
                     core.wake(next);
                     self.taken = false;
                     self.keep_readers_behind(&core);
-                    return welcome(entry, core, acquired, now, self.entered).map(Progress::In);
+                    return register_hold(entry, core, acquired, now, self.entered).map(Progress::In);
                 }
                 Step::Ask(asking) => {
                     let limit = limit();
@@ -277,7 +277,7 @@ impl<'a> Waiter<'a> {
         // No queue position, as the grant would not be received; but the lock may be free now.
         self.sent = true;
         self.heard(owner, requests::acquire(entry, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
-        entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_LIMIT));
+        entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_TIMEOUT));
         Ok(())
     }
 
@@ -300,7 +300,7 @@ impl<'a> Waiter<'a> {
                 // it came up before, that went unnoticed.
                 let mut core = entry.core.lock();
                 let now = Moment::now();
-                let again_at = if entry.hears() { now } else { now.after(INBOX_LIMIT) };
+                let again_at = if entry.hears() { now } else { now.after(INBOX_TIMEOUT) };
                 core.lock_state.postponed(owner, again_at);
             }
             Some(_) => return Ok(false),
@@ -402,7 +402,7 @@ impl<'a> Waiter<'a> {
             GaveUp::Out(then) => carry_out(self.entry, core, then),
             GaveUp::In(acquired) => {
                 drop(core);
-                take_back(self.entry, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
+                take_back(self.entry, acquired.ticket, Moment::now().after(LEAVE_TIMEOUT));
             }
         }
     }
@@ -429,7 +429,7 @@ impl Drop for Waiter<'_> {
 }
 
 /// Reports a new hold: its grant to the renewer, if that is new, too, and the hold to the observers.
-pub(super) fn welcome(
+pub(super) fn register_hold(
     entry: &Arc<LockEntry>,
     mut core: MutexGuard<'_, Core>,
     acquired: Acquired,
@@ -445,7 +445,7 @@ pub(super) fn welcome(
         let due = grant.due(now, shared.config.renew_every);
         if let Err(error) = shared.renewer.look_at(entry, &mut core, acquired.owner, now, due) {
             drop(core);
-            take_back(entry, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
+            take_back(entry, acquired.ticket, Moment::now().after(LEAVE_TIMEOUT));
             return Err(entry.error(error));
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use self::campaign::campaign;
 use self::changes::Changes;
-use self::kind::{Candidate, Watching, check_value};
+use self::kind::{Candidate, Observing, check_value};
 use self::leader::{Leader, Waiting};
 use self::term::Term;
 use super::per_caller::PerCaller;
@@ -81,7 +81,7 @@ use crate::wait::Wait;
 #[derive(Clone)]
 pub struct Election {
     lock: RedisLock<Candidate>,
-    watching: PerCaller<Watching>,
+    watching: PerCaller<Observing>,
     stop_before: Duration,
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::kind::{InStock, MOST, Units, check};
-use self::order::{Order, Wishes};
+use self::order::{Order, OrderRequest};
 use self::stock::Stock;
 use super::per_caller::PerCaller;
 use crate::engine::redis::answers::number;
@@ -266,7 +266,7 @@ impl Inventory {
         units: &[(&str, u64)],
     ) -> Result<Option<Reservation>, Error> {
         let config = &self.callers.entry()?.shared.config;
-        let wishes = Wishes { id, memory: self.memory.as_millis(), customer, units };
+        let wishes = OrderRequest { id, memory: self.memory.as_millis(), customer, units };
         let args = self.config(wishes.args())?;
         let mut terms = Terms::new(self.lease.unwrap_or(config.lease), args);
         terms.fixed = self.lease.is_some();

@@ -129,6 +129,7 @@ pub(crate) fn change_number(entry: &Arc<LockEntry>, what: &[&str]) -> Result<i64
 }
 
 fn first(name: &str, answer: &[Value]) -> Result<i64, Error> {
-    let strange = || Error::new(ErrorKind::Protocol, name).because("the rule's reply is not a number");
-    number(answer.first()).ok_or_else(strange)
+    let unexpected_reply =
+        || Error::new(ErrorKind::Protocol, name).because("the rule's reply is not a number");
+    number(answer.first()).ok_or_else(unexpected_reply)
 }

@@ -45,12 +45,12 @@ pub struct ForcedUnlock {
     /// The number of holds that were removed; for an exclusive lock at most one.
     pub holders: usize,
     /// The number of their holders that are known to have been notified, as their processes were listening.
-    pub told: usize,
+    pub notified: usize,
     /// The number of holders left alone, as they did not meet the precondition.
-    pub others: usize,
+    pub skipped: usize,
     /// The longest time for which [revoked](crate::RedisLock::revoke_if) holds may still keep others out: the
     /// rest of their leases. Zero after a forced unlock.
-    pub stays: Duration,
+    pub remaining: Duration,
 }
 
 /// The precondition of a [forced unlock](crate::RedisLock::force_unlock_if): whose hold it removes.
@@ -97,8 +97,8 @@ impl ForcedUnlock {
     /// Returns whether every holder whose hold was removed is known to have been notified; also true if there
     /// was none. Otherwise a holder may work on until its next renewal, or with a fixed lease until its
     /// release.
-    pub fn all_told(&self) -> bool {
-        self.told == self.holders
+    pub fn all_notified(&self) -> bool {
+        self.notified == self.holders
     }
 }
 

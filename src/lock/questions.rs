@@ -198,9 +198,9 @@ impl<K: Kind> RedisLock<K> {
         let ordered = K::SHARING == Sharing::Exclusive;
         let wanted =
             |held: &Held, last| held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 });
-        let Forced { holders, told, others, stays } =
+        let Forced { holders, notified, skipped, remaining } =
             force_unlock(entry, &self.terms.args, &reason, gently, wanted)?;
-        Ok(ForcedUnlock { holders, told, others, stays })
+        Ok(ForcedUnlock { holders, notified, skipped, remaining })
     }
 
     /// The number of holders: exact for this process; for other processes, the number of their holds in

@@ -315,9 +315,9 @@ impl View {
         for take in self.locks {
             let one = take(client, name, held_by, reason, gently)?;
             all.holders += one.holders;
-            all.told += one.told;
-            all.others += one.others;
-            all.stays = all.stays.max(one.stays);
+            all.notified += one.notified;
+            all.skipped += one.skipped;
+            all.remaining = all.remaining.max(one.remaining);
         }
         Ok(all)
     }

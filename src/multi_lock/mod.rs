@@ -198,7 +198,7 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
         return Err(Error::new(ErrorKind::InvalidInput, "").because("a multi-lock needs at least one lock"));
     }
     for (i, part) in parts.iter().enumerate() {
-        let why = if parts[..i].iter().any(|other| part.entry.is_where(&other.entry)) {
+        let why = if parts[..i].iter().any(|other| part.entry.is_same_key(&other.entry)) {
             "the multi-lock contains this lock twice and would wait for itself"
         } else if part.sharing == Sharing::PassThrough {
             "a lock of this kind has no holders, so it cannot be part of a multi-lock"

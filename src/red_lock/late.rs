@@ -40,7 +40,7 @@ pub(super) fn spawn(questions: Vec<Question<'_>>, asked: Asked, holding: &Arc<Ho
                     Some(holding) => holding.joined(member),
                     None => Some(member),
                 },
-                Some(Vote::Young(member, _)) => Some(member),
+                Some(Vote::RecentlyStarted(member, _)) => Some(member),
                 _ => None,
             };
             if let Some(member) = unwanted {

@@ -24,9 +24,9 @@ use crate::wait::Wait;
 
 /// The default node timeout is a twentieth of the lease, within these bounds: a server that hangs costs it
 /// once, and a thread on a busy machine may well not run for some 10 ms.
-const NODE_LIMITS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(200)];
+const NODE_TIMEOUTS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(200)];
 /// The shortest node timeout.
-const SHORTEST_LIMIT: Duration = Duration::from_millis(1);
+const SHORTEST_NODE_TIMEOUT: Duration = Duration::from_millis(1);
 /// The first pause after a failed attempt is at most about as long as that attempt took, but at least this.
 const SHORTEST_SLOT: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts.
@@ -114,7 +114,7 @@ impl QuorumLock {
 
     /// The node timeout.
     pub(super) fn limit(&self) -> Duration {
-        self.servers.node_timeout.unwrap_or_else(|| usual_limit(self.terms.lease))
+        self.servers.node_timeout.unwrap_or_else(|| default_node_timeout(self.terms.lease))
     }
 
     /// The entries, if the settings are valid.
@@ -123,10 +123,10 @@ impl QuorumLock {
         let entries = self.entries.as_ref().map_err(Clone::clone)?;
         let (lease, limit) = (self.terms.lease, self.limit());
         check_lease("lease", lease).map_err(bad)?;
-        if !(SHORTEST_LIMIT..=lease / 2).contains(&limit) {
+        if !(SHORTEST_NODE_TIMEOUT..=lease / 2).contains(&limit) {
             let most = lease / 2;
             return Err(bad(format!(
-                "the node timeout must be between {SHORTEST_LIMIT:?} and {most:?}, got {limit:?}"
+                "the node timeout must be between {SHORTEST_NODE_TIMEOUT:?} and {most:?}, got {limit:?}"
             )));
         }
         Ok(entries)
@@ -193,8 +193,8 @@ impl QuorumLock {
     }
 }
 
-fn usual_limit(lease: Duration) -> Duration {
-    let [least, most] = NODE_LIMITS;
+fn default_node_timeout(lease: Duration) -> Duration {
+    let [least, most] = NODE_TIMEOUTS;
     (lease / 20).clamp(least, most)
 }
 

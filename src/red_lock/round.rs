@@ -61,7 +61,7 @@ pub(super) fn attempt<'a>(
         deadline: wait.limit(began, call.limit),
         limit: call.limit,
         lease: request.terms.lease,
-        trusts_young: call.servers.trusts_young,
+        skips_startup_delay: call.servers.skips_startup_delay,
     };
     let mut poll =
         Poll { call, granted: Vec::new(), young: Vec::new(), busy: 0, errors: Vec::new(), never: Vec::new() };
@@ -85,7 +85,7 @@ impl<'a> Poll<'a> {
         let mut some: Vec<(usize, &Arc<Node>)> = Vec::with_capacity(nodes.len());
         let mut away = Vec::new();
         for (at, node) in nodes.iter().enumerate() {
-            if let Some(error) = node.young(asked.lease, asked.began).filter(|_| !asked.trusts_young) {
+            if let Some(error) = node.young(asked.lease, asked.began).filter(|_| !asked.skips_startup_delay) {
                 self.errors.push((at, error));
             } else if let Some(error) = node.away() {
                 away.push((at, node, error));
@@ -160,7 +160,7 @@ impl<'a> Poll<'a> {
         match question.answer(asked) {
             Vote::Yes(member) => self.granted.push(member),
             Vote::Busy => self.busy += 1,
-            Vote::Young(member, error) => {
+            Vote::RecentlyStarted(member, error) => {
                 self.young.push(member);
                 self.errors.push((at, error));
             }

@@ -76,7 +76,7 @@ pub struct RedLock {
     pub(super) nodes: Arc<[Arc<Node>]>,
     pub(super) lease: Duration,
     pub(super) node_timeout: Option<Duration>,
-    pub(super) trusts_young: bool,
+    pub(super) skips_startup_delay: bool,
 }
 
 impl RedLock {
@@ -91,7 +91,7 @@ impl RedLock {
     pub fn new(clients: impl AsRef<[Client]>) -> Result<RedLock, Error> {
         let nodes = checked(clients.as_ref())?;
         let lease = nodes.iter().map(|node| node.shared.config.lease).min().unwrap_or(SHORTEST_LEASE);
-        Ok(RedLock { nodes, lease, node_timeout: None, trusts_young: false })
+        Ok(RedLock { nodes, lease, node_timeout: None, skips_startup_delay: false })
     }
 
     /// The same servers with a node timeout: how long each server may take to reply. At least 1 ms, at most
@@ -108,7 +108,7 @@ impl RedLock {
     /// what another holder was granted before.
     #[must_use]
     pub fn skip_startup_delay(&self) -> RedLock {
-        RedLock { trusts_young: true, ..self.clone() }
+        RedLock { skips_startup_delay: true, ..self.clone() }
     }
 
     pub(super) fn majority(&self) -> usize {

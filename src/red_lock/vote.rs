@@ -23,7 +23,7 @@ pub(super) struct Asked {
     pub(super) limit: Duration,
     pub(super) lease: Duration,
     /// Whether recently started servers count.
-    pub(super) trusts_young: bool,
+    pub(super) skips_startup_delay: bool,
 }
 
 impl Asked {
@@ -39,7 +39,7 @@ pub(super) enum Vote {
     Yes(Member),
     Busy,
     /// Granted, but by a server that does not count yet.
-    Young(Member, Error),
+    RecentlyStarted(Member, Error),
     Failed(Error),
     /// Permanent for this server.
     Never(Error),
@@ -86,10 +86,10 @@ impl Question<'_> {
         let never = answer.as_ref().is_err_and(Failure::is_final);
         let member = |ticket| Member { at, node: node.clone(), entry, ticket };
         match attempt.answered(answer, asked.deadline) {
-            Ok(Some(acquired)) if asked.trusts_young => Vote::Yes(member(acquired.ticket)),
+            Ok(Some(acquired)) if asked.skips_startup_delay => Vote::Yes(member(acquired.ticket)),
             Ok(Some(acquired)) => match node.counts(told.server.as_deref(), asked.lease, asked.began) {
                 Ok(()) => Vote::Yes(member(acquired.ticket)),
-                Err(error) => Vote::Young(member(acquired.ticket), error),
+                Err(error) => Vote::RecentlyStarted(member(acquired.ticket), error),
             },
             Ok(None) => Vote::Busy,
             Err(error) if never || !error.is_unavailable() => Vote::Never(error),

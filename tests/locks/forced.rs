@@ -16,13 +16,13 @@ fn only_the_holder_that_was_looked_at_loses_it() {
     let second = lock.lock().unwrap();
     for before in [HeldBy::Owner(owner), HeldBy::Token(token), HeldBy::Token(0), HeldBy::Token(u64::MAX)] {
         let forced = view.force_unlock_if(&before, "too late").unwrap();
-        assert!(!forced.was_held() && forced.others == 1, "{before:?}: {forced:?}");
+        assert!(!forced.was_held() && forced.skipped == 1, "{before:?}: {forced:?}");
     }
     assert!(!second.is_lost() && view.is_locked().unwrap());
     let forced = view.force_unlock_if(&HeldBy::Token(second.token()), "").unwrap();
-    assert_eq!((forced.holders, forced.others), (1, 0));
+    assert_eq!((forced.holders, forced.skipped), (1, 0));
     assert!(!view.is_locked().unwrap() && second.unlock().is_err());
-    assert_eq!(view.force_unlock_if(&HeldBy::Token(token), "").unwrap().others, 0, "nobody holds it");
+    assert_eq!(view.force_unlock_if(&HeldBy::Token(token), "").unwrap().skipped, 0, "nobody holds it");
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn the_holder_is_told_the_reason() {
     let owner = view.holder().unwrap().unwrap().owner;
     let forced =
         view.force_unlock_if(&HeldBy::Owner(owner), " stuck since noon\nno:forced 0 0; alice ").unwrap();
-    assert!(forced.was_held() && forced.all_told());
+    assert!(forced.was_held() && forced.all_notified());
     assert!(lost.wait_timeout(SOON));
     let told = "it was unlocked by force: stuck since noon no:forced 0 0; alice";
     for error in [guard.loss().unwrap(), guard.renew().unwrap_err(), guard.unlock().unwrap_err()] {
@@ -46,7 +46,7 @@ fn the_holder_is_told_the_reason() {
     }
     // Without one, and the next hold does not inherit it.
     let guard = lock.lock_owned().unwrap();
-    assert!(view.force_unlock().unwrap().all_told());
+    assert!(view.force_unlock().unwrap().all_notified());
     assert!(guard.lost().wait_timeout(SOON));
     assert!(guard.loss().unwrap().to_string().ends_with("by force"));
 }
@@ -61,9 +61,9 @@ fn one_of_several_holders_loses_its_share() {
     let permits = other.lock_with_kind("gpu", redis_concurrent::Permits::of(1).unwrap());
     let holders = other.semaphore("gpu").holders().unwrap();
     let forced = permits.force_unlock_if(&HeldBy::Owner(holders[0].owner.clone()), "").unwrap();
-    assert_eq!((forced.holders, forced.others), (1, 1));
+    assert_eq!((forced.holders, forced.skipped), (1, 1));
     assert_eq!(other.semaphore("gpu").available().unwrap(), 2);
-    assert_eq!(permits.force_unlock_if(&HeldBy::Token(1), "").unwrap().others, 1, "they have no tokens");
+    assert_eq!(permits.force_unlock_if(&HeldBy::Token(1), "").unwrap().skipped, 1, "they have no tokens");
     let released = [a.release(), b.release()];
     assert_eq!(released.iter().filter(|it| it.is_ok()).count(), 1);
 }
@@ -78,7 +78,7 @@ fn a_multi_lock_says_which_was_taken_and_why() {
     let lost = guard.lost();
     wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
     assert!(guard.loss().is_none());
-    assert!(other.simple_lock("b").force_unlock_if(&HeldBy::Anyone, "maintenance").unwrap().all_told());
+    assert!(other.simple_lock("b").force_unlock_if(&HeldBy::Anyone, "maintenance").unwrap().all_notified());
     assert!(lost.wait_timeout(SOON));
     let error = guard.loss().unwrap();
     assert!(error.name() == "b" && error.to_string().ends_with("by force: maintenance"), "{error}");

@@ -170,7 +170,7 @@ fn a_lock_shared_with_redisson_is_looked_at_by_its_key() {
     assert_eq!((holder.token, holder.since), (None, None));
     // Its hold has no token; and as it would go on to renew it, it is taken away at once.
     let lock = client.redisson_lock("stock");
-    assert_eq!(lock.revoke_if(&HeldBy::Token(last), "").unwrap().others, 1);
+    assert_eq!(lock.revoke_if(&HeldBy::Token(last), "").unwrap().skipped, 1);
     assert_eq!(lock.revoke_if(&HeldBy::Owner(theirs.to_owned()), "").unwrap().holders, 1);
     assert!(lock.try_lock().unwrap().is_some());
     // Another hash is none.
@@ -304,7 +304,7 @@ fn a_hold_is_taken_away_by_the_name_alone() {
     for name in ["simple", "reentrant", "writer", "reader", "semaphore", "inventory"] {
         let owner = look(&viewer, name).holders[0].owner.clone();
         let wrong = HeldBy::Owner(format!("{owner}1"));
-        assert_eq!(viewer.force_unlock(name, &wrong, "", false).unwrap().others, 1, "{name}");
+        assert_eq!(viewer.force_unlock(name, &wrong, "", false).unwrap().skipped, 1, "{name}");
         assert_eq!(viewer.force_unlock(name, &HeldBy::Owner(owner), "", false).unwrap().holders, 1, "{name}");
         assert!(look(&viewer, name).holders.is_empty(), "{name}");
     }
@@ -355,7 +355,7 @@ fn a_revoked_hold_keeps_others_out_until_its_lease_is_over() {
     let lost = guard.lost();
     wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
     let owner = HeldBy::Owner(view.holder().unwrap().unwrap().owner);
-    assert!(view.revoke_if(&owner, "maintenance").unwrap().all_told());
+    assert!(view.revoke_if(&owner, "maintenance").unwrap().all_notified());
     assert!(lost.wait_timeout(SOON) && guard.loss().unwrap().to_string().ends_with("by force: maintenance"));
     assert!(view.try_lock().unwrap().is_none(), "its work may not have ended yet");
     assert!(look(&other, "job").holders[0].stays);

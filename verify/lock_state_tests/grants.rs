@@ -174,7 +174,7 @@ fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
         // Of a fixed lease the rest.
         assert_eq!(grant.renewal(at(300)), ms(if fixed { LEASE - 300 } else { LEASE }));
         // It goes on in this process as any other.
-        assert!(fixed || grant.goes_on_as(&grant.terms, at(300)));
+        assert!(fixed || grant.can_serve(&grant.terms, at(300)));
         let left = grant.renewal(at(300));
         desk.lock_state.renewed(acquired.owner, at(300), Renewal::Left(left), at(310));
         let grant = desk.lock_state.look(acquired.owner).unwrap();

@@ -165,7 +165,7 @@ fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
         assert!(is_alive(pid));
         let args = ["break", "job", "--token", token, "--reason", "stuck since noon"];
         let it = if now { done(&url, &[&args[..], &["--now"]].concat()) } else { done(&url, &args) };
-        it.ends(0).says("its holder was told");
+        it.ends(0).says("its holder was notified");
         // Its command is dead before another one has it.
         done(&url, &["run", "-w", "60s", "--lease", "8s", "job", "true"]).ends(0);
         assert!(now || !is_alive(pid));

@@ -158,11 +158,11 @@ pub(crate) struct Forced {
     /// How many were removed.
     pub(crate) holders: usize,
     /// How many of them were notified.
-    pub(crate) told: usize,
+    pub(crate) notified: usize,
     /// How many did not match.
-    pub(crate) others: usize,
+    pub(crate) skipped: usize,
     /// For how long those that were removed gently stay, at most.
-    pub(crate) stays: Duration,
+    pub(crate) remaining: Duration,
 }
 
 /// Removes every holder that is `wanted`, by the last grant number, and notifies it of the `reason`.
@@ -179,13 +179,13 @@ pub(crate) fn force_unlock(
     let Inspection { number: last, holders, .. } = inspect(entry, mode)?;
     for held in holders {
         if !wanted(&held, last) {
-            forced.others += 1;
+            forced.skipped += 1;
             continue;
         }
         let limit = Moment::now().after(shared.config.command_timeout);
         let inside = if gently && held.is_ours() && held.remaining.is_some() {
             requests::let_expire(entry, &held.raw, limit).map(|left| {
-                forced.stays = forced.stays.max(left.unwrap_or_default());
+                forced.remaining = forced.remaining.max(left.unwrap_or_default());
                 left.is_some()
             })
         } else {
@@ -200,9 +200,9 @@ pub(crate) fn force_unlock(
         let text = format!("{} no:forced 0 0 {reason}", held.owner);
         // If the message is not received, the holder's next renewal reports the loss.
         match entry.follow(limit, |server| entry.publish(server, uuid, text.trim_end(), limit)) {
-            Ok(heard) => forced.told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
+            Ok(heard) => forced.notified += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
             Err(failure) => {
-                tracing::debug!(lock = entry.name(), error = %failure.error(), "a holder was not told of a forced unlock");
+                tracing::debug!(lock = entry.name(), error = %failure.error(), "could not notify a holder of a forced unlock");
             }
         }
     }

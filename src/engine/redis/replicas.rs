@@ -104,10 +104,10 @@ pub(crate) fn have(
     }
     // The lease may have expired while the replicas were waited for.
     held::owner(entry, ticket, Moment::now())?;
-    let strange = |value: Option<&Value>| {
+    let unexpected_reply = |value: Option<&Value>| {
         Error::new(ErrorKind::Protocol, "").because(format!("unexpected reply to WAIT: {value:?}"))
     };
-    let had = number(answers.get(1)).ok_or_else(|| entry.error(strange(answers.get(1))))?;
+    let had = number(answers.get(1)).ok_or_else(|| entry.error(unexpected_reply(answers.get(1))))?;
     if usize::try_from(had).is_ok_and(|had| had >= n) {
         return Ok(());
     }

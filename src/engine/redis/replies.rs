@@ -19,7 +19,7 @@ pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure
         // Nobody was in the way: the reply is the number alone.
         Value::Int(n) => match (*n).try_into() {
             Ok(number) if number > 0 => Ok(Answer::In { number, left: lease, value: 0 }),
-            _ => Err(strange(slice::from_ref(value))),
+            _ => Err(unexpected_reply(slice::from_ref(value))),
         },
         several => answer(list(several), lease),
     }
@@ -50,7 +50,7 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
             },
         })
     };
-    read().ok_or_else(|| strange(items))
+    read().ok_or_else(|| unexpected_reply(items))
 }
 
 /// Whether an attempt was answered busy by a script that left some work to the next one, and there is time
@@ -89,7 +89,8 @@ pub(crate) struct Left {
 /// Reads the reply to a leave, and to the request `next` that was sent along.
 pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: Option<Moment>) -> Result<Left, Failure> {
     let items = list(value);
-    let inside = number(items.first().or(Some(value))).ok_or_else(|| strange(slice::from_ref(value)))? == 1;
+    let inside =
+        number(items.first().or(Some(value))).ok_or_else(|| unexpected_reply(slice::from_ref(value)))? == 1;
     let next = next.map(|n| answer(items.get(1..).unwrap_or_default(), n.terms.lease)).transpose()?;
     Ok(Left { inside, resent, next })
 }
@@ -125,7 +126,7 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
             Err(_) if *left == -2 => Renewal::Tombstone,
             Err(_) => Renewal::NotInside,
         }),
-        other => Err(strange(slice::from_ref(other))),
+        other => Err(unexpected_reply(slice::from_ref(other))),
     }
 }
 
@@ -137,7 +138,7 @@ pub(super) fn one_of<'a>(entry: &LockEntry, value: &'a Value) -> Result<&'a Valu
     }
 }
 
-pub(super) fn strange(items: &[Value]) -> Failure {
+pub(super) fn unexpected_reply(items: &[Value]) -> Failure {
     Failure::Never(
         Error::new(ErrorKind::Protocol, "").because(format!("unexpected reply from a script: {items:?}")),
     )

@@ -10,7 +10,7 @@ use super::answers::{list, number, text};
 use super::arguments::{Acquire, Caller, Leave, Renew, own_record};
 use super::backend::{Idempotent, Reply};
 use super::failure::Failure;
-use super::replies::{Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, strange};
+use super::replies::{Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, unexpected_reply};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
@@ -140,8 +140,8 @@ pub(crate) fn signal(
     let caller = Caller::new(entry, owner, Duration::ZERO);
     let reply = send(entry, script, &caller.with(&[condition, what, from]), limit)?;
     let items = list(&reply.value);
-    let n =
-        number(items.first().or(Some(&reply.value))).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
+    let n = number(items.first().or(Some(&reply.value)))
+        .ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
     Ok(Signalled { how_many: n.try_into().ok(), from: text(items.get(1)) })
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Resu
     let inbox = entry.inbox_prefix();
     let args = [owner, b"0", inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
     let reply = send(entry, &entry.scripts.leave, &args, limit)?;
-    let inside = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
+    let inside = number(Some(&reply.value)).ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
     Ok(inside == 1 || reply.resent)
 }
 

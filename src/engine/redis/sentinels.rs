@@ -18,10 +18,10 @@ use crate::clock::Moment;
 use crate::sync::Mutex;
 
 /// How long one sentinel is waited for, at most.
-const PATIENCE: Duration = Duration::from_millis(250);
+const SENTINEL_TIMEOUT: Duration = Duration::from_millis(250);
 /// The same on a second round, if the first led nowhere and a sentinel timed out: it may be far away, or
 /// busy.
-const LONG_PATIENCE: Duration = Duration::from_secs(1);
+const LONG_SENTINEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The channels on which sentinels announce another primary. They all use the first; the one that has
 /// promoted the primary uses the second, and tells the others only when the remaining replicas follow it.
@@ -103,9 +103,9 @@ impl Sentinels {
     fn find(&self, limit: Duration) -> Result<(wire::Connection, Place), RedisError> {
         let until = Moment::now().after(limit);
         let share = |limit: Duration| limit / u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
-        let patience = PATIENCE.min(share(limit));
+        let patience = SENTINEL_TIMEOUT.min(share(limit));
         let mut asked = self.ask_all(until, patience);
-        let more = LONG_PATIENCE.min(share(until.since(Moment::now())));
+        let more = LONG_SENTINEL_TIMEOUT.min(share(until.since(Moment::now())));
         let silent = |(_, why): &(usize, Why)| matches!(why, Why::Away(e) if e.is_timeout());
         if matches!(&asked, Err(Failed::ForEach(why)) if why.iter().any(silent)) && more > patience {
             asked = self.ask_all(until, more);

@@ -9,7 +9,7 @@ use super::answers::list;
 use super::arguments::{Acquire, Leave};
 use super::backend::{Idempotent, Reply};
 use super::failure::Failure;
-use super::replies::{Left, acquired, is_in, is_unfinished, left, one_of, strange};
+use super::replies::{Left, acquired, is_in, is_unfinished, left, one_of, unexpected_reply};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
@@ -41,7 +41,7 @@ pub(crate) fn acquire_all(
     match answers.iter().position(|answer| !is_in(answer)) {
         None if answers.len() == all.len() => Ok((answers, resent)),
         Some(out) if out + 1 == answers.len() => Ok((answers, resent)),
-        _ => Err(strange(slice::from_ref(&reply.value))),
+        _ => Err(unexpected_reply(slice::from_ref(&reply.value))),
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn leave_all(
     let reply = request.send(limit)?;
     let answers = list(&reply.value);
     if answers.len() != all.len() {
-        return Err(strange(slice::from_ref(&reply.value)));
+        return Err(unexpected_reply(slice::from_ref(&reply.value)));
     }
     let answers = answers.iter().zip(all);
     Ok(answers.map(|(value, (entry, _, next))| left(one_of(entry, value)?, *next, reply.first_by)).collect())
@@ -83,14 +83,14 @@ impl<'a> Several<'a> {
     }
 
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
-        let entry = self.entries.first().ok_or_else(|| strange(&[]))?;
+        let entry = self.entries.first().ok_or_else(|| unexpected_reply(&[]))?;
         let script = entry.scripts.all();
         let reply = entry.follow(limit, |server| {
             server.backend.eval(script, &self.keys, &self.args, limit, Idempotent::Yes)
         })?;
         match &reply.value {
             Value::Array(answers) if !answers.is_empty() => Ok(reply),
-            other => Err(strange(slice::from_ref(other))),
+            other => Err(unexpected_reply(slice::from_ref(other))),
         }
     }
 }

@@ -24,12 +24,12 @@ use crate::engine::server::Server;
 use crate::error::{Error, ErrorKind};
 
 /// The most requests in flight at once: some 2 MB of requests, 40 kB of replies.
-pub(super) const MOST: usize = 64 * BATCH;
+pub(super) const MAX_IN_FLIGHT: usize = 64 * BATCH;
 /// How many replies are read before the timeout is set again.
 const READS: usize = 16;
 
 /// The thread of one server's line.
-pub(super) struct OnLine {
+pub(super) struct LineThread {
     renewer: Arc<Renewer>,
     id: u64,
     /// Weak: the pool ends with its client.
@@ -58,9 +58,9 @@ struct Flight {
     sent: Moment,
 }
 
-impl OnLine {
+impl LineThread {
     pub(super) fn new(renewer: Arc<Renewer>, server: &Arc<Server>, renewal_timeout: Duration) -> Self {
-        OnLine {
+        LineThread {
             renewer,
             id: server.id,
             server: Arc::downgrade(server),
@@ -97,7 +97,7 @@ impl OnLine {
             if self.flights.is_empty() {
                 self.moved = false;
             }
-            if !line.queue.is_empty() && self.under_way < MOST && !self.moved {
+            if !line.queue.is_empty() && self.under_way < MAX_IN_FLIGHT && !self.moved {
                 let batch = line.queue.len().min(BATCH);
                 return Some((line.queue.drain(..batch).collect(), line.queue.len()));
             }
@@ -164,7 +164,7 @@ impl OnLine {
         }
         server.backend.count(requests);
         let load = self.under_way.max(requests) + waiting;
-        shared.observers.tell(|o| o.renewal_load(load, MOST));
+        shared.observers.tell(|o| o.renewal_load(load, MAX_IN_FLIGHT));
     }
 
     /// Makes sure that there is a connection. After a failed attempt, the next one is made only after a

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use super::line::OnLine;
+use super::line::LineThread;
 use super::outcome::{Missing, tell_failure};
 use super::renewer::Renewer;
 use super::schedule::{Task, What};
@@ -109,7 +109,7 @@ impl Renewer {
                 line.work.notify_one();
                 continue;
             }
-            let on_line = OnLine::new(self.clone(), &server, line.renewal_timeout);
+            let on_line = LineThread::new(self.clone(), &server, line.renewal_timeout);
             let thread = thread::Builder::new().name("rc-renewal-line".to_owned()).spawn(|| on_line.run());
             match thread {
                 Ok(_) => drop(state.served.insert(server.id)),

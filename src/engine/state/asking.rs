@@ -99,7 +99,7 @@ impl Terms {
 
     /// Whether a grant on these terms can go to a request on the terms `next`, without Redis. They may differ
     /// in `linger`: each hold decides for itself how long the lock is kept afterwards.
-    pub(crate) fn goes_on_as(&self, next: &Terms) -> bool {
+    pub(crate) fn can_serve(&self, next: &Terms) -> bool {
         let Terms { lease, fixed, fair, at_least, linger: _, ref args, class, token_is_value: _ } = *self;
         !fixed
             && !fair

@@ -171,7 +171,7 @@ impl Grant {
     pub(crate) fn may_be_handed_to(&self, next: &Terms, local_handoff: Duration, now: Moment) -> bool {
         let within = |since: Moment| now.since(since) < local_handoff;
         let wanted = self.keep.as_ref().and_then(|keep| keep.wanted);
-        self.goes_on_as(next, now)
+        self.can_serve(next, now)
             && !self.is_prolonged(now)
             && (within(self.since) || wanted.is_some_and(within))
             && self.hand_overs < MOST_HAND_OVERS
@@ -179,7 +179,7 @@ impl Grant {
 
     /// Whether the process may keep it for a hold on the terms `next`: no other caller is known to want it.
     pub(crate) fn may_be_kept_for(&self, next: &Terms, now: Moment) -> bool {
-        self.may_be_kept(now) && self.terms.goes_on_as(next)
+        self.may_be_kept(now) && self.terms.can_serve(next)
     }
 
     /// Whether the process may keep it for a hold on its own terms.
@@ -208,12 +208,12 @@ impl Grant {
             ticket <= joining.admits
                 || joining.open_since.is_some_and(|since| now.since(since) < local_handoff)
         };
-        self.goes_on_as(next, now) && self.joining.as_deref().is_some_and(admits)
+        self.can_serve(next, now) && self.joining.as_deref().is_some_and(admits)
     }
 
     /// Whether it may go to a request on the terms `next`.
-    pub(crate) fn goes_on_as(&self, next: &Terms, now: Moment) -> bool {
-        self.is_healthy(now) && self.terms.goes_on_as(next)
+    pub(crate) fn can_serve(&self, next: &Terms, now: Moment) -> bool {
+        self.is_healthy(now) && self.terms.can_serve(next)
     }
 
     /// Whether it is neither closed nor lost, and enough of its lease is left.
@@ -224,7 +224,7 @@ impl Grant {
 
     /// Whether it may be shared, now or later. Once it may not, it never may again.
     pub(crate) fn may_ever_be_shared(&self) -> bool {
-        !self.shut && self.lost.is_none() && self.terms.goes_on_as(&self.terms)
+        !self.shut && self.lost.is_none() && self.terms.can_serve(&self.terms)
     }
 
     /// Returns the request, about to be sent, that asks whether others may join it. `last`: the last ticket

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::kind::Watching;
+use super::kind::Observing;
 use super::leader::Leader;
 use crate::engine::redis::answers::number;
 use crate::error::{Error, ErrorKind};
@@ -42,7 +42,7 @@ use crate::wait::Wait;
 /// # }
 /// ```
 pub struct Changes {
-    watching: PerCaller<Watching>,
+    watching: PerCaller<Observing>,
     seen: Option<Seen>,
 }
 
@@ -87,7 +87,7 @@ impl Seen {
 }
 
 impl Changes {
-    pub(super) fn new(watching: PerCaller<Watching>) -> Changes {
+    pub(super) fn new(watching: PerCaller<Observing>) -> Changes {
         Changes { watching, seen: None }
     }
 
@@ -115,8 +115,9 @@ impl Changes {
                 return Ok(None);
             }
             let state = self.watching.describe("", &wait)?;
-            let strange = || self.watching.error(ErrorKind::Protocol, "unexpected reply from the rule");
-            let now = Seen::of(&state).ok_or_else(strange)?;
+            let unexpected_reply =
+                || self.watching.error(ErrorKind::Protocol, "unexpected reply from the rule");
+            let now = Seen::of(&state).ok_or_else(unexpected_reply)?;
             let before = self.seen.replace(now);
             if before != Some(now) {
                 let missed = before.is_some_and(|before| before.missed(&now));

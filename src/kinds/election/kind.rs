@@ -28,9 +28,9 @@ impl Kind for Candidate {
 impl Exclusive for Candidate {}
 
 /// The kind of an observer's requests: they wait for a change, and hold nothing.
-pub(crate) struct Watching;
+pub(crate) struct Observing;
 
-impl Kind for Watching {
+impl Kind for Observing {
     const NAME: &'static str = "election observer";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::PassThrough;

@@ -48,7 +48,7 @@ impl Order {
 
 /// What a reservation asks for.
 #[derive(Debug)]
-pub(super) struct Wishes<'a> {
+pub(super) struct OrderRequest<'a> {
     pub(super) id: Option<&'a str>,
     /// How long the id of the order is remembered once it was sold, in ms.
     pub(super) memory: u128,
@@ -57,7 +57,7 @@ pub(super) struct Wishes<'a> {
     pub(super) units: &'a [(&'a str, u64)],
 }
 
-impl Wishes<'_> {
+impl OrderRequest<'_> {
     /// The arguments for the rule. Returns an error text if they are invalid.
     pub(super) fn args(&self) -> Result<String, String> {
         if self.units.is_empty() || self.units.len() > MOST_SKUS {

@@ -39,7 +39,7 @@ impl LockState {
         if !self.joined() || self.shape.local_handoff.is_zero() || request.from.is_some() {
             return None;
         }
-        self.grants.find_shared(|t| t.goes_on_as(&request.terms, now))
+        self.grants.find_shared(|t| t.can_serve(&request.terms, now))
     }
 
     /// Another mode is admitted beside this grant, which then goes to no other thread here.
