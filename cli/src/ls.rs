@@ -1,5 +1,6 @@
 //! `ls`: which locks are held, by whom, since when.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -119,12 +120,14 @@ fn strings(namespace: &str, client: &Client, pattern: &str) -> Result<Vec<Look>,
     let mut looks = Vec::new();
     for info in client.primaries()? {
         let (mut connection, mut cursor) = (connect::to(info)?, 0u64);
+        // A key may come more than once: SCAN promises no more than that none is missed.
+        let mut seen = HashSet::new();
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE).arg("TYPE").arg("string");
             let (next, keys): (u64, Vec<Vec<u8>>) = scan.query(&mut connection)?;
             let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
-            for key in keys.filter(|key| !key.starts_with(&ours)) {
+            for key in keys.filter(|key| !key.starts_with(&ours) && seen.insert(key.clone())) {
                 match client.look_at_key(&key) {
                     Ok(look) => looks.extend(look.filter(|it| !it.holders.is_empty())),
                     Err(error) if error.is_invalid_input() => {}

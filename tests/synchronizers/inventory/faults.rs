@@ -75,7 +75,7 @@ fn a_commit_that_is_never_answered_is_unknown_and_comes_to_one_end() {
             proxy.black_hole(true)
         }
         let began = Instant::now();
-        told(reservation.commit(), ErrorKind::OutcomeUnknown, "given back in the background");
+        told(reservation.commit(), ErrorKind::OutcomeUnknown, "released in the background");
         assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
         assert_eq!(office.is_committed("one").unwrap(), done);
         proxy.heal().unwrap();
