@@ -184,11 +184,12 @@ impl Listing {
         let questions: Vec<_> =
             keys.iter().flat_map(|names| [ask("TYPE", names), ask("HGET", names)]).collect();
         let answers = self.client.exchange_all(&mut scan.connection, &questions)?;
-        for answer in &answers {
-            match answer {
-                // Examining it will get this error, too.
-                Value::ServerError(e) if is_elsewhere(e) => {}
-                answer => view::answered(answer)?,
+        for (name, answers) in names.iter().zip(answers.chunks(2)) {
+            for answer in answers {
+                match answer {
+                    Value::ServerError(e) if is_elsewhere(e) => drop(self.seen.remove(name)),
+                    answer => view::answered(answer)?,
+                }
             }
         }
         let kinds = answers.chunks(2).map(|it| {
@@ -206,6 +207,12 @@ impl Listing {
         }
         while !asked.is_empty() {
             asked = self.ask(scan, asked, &mut looks)?;
+        }
+        // A name that has moved is examined once more, at the primary that has it now: only that is returned.
+        let all = looks.len();
+        looks.retain(|look| self.seen.contains(&look.name));
+        if looks.len() < all && self.client.asks_where(&scan.server) {
+            self.queue_servers();
         }
         Ok(looks)
     }
@@ -230,14 +237,11 @@ impl Listing {
                 *answer = again.into_iter().next().unwrap_or(Value::Nil);
             }
         }
-        let (mut have_moved, mut rest) = (false, Vec::new());
+        let mut rest = Vec::new();
         for (question, answer) in asked.into_iter().zip(answers) {
             let Some(look) = looks.get_mut(question.of) else { continue };
             match answer {
-                Value::ServerError(e) if is_elsewhere(&e) => {
-                    self.seen.remove(&look.name);
-                    have_moved = true;
-                }
+                Value::ServerError(e) if is_elsewhere(&e) => drop(self.seen.remove(&look.name)),
                 // The key may have become something else since.
                 Value::ServerError(_) => view::answered(&answer).map_err(|e| e.about(&look.name))?,
                 answer => {
@@ -253,9 +257,6 @@ impl Listing {
                     }
                 }
             }
-        }
-        if have_moved && client.asks_where(&scan.server) {
-            self.queue_servers();
         }
         Ok(rest)
     }
