@@ -49,6 +49,14 @@ struct State {
     running: bool,
 }
 
+impl State {
+    /// The time for a warning whose hold was looked at after so many `looks`, and seemed to last until `at`: now,
+    /// if a hold may have been shortened since.
+    fn still_at(&self, at: Moment, looks: u64) -> Moment {
+        if self.looks == looks { at } else { Moment::now() }
+    }
+}
+
 static CURRENT: Mutex<Option<Arc<Warnings>>> = Mutex::new(None);
 
 /// Returns a token that is cancelled when less than `margin` is left, or when `lost` is cancelled.
@@ -56,8 +64,10 @@ pub(crate) fn ends_within(left: TimeLeft, lost: CancellationToken, margin: Durat
     let token = CancellationToken::new();
     lost.cancels(&token);
     let warning = Warning { left, margin, token: token.clone() };
+    let warnings = Warnings::current();
+    let looks = warnings.state.lock().looks;
     if let Some((at, warning)) = warning.due(Moment::now()) {
-        Warnings::current().plan(at, warning);
+        warnings.plan(at, looks, warning);
     }
     token
 }
@@ -104,8 +114,9 @@ impl Warnings {
         }
     }
 
-    fn plan(self: &Arc<Self>, at: Moment, warning: Warning) {
+    fn plan(self: &Arc<Self>, at: Moment, looks: u64, warning: Warning) {
         let mut state = self.state.lock();
+        let at = state.still_at(at, looks);
         state.numbers += 1;
         let number = state.numbers;
         let first = state.planned.keys().next().is_none_or(|(first, _)| at < *first);
@@ -152,8 +163,7 @@ impl Warnings {
             let again = warning.due(now);
             state = self.state.lock();
             if let Some((at, warning)) = again {
-                // The hold may have been shortened after `due` looked at it.
-                let at = if state.looks == looks { at } else { now };
+                let at = state.still_at(at, looks);
                 state.planned.insert((at, number), warning);
             }
         }

@@ -5,22 +5,24 @@ use std::time::Instant;
 
 use super::*;
 
-/// The thread of the warnings has read what is left of a hold, and a renewal shortens that before the thread plans the
-/// warning again.
+/// What is left of a hold has been read, and a renewal shortens that before the warning is planned: by the caller, or
+/// again by the thread of the warnings.
 #[test]
 fn a_hold_that_is_shortened_while_it_is_looked_at_is_looked_at_again() {
+    for shortened_at in [0, 1] {
+        comes_at_once(shortened_at);
+    }
+}
+
+fn comes_at_once(shortened_at: usize) {
     let looks = AtomicUsize::new(0);
     let left = move |_| {
-        let left = match looks.fetch_add(1, Ordering::Relaxed) {
-            // Planned: the thread looks at it at once.
-            0 => Duration::from_millis(1),
-            1 => {
-                look_again();
-                Duration::from_secs(3600)
-            }
-            _ => Duration::ZERO,
-        };
-        Some(left)
+        let look = looks.fetch_add(1, Ordering::Relaxed);
+        if look == shortened_at {
+            look_again();
+            return Some(Duration::from_secs(3600));
+        }
+        Some(if look > shortened_at { Duration::ZERO } else { Duration::from_millis(1) })
     };
     let token = ends_within(Box::new(left), CancellationToken::new(), Duration::ZERO);
     let began = Instant::now();
