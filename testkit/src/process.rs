@@ -27,7 +27,7 @@ if [ -n "$1" ]; then rm -rf -- "$1"; fi"#;
 const POLL: Duration = Duration::from_millis(1);
 
 /// How long a signal may take to show in the state of a process.
-const SIGNAL_LIMIT: Duration = Duration::from_secs(2);
+const SIGNAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// The process that kills another one when this one has died.
 #[derive(Debug)]

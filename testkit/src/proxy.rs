@@ -17,7 +17,7 @@ use super::server::PORT_TRIES;
 const ACCEPT_POLL: Duration = Duration::from_millis(1);
 
 /// How long the port may take to be closed, or to be had again.
-const PORT_LIMIT: Duration = Duration::from_secs(2);
+const PORT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A proxy on a loopback address of its own in front of a port of 127.0.0.1.
 ///

@@ -422,7 +422,8 @@ mod tests {
 
     #[test]
     fn a_replica_takes_the_place_of_a_primary_that_is_killed() {
-        let fleet = SentinelFleet::start().unwrap();
+        // A busy machine is not to begin a failover before.
+        let fleet = SentinelFleet::builder().down_after(Duration::from_secs(4)).start().unwrap();
         assert_eq!(fleet.primary(), Some(0));
         fleet.servers()[0].kill().unwrap();
         let now = fleet.primary_after(0);

@@ -35,7 +35,7 @@ const BUS: u16 = 10_000;
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long an orderly end may take.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
 
 /// How much of the log goes into an error message, in lines.
 const LOG_TAIL: usize = 15;

@@ -49,20 +49,22 @@ impl Work {
 fn a_hold_that_the_network_lets_lapse_is_lost_while_it_is_silent() {
     let (server, proxy) = behind_proxy();
     let ear = Ear::default();
-    let client = connected(|| brisk(&proxy.url()).lease(SHORT_LEASE).observer(ear.clone()));
+    // It is renewed while the machine stands still for a while.
+    let lease = ms(4000);
+    let client = connected(|| brisk(&proxy.url()).lease(lease).renew_every(ms(300)).observer(ear.clone()));
     let lock = client.reentrant_lock("silent");
     let guard = lock.lock().unwrap();
     ear.wait_for_renewals(1);
     let lost = guard.lost();
     proxy.black_hole(true);
-    on_time("lost()", SHORT_LEASE, || assert!(lost.wait_timeout(SURELY)));
+    on_time("lost()", lease, || assert!(lost.wait_timeout(SURELY)));
     // The observer hears it after the token.
     wait_until(SURELY, "the loss is told", || ear.losses() == [LossReason::Expired]);
     proxy.heal().unwrap();
     // It goes on as if nothing had been, once the guard is gone.
     error_of(lock.lock(), ErrorKind::LeaseLost, "silent");
     error_of(guard.unlock(), ErrorKind::LeaseLost, "silent");
-    lock.lock().unwrap().unlock().unwrap();
+    gives_back(lock.lock().unwrap());
     drop(lock);
     nothing_stays(&server, &[&client]);
 }
@@ -71,7 +73,7 @@ fn a_hold_that_the_network_lets_lapse_is_lost_while_it_is_silent() {
 #[test]
 fn a_client_closes_in_time_while_the_network_is_silent() {
     let (server, proxy) = behind_proxy();
-    let client: Client = connected(|| brisk(&proxy.url()).lease(ms(1500)));
+    let client: Client = connected(|| brisk(&proxy.url()).lease(ms(4000)).renew_every(ms(300)));
     let (held, wanted) = (client.reentrant_lock("held"), client.reentrant_lock("wanted"));
     let guard = held.lock().unwrap();
     let owner = connect(&server.url());

@@ -52,7 +52,7 @@ fn a_loss_is_told_in_time_while_another_renewal_waits_for_its_answer() {
     let client = builder.observer(ears.clone()).connect().unwrap();
     let renewed = client.reentrant_lock("renewed").lock_owned().unwrap();
     wait_until(SOON, "renewals have begun", || ears.count(Heard::Renewed) > 0);
-    let fixed = client.reentrant_lock("fixed").with_lease(ms(900)).lock_owned().unwrap();
+    let fixed = client.reentrant_lock("fixed").with_lease(ms(1500)).lock_owned().unwrap();
     let (began, lost) = (Instant::now(), fixed.lost());
     proxy.black_hole(true);
     assert!(lost.wait_timeout(LONG), "nobody was told");

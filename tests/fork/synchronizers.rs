@@ -33,8 +33,9 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
         let paper = brief.semaphore("permits").acquire(1).unwrap().into_receipt().unwrap();
         thread::scope(|scope| {
             let waiters = [
-                scope.spawn(|| latch.wait_for(LONG).map(usize::from)),
-                scope.spawn(|| barrier.wait_for(LONG)),
+                // Through two forks.
+                scope.spawn(|| latch.wait_for(6 * LONG).map(usize::from)),
+                scope.spawn(|| barrier.wait_for(6 * LONG)),
             ];
             for name in ["latch", "barrier"] {
                 let key = format!("rc:{{{name}}}:queue");

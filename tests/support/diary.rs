@@ -11,7 +11,7 @@ use redis_concurrent::{
     AcquiredVia, Client, ClientBuilder, Error, ErrorKind, KeptEnd, LockInfo, LossReason, Observer,
 };
 
-use crate::support::LONG;
+use crate::support::{LONG, builder, connected};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
@@ -119,8 +119,9 @@ impl Observer for Diary {
     }
 }
 
-pub fn watched(url: &str, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> (Client, Diary) {
+#[track_caller]
+pub fn watched(url: &str, set: impl Fn(ClientBuilder) -> ClientBuilder) -> (Client, Diary) {
     let diary = Diary::default();
-    let client = set(Client::builder().url(url)).observer(diary.clone()).connect().unwrap();
+    let client = connected(|| set(builder(url)).observer(diary.clone()));
     (client, diary)
 }

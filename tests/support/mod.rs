@@ -15,7 +15,7 @@ use redis_concurrent::{
     AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Kind, LockInfo, LossReason, Observer, RedisLock,
     ReentrantLock,
 };
-use redis_concurrent_testkit::{Child, RedisServer, is_role, wait_until};
+use redis_concurrent_testkit::{Child, RedisServer, eventually, is_role, wait_until};
 
 /// Far less than the default lease, far more than anything that happens at once takes.
 pub const SOON: Duration = Duration::from_secs(5);
@@ -26,18 +26,35 @@ pub const fn ms(n: u64) -> Duration {
 }
 
 pub fn builder(url: &str) -> ClientBuilder {
-    Client::builder().url(url)
+    let builder = Client::builder().url(url);
+    // A machine that stands still keeps a connection from a server waiting; a proxy's fault may swallow what a connection
+    // says first, and then that is to be found out soon.
+    if url.contains("127.0.0.1:") { builder.connect_timeout(LONG) } else { builder }
 }
 
+/// A machine that is busy may take longer than these short timeouts for the first answer.
+#[track_caller]
+pub fn connected(set: impl Fn() -> ClientBuilder) -> Client {
+    eventually(LONG, || match set().connect() {
+        Ok(client) => Some(client),
+        Err(error) => {
+            assert!(error.is_unavailable(), "{error:#}");
+            eprintln!("{error:#}");
+            None
+        }
+    })
+}
+
+#[track_caller]
 pub fn connect(server: &RedisServer) -> Client {
-    Client::connect(&server.url()).unwrap()
+    connected(|| builder(&server.url()))
 }
 
 /// A client of which nothing is renewed, or asked again, by itself for as long as a test takes: a waiter that comes in was
 /// let in, or woken up.
 pub fn patient(server: &RedisServer) -> Client {
     let minutes = Duration::from_secs(120);
-    builder(&server.url()).lease(minutes).waiter_timeout(minutes).connect().unwrap()
+    connected(|| builder(&server.url()).lease(minutes).waiter_timeout(minutes))
 }
 
 /// Waits for the lock, and gives it back. Returns when it had it. Not for ever, so that a test that fails ends.

@@ -7,11 +7,10 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::wait_until;
 
 pub use crate::shared::server;
+use crate::support::connect;
 
 /// Long enough for whatever is sure to come.
 pub const LONG: Duration = Duration::from_secs(20);
-/// What a loaded machine may add to a time.
-pub const LATE: Duration = ms(2000);
 
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -19,7 +18,7 @@ pub const fn ms(n: u64) -> Duration {
 
 #[track_caller]
 pub fn client() -> Client {
-    Client::connect(&server().url()).unwrap()
+    connect(server())
 }
 
 pub fn key(name: &str, suffix: &str) -> String {

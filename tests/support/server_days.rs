@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -12,31 +13,34 @@ use redis::{Connection, FromRedisValue, cmd};
 use redis_concurrent::{
     Client, ClientBuilder, Error, ErrorKind, Exclusive, Guard, LockInfo, LossReason, Observer, RedisLock,
 };
-use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
+use redis_concurrent_testkit::{RedisServer, eventually, released_all, wait_until};
+
+pub use crate::support::connected;
 
 /// How long a test waits for what must come: long, as machines stall.
-pub const SURELY: Duration = Duration::from_secs(10);
+pub const SURELY: Duration = Duration::from_secs(20);
 
-/// One command's time limit in these tests.
-pub const COMMAND: Duration = Duration::from_millis(400);
+/// One command's time limit, where a test waits for the end of it.
+pub const COMMAND: Duration = Duration::from_millis(1500);
 
-/// How long a position is kept of which nothing is heard: a heartbeat is a third of it.
-pub const HEARD: Duration = Duration::from_millis(900);
+/// How long a position is kept of which nothing is heard: a heartbeat is a third of it. Longer than a machine
+/// stands still.
+pub const HEARD: Duration = Duration::from_millis(4500);
 
 /// A kind that the tests of this folder are about.
 pub trait Subject: Exclusive + Copy {}
 impl<K: Exclusive + Copy> Subject for K {}
 
-pub fn ms(n: u64) -> Duration {
+pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Settings with short times. Leases are renewed every second and last three: what a test does
+/// Settings with short times. Leases are renewed every three seconds and last nine: what a test does
 /// not mean to lose it does not lose by a stall.
 pub fn brisk(url: &str) -> ClientBuilder {
     Client::builder()
         .url(url)
-        .lease(ms(3000))
+        .lease(ms(9000))
         .waiter_timeout(HEARD)
         .connect_timeout(COMMAND)
         .command_timeout(COMMAND)
@@ -45,19 +49,13 @@ pub fn brisk(url: &str) -> ClientBuilder {
 
 /// The same for where no silence is waited for: a command has all the time that it may have.
 pub fn lively(url: &str) -> ClientBuilder {
-    brisk(url).command_timeout(HEARD)
+    brisk(url).connect_timeout(HEARD).command_timeout(HEARD)
 }
 
-/// A machine that is busy may take longer than these short timeouts for the first answer.
-pub fn connected(set: impl Fn() -> ClientBuilder) -> Client {
-    eventually(SURELY, || match set().connect() {
-        Ok(client) => Some(client),
-        Err(error) => {
-            assert!(error.is_unavailable(), "{error:#}");
-            eprintln!("{error:#}");
-            None
-        }
-    })
+/// The same for where an answer must come at once, or by another request: what waits for the end of such a
+/// command is late by more than a machine stands still.
+pub fn unhurried(url: &str) -> ClientBuilder {
+    brisk(url).waiter_timeout(SURELY).connect_timeout(SURELY).command_timeout(SURELY)
 }
 
 pub fn connect(url: &str) -> Client {
@@ -67,15 +65,8 @@ pub fn connect(url: &str) -> Client {
 /// A lease so short that its loss can be waited for.
 pub const SHORT_LEASE: Duration = Duration::from_millis(900);
 
-/// How much later than its deadline a call may end: a quarter of a second, where the machine has
-/// nothing else to do than these tests. What is neglected is late by more than the seconds of a busy one.
-fn grace() -> Duration {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load: f64 = load.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0.0);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let is_shared = std::env::var_os("CI").is_some() || load > cores as f64;
-    if is_shared { ms(5000) } else { ms(250) }
-}
+/// How much later than its deadline a call may end: a busy machine stands still for seconds.
+const GRACE: Duration = ms(5000);
 
 /// Runs `call`, which must end by `limit`, and returns what it gave. Prints how it kept to it.
 #[track_caller]
@@ -84,7 +75,7 @@ pub fn on_time<T>(what: &str, limit: Duration, call: impl FnOnce() -> T) -> T {
     let outcome = call();
     let took = start.elapsed();
     eprintln!("overshoot: {:>4} ms of {limit:?}: {what}", took.saturating_sub(limit).as_millis());
-    assert!(took <= limit + grace(), "{what} took {took:?}, not {limit:?}");
+    assert!(took <= limit + GRACE, "{what} took {took:?}, not {limit:?}");
     outcome
 }
 
@@ -111,6 +102,46 @@ pub fn error_of<T>(outcome: Result<T, Error>, kind: ErrorKind, name: &str) -> Er
             error
         }
     }
+}
+
+/// `call` fails as Redis is unavailable, for one of these reasons (in small letters). Called again where the
+/// machine stood still: the error then tells of the time that was up.
+#[track_caller]
+pub fn refused_for(reasons: &[&str], name: &str, mut call: impl FnMut() -> Result<(), Error>) {
+    eventually(SURELY, || {
+        let told = format!("{:#}", error_of(call(), ErrorKind::Unavailable, name));
+        let is_told = reasons.iter().any(|it| told.to_lowercase().contains(it));
+        if !is_told {
+            eprintln!("not for {reasons:?}: {told}");
+        }
+        is_told.then_some(())
+    });
+}
+
+/// Plays a scene, and again where its fault has not happened: a thread that stands still for all of a short try
+/// asks nothing.
+#[track_caller]
+pub fn until_it_happens<T>(happened: impl Fn() -> bool, mut scene: impl FnMut() -> T) -> T {
+    eventually(SURELY, || {
+        let (outcome, end) = (scene(), Instant::now() + HEARD);
+        // What was asked may be on its way.
+        while !happened() {
+            if Instant::now() > end {
+                return None;
+            }
+            thread::sleep(ms(1));
+        }
+        Some(outcome)
+    })
+}
+
+/// Gives back what is held. Where the machine stands still the answer may be late: it is unlocked all the same,
+/// in the background at the latest. Returns the token.
+#[track_caller]
+pub fn gives_back<K: Subject>(guard: Guard<'_, K>) -> u64 {
+    let token = guard.token();
+    released_all(&guard.unlock());
+    token
 }
 
 /// One command from outside, on a connection of its own.
@@ -176,7 +207,7 @@ pub fn nothing_stays_but(spared: &[&str], server: &RedisServer, clients: &[&Clie
         if left.is_empty() && clients.iter().all(|it| it.lock_count() == 0) {
             return;
         }
-        std::thread::sleep(ms(5));
+        thread::sleep(ms(5));
     }
     let locks: Vec<_> = clients.iter().map(|it| it.lock_count()).collect();
     panic!("left behind: {left:?}, and {locks:?} locks in the clients");
@@ -241,21 +272,15 @@ impl Observer for Ear {
 /// Another process, as far as Redis can tell: gets the lock within `limit`, and gives it back.
 #[track_caller]
 pub fn another_gets_in<K: Subject>(server: &RedisServer, kind: K, name: &str, limit: Duration) -> u64 {
-    let client = connected(|| Client::builder().url(&server.url()));
+    let client = connect(&server.url());
     let lock = client.lock_with_kind(name, kind);
     let start = Instant::now();
     let guard = lock.try_lock_for(limit).unwrap().unwrap_or_else(|| panic!("still taken after {limit:?}"));
     eprintln!("the next owner got in after {:?}", start.elapsed());
-    unlocks(guard)
+    gives_back(guard)
 }
 
 /// Waits for the lock, and gives it back. Returns the token.
 pub fn takes_a_turn<K: Subject>(lock: &RedisLock<K>) -> u64 {
-    unlocks(lock.lock().unwrap())
-}
-
-fn unlocks<K: Subject>(guard: Guard<'_, K>) -> u64 {
-    let token = guard.token();
-    guard.unlock().unwrap();
-    token
+    gives_back(lock.lock().unwrap())
 }

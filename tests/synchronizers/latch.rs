@@ -5,11 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{CancellationToken, Client, CountDownLatch, ErrorKind};
-use redis_concurrent_testkit::{Proxy, wait_until};
+use redis_concurrent::{CancellationToken, CountDownLatch, ErrorKind};
+use redis_concurrent_testkit::{Proxy, released_all, wait_until};
 
 use crate::names::{LONG, await_positions, client, key, ms, server};
-use crate::support::{SOON, patient};
+use crate::support::{SOON, builder, connected, patient};
 
 /// A wait for so long, as often as that is too short for an answer.
 #[track_caller]
@@ -107,7 +107,7 @@ fn without_a_count_every_form_is_refused_and_says_the_cure() {
 #[test]
 fn a_waiter_whose_count_ends_learns_it_at_its_next_heartbeat() {
     let name = "ended";
-    let client = Client::builder().url(&server().url()).waiter_timeout(ms(1500)).connect().unwrap();
+    let client = connected(|| builder(&server().url()).waiter_timeout(ms(1500)));
     let latch = client.count_down_latch(name);
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
@@ -118,7 +118,8 @@ fn a_waiter_whose_count_ends_learns_it_at_its_next_heartbeat() {
         let error = waiter.join().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
         assert!(error.to_string().contains("expired"), "{error}");
-        assert!(began.elapsed() < ms(100 + 500) + SOON, "{:?}", began.elapsed());
+        // Before the wait itself would end.
+        assert!(began.elapsed() < 3 * SOON, "{:?}", began.elapsed());
     });
     await_positions(name, 0);
 }
@@ -148,7 +149,7 @@ fn the_last_count_down_wakes_all_in_all_clients() {
         latch.count_down().unwrap();
         wait_until(LONG, "all passed", || passed.load(Ordering::SeqCst) == CLIENTS * EACH);
         // Some milliseconds on an idle machine.
-        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 3 * SOON, "{:?}", began.elapsed());
     });
     // A thread that passed has nothing to give back.
     wait_until(LONG, "no wait is in use", || clients.iter().all(|client| client.lock_count() == 0));
@@ -159,9 +160,8 @@ fn the_last_count_down_wakes_all_in_all_clients() {
 #[test]
 fn a_hundred_pass_without_waiting_for_their_beats() {
     const EACH: usize = 50;
-    // Heartbeats are every 10 s.
-    let slow = || Client::builder().url(&server().url()).waiter_timeout(ms(30_000)).connect().unwrap();
-    let clients = [slow(), slow()];
+    // Heartbeats are every 40 s.
+    let clients = [patient(server()), patient(server())];
     let latch = client().count_down_latch("hundred");
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
@@ -172,7 +172,7 @@ fn a_hundred_pass_without_waiting_for_their_beats() {
         let began = Instant::now();
         latch.count_down().unwrap();
         await_positions("hundred", 0);
-        assert!(began.elapsed() < ms(8_000), "{:?}", began.elapsed());
+        assert!(began.elapsed() < 3 * SOON, "{:?}", began.elapsed());
     });
     latch.delete().unwrap();
 }
@@ -180,7 +180,7 @@ fn a_hundred_pass_without_waiting_for_their_beats() {
 #[test]
 fn a_wait_takes_two_requests_and_passing_none() {
     // So rarely does it say that it lives.
-    let client = Client::builder().url(&server().url()).waiter_timeout(LONG).connect().unwrap();
+    let client = connected(|| builder(&server().url()).waiter_timeout(LONG));
     let latch = client.count_down_latch("cost");
     latch.set_count(1).unwrap();
     // The first wait starts the inbox, which takes its own.
@@ -235,7 +235,7 @@ fn a_waiter_is_told_of_a_reset_or_a_deletion_and_nobody_else() {
 fn a_waiter_that_did_not_hear_of_a_deletion_finds_out_at_its_next_heartbeat() {
     let name = "unheard";
     let proxy = Proxy::start(server().port()).unwrap();
-    let deaf = Client::builder().url(&proxy.url()).waiter_timeout(ms(1500)).connect().unwrap();
+    let deaf = connected(|| builder(&proxy.url()).waiter_timeout(ms(1500)));
     let latch = client().count_down_latch(name);
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
@@ -260,7 +260,7 @@ fn a_waiter_that_did_not_hear_of_a_deletion_finds_out_at_its_next_heartbeat() {
 fn a_lost_message_costs_a_heartbeat() {
     let name = "lost";
     let proxy = Proxy::start(server().port()).unwrap();
-    let deaf = Client::builder().url(&proxy.url()).waiter_timeout(ms(1500)).connect().unwrap();
+    let deaf = connected(|| builder(&proxy.url()).waiter_timeout(ms(1500)));
     let latch = client().count_down_latch(name);
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
@@ -271,7 +271,7 @@ fn a_lost_message_costs_a_heartbeat() {
         wait_until(LONG, "the message was lost", || proxy.struck() == 1);
         let began = Instant::now();
         waiter.join().unwrap().unwrap();
-        assert!(began.elapsed() < ms(500) + SOON, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 3 * SOON, "{:?}", began.elapsed());
     });
     latch.delete().unwrap();
 }
@@ -280,7 +280,7 @@ fn a_lost_message_costs_a_heartbeat() {
 fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     let name = "neither";
     let proxy = Proxy::start(server().port()).unwrap();
-    let deaf = Client::builder().url(&proxy.url()).lease(ms(300)).command_timeout(ms(600)).connect().unwrap();
+    let deaf = connected(|| builder(&proxy.url()).lease(ms(300)).command_timeout(ms(600)));
     let (latch, waits) = (client().count_down_latch(name), deaf.count_down_latch(name));
     latch.set_count(1).unwrap();
     // So that Redis knows the script, and the listener is there.
@@ -301,7 +301,7 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
 #[test]
 fn a_count_down_that_is_sent_twice_counts_once() {
     let proxy = Proxy::start(server().port()).unwrap();
-    let client = Client::connect(&proxy.url()).unwrap();
+    let client = connected(|| builder(&proxy.url()));
     let latch = client.count_down_latch("twice");
     proxy.swallow_next_reply_and_reset();
     assert!(latch.try_set_count(3).unwrap());
@@ -364,7 +364,7 @@ fn a_client_that_closes_lets_its_waiters_go() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait());
         await_positions("closed", 1);
-        client.close().unwrap();
+        let _ = released_all(&client.close());
         assert!(waiter.join().unwrap().unwrap_err().is_closed());
     });
     await_positions("closed", 0);

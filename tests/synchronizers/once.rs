@@ -9,7 +9,7 @@ use redis_concurrent::{Attempt, Begun, CancellationToken, Client, Ending, ErrorK
 use redis_concurrent_testkit::{Child, Proxy, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::names::{LONG, await_positions, client, key, ms, server};
-use crate::support::{Random, SOON, builder, connect, env, in_brief, patient};
+use crate::support::{Random, SOON, builder, connect, connected, env, in_brief, patient};
 
 #[track_caller]
 fn yours(begun: Begun) -> Attempt {
@@ -112,7 +112,7 @@ fn a_waiter_gets_the_answer_as_soon_as_it_is_there() {
         attempt.done("it").unwrap();
         for waiter in waiters {
             let (right, at) = waiter.join().unwrap();
-            assert!(right && at - stored < SOON, "{:?}", at - stored);
+            assert!(right && at - stored < 3 * SOON, "{:?}", at - stored);
         }
     });
 }
@@ -152,7 +152,7 @@ fn a_lost_attempt_stores_nothing() {
 fn an_answer_whose_reply_is_lost_is_stored_once() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let mine = builder(&proxy.url()).command_timeout(ms(500)).connect().unwrap();
+    let mine = connected(|| builder(&proxy.url()).command_timeout(SOON));
     for (i, fault) in
         [Proxy::swallow_next_reply_and_reset, Proxy::reset_before_next_request].iter().enumerate()
     {
@@ -195,8 +195,10 @@ fn what_is_wrong_is_said() {
     assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::WrongType);
 }
 
-/// Short, as many processes die here.
-const LEASE: Duration = ms(600);
+/// What a process has that dies is waited for so long; one that stands still meanwhile does not lose it.
+const LEASE: Duration = ms(5000);
+/// What a crowd of processes takes on the busiest machine, unless it hangs.
+const AGES: Duration = Duration::from_secs(300);
 const KEYS: usize = 400;
 
 fn numbered(client: &Client, i: usize) -> Once {
@@ -209,7 +211,7 @@ fn role_consumer() {
     if !is_role("once::role_consumer") {
         return;
     }
-    let client = builder(&env("URL")).lease(LEASE).connect().unwrap();
+    let client = connected(|| builder(&env("URL")).lease(LEASE).renew_every(ms(500)).command_timeout(LONG));
     let mut redis = redis::Client::open(env("URL")).unwrap().get_connection().unwrap();
     tell_parent("begins").unwrap();
     for i in 0..KEYS {
@@ -240,17 +242,17 @@ fn a_consumer_that_is_killed_anywhere_has_its_work_done_once_or_again_under_a_hi
     let (mut killed, mut lost) = (0, 0);
     while killed < 4 {
         let mut child = Child::spawn("once::role_consumer", &[("URL", &server.url())]).unwrap();
-        assert_eq!(child.read_line_within(LONG).unwrap(), "begins");
+        assert_eq!(child.read_line_within(AGES).unwrap(), "begins");
         thread::sleep(random.micros(60_000));
         child.kill9().unwrap();
-        while child.read_line_within(LONG).is_ok() {
+        while child.read_line_within(AGES).is_ok() {
             lost += 1;
         }
         killed += 1;
     }
     let child = Child::spawn("once::role_consumer", &[("URL", &server.url())]).unwrap();
-    assert_eq!(child.read_line_within(LONG).unwrap(), "begins");
-    while child.read_line_within(3 * LONG).unwrap() != "is through" {
+    assert_eq!(child.read_line_within(AGES).unwrap(), "begins");
+    while child.read_line_within(AGES).unwrap() != "is through" {
         lost += 1;
     }
     let (client, mut redis, mut again) = (connect(&server), server.connection().unwrap(), 0);

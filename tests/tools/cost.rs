@@ -14,13 +14,19 @@ use std::time::Instant;
 use redis_concurrent::{AcquiredVia, Client, Kind, Permits, RedisLock};
 use redis_concurrent_testkit::{Barrier, RedisServer};
 
-use crate::support::{Ears, Heard, LONG};
+use crate::support::{Ears, Heard, LONG, builder, connected};
 use pair::Pair;
 
 fn start() -> (RedisServer, Client) {
     let server = RedisServer::start().unwrap();
-    let client = Client::connect(&server.url()).unwrap();
+    let client = quiet(&server);
     (server, client)
+}
+
+/// A client that asks for nothing by itself, and never twice, when the machine stands still for seconds: that would be
+/// counted, too.
+fn quiet(server: &RedisServer) -> Client {
+    connected(|| builder(&server.url()).waiter_timeout(3 * LONG).command_timeout(LONG))
 }
 
 fn pair<K: Kind>(lock: &RedisLock<K>) {
@@ -103,7 +109,7 @@ fn a_forgotten_script_costs_one_request_more_once() {
 fn contended<K: Kind>(clients: usize, threads: usize, lock: impl Fn(&Client) -> RedisLock<K> + Sync) -> f64 {
     const TURNS: usize = 200;
     let server = RedisServer::start().unwrap();
-    let clients: Vec<_> = (0..clients).map(|_| Client::connect(&server.url()).unwrap()).collect();
+    let clients: Vec<_> = (0..clients).map(|_| quiet(&server)).collect();
     let all = clients.len() * threads;
     let (ready, counted) = (Barrier::new(all + 1), Barrier::new(all + 1));
     let sent = || clients.iter().map(Client::request_count).sum::<u64>();
@@ -154,7 +160,7 @@ fn threads_of_one_process_hand_over_without_redis() {
     const TURNS: usize = 200;
     let server = RedisServer::start().unwrap();
     let ears = Ears::default();
-    let client = Client::builder().url(&server.url()).observer(ears.clone()).connect().unwrap();
+    let client = connected(|| builder(&server.url()).observer(ears.clone()));
     let lock = client.reentrant_lock("a");
     pair(&lock);
     // As many as there is time for in a hand-off period: on a busy machine few.

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{AcquiredVia, CancellationToken, Client, ErrorKind, KeptEnd};
+use redis_concurrent::{AcquiredVia, CancellationToken, ErrorKind, KeptEnd};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::diary::{Diary, Heard, watched};
+use crate::support::connect;
 
 const LONG: Duration = Duration::from_secs(15);
 
@@ -37,14 +38,24 @@ fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
     let server = RedisServer::start().unwrap();
     let (client, diary) = watched(&server.url(), |b| b);
     let lock = client.reentrant_lock("watched");
-    let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
+    let other = connect(&server).reentrant_lock("watched");
     let held = other.lock_owned().unwrap();
     let busy = Heard::NotAcquired(None);
     assert!(lock.try_lock().unwrap().is_none());
     assert_eq!(diary.all(), std::slice::from_ref(&busy));
     let wait = ms(400);
-    assert!(lock.try_lock_for(wait).unwrap().is_none());
-    assert_eq!(diary.all(), [busy.clone(), busy.clone()]);
+    wait_until(LONG, "its time is up", || {
+        diary.clear();
+        match lock.try_lock_for(wait) {
+            // Once more where a busy machine had no answer for it in its time.
+            Err(error) if error.is_unavailable() => false,
+            outcome => {
+                assert!(outcome.unwrap().is_none());
+                true
+            }
+        }
+    });
+    assert_eq!(diary.all(), std::slice::from_ref(&busy));
     let longest = diary.times(&busy).pop().unwrap();
     assert!(longest >= wait - ms(5), "{longest:?} of {wait:?}");
     diary.clear();
@@ -74,7 +85,7 @@ fn why_a_lock_is_no_longer_kept() {
     let server = RedisServer::start().unwrap();
     // Renewed often enough for the last of them.
     let (client, diary) = watched(&server.url(), |b| b.lease(ms(5_000)));
-    let others = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
+    let others = connect(&server).reentrant_lock("watched");
     let plain = client.reentrant_lock("watched");
     let over = || diary.all().iter().any(|heard| matches!(heard, Heard::NoLongerKept(_)));
     // Where the machine stands still, it may end for another reason: then once more.
@@ -178,7 +189,7 @@ fn granted_by_another_process() {
     let server = RedisServer::start().unwrap();
     let (client, diary) = watched(&server.url(), |b| b);
     let lock = client.reentrant_lock("watched");
-    let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
+    let other = connect(&server).reentrant_lock("watched");
     let held = other.lock_owned().unwrap();
     let mut redis = server.connection().unwrap();
     let mut waited = Duration::ZERO;
@@ -220,14 +231,15 @@ fn handed_off_within_the_process() {
 #[test]
 fn renewals_are_told_and_a_fixed_lease_has_none() {
     let server = RedisServer::start().unwrap();
-    let (client, diary) = watched(&server.url(), |b| b.lease(ms(900)).renew_every(ms(60)));
+    let lease = ms(6000);
+    let (client, diary) = watched(&server.url(), |b| b.lease(lease).renew_every(ms(60)));
     let lock = client.reentrant_lock("watched");
     let guard = lock.lock().unwrap();
     wait_until(LONG, "renewals", || diary.count(&Heard::Renewed) >= 3);
     guard.unlock().unwrap();
     // Of the old lease, which a renewal found nearly whole on a machine that does not stand still.
     let left = diary.times(&Heard::Renewed);
-    assert!(left.iter().all(|left| *left < ms(900)) && left.iter().any(|left| *left > ms(300)), "{left:?}");
+    assert!(left.iter().all(|left| *left < lease) && left.iter().any(|left| *left > lease / 3), "{left:?}");
     diary.clear();
     let fixed = lock.with_lease(ms(300));
     let guard = fixed.lock().unwrap();

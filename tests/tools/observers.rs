@@ -11,11 +11,11 @@ use std::time::Duration;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use parking_lot::Mutex;
 use redis_concurrent::{AcquiredVia, ErrorKind, LossReason, MetricsObserver};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{RedisServer, released_all, wait_until};
 use tracing::span;
 
 use crate::diary::{Diary, Heard};
-use crate::support::{alone, builder, connect};
+use crate::support::{alone, builder, connect, connected};
 use play::{all_there_is, play};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -56,7 +56,7 @@ fn played() -> &'static Played {
         play(&diary, |builder| builder.observer(MetricsObserver::new()));
         let (figures, written) = (figures(&snapshots), String::from_utf8(log.0.lock().clone()).unwrap());
         let server = RedisServer::start().unwrap();
-        let named = builder(&server.url()).observer(MetricsObserver::new().with_names()).connect().unwrap();
+        let named = connected(|| builder(&server.url()).observer(MetricsObserver::new().with_names()));
         named.simple_lock("stock:42").lock().unwrap().unlock().unwrap();
         Played { diary, figures, log: written, named: self::figures(&snapshots) }
     });
@@ -276,8 +276,8 @@ fn what_readers_lose_is_held_no_more() {
         let pen = log.clone();
         tracing_subscriber::fmt().with_ansi(false).with_writer(move || pen.clone()).init();
         let server = RedisServer::start().unwrap();
-        let client = builder(&server.url()).local_handoff(LONG).observer(MetricsObserver::new());
-        let client = client.connect().unwrap();
+        let client =
+            connected(|| builder(&server.url()).local_handoff(LONG).observer(MetricsObserver::new()));
         let lock = client.read_write_lock("shared");
         let values = |name: &str| -> Vec<f64> {
             let all = figures(&snapshots).into_iter().filter(|it| it.name.ends_with(name));
@@ -302,7 +302,9 @@ fn what_readers_lose_is_held_no_more() {
         };
         let other = connect(&server).read_write_lock("shared");
         loses(&|| assert!(other.read_lock().force_unlock().unwrap().was_held()));
-        loses(&|| client.close().unwrap());
+        loses(&|| {
+            let _ = released_all(&client.close());
+        });
         let log = String::from_utf8(log.0.lock().clone()).unwrap();
         assert_eq!(log.matches("a hold was lost").count(), 2, "one for each grant: {log}");
     });

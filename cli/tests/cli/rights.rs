@@ -97,8 +97,7 @@ fn a_renewal_that_is_refused_before_the_command_is_told() {
     let server = RedisServer::start().unwrap();
     let url = with_rights(&server, &[]);
     // The server has just been started: it waits with the lock, and needs a renewal then.
-    let waits =
-        Started::new(program(&url, &["run", "-n", "--lease", "6s", "--grace", "2500ms", "x", "true"]));
+    let waits = Started::new(program(&url, &["run", "-n", "--lease", "10s", "--grace", "4s", "x", "true"]));
     let mut redis = server.connection().unwrap();
     let (mut before, mut renewals) = (i64::MAX, 0);
     // The first may come within a second: its lease would end before that wait does.

@@ -15,20 +15,23 @@ mod bodies {
 
     pub fn a_half_open_connection_is_noticed_and_replaced<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = connected(|| brisk(&proxy.url()).lease(ms(15_000)));
+        let client = connected(|| brisk(&proxy.url()).lease(ms(60_000)));
         let (lock, other) = (client.lock_with_kind("half-open", kind), client.lock_with_kind("other", kind));
         let guard = lock.lock().unwrap();
         proxy.black_hole(true);
-        let timed = on_time("try_lock_for", ms(300), || other.try_lock_for(ms(300)).map(drop));
-        error_of(timed, ErrorKind::Unavailable, "other");
+        // Twice: a thread that stands still for all of its time asks nothing.
+        for _ in 0..2 {
+            let timed = on_time("try_lock_for", ms(300), || other.try_lock_for(ms(300)).map(drop));
+            error_of(timed, ErrorKind::Unavailable, "other");
+        }
         // The connection was given up, and there is no other: Redis is sure not to have run the release.
         error_of(on_time("unlock", COMMAND, || guard.unlock()), ErrorKind::Unavailable, "half-open");
         error_of(on_time("try_lock", COMMAND, || other.try_lock()), ErrorKind::Unavailable, "other");
         error_of(on_time("is_locked", COMMAND, || other.is_locked()), ErrorKind::Unavailable, "other");
         proxy.heal().unwrap();
-        // The renewal thread has gone on: not the lease of 15 seconds sets it free.
+        // The renewal thread has gone on: not the lease of a minute sets it free.
         another_gets_in(&server, kind, "half-open", SURELY);
-        on_time("lock", ms(1000), || other.lock()).unwrap().unlock().unwrap();
+        gives_back(on_time("lock", ms(1000), || other.lock()).unwrap());
         drop((lock, other));
         nothing_stays(&server, &[&client]);
     }
@@ -37,7 +40,7 @@ mod bodies {
         let (server, proxy) = behind_proxy();
         let hole = Proxy::start(server.port()).unwrap();
         let ear = Ear::default();
-        let few = || brisk(&proxy.url()).lease(ms(30_000)).max_connections(1).observer(ear.clone());
+        let few = || lively(&proxy.url()).lease(ms(30_000)).max_connections(1).observer(ear.clone());
         let client = connected(few);
         let owner = connect(&server.url());
         let (held, wanted) = (owner.lock_with_kind("deaf", kind), client.lock_with_kind("deaf", kind));
@@ -48,13 +51,13 @@ mod bodies {
         thread::scope(|scope| {
             let waiting = scope.spawn(|| wanted.lock().unwrap().unlock());
             wait_for_queue(&server, "deaf");
-            assert_eq!(hole.connections(), 1, "the listener's");
+            assert!(hole.connections() > 0, "the listener's");
             hole.black_hole(true);
             guard.unlock().unwrap();
-            // A heartbeat of 300 ms, and whatever the machine takes.
-            on_time("the waiter", ms(900), || waiting.join().unwrap().unwrap());
+            // A heartbeat, and whatever the machine takes.
+            on_time("the waiter", HEARD, || waiting.join().unwrap().unwrap());
         });
-        assert!(hole.struck() > 0, "the grant was heard");
+        wait_until(SURELY, "the grant is lost", || hole.struck() > 0);
         // Unanswered pings: within two seconds it is replaced.
         hole.heal().unwrap();
         proxy.set_target(server.port());
@@ -66,7 +69,7 @@ mod bodies {
     /// The listener cannot connect, but a caller's own request can: it gets a lock that is free.
     pub fn a_free_lock_is_there_for_a_waiter_without_a_listener<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).max_connections(1));
+        let client = connected(|| lively(&proxy.url()).lease(ms(30_000)).max_connections(1));
         let owner = connect(&server.url());
         let (held, wanted) = (owner.lock_with_kind("no-ear", kind), client.lock_with_kind("no-ear", kind));
         let guard = held.lock().unwrap();
@@ -79,7 +82,7 @@ mod bodies {
         }
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                on_time("try_lock_for", ms(2000), || wanted.try_lock_for(ms(2000)).map(|it| it.is_some()))
+                on_time("try_lock_for", SURELY, || wanted.try_lock_for(SURELY).map(|it| it.is_some()))
             });
             wait_until(SURELY, "a waiting thread", || wanted.local_queue_length() == 1);
             guard.unlock().unwrap();

@@ -28,10 +28,10 @@ mod bodies {
                 assert!(server.kill_clients(what).unwrap() > 0);
                 guard.unlock().unwrap();
                 // Should the listener have been away at that moment: a heartbeat later.
-                on_time("the waiter", ms(900), || waiting.join().unwrap().unwrap());
+                on_time("the waiter", HEARD, || waiting.join().unwrap().unwrap());
             });
         }
-        wait_until(SURELY, "the observer is told", || ear.reconnected.load(SeqCst) == 1);
+        wait_until(SURELY, "the observer is told", || ear.reconnected.load(SeqCst) > 0);
         drop((held, wanted));
         nothing_stays(&server, &[&mine, &yours]);
     }
@@ -43,13 +43,18 @@ mod bodies {
         let (done, longest) = (AtomicU64::new(0), AtomicU64::new(0));
         // How often all connections began to be killed, and how often they have been.
         let (begun, over) = (AtomicU64::new(0), AtomicU64::new(0));
-        let end = Instant::now() + ms(2500);
-        let kills = thread::scope(|scope| {
+        let (kills, start) = (AtomicU64::new(0), Instant::now());
+        // A machine that stands still in between needs longer for enough of them.
+        let goes_on = || {
+            let is_enough = kills.load(SeqCst) > 10 && done.load(SeqCst) > 20;
+            start.elapsed() < if is_enough { ms(2500) } else { SURELY }
+        };
+        thread::scope(|scope| {
             for client in &clients {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         let lock = client.lock_with_kind("hunted", kind);
-                        while Instant::now() < end {
+                        while goes_on() {
                             let start = Instant::now();
                             let guard = lock.lock().unwrap();
                             longest.fetch_max(start.elapsed().as_millis() as u64, SeqCst);
@@ -65,24 +70,19 @@ mod bodies {
                     });
                 }
             }
-            let killer = scope.spawn(|| {
-                let mut kills = 0;
-                while Instant::now() < end {
-                    begun.fetch_add(1, SeqCst);
-                    kills += server.kill_clients(ClientKind::Normal).unwrap();
-                    over.fetch_add(1, SeqCst);
-                    kills += server.kill_clients(ClientKind::PubSub).unwrap();
-                    thread::sleep(ms(100));
-                }
-                kills
-            });
-            killer.join().unwrap()
+            while goes_on() {
+                begun.fetch_add(1, SeqCst);
+                kills.fetch_add(server.kill_clients(ClientKind::Normal).unwrap(), SeqCst);
+                over.fetch_add(1, SeqCst);
+                kills.fetch_add(server.kill_clients(ClientKind::PubSub).unwrap(), SeqCst);
+                thread::sleep(ms(100));
+            }
         });
-        let (done, longest) = (done.into_inner(), longest.into_inner());
+        let (done, longest, kills) = (done.into_inner(), longest.into_inner(), kills.into_inner());
         eprintln!("{done} holds under {kills} killed connections, the longest wait {longest} ms");
         assert_eq!(work.counter.into_inner(), done);
         assert!(kills > 10 && done > 20, "{kills} connections killed, {done} holds");
-        assert!(longest < 8000, "a wait of {longest} ms");
+        assert!(longest < 15_000, "a wait of {longest} ms");
         nothing_stays(&server, &clients.iter().collect::<Vec<_>>());
     }
 
@@ -93,7 +93,8 @@ mod bodies {
         configure(&old, "repl-diskless-sync-delay", "0");
         let proxy = Proxy::start(old.port()).unwrap();
         let ear = Ear::default();
-        let client = connected(|| lively(&proxy.url()).lease(ms(1500)).observer(ear.clone()));
+        let often = || lively(&proxy.url()).lease(ms(9000)).renew_every(ms(300)).observer(ear.clone());
+        let client = connected(often);
         let lock = client.lock_with_kind("moves", kind);
         ask::<()>(&new, &["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
         let guard = lock.lock().unwrap();
@@ -103,9 +104,10 @@ mod bodies {
         ask::<()>(&new, &["REPLICAOF", "NO", "ONE"]);
         proxy.set_target(new.port());
         ask::<()>(&old, &["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
-        let moved = Instant::now();
-        wait_until(SURELY, "two leases", || moved.elapsed() > ms(3000) || guard.is_lost());
-        assert!(!guard.is_lost(), "lost after {:?}", moved.elapsed());
+        // The first of them may have been answered by the old one before.
+        ear.wait_for_renewals(3);
+        let left: i64 = ask(&new, &["PTTL", &key("moves")]);
+        assert!(left > 0 && !guard.is_lost(), "{left} ms left at the new one");
         if let Err(error) = guard.unlock() {
             // The old one has answered that it cannot: the renewal thread asks the new one.
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::ErrorKind;
+use redis_concurrent::{CancellationToken, ErrorKind};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 use super::behind_proxy;
@@ -26,12 +26,18 @@ mod bodies {
         let (server, proxy) = behind_proxy();
         let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).client_name("asks"));
         let lock = client.lock_with_kind("late", kind);
-        lock.lock().unwrap().unlock().unwrap();
+        gives_back(lock.lock().unwrap());
         proxy.only_matching(b" asks\t");
         for wait in [Duration::ZERO, ms(100)] {
             server.flush_all().unwrap();
-            proxy.hold_next_requests(1);
-            let outcome = on_time("try_lock_for", COMMAND.max(wait), || lock.try_lock_for(wait).map(drop));
+            let limit = if wait.is_zero() { COMMAND } else { wait };
+            let outcome = until_it_happens(
+                || proxy.held() > 0,
+                || {
+                    proxy.hold_next_requests(1);
+                    on_time("try_lock_for", limit, || lock.try_lock_for(wait).map(drop))
+                },
+            );
             error_of(outcome, ErrorKind::Unavailable, "late");
             await_tombstone(&server, "late");
             release_late_copies(&server, &proxy);
@@ -45,7 +51,7 @@ mod bodies {
     /// copy arrives.
     pub fn a_late_copy_of_an_acquire_that_was_sent_twice_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)));
+        let client = connected(|| lively(&proxy.url()).lease(ms(30_000)));
         let lock = client.lock_with_kind("twice", kind);
         lock.lock().unwrap().unlock().unwrap();
         proxy.only_matching(b"rc:{twice}");
@@ -66,7 +72,8 @@ mod bodies {
     /// The second copy was refused, so that nothing came of it; the first one is on its way yet.
     pub fn a_late_copy_behind_a_refusal_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).client_name("asks"));
+        let client = connected(|| unhurried(&proxy.url()).lease(ms(30_000)).client_name("asks"));
+        let primary = nobodys_port().to_string();
         let lock = client.lock_with_kind("refused", kind);
         lock.lock().unwrap().unlock().unwrap();
         // The thread that tries has no name.
@@ -75,7 +82,7 @@ mod bodies {
             proxy.hold_next_requests(1);
             let trying = scope.spawn(|| lock.try_lock().map(drop));
             wait_until(SURELY, "a held request", || proxy.held() == 1);
-            ask::<()>(&server, &["REPLICAOF", "127.0.0.1", &nobodys_port().to_string()]);
+            ask::<()>(&server, &["REPLICAOF", "127.0.0.1", &primary]);
             proxy.cut_all();
             error_of(trying.join().unwrap(), ErrorKind::Unavailable, "refused");
         });
@@ -90,7 +97,7 @@ mod bodies {
     /// The same of one that waited in the queue, and gave up.
     pub fn a_late_copy_of_a_position_that_was_asked_for_twice_takes_none<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).waiter_timeout(ms(3000)));
+        let client = connected(|| lively(&proxy.url()).lease(ms(30_000)));
         let lock = client.lock_with_kind("position", kind);
         let owner = connect(&server.url());
         let held = owner.lock_with_kind("position", kind);
@@ -98,13 +105,17 @@ mod bodies {
         // Its listener is there, and Redis knows the scripts.
         assert!(in_brief(lock.try_lock_for(ms(100))).is_none());
         wait_until(SURELY, "the listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
+        wait_until(SURELY, "nobody waits", || !is_queued(&server, "position"));
+        let given_up = CancellationToken::new();
         thread::scope(|scope| {
             proxy.only_matching(b"$4\r\nwait\r\n");
             proxy.hold_next_requests(1);
-            let waiting = scope.spawn(|| lock.try_lock_for(ms(1500)).map(|it| it.is_some()));
+            let waiting = scope.spawn(|| lock.lock_interruptibly(&given_up).map(drop));
             wait_until(SURELY, "a held request", || proxy.held() == 1);
             proxy.cut_all();
-            assert!(!waiting.join().unwrap().unwrap());
+            wait_for_queue(&server, "position");
+            given_up.cancel();
+            error_of(waiting.join().unwrap(), ErrorKind::Cancelled, "position");
         });
         wait_until(SURELY, "nobody waits", || !is_queued(&server, "position"));
         release_late_copies(&server, &proxy);
@@ -117,14 +128,15 @@ mod bodies {
 
     /// A late leave that brings an ask for the next thread along.
     pub fn a_late_copy_of_a_hand_over_locks_nothing<K: Subject>(kind: K) {
-        let (server, proxy) = behind_proxy();
-        let client = connected(|| brisk(&proxy.url()).lease(ms(30_000)).local_handoff(Duration::ZERO));
-        let lock = client.lock_with_kind("handed", kind);
         // With and without an answer to the second copy.
         for cut in [true, false] {
+            let (server, proxy) = behind_proxy();
+            let set = if cut { lively } else { brisk };
+            let client = connected(|| set(&proxy.url()).lease(ms(30_000)).local_handoff(Duration::ZERO));
+            let lock = client.lock_with_kind("handed", kind);
             let guard = lock.lock().unwrap();
             thread::scope(|scope| {
-                let waiting = scope.spawn(|| lock.lock().unwrap().unlock());
+                let waiting = scope.spawn(|| takes_a_turn(&lock));
                 wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
                 wait_until(SURELY, "the listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
                 // What the renewal thread and the listener send is not what is meant here.
@@ -143,15 +155,15 @@ mod bodies {
                     unlocked.unwrap();
                 }
                 cutting.join().unwrap();
-                waiting.join().unwrap().unwrap();
+                waiting.join().unwrap();
             });
             wait_until(SURELY, "the release", || ask::<u64>(&server, &["EXISTS", &key("handed")]) == 0);
             release_late_copies(&server, &proxy);
             nothing_came_of_it(&server, kind, "handed");
             proxy.heal().unwrap();
+            drop(lock);
+            nothing_stays(&server, &[&client]);
         }
-        drop(lock);
-        nothing_stays(&server, &[&client]);
     }
 }
 
@@ -182,4 +194,5 @@ fn release_late_copies(server: &RedisServer, proxy: &Proxy) {
     let before = scripts_run(server);
     proxy.release_held();
     wait_until(SURELY, "the late copies have run", || scripts_run(server) >= before + late);
+    wait_until(SURELY, "none is held", || proxy.held() == 0);
 }

@@ -15,7 +15,7 @@ mod bodies {
     pub fn no_client_slots_left_is_unavailable_until_there_are<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let client = connected(|| brisk(&server.url()).lease(ms(6000)).observer(ear.clone()));
+        let client = connected(|| brisk(&server.url()).lease(ms(20_000)).observer(ear.clone()));
         let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("slots", kind));
         let guard = held.lock().unwrap();
         let mut admin = server.connection().unwrap();
@@ -31,7 +31,7 @@ mod bodies {
             on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1000"]);
             waiting.join().unwrap().unwrap();
         });
-        guard.unlock().unwrap();
+        gives_back(guard);
         assert!(ear.losses().is_empty());
         drop((held, lock));
         nothing_stays(&server, &[&client]);
@@ -76,10 +76,7 @@ fn killed_connections_are_replaced_without_a_word() {
     let server = RedisServer::start().unwrap();
     let ear = Ear::default();
     // What was killed is known to be at once: no answer has to be awaited for so long.
-    let client = connected(|| {
-        let patient = brisk(&server.url()).waiter_timeout(SURELY).command_timeout(SURELY);
-        patient.lease(ms(9000)).renew_every(ms(300)).observer(ear.clone())
-    });
+    let client = connected(|| unhurried(&server.url()).renew_every(ms(300)).observer(ear.clone()));
     let lock = client.reentrant_lock("killed");
     let guard = lock.lock().unwrap();
     ear.wait_for_renewals(1);

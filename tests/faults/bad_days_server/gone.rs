@@ -3,11 +3,12 @@
 use std::thread;
 
 use redis_concurrent::ErrorKind;
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use super::says_unavailable;
 use crate::both::both;
 use crate::server_days::*;
+use crate::support::in_brief;
 
 mod bodies {
     use super::*;
@@ -37,7 +38,7 @@ mod bodies {
             waiting.join().unwrap().unwrap();
         });
         another_gets_in(&server, kind, "gone", SURELY);
-        lock.lock().unwrap().unlock().unwrap();
+        gives_back(eventually(SURELY, || in_brief(lock.lock().map(Some))));
         drop((lock, forever));
         nothing_stays(&server, &[&client, &patient]);
     }
@@ -46,7 +47,8 @@ mod bodies {
     pub fn a_hold_outlives_a_restart_that_keeps_the_data<K: Subject>(kind: K) {
         let server = RedisServer::builder().appendonly(true).start().unwrap();
         let ear = Ear::default();
-        let client = connected(|| brisk(&server.url()).lease(ms(6000)).observer(ear.clone()));
+        let often = || brisk(&server.url()).lease(ms(60_000)).renew_every(ms(500)).observer(ear.clone());
+        let client = connected(often);
         let (kept, given_back) =
             (client.lock_with_kind("kept", kind), client.lock_with_kind("given-back", kind));
         let (guard, unlucky) = (kept.lock().unwrap(), given_back.lock().unwrap());
@@ -59,7 +61,7 @@ mod bodies {
         wait_until(SURELY, "the release in the background", || ask::<u64>(&server, &["EXISTS", &state]) == 0);
         assert!(!guard.is_lost() && !guard.lost().is_cancelled());
         assert!(connect(&server.url()).lock_with_kind("kept", kind).try_lock().unwrap().is_none());
-        guard.unlock().unwrap();
+        gives_back(guard);
         assert!(ear.losses().is_empty());
         drop((kept, given_back));
         nothing_stays(&server, &[&client]);

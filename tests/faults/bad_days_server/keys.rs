@@ -47,7 +47,8 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         for (words, stays) in tamperings("taken") {
             let ear = Ear::default();
-            let client = connected(|| lively(&server.url()).lease(SHORT_LEASE).observer(ear.clone()));
+            let every = ms(300);
+            let client = connected(|| lively(&server.url()).renew_every(every).observer(ear.clone()));
             let lock = client.lock_with_kind("taken", kind);
             let guard = lock.lock().unwrap();
             let lost = guard.lost();
@@ -56,7 +57,7 @@ mod bodies {
             let dump = || ask::<Option<Vec<u8>>>(&server, &["DUMP", &key("taken")]);
             let before = dump();
             assert_eq!(before.is_some(), stays);
-            on_time("lost()", SHORT_LEASE / 3, || assert!(lost.wait_timeout(SURELY)));
+            on_time("lost()", every, || assert!(lost.wait_timeout(SURELY)));
             assert!(guard.is_lost());
             error_of(guard.unlock(), ErrorKind::LeaseLost, "taken");
             wait_until(SURELY, "the loss is told", || !ear.losses().is_empty());

@@ -6,6 +6,7 @@ use redis_concurrent::{Client, LossReason};
 use redis_concurrent_testkit::{RedisCluster, RedisServer, wait_until};
 
 use super::{home, key};
+use crate::server_days::connected;
 use crate::support::{Ears, Heard, LONG, builder, ms};
 
 /// A primary that has not heard from most others for so long refuses requests; they give its slots to its replica. Longer
@@ -33,8 +34,10 @@ fn that_parts() -> Option<RedisCluster> {
 
 /// A client that does not wait long for what it does not reach.
 fn connect(url: &str, lease: Duration, ears: &Ears) -> Client {
-    let client = builder(url).lease(lease).command_timeout(ms(1000)).connect_timeout(ms(1000));
-    client.unreachable_timeout(ms(3000)).observer(ears.clone()).connect().unwrap()
+    connected(|| {
+        let client = builder(url).lease(lease).command_timeout(ms(1000)).connect_timeout(ms(1000));
+        client.unreachable_timeout(ms(3000)).observer(ears.clone())
+    })
 }
 
 /// The former primary grants to the clients that are with it, of which the others know nothing, and grant as well: until it

@@ -6,7 +6,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::closes_in_time;
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{EVERY, LATE, LEASE, Stage, Tried};
+use crate::conformance::stage::{EVERY, LASTING, LATE, Stage, Tried};
 use crate::support::{LONG, in_brief, ms, queued};
 
 rows! { every_lock:
@@ -39,10 +39,10 @@ fn a_guard_releases_at_the_end_of_its_scope<K: Tried>(stage: &Stage<K>) {
 
 /// node-redlock "the using helper acquires, extends, and releases locks".
 fn work_may_take_longer_than_the_lease<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock_of(&stage.client_with(|b| b.lease(LEASE).renew_every(EVERY)));
+    let lock = stage.lock_of(&stage.client_with(|b| b.lease(LASTING).renew_every(EVERY)));
     let work = |guard: &redis_concurrent::Guard<'_, K>| {
         let before = (stage.owner(), guard.token());
-        thread::sleep(2 * LEASE);
+        thread::sleep(LASTING * 3 / 2);
         assert!(!guard.is_lost());
         assert_eq!((stage.owner(), guard.token()), before);
         assert!(before.0.is_some());

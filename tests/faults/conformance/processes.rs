@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, Kind, Reentrant, Simple};
-use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent};
+use redis_concurrent_testkit::{Child, hear_parent, is_role, released_all, tell_parent};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{EVERY, LATE, LEASE, Stage, Tried};
@@ -50,15 +50,22 @@ fn of_125_processes_one_gets_it<K: Tried>(stage: &Stage<K>) {
     assert_eq!(winners, [1; LOCKS.len()]);
     // The winners are gone, and what they have is not.
     let client = stage.client();
+    let force = |client: &Client, kind: &str, fair: bool| match kind {
+        Simple::NAME => client.simple_lock(&name(kind, fair)).force_unlock().unwrap().was_held(),
+        _ => client.reentrant_lock(&name(kind, fair)).force_unlock().unwrap().was_held(),
+    };
     for (kind, fair) in LOCKS {
         assert!(!tries(&client, kind, fair));
-        match kind {
-            Simple::NAME => client.simple_lock(&name(kind, fair)).force_unlock().unwrap().was_held(),
-            _ => client.reentrant_lock(&name(kind, fair)).force_unlock().unwrap().was_held(),
-        };
+        force(&client, kind, fair);
         assert!(tries(&client, kind, fair));
     }
-    client.close().unwrap();
+    // What a busy machine has not given back in the time that closing has would stay for a lease.
+    if !released_all(&client.close()) {
+        let client = stage.client();
+        for (kind, fair) in LOCKS {
+            force(&client, kind, fair);
+        }
+    }
 }
 
 const LOCKS: [(&str, bool); 4] =

@@ -8,8 +8,8 @@ use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_pa
 
 use crate::conformance::read_write::elsewhere;
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{EVERY, LATE, LEASE, NAME, Stage};
-use crate::support::{LONG, env, ms, nothing_left, queued};
+use crate::conformance::stage::{EVERY, LASTING, LATE, LEASE, NAME, Stage};
+use crate::support::{LONG, env, in_brief, ms, nothing_left, queued};
 
 rows! { read_write_lock:
     readers_come_in_when_the_writers_lease_ends
@@ -128,7 +128,7 @@ fn role_writes() {
 fn a_read_that_a_restart_forgot_is_lost_and_the_next_is_renewed(stage: &Stage<Write>) {
     let server = RedisServer::start().unwrap();
     let clients = [(); 2].map(|()| {
-        stage.client_with(|b| b.url(&server.url()).namespace("rc").lease(LEASE).renew_every(EVERY))
+        stage.client_with(|b| b.url(&server.url()).namespace("rc").lease(LASTING).renew_every(EVERY))
     });
     let [lock, other] = clients.each_ref().map(|client| stage.read_write_of(client));
     let read = lock.read_lock().lock().unwrap();
@@ -138,7 +138,7 @@ fn a_read_that_a_restart_forgot_is_lost_and_the_next_is_renewed(stage: &Stage<Wr
     assert_eq!(lock.read_lock().hold_count(), 0);
 
     let read = lock.read_lock().lock().unwrap();
-    assert!(other.write_lock().try_lock_for(2 * LEASE).unwrap().is_none());
+    assert!(in_brief(other.write_lock().try_lock_for(LASTING * 3 / 2)).is_none());
     queued(other.write_lock(), 0);
     assert!(!read.is_lost());
     read.unlock().unwrap();

@@ -199,8 +199,8 @@ fn work_stops_while_the_server_is_away<K: Tried>(stage: &Stage<K>) {
     let it = It::of(stage, 1);
     let proxy = Proxy::start(stage.place.port).unwrap();
     let url = stage.place.url_at(proxy.port());
-    let clients: Vec<_> =
-        (0..20).map(|_| stage.client_with(|b| b.url(&url).command_timeout(ms(500)).lease(LONG))).collect();
+    // (A server that is away is told at once, and what is slow is not away.)
+    let clients: Vec<_> = (0..20).map(|_| stage.client_with(|b| b.url(&url).lease(LONG))).collect();
     let (grants, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     // How often each has tried in vain, and how often it could not give back.
     let vain: Vec<_> = clients.iter().map(|_| AtomicU64::new(0)).collect();

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use redis_concurrent::{Client, ClientBuilder, Error, Exclusive, RedisLock, Reentrancy};
 use redis_concurrent_testkit::{eventually, expires_at, wait_until};
 
+use crate::server_days::connected;
 use crate::support::{LONG, ms};
 
 /// What a loaded machine may add to a time limit.
@@ -16,6 +17,9 @@ pub const LATE: Duration = ms(4000);
 /// A lease that is renewed in time on a loaded machine too, so often.
 pub const LEASE: Duration = ms(3000);
 pub const EVERY: Duration = ms(300);
+/// The same for rows that hold for longer than a lease: so a machine that stands still for some seconds does
+/// not end it.
+pub const LASTING: Duration = ms(5000);
 /// The lock under test.
 pub const NAME: &str = "it";
 
@@ -107,11 +111,12 @@ impl<K: Tried> Stage<K> {
         self.client_with(|b| b.command_timeout(LONG).waiter_timeout(3 * LONG))
     }
 
-    pub fn client_with(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
-        let builder = Client::builder().url(&self.place.url()).namespace(&self.place.namespace());
-        // No row is about how long that takes, and a hundred clients may connect on a busy machine.
-        let builder = builder.connect_timeout(LONG);
-        let client = set(builder).connect().unwrap();
+    pub fn client_with(&self, set: impl Fn(ClientBuilder) -> ClientBuilder) -> Client {
+        let client = connected(|| {
+            let builder = Client::builder().url(&self.place.url()).namespace(&self.place.namespace());
+            // No row is about how long that takes, and a hundred clients may connect on a busy machine.
+            set(builder.connect_timeout(LONG))
+        });
         self.clients.lock().push(client.clone());
         client
     }

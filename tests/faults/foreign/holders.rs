@@ -5,14 +5,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redis_concurrent::{Kind, LossReason, Simple};
-use redis_concurrent_testkit::{scripts, wait_until};
+use redis_concurrent::{Error, Kind, LossReason, Simple};
+use redis_concurrent_testkit::{eventually, scripts, wait_until};
 
 use crate::foreign::stage::{KEY, LEASE, QUEUE, Stage};
 use crate::support::{Ears, Heard, LONG, builder, comes_in, in_brief, ms};
 
 /// How long it may take until a waiter finds that a foreign holder has gone, and what a loaded machine adds.
-const FOUND: Duration = ms(250 + 2000);
+/// By its heartbeats alone it would find out in 40 s.
+const FOUND: Duration = ms(250 + 9000);
 
 #[test]
 fn a_foreign_holder_keeps_us_out_and_is_told_as_the_holder() {
@@ -61,11 +62,18 @@ fn a_waiter_for_a_foreign_holder_asks_no_more_often_than_it_must() {
     let lock = client.simple_lock_at(KEY);
     let () = stage.ask(&["SET", KEY, "theirs"]);
     assert!(in_brief(lock.try_lock_for(ms(100))).is_none());
-    let (before, began) = (client.request_count(), Instant::now());
-    assert!(lock.try_lock_for(ms(1500)).unwrap().is_none());
-    // The first ask, one more when the client listens, one each quarter of a second, and a leave.
-    let (asked, most) = (client.request_count() - before, 4 + began.elapsed().as_millis() as u64 / 250);
-    assert!((3..=most).contains(&asked), "{asked}, of {most}");
+    // Once more where the machine stood still: there was no answer in its time, or no time to ask often
+    // enough.
+    eventually(LONG, || {
+        let (before, began) = (client.request_count(), Instant::now());
+        let outcome = lock.try_lock_for(ms(1500));
+        let was_late = outcome.as_ref().is_err_and(Error::is_unavailable);
+        assert!(was_late || outcome.unwrap().is_none());
+        // The first ask, one more when the client listens, one each quarter of a second, and a leave.
+        let (asked, most) = (client.request_count() - before, 4 + began.elapsed().as_millis() as u64 / 250);
+        assert!(was_late || asked <= most, "{asked}, of {most}");
+        (!was_late && asked >= 3).then_some(())
+    });
     let () = stage.ask(&["DEL", KEY]);
 }
 
@@ -164,7 +172,8 @@ fn whatever_text_a_foreign_holder_has_it_holds_and_can_be_taken_away() {
 fn a_foreign_holders_delete_is_a_loss_that_is_told() {
     let stage = Stage::new();
     let ears = Ears::default();
-    let client = builder(&stage.server.url()).lease(ms(1500)).observer(ears.clone()).connect().unwrap();
+    let client = builder(&stage.server.url()).lease(ms(9000)).renew_every(ms(300)).observer(ears.clone());
+    let client = client.connect().unwrap();
     let lock = client.simple_lock_at(KEY);
     let guard = lock.lock().unwrap();
     let mut foreign = stage.foreign_holder("theirs");

@@ -1,7 +1,7 @@
 //! Among its own, a lock at a key is a simple lock like any other; to foreign holders it looks like theirs.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::{ErrorKind, Receipt, Reentrant, Simple};
 use redis_concurrent_testkit::wait_until;
@@ -27,11 +27,14 @@ fn what_we_hold_looks_as_set_nx_px_leaves_it() {
 #[test]
 fn a_hold_is_renewed_and_keeps_foreign_holders_out_beyond_its_lease() {
     let stage = Stage::new();
-    let client = builder(&stage.server.url()).lease(ms(1500)).connect().unwrap();
+    // Renewed so often that a machine that stands still for a while does not end it.
+    let lease = ms(4000);
+    let client = builder(&stage.server.url()).lease(lease).renew_every(ms(300)).connect().unwrap();
     let lock = client.simple_lock_at(KEY);
     let mut foreign = stage.foreign_holder("theirs");
     let guard = lock.lock().unwrap();
-    for _ in 0..40 {
+    let began = Instant::now();
+    while began.elapsed() < lease + ms(500) {
         assert!(!foreign.takes(LEASE), "by {:?}", lock.holder());
         thread::sleep(ms(50));
     }

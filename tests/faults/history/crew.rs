@@ -9,6 +9,7 @@ use redis_concurrent_testkit::Child;
 use crate::history::plan::{Blow, COMMAND, LOCKS, Victim};
 use crate::history::stage::{AFTERMATH, RECOVERY, Stage};
 use crate::history::worker::Orders;
+use crate::server_days::connected;
 use crate::support::{LONG, Random, builder, clock};
 
 /// How often a holder is stopped in the hope that it still is one.
@@ -30,7 +31,7 @@ pub struct Crew<'a> {
 impl<'a> Crew<'a> {
     /// Starts so many workers with these orders, and returns when all of them work.
     pub fn start(stage: &'a Stage, orders: Orders, processes: usize, random: Random) -> Self {
-        let client = builder(&stage.locks.url()).command_timeout(COMMAND).connect().unwrap();
+        let client = connected(|| builder(&stage.locks.url()).command_timeout(COMMAND));
         let (ends, wrong) = (BTreeMap::new(), Vec::new());
         let mut crew = Crew { stage, orders, random, slots: Vec::new(), client, ends, wrong };
         for slot in 0..processes {

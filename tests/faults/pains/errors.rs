@@ -7,7 +7,7 @@ use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, ReentrantLoc
 use redis_concurrent_testkit::*;
 
 use crate::pains::LOAD;
-use crate::server_days::assert_tells_nothing_twice;
+use crate::server_days::{assert_tells_nothing_twice, connected};
 use crate::support::*;
 
 /// What a call that asks for the lock came to: a hold or not, or an error.
@@ -141,7 +141,8 @@ fn pain_27_each_trouble_has_its_own_word_in_every_call() {
 
     // Closed.
     let guard = lock.lock_owned().unwrap();
-    client.close().unwrap();
+    // (Whether it was given back in the time that closing has is not the point.)
+    released_all(&client.close());
     each_says(ErrorKind::Closed, "x", everything(&lock));
     says(ErrorKind::Closed, "x", "renew_for", guard.renew_for(ms(5000)));
     says(ErrorKind::Closed, "x", "unlock", guard.unlock());
@@ -150,33 +151,60 @@ fn pain_27_each_trouble_has_its_own_word_in_every_call() {
 /// Redis is silent: nothing was got, or it is not known what became of what was had.
 #[test]
 fn pain_27_silence_is_told_from_a_no() {
-    let server = RedisServer::start().unwrap();
+    // Once more where a machine that stood still left no time to send anything, or made another connection
+    // necessary.
+    eventually(3 * LONG, || silence_is_told(&RedisServer::start().unwrap()));
+}
+
+fn silence_is_told(server: &RedisServer) -> Option<()> {
+    // Each of the many calls waits for as long as that; a busy machine may need more until the silence
+    // begins.
     let impatient =
-        || builder(&server.url()).unreachable_timeout(ms(300)).command_timeout(ms(100)).connect().unwrap();
+        || connected(|| builder(&server.url()).unreachable_timeout(ms(300)).command_timeout(ms(150)));
     let (client, renews) = (impatient(), impatient());
     let lock = client.reentrant_lock("x");
-    let [sent, kept_back] =
-        ["sent", "kept back"].map(|name| client.reentrant_lock(name).lock_owned().unwrap());
-    let renewed = renews.reentrant_lock("renewed").lock_owned().unwrap();
+    let hold = |client: &Client, name: &str| {
+        eventually(LONG, || client.reentrant_lock(name).lock_owned().inspect_err(|e| eprintln!("{e}")).ok())
+    };
+    let (sent, kept_back) = (hold(&client, "sent"), hold(&client, "kept back"));
+    let renewed = hold(&renews, "renewed");
     server.stop().unwrap();
-    // Each has a connection still, so what was sent may have run.
-    says(ErrorKind::OutcomeUnknown, "sent", "unlock", sent.unlock());
-    says(ErrorKind::OutcomeUnknown, "renewed", "renew_for", renewed.renew_for(ms(60_000)));
-    // And none any more, so that nothing is sent.
-    says(ErrorKind::Unavailable, "kept back", "unlock", kept_back.unlock());
-    says(ErrorKind::Unavailable, "renewed", "renew_for", renewed.renew_for(ms(60_000)));
+    let told: Vec<_> = [
+        ("sent", "unlock", sent.unlock()),
+        ("renewed", "renew_for", renewed.renew_for(ms(60_000))),
+        ("kept back", "unlock", kept_back.unlock()),
+        ("renewed", "renew_for", renewed.renew_for(ms(60_000))),
+    ]
+    .into_iter()
+    .map(|(name, call, outcome)| {
+        let kind = outcome.as_ref().expect_err("Redis is silent").kind();
+        says(kind, name, call, outcome).kind()
+    })
+    .collect();
+    // Each has a connection still, so what was sent may have run; and none any more, so that nothing is sent.
+    use ErrorKind::{OutcomeUnknown, Unavailable};
+    if told != [OutcomeUnknown, OutcomeUnknown, Unavailable, Unavailable] {
+        assert!(told.iter().all(|kind| [OutcomeUnknown, Unavailable].contains(kind)), "{told:?}");
+        eprintln!("once more: {told:?}");
+        server.cont().unwrap();
+        return None;
+    }
     for (call, outcome) in everything(&lock) {
         let error = says(ErrorKind::Unavailable, "x", call, outcome);
         assert!(error.source().is_some(), "{call}: nothing underneath: {error:?}");
     }
     server.cont().unwrap();
     // Either is released without anybody's doing.
-    let others = connect(&server);
+    let others = connected(|| builder(&server.url()));
+    let is_free = |name: &str| !others.reentrant_lock(name).is_locked().unwrap();
     for name in ["sent", "kept back"] {
-        wait_until(SOON, "it is released", || !others.reentrant_lock(name).is_locked().unwrap());
+        wait_until(LONG, "it is released", || is_free(name));
     }
     assert!(!renewed.is_lost());
-    renewed.unlock().unwrap();
+    // In the background, where its answer would come too late.
+    drop(renewed);
+    wait_until(LONG, "it is released", || is_free("renewed"));
+    Some(())
 }
 
 /// Where nobody listens any more, and where a login is wrong: the reasons are not the library's own words.

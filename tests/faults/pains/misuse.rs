@@ -7,6 +7,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::*;
 
 use crate::pains::LOAD;
+use crate::server_days::connected;
 use crate::support::*;
 
 /// Two kinds of lock under one name are both granted; and the lease of another call on the same
@@ -66,20 +67,22 @@ fn pain_21_a_name_has_one_kind_and_a_call_its_own_lease() {
 #[test]
 fn pain_23_without_a_hold_nothing_runs_under_it() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).unreachable_timeout(ms(300)).command_timeout(ms(200)).connect();
-    let client = client.unwrap();
-    let lock = client.reentrant_lock("x");
+    let client = connect(&server);
+    let impatient =
+        connected(|| builder(&server.url()).unreachable_timeout(ms(300)).command_timeout(ms(200)));
+    let lock = impatient.reentrant_lock("x");
     let never = |lock: &redis_concurrent::ReentrantLock| {
         lock.with(|_| -> () { panic!("ran without a hold") }).unwrap_err().kind()
     };
     assert_eq!(never(&lock.with_lease(ms(1))), ErrorKind::InvalidInput);
     redis::cmd("SET").arg("rc:{y}").arg(1).exec(&mut server.connection().unwrap()).unwrap();
     assert_eq!(never(&client.reentrant_lock("y")), ErrorKind::WrongType);
-    assert!(lock.with(|guard| guard.token()).unwrap() > 0);
+    // Its times are for the silence; before it a busy machine may not keep them.
+    assert!(eventually(LONG, || lock.with(|guard| guard.token()).ok()) > 0);
     server.stop().unwrap();
     assert_eq!(never(&lock), ErrorKind::Unavailable);
     server.cont().unwrap();
-    client.close().unwrap_or_default();
+    impatient.close().unwrap_or_default();
     assert_eq!(never(&lock), ErrorKind::Closed);
 }
 
@@ -130,7 +133,7 @@ fn role_lives_dangerously() {
         return;
     }
     let mut random = Random::new("pains::role_lives_dangerously");
-    let client = builder(&env("URL")).lease(ms(500)).waiter_timeout(ms(500)).connect().unwrap();
+    let client = connected(|| builder(&env("URL")).lease(ms(500)).waiter_timeout(ms(500)));
     tell_parent("ready").unwrap();
     thread::scope(|scope| {
         for _ in 0..3 {

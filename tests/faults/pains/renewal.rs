@@ -96,7 +96,7 @@ fn pain_05_a_release_during_a_renewal_is_no_loss() {
     let proxy = Proxy::start(server.port()).unwrap();
     let ears = Ears::default();
     let client =
-        builder(&proxy.url()).lease(ms(2000)).renew_every(ms(5)).observer(ears.clone()).connect().unwrap();
+        builder(&proxy.url()).lease(LONG).renew_every(ms(5)).observer(ears.clone()).connect().unwrap();
     // Answers to renewals come when the release is long over.
     proxy.delay(ms(4));
     thread::scope(|scope| {
@@ -128,25 +128,27 @@ fn pain_07_renewals_cost_what_is_held() {
     for _ in 0..3000 {
         lock.lock().unwrap().unlock().unwrap();
     }
-    let began = Instant::now();
-    let during = ms(1600);
-    let sent = requests(&client, during);
+    let (began, before) = (Instant::now(), client.request_count());
+    thread::sleep(8 * every);
+    wait_until(LONG, "it is renewed", || client.request_count() >= before + 4);
+    let sent = client.request_count() - before;
     // A machine that stands still lets them pass, too: by the time that has passed.
     let due = began.elapsed().as_millis() / every.as_millis();
     assert!(u128::from(sent) <= due + 2, "{sent} requests for one lock, renewed {due} times");
-    let least = during.as_millis() / every.as_millis() / 2;
-    assert!(u128::from(sent) >= least, "{sent} requests, at least {least} were due");
     held.unlock().unwrap();
 
     // Many at once: none comes near the end of its lease.
     let ears = Ears::default();
-    let lease = ms(6000);
-    let client = builder(&server.url()).lease(lease).observer(ears.clone()).connect().unwrap();
+    let lease = ms(30_000);
+    let client = builder(&server.url()).lease(lease).renew_every(ms(2000)).observer(ears.clone());
+    let client = client.connect().unwrap();
     let guards: Vec<_> =
         (0..3000).map(|i| client.reentrant_lock(&format!("{i}")).lock_owned().unwrap()).collect();
     wait_until(LONG, "all were renewed", || ears.count(Heard::Renewed) >= guards.len());
     let least = guards.iter().map(|g| g.remaining()).min().unwrap();
-    assert!(least > lease / 3, "{least:?} left");
+    // As much as a busy machine takes for the holds, and some seconds of standing still, are gone of it at
+    // most.
+    assert!(least > lease / 2, "{least:?} left");
     assert_eq!(ears.losses(), 0);
     // A loaded machine does not release so many in the time that closing takes at most.
     let _ = client.close();

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use redis_concurrent_testkit::*;
 
-use crate::pains::LOAD;
 use crate::support::*;
 
 /// One subscription for each contended lock, until there are no more to be had.
@@ -39,9 +38,9 @@ fn pain_10_subscriptions_do_not_grow_with_the_locks_waited_for() {
             waiter.join().unwrap().unwrap();
         }
     });
-    wait_until(SOON, "all are released", || client.lock_count() == 0);
+    wait_until(LONG, "all are released", || client.lock_count() == 0);
     client.close().unwrap();
-    wait_until(SOON, "no subscription is left", || channels(&server).is_empty());
+    wait_until(LONG, "no subscription is left", || channels(&server).is_empty());
     nothing_left(&server);
 }
 
@@ -52,8 +51,9 @@ fn pain_11_a_half_open_listener_is_replaced() {
     let proxy = Proxy::start(server.port()).unwrap();
     let ears = Ears::default();
     let holder = connect(&server).reentrant_lock("x");
-    // Its heartbeat is 10 s: only the listener can be quicker.
-    let client = builder(&proxy.url()).waiter_timeout(ms(30_000)).observer(ears.clone()).connect().unwrap();
+    // Its heartbeat is 30 s: only the listener can be quicker.
+    let client = builder(&proxy.url()).lease(ms(90_000)).waiter_timeout(ms(90_000)).observer(ears.clone());
+    let client = client.connect().unwrap();
     let lock = client.reentrant_lock("x");
     let waits = |released: &dyn Fn()| {
         let held = holder.lock().unwrap();
@@ -71,26 +71,34 @@ fn pain_11_a_half_open_listener_is_replaced() {
             got.saturating_duration_since(at)
         })
     };
-    // Idle for several read time-outs and pings, it still hears.
-    let took = waits(&|| thread::sleep(ms(2500)));
-    assert!(took < LOAD, "{took:?}");
-    assert_eq!(ears.count(Heard::Reconnected), 0);
+    let quick = |released: &dyn Fn()| {
+        let took = waits(released);
+        assert!(took < LONG / 2, "{took:?}");
+    };
+    // Idle for several read time-outs and pings, it still hears. Once more where a ping had no answer within
+    // a second, as the machine stood still.
+    let reconnected = || ears.count(Heard::Reconnected);
+    let before = eventually(LONG, || {
+        let before = reconnected();
+        quick(&|| thread::sleep(ms(2500)));
+        (reconnected() == before).then_some(before)
+    });
     // Pings go into a black hole; a new connection gets through.
     let connections = proxy.connections();
     proxy.only_matching(b"PING");
     proxy.black_hole(true);
-    wait_until(SOON, "it is noticed", || ears.count(Heard::Reconnected) > 0);
+    wait_until(LONG, "it is noticed", || reconnected() > before);
     proxy.heal().unwrap();
     assert!(proxy.connections() > connections);
-    let took = waits(&|| ());
-    assert!(took < LOAD, "{took:?}");
+    quick(&|| ());
 }
 
 /// Every process retries on every release, in no order.
 #[test]
 fn pain_12_two_scripts_a_grant_and_nobody_starves() {
     let server = RedisServer::start().unwrap();
-    let clients: Vec<_> = (0..5).map(|_| connect(&server)).collect();
+    // Heartbeats would be scripts as well, the more the longer it takes.
+    let clients: Vec<_> = (0..5).map(|_| patient(&server)).collect();
     let turns: Vec<AtomicU64> = (0..5).map(|_| AtomicU64::new(0)).collect();
     let stop = AtomicBool::new(false);
     // Scripts are known, listeners are there.

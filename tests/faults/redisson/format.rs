@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
 use redis_concurrent::{ErrorKind, Redisson, RedissonFenced, Reentrant};
 use redis_concurrent_testkit::wait_until;
@@ -53,10 +53,13 @@ fn a_hold_of_redissons_keeps_us_out_and_is_shown_as_the_holder() {
 #[test]
 fn a_hold_is_renewed_and_keeps_redisson_out_beyond_its_lease() {
     let stage = Stage::new();
-    let client = builder(&stage.server.url()).lease(ms(2_000)).connect().unwrap();
+    // Renewed so often that a machine that stands still for a while does not end it.
+    let lease = ms(4_000);
+    let client = builder(&stage.server.url()).lease(lease).renew_every(ms(300)).connect().unwrap();
     let lock = client.redisson_lock(KEY);
     let guard = lock.lock().unwrap();
-    for _ in 0..40 {
+    let began = Instant::now();
+    while began.elapsed() < lease + ms(500) {
         assert!(stage.java(1).takes(LEASE).is_err(), "by {:?}", lock.holder());
         thread::sleep(ms(50));
     }
@@ -201,8 +204,9 @@ fn nothing_stays_but_what_ends_by_itself() {
     client.close().unwrap();
     for key in stage.ask::<Vec<String>>(&["KEYS", "*"]) {
         assert!(key.ends_with(":fence") || key.ends_with(":tombstones"), "{key}");
-        let ends =
-            Duration::from_millis(stage.ask::<i64>(&["PTTL", &key]).try_into().expect("it has an end"));
-        assert!(ends <= Duration::from_secs(7_200 + 60), "{key}: {ends:?}");
+        // It may have ended meanwhile, which -2 says: Redisson's turn, of 25 ms, begins also where this
+        // client was found with only the first of its two subscriptions.
+        let ends: i64 = stage.ask(&["PTTL", &key]);
+        assert!(ends != -1 && ends <= (7_200 + 60) * 1_000, "{key}: {ends} ms");
     }
 }

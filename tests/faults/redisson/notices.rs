@@ -8,6 +8,7 @@ use redis_concurrent::RedissonLock;
 use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::stage::{CHANNEL, Java, KEY, LEASE, Stage, TOMBSTONES};
+use crate::server_days::connected;
 use crate::support::{LONG, builder, comes_in, connect, in_brief, ms};
 
 fn its_release_wakes_up(stage: &Stage, java: &mut Java, lock: &RedissonLock) {
@@ -55,6 +56,10 @@ fn those_that_wait_for_redisson_come_in_by_arrival() {
             });
             stage.await_queued(i + 1);
         }
+        // A client with only the first of its two subscriptions would be taken for one of Redisson's.
+        let second = format!("rc:inbox:{CHANNEL}");
+        let known = || stage.ask::<(String, usize)>(&["PUBSUB", "NUMSUB", &second]).1;
+        wait_until(LONG, "all are known as ours", || known() == locks.len());
         assert_eq!(java.frees(), Some(true));
     });
     let came = came.into_inner();
@@ -67,7 +72,7 @@ fn those_that_wait_for_redisson_come_in_by_arrival() {
 #[test]
 fn only_a_client_with_a_waiter_behind_redisson_listens() {
     let stage = Stage::new();
-    let client = builder(&stage.server.url()).waiter_timeout(ms(600)).connect().unwrap();
+    let client = connected(|| builder(&stage.server.url()).waiter_timeout(ms(1500)));
     let (lock, other, mut java) = (client.redisson_lock(KEY), stage.lock(), stage.java(1));
     // Nobody in the way, and behind one of ours.
     let guard = other.lock().unwrap();

@@ -5,9 +5,10 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::{Client, Error, ErrorKind, MultiLock};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::refusals::{AskOnce, tell};
+use crate::server_days::connected;
 use crate::support::*;
 
 /// A server that says no, and how to end that.
@@ -89,12 +90,19 @@ fn what_may_pass_is_told_at_once_where_nothing_waits_and_at_the_deadline() {
             ("lock", 700, &|| lock.lock().map(drop)),
         ];
         for (what, least, call) in calls {
-            let began = Instant::now();
-            let error = call().unwrap_err();
-            let took = began.elapsed();
-            assert!(took + ms(5) >= ms(least) && took < ms(least) + SOON, "{says}: {what} took {took:?}");
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{says}: {error}");
-            assert!(format!("{error:#}").to_uppercase().contains(says), "{says}: {error:#}");
+            // Once more where a busy machine had no answer when the time was up.
+            eventually(LONG, || {
+                let began = Instant::now();
+                let error = call().unwrap_err();
+                let took = began.elapsed();
+                assert!(took + ms(5) >= ms(least) && took < ms(least) + SOON, "{says}: {what} took {took:?}");
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{says}: {error}");
+                let text = format!("{error:#}");
+                let is_told = text.to_uppercase().contains(says);
+                let was_late = text.contains("no answer") || text.contains(" in time");
+                assert!(is_told || was_late, "{says}: {text}");
+                is_told.then_some(())
+            });
         }
         tell(&server, off);
         free_at_once(&lock);
@@ -106,12 +114,12 @@ fn what_may_pass_is_told_at_once_where_nothing_waits_and_at_the_deadline() {
 fn a_waiter_in_the_queue_stays_there() {
     for Refusing { says, on, off } in ALL {
         let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
-        let (mine, yours) =
-            (connect(&server), builder(&server.url()).waiter_timeout(ms(900)).connect().unwrap());
+        let (mine, yours) = (connect(&server), connected(|| builder(&server.url()).waiter_timeout(ms(900))));
         let (held, wanted) = (mine.reentrant_lock("x"), yours.reentrant_lock("x"));
         let guard = held.lock().unwrap();
         thread::scope(|scope| {
-            let waits = scope.spawn(|| wanted.lock().unwrap().unlock());
+            // (It is given back in the background where its answer comes later than in the waiter timeout.)
+            let waits = scope.spawn(|| drop(wanted.lock().unwrap()));
             queued(&held, 1);
             let before = server.command_calls().unwrap()["evalsha"];
             tell(&server, on);
@@ -120,7 +128,7 @@ fn a_waiter_in_the_queue_stays_there() {
             assert!(!waits.is_finished(), "{says}: it did not wait");
             tell(&server, off);
             guard.unlock().unwrap();
-            waits.join().unwrap().unwrap();
+            waits.join().unwrap();
         });
     }
 }

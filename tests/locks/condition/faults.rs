@@ -7,7 +7,7 @@ use redis_concurrent::{Client, ErrorKind, Guard, Reentrant, ReentrantLock};
 use redis_concurrent_testkit::{Child, ClientKind, Proxy, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::condition::stage::{Stage, is_held, not_empty, signal};
-use crate::support::{LONG, SOON, builder, env, ms, nothing_left};
+use crate::support::{LONG, SOON, builder, connected, env, ms, nothing_left};
 
 const WAITER: &str = "condition::faults::role_waiter";
 const URL: &str = "CONDITION_URL";
@@ -118,7 +118,7 @@ fn a_lost_message_costs_a_heartbeat() {
 fn a_waiter_that_hears_neither_its_answer_nor_its_message_comes_back_signalled() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(ms(600)).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(ms(2500)));
     let (lock, other) = (client.reentrant_lock("it"), stage.lock());
     // Of its requests only the wait names the condition.
     proxy.only_matching(b"not_empty");
@@ -292,8 +292,8 @@ fn where_nothing_can_be_heard_a_wait_gives_up_before_it_begins() {
     let proxy = Proxy::start(stage.server.port()).unwrap();
     // All but the listener is served.
     proxy.swallow_replies_with(b"subscribe");
-    let client =
-        builder(&proxy.url()).command_timeout(ms(600)).unreachable_timeout(ms(1000)).connect().unwrap();
+    let set = || builder(&proxy.url()).command_timeout(ms(2500)).unreachable_timeout(ms(1000));
+    let client = connected(set);
     let lock = client.reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     let token = guard.token();

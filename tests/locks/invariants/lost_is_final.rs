@@ -16,7 +16,7 @@ const KEY: &str = "rc:{x}";
 
 fn watched(server: &RedisServer, lease: Duration) -> (Client, Ears) {
     let ears = Ears::default();
-    let builder = builder(&server.url()).lease(lease).renew_every(ms(300)).command_timeout(ms(500));
+    let builder = builder(&server.url()).lease(lease).renew_every(ms(300)).command_timeout(SOON);
     (builder.observer(ears.clone()).connect().unwrap(), ears)
 }
 
@@ -95,8 +95,9 @@ fn is_lost_by(how: How) -> bool {
         assert!(!theirs.is_lost());
         theirs.unlock().unwrap();
     }
-    // The thread may come in again, under a new grant.
-    let guard = lock.try_lock_for(SOON).unwrap().unwrap();
+    // The thread may come in again, under a new grant: it is not to end by itself.
+    let again = lock.with_lease(KEPT);
+    let guard = again.try_lock_for(LONG).unwrap().unwrap();
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     true
@@ -156,7 +157,10 @@ fn lost_is_final_and_local_successors_see_it() {
             let waits = scope.spawn(|| {
                 let next = lock.lock().unwrap();
                 let token = next.token();
-                next.unlock().unwrap();
+                // (On a machine that stood still a short lease may be over.)
+                if let Err(error) = next.unlock() {
+                    assert!(silent && error.is_lease_lost(), "{error}");
+                }
                 token
             });
             // A short lease may be over on a busy machine.

@@ -46,7 +46,7 @@ fn no_sleep_before_subscribed_wherever_the_release_falls() {
     for _ in 0..150 {
         let held = holder.lock().unwrap();
         // A heartbeat of 10 s: a waiter that misses the message sleeps longer than the test allows.
-        let client = builder(&server.url()).waiter_timeout(LONG).connect().unwrap();
+        let client = connected(|| builder(&server.url()).waiter_timeout(LONG).command_timeout(LONG));
         let lock = client.reentrant_lock("x");
         let pause = random.micros(4000);
         thread::scope(|scope| {

@@ -24,7 +24,7 @@ fn nothing_left_behind() {
         let server = RedisServer::start().unwrap();
         let (before, sockets_before) = (threads(""), sockets());
         let ears = Ears::default();
-        let often = || builder(&server.url()).lease(ms(2000)).renew_every(ms(300));
+        let often = || builder(&server.url()).lease(ms(6000)).renew_every(ms(300));
         let a = often().observer(ears.clone()).connect().unwrap();
         let b = often().connect().unwrap();
         let mut random = Random::new("nothing_left_behind");
@@ -70,7 +70,8 @@ fn nothing_left_behind() {
         }
         assert_eq!(threads("rc-inbox").len(), 2);
         wait_until(LONG, "renewal ends after a period without work", || threads("rc-renewal").is_empty());
-        assert_eq!(channels(&server).len(), 2);
+        // (A listener that had no answer in time connects anew.)
+        wait_until(LONG, "both listen", || channels(&server).len() == 2);
 
         for client in [&a, &b] {
             let began = Instant::now();

@@ -38,12 +38,19 @@ fn all_end_in_time(lock: &ReentrantLock, state: &str, fits: impl Fn(&Outcome) ->
         }),
     ];
     for (name, form) in forms {
-        let began = Instant::now();
-        let outcome = form();
-        let took = began.elapsed();
-        assert!(took >= LIMIT - ms(5), "{state}: {name} ended early, after {took:?}: {outcome:?}");
-        assert!(took < LIMIT + TOLERANCE, "{state}: {name} took {took:?}: {outcome:?}");
-        assert!(fits(&outcome), "{state}: {name}: {outcome:?}");
+        eventually(LONG, || {
+            let began = Instant::now();
+            let outcome = form();
+            let took = began.elapsed();
+            assert!(took >= LIMIT - ms(5), "{state}: {name} ended early, after {took:?}: {outcome:?}");
+            assert!(took < LIMIT + TOLERANCE, "{state}: {name} took {took:?}: {outcome:?}");
+            // Once more where a machine that stood still had no answer by the deadline.
+            if unavailable(&outcome) && !fits(&outcome) {
+                return None;
+            }
+            assert!(fits(&outcome), "{state}: {name}: {outcome:?}");
+            Some(())
+        });
     }
 }
 
@@ -92,7 +99,8 @@ fn one_deadline_while_the_inbox_starts() {
 fn one_deadline_with_the_pool_exhausted() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).max_connections(1).command_timeout(LONG).connect().unwrap();
+    let set = builder(&proxy.url()).max_connections(1);
+    let client = set.command_timeout(LONG).connect_timeout(LONG).connect().unwrap();
     drop(client.reentrant_lock("stuck").lock().unwrap());
     proxy.hold_next_requests(1);
     thread::scope(|scope| {
@@ -128,6 +136,8 @@ fn one_deadline_while_redis_is_silent_or_gone() {
 /// A queue whose holder and whose server go silent in the middle of the wait.
 #[test]
 fn one_deadline_when_redis_falls_silent_in_the_middle() {
+    // Time enough for a machine that stands still to stop the server.
+    const LIMIT: Duration = ms(6000);
     let server = RedisServer::start().unwrap();
     let holder = connect(&server).reentrant_lock("x");
     let held = holder.lock_owned().unwrap();
@@ -136,13 +146,13 @@ fn one_deadline_when_redis_falls_silent_in_the_middle() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let began = Instant::now();
-            (lock.try_lock_for(ms(1200)).map(|g| g.is_some()), began.elapsed())
+            (lock.try_lock_for(LIMIT).map(|g| g.is_some()), began.elapsed())
         });
         queued(&holder, 1);
         server.stop().unwrap();
         let (outcome, took) = waits.join().unwrap();
         assert!(unavailable(&outcome), "{outcome:?}");
-        assert!(took >= ms(1195) && took < ms(1200) + TOLERANCE, "{took:?}");
+        assert!(took >= LIMIT - ms(5) && took < LIMIT + TOLERANCE, "{took:?}");
         server.cont().unwrap();
     });
     held.unlock().unwrap();

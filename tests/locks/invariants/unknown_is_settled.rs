@@ -24,12 +24,8 @@ const UNANSWERED: Duration = ms(1000);
 fn scene(command_timeout: Duration) -> Scene {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url())
-        .command_timeout(command_timeout)
-        .waiter_timeout(LONG)
-        .lease(LONG)
-        .connect()
-        .unwrap();
+    let set = || builder(&proxy.url()).command_timeout(command_timeout).waiter_timeout(LONG).lease(LONG);
+    let client = connected(set);
     let lock = client.reentrant_lock("x");
     let other = connect(&server).reentrant_lock("x");
     // Scripts are known, connections are there.
@@ -59,7 +55,7 @@ fn unknown_is_settled_when_an_ask_is_never_answered() {
     proxy.swallow_replies(1);
     let error = lock.try_lock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert_eq!(proxy.struck(), 1);
+    wait_until(SOON, "its answer is lost", || proxy.struck() == 1);
     free_at_once(&other);
     nothing_left(&server);
 }
@@ -72,7 +68,8 @@ fn unknown_is_settled_when_a_lock_call_goes_on() {
     assert_eq!(proxy.struck(), 3);
     assert!(!guard.is_lost());
     assert!(other.try_lock().unwrap().is_none());
-    guard.unlock().unwrap();
+    // On a busy machine its answer may be late: then it is released in the background.
+    released_all(&guard.unlock());
     free_at_once(&other);
     nothing_left(&server);
 }
@@ -112,9 +109,14 @@ fn unknown_is_settled_for_an_unlock_without_an_answer() {
     let theirs = other.try_lock_for(SOON).unwrap().expect("released in the background");
     proxy.release_held();
     wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
-    assert!(lock.try_lock().unwrap().is_none(), "a late release hit the next holder");
+    // A busy machine may have no answer in that time.
+    let got = eventually(LONG, || match lock.try_lock() {
+        Err(error) if error.is_unavailable() => None,
+        got => Some(got.unwrap().is_some()),
+    });
+    assert!(!got, "a late release hit the next holder");
     theirs.unlock().unwrap();
-    free_at_once(&lock);
+    drop(lock.try_lock_for(SOON).unwrap().expect("the lock is free"));
     nothing_left(&server);
 }
 
@@ -130,7 +132,7 @@ fn unknown_is_settled_for_a_waiter_behind_an_unlock_without_an_answer() {
         let error = guard.unlock().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         wait_until(SOON, "the local waiter gets in", || waits.is_finished());
-        waits.join().unwrap().unwrap();
+        released_all(&waits.join().unwrap());
     });
     nothing_left(&server);
 }

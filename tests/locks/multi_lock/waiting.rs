@@ -146,7 +146,7 @@ fn observers_hear_of_each_hold_as_of_any_other() {
 fn what_is_held_is_renewed() {
     let stage = Stage::new();
     let ears = Ears::default();
-    let set = builder(&stage.server.url()).lease(ms(1500));
+    let set = builder(&stage.server.url()).lease(LONG).renew_every(ms(300));
     let client = set.observer(ears.clone()).connect().unwrap();
     let a = client.reentrant_lock("a");
     let it = MultiLock::new(&[&a, &client.simple_lock("b")]);

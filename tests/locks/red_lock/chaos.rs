@@ -212,6 +212,7 @@ fn never_two_hold_it_while_servers_die_and_come_back() {
     wait_until(LONG, "nothing is left after a lease", || stage.lasting_keys().is_empty());
     let left = ended.elapsed();
     eprintln!("{} acquisitions, {faults} faults, nothing left after {left:?}", spans.len());
-    assert!(left < LEASE * 2, "{left:?}");
+    // A lease, and what a machine that stands still adds to it.
+    assert!(left < LEASE + ms(8000), "{left:?}");
     assert_eq!(overlaps(&mut spans), [], "SEED={seed}");
 }

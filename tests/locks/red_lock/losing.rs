@@ -18,6 +18,12 @@ fn short(stage: &Stage) -> QuorumLock {
 
 #[test]
 fn it_is_renewed_beyond_its_lease_also_by_three_of_five() {
+    // (Again where the machine stood still for most of the lease.)
+    assert!((0..5).any(|_| is_renewed_by_three()), "it is lost each time");
+}
+
+/// Whether it was held for longer than its lease while two servers hung, and then given back.
+fn is_renewed_by_three() -> bool {
     let stage = Stage::five();
     let lock = short(&stage);
     let guard = lock.lock().unwrap();
@@ -26,13 +32,15 @@ fn it_is_renewed_beyond_its_lease_also_by_three_of_five() {
     }
     let began = Instant::now();
     wait_until(LONG, "a lease is over", || began.elapsed() > SHORT * 3 / 2);
-    assert!(!guard.is_lost() && !guard.lost().is_cancelled());
-    assert_eq!(guard.servers(), 3, "those that hang are not believed to have it");
-    guard.unlock().unwrap();
+    let (servers, is_lost) = (guard.servers(), guard.is_lost() || guard.lost().is_cancelled());
+    assert!(servers <= 3, "those that hang are not believed to have it: {servers}");
+    let unlocked = guard.unlock();
     for hung in &stage.servers[..2] {
         hung.cont().unwrap();
     }
     stage.nothing_stays();
+    // Each of the three had to answer it.
+    !is_lost && servers == 3 && unlocked.is_ok()
 }
 
 #[test]
@@ -91,7 +99,8 @@ fn a_fixed_lease_ends_by_itself() {
     let guard = lock.lock_owned().unwrap();
     assert!(guard.remaining() < SHORT);
     let lost = guard.lost();
-    assert!(other.try_lock().unwrap().is_none());
+    // (Unless the machine stood still for all of it.)
+    assert!(other.try_lock().unwrap().is_none() || began.elapsed() > SHORT * 9 / 10);
     let next = other.try_lock_for(LONG).unwrap().unwrap();
     // Its owner has given it up before: a hundredth of the lease is for clocks that differ.
     assert!(began.elapsed() > SHORT * 9 / 10, "{:?}", began.elapsed());
@@ -108,18 +117,26 @@ fn a_renewal_sets_the_full_lease_on_every_server() {
     let guard = lock.lock().unwrap();
     wait_until(LONG, "some of it is over", || guard.remaining() < LEASE - ms(2000));
     let before = guard.remaining();
-    // A machine that stands still lets some of it pass, but not each time.
+    // A machine that stands still may have no answer in time.
+    let renewed = || match guard.renew() {
+        Ok(()) => true,
+        Err(error) => {
+            assert!(!error.is_lease_lost(), "{error}");
+            false
+        }
+    };
+    // It also lets some of the lease pass, but not each time.
     wait_until(LONG, "the full lease", || {
-        guard.renew().unwrap();
+        let is_renewed = renewed();
         let (remaining, leases) = (guard.remaining(), stage.leases());
         println!("{remaining:?}, {before:?} before: {leases:?}");
-        remaining > before + ms(200) && leases.iter().all(|lease| *lease > LEASE - ms(1500))
+        is_renewed && remaining > before + ms(200) && leases.iter().all(|lease| *lease > LEASE - ms(1500))
     });
     // By a majority too, and the others have what they had.
     for hung in &stage.servers[..2] {
         hung.stop().unwrap();
     }
-    guard.renew().unwrap();
+    wait_until(LEASE / 2, "three renew it", renewed);
     for hung in &stage.servers[..2] {
         hung.cont().unwrap();
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use redis_concurrent::{Client, ClientBuilder, RedLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
+use crate::support::connected;
+
 /// Long enough for whatever is sure to come.
 pub const LONG: Duration = Duration::from_secs(20);
 /// A lease of which a loaded machine misses nothing.
@@ -35,7 +37,7 @@ impl Stage {
     /// A client of each; together they stand for another process.
     pub fn clients(&self, set: impl Fn(ClientBuilder) -> ClientBuilder) -> Vec<Client> {
         let builder = |server: &RedisServer| Client::builder().url(&server.url()).lease(LEASE);
-        self.servers.iter().map(|server| set(builder(server)).connect().unwrap()).collect()
+        self.servers.iter().map(|server| connected(|| set(builder(server)))).collect()
     }
 
     /// Another process, patient, and sure that nothing was granted before.

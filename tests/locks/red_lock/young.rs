@@ -71,7 +71,8 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
     wait_until(LONG, "A leaves two servers out", || {
         let requests = || clients.iter().map(|client| client.request_count()).sum::<u64>();
         let before = requests();
-        a.lock("aside").lock().unwrap().unlock().unwrap();
+        // All three that run have to answer: where one is late, it is unlocked in the background.
+        let _ = a.lock("aside").lock().unwrap().unlock();
         requests() - before == 6
     });
     let guard = a.lock(NAME).lock_owned().unwrap();
@@ -105,11 +106,13 @@ fn where_young_servers_are_trusted_it_may() {
 
 #[test]
 fn a_restart_is_noticed_on_whichever_connection() {
+    // A busy machine is to restart three servers and to use all of them in less.
+    const LEASE: Duration = Duration::from_secs(3);
     let stage = Stage::five();
     let clients = stage.clients(|b| b.lease(LEASE));
     let red = RedLock::new(&clients).unwrap().with_node_timeout(PATIENT.min(LEASE / 4));
     // Again where the machine is so slow that they are old before they are looked at.
-    wait_until(LONG, "they are looked at while they are young", || {
+    wait_until(6 * LONG, "they are looked at while they are young", || {
         until_old(&red);
         let began = Instant::now();
         for server in &stage.servers[..3] {

@@ -2,7 +2,8 @@
 
 use redis_concurrent::{Kind, Units};
 
-use crate::bounded::many::{Many, WAITERS, asks, id, in_short, owned};
+use crate::bounded::many::{LEASE, Many, WAITERS, asks, id, in_short, owned};
+use crate::rig::int;
 
 const RESERVATIONS: usize = 2_000;
 const SKUS: usize = 100;
@@ -39,7 +40,7 @@ fn of_a_hundred_skus_each_operation_is_short() {
         let mut it = reserved();
         assert_eq!(counts(&mut it, "sku-7"), ["2000", "0", "2000", "0"]);
         for n in 0..20 {
-            assert_eq!(it.renews("renew", &id("h", n)), 30_000);
+            assert_eq!(it.renews("renew", &id("h", n)), int(LEASE));
             assert_eq!(it.leaves("leave", &id("h", n)), "1");
             assert_eq!(it.ask("try", "try", &id("t", n), &order(n))[0], "1");
             assert_eq!(it.ask("refused", "try", &id("r", n), &order(n))[0], "-1");

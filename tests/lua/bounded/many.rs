@@ -18,6 +18,8 @@ pub const HOLDERS: usize = 20_000;
 pub const WAITERS: usize = 10_000;
 /// For how long a waiter may be silent, in ms: longer than it takes to have so many wait.
 pub const WAITER_TIMEOUT: &str = "600000";
+/// The same of a hold.
+pub const LEASE: &str = "600000";
 /// After so many scripts a thing that is done in pieces is done.
 const PIECES: usize = 20_000;
 
@@ -51,7 +53,7 @@ pub fn id(who: &str, n: usize) -> String {
 
 /// The arguments of an acquire.
 pub fn asks<'a>(how: &'a str, owner: &'a str, args: &'a str) -> Vec<&'a str> {
-    vec![owner, "30000", PREFIX, WAITER_TIMEOUT, how, args, RECORD]
+    vec![owner, LEASE, PREFIX, WAITER_TIMEOUT, how, args, RECORD]
 }
 
 pub fn owned(all: &[&str]) -> Vec<String> {
@@ -126,7 +128,7 @@ impl Many {
 
     pub fn renews(&mut self, what: &'static str, owner: &str) -> i64 {
         let source = self.scripts.renew.clone();
-        int(&texts(&self.run(what, &source, &[owner, "30000", PREFIX, WAITER_TIMEOUT]))[0])
+        int(&texts(&self.run(what, &source, &[owner, LEASE, PREFIX, WAITER_TIMEOUT]))[0])
     }
 
     pub fn changes(&mut self, what: &'static str, id: &str, args: &[&str]) -> Vec<String> {

@@ -3,7 +3,8 @@
 use redis::cmd;
 use redis_concurrent::{Kind, Reentrant};
 
-use crate::bounded::many::{HOLDERS, Many, WAITERS, id, in_short};
+use crate::bounded::many::{HOLDERS, LEASE, Many, WAITERS, id, in_short};
+use crate::rig::int;
 
 #[test]
 fn with_ten_thousand_waiting_each_operation_is_short() {
@@ -12,7 +13,7 @@ fn with_ten_thousand_waiting_each_operation_is_short() {
         let _inbox = it.hears("w");
         it.ask("try", "try", "h:1", "");
         it.many("wait", "w", WAITERS, "");
-        assert_eq!(it.renews("renew", "h:1"), 30_000);
+        assert_eq!(it.renews("renew", "h:1"), int(LEASE));
         assert_eq!(it.ask("try", "try", "t:1", "")[0], "0");
         assert_eq!(it.ask("keep", "keep", &id("w", 5_000), "")[0], "0");
         assert_eq!(it.leaves("give up", &id("w", 7_000)), "0");

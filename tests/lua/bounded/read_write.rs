@@ -2,7 +2,8 @@
 
 use redis_concurrent::{Kind, Read};
 
-use crate::bounded::many::{HOLDERS, Many, WAITERS, id, in_short};
+use crate::bounded::many::{HOLDERS, LEASE, Many, WAITERS, id, in_short};
+use crate::rig::int;
 
 fn read() -> Many {
     let mut it = Many::of("read-write", Read::RULE);
@@ -16,7 +17,7 @@ fn with_twenty_thousand_reading_each_operation_is_short() {
         let mut it = read();
         let _inbox = it.hears("h");
         for n in 0..50 {
-            assert_eq!(it.renews("renew", &id("h", n)), 30_000);
+            assert_eq!(it.renews("renew", &id("h", n)), int(LEASE));
             assert_eq!(it.leaves("leave", &id("h", n)), "1");
             assert_eq!(it.ask("try", "try", &id("t", n), "read")[0], "1");
         }

@@ -2,7 +2,8 @@
 
 use redis_concurrent::{Kind, Permits};
 
-use crate::bounded::many::{HOLDERS, Many, WAITERS, id, in_short};
+use crate::bounded::many::{HOLDERS, LEASE, Many, WAITERS, id, in_short};
+use crate::rig::int;
 
 fn held() -> Many {
     let mut it = Many::of(Permits::NAME, Permits::RULE);
@@ -20,7 +21,7 @@ fn with_twenty_thousand_out_each_operation_is_short() {
     in_short(|| {
         let mut it = held();
         for n in 0..50 {
-            assert_eq!(it.renews("renew", &id("h", n)), 30_000);
+            assert_eq!(it.renews("renew", &id("h", n)), int(LEASE));
             assert_eq!(it.leaves("leave", &id("h", n)), "1");
             assert_eq!(it.ask("try", "try", &id("t", n), "1")[0], "1");
         }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{CancellationToken, ErrorKind};
+use redis_concurrent_testkit::{released_all, wait_until};
 
 use super::{breaks, gives_up, is_broken};
 use crate::names::{LONG, await_positions, client, ms};
@@ -13,17 +14,24 @@ use crate::names::{LONG, await_positions, client, ms};
 fn its_time_is_up() {
     let name = "time";
     let (one, other) = (client().cyclic_barrier(name, 3), client().cyclic_barrier(name, 3));
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| one.wait_for(LONG));
-        await_positions(name, 1);
-        let began = Instant::now();
-        let error = other.wait_for(ms(1500)).unwrap_err();
-        assert_eq!((error.kind(), error.name()), (ErrorKind::Timeout, name));
-        assert!(began.elapsed() >= ms(1500));
-        is_broken(waiter.join().unwrap());
-        is_broken(other.wait_until(Instant::now() + LONG));
+    wait_until(LONG, "it hears so in time", || {
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| one.wait_for(LONG));
+            await_positions(name, 1);
+            let began = Instant::now();
+            let error = other.wait_for(ms(1500)).unwrap_err();
+            // Where a busy machine has no answer for it by then: once more.
+            let is_heard = !error.is_unavailable();
+            if is_heard {
+                assert_eq!((error.kind(), error.name()), (ErrorKind::Timeout, name));
+                assert!(began.elapsed() >= ms(1500));
+                is_broken(waiter.join().unwrap());
+                is_broken(other.wait_until(Instant::now() + LONG));
+            }
+            one.reset().unwrap();
+            is_heard
+        })
     });
-    one.reset().unwrap();
 }
 
 #[test]
@@ -84,7 +92,10 @@ fn a_client_that_closes_breaks_it() {
         let closing = client();
         let barrier = closing.cyclic_barrier("close", 3);
         // Its word that the barrier is open is never sent.
-        let error = barrier.wait_then(|| closing.close().unwrap()).unwrap_err();
+        let error = barrier.wait_then(|| {
+            let _ = released_all(&closing.close());
+        });
+        let error = error.unwrap_err();
         assert!(error.is_closed(), "{error}");
     });
 }

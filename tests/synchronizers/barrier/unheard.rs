@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{Client, CyclicBarrier, Error, ErrorKind};
+use redis_concurrent::{CyclicBarrier, Error, ErrorKind};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use super::is_broken;
 use crate::names::{LONG, await_positions, client, ms, server};
-use crate::support::SOON;
+use crate::support::{SOON, builder, connected};
 
 /// What a server tells its subscribers begins so.
 const MESSAGE: &[u8] = b"message";
@@ -18,7 +18,7 @@ const MESSAGE: &[u8] = b"message";
 #[track_caller]
 fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error> {
     let proxy = Proxy::start(server().port()).unwrap();
-    let deaf = Client::connect(&proxy.url()).unwrap();
+    let deaf = connected(|| builder(&proxy.url()));
     let barrier = client().cyclic_barrier(name, 2);
     let outcome = thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
@@ -28,7 +28,7 @@ fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error
         wait_until(LONG, "the message was lost", || proxy.struck() == 1);
         let began = Instant::now();
         let outcome = waiter.join().unwrap();
-        assert!(began.elapsed() < ms(1000) + SOON, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 3 * SOON, "{:?}", began.elapsed());
         outcome
     });
     assert!(!barrier.is_broken().unwrap());
@@ -52,14 +52,14 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     let name = "neither";
     let proxy = Proxy::start(server().port()).unwrap();
     let lease = ms(300);
-    let deaf = Client::builder().url(&proxy.url()).lease(lease).command_timeout(2 * lease).connect().unwrap();
+    let deaf = connected(|| builder(&proxy.url()).lease(lease).command_timeout(2 * lease));
     let barrier = client().cyclic_barrier(name, 2);
     // So that Redis knows the script, and the listener is there.
-    deaf.cyclic_barrier("neither before", 1).wait().unwrap();
+    let alone = deaf.cyclic_barrier("neither before", 1);
+    wait_until(LONG, "it has passed", || alone.wait().is_ok());
     let before = deaf.cyclic_barrier("neither before", 2);
     wait_until(LONG, "it has waited", || {
-        before.reset().unwrap();
-        before.wait_for(ms(500)).unwrap_err().kind() == ErrorKind::Timeout
+        before.reset().is_ok() && before.wait_for(ms(500)).unwrap_err().kind() == ErrorKind::Timeout
     });
     proxy.swallow_replies_with(MESSAGE);
     proxy.only_matching(b"\r\nwait\r\n");
@@ -79,7 +79,7 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
 fn an_arrival_that_is_sent_twice_is_one() {
     let name = "twice";
     let proxy = Proxy::start(server().port()).unwrap();
-    let through = Client::connect(&proxy.url()).unwrap();
+    let through = connected(|| builder(&proxy.url()));
     let (one, other) = (through.cyclic_barrier(name, 2), client().cyclic_barrier(name, 2));
     let ran = AtomicUsize::new(0);
     for _ in 0..2 {

@@ -8,7 +8,7 @@ use redis_concurrent::{CancellationToken, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer};
 
 use crate::names::{LONG, await_positions, client, ms};
-use crate::support::{builder, connect, in_brief};
+use crate::support::{builder, connect, connected, in_brief};
 
 #[test]
 fn work_runs_in_a_term_that_it_resigns() {
@@ -59,12 +59,12 @@ fn a_term_that_was_waited_for_is_not_ending_at_once() {
 fn work_is_told_to_stop_before_its_term_can_end() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let lease = ms(5000);
-    let client = builder(&proxy.url()).lease(lease).command_timeout(ms(500)).connect().unwrap();
+    let (lease, often) = (ms(8000), ms(1000));
+    let client = connected(|| builder(&proxy.url()).lease(lease).renew_every(often).command_timeout(ms(500)));
     let next = connect(&server).election("told");
     let (sender, begun) = channel();
     thread::scope(|scope| {
-        let election = client.election("told").stop_before(ms(2500));
+        let election = client.election("told").stop_before(lease / 2);
         let works = scope.spawn(move || {
             let (mut told, mut left) = (None, Duration::ZERO);
             let outcome = election.run(|term| {
@@ -79,7 +79,7 @@ fn work_is_told_to_stop_before_its_term_can_end() {
         let _term = next.campaign().unwrap();
         let led = Instant::now();
         let (told, left, outcome) = works.join().unwrap();
-        assert!(Duration::ZERO < left && left <= ms(2500), "{left:?}");
+        assert!(Duration::ZERO < left && left <= lease / 2, "{left:?}");
         assert!(told < led, "{:?} after the next leader", told - led);
         // It could not resign.
         outcome.unwrap_err();

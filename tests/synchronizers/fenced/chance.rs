@@ -3,7 +3,7 @@
 //! What a process reads before and after its write are bounds of what the write met, as the highest only
 //! rises; so no common clock is needed.
 
-use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
 
 use crate::support::*;
@@ -31,7 +31,7 @@ fn the_highest_never_goes_down_and_a_lower_one_is_always_refused() {
     let mut tried = [0; RESOURCES as usize];
     let (mut taken, mut refused) = (0, 0);
     for child in &children {
-        let line = child.read_line_within(3 * LONG).unwrap();
+        let line = child.read_line_within(15 * LONG).unwrap();
         let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
         taken += numbers[0];
         refused += numbers[1];
@@ -55,7 +55,7 @@ fn role_writer() {
         return;
     }
     let mut chance = Random::new(ROLE);
-    let client = Client::connect(&std::env::var("SERVER").unwrap()).unwrap();
+    let client = connected(|| builder(&env("SERVER")).command_timeout(LONG));
     let all: Vec<_> = (0..RESOURCES).map(|i| client.fenced(&format!("it {i}"))).collect();
     let mut told = vec![0; 2 + all.len()];
     for turn in 0..RESOURCES * WRITES {

@@ -162,8 +162,8 @@ fn a_set_whose_answer_was_lost_is_sent_again() {
 #[test]
 fn a_set_without_an_answer_is_unknown_and_a_get_is_not() {
     let server = RedisServer::start().unwrap();
-    let it = builder(&server.url()).command_timeout(ms(100)).connect().unwrap().fenced("it");
-    it.set(1, "a").unwrap();
+    let it = connected(|| builder(&server.url()).command_timeout(ms(1000))).fenced("it");
+    wait_until(LONG, "it is answered in time", || it.set(1, "a").is_ok());
     server.stop().unwrap();
     assert_eq!(it.set(2, "b").unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     assert_eq!(it.get::<String>().unwrap_err().kind(), ErrorKind::Unavailable);

@@ -12,11 +12,13 @@ use redis_concurrent::{Inventory, Order};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_until};
 
 use crate::inventory::balanced;
-use crate::support::{LONG, Random, SOON, builder, connect, env, ms};
+use crate::support::{LONG, Random, SOON, builder, connected, env, ms};
 
 const PROCESSES: usize = 16;
 /// Of each child: what a killed one has is soon back.
-const LEASE: Duration = ms(3000);
+const LEASE: Duration = ms(5000);
+/// What a crowd of processes takes on the busiest machine, unless it hangs.
+const AGES: Duration = Duration::from_secs(300);
 /// So few that it is sold out most of the time, and a decision may be any.
 const STOCK: u64 = 40;
 /// Units of the largest order.
@@ -30,7 +32,7 @@ fn role_seller() {
     if !is_role("inventory::chance::role_seller") {
         return;
     }
-    let client = builder(&env("URL")).lease(LEASE).connect().unwrap();
+    let client = connected(|| builder(&env("URL")).lease(LEASE).renew_every(ms(500)).command_timeout(LONG));
     let inventory = client.inventory("sale");
     let mut random = Random::of(env("RANDOM").parse().unwrap());
     let mut turn = 0_u64;
@@ -99,7 +101,7 @@ impl<'a> Place<'a> {
     fn kill(&mut self) {
         self.child.kill9().unwrap();
         self.kills += 1;
-        while let Ok(true) = self.hear(LONG) {}
+        while let Ok(true) = self.hear(AGES) {}
     }
 
     /// Until all decisions are `made`, by one child after another, each of which is killed whatever it is at.
@@ -123,7 +125,7 @@ impl<'a> Place<'a> {
 fn seller(server: &RedisServer, random: &mut Random) -> Child {
     let env = [("URL", &*server.url()), ("RANDOM", &*random.seed())];
     let child = Child::spawn("inventory::chance::role_seller", &env).unwrap();
-    assert_eq!(child.read_line_within(LONG).unwrap(), "selling");
+    assert_eq!(child.read_line_within(AGES).unwrap(), "selling");
     child
 }
 
@@ -138,7 +140,7 @@ fn redis_counts_what_the_processes_saw_whichever_is_killed() {
     let mut random = Random::new("redis_counts_what_the_processes_saw_whichever_is_killed");
     let decisions: u64 = std::env::var("DECISIONS").map_or(10_000, |n| n.parse().unwrap());
     let server = RedisServer::start().unwrap();
-    let office = connect(&server).inventory("sale");
+    let office = connected(|| builder(&server.url()).command_timeout(LONG)).inventory("sale");
     for sku in SKUS {
         office.add_stock(sku, STOCK).unwrap();
     }
@@ -167,7 +169,7 @@ fn redis_counts_what_the_processes_saw_whichever_is_killed() {
     });
     let died = Instant::now();
     wait_until(LONG, "what the dead had reserved is back", || sums(&office)[2] == 0);
-    assert!(died.elapsed() < LEASE + SOON, "only {:?} later", died.elapsed());
+    assert!(died.elapsed() < LEASE + 2 * SOON, "only {:?} later", died.elapsed());
 
     let [stocked, available, _, sold] = sums(&office);
     let sum = |count: fn(&Place<'_>) -> u64| places.iter().map(count).sum::<u64>();

@@ -204,7 +204,7 @@ fn what_was_sold_is_known_when_many_leases_have_just_expired() {
     here.add_stock("tee", MANY + 1).unwrap();
     taken(here.try_reserve_order(&Order::of("tee", 1).id("order-17"))).commit().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = Client::connect(&proxy.url()).unwrap();
+    let client = connected(|| builder(&proxy.url()));
     let brief = client.inventory("sale").with_lease(ms(2000));
     for question in [true, false] {
         for _ in 0..MANY {
@@ -225,21 +225,21 @@ fn what_was_sold_is_known_when_many_leases_have_just_expired() {
 #[test]
 fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).lease(ms(3000)).connect().unwrap();
+    let client = connected(|| builder(&server.url()).lease(ms(5000)).renew_every(ms(200)));
     let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
     inventory.add_stock("tee", 5).unwrap();
     let began = Instant::now();
     let renewed = taken(inventory.try_reserve("tee", 1));
     // It ends within the time for which this goes on anyway.
-    let fixed = taken(office.with_lease(ms(2000)).try_reserve("tee", 2));
+    let fixed = taken(office.with_lease(ms(4000)).try_reserve("tee", 2));
     let lost = fixed.lost();
     assert_eq!(office.holders().unwrap().len(), 2);
     wait_until(LONG, "the fixed one has lapsed", || office.available("tee").unwrap() == 4);
-    assert!(began.elapsed() >= ms(1990), "after {:?}", began.elapsed());
+    assert!(began.elapsed() >= ms(3990), "after {:?}", began.elapsed());
     // The thread that tells it has to run first.
     assert!(fixed.is_lost() && lost.wait_timeout(SOON));
     told(fixed.commit(), ErrorKind::LeaseLost, "");
-    while began.elapsed() < ms(4000) {
+    while began.elapsed() < ms(6000) {
         assert_eq!(counts(&office)[2], 1, "it is renewed");
         thread::sleep(ms(20));
     }

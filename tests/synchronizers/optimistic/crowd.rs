@@ -1,6 +1,7 @@
 //! Many at once: each update is counted, once.
 
 use std::thread;
+use std::time::Duration;
 
 use redis_concurrent::Client;
 use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent};
@@ -9,6 +10,13 @@ use crate::optimistic::stage::{KEY, add_one};
 use crate::support::*;
 
 const WRITERS: usize = 32;
+/// What a crowd of processes takes on the busiest machine, unless it hangs.
+const AGES: Duration = Duration::from_secs(300);
+
+/// No request of a crowd goes without its reply.
+fn patiently(url: &str) -> Client {
+    connected(|| builder(url).command_timeout(LONG))
+}
 
 fn value(server: &RedisServer) -> usize {
     redis::cmd("GET").arg(KEY).query(&mut server.connection().unwrap()).unwrap()
@@ -29,7 +37,7 @@ fn write(client: &Client, threads: usize, updates: usize) -> u32 {
 #[test]
 fn every_update_of_32_threads_counts_once() {
     let server = RedisServer::start().unwrap();
-    let client = connect(&server);
+    let client = patiently(&server.url());
     let tries = write(&client, WRITERS, 20);
     assert_eq!(value(&server), WRITERS * 20);
     assert!(tries as usize > WRITERS * 20, "they never met: {tries} tries");
@@ -42,13 +50,13 @@ fn every_update_of_32_processes_counts_once() {
     let mut children: Vec<_> =
         (0..WRITERS).map(|_| Child::spawn(role, &[("SERVER", &server.url())]).unwrap()).collect();
     for child in &children {
-        assert_eq!(child.read_line_within(3 * LONG).unwrap(), "ready");
+        assert_eq!(child.read_line_within(AGES).unwrap(), "ready");
     }
     for child in &mut children {
         child.say("go").unwrap();
     }
     let tries: usize =
-        children.iter().map(|it| it.read_line_within(3 * LONG).unwrap().parse::<usize>().unwrap()).sum();
+        children.iter().map(|it| it.read_line_within(AGES).unwrap().parse::<usize>().unwrap()).sum();
     assert_eq!(value(&server), WRITERS * 10);
     assert!(tries > WRITERS * 10, "they never met: {tries} tries");
 }
@@ -59,7 +67,7 @@ fn role_writer() {
     if !is_role("optimistic::crowd::role_writer") {
         return;
     }
-    let client = Client::connect(&std::env::var("SERVER").unwrap()).unwrap();
+    let client = patiently(&env("SERVER"));
     tell_parent("ready").unwrap();
     hear_parent().unwrap();
     tell_parent(&write(&client, 1, 10).to_string()).unwrap();

@@ -181,7 +181,7 @@ fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
 fn an_update_done_after_the_deadline_writes_nothing() {
     let mut it = Stage::new();
     let connections = it.proxy.connections() + 1;
-    let deadline = Instant::now() + ms(800);
+    let deadline = Instant::now() + ms(3000);
     let late = it.client.optimistic(&[KEY]).run_until(deadline, |_, write| {
         thread::sleep(deadline.saturating_duration_since(Instant::now()) + ms(10));
         write.set(KEY, "late");

@@ -21,7 +21,7 @@ impl Stage {
     pub fn new() -> Stage {
         let server = RedisServer::start().unwrap();
         let proxy = Proxy::start(server.port()).unwrap();
-        let client = builder(&proxy.url()).max_connections(1).command_timeout(SOON).connect().unwrap();
+        let client = connected(|| builder(&proxy.url()).max_connections(1).command_timeout(SOON));
         let redis = server.connection().unwrap();
         Stage { client, proxy, redis, server }
     }

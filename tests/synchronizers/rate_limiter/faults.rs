@@ -7,7 +7,7 @@ use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::names::{LONG, ms, server};
 use crate::rate_limiter::{HOUR, used};
-use crate::support::SOON;
+use crate::support::{SOON, builder, connect, connected};
 
 const RATE: Rate = Rate::fixed_window(100, HOUR);
 
@@ -17,7 +17,7 @@ fn behind(proxy: &Proxy) -> Client {
 
 /// A client that waits for an answer so long.
 fn waiting(proxy: &Proxy, limit: Duration) -> Client {
-    let client = Client::builder().url(&proxy.url()).command_timeout(limit).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(limit));
     // The script is known from here on, and a connection is there.
     wait_until(LONG, "it is answered", || client.rate_limiter("faults:warm", RATE).available().is_ok());
     client
@@ -93,7 +93,7 @@ fn a_question_may_be_asked_twice() {
 #[test]
 fn a_server_that_is_not_there_is_unavailable_at_once() {
     let server = RedisServer::start().unwrap();
-    let client = Client::builder().url(&server.url()).command_timeout(ms(500)).connect().unwrap();
+    let client = connected(|| Client::builder().url(&server.url()).command_timeout(ms(500)));
     let limiter = client.rate_limiter("away", RATE);
     drop(server);
     let began = Instant::now();
@@ -110,7 +110,7 @@ fn a_server_that_is_not_there_is_unavailable_at_once() {
 #[test]
 fn scripts_that_were_flushed_are_sent_once_and_count_once() {
     let server = RedisServer::start().unwrap();
-    let client = Client::connect(&server.url()).unwrap();
+    let client = connect(&server);
     let limiter = client.rate_limiter("flushed", RATE);
     for left in [99, 98] {
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.connection().unwrap()).unwrap();

@@ -7,11 +7,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redis_concurrent::{Client, Rate};
+use redis_concurrent::Rate;
 use redis_concurrent_testkit::{Child, is_role, wait_until};
 
-use crate::names::server;
+use crate::names::{LONG, server};
 use crate::rate_limiter::{HOUR, used};
+use crate::support::{builder, connected};
 
 const PROCESSES: usize = 16;
 const NAME: &str = "processes";
@@ -26,10 +27,10 @@ fn role_caller() {
         return;
     }
     let env = |name: &str| std::env::var(name).unwrap();
-    let (url, log, share): (_, _, usize) =
+    let (url, log, share): (String, _, usize) =
         (env("CALLER_URL"), env("CALLER_LOG"), env("CALLER_SHARE").parse().unwrap());
-    let limiter =
-        Client::connect(&url).unwrap().rate_limiter(NAME, rate(env("CALLER_LIMIT").parse().unwrap()));
+    let client = connected(|| builder(&url).command_timeout(LONG));
+    let limiter = client.rate_limiter(NAME, rate(env("CALLER_LIMIT").parse().unwrap()));
     // One byte for each answer, right after it, and straight to the file: it outlives us.
     let mut log = OpenOptions::new().append(true).open(log).unwrap();
     while (log.metadata().unwrap().len() as usize) < share {

@@ -8,21 +8,25 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, Client, Permit, Semaphore};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_until};
 
-use crate::support::{LONG, Random, SOON, builder, env, in_brief, ms};
+use crate::support::{LONG, Random, SOON, builder, connected, env, in_brief, ms};
 
 const PERMITS: u32 = 5;
 const THREADS: usize = 2;
 /// Of this process; those of its children come on top.
 const REQUESTS: u64 = 10_000;
 /// By then it is enough, whatever a slow machine has made of them.
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(20);
 /// Renewed in time on a loaded machine too.
-const LEASE: Duration = ms(3000);
+const LEASE: Duration = ms(6000);
 /// Of the children: what a killed one has is soon back, and the others go on.
-const BRIEF: Duration = ms(1500);
+const BRIEF: Duration = ms(4000);
+/// What a crowd of processes takes on the busiest machine, unless it hangs.
+const AGES: Duration = Duration::from_secs(300);
 
 fn client(url: &str, lease: Duration) -> Client {
-    builder(url).lease(lease).renew_every(lease / 10).waiter_timeout(lease).connect().unwrap()
+    connected(|| {
+        builder(url).lease(lease).renew_every(lease / 20).waiter_timeout(lease).command_timeout(lease)
+    })
 }
 
 /// One request by chance: a permit, or whatever else came of it.
@@ -88,7 +92,7 @@ fn role_player() {
 fn child(server: &RedisServer, random: &mut Random) -> Child {
     let env = [("URL", &*server.url()), ("RANDOM", &*random.seed())];
     let child = Child::spawn("semaphore::chance::role_player", &env).unwrap();
-    assert_eq!(child.read_line_within(LONG).unwrap(), "playing");
+    assert_eq!(child.read_line_within(AGES).unwrap(), "playing");
     child
 }
 
@@ -103,7 +107,7 @@ fn kill(
     let mut children = [child(server, &mut random), child(server, &mut random)];
     let (mut kills, mut victim) = (0, 0);
     while !is_over.load(SeqCst) {
-        thread::sleep(ms(500) + random.micros(1_500_000));
+        thread::sleep(ms(1500) + random.micros(4_000_000));
         let has_some = || {
             let holders = semaphore.holders().unwrap();
             let mine = |pid: u32| holders.iter().any(|h| h.process.as_ref().is_some_and(|p| p.pid == pid));
@@ -155,10 +159,10 @@ fn what_is_available_is_exact_whatever_became_of_the_requests() {
     println!("{made} requests and {kills} kills in {:?}", began.elapsed());
     assert!(made > REQUESTS / 50, "hardly a request: {made}");
     wait_until(LONG, "the dead ones' are back", || semaphores[0].available().unwrap() == PERMITS);
-    assert!(died.elapsed() < BRIEF + SOON, "only {:?} later", died.elapsed());
+    assert!(died.elapsed() < BRIEF + 2 * SOON, "only {:?} later", died.elapsed());
     assert_eq!(semaphores[0].permits().unwrap(), Some(PERMITS));
     assert_eq!(semaphores[0].holders().unwrap(), []);
-    wait_until(BRIEF + SOON, "the dead are out of the queue", || semaphores[0].queue_length().unwrap() == 0);
+    wait_until(LONG, "the dead are out of the queue", || semaphores[0].queue_length().unwrap() == 0);
     let all = semaphores[1].try_acquire_for(PERMITS, SOON).unwrap().unwrap();
     assert_eq!(semaphores[2].available().unwrap(), 0);
     all.release().unwrap();

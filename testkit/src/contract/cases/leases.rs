@@ -19,11 +19,14 @@ cases! {
 }
 
 fn a_renewed_hold_outlives_its_lease<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, kept_out) = (stage.lock(&stage.brisk()), stage.keeper());
+    // Renewed in time on a machine that stands still for seconds.
+    let (lease, often) = (Duration::from_secs(5), Duration::from_millis(200));
+    let renewed = || stage.client(|b| b.lease(lease).renew_every(often));
+    let (lock, kept_out) = (stage.lock(&renewed()), stage.keeper());
     let (other, guard) = (stage.fresh(), lock.lock().unwrap());
-    let owned = stage.other(&stage.brisk(), "owned").lock_owned().unwrap();
+    let owned = stage.other(&renewed(), "owned").lock_owned().unwrap();
     let (start, owner) = (Instant::now(), other.holder().unwrap().map(|h| h.owner));
-    while start.elapsed() < Duration::from_secs(4) {
+    while start.elapsed() < lease + Duration::from_secs(1) {
         assert!(kept_out.try_lock().unwrap().is_none(), "after {:?}", start.elapsed());
         assert!(!guard.is_lost() && !owned.is_lost(), "after {:?}", start.elapsed());
         std::thread::sleep(Duration::from_millis(50));
