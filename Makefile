@@ -1,8 +1,8 @@
-# Each target sees to its own set-up first: on a Debian or Ubuntu machine that has only Rust,
-# `make test` is enough. Nothing asks a question.
+# Each target first installs what it needs: on a Debian or Ubuntu machine that has only Rust,
+# `make test` is enough. No target asks a question.
 
 CARGO ?= cargo
-# What the demo is given, for instance DEMO_ARGS=--json.
+# Arguments of the demo, for instance DEMO_ARGS=--json.
 DEMO_ARGS ?=
 
 # Where `make matrix` runs, and which groups of tests: all, unless they are named.
@@ -13,7 +13,7 @@ SAVE ?=
 # Where `make contract` runs: on a server or on a cluster.
 ON ?= cluster
 
-# How many orders of steps `make shuttle` tries, and in which of its tests.
+# How many schedules `make shuttle` tries, and in which of its tests.
 SCHEDULES ?= 100000
 TEST ?= engine::interleavings
 
@@ -25,17 +25,17 @@ MODELS_STATES ?= 1000000
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
 
-# The wrong ways of locking with Redis, each beside a right one: the table of docs/pitfalls.md.
+# The wrong ways of locking with Redis, each with a right one: the table of docs/pitfalls.md.
 pitfalls: setup
 	$(CARGO) run --release --package demo --example pitfalls
 
-# Unit tests, tests/, and the examples in the documentation; then those of the command line. All of them run, also where
-# one fails.
+# Unit tests, tests/, and the examples in the documentation; then the tests of the command line. All of them run, even
+# if one fails.
 test: setup
 	$(CARGO) test --no-fail-fast; first=$$?; $(CARGO) test --package redis-concurrent-cli && exit $$first
 
-# The tests that may depend on the server, on others than the system's: on all of ci/servers.sh, or
-# make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"; with SAVE=1 the README's table is written.
+# The tests that may depend on the server, on servers other than the system's: on all of ci/servers.sh, or
+# make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"; SAVE=1 writes the README's table.
 matrix: setup
 	@CARGO="$(CARGO)" ONLY="$(ONLY)" SAVE="$(SAVE)" ci/matrix.sh $(SERVERS)
 
@@ -53,8 +53,8 @@ history: setup
 failover: setup
 	$(CARGO) test --test faults -- --ignored --exact --nocapture failover::failover_of_the_given_seed
 
-# The models of `make test`, larger, each as far as MODELS_STATES states lead: three minutes. Each says whether that was
-# all of it ("complete") or not ("cut off"); more states take more time and memory.
+# The models of `make test`, larger, each up to MODELS_STATES states: three minutes. Each reports whether these were
+# all of its states ("complete") or not ("cut off"); more states take more time and memory.
 models:
 	@ci/setup.sh cc
 	MODELS=large MODELS_STATES=$(MODELS_STATES) $(CARGO) test --release --package verify worlds:: -- --nocapture --test-threads 1
@@ -65,12 +65,12 @@ shuttle:
 	RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle SCHEDULES=$(SCHEDULES) \
 		$(CARGO) test --release --package verify -- --show-output $(TEST)
 
-# Breaks the rules of safety one at a time, and shows what notices. A quarter of an hour.
+# Breaks the safety rules one at a time, and shows what notices. Takes a quarter of an hour.
 planted: setup
 	@CARGO="$(CARGO)" ci/planted.sh
 
-# The figures and tables of docs/scale.md, measured and simulated anew: some minutes on an idle machine. `scale-page`
-# only writes the tables again, from the existing figures.
+# Measures and simulates the figures and tables of docs/scale.md again: some minutes on an idle machine. `scale-page`
+# only rewrites the tables, from the existing figures.
 scale: setup
 	$(CARGO) test --release --package verify -- --ignored --exact --nocapture engine::scale::page::measure_and_write
 
@@ -80,7 +80,7 @@ scale-page:
 bench: setup
 	$(CARGO) bench
 
-# The table and the pictures of docs/benchmarks.md, measured anew in a quarter of an hour; for a
+# Measures the table and the pictures of docs/benchmarks.md again, in a quarter of an hour; for a
 # part of it: make figures FIGURES="pair handoff" ROUNDS=1 SECONDS=0.5
 figures: setup
 	benches/figures.sh
@@ -94,7 +94,7 @@ lint:
 	ci/unused.sh
 	luacheck --quiet lua examples/*.lua
 
-# With exactly the Rust version that Cargo.toml states.
+# Compiles with exactly the Rust version that Cargo.toml states.
 msrv:
 	@ci/setup.sh cc
 	ci/msrv.sh

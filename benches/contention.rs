@@ -1,7 +1,7 @@
-//! What the locks cost and how they behave under contention, in one process and in many.
+//! Measures what the locks cost and how they behave under contention, in one process and in many.
 //!
-//! `docs/benchmarks.md` says how to run it and what its columns mean. It starts a private
-//! `redis-server` for each row, and itself again for each further process.
+//! `docs/benchmarks.md` says how to run it and what its columns mean. It starts a private `redis-server` for
+//! each row, and another instance of itself for each further process.
 
 #[path = "contention/run.rs"]
 mod run;

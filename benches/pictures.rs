@@ -1,7 +1,7 @@
-//! Makes the table and the pictures of `docs/benchmarks.md` from `docs/benchmarks/*.jsonl`.
+//! Generates the table and the pictures of `docs/benchmarks.md` from `docs/benchmarks/*.jsonl`.
 //!
-//! `cargo bench --bench pictures -- docs/benchmarks` writes them. Without a folder it writes
-//! nothing, and fails if what is there was not made of the figures that are there.
+//! `cargo bench --bench pictures -- docs/benchmarks` writes them. Without a folder it writes nothing, and
+//! fails if the existing files were not generated from the existing figures.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,10 +10,10 @@ use std::process::ExitCode;
 mod make;
 
 fn main() -> ExitCode {
-    // cargo and the other benches have words of their own: --bench, --test, --smoke.
+    // Options of cargo and of the other benches are not a folder: --bench, --test, --smoke.
     let folder = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    // cargo runs a benchmark in its package's folder; a folder is named as seen from the project's.
+    // cargo runs a benchmark in its package's folder, but the argument is relative to the project's.
     let at = |folder: &str| root.map_or_else(|| folder.into(), |root| root.join(folder));
     let done = match folder {
         Some(folder) => write(&at(&folder)),

@@ -1,9 +1,9 @@
-//! Lock and unlock in one process with nobody in the way, by criterion; beside each the same two
+//! Uncontended lock and unlock in one process, measured with criterion; each compared with the same two
 //! requests on a bare socket.
 //!
-//! `PIN=same` puts client and server on one core: without that the figures depend on where the
-//! system happens to put them. For ratios take `contention --workload uncontended`, which lets
-//! both sides take turns every few milliseconds.
+//! `PIN=same` puts client and server on one core: without it the figures depend on where the system happens
+//! to put them. For ratios use `contention --workload uncontended`, in which both sides alternate every few
+//! milliseconds.
 
 #[path = "contention/bare.rs"]
 mod bare;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs a command on a machine that has more to do than it can: four busy loops for each core run beside it.
+# Runs a command on an overloaded machine: four busy loops for each core run beside it.
 #
 #   ci/busy.sh cargo test --test locks red_lock
 #
-# Ends the loops when the command ends or this script is told to, and ends as the command does.
+# Ends the loops when the command ends or this script is told to end, and exits with the command's status.
 set -euo pipefail
 (($# > 0)) || { echo "usage: ci/busy.sh COMMAND [ARGUMENT...]" >&2; exit 2; }
 
@@ -21,7 +21,7 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Each looks once in a while whether this script is there, should that be ended without notice.
+# Each checks now and then whether this script still runs, in case the script is killed.
 parent=$$
 busy() {
     local i
@@ -35,7 +35,7 @@ for ((n = 4 * $(nproc); n > 0; n--)); do
     loops+=("$!")
 done
 
-# In the background, so that a signal is heard at once; with our input all the same.
+# In the background, so that a signal is handled at once, but still with our input.
 "$@" <&0 &
 command=$!
 status=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Obtains the Java libraries that some tests lock with, and prints the class path with them and the tests' own
-# programs. What it obtains stays in target/java/: from the second call on nothing is downloaded.
+# programs. Downloads stay in target/java/, so that later calls download nothing.
 #
 # Needs java and javac (17 or later) and, for the first call, mvn. Progress goes to standard error.
 set -euo pipefail
@@ -12,7 +12,7 @@ for program in java javac; do
     command -v $program >/dev/null || { echo "there is no $program" >&2; exit 1; }
 done
 mkdir -p "$folder"
-# One at a time.
+# One call at a time.
 exec 9>"$folder/lock"
 flock 9
 

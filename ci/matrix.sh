@@ -5,11 +5,11 @@
 #   ci/matrix.sh [NAME...]             all servers, or the named ones
 #   ONLY="Lua replicas" ci/matrix.sh   only these groups of tests
 #   LIMIT=600                          how long the tests of one module may take, in seconds
-#   SAVE=1                             puts the rows into the table of README.md, in the place of those of the same
-#                                      servers; if that has other columns, of all
+#   SAVE=1                             puts the rows into the table of README.md, in place of those of the same
+#                                      servers; if its columns differ, in place of all
 #
-# A test that did not pass is run once more, alone, before it counts: the machine may be busy. Fails if a test
-# fails twice, and names it on standard error.
+# A test that did not pass is run again, alone, before it counts as failed: the machine may be busy. Fails if a
+# test fails twice, and names it on standard error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -35,7 +35,7 @@ engine        locks::invariants locks::safety_rules locks::read_write synchroniz
 
 say() { echo "matrix: $*" >&2; }
 
-# of_group GROUP: its tests.
+# of_group GROUP: prints its tests.
 of_group() {
     local words
     read -ra words < <(sed -z 's/\n  */ /g' <<<"$groups" | awk -v group="$1" '$1 == group { $1 = ""; print }')
@@ -43,15 +43,16 @@ of_group() {
     printf '%s\n' "${words[@]}"
 }
 
-# named BINARY MODULE [ARGUMENT...]: the names of the module's tests that cargo lists with these arguments; no
-# module is all. Without those by TLS, which not all of ci/servers.sh know: `make test` runs them on the system's server.
+# named BINARY MODULE [ARGUMENT...]: prints the names of the module's tests that cargo lists with these arguments;
+# without a module, of all. Leaves out the tests of TLS, which not all servers of ci/servers.sh support: `make test`
+# runs them on the system's server.
 named() {
     "$cargo" test --test "$1" -- --list "${@:3}" 2>/dev/null | sed -n 's/: test$//p' | grep "^${2:+$2::}" |
         grep -v '^transports::tls::' | sort
 }
 
-# try PROGRAM TESTS: prints how many passed, and of how many; fails if one failed twice. Its standard output
-# is its answer.
+# try PROGRAM TESTS: prints how many passed, and of how many; fails if one failed twice. Nothing else goes to
+# standard output.
 try() {
     local log=$logs/log all tests test failed=0 binary=${2%%::*} module=
     [[ $2 != *::* ]] || module=${2#*::}
@@ -72,7 +73,7 @@ try() {
     [ $failed = 0 ]
 }
 
-# row PROGRAM: one row of the table; fails if a test failed twice.
+# row PROGRAM: prints one row of the table; fails if a test failed twice.
 row() {
     local group tests passed run some all status=0 line
     line=$("$1" --version | sed -E 's/^Server v=/Valkey server v=/; s/^(Redis|Valkey) server v=([0-9.]+).*/\1 \2/')
@@ -114,7 +115,7 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 export LC_ALL=C
 
-# What is missing is told before anything runs.
+# Reports what is missing before anything runs.
 build=() programs=()
 for group in "${columns[@]}"; do
     tests=$(of_group "$group")
@@ -128,7 +129,7 @@ done
 
 table=$logs/table
 {
-    # Divided where it has to be, so that the table fits on a narrow screen.
+    # With a soft hyphen in the longest word, so that the table fits on a narrow screen.
     { printf '| server |'; printf ' %s |' "${columns[@]}"; echo ' run |'; } | sed 's/ transports / trans\&shy;ports /'
     printf '| --- |'; printf ' ---: |%.0s' "${columns[@]}"; echo ' --- |'
 } | tee "$table"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compiles the library as for a user with the oldest supported Rust: with exactly the rust-version that
-# Cargo.toml states, which rustup installs if it is missing, and with dependencies resolved anew.
+# Cargo.toml states, which rustup installs if it is missing, and with freshly resolved dependencies.
 set -eu
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -14,7 +14,7 @@ rustup toolchain list | grep -q "^$version" || rustup toolchain install "$versio
 folder=${CARGO_TARGET_DIR:-$PWD/target}/msrv
 rm -rf "$folder/crate"
 mkdir -p "$folder/crate"
-# Apart, so that no lock file of this folder has its say.
+# In a folder of its own, so that no lock file of this one applies.
 cp -r Cargo.toml README.md src lua docs examples testkit verify demo benches cli tokio "$folder/crate/"
 cd "$folder/crate"
 CARGO_TARGET_DIR=$folder cargo "+$version" check --quiet --package redis-concurrent --lib

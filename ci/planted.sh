@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Plants each fault of verify/planted/, one at a time, and shows that the models and tests named
-# there notice it. All of them must pass without a fault and fail with theirs, by what they are to
-# say: not by a limit of time. Ends with an error otherwise.
+# there notice it. All of them must pass without a fault, and fail with theirs: with the expected
+# message, not by a timeout. Fails otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
 cargo=${CARGO:-cargo}
-# The same in every run; what is found by chance is found again.
+# The same in every run, so that what is found by chance is found again.
 export SEED=${SEED:-1}
-# Half a minute is the longest that any of them takes, on a machine with nothing else to do.
+# The slowest of them takes half a minute on an idle machine.
 limit=600
 unset PLANTED MODELS
 export RUST_BACKTRACE=0
 
-# One build for all faults, of a copy of the sources: its flags are not the others' either.
+# One build for all faults, of a copy of the sources, and apart from other builds as its flags differ.
 CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}/planted")
 export CARGO_TARGET_DIR
 export RUSTFLAGS="${RUSTFLAGS-} --cfg planted"
@@ -24,7 +24,7 @@ RUSTFLAGS='' "${RUSTC:-rustc}" --edition 2024 -o "$planter" verify/planted/plant
 git ls-files --cached --others --exclude-standard | "$planter" "$sources"
 if [[ -e Cargo.lock ]]; then cp Cargo.lock "$sources"; fi
 
-# What the last command printed.
+# The output of the last command.
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 
@@ -43,12 +43,12 @@ build() {
     done <"$output"
 }
 
-# try FAULT TARGET TEST: runs one test with this fault; '' is none.
+# try FAULT TARGET TEST: runs one test with this fault; '' for none.
 try() {
     PLANTED=$1 timeout "$limit" "${binary[$2]}" --exact "$3" --nocapture >"$output" 2>&1
 }
 
-# try_none TARGET TEST: without a fault it has to pass; where the machine is busy, the second time.
+# try_none TARGET TEST: the test must pass without a fault; the second time, if the machine is busy.
 try_none() {
     for _ in 1 2; do
         if try '' "$1" "$2" && grep -q '^test result: ok. 1 passed' "$output"; then return; fi
@@ -58,8 +58,8 @@ try_none() {
     exit 1
 }
 
-# caught FAULT TARGET TEST WORDS: it fails, and says so. Where the machine is busy it may fail
-# sooner, for its own short leases: then once more.
+# caught FAULT TARGET TEST WORDS: whether the test fails with these words. On a busy machine it may
+# fail earlier, because of its own short leases, and is then tried again.
 caught() {
     local status
     for _ in 1 2; do
@@ -96,7 +96,7 @@ for entry in "${table[@]}"; do
     caught "$fault" "$target" "$test" "$says" || found=
     took=$(seconds $(($(date +%s%3N) - began)))
     if [[ $found ]]; then
-        # A model says it; a test by chance prints the seed of each run.
+        # A model prints its steps; a randomized test prints the seed of each run.
         after=$(sed -n 's/^not .*, in \([0-9]* steps\):.*/\1/p' "$output")
         runs=$(grep -c 'SEED=' "$output" || true)
         [[ -n $after ]] || after="run $((runs > 0 ? runs : 1))"

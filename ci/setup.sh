@@ -1,17 +1,17 @@
 #!/bin/sh
-# Sees to it that the programs named are there, and installs what is missing by apt-get (Debian,
-# Ubuntu). Asks nothing, and says what it does on standard error.
+# Makes sure that the named programs are there, and installs what is missing with apt-get (Debian,
+# Ubuntu). Asks no questions, and reports what it does on standard error.
 #
 #   ci/setup.sh [make] [cc] [redis] [luacheck] [rust-tools] [redis-py] [java] [promtool]
 #
-# Without redis-py, java or promtool it goes on: the tests that have a use for them say that they were skipped.
+# It continues without redis-py, java or promtool: the tests that need them report that they were skipped.
 set -eu
 exec </dev/null >&2
 
 # The tests start servers with an option that came with 7.0.
 oldest_redis=7
 redis=${REDIS_SERVER_BIN:-redis-server}
-# Those that tests/faults/foreign/redis_py.rs looks for; packages are installed for the last one.
+# The interpreters that tests/faults/foreign/redis_py.rs looks for; packages are installed for the last one.
 pythons="${PYTHON:-python3} /usr/bin/python3"
 
 has() { command -v "$1" >/dev/null; }
@@ -36,7 +36,7 @@ apt() {
 }
 
 # Packages may start services when they are installed, and fail where that does not work (in a
-# container, say). Ours is not needed: while this file is there, none is started.
+# container, say). We need no service: while this file exists, none is started.
 policy=/usr/sbin/policy-rc.d
 no_services() {
     if [ ! -e $policy ]; then
@@ -68,7 +68,8 @@ has_redis_py() {
     return 1
 }
 
-# Of its package this one program, which needs none of the others: 19 MB instead of 96. It goes to target/tools/.
+# Fetches only this program of its package, as it needs none of the others: 19 MB instead of 96. It goes to
+# target/tools/.
 fetch_promtool() (
     to=$(cd "$(dirname "$0")/.." && pwd)/target/tools
     [ ! -x "$to/promtool" ] || exit 0

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Fails if a package of the workspace names a dependency that its sources do not use, as `cargo machete` would.
-# It needs nothing but cargo, and a second: the tool itself would have to be compiled for longer than all of lint.
+# It needs only cargo, and takes a second: compiling the tool itself would take longer than all of lint.
 #
-# A dependency of the library must be used in src/, another one anywhere. What is needed but not named in the code
-# stands in [package.metadata.cargo-machete].
+# A dependency of the library must be used in src/, any other one anywhere. What is needed but not named in the
+# code is listed in [package.metadata.cargo-machete].
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 
-# PACKAGE KIND FOLDER...: where the dependencies of this kind must be used. The tests take in parts of benches/.
+# PACKAGE KIND FOLDER...: where the dependencies of this kind must be used. The tests include parts of benches/.
 places="
 redis-concurrent         normal src
 redis-concurrent         dev    tests examples benches/pictures benches/contention

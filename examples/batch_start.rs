@@ -1,4 +1,4 @@
-//! A batch job whose workers, processes of their own, start together and are waited for: two latches.
+//! A batch job whose workers, each a process of its own, start together and are awaited: two latches.
 //!
 //! `cargo run --example batch_start`, on the server that `REDIS_URL` names or on a private one.
 
@@ -17,8 +17,8 @@ fn main() -> Result<(), Failure> {
     if is_role("worker") { work() } else { coordinate() }
 }
 
-/// The latches of one job: the first one opens when the input is ready, the second one when every worker is
-/// done with its part.
+/// The latches of one job: the first opens when the input is ready, the second when every worker has done its
+/// part.
 fn latches(client: &Client, job: &str) -> [CountDownLatch; 2] {
     ["start", "done"].map(|latch| client.count_down_latch(&format!("{job}:{latch}")))
 }
@@ -66,7 +66,8 @@ fn coordinate() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Their counts are set before any worker needs them. A job that is never cleaned up is gone after an hour.
+/// Sets the counts before any worker needs them. The latches of a job that is never cleaned up expire after
+/// an hour.
 fn prepare(start: &CountDownLatch, done: &CountDownLatch) -> Result<(), Error> {
     done.set_count(WORKERS)?;
     start.set_count(1)?;

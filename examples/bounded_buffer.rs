@@ -1,5 +1,5 @@
 //! A bounded buffer between processes: the classic use of conditions. `cargo run --example bounded_buffer`,
-//! on the server that `REDIS_URL` names or a private one; it fails if an item is lost or comes twice.
+//! on the server that `REDIS_URL` names or a private one; it fails if an item is lost or duplicated.
 
 use std::{collections::BTreeSet, env, time::Duration};
 
@@ -41,7 +41,7 @@ impl Buffer {
     }
 }
 
-/// A child process: the odd or the even items go through it.
+/// Runs a child process, which handles the odd or the even items.
 fn work(url: &str, name: &str, produces: bool) -> Result<(), Failure> {
     let lock = Client::connect(url)?.reentrant_lock(name);
     let (not_full, not_empty) = (lock.condition("not_full"), lock.condition("not_empty"));

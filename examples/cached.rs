@@ -1,6 +1,6 @@
-//! A cache that many processes read and one at a time refills: the classical use of a read/write lock. A
-//! process that finds the cache stale refills it, and keeps reading what it wrote, as it exchanges its write
-//! lock for a read lock with no one in between.
+//! A cache that many processes read and one at a time refills: the classic use of a read/write lock. A
+//! process that finds the cache stale refills it. Then it downgrades its write lock to a read lock, so that
+//! it reads what it wrote, with no other writer in between.
 //!
 //! `cargo run --example cached`, on the server that `REDIS_URL` names or on a private one.
 
@@ -36,7 +36,7 @@ fn main() -> Result<(), Failure> {
     if filled == stale + 1 { Ok(()) } else { Err("not filled once each time".into()) }
 }
 
-/// Reads fifty times, and twice has news that make the cache stale.
+/// Reads fifty times, and twice makes the cache stale.
 fn work(lock: &ReadWriteLock, redis: &redis::Client, worker: usize) -> Result<(), Failure> {
     let mut redis = redis.get_connection()?;
     for round in 0..50 {
@@ -57,10 +57,10 @@ fn square(lock: &ReadWriteLock, redis: &mut Connection) -> Result<(u64, u64), Fa
     let [number, square] = keys(lock);
     let mut read = lock.read_lock().lock()?;
     if !redis.exists(&square)? {
-        // A reader cannot wait to write: first it stops reading.
+        // A reader cannot wait for the write lock, so it stops reading first.
         read.unlock()?;
         let write = lock.write_lock().lock()?;
-        // Another process may have been here in between.
+        // Another process may have refilled it in between.
         if !redis.exists(&square)? {
             let n = FILLED.fetch_add(1, SeqCst);
             let () = redis.set(&number, n)?;

@@ -1,9 +1,8 @@
-//! A job that every node starts by its own clock, and one of them runs: a hold that is kept for a minimum
-//! time.
+//! A job that every node starts by its own clock, but only one of them runs: a lock with a minimum hold time.
 //!
-//! `cargo run --example cron_once`, on the server that `REDIS_URL` names or on a private one. Three nodes, in
-//! clients that are like processes to Redis. The job is over in a moment; a node whose clock is late comes
-//! when it is long over, and must not run it again.
+//! `cargo run --example cron_once`, on the server that `REDIS_URL` names or on a private one. There are three
+//! nodes, as clients, which are like processes to Redis. The job takes only a moment; a node whose clock is
+//! late comes long after it has ended, and must not run it again.
 
 use std::{env, thread, time::Duration};
 
@@ -42,7 +41,7 @@ fn main() -> Result<(), Failure> {
     println!("the report was sent {runs} time");
     assert_eq!(runs, 1);
 
-    // No other caller waits for the next hour here.
+    // Nobody waits for the next hour here.
     Client::connect(&url)?.simple_lock(&name).force_unlock()?;
     Ok(())
 }
@@ -55,7 +54,7 @@ fn at_the_hour(client: &Client, name: &str, late: Duration) -> Result<bool, Erro
         return Ok(false);
     };
     println!("the node that is {late:?} late sends the report");
-    // Over at once; in Redis the lock stays for the rest of its time.
+    // Returns at once; in Redis the lock stays held for the rest of its time.
     guard.unlock()?;
     Ok(true)
 }

@@ -1,8 +1,8 @@
 //! Ten lamps for a hundred customers: an inventory, before any database.
 //!
-//! `cargo run --example flash_inventory`, on the server that `REDIS_URL` names or on a private one. The customers
-//! come all at once, to clients that are like processes to Redis. Some fail to pay, and their lamp goes to
-//! the next customer. Two of them order twice.
+//! `cargo run --example flash_inventory`, on the server that `REDIS_URL` names or on a private one. The
+//! customers come all at once, through clients that are like processes to Redis. Some fail to pay, and their
+//! lamp goes to the next customer. Two of them order twice.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::{env, thread, time::Duration};
@@ -15,7 +15,7 @@ const CUSTOMERS: usize = 100;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The result of the customers' attempts.
+/// The outcomes of the customers' attempts.
 #[derive(Default)]
 struct Count {
     bought: AtomicUsize,
@@ -49,16 +49,16 @@ fn main() -> Result<(), Failure> {
     println!("{bought} of {CUSTOMERS} bought a lamp, {failed} could not pay, {sold_out} found none");
     println!("{} sold + {} reserved + {} left = {LAMPS}", stock.sold, stock.reserved, stock.available);
     assert_eq!((stock.sold as usize, stock.reserved), (bought, 0));
-    // The same order once more, as a message that is delivered twice: it is not sold twice.
+    // The same order again, as from a message that is delivered twice: it is not sold twice.
     let again = office.try_reserve_order(&Order::of("lamp", 1).id("first"));
     assert!(again.is_err_and(|error| error.kind() == ErrorKind::Conflict));
     office.delete()?;
     Ok(())
 }
 
-/// A customer: a lamp is reserved while it pays, and at most one is its own.
+/// Serves a customer: a lamp is reserved while the customer pays, and each can have at most one.
 fn serve(inventory: &Inventory, i: usize, count: &Count) -> Result<(), Error> {
-    // The first one is settled, so that its order can come again.
+    // The first customer always pays, so that this order can be repeated.
     let (id, pays) = if i == 0 { ("first".to_owned(), true) } else { (format!("order-{i}"), i % 4 != 3) };
     let order = Order::of("lamp", 1).id(&id).customer(&format!("customer-{i}"), 1);
     if i > 0 {
@@ -68,8 +68,8 @@ fn serve(inventory: &Inventory, i: usize, count: &Count) -> Result<(), Error> {
         count.sold_out.fetch_add(1, SeqCst);
         return Ok(());
     };
-    thread::sleep(Duration::from_millis(3)); // it pays, or tries to
-    // Dropped, or left by a process that dies, the lamp is on sale again.
+    thread::sleep(Duration::from_millis(3)); // the customer pays, or tries to
+    // If the reservation is dropped, or its process dies, the lamp is on sale again.
     let count = if pays { reservation.commit().map(|()| &count.bought)? } else { &count.failed };
     count.fetch_add(1, SeqCst);
     Ok(())

@@ -1,5 +1,5 @@
-//! A queue delivers each message more than once, and its consumers are killed at work: each order is charged once.
-//! Two consumers get all messages; the first one is killed in the middle of one.
+//! A queue delivers each message more than once, and its consumers may be killed at work, yet each order is
+//! charged once. Two consumers get all messages; the first is killed in the middle of one.
 //!
 //! `cargo run --example idempotent`, on the server that `REDIS_URL` names or on a private one.
 
@@ -12,9 +12,9 @@ use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_pa
 type Failure = Box<dyn std::error::Error>;
 
 const MESSAGES: usize = 5;
-/// The one at which the first consumer is killed.
+/// The message at which the first consumer is killed.
 const FATAL: usize = 2;
-/// For how long a dead consumer is waited for.
+/// How long a dead consumer blocks a message.
 const LEASE: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -26,7 +26,7 @@ fn consume() -> Result<(), Failure> {
     let client = Client::builder().url(&env::var("ONCE_URL")?).lease(LEASE).connect()?;
     let dies = env::var("ONCE_DIES").is_ok();
     for message in 0..MESSAGES {
-        // Kept for longer than the queue may deliver it again.
+        // Kept for longer than the queue may redeliver the message.
         let once =
             client.once(&format!("{}:{message}", env::var("ONCE_NAME")?)).keep_for(Duration::from_secs(3600));
         match once.begin()? {
@@ -36,7 +36,8 @@ fn consume() -> Result<(), Failure> {
                 drop(attempt);
             }
             Begun::Yours(attempt) => {
-                // The charge itself: at a service that knows the token, or the message's id, and refuses the older one.
+                // The charge itself, at a service that checks the token, or the message's id, and rejects the
+                // older one.
                 let receipt = format!("receipt {message}");
                 attempt.done(&receipt)?;
                 tell_parent(&format!("message {message}: charged"))?;

@@ -1,5 +1,6 @@
-//! A scheduler that runs in several processes, of which one does the work: the leader. Others find its address.
-//! The leader resigns, and the next one leads at once; that is killed, and the last one leads when its lease is over.
+//! A scheduler that runs in several processes, of which one does the work: the leader. Others find its
+//! address. The leader resigns, and the next one leads at once. That one is killed, and the last one leads
+//! when its lease expires.
 //!
 //! `cargo run --example leader`, on the server that `REDIS_URL` names or on a private one.
 
@@ -12,7 +13,7 @@ use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_pa
 type Failure = Box<dyn std::error::Error>;
 
 const PROCESSES: usize = 3;
-/// For how long a dead leader is waited for.
+/// How long a dead leader blocks the next one.
 const LEASE: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -24,7 +25,7 @@ fn schedule() -> Result<(), Failure> {
     let client = Client::builder().url(&env::var("LEADER_URL")?).lease(LEASE).connect()?;
     let election =
         client.election(&env::var("LEADER_NAME")?).value(&format!("process {}", std::process::id()));
-    // Cancelled when this process is to end: as a signal handler would do it.
+    // Cancelled when this process should end, as a signal handler would do it.
     let shutdown = CancellationToken::new();
     let stop = shutdown.clone();
     std::thread::spawn(move || {
@@ -32,7 +33,7 @@ fn schedule() -> Result<(), Failure> {
         stop.cancel();
     });
     let led: Result<(), Error> = election.run_interruptibly(&shutdown, |term| {
-        // A round of the work, as long as this process certainly leads: its writes carry term.number().
+        // Rounds of the work, for as long as this process certainly leads: its writes carry term.number().
         while !term.ending().wait_timeout(Duration::from_millis(100)) {}
     });
     tell_parent(&format!("led: {led:?}"))?;
@@ -50,7 +51,7 @@ fn show() -> Result<(), Failure> {
     let mut processes = Vec::new();
     for i in 0..PROCESSES {
         processes.push(Child::spawn("scheduler", &variables)?);
-        // In this order, so that the example is the same each time.
+        // One by one, so that the example is the same each time.
         let ready = || {
             election.candidates().is_ok_and(|it| it.len() == i)
                 && election.leader().is_ok_and(|it| it.is_some())

@@ -1,8 +1,8 @@
 //! Ten licences for a program that many want to run: a semaphore.
 //!
 //! `cargo run --example licences`, on the server that `REDIS_URL` names or on a private one. Twenty-four
-//! jobs, in clients that are to Redis what processes are, some of which need two licences at once. Never are
-//! more than ten out, and at the end all are back.
+//! jobs, through clients that are like processes to Redis, some of which need two licences at once. There are
+//! never more than ten in use, and at the end all are returned.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::{env, thread, time::Duration};
@@ -15,7 +15,7 @@ const JOBS: u32 = 24;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// How many licences are out, as the jobs see it, and the most that ever were.
+/// How many licences are in use, as the jobs see it, and the most that ever were.
 #[derive(Default)]
 struct Count(AtomicU32, AtomicU32);
 
@@ -24,8 +24,8 @@ fn main() -> Result<(), Failure> {
     let url = server.as_ref().map_or_else(|| env::var("REDIS_URL"), |it| Ok(it.url()))?;
     let name = format!("licences-{}", std::process::id());
 
-    // The first process says how many there are. They are the users' state: they stay until deleted,
-    // here also if nobody comes back to do that.
+    // The first process sets how many there are. Permits are user state: they stay until they are deleted.
+    // Here they expire if no process comes back to do that.
     let office = Client::connect(&url)?.semaphore(&name);
     office.try_set_permits(LICENCES)?;
     office.expire_after(Duration::from_secs(600))?;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Failure> {
                 scope.spawn(move || run(&licences, 1 + i % 2, count))
             })
             .collect();
-        // The holders and the waiters, for all to see.
+        // Any client can see the holders and the waiters.
         let held: usize = office.holders()?.iter().filter(|it| it.process.is_some()).count();
         println!("{held} jobs run, {} wait", office.queue_length()?);
         jobs.into_iter().try_for_each(|job| job.join().expect("a job does not panic"))
@@ -54,12 +54,13 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A job with as many licences as it needs: all at once, or it waits, in order of arrival.
+/// Runs a job with as many licences as it needs. It gets all of them at once, or waits, in order of arrival.
 fn run(licences: &Semaphore, n: u32, count: &Count) -> Result<(), Error> {
     let permit = licences.acquire(n)?;
     count.1.fetch_max(count.0.fetch_add(permit.permits(), SeqCst) + permit.permits(), SeqCst);
     thread::sleep(Duration::from_millis(20));
     count.0.fetch_sub(permit.permits(), SeqCst);
-    // Dropped, it would give them back as well; a job that dies gives them back a lease later.
+    // Dropping the permit would return them, too; those of a job that dies are returned when its lease
+    // expires.
     permit.release()
 }

@@ -1,7 +1,7 @@
-//! What a service can see of its locks: events by `tracing`, figures by `metrics`.
+//! What a service can see of its locks: events through `tracing`, figures through `metrics`.
 //!
-//! `cargo run --example observe`, on the server that `REDIS_URL` names or on a private one;
-//! `RUST_LOG=warn` leaves of the events the loss alone.
+//! `cargo run --example observe`, on the server that `REDIS_URL` names or on a private one. With
+//! `RUST_LOG=warn` the loss is the only event that is shown.
 
 use std::{env, thread, time::Duration};
 
@@ -14,7 +14,7 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     let level = env::var("RUST_LOG").map_or(Ok(tracing::Level::TRACE), |level| level.parse())?;
     tracing_subscriber::fmt().with_max_level(level).with_ansi(false).without_time().init();
-    // A service installs its exporter here, for instance that for Prometheus.
+    // A service installs its exporter here, for instance the one for Prometheus.
     let recorder = DebuggingRecorder::new();
     let figures = recorder.snapshotter();
     recorder.install()?;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Events come by themselves; figures are asked for.
+/// Events are emitted by default; figures need an observer.
 fn watched(url: &str) -> Result<Client, Error> {
     let builder = Client::builder().url(url).lease(Duration::from_secs(3));
     builder.renew_every(Duration::from_millis(100)).observer(MetricsObserver::new()).connect()
@@ -50,7 +50,7 @@ fn contend(one: &Client, other: &Client, name: &str) -> Result<(), Error> {
     })
 }
 
-/// Held for long enough to be renewed, then taken away.
+/// Holds the lock until it was renewed, and then loses it by force.
 fn lose(one: &Client, other: &Client, name: &str) -> Result<(), Error> {
     let lock = one.reentrant_lock(name);
     let guard = lock.lock()?;

@@ -1,7 +1,7 @@
--- gate: callers wait until it is opened; nobody holds it. A hash {kind, open}; without it the gate is closed. The
--- state is its users' own, so that it has no time to live.
+-- gate: callers wait until it is opened; no caller holds it. A hash {kind, open}; without it the gate is
+-- closed. The state is user state, so it has no time to live.
 kind.tag = 'gate'
-kind.whole = true -- nobody renews what it lets in
+kind.whole = true -- its grants are never renewed
 local open -- as last read or written
 
 function kind.load()
@@ -15,7 +15,7 @@ function kind.try_acquire()
   return true, number()
 end
 
--- There is nothing to give back, to renew or to list: a caller that was let in has passed.
+-- There is nothing to release, to renew or to list: an admitted caller has passed.
 function kind.release()
   return false
 end
@@ -34,7 +34,7 @@ function kind.is_full()
   return not open
 end
 
--- update('open'), update('close') -> {1}. Setting it twice is as good as once.
+-- update('open'), update('close') -> {1}. Idempotent.
 function kind.update(what)
   if what == 'again' then what = F[5] end
   open = what == 'open'

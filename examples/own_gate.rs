@@ -1,4 +1,4 @@
-//! A kind of one's own for which each caller asks by itself: a gate, at which threads of any process wait until it
+//! A custom kind for which each caller asks by itself: a gate, at which threads of any process wait until it
 //! is opened.
 //!
 //! Its rule is `own_gate.lua`; the engine does the rest. `cargo run --example own_gate` shows what it does.

@@ -24,7 +24,7 @@ function kind.release(owner)
 end
 
 function kind.renew(owner, lease)
-  -- A write that cannot grow comes first, so that a full Redis takes the next one.
+  -- A write that cannot grow comes first, so that a full Redis accepts the next one.
   call('ZREMRANGEBYSCORE', K[1], '-inf', string.format('%.0f', now() / 1000))
   local ends = call('ZSCORE', K[1], owner)
   if not ends or tonumber(ends) <= now() / 1000 then return end

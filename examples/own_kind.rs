@@ -1,7 +1,7 @@
-//! A kind of one's own: a bulkhead, which lets at most so many threads of all processes in.
+//! A custom kind: a bulkhead, which admits a limited number of threads of all processes.
 //!
-//! Its rule is `own_kind.lua`; the engine does the rest. `cargo run --example own_kind` shows what it
-//! does, on the server that `REDIS_URL` names or on a private one; it exits with 1 if it does not.
+//! Its rule is `own_kind.lua`; the engine does the rest. `cargo run --example own_kind` shows what it does,
+//! on the server that `REDIS_URL` names or on a private one; it exits with 1 if that fails.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::{env, thread, time::Duration, time::Instant};

@@ -1,6 +1,6 @@
-//! A computation in phases by several processes: nobody begins a phase before all are done with the one
-//! before it, and between two of them one process takes stock. One process is killed in the end, and the
-//! others are told.
+//! A computation in phases by several processes: no process begins a phase before all have finished the one
+//! before it, and between two phases one process takes stock. In the end one process is killed, and the
+//! others get an error.
 //!
 //! `cargo run --example phases`, on the server that `REDIS_URL` names or on a private one.
 

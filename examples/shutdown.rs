@@ -1,7 +1,7 @@
-//! The ends that a worker may come to while it holds a lock, and when the next one has the lock after each.
+//! The ways in which a worker may end while it holds a lock, and when the next one has the lock after each.
 //!
-//! `cargo run --example shutdown`, on the server that `REDIS_URL` names or on a private one. Each worker is a process of its
-//! own; all ends happen at once.
+//! `cargo run --example shutdown`, on the server that `REDIS_URL` names or on a private one. Each worker is a
+//! process of its own; all of them end at once.
 
 use std::time::{Duration, Instant};
 use std::{env, process, thread};
@@ -14,13 +14,13 @@ use signal_hook::iterator::Signals;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// For how long a dead worker is waited for.
+/// How long a dead worker blocks the next one.
 const LEASE: Duration = Duration::from_secs(5);
 /// How long a step of the work takes.
 const STEP: Duration = Duration::from_millis(50);
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How a worker ends, and what makes it.
+/// How a worker ends, and what causes it.
 const ENDS: [(&str, &str); 6] = [
     ("stops", "SIGTERM, and the work stops after its step"),
     ("closes", "SIGTERM, and close() while the work goes on"),
@@ -50,7 +50,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A worker, until it has come to this end.
+/// Runs a worker until it ends in this way.
 fn work(end: &str) -> Result<(), Failure> {
     let client = Client::builder().url(&env::var("SHUTDOWN_URL")?).lease(LEASE).connect()?;
     let stop = CancellationToken::new();
@@ -74,7 +74,7 @@ fn work(end: &str) -> Result<(), Failure> {
         assert_ne!(end, "panics", "as it is meant to");
         process::exit(1);
     }
-    // The work, which looks after each step whether it is to stop, or has lost the lock.
+    // The work, which checks after each step whether it should stop, or has lost the lock.
     let lost = guard.lost();
     while !stop.is_cancelled() && !lost.is_cancelled() {
         thread::sleep(STEP);
@@ -91,7 +91,7 @@ fn told(unlocked: Result<(), Error>) -> String {
     }
 }
 
-/// Brings a worker to its end, and says when the next one had the lock.
+/// Ends a worker, and returns when the next one had the lock.
 fn end_one(url: &str, end: &str) -> Result<String, Failure> {
     let client = Client::builder().url(url).lease(LEASE).connect()?;
     let name = format!("shutdown-{}-{end}", process::id());

@@ -1,7 +1,7 @@
-//! The figures of docs/vs.md: the same lock by this library, by redis-py and by Redisson, on a private server. What is not
-//! there (`python3-redis`, or what `ci/java.sh` obtains) is left out.
+//! The figures of docs/vs.md: the same lock with this library, with redis-py and with Redisson, on a private
+//! server. A library that is not installed (`python3-redis`, or what `ci/java.sh` obtains) is left out.
 //!
-//! `cargo run --release --example vs`. Each holder and each waiter is a process of its own; all leases are of 3 s.
+//! `cargo run --release --example vs`. Each holder and each waiter is a process of its own; leases are 3 s.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -35,7 +35,7 @@ for line in sys.stdin:
         print("failed: " + type(error).__name__, flush=True)
 "#;
 
-/// A process that locks by one of the libraries, as it is told.
+/// A process that locks with one of the libraries, on command.
 struct Peer {
     process: Child,
     lines: Receiver<String>,
@@ -78,7 +78,7 @@ impl Drop for Peer {
     }
 }
 
-/// Counts what the server is asked, and what it does for that, scripts included.
+/// Counts the requests to the server, and the commands it executes for them, including those of scripts.
 #[derive(Clone, Default)]
 struct Monitor(Arc<[AtomicU64; 2]>);
 
@@ -98,7 +98,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Requests and commands so far, of which the monitor has seen all.
+    /// Returns the requests and the commands so far, once the monitor has seen all of them.
     fn counts(&self) -> [u64; 2] {
         thread::sleep(Duration::from_millis(200));
         [self.0[0].load(SeqCst), self.0[1].load(SeqCst)]
@@ -185,7 +185,7 @@ fn measure(name: &str, peer: impl Fn(u16) -> Result<Command, Failure>) -> Result
     let each = [0, 1].map(|i| (after[i] - before[i]) as f64 / PAIRS as f64);
     println!("  lock and unlock: {:.2} requests, {:.2} commands in the server", each[0], each[1]);
 
-    // A first wait, so that what is made once is there.
+    // The first wait, which includes one-time work, does not count.
     for counted in [false, true] {
         holder.ask("lock")?;
         let before = monitor.counts();
@@ -249,7 +249,7 @@ fn measure(name: &str, peer: impl Fn(u16) -> Result<Command, Failure>) -> Result
     Ok(())
 }
 
-/// Whether the lock's own key is there, in any of the forms.
+/// Whether the lock's own key exists, in any of the forms.
 fn holds(server: &RedisServer) -> Result<bool, Failure> {
     Ok(server.keys()?.iter().any(|key| key == "vs" || key == "rc:{vs}"))
 }

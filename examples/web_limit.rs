@@ -1,8 +1,8 @@
-//! A small web server that lets each address in three times in ten seconds.
+//! A small web server that admits each address three times in ten seconds.
 //!
 //! `cargo run --example web_limit [address:port]`, on the server that `REDIS_URL` names or on a private one;
-//! then a few times `curl -i` with the address that it prints. Any number of such web servers with one Redis
-//! count together.
+//! then a few times `curl -i` with the address that it prints. Any number of such web servers on one Redis
+//! share their count.
 
 use std::io::Cursor;
 use std::net::IpAddr;
@@ -37,7 +37,8 @@ fn serve(client: &Client, request: Request) {
     let Some(address) = request.remote_addr().map(|it| it.ip()) else { return };
     let answer = match answer(client, address) {
         Ok(answer) => answer,
-        // Nobody knows whether it is too much. What is worth less than that would let them in here.
+        // It is unknown whether the limit is exceeded. A service for which that matters less would admit the
+        // request.
         Err(error) => {
             eprintln!("{address}: {error:#}");
             Response::from_string("try again later\n").with_status_code(503)
@@ -47,13 +48,13 @@ fn serve(client: &Client, request: Request) {
     let _ = request.respond(answer);
 }
 
-/// The page; or `429 Too Many Requests`, and after how many seconds to come again.
+/// Returns the page, or `429 Too Many Requests` with the seconds to wait before the next attempt.
 fn answer(client: &Client, address: IpAddr) -> Result<Answer, Error> {
     let decision = client.rate_limiter(&format!("web:{address}"), RATE).try_acquire(1)?;
     if decision.allowed {
         return Ok(Response::from_string(format!("welcome; {} more\n", decision.remaining)));
     }
-    // The header has whole seconds: one that is rounded down would be too early.
+    // The header has whole seconds; rounded down, they would be too few.
     let seconds = decision.retry_after.as_millis().div_ceil(1000).to_string();
     let retry = Header::from_bytes("Retry-After", seconds.as_str()).expect("digits make a header");
     Ok(Response::from_string("too many requests\n").with_status_code(429).with_header(retry))

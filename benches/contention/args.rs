@@ -70,13 +70,13 @@ impl Workload {
 pub(crate) enum Lock {
     Simple,
     Reentrant,
-    /// The half of a read/write lock that many hold at a time.
+    /// The shared mode of a read/write lock.
     Read,
-    /// Its other half.
+    /// Its exclusive mode.
     Write,
-    /// A semaphore of ten permits, one at a time.
+    /// A semaphore of ten permits, acquired one at a time.
     Semaphore,
-    /// None: one key is updated, and again if somebody else was faster.
+    /// No lock: one key is updated optimistically, and again if another caller was faster.
     Optimistic,
     /// A simple lock, under which one key is updated.
     Locked,
@@ -109,20 +109,20 @@ impl Lock {
 /// How long a lock may be handed on within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalHandoff {
-    /// As the library has it.
+    /// The library's default.
     Default,
     Us(u64),
     /// `fair()`: no hand-off within a process.
     Fair,
 }
 
-/// Everything that can be asked for.
+/// The parsed arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Args {
     pub(crate) workloads: Vec<Workload>,
     pub(crate) processes: Vec<usize>,
     pub(crate) threads: Vec<usize>,
-    /// How many connections the client may have; `None`: as the library has it.
+    /// How many connections the client may have; `None` for the library's default.
     pub(crate) connections: Option<u32>,
     pub(crate) seconds: f64,
     pub(crate) rounds: usize,
@@ -161,7 +161,7 @@ cargo bench --bench contention -- [options]
   --smoke          every workload for a fraction of a second: shows that it works, measures nothing";
 
 impl Args {
-    /// Which of the two locks it is that every workload knows.
+    /// Whether it is the simple one of the two locks that every workload supports.
     pub(crate) fn simple(&self) -> bool {
         self.lock == Lock::Simple
     }
@@ -171,7 +171,7 @@ impl Args {
         self.hold_us.unwrap_or(if workload == Workload::Handoff { 1_000 } else { 0 })
     }
 
-    /// Reads the arguments behind the program's name; says what is wrong with them.
+    /// Parses the arguments after the program's name, or returns what is wrong with them.
     pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Args, String> {
         let mut args = Args {
             workloads: Workload::ALL.to_vec(),
@@ -197,7 +197,7 @@ impl Args {
             count += 1;
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
             match word.as_str() {
-                // What cargo itself says.
+                // Passed by cargo itself.
                 "--bench" => benched = true,
                 "--workload" => args.workloads = workloads(&value()?)?,
                 "--processes" => args.processes = list(&word, &value()?, positive)?,
@@ -241,7 +241,7 @@ impl Args {
         if only_contended && args.workloads != [Workload::Contended] {
             return Err(format!("--kind {} is for --workload contended", args.lock.name()));
         }
-        // `cargo test` starts the benches too, without a word.
+        // `cargo test` runs the benches too, without an argument.
         args.smoke |= count == 0 && !benched;
         if args.smoke {
             args.seconds = args.seconds.min(0.2);

@@ -66,7 +66,7 @@ pub(crate) fn request<T: AsRef<[u8]>>(words: &[T]) -> Vec<u8> {
     bytes
 }
 
-/// Where the reply at the beginning of `bytes` ends, if all of it is there.
+/// Returns where the first reply in `bytes` ends, if it is complete.
 fn after(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|it| it == b"\r\n")? + 2;
     let count = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
@@ -86,26 +86,27 @@ fn after(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// A request in which the numbers of some owner ids are set anew each time, without any other work.
+/// A prepared request: to send it again, only the numbers of some owner ids are overwritten.
 pub(crate) struct Template {
     bytes: Vec<u8>,
-    /// Where each number stands.
+    /// The offset of each number.
     numbers: Vec<usize>,
 }
 
-/// The digits of an owner's number: as many as the library's have before long.
+/// The digits of an owner number: as many as the library's own soon have.
 const DIGITS: usize = 12;
 
-/// The first number that has so many.
+/// The smallest number with that many digits.
 pub(crate) const FIRST: u64 = 10_u64.pow(DIGITS as u32 - 1);
 
-/// The id of a grant of the process `uuid` in a [`Template`], until its number is set: `which` tells several apart.
+/// An owner id of the process `uuid`, to be put into a [`Template`]. Until its number is set, `which`
+/// distinguishes it from others.
 pub(crate) fn id(uuid: &str, which: u64) -> String {
     format!("{uuid}:{}", FIRST + which)
 }
 
 impl Template {
-    /// This request, with each of these ids in it exactly once.
+    /// Prepares this request, which must contain each of these ids exactly once.
     pub(crate) fn new<T: AsRef<[u8]>>(words: &[T], ids: &[&str]) -> io::Result<Template> {
         let bytes = request(words);
         let end =
@@ -115,7 +116,7 @@ impl Template {
         Ok(Template { bytes, numbers: ends.into_iter().map(|end| end - DIGITS).collect() })
     }
 
-    /// The request with these numbers.
+    /// Returns the request with these numbers.
     pub(crate) fn with(&mut self, numbers: &[u64]) -> &[u8] {
         for (at, number) in self.numbers.iter().zip(numbers) {
             let mut rest = *number;

@@ -1,5 +1,5 @@
-//! The floor of what takes two processes: the library's scripts, sent from a bare socket, and the message that grants
-//! the lock, read from another by the thread that waits for it.
+//! The floor for what takes two processes: the library's scripts are sent on a bare socket, and the waiting
+//! thread itself reads the message that grants the lock, from another socket.
 
 use std::io;
 
@@ -9,17 +9,17 @@ use uuid::Uuid;
 use super::bare::{Bare, FIRST, Template, id, request};
 use super::peer::{CONDITIONS, Done, Peer, Signaller};
 
-/// A process that waits and holds with nothing of the library around it.
+/// A process that waits for and holds the lock without the library.
 pub(crate) struct BarePeer {
     requests: Bare,
     inbox: Bare,
     acquire: Template,
     leave: Template,
-    /// For each condition.
+    /// One request for each condition.
     waits: [Template; 2],
     signals: [Template; 2],
     counts: [Template; 2],
-    /// The number of the grant that it has, or asks for.
+    /// The number in the owner id that it holds the lock with, or requests it with.
     turn: u64,
     sent: u64,
 }
@@ -31,7 +31,8 @@ enum Said {
 }
 
 impl BarePeer {
-    /// For the lock `name` whose kind has this rule. One that `keeps` it has ids that say so.
+    /// Connects a peer for the lock `name`, whose kind has the rule `rule`. If it `keeps` the lock, its owner
+    /// ids are marked so.
     pub(crate) fn connect(port: u16, rule: &str, name: &str, keeps: bool) -> io::Result<BarePeer> {
         let (mut requests, mut inbox) = (Bare::connect(port)?, Bare::connect(port)?);
         let of = scripts(rule).map_err(io::Error::other)?;
@@ -68,14 +69,15 @@ impl BarePeer {
         Ok(BarePeer { requests, inbox, acquire, leave, waits, signals, counts, turn: FIRST, sent: 0 })
     }
 
-    /// Until it is told that another process wants what this one keeps.
+    /// Blocks until a message says that another process wants the lock that this peer keeps.
     pub(crate) fn until_wanted(&mut self) -> io::Result<()> {
         let id = format!(":{}~ wanted ", self.turn);
         while !String::from_utf8_lossy(self.inbox.read()?).contains(&id) {}
         Ok(())
     }
 
-    /// Until the message comes that grants it what it asked for; returns the grant number.
+    /// Returns the grant number, from `reply` if that is the grant, otherwise from the message that grants
+    /// the lock.
     fn until_in(&mut self, reply: Said) -> io::Result<u64> {
         if let Said::In(number) = reply {
             return Ok(number);
@@ -93,7 +95,7 @@ impl BarePeer {
     }
 }
 
-/// What an acquire, or a wait for a condition, was answered.
+/// Parses the reply to an acquire, or to a wait for a condition.
 fn said(reply: &[u8]) -> io::Result<Said> {
     let text = String::from_utf8_lossy(reply);
     let mut lines = text.lines();

@@ -25,7 +25,7 @@ pub(crate) fn sleep_until(moment: u64) {
     thread::sleep(Duration::from_nanos(moment.saturating_sub(now())));
 }
 
-/// Lets `us` pass: a short time by working, as nothing sleeps so exactly, a long one asleep.
+/// Waits for `us` microseconds: spins if they are few, as no sleep is that exact, and otherwise sleeps.
 pub(crate) fn pass(us: u64) {
     const SHORT: u64 = 100;
     match us {

@@ -1,4 +1,5 @@
-//! Everybody wants one lock, or to update one key: how often it is acquired, how long that takes, and by which thread.
+//! Contention for one lock, or for updates of one key: how often each thread succeeds, and how long that
+//! takes.
 
 use std::error::Error;
 use std::thread;
@@ -17,11 +18,11 @@ use super::stats::{Spread, jain};
 use super::updates;
 
 const ROLE: &str = "contender";
-/// How long everybody contends before anything counts.
+/// How long the threads contend before a round is measured.
 const WARM_UP: u64 = 300_000_000;
 
-/// A server that gets no turn for this long, on a core that many share, shows in the longest wait and
-/// does not end the run.
+/// The command timeout. A server that gets no CPU for a while, on a core that many share, shows in the
+/// longest wait, and should not end the run.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a child is to do.
@@ -35,14 +36,14 @@ struct Job {
     lock: Lock,
 }
 
-/// When a round counts, on the machine's clock.
+/// The part of a round that is measured, on the machine's clock.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Span {
     begin: u64,
     end: u64,
 }
 
-/// What a child got in a round.
+/// What a child measured in a round.
 #[derive(Serialize, Deserialize)]
 struct Got {
     counts: Vec<u64>,
@@ -51,7 +52,7 @@ struct Got {
     cpu: u64,
 }
 
-/// One way of contending, ready to be run round by round.
+/// The processes of one configuration, ready to be run round by round.
 pub(crate) struct Crowd {
     server: Watched,
     children: Vec<Child>,
@@ -119,7 +120,7 @@ impl Crowd {
     }
 }
 
-/// In a child: contends, if that is its role. Returns whether it was.
+/// In a child: contends, if that is its role. Returns whether it is.
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
     let mut builder = Client::builder().url(&job.url).command_timeout(PATIENCE);
@@ -160,10 +161,10 @@ fn contend_for<K: Kind>(job: &Job, client: &Client, lock: &RedisLock<K>) -> Resu
     contend(job, client, || Ok(Box::new(turn)))
 }
 
-/// One turn of a thread: when it had what it waited for.
+/// Takes one turn of a thread, and returns when it had acquired what it waited for.
 pub(super) type Turn<'a> = Box<dyn FnMut() -> Result<u64, String> + 'a>;
 
-/// Each thread takes its turns by a `Turn` of its own.
+/// Runs the rounds; each thread takes its turns by a `Turn` of its own.
 fn contend<'a>(
     job: &Job,
     client: &Client,
@@ -196,7 +197,8 @@ fn contend<'a>(
     Ok(())
 }
 
-/// One thread's round: how often it got what it wanted while it counted, and how long it waited.
+/// Takes turns until the round ends. Returns how many succeeded in the measured part, and how long they
+/// waited.
 fn take_turns(mut turn: Turn<'_>, span: Span) -> Result<(u64, Spread), String> {
     let (mut count, mut waits) = (0, Spread::default());
     loop {

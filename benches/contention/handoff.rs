@@ -1,4 +1,4 @@
-//! From one process's unlock to the other's lock.
+//! The hand-off between two processes: from one's unlock to the other's lock.
 
 use std::error::Error;
 use std::thread;
@@ -30,7 +30,7 @@ struct Job {
     by: By,
 }
 
-/// What hands the lock on.
+/// What passes the lock on.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 enum By {
     Library,
@@ -39,7 +39,7 @@ enum By {
     List,
 }
 
-/// One hold: when it was asked for, when it came, when its release began, its token.
+/// One hold: when it was requested, when it was granted, when its release began, and its token.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Held(u64, u64, u64, u64);
 
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         row.ratio_floor = row.handoff_us_p50.zip(row.floor_us).map(|(a, b)| a / b);
         row.list_us = pass_on(args, &mut list)?.handoff_us_p50;
         row.ratio_list = row.handoff_us_p50.zip(row.list_us).map(|(a, b)| a / b);
-        // What one round trip takes when everything has been idle for as long.
+        // The time of a round trip after everything has been idle for as long as a hold.
         let mut trips = Spread::default();
         let end = now() + (args.seconds * 1e9) as u64 / 2;
         while trips.max().is_none() || now() < end {
@@ -123,7 +123,7 @@ fn pass_on(args: &Args, children: &mut [Child]) -> Result<Row, Box<dyn Error>> {
     })
 }
 
-/// In a child: takes turns with the other one, if that is its role. Returns whether it was.
+/// In a child: takes turns with the other process, if that is its role. Returns whether it is.
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
     match job.by {
@@ -146,7 +146,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
 }
 
 fn take_turns(job: &Job, peer: &mut dyn Peer) -> Done<()> {
-    // Fast asleep even for a short while: the machine is to be as idle as the round trip finds it.
+    // Sleeps even for a short time: the machine must be as idle as it is before each measured round trip.
     let idle = |us| {
         if us > 0 {
             thread::sleep(Duration::from_micros(us));
@@ -166,7 +166,7 @@ fn take_turns(job: &Job, peer: &mut dyn Peer) -> Done<()> {
             let released = now();
             peer.unlock()?;
             all.push(Held(asked, came, released, token));
-            // Not at once: the other one's waking is measured, not our queueing beside it.
+            // Not at once: this measures the wake-up of the other process, not our own enqueueing beside it.
             idle(job.hold_us / 2);
         }
         tell(&all)?;

@@ -1,4 +1,4 @@
-//! Decisions of a rate limiter, beside the same script on a bare socket.
+//! Decisions of a rate limiter, compared with the same script on a bare socket.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -14,10 +14,10 @@ use super::row::Row;
 use super::server::Watched;
 use super::stats::median;
 
-/// Decisions in a row of one side: so few that whatever else the machine does meets both alike.
+/// Consecutive decisions of one side: so few that other load on the machine affects both sides alike.
 const BATCH: usize = 100;
 
-/// Both rates, of so many that all are allowed.
+/// Both kinds of rate, high enough that every request is allowed.
 pub(crate) const RATES: [(&str, Rate); 2] = [
     ("fixed window", Rate::fixed_window(2_000_000_000, Duration::from_secs(3600))),
     ("smooth", Rate::smooth(2_000_000_000, Duration::from_secs(3600))),
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args, rate: Rate) -> Result<Vec<Row>, Box<dyn Error>> {
             }
             let (t1, c1) = (now(), cpu());
             for _ in 0..BATCH {
-                // It begins as the answer to an allowed caller does.
+                // The beginning of the reply to a request that is allowed.
                 if !bare.exchange(&floor)?.starts_with(b"*4\r\n:1\r\n") {
                     return Err("the floor was refused".into());
                 }

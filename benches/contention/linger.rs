@@ -1,4 +1,5 @@
-//! A lock that its process keeps, beside one that it gives back each time: all in turn, in the same round.
+//! A lock that its process keeps, compared with one that it releases each time: alternating, in the same
+//! round.
 
 use std::error::Error;
 use std::thread;
@@ -20,12 +21,13 @@ use super::stats::{Spread, median};
 
 const ROLE: &str = "lingers";
 const LINGER: Duration = Duration::from_secs(1);
-/// Pairs between two looks at the clock: a kept pair takes less than that look. And those with requests.
+/// Pairs between two readings of the clock: a pair on a kept lock takes less time than such a reading.
 const MANY: usize = 1_000;
+/// The same for pairs with requests.
 const FEW: usize = 20;
 /// What bare sockets lock.
 const BARE: &str = "bench:bare";
-/// Of 8 threads and 8 locks.
+/// The number of threads, and of locks.
 const EIGHT: u64 = 8;
 
 #[derive(Serialize, Deserialize)]
@@ -38,18 +40,19 @@ struct Job {
 /// What a keeper does next.
 #[derive(Serialize, Deserialize)]
 enum Order {
-    /// It takes and releases the lock twice: if it lingers, it is kept then, and keeping it has paid.
+    /// Acquires and releases the lock twice. If it lingers, the process then keeps it, and keeping it has
+    /// paid.
     Touch {
         lingers: bool,
     },
-    /// It holds the lock until it is told to let go.
+    /// Holds the lock until it is told to release it.
     Hold {
         bare: bool,
     },
     LetGo,
-    /// It keeps the lock, with nothing of the library, until it is wanted.
+    /// Keeps the lock, without the library, until another process wants it.
     Keep,
-    /// It works until then: of a hundred turns so many with its own lock, the others with the other one's.
+    /// Works until `end`: uses its own lock `own` times out of a hundred, and otherwise the other keeper's.
     Work {
         lingers: bool,
         end: u64,
@@ -62,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
     let (url, port) = (server.redis.url(), server.redis.port());
     let client = Client::connect(&url)?;
-    // The same in all rounds: what they learn of a lock is part of what is measured.
+    // The same clients in all rounds: what they learn about a lock is part of what is measured.
     let others = [Client::connect(&url)?, Client::connect(&url)?];
     let mut floor = Pair::floor(port, true, "bench:floor")?;
     let mut bare = BarePeer::connect(port, Simple::RULE, BARE, false)?;
@@ -90,12 +93,12 @@ fn pair<K: Exclusive>(lock: &RedisLock<K>) -> Result<(), redis_concurrent::Error
     lock.lock()?.unlock()
 }
 
-/// A fifth of a round.
+/// Returns when a part of the round, a fifth of it, ends if it begins now.
 fn part(args: &Args) -> u64 {
     now() + (args.seconds * 1e9) as u64 / 5
 }
 
-/// One thread.
+/// Pairs of one thread.
 fn pairs(args: &Args, client: &Client, floor: &mut Pair, row: &mut Row) -> Result<(), Box<dyn Error>> {
     let (plain, kept) = (client.simple_lock("bench:plain"), client.simple_lock("bench:kept").linger(LINGER));
     for _ in 0..FEW {
@@ -141,7 +144,7 @@ fn pairs(args: &Args, client: &Client, floor: &mut Pair, row: &mut Row) -> Resul
     Ok(())
 }
 
-/// 8 threads that take 8 locks at random.
+/// 8 threads that lock 8 locks at random.
 fn eight(args: &Args, client: &Client, row: &mut Row) -> Result<(), Box<dyn Error>> {
     let rate = |lingers: bool| -> Result<f64, Box<dyn Error>> {
         let lock = |i| client.simple_lock(&format!("bench:eight:{i}"));
@@ -171,8 +174,8 @@ fn eight(args: &Args, client: &Client, row: &mut Row) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// What a lock that another process keeps costs to get, beside a free one, and one that it hands on; and by the same
-/// scripts on bare sockets.
+/// What it costs to acquire a lock that another process keeps, compared with a free lock, and with one that
+/// its holder hands over; also with the same scripts on bare sockets.
 fn other(
     args: &Args,
     client: &Client,
@@ -215,7 +218,7 @@ fn other(
     Ok(())
 }
 
-/// Two clients that take it strictly in turn: what lingering costs where it cannot gain anything.
+/// Two clients that lock strictly in turn: what lingering costs where it cannot help.
 fn in_turn(args: &Args, clients: &[Client; 2], row: &mut Row) -> Result<(), Box<dyn Error>> {
     let plain = clients.each_ref().map(|client| client.simple_lock("bench:turn:plain"));
     let kept = clients.each_ref().map(|client| client.simple_lock("bench:turn:kept").linger(LINGER));
@@ -230,13 +233,13 @@ fn in_turn(args: &Args, clients: &[Client; 2], row: &mut Row) -> Result<(), Box<
             times.push((now() - began) as f64);
         }
     }
-    // The mean: what it costs comes seldom.
+    // The mean, as the cost arises rarely.
     let [plain, kept] = times.map(|times| times.iter().sum::<f64>() / times.len() as f64);
     row.pingpong_ratio = Some(kept / plain);
     Ok(())
 }
 
-/// Two processes, each with a lock that it takes mostly.
+/// Two processes, each of which mostly uses a lock of its own.
 fn affine(args: &Args, keepers: &mut [Child], row: &mut Row) -> Result<(), Box<dyn Error>> {
     let mut rate = |own, pause_us| -> Result<Option<f64>, Box<dyn Error>> {
         let mut rates = [0.0; 2];
@@ -269,7 +272,7 @@ fn below(chance: &mut u64, n: u64) -> u64 {
     (*chance >> 33) % n
 }
 
-/// In a child: does what it is told, if that is its role. Returns whether it was.
+/// In a child: carries out its orders, if that is its role. Returns whether it is.
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(Job { url, port, me }) = job::<Job>(ROLE)? else { return Ok(false) };
     let client = Client::connect(&url)?;
@@ -278,7 +281,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let mut ours = ByLibrary::new(&client, &plain[me]);
     let mut bare = BarePeer::connect(port, Simple::RULE, BARE, false)?;
     let mut keeps = BarePeer::connect(port, Simple::RULE, BARE, true)?;
-    // It listens from now on.
+    // Makes the client listen to its inbox.
     pair(&kept[me])?;
     tell(&true)?;
     let mut chance = me as u64 * 31 + 5;
@@ -300,7 +303,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
                 let peer: &mut dyn Peer = if is_bare { &mut bare } else { &mut ours };
                 peer.lock()?;
                 tell(&now())?;
-                // Until the other one waits.
+                // Until the other process waits.
                 let _: Option<Order> = order()?;
                 thread::sleep(Duration::from_millis(2));
                 let released = now();

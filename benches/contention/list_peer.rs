@@ -1,12 +1,12 @@
-//! What many would hand a turn on with instead: a list of one element, which the holder pushes and the other process
-//! pops, waiting (`BLPOP`). No owner, no lease, and a process that dies takes the turn along.
+//! A common alternative for passing a turn on: a list of one element, which the holder pushes and the waiting
+//! process pops (`BLPOP`). It has no owner and no lease, and a process that dies takes the turn with it.
 
 use super::bare::{Bare, request};
 use super::peer::{Done, Peer};
 
 const LIST: &str = "bench:turn";
 
-/// A process that has its turn by the list.
+/// A process that takes its turns from the list.
 pub(crate) struct ListPeer {
     redis: Bare,
     pop: Vec<u8>,
@@ -19,7 +19,7 @@ impl ListPeer {
         Ok(ListPeer { redis: Bare::connect(port)?, pop: request(&["BLPOP", LIST, "0"]), turn: 0 })
     }
 
-    /// Makes the one turn that there is.
+    /// Pushes the only turn.
     pub(crate) fn begin(redis: &mut Bare) -> Done<()> {
         redis.exchange(&request(&["RPUSH", LIST, "1"]))?;
         Ok(())

@@ -1,9 +1,9 @@
-//! How much memory this process has.
+//! How much memory this process uses.
 
 use std::io;
 
-/// Bytes that this process has allocated and that are in memory. Pages of its program, which come in as they are
-/// needed, do not count; and each page is counted, where `/proc/self/status` estimates.
+/// Returns the bytes that this process has allocated and that are resident. Pages of the program itself,
+/// which are loaded on demand, do not count. The count is exact, while `/proc/self/status` estimates.
 pub(crate) fn resident() -> io::Result<u64> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let kib = rollup

@@ -1,4 +1,4 @@
-//! Ten locks as one, and the same ten one after another.
+//! Ten locks acquired as one, compared with the same ten one after another.
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use super::server::Watched;
 
 pub(crate) const NAMES: usize = 10;
 
-/// Ten names, evenly among so many clients: locked and unlocked as one, in turns with one after another.
+/// Ten names, spread evenly over `clients` clients: locked and unlocked as one, alternating with one after
+/// another.
 pub(crate) fn of_clients(args: &Args, clients: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut server = Watched::start()?;
     let clients: Vec<_> =
@@ -26,7 +27,7 @@ pub(crate) fn of_clients(args: &Args, clients: usize) -> Result<Vec<Row>, Box<dy
         let guards = locks.iter().map(ReentrantLock::lock).collect::<Result<Vec<_>, _>>()?;
         guards.into_iter().rev().try_for_each(|guard| guard.unlock())
     };
-    // The scripts are known from here on, and connections there.
+    // From here on the server knows the scripts, and the connections are open.
     as_one()?;
     in_turn()?;
     let requests = || clients.iter().map(Client::request_count).sum::<u64>();

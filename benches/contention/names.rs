@@ -1,4 +1,4 @@
-//! Many names, one after another: what stays behind.
+//! Many names, one after another: what they leave behind.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use super::memory::resident;
 use super::row::Row;
 use super::server::Watched;
 
-/// One round: every name is locked and unlocked once. A tenth of them is the run-up, after which
+/// One round: every name is locked and unlocked once. The first tenth of them is the warm-up, after which
 /// nothing should grow any more.
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut server = Watched::start()?;

@@ -1,4 +1,5 @@
-//! Two requests, in and out, on a bare socket: the library's own, and the smallest there can be.
+//! Lock and unlock as two requests on a bare socket: the library's own requests, and the smallest possible
+//! ones.
 
 use std::io;
 
@@ -7,17 +8,17 @@ use redis_concurrent::{Client, Error};
 use super::bare::{Bare, FIRST, Template, id};
 use super::recorder::{Words, heard};
 
-/// A lock and its release as prepared bytes, with an owner id of its own each time.
+/// A lock and its release as prepared bytes, with a new owner id each time.
 pub(crate) struct Pair {
     bare: Bare,
-    /// In and out.
+    /// Lock and unlock.
     requests: [Template; 2],
     turn: u64,
 }
 
 impl Pair {
-    /// The very requests that the library sends for the lock `name`, heard on the way to the
-    /// server and sent again under owner ids of our own.
+    /// Records the requests that the library sends for the lock `name`, to send them again with owner ids of
+    /// our own.
     pub(crate) fn floor(port: u16, simple: bool, name: &str) -> io::Result<Pair> {
         if simple {
             return Pair::of(port, |client| client.simple_lock(name).lock().map(drop));
@@ -25,7 +26,7 @@ impl Pair {
         Pair::of(port, |client| client.reentrant_lock(name).lock().map(drop))
     }
 
-    /// The same for the two requests that `play` comes to.
+    /// The same for the two requests that `play` sends.
     pub(crate) fn of(port: u16, play: impl Fn(&Client) -> Result<(), Error>) -> io::Result<Pair> {
         let calls = heard(port, play)?;
         let [lock, unlock, ..] = &calls[..] else {
@@ -37,7 +38,7 @@ impl Pair {
         Pair::new(port, [lock.clone(), unlock.clone()], 3 + keys)
     }
 
-    /// `SET NX PX` and compare-and-delete, each as a script: less cannot lock and unlock.
+    /// `SET NX PX` and compare-and-delete, each as a script: the least that locks and unlocks.
     pub(crate) fn smallest(port: u16, name: &str) -> io::Result<Pair> {
         let mut bare = Bare::connect(port)?;
         let lock = bare.load("return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])")?;
@@ -69,7 +70,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Sends one half: in (0), under a new number, or out (1).
+    /// Sends one half: the lock (0), under a new number, or the unlock (1).
     pub(crate) fn write(&mut self, half: usize) -> io::Result<()> {
         self.turn += u64::from(half == 0);
         self.bare.write(self.requests[half].with(&[self.turn]))
@@ -80,11 +81,11 @@ impl Pair {
         self.bare.read().map(drop)
     }
 
-    /// A floor that does not lock would be a very low one: in must say so, and out as well.
+    /// Fails unless both requests succeed: a floor that does not lock would be too low.
     fn check(&mut self) -> io::Result<()> {
         for request in &mut self.requests {
             let reply = String::from_utf8_lossy(self.bare.exchange(request.with(&[self.turn]))?).into_owned();
-            // In and out alike begin with a number above 0, alone or in a list.
+            // Both replies begin with a number above 0, alone or in a list.
             let number = reply.lines().find_map(|line| line.strip_prefix(':')?.parse::<i64>().ok());
             let done = reply.starts_with("+OK") || number.is_some_and(|n| n > 0);
             if !done {

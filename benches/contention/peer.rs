@@ -1,4 +1,4 @@
-//! One of two processes that a lock goes to and fro between.
+//! One of two processes that pass a lock back and forth.
 
 use std::error::Error;
 
@@ -9,16 +9,16 @@ pub(crate) type Done<T> = Result<T, Box<dyn Error>>;
 /// The conditions that the two wait for.
 pub(crate) const CONDITIONS: [&str; 2] = ["ping", "pong"];
 
-/// What it does, by the library or by [bare sockets](super::bare_peer::BarePeer).
+/// What a peer does, with the library or on [bare sockets](super::bare_peer::BarePeer).
 pub(crate) trait Peer {
     /// Returns the token.
     fn lock(&mut self) -> Done<u64>;
     fn unlock(&mut self) -> Done<()>;
 }
 
-/// One whose lock has conditions.
+/// A peer whose lock has conditions.
 pub(crate) trait Signaller: Peer {
-    /// A signal for one of the two conditions.
+    /// Signals one of the two conditions.
     fn signal(&mut self, condition: usize) -> Done<()>;
     /// Waits for one of them.
     fn wait(&mut self, condition: usize) -> Done<()>;
@@ -27,7 +27,7 @@ pub(crate) trait Signaller: Peer {
     fn requests(&self) -> u64;
 }
 
-/// One that the library serves.
+/// A peer that uses the library.
 pub(crate) struct ByLibrary<'a, K: Exclusive> {
     client: &'a Client,
     lock: &'a RedisLock<K>,
@@ -41,7 +41,7 @@ impl<'a, K: Exclusive> ByLibrary<'a, K> {
     }
 }
 
-/// Of a peer that has unlocked before.
+/// The error of a peer that does not hold the lock.
 const NOT_HELD: &str = "the lock is not held";
 
 impl<K: Exclusive> Peer for ByLibrary<'_, K> {

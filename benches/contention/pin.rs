@@ -1,12 +1,12 @@
-//! Where everything runs.
+//! The core that everything runs on.
 
 use std::io;
 use std::process::{Command, Stdio};
 
 /// Puts this process on core 0, and with it whatever it starts from now on.
 ///
-/// With client and server on one core a round trip has no wake-up of another core in it, which in
-/// a virtual machine costs more than the round trip and comes and goes from run to run.
+/// With client and server on one core, a round trip does not wake another core. In a virtual machine that
+/// wake-up costs more than the round trip, and varies from run to run.
 pub(crate) fn to_one_core() -> io::Result<()> {
     let pid = std::process::id().to_string();
     let mut taskset = Command::new("taskset");

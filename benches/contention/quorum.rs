@@ -1,4 +1,4 @@
-//! A lock over five servers with nobody in the way, beside the same scripts on five bare sockets; and with two
+//! An uncontended lock over five servers, compared with the same scripts on five bare sockets; and with two
 //! of the servers stopped.
 
 use std::error::Error;
@@ -14,18 +14,18 @@ use super::row::Row;
 use super::stats::median;
 
 const SERVERS: usize = 5;
-/// Of which so many are stopped in the second half of a round.
+/// How many of them are stopped in the second half of a round.
 const STOPPED: usize = 2;
-/// Pairs in a row of one kind: so few that whatever else the machine does meets all alike.
+/// Consecutive pairs of one side: so few that other load on the machine affects all sides alike.
 const BATCH: usize = 25;
-/// How long stopped servers may take to be asked again.
+/// How long it may take until stopped servers are used again.
 const BACK: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// Both halves in each round, one after the other, so that they can be compared.
+/// Runs both halves in each round, one after the other, so that they can be compared.
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let servers = (0..SERVERS).map(|_| RedisServer::start()).collect::<io::Result<Vec<_>>>()?;
     let clients = servers.iter().map(|s| Client::connect(&s.url())).collect::<Result<Vec<_>, _>>()?;
-    // They have granted nothing before.
+    // These servers have not granted anything before.
     let lock = RedLock::new(&clients)?.skip_startup_delay().lock("bench:quorum");
     let floors = servers.iter().map(|server| Pair::floor(server.port(), true, "bench:floor"));
     let mut floors = floors.collect::<io::Result<Vec<_>>>()?;
@@ -41,14 +41,14 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         }
         row.stopped_us = outcome?;
         row.ratio_stopped = row.stopped_us.zip(row.pair_us).map(|(a, b)| a / b);
-        // By a probe in the background.
+        // A background probe finds that the servers answer again.
         eventually(BACK, || lock.lock().is_ok_and(|guard| guard.servers() == SERVERS).then_some(()));
         rounds.push(row);
     }
     Ok(rounds)
 }
 
-/// All servers are well: the library and the floor in turn.
+/// All servers are up: the library and the floor alternate.
 fn well(
     args: &Args,
     clients: &[Client],
@@ -89,8 +89,8 @@ fn well(
     })
 }
 
-/// In and out. On a machine that stands still for a moment the servers' short limits pass, and the release goes
-/// on in the background.
+/// Locks and unlocks. If the machine stalls for a moment, the servers' short timeouts pass and the release
+/// continues in the background.
 fn pair(lock: &QuorumLock) -> Result<(), redis_concurrent::Error> {
     match lock.lock()?.unlock() {
         Err(error) if !error.is_outcome_unknown() => Err(error),
@@ -98,7 +98,7 @@ fn pair(lock: &QuorumLock) -> Result<(), redis_concurrent::Error> {
     }
 }
 
-/// In and out on all bare sockets, each written to all before one is read.
+/// Locks and unlocks on all bare sockets. Each request is written to all of them before a reply is read.
 fn together(floors: &mut [Pair]) -> io::Result<()> {
     for half in 0..2 {
         for floor in &mut *floors {
@@ -111,7 +111,8 @@ fn together(floors: &mut [Pair]) -> io::Result<()> {
     Ok(())
 }
 
-/// Some servers are stopped, and that is known: the first acquisition finds it out.
+/// Some servers are stopped, and the client knows that: a first acquisition, which is not measured, has found
+/// it out.
 fn stopped(args: &Args, lock: &QuorumLock) -> Result<Option<f64>, Box<dyn Error>> {
     pair(lock)?;
     let end = now() + (args.seconds * 1e9) as u64 / 2;

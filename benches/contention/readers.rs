@@ -1,4 +1,4 @@
-//! Readers that never pause, and a writer among them; and a writer that becomes a reader.
+//! A writer among readers that never pause, and a writer that downgrades to a reader.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +15,14 @@ use super::row::Row;
 use super::server::Watched;
 use super::stats::Spread;
 
-/// How many read, each in a client of its own: as far as Redis can tell, a process.
+/// The number of readers. Each has a client of its own, which Redis takes for a process.
 const READERS: usize = 12;
 const READ: Duration = Duration::from_millis(60);
-/// How often a writer comes in a round, and how often a writer becomes a reader.
+/// How many writes, or downgrades, a round has.
 const WRITES: usize = 50;
 const LONG: Duration = Duration::from_secs(60);
 
-/// How long a writer waits while twelve read without a pause, 60 ms each.
+/// Measures how long a writer waits while twelve readers read without a pause, 60 ms each.
 pub(crate) fn writer(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
     let readers = locks(&server, READERS)?;
@@ -30,7 +30,7 @@ pub(crate) fn writer(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     (0..args.rounds).map(|_| write_among(&readers, &writer, writes(args))).collect()
 }
 
-/// How long after a downgrade the last of twelve waiting readers is in.
+/// Measures how long after a downgrade the last of twelve waiting readers acquires the lock.
 pub(crate) fn downgrade(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
     let readers = locks(&server, READERS)?;
@@ -82,7 +82,7 @@ fn write_among(
             .map(|(i, lock)| {
                 let over = &over;
                 scope.spawn(move || {
-                    // One after another, so that there is no moment without a reader.
+                    // Staggered, so that there is no moment without a reader.
                     thread::sleep(READ / READERS as u32 * i);
                     while !over.load(Ordering::Relaxed) {
                         let guard = lock.read_lock().lock()?;
@@ -99,7 +99,7 @@ fn write_among(
             let guard = writer.write_lock().lock()?;
             waits.push(now() - asked);
             guard.unlock()?;
-            // Not in step with them.
+            // Not in step with the readers.
             thread::sleep(READ / 2 + Duration::from_millis(i as u64 % 7));
             Ok::<_, redis_concurrent::Error>(())
         });
@@ -115,7 +115,7 @@ fn write_among(
     Ok(row(&spread, Some(within as f64 / waits.len() as f64)))
 }
 
-/// Nanoseconds from the beginning of a downgrade until all readers that waited are in.
+/// Returns the nanoseconds from the beginning of a downgrade until all waiting readers have the lock.
 fn exchange(readers: &[ReadWriteLock], writer: &ReadWriteLock) -> Result<u64, Box<dyn Error>> {
     let last = Mutex::new(0);
     let inside = Mutex::new(0);

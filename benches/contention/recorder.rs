@@ -1,4 +1,4 @@
-//! What the library sends, heard on its way to the server.
+//! Records what the library sends, on its way to the server.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,13 +12,13 @@ type Heard = Arc<Mutex<Vec<Vec<u8>>>>;
 /// The words of one request.
 pub(crate) type Words = Vec<Vec<u8>>;
 
-/// The scripts that the library calls for what `play` does.
+/// Returns the script calls that the library sends for `play`.
 pub(crate) fn heard(port: u16, play: impl Fn(&Client) -> Result<(), Error>) -> io::Result<Vec<Words>> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let url = format!("redis://{}/", listener.local_addr()?);
     let heard = Heard::default();
     let ear = heard.clone();
-    // Ends with this process: nobody connects to it any more.
+    // Ends with this process; no client connects to it later.
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
@@ -27,7 +27,7 @@ pub(crate) fn heard(port: u16, play: impl Fn(&Client) -> Result<(), Error>) -> i
         }
     });
     let client = Client::connect(&url).map_err(io::Error::other)?;
-    // The first time the server does not know the scripts yet.
+    // The first time, the server does not know the scripts yet.
     for turn in 0..3 {
         if turn == 2 {
             heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -39,8 +39,8 @@ pub(crate) fn heard(port: u16, play: impl Fn(&Client) -> Result<(), Error>) -> i
     Ok(heard.iter().map(|bytes| words(bytes)).filter(|words| words[0] == b"EVALSHA").collect())
 }
 
-/// Lets everything pass between the two, and keeps what the client says. On loopback a request of
-/// one write is heard by one read.
+/// Forwards everything between the two, and keeps what the client sends. On loopback, a request that is sent
+/// in one write arrives in one read.
 fn pump(mut client: TcpStream, mut server: TcpStream, heard: &Heard) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;

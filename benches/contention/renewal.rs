@@ -1,4 +1,4 @@
-//! Many locks held at once: what keeping them costs this process, the server and its other users.
+//! Many locks held at once: what renewing them costs this process, the server and its other clients.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::server::Watched;
 use super::stats::Spread;
 
 const ROLE: &str = "keeper";
-/// The longest time without renewals that is compared with the time with them.
+/// The longest measurement without renewals, in seconds, for comparison.
 const LONGEST_IDLE: f64 = 15.0;
 
 #[derive(Serialize, Deserialize)]
@@ -30,9 +30,9 @@ struct Job {
 /// What a child is to do next.
 #[derive(Serialize, Deserialize)]
 enum Order {
-    /// Take all locks, evenly over the time in which each is renewed once.
+    /// Acquire all locks, spread evenly over the time in which each is renewed once.
     Take,
-    /// Nothing, until then.
+    /// Do nothing until this time.
     Keep(u64),
     GiveBack,
 }
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         child.say(&serde_json::to_string(&Order::GiveBack)?)?;
         let _: Said = hear(&child, 0.0)?;
         let p99 = |pings: &Spread| pings.quantile(0.99).map(|ns| ns / 1e3);
-        // What a later round takes was given back by an earlier one, and is still ours.
+        // Only the first round shows it: later rounds reuse the memory that the process has kept since.
         let grown = (round == 0).then(|| full.rss.saturating_sub(empty.rss) as f64 / args.locks as f64);
         rounds.push(Row {
             locks: Some(args.locks as u64),
@@ -88,7 +88,8 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     Ok(rounds)
 }
 
-/// Another client of the server, until `end`: how long its PINGs take, half a millisecond apart.
+/// Sends PINGs as another client of the server until `end`, half a millisecond apart. Returns how long they
+/// took.
 fn ping(bare: &mut Bare, end: u64) -> Result<Spread, Box<dyn Error>> {
     let ping = request(&["PING"]);
     let mut times = Spread::default();
@@ -101,7 +102,7 @@ fn ping(bare: &mut Bare, end: u64) -> Result<Spread, Box<dyn Error>> {
     Ok(times)
 }
 
-/// In a child: holds the locks, if that is its role. Returns whether it was.
+/// In a child: holds the locks, if that is its role. Returns whether it is.
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
     let client = Client::builder().url(&job.url).lease(Duration::from_millis(job.lease_ms)).connect()?;
@@ -119,7 +120,7 @@ fn keep<K: Kind>(
     client: &Client,
     lock: impl Fn(usize) -> RedisLock<K>,
 ) -> Result<(), Box<dyn Error>> {
-    // One lock has been used, so that what is there once is not counted with the many.
+    // Uses one lock first, so that one-time memory is not counted with that of the many.
     lock(0).lock_owned()?.unlock()?;
     let mut guards: Vec<OwnedGuard<K>> = Vec::with_capacity(job.locks);
     tell(&Said { rss: resident()?, ..Said::default() })?;

@@ -1,15 +1,15 @@
-//! What is printed: one row for each thing that was measured.
+//! The printed report: one row for each thing that was measured.
 
 use serde_json::{Map, Value};
 
 use super::row::Row;
 use super::stats::median;
 
-/// The worst of all rounds counts here, the median everywhere else.
+/// For these figures the worst of all rounds counts, for all others the median.
 const WORST: [&str; 4] = ["longest_wait_us", "pings", "lapsed", "keys_without_ttl"];
 
 impl Row {
-    /// The rounds of one row as one: each figure is the median of its own.
+    /// Merges the rounds of one row, figure by figure.
     pub(crate) fn of(rounds: &[Row]) -> Result<Row, serde_json::Error> {
         let maps = rounds.iter().map(fields).collect::<Result<Vec<_>, _>>()?;
         let mut all = maps.first().cloned().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What was measured: a line of JSON, and what the table and the pictures are made of.
+//! What was measured: a line of JSON, from which the table and the pictures are made.
 
 use serde::{Deserialize, Serialize};
 
-/// One row; what a workload does not measure stays empty. `docs/benchmarks.md` says what each is.
+/// One row; fields that a workload does not measure stay empty. `docs/benchmarks.md` explains each.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Row {

@@ -1,4 +1,4 @@
-//! What the benchmark does, by its arguments.
+//! Runs the workloads that the arguments ask for.
 
 mod args;
 mod bare;
@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// In a child: its role, if this is one.
+/// In a child: plays its role. Returns whether this process is a child.
 fn play() -> Result<bool, Box<dyn Error>> {
     Ok(contended::play()?
         || handoff::play()?
@@ -114,7 +114,7 @@ fn uncontended(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// All that were asked for, one after another in each round, so that they can be compared.
+/// Runs all requested configurations, one after another in each round, so that they can be compared.
 fn contended(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut crowds = Vec::new();
     for local_handoff in &args.local_handoffs {
@@ -147,13 +147,14 @@ fn contended(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the rounds of a workload that has a kind of its own, and says itself how many take part.
+/// Prints the rounds of a workload that has a kind of its own, and whose rows say how many processes take
+/// part.
 fn print_own(args: &Args, workload: Workload, kind: &str, rounds: Vec<Row>) -> Result<(), Box<dyn Error>> {
     let processes = rounds.first().map_or(1, |row| row.processes);
     print(args, workload, Row { kind: kind.to_owned(), processes, ..Row::default() }, rounds)
 }
 
-/// Prints the rounds as one row, described as `like` is.
+/// Prints the rounds as one row, with the description in `like`.
 fn print(args: &Args, workload: Workload, like: Row, rounds: Vec<Row>) -> Result<(), Box<dyn Error>> {
     let figures = Row::of(&rounds)?;
     let row = Row {

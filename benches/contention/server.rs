@@ -1,4 +1,4 @@
-//! The private server, and what it says of its own work.
+//! The private server, and its own statistics.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Connection;
 use redis_concurrent_testkit::RedisServer;
 
-/// A server with one connection that asks how it is, kept open so that asking costs little.
+/// A server, and a connection for its statistics that stays open so that asking costs little.
 pub(crate) struct Watched {
     pub(crate) redis: RedisServer,
     connection: Connection,
@@ -30,7 +30,7 @@ impl Watched {
         Ok(seconds * 1e6)
     }
 
-    /// Sets the times of all commands to 0.
+    /// Resets the statistics of all commands.
     pub(crate) fn reset_stats(&mut self) -> io::Result<()> {
         redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut self.connection).map_err(io::Error::other)
     }
@@ -41,11 +41,11 @@ impl Watched {
         let us = field(&info, "cmdstat_evalsha:")
             .and_then(|line| line.split(',').find_map(|it| it.strip_prefix("usec=")))
             .and_then(|usec| usec.parse().ok());
-        // Threads of one process may not have needed any.
+        // Threads of one process may have needed no script.
         Ok(us.unwrap_or(0.0))
     }
 
-    /// How many PINGs the server was sent since the last reset.
+    /// How many PINGs the server has received since the last reset.
     pub(crate) fn pings(&mut self) -> io::Result<u64> {
         let info = self.info("commandstats")?;
         let calls = field(&info, "cmdstat_ping:")
@@ -55,7 +55,7 @@ impl Watched {
         Ok(calls.unwrap_or(0))
     }
 
-    /// How many keys there are, and how many of them never end.
+    /// How many keys there are, and how many of them never expire.
     pub(crate) fn keys(&mut self) -> io::Result<(u64, u64)> {
         let info = self.info("keyspace")?;
         let Some(line) = field(&info, "db0:") else { return Ok((0, 0)) };

@@ -1,4 +1,4 @@
-//! Two processes that wake each other by conditions, in turn.
+//! Two processes that take turns waking each other through conditions.
 
 use std::error::Error;
 use std::thread;
@@ -24,14 +24,14 @@ const ROLE: &str = "signaller";
 struct Job {
     url: String,
     port: u16,
-    /// The first of the two, which begins.
+    /// Whether it is the first of the two, which begins.
     first: bool,
-    /// By the same scripts on bare sockets.
+    /// Whether it uses the same scripts on bare sockets.
     bare: bool,
 }
 
-/// What a child did in a round: when it began each signal, when it came back from each wait, and how many
-/// requests that took.
+/// What a child did in a round: when each signal began, when each wait returned, and how many requests that
+/// took.
 #[derive(Serialize, Deserialize)]
 struct Turns {
     signalled: Vec<u64>,
@@ -39,7 +39,7 @@ struct Turns {
     requests: u64,
 }
 
-/// From the beginning of a signal in one process to the end of the wait in the other.
+/// Measures from the beginning of a signal in one process to the end of the wait in the other.
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut server = Watched::start()?;
     let mut bare = Bare::connect(server.redis.port())?;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         server.reset_stats()?;
         let (floor, _) = switch(args, &mut bares, switches)?;
         let scripts = server.script_us()?;
-        // What one round trip takes when everything has been idle for as long as between two switches.
+        // The time of a round trip after everything has been idle for as long as between two switches.
         let mut trips = Spread::default();
         let pause = Duration::from_nanos(took.quantile(0.5).unwrap_or_default() as u64);
         for _ in 0..switches {
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     Ok(rows)
 }
 
-/// How long each of so many switches took, and how many requests.
+/// Returns how long each of this many switches took, and how many requests.
 fn switch(args: &Args, children: &mut [Child; 2], switches: usize) -> Done<(Spread, u64)> {
     for child in children.iter_mut() {
         child.say(&switches.to_string())?;
@@ -101,7 +101,7 @@ fn switch(args: &Args, children: &mut [Child; 2], switches: usize) -> Done<(Spre
     Ok((took, a.requests + b.requests))
 }
 
-/// In a child: takes turns with the other one, if that is its role. Returns whether it was.
+/// In a child: takes turns with the other process, if that is its role. Returns whether it is.
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
     if job.bare {
@@ -116,7 +116,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
 }
 
 fn take_turns(job: &Job, peer: &mut dyn Signaller) -> Done<()> {
-    // What each waits for.
+    // The condition that each process waits for.
     let (mine, other) = if job.first { (1, 0) } else { (0, 1) };
     tell(&true)?;
     while let Some(switches) = order::<usize>()? {
@@ -134,7 +134,7 @@ fn take_turns(job: &Job, peer: &mut dyn Signaller) -> Done<()> {
         }
         let before = peer.requests();
         for i in 0..switches {
-            // The thread that began is woken last, and the other one has nothing to wait for any more.
+            // The first process is woken last; the other one has nothing left to wait for.
             done.signalled.push(now());
             peer.signal(other)?;
             if job.first || i + 1 < switches {

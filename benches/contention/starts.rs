@@ -32,7 +32,7 @@ struct Job {
 #[derive(Serialize, Deserialize)]
 struct Waited(u64, u64, u64);
 
-/// From the count that opens a latch until all 32 processes that wait there are on their way.
+/// Measures from the count-down that opens a latch until all 32 waiting processes have continued.
 pub(crate) fn latch(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let (server, mut children) = gather(args, true)?;
     let client = Client::connect(&server.redis.url())?;
@@ -51,7 +51,7 @@ pub(crate) fn latch(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     })
 }
 
-/// From the last arrival at a barrier until all 32 processes are on their way.
+/// Measures from the last arrival at a barrier until all 32 processes have continued.
 pub(crate) fn barrier(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let (_server, mut children) = gather(args, false)?;
     rounds(args, || {
@@ -65,7 +65,7 @@ pub(crate) fn barrier(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
 type Round = Result<(u64, Vec<Waited>), Box<dyn Error>>;
 
 fn rounds(args: &Args, mut round: impl FnMut() -> Round) -> Result<Vec<Row>, Box<dyn Error>> {
-    // A first one that does not count: connections are made and scripts are loaded in it.
+    // A first round, which does not count, opens the connections and loads the scripts.
     round()?;
     let mut rows = Vec::new();
     for _ in 0..args.rounds {
@@ -109,7 +109,7 @@ fn come_back(children: &[Child]) -> Result<Vec<Waited>, Box<dyn Error>> {
     children.iter().map(|child| hear(child, 0.0)).collect()
 }
 
-/// In a child: waits whenever it is told to, if that is its role. Returns whether it was.
+/// In a child: waits whenever the parent says so, if that is its role. Returns whether it is.
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
     let client = Client::connect(&job.url)?;

@@ -1,8 +1,8 @@
-//! What many values come down to.
+//! Statistics of many values.
 
 use serde::{Deserialize, Serialize};
 
-/// The middle one, or the mean of the two in the middle; nothing of nothing.
+/// Returns the middle value, or the mean of the two middle ones; `None` if there are no values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -21,8 +21,8 @@ pub(crate) fn jain(counts: &[u64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (counts.len() as f64 * squares))
 }
 
-/// How many values fell where, each place 1/64 wide of its octave: a quantile is right within 1 %,
-/// and a second of a busy lock's waits is a few hundred numbers on a pipe.
+/// A histogram whose buckets are 1/64 of an octave wide: a quantile is right within 1 %, and a second of a
+/// busy lock's waits is a few hundred numbers on a pipe.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Spread {
     counts: Vec<u64>,
@@ -51,7 +51,7 @@ impl Spread {
         self.max = self.max.max(other.max);
     }
 
-    /// The value that a part `q` of all does not exceed.
+    /// Returns the value that a fraction `q` of all values does not exceed.
     pub(crate) fn quantile(&self, q: f64) -> Option<f64> {
         let all: u64 = self.counts.iter().sum();
         let rank = (q * all as f64).ceil().max(1.0) as u64;
@@ -71,7 +71,7 @@ impl Spread {
 fn place(value: u64) -> usize {
     let octave = u64::BITS - value.leading_zeros();
     let shift = octave.saturating_sub(PARTS + 1);
-    // Below 128 every value has a place of its own; above, an octave has 64.
+    // Below 128 every value has a bucket of its own; above, an octave has 64.
     ((u64::from(shift) << PARTS) + (value >> shift)) as usize
 }
 

@@ -1,4 +1,4 @@
-//! A unit reserved and given back: two decisions, beside the same two scripts on a bare socket.
+//! A unit is reserved and cancelled: two decisions, compared with the same two scripts on a bare socket.
 
 use std::error::Error;
 
@@ -11,10 +11,10 @@ use super::row::Row;
 use super::server::Watched;
 use super::stats::median;
 
-/// Pairs in a row of one kind: so few that whatever else the machine does meets both alike.
+/// Consecutive pairs of one side: so few that other load on the machine affects both sides alike.
 const BATCH: usize = 50;
 
-/// One thread: the library and the same scripts, in turn.
+/// One thread alternates between the library and the same scripts.
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
     let client = Client::connect(&server.redis.url())?;

@@ -1,4 +1,4 @@
-//! Lock and unlock with nobody in the way, beside the same on bare sockets.
+//! Uncontended lock and unlock, compared with the same on bare sockets.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -14,12 +14,12 @@ use super::row::Row;
 use super::server::Watched;
 use super::stats::{jain, median};
 
-/// Pairs in a row of one kind: so few that whatever else the machine does meets all alike.
+/// Consecutive pairs of one side: so few that other load on the machine affects all sides alike.
 const BATCH: usize = 50;
-/// Pairs between two looks at the server's own times.
+/// Pairs between two readings of the server's own times.
 const LONG_BATCH: usize = 1_000;
 
-/// One thread: the library, the same two scripts, and the smallest two, in turn.
+/// One thread alternates between the library, the same two scripts, and the smallest two.
 pub(crate) fn alone<K: Exclusive>(
     args: &Args,
     lock: impl Fn(&Client) -> RedisLock<K>,
@@ -88,7 +88,7 @@ fn timed<K: Exclusive>(
     })
 }
 
-/// What the server says it spent in the scripts, and in all.
+/// Measures the time that the server reports for the scripts, and in all.
 fn inside<K: Exclusive>(
     args: &Args,
     server: &mut Watched,
@@ -123,15 +123,15 @@ fn inside<K: Exclusive>(
     Ok(())
 }
 
-/// What a user's code does to protect something: the token is part of it.
+/// What a user's code does to protect something, which includes the token.
 fn pair<K: Exclusive>(lock: &RedisLock<K>) -> Result<(), redis_concurrent::Error> {
     let guard = lock.lock()?;
     black_box(guard.token());
     guard.unlock()
 }
 
-/// Several threads, each with a lock of its own, and the same on as many bare sockets: all of them
-/// change over together, every few milliseconds.
+/// Several threads, each with a lock of its own, and the same on as many bare sockets: all of them switch
+/// sides together, every few milliseconds.
 pub(crate) fn together<K: Kind>(
     args: &Args,
     threads: usize,
@@ -209,7 +209,7 @@ pub(crate) fn together<K: Kind>(
     Ok(rounds)
 }
 
-/// Lock and unlock of a lock that the thread holds.
+/// Lock and unlock of a lock that the thread already holds.
 pub(crate) fn reentry(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
     let client = Client::connect(&server.redis.url())?;

@@ -1,4 +1,4 @@
-//! One more for a key's number, by reading and writing it: without a lock, or under one.
+//! Increments a number in a key by reading and writing it, without a lock or under one.
 
 use redis::{Commands, Connection};
 use redis_concurrent::{Client, Outcome, SimpleLock};
@@ -8,7 +8,7 @@ use super::contended::Turn;
 
 const KEY: &str = "bench:number";
 
-/// Its wait is all of the update, with every try.
+/// An optimistic update. Its wait is the whole update, with all attempts.
 pub(crate) fn optimistic(client: &Client, hold_us: u64) -> Result<Turn<'_>, String> {
     let update = client.optimistic(&[KEY]).max_attempts(10_000);
     Ok(Box::new(move || {
@@ -22,7 +22,8 @@ pub(crate) fn optimistic(client: &Client, hold_us: u64) -> Result<Turn<'_>, Stri
     }))
 }
 
-/// Its wait is all of the update, to the end of the unlock. It reads and writes by a connection of its own.
+/// An update under a lock. Its wait is the whole update, to the end of the unlock. It has a connection of its
+/// own for reading and writing.
 pub(crate) fn locked<'a>(lock: &'a SimpleLock, url: &str, hold_us: u64) -> Result<Turn<'a>, String> {
     let connection = redis::Client::open(url).and_then(|client| client.get_connection());
     let mut redis = connection.map_err(|e| e.to_string())?;

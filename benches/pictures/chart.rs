@@ -1,9 +1,9 @@
-//! Lines of figures over something that doubles from step to step, in panels side by side.
+//! Lines of figures over a quantity that doubles from step to step, in panels side by side.
 
 use super::axis::{Axis, short};
 use super::svg::{Anchor, Look, Svg};
 
-/// Figures that belong together: one for each step, where there is one.
+/// Figures that belong together: at most one for each step.
 pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) look: Look,
@@ -20,7 +20,7 @@ pub(crate) struct Chart {
     /// The name of its file.
     pub(crate) file: &'static str,
     pub(crate) title: &'static str,
-    /// What doubles, and its unit; and what is written at each step.
+    /// What doubles, and its unit; then the label of each step.
     pub(crate) across: &'static str,
     pub(crate) steps: Vec<String>,
     /// What the figures are, and their unit.
@@ -33,13 +33,13 @@ const LEFT: f64 = 64.0;
 const TOP: f64 = 58.0;
 const WIDE: f64 = 320.0;
 const HIGH: f64 = 230.0;
-/// From one panel's right to the next one's left, where its numbers stand.
+/// From one panel's right edge to the next one's left, where the next one's numbers are.
 const GAP: f64 = 56.0;
 const RIGHT: f64 = 16.0;
 const LEGEND: f64 = 20.0;
-/// How many names there are in a row of the legend.
+/// How many names a row of the legend has.
 const ACROSS: usize = 3;
-/// Room between the sides of a panel and the first and last step.
+/// The space between the sides of a panel and the first and last step.
 const INSET: f64 = 22.0;
 
 impl Chart {
@@ -53,7 +53,7 @@ impl Chart {
         svg.bold((LEFT, 22.0), Anchor::Start, self.title);
         let all: Vec<f64> =
             self.panels.iter().flat_map(|p| &p.series).flat_map(|s| &s.figures).flatten().copied().collect();
-        // One for all, so that the panels can be compared.
+        // One axis for all panels, so that they can be compared.
         let axis = Axis::over(&all, self.log);
         for (i, panel) in self.panels.iter().enumerate() {
             let left = LEFT + i as f64 * (WIDE + GAP);
@@ -112,7 +112,7 @@ impl Chart {
         }
     }
 
-    /// Where a step stands: all are equally far apart.
+    /// Returns where a step is; all are equally far apart.
     fn along(&self, step: usize) -> f64 {
         let steps = self.steps.len().saturating_sub(1).max(1) as f64;
         INSET + step as f64 / steps * (WIDE - 2.0 * INSET)
@@ -121,6 +121,6 @@ impl Chart {
 
 fn up(axis: Option<&Axis>, figure: f64) -> f64 {
     let place = axis.map_or(0.0, |axis| axis.place(figure));
-    // What a logarithmic scale has no place for stands at its bottom.
+    // A figure that a logarithmic scale cannot show is drawn at its bottom.
     TOP + HIGH * (1.0 - if place.is_finite() { place } else { 0.0 })
 }

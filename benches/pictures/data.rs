@@ -1,4 +1,4 @@
-//! What was measured: a file for each part.
+//! The measurements: one file for each part.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(crate) struct Part {
     pub(crate) rows: Vec<Row>,
 }
 
-/// All parts that there are, by name. One that was never measured is not there.
+/// All parts that were measured, by name.
 #[derive(Default)]
 pub(crate) struct Data {
     pub(crate) parts: BTreeMap<String, Part>,
@@ -41,7 +41,7 @@ pub(crate) struct Data {
 pub(crate) enum Pin {
     /// Server and clients on one core.
     Same,
-    /// Wherever the system put them.
+    /// On whichever cores the system chose.
     None,
 }
 
@@ -61,7 +61,7 @@ impl Pin {
 }
 
 impl Data {
-    /// Every `*.jsonl` in `folder`.
+    /// Reads every `*.jsonl` in `folder`.
     pub(crate) fn read(folder: &Path) -> Result<Data, String> {
         let mut data = Data::default();
         let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -78,7 +78,7 @@ impl Data {
         Ok(data)
     }
 
-    /// The row of `part` that was measured with this pinning and is `like` that.
+    /// Returns the first row of `part` with this pinning for which `like` holds.
     pub(crate) fn row(&self, part: &str, pin: Pin, like: impl Fn(&Row) -> bool) -> Option<&Row> {
         self.parts.get(part)?.rows.iter().find(|row| pin.is(row) && like(row))
     }

@@ -1,4 +1,4 @@
-//! One thing that is to be reached, and whether it was.
+//! A performance goal, and whether it was reached.
 
 use super::data::{Data, Pin};
 
@@ -9,7 +9,7 @@ enum Side {
     AtLeast,
 }
 
-/// A figure, or several that have one limit.
+/// A figure, or several with the same limit.
 pub(crate) struct Goal {
     pub(crate) what: &'static str,
     side: Side,
@@ -17,13 +17,13 @@ pub(crate) struct Goal {
     aim: Option<f64>,
     unit: &'static str,
     decimals: usize,
-    /// How many decimals count against the aim, where not all do.
+    /// The decimals that a figure is rounded to before it is compared with the aim; `None` to compare all.
     rounded: Option<usize>,
     only_pinned: bool,
     figures: fn(&Data, Pin) -> Vec<Option<f64>>,
 }
 
-/// How figures stand to their goal.
+/// How figures compare with their goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     NotMeasured,
@@ -55,7 +55,7 @@ pub(crate) fn at_least(what: &'static str, least: f64, figures: fn(&Data, Pin) -
 }
 
 impl Goal {
-    /// What would be better still.
+    /// Sets an aim, which is stricter than the limit.
     pub(crate) fn aim(self, aim: f64) -> Goal {
         Goal { aim: Some(aim), ..self }
     }
@@ -64,12 +64,12 @@ impl Goal {
         Goal { unit, decimals, ..self }
     }
 
-    /// Figures are held against the aim with so many decimals.
+    /// Rounds figures to this many decimals before they are compared with the aim.
     pub(crate) fn rounded(self, digits: usize) -> Goal {
         Goal { rounded: Some(digits), ..self }
     }
 
-    /// The limit says nothing of figures that the waking of another core is part of.
+    /// Applies the limit to pinned runs only: in others the figures include waking another core.
     pub(crate) fn only_pinned(self) -> Goal {
         Goal { only_pinned: true, ..self }
     }
@@ -98,10 +98,10 @@ impl Goal {
         }
     }
 
-    /// "≤ 1.10", and the same for the aim.
+    /// Formats the limit, as in "≤ 1.10", and the aim.
     pub(crate) fn limits(&self) -> [String; 2] {
         let sign = if self.side == Side::AtMost { '≤' } else { '≥' };
-        // A ratio has the decimals of its figures, and what has a unit those that it was set with.
+        // The limit of a ratio has the decimals of its figures, one with a unit those it was given with.
         let decimals = |limit: f64| {
             if self.unit.is_empty() { self.decimals.min(2) } else { usize::from(limit.fract() != 0.0) }
         };
@@ -113,7 +113,7 @@ impl Goal {
         [written(self.least, decimals(self.least)), self.aim.map(aim).unwrap_or_default()]
     }
 
-    /// The figures, as they stand in the table.
+    /// Formats the figures for the table.
     pub(crate) fn written(&self, data: &Data, pin: Pin) -> String {
         let one = |figure: Option<f64>| match figure {
             Some(figure) => format!("{figure:.*}{}", self.decimals, self.unit),

@@ -1,4 +1,4 @@
-//! What the library is to reach: a row of the table each.
+//! The library's performance goals, one for each row of the table.
 
 use super::data::{Data, Pin};
 use super::goal::{Goal, at_least, at_most};
@@ -7,12 +7,12 @@ use super::row::Row;
 type Figure = fn(&Row) -> Option<f64>;
 type Figures = Vec<Option<f64>>;
 
-/// All of them, in the order of the table.
+/// All goals, in the order of the table.
 pub(crate) fn goals() -> Vec<Goal> {
     [alone(), lingering(), contended(), many(), beside()].into_iter().flatten().collect()
 }
 
-/// One process, and nobody in the way.
+/// One process, uncontended.
 fn alone() -> Vec<Goal> {
     vec![
         at_most("lock + unlock, simple ÷ the same two scripts on a bare socket", 1.10, |d, p| {
@@ -95,20 +95,21 @@ fn lingering() -> Vec<Goal> {
     ]
 }
 
-/// Several processes that want one lock.
+/// Several processes that contend for one lock.
 fn contended() -> Vec<Goal> {
     vec![
         at_most("requests an acquisition, `fair`, one thread in each of 2, 4, 16 processes", 2.05, |d, p| {
             fair(d, p, "processes", |r| r.commands_per_acquisition)
         }),
-        // One request less a turn: the leaving thread asks for the next one in the same request.
+        // One request less per turn: the releasing thread requests the lock for the next one at the same
+        // time.
         at_most("… eight threads in each", 2.05, |d, p| {
             fair(d, p, "crowds", |r| r.commands_per_acquisition)
         })
         .aim(1.0)
         .rounded(1),
         at_least("acquisitions/s at 16 processes ÷ at 2, `fair`", 0.80, |d, p| {
-            // Two processes that are fair come first in their list.
+            // Two fair processes are the first row of the part, which this ratio refers to.
             vec![d.row("processes", p, |r| r.fair && r.processes == 16).and_then(|r| r.ratio_to_first)]
         })
         .aim(0.90),
@@ -158,7 +159,7 @@ fn many() -> Vec<Goal> {
         })
         .aim(0.3)
         .unit(" ms", 3),
-        // Flat: about a byte a name.
+        // Flat: about a byte per name.
         at_most("1,000,000 names one after another: client memory grows by", 1024.0, |d, p| {
             names(d, p, |r| r.rss_growth_bytes.map(|b| b / 1024.0))
         })
@@ -167,7 +168,7 @@ fn many() -> Vec<Goal> {
     ]
 }
 
-/// What is no exclusive lock.
+/// Synchronizers that are not exclusive locks.
 fn beside() -> Vec<Goal> {
     vec![
         at_most("reading only, 2 processes × 8 threads: requests a read", 0.01, |d, p| {
@@ -242,7 +243,7 @@ fn beside() -> Vec<Goal> {
     ]
 }
 
-/// By the default local hand-off, compared with none.
+/// With the default local hand-off, compared with none.
 fn reading(data: &Data, pin: Pin, figure: Figure) -> Figures {
     vec![data.row("reading", pin, |r| r.local_handoff_us.is_none()).and_then(figure)]
 }
@@ -265,12 +266,12 @@ fn limiter(data: &Data, pin: Pin, figure: Figure) -> Figures {
         .to_vec()
 }
 
-/// Of a part that has one row.
+/// The figure of a part that has one row.
 fn only(data: &Data, pin: Pin, part: &str, figure: Figure) -> Figures {
     vec![data.row(part, pin, |_| true).and_then(figure)]
 }
 
-/// Several threads with a lock each.
+/// The figure of several threads with a lock each.
 fn threads(data: &Data, pin: Pin, threads: usize, connections: Option<u32>) -> Figures {
     let row = data.row("threads", pin, |r| r.threads == threads && r.connections == connections);
     vec![row.and_then(|r| r.ratio_floor)]
@@ -288,13 +289,13 @@ fn default_handoff(data: &Data, pin: Pin, figure: Figure) -> Figures {
     vec![data.row("local-handoff", pin, |r| !r.fair && r.local_handoff_us.is_none()).and_then(figure)]
 }
 
-/// Only of as many locks for as long as the row says.
+/// Only from a run with as many locks, and as long, as the row of the table says.
 fn renewal(data: &Data, pin: Pin, figure: Figure) -> Figures {
     let like = |r: &Row| r.locks == Some(100_000) && r.lease_ms == Some(30_000) && r.seconds >= 60.0;
     vec![data.row("renewal", pin, like).and_then(figure)]
 }
 
-/// Only of as many names as the row says.
+/// Only from a run with as many names as the row of the table says.
 fn names(data: &Data, pin: Pin, figure: Figure) -> Figures {
     vec![data.row("names", pin, |r| r.names == Some(1_000_000)).and_then(figure)]
 }

@@ -1,4 +1,4 @@
-//! From the figures to the page and its pictures.
+//! Generates the page and its pictures from the figures.
 
 use std::path::{Path, PathBuf};
 
@@ -16,18 +16,18 @@ mod row;
 
 use data::Data;
 
-/// Every picture of `data`: its file's name and its text.
+/// Returns every picture of `data`: the name of its file, and its text.
 pub(crate) fn pictures(data: &Data) -> Vec<(&'static str, String)> {
     sweeps::charts(data).iter().map(|chart| (chart.file, chart.draw())).collect()
 }
 
-/// The table of the figures in `folder`.
+/// Returns the table of the figures in `folder`.
 pub(crate) fn table(folder: &Path) -> Result<String, String> {
     Ok(table::table(&Data::read(folder)?))
 }
 
-/// The pictures as definitions of links whose addresses are the pictures themselves: the documentation of the crate has no
-/// other files.
+/// Formats the pictures as link definitions whose addresses are the pictures themselves, as the crate's
+/// documentation has no other files.
 fn embedded<N: AsRef<str>>(pictures: &[(N, String)]) -> String {
     let definition = |(file, text): &(N, String)| {
         let name = file.as_ref().trim_end_matches(".svg");
@@ -45,8 +45,8 @@ fn embedded<N: AsRef<str>>(pictures: &[(N, String)]) -> String {
     pictures.iter().map(definition).collect()
 }
 
-/// What the figures in `folder` should have been made into: files and their texts. The page stands
-/// beside the folder and has its name; where there is none, only the pictures are made.
+/// Returns the files that the figures in `folder` should generate, with their texts. The page is beside the
+/// folder and has its name; if there is none, only the pictures are generated.
 pub(crate) fn files(folder: &Path) -> Result<Vec<(PathBuf, String)>, String> {
     let data = Data::read(folder)?;
     let pictures = pictures(&data);
@@ -63,7 +63,7 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<(PathBuf, String)>, String> {
     Ok(files)
 }
 
-/// The pictures in this folder that are drawn by hand, if there is one, as such definitions.
+/// Returns such definitions for the hand-drawn pictures in this folder, if it exists.
 fn drawn(folder: &Path) -> Result<Option<(PathBuf, String)>, String> {
     if !folder.exists() {
         return Ok(None);
@@ -81,7 +81,8 @@ fn drawn(folder: &Path) -> Result<Option<(PathBuf, String)>, String> {
     Ok(Some((folder.join("embedded.md"), embedded(&pictures))))
 }
 
-/// Whether the pictures and the page are those of the figures in `folder`; says which is not.
+/// Checks that the pictures and the page match the figures in `folder`; the error names the file that does
+/// not.
 pub(crate) fn check(folder: &Path) -> Result<(), String> {
     let files = files(folder)?;
     match files.iter().find(|(path, text)| read(path).as_ref() != Ok(text)) {

@@ -1,13 +1,13 @@
-//! A picture as text. Its ground is left clear and its colours are half-way, so that it can be read
-//! on a white page and on a dark one.
+//! A picture as text. Its background is transparent and its colors are of medium brightness, so that it is
+//! readable on a white page and on a dark one.
 
 use std::fmt::Write;
 
 pub(crate) const GREY: &str = "#808080";
-/// What belongs together has one colour.
+/// Lines that belong together have one color.
 pub(crate) const COLOURS: [&str; 4] = ["#2f81f7", "#e0700f", "#1f9d55", "#b05cd6"];
 
-/// Which end of a text stands where it was put.
+/// Which end of a text is at its coordinates.
 #[derive(Clone, Copy)]
 pub(crate) enum Anchor {
     Start,
@@ -23,12 +23,12 @@ pub(crate) enum Mark {
     Diamond,
 }
 
-/// How a line of figures looks, with every difference told by more than its colour.
+/// How a line of figures looks; lines differ by more than their color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) colour: usize,
     pub(crate) mark: Mark,
-    /// Lengths of strokes and gaps; none for an unbroken line.
+    /// Lengths of strokes and gaps; empty for an unbroken line.
     pub(crate) dashes: &'static str,
 }
 
@@ -61,7 +61,7 @@ impl Svg {
         self.words(x, y, anchor, " font-weight=\"bold\"", words);
     }
 
-    /// Written upwards.
+    /// Writes a text that runs upwards.
     pub(crate) fn upright(&mut self, (x, y): (f64, f64), words: &str) {
         let turned = format!(" transform=\"rotate(-90 {x:.1} {y:.1})\"");
         self.words(x, y, Anchor::Middle, &turned, words);
@@ -80,7 +80,7 @@ impl Svg {
         );
     }
 
-    /// A thin line of the scales; a faint one if it only helps to read.
+    /// Draws a thin line of the scales; a faint one if it is only a guide.
     pub(crate) fn rule(&mut self, from: (f64, f64), to: (f64, f64), faint: bool) {
         let opacity = if faint { "0.3" } else { "1" };
         let _ = writeln!(
@@ -90,7 +90,7 @@ impl Svg {
         );
     }
 
-    /// A line through the points, and a mark on each.
+    /// Draws a line through the points, and a mark on each.
     pub(crate) fn figures(&mut self, look: Look, points: &[(f64, f64)]) {
         let colour = COLOURS[look.colour % COLOURS.len()];
         let through: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();

@@ -1,4 +1,4 @@
-//! Which pictures there are.
+//! The pictures that are generated.
 
 use super::chart::{Chart, Panel, Series};
 use super::data::{Data, Pin};
@@ -92,13 +92,13 @@ pub(crate) fn charts(data: &Data) -> Vec<Chart> {
     ]
 }
 
-/// A lock that may be handed on: its name, whether it is `fair()`, its colour and how its line is broken.
+/// How a lock may be handed on: its name, whether it is `fair()`, its color and its dashes.
 type Mode = (&'static str, bool, usize, &'static str);
 const FAIR: Mode = ("fair", true, 0, "");
 const MODES: [Mode; 2] = [FAIR, ("default hand-off", false, 1, "6 3")];
 
-/// A figure of waits: its name, its mark, where it stands in a row; and its colour and how its line
-/// is broken where there is only one mode.
+/// A figure of waits: its name, its mark, and its field in a row; its color and its dashes are for pictures
+/// with a single mode.
 type Wait = (&'static str, Mark, Figure, usize, &'static str);
 const WAITS: [Wait; 3] = [
     ("p50", Mark::Disc, |r| r.wait_us_p50, 0, ""),

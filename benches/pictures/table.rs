@@ -8,7 +8,7 @@ use super::goals::goals;
 const BEGIN: &str = "<!-- made by `cargo bench --bench pictures`: begin -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// The table, and below it where its figures come from.
+/// Returns the table, and below it where its figures come from.
 pub(crate) fn table(data: &Data) -> String {
     let mut text = "| | at least | aim | pinned | | not pinned | |\n\
                     | --- | --- | --- | --- | --- | --- | --- |\n"
@@ -26,14 +26,14 @@ pub(crate) fn table(data: &Data) -> String {
     text
 }
 
-/// The part of `page` between the marks, made anew.
+/// Returns `page` with a new table between the marks.
 pub(crate) fn into_page(page: &str, data: &Data) -> Result<String, String> {
     let cut = |mark: &str| page.split_once(mark).ok_or_else(|| format!("there is no line {}", mark.trim()));
     let ((before, _), (_, after)) = (cut(BEGIN)?, cut(END)?);
     Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", table(data)))
 }
 
-/// Which parts were measured where and when; those of one run in one line.
+/// Returns when and where the parts were measured, one line for each run.
 fn origins(data: &Data) -> String {
     let mut runs: Vec<(&Part, Vec<String>)> = Vec::new();
     for (name, part) in &data.parts {

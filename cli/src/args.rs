@@ -1,4 +1,4 @@
-//! The command line: options, help and the man page are made of what stands here.
+//! The command line: the options, the help and the man page are generated from this file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::duration::parse as duration;
 
-/// Hold distributed locks from the shell, look at them, take them away.
+/// Hold distributed locks from the shell, inspect them, and take them from their holders.
 #[derive(Parser, Debug)]
 #[command(name = "redis-concurrent", version, max_term_width = 80, disable_help_subcommand = false)]
 #[command(after_help = EXAMPLES)]
@@ -34,32 +34,32 @@ Examples:
 
 Durations are 500ms, 30s, 5m, 1h30m; a bare number is seconds.";
 
-/// What all commands have.
+/// Options of all commands.
 #[derive(ClapArgs, Debug)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
     /// The server [default: redis://127.0.0.1/]
     ///
-    /// Or the primary that sentinels name, redis+sentinel://HOST:PORT,HOST:PORT/NAME; or a Redis Cluster, by some of its
-    /// nodes, redis+cluster://HOST:PORT,HOST:PORT.
+    /// Alternatively, the primary that sentinels name, redis+sentinel://HOST:PORT,HOST:PORT/NAME, or a Redis
+    /// Cluster, by some of its nodes, redis+cluster://HOST:PORT,HOST:PORT.
     ///
-    /// A password in an argument can be seen by all users of the machine: use the variable, $REDISCLI_AUTH, or
+    /// All users of the machine can see a password in an argument: use the variable, $REDISCLI_AUTH, or
     /// --url-file.
     #[arg(short, long, global = true, env = "REDIS_URL", hide_env_values = true)]
     pub url: Option<String>,
-    /// A file whose first line is the URL; refused if others may read it
+    /// A file whose first line is the URL; rejected if other users may read it
     #[arg(long, global = true, value_name = "FILE")]
     pub url_file: Option<PathBuf>,
-    /// What all keys begin with
+    /// The prefix of all keys
     #[arg(long, global = true, value_name = "NS", env = "REDIS_CONCURRENT_NAMESPACE", default_value = "rc")]
     pub namespace: String,
-    /// One JSON object a line; times are RFC 3339, durations seconds, tokens text
+    /// Print one JSON object per line; times are RFC 3339, durations seconds, tokens strings
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say nothing but errors
+    /// Print nothing but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say what happens, on standard error
+    /// Report progress on standard error
     #[arg(short, long, global = true)]
     pub verbose: bool,
 }
@@ -73,31 +73,32 @@ pub enum Command {
     Break(Break),
     /// Check whether the servers are fit for locks: exits 0, 1 with a warning, 2 with a failure
     ///
-    /// Each primary of a cluster, and each sentinel.
+    /// Checks each primary of a cluster, and each sentinel.
     Doctor,
     Bench(Bench),
-    /// Print the completions of a shell: put them where it looks for them
+    /// Print the completions of a shell, to be put where the shell looks for them
     Completions {
         shell: clap_complete::Shell,
     },
-    /// Print the man page, or that of a command
+    /// Print the man page of the program, or of a command
     Man {
         command: Option<String>,
     },
 }
 
-/// List what is held: which locks, by whom, since when.
+/// List the locks that are held, by whom, and since when.
 ///
-/// One line a lock, permit or reservation, the oldest first. HOLDER is LABEL PID@HOST, or the owner's text of another
-/// program; "stays" where it was released and is kept for the rest of a time. By SCAN, and reads only.
+/// Prints one line per lock, permit or reservation, the oldest first. HOLDER is LABEL PID@HOST, or the owner
+/// text that another program wrote. It ends in "stays" if the lock was released but is kept for the rest of a
+/// set time. Uses SCAN, and only reads.
 #[derive(ClapArgs, Debug)]
 pub struct Ls {
     /// Only names that contain one of these
     pub filters: Vec<String>,
-    /// Also what nobody holds
+    /// Also names that nobody holds
     #[arg(long)]
     pub all: bool,
-    /// Only where somebody waits
+    /// Only locks with waiters
     #[arg(long)]
     pub waiting: bool,
     /// Only kinds whose name contains this
@@ -112,10 +113,10 @@ pub struct Ls {
     /// Only holders of at least this age
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub older: Option<Duration>,
-    /// Also string keys of users' own that match this pattern of SCAN
+    /// Also string keys outside the namespace that match this SCAN pattern
     #[arg(long, value_name = "PATTERN")]
     pub at: Option<String>,
-    /// Look at N locks a second at most [default: no limit]
+    /// Inspect at most N locks per second [default: no limit]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub rate: u32,
     /// Exit 1 if the list is empty
@@ -125,23 +126,23 @@ pub struct Ls {
 
 /// Show everything about a name: kind, holders, waiters, counts, keys.
 ///
-/// Exits 1 if there is no such name.
+/// Exits 1 if the name does not exist.
 #[derive(ClapArgs, Debug)]
 pub struct Show {
     /// The name of a lock, a semaphore, an inventory, ...
     pub name: String,
-    /// NAME is a Redis key to the letter
+    /// NAME is a literal Redis key
     #[arg(long)]
     pub at: bool,
-    /// NAME is that of Redisson's getLock(NAME)
+    /// NAME is that of a Redisson lock, getLock(NAME)
     #[arg(long, conflicts_with = "at")]
     pub redisson: bool,
 }
 
 /// Print a line whenever a holder or the number of waiters changes.
 ///
-/// Until it is interrupted: time, name, from -> to, held for, waiting. What is shorter than the pause between two looks
-/// may be missed. Never MONITOR.
+/// Runs until it is interrupted, and prints time, name, from -> to, held for, waiting. A change that lasts
+/// less than the time between two looks may be missed. Does not use MONITOR.
 #[derive(ClapArgs, Debug)]
 pub struct Watch {
     /// Only these locks [default: all]
@@ -153,19 +154,20 @@ pub struct Watch {
 
 /// Take a lock from its holder.
 ///
-/// The holder is told, with the reason and by whom. Others get the lock when the holder's work has ended, as far as that
-/// is known: when `run` has stopped its command (SIGTERM, after --grace SIGKILL), or else when the lease is over, which
-/// is not renewed any more. If another one holds it by now, nothing is done (75). Of a semaphore or an inventory permits
-/// or goods go back; counts are never touched. Exits 0 if it was taken away, 1 if nobody holds it.
+/// Notifies the holder, with the reason and the operator's name. Others get the lock when the holder's work
+/// has ended, as far as that is known: once `run` has stopped its command (SIGTERM, SIGKILL after --grace),
+/// or otherwise when the lease expires, which is no longer renewed. If a different holder has the lock now,
+/// nothing is changed (exit status 75). Permits of a semaphore, or goods of an inventory, are returned;
+/// counts are never changed. Exits 0 if the lock was taken away, 1 if nobody holds it.
 #[derive(ClapArgs, Debug)]
 #[command(group = clap::ArgGroup::new("whose").required(true))]
 pub struct Break {
     /// The lock's name
     pub name: String,
-    /// NAME is a Redis key to the letter, of a plain string lock
+    /// NAME is a literal Redis key, of a plain string lock
     #[arg(long)]
     pub at: bool,
-    /// NAME is that of Redisson's getLock(NAME)
+    /// NAME is that of a Redisson lock, getLock(NAME)
     #[arg(long, conflicts_with = "at")]
     pub redisson: bool,
     /// Only from this owner, as show prints it
@@ -174,34 +176,35 @@ pub struct Break {
     /// Only from the holder with this token
     #[arg(long, value_name = "N", value_parser = token, group = "whose")]
     pub token: Option<u64>,
-    /// From its holders, whichever they are by now
+    /// From its current holders, whoever they are
     #[arg(long, group = "whose")]
     pub whoever: bool,
-    /// What the holder is told
+    /// The reason that the holder is given
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// Let the next one in at once, even if the holder's work still runs
+    /// Grant the lock to the next waiter at once, even if the holder's work still runs
     #[arg(long)]
     pub now: bool,
-    /// Do not ask, even on a terminal
+    /// Do not ask for confirmation, even on a terminal
     #[arg(long)]
     pub yes: bool,
 }
 
-/// Measure what this server costs from here, in a namespace of its own that is removed.
+/// Measure the latencies of this server from here, in a namespace of its own that is removed afterwards.
 ///
-/// PING, a lock and unlock, a hand-off, and how late renewals are sent, each as p50, p99, max and as a multiple of PING.
+/// Measures PING, a lock and unlock, a hand-off, and how late renewals are sent; prints p50, p99, max and the
+/// multiple of PING for each.
 #[derive(ClapArgs, Debug)]
 pub struct Bench {
-    /// For how long, in all
+    /// For how long, in total
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "8s")]
     pub seconds: Duration,
 }
 
 /// Run a command while holding a lock.
 ///
-/// Waits for NAME, runs COMMAND while holding it, releases it, and exits with COMMAND's exit status. COMMAND is executed
-/// as it is, without a shell; it is dead before another caller can hold the lock.
+/// Waits for NAME, runs COMMAND while holding it, releases it, and exits with COMMAND's exit status. COMMAND
+/// is executed as it is, without a shell. It is dead before another caller can hold the lock.
 #[derive(ClapArgs, Debug)]
 #[command(after_help = RUN_HELP)]
 pub struct Run {
@@ -215,79 +218,80 @@ pub struct Run {
         required_unless_present = "shell"
     )]
     pub command: Vec<OsString>,
-    /// Run this text by $SHELL -c (else /bin/sh), instead of a COMMAND
+    /// Run this text with $SHELL -c (or /bin/sh), instead of a COMMAND
     #[arg(short = 'c', value_name = "SHELL COMMAND", conflicts_with = "command")]
     pub shell: Option<OsString>,
 
     /// Do not wait
     #[arg(short, long, help_heading = GETTING)]
     pub nonblock: bool,
-    /// Wait at most this long [default: as long as it takes]
+    /// Wait at most this long [default: forever]
     #[arg(short, long, value_name = "DUR", value_parser = duration, conflicts_with = "nonblock", help_heading = GETTING)]
     pub wait: Option<Duration>,
-    /// How long to tolerate a server that cannot be reached
+    /// How long to tolerate an unreachable server
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10s", help_heading = GETTING)]
     pub bear: Duration,
-    /// Exit N when it was busy
+    /// Exit N if the lock is busy
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::code::BUSY, help_heading = GETTING)]
     pub busy_exit: u8,
-    /// Do not wait, and exit 0 when it was busy: for cron, that is no failure
+    /// Do not wait, and exit 0 if the lock is busy: for cron, that is no failure
     #[arg(long, conflicts_with_all = ["wait", "busy_exit"], help_heading = GETTING)]
     pub skip: bool,
-    /// Exclusive, of a read/write lock: --kind write
+    /// The exclusive mode of a read/write lock: --kind write
     #[arg(short = 'x', conflicts_with_all = ["shared", "kind"], help_heading = GETTING)]
     pub exclusive: bool,
-    /// Shared, of a read/write lock: --kind read
+    /// The shared mode of a read/write lock: --kind read
     #[arg(short = 's', conflicts_with = "kind", help_heading = GETTING)]
     pub shared: bool,
     /// The kind of lock [default: reentrant]
     #[arg(long, value_enum, help_heading = GETTING)]
     pub kind: Option<LockKind>,
-    /// NAME is a Redis key to the letter, a plain string lock: shared with redis-py, redsync, Laravel, ShedLock, ...
+    /// NAME is a literal Redis key, a plain string lock shared with redis-py, redsync, Laravel, ShedLock, ...
     #[arg(long, conflicts_with_all = ["kind", "exclusive", "shared", "slots"], help_heading = GETTING)]
     pub at: bool,
-    /// NAME is that of Redisson's getLock(NAME)
+    /// NAME is that of a Redisson lock, getLock(NAME)
     #[arg(long, conflicts_with_all = ["kind", "exclusive", "shared", "slots", "at"], help_heading = GETTING)]
     pub redisson: bool,
-    /// NAME is a semaphore of N permits, made if it is missing; take one
+    /// NAME is a semaphore of N permits, created if it is missing; acquire one permit
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with_all = ["kind", "exclusive", "shared"], help_heading = GETTING)]
     pub slots: Option<u32>,
-    /// This lock too, of the same kind (repeatable): all or none, without deadlocks
+    /// Also lock NAME2, of the same kind (repeatable): all or none, without deadlocks
     #[arg(long, value_name = "NAME2", conflicts_with = "slots", help_heading = GETTING)]
     pub and: Vec<String>,
     /// Processes take turns strictly in order of arrival
     #[arg(long, help_heading = GETTING)]
     pub fair: bool,
 
-    /// For how long a dead holder is waited for; renewed every third while COMMAND runs
+    /// How long a dead holder blocks others; renewed every third of it while COMMAND runs
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "30s", help_heading = KEEPING)]
     pub lease: Duration,
-    /// When less than this is certain, COMMAND gets SIGTERM; SIGKILL follows at half of it, at most 2s before the end
-    /// [default: a sixth of the lease]
+    /// COMMAND gets SIGTERM when less than this of the lease is certain, SIGKILL at half of it, at most 2s
+    /// before the end [default: a sixth of the lease]
     #[arg(long, value_name = "DUR", value_parser = duration, help_heading = KEEPING)]
     pub grace: Option<Duration>,
-    /// How far to go when the lock is about to be lost
+    /// What to do when the lock is about to be lost
     #[arg(long, value_enum, default_value_t = OnLoss::Kill, help_heading = KEEPING)]
     pub on_loss: OnLoss,
-    /// Exit N when COMMAND was stopped because the lock was lost or about to be
+    /// Exit N if COMMAND was stopped because the lock was lost or about to be lost
     #[arg(long, value_name = "N", default_value_t = crate::exit::code::LOST, help_heading = KEEPING)]
     pub lost_exit: u8,
-    /// COMMAND may take so long: then SIGTERM, after --grace SIGKILL
+    /// The longest that COMMAND may run: then SIGTERM, and SIGKILL after --grace
     #[arg(long, value_name = "DUR", value_parser = duration, help_heading = KEEPING)]
     pub at_most: Option<Duration>,
 
-    /// The lock stays for the rest of DUR, counted from the start, so that nodes with slow clocks do not run it again
+    /// Keep the lock for the rest of DUR, counted from the start, so that nodes with slow clocks do not run
+    /// COMMAND again
     #[arg(long, value_name = "DUR", value_parser = duration, conflicts_with = "slots", help_heading = LEAVING)]
     pub at_least: Option<Duration>,
-    /// The same, but only when COMMAND exits 0; otherwise it is free at once, so that another node tries
+    /// The same, but only if COMMAND exits 0; otherwise the lock is free at once, so that another node tries
     #[arg(long, value_name = "DUR", value_parser = duration, conflicts_with_all = ["at_least", "slots"], help_heading = LEAVING)]
     pub once_for: Option<Duration>,
 
-    /// What others see of the holder, a client's name in the library [default: COMMAND, 60 characters]
+    /// The holder's name as others see it, the client name in the library [default: COMMAND, 60 characters]
     #[arg(long, value_name = "TEXT", help_heading = WORLD)]
     pub label: Option<String>,
-    /// COMMAND stays in the caller's process group, as it does with a terminal on standard input
+    /// Keep COMMAND in the caller's process group, as with a terminal on standard input
     #[arg(long, help_heading = WORLD)]
     pub foreground: bool,
     /// Write one JSON line to this file descriptor at the end
@@ -336,12 +340,13 @@ A server that was started, flushed or promoted within a lease may have forgotten
 a holder whose command still runs: COMMAND then starts when a lease is over.";
 
 impl Run {
-    /// All the locks that are to be held.
+    /// Returns the names of all locks to hold.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         std::iter::once(&self.name).chain(&self.and)
     }
 
-    /// `NAME -c TEXT`: what stands behind NAME is COMMAND's to the parser, and no command is called `-c`.
+    /// Accepts `NAME -c TEXT`: to the parser, everything after NAME is COMMAND's, but no command is called
+    /// `-c`.
     pub fn with_shell_behind_name(mut self) -> Run {
         if let [option, text] = &self.command[..]
             && option == "-c"
@@ -364,10 +369,10 @@ pub enum LockKind {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
-    /// SIGTERM, and SIGKILL shortly before it is over
+    /// SIGTERM, and SIGKILL shortly before the lock is lost
     Kill,
-    /// SIGTERM only: COMMAND may run on without the lock
+    /// SIGTERM only: COMMAND may continue without the lock
     Term,
-    /// Say so on standard error
+    /// Only warn on standard error
     Warn,
 }

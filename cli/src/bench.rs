@@ -1,4 +1,5 @@
-//! `bench`: what this server costs from here, in a namespace of its own: is it the network, Redis, or the locks?
+//! `bench`: measures the latencies of this server, in a namespace of its own, to tell the network, Redis and
+//! the locks apart.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,14 +16,14 @@ use crate::connect::{self, Servers};
 use crate::exit::Failure;
 use crate::say;
 
-/// How often the hold is renewed whose renewals are watched.
+/// How often the hold whose renewals are watched is renewed.
 const OFTEN: Duration = Duration::from_millis(100);
 
 const PAIR: &str = "pair";
 const RELAY: &str = "relay";
 const RENEWED: &str = "renewed";
 
-/// A measure: its figures, sorted.
+/// A measurement: its figures, sorted.
 pub struct Measured {
     name: &'static str,
     sorted: Vec<Duration>,
@@ -34,7 +35,7 @@ impl Measured {
         Measured { name, sorted: all }
     }
 
-    /// That part of them is no longer than this.
+    /// Returns the duration that this part of the figures does not exceed.
     pub fn quantile(&self, part: f64) -> Duration {
         let at = (self.sorted.len() as f64 * part) as usize;
         self.sorted.get(at.min(self.sorted.len().saturating_sub(1))).copied().unwrap_or_default()
@@ -75,7 +76,7 @@ fn measure(servers: &Servers, seconds: Duration, own: &str) -> Result<Vec<Measur
     let builder = || servers.builder().namespace(own);
     let client = || servers.connected(builder());
     let one = client()?;
-    // In a cluster that of the lock which is measured.
+    // In a cluster, to the primary of the measured lock.
     let mut connection = connect::to(one.primary_of(PAIR)?)?;
     Ok(vec![
         Measured::new("PING", pings(&mut connection, part)?),
@@ -85,7 +86,7 @@ fn measure(servers: &Servers, seconds: Duration, own: &str) -> Result<Vec<Measur
     ])
 }
 
-/// Round trips, one after the other.
+/// Measures round trips, one after another.
 pub fn pings(connection: &mut redis::Connection, during: Duration) -> Result<Vec<Duration>, Failure> {
     let end = Instant::now() + during;
     let mut all = Vec::new();
@@ -99,7 +100,7 @@ pub fn pings(connection: &mut redis::Connection, during: Duration) -> Result<Vec
 
 fn pairs(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
     let lock = client.reentrant_lock(PAIR);
-    lock.lock()?.unlock()?; // the scripts are there from now on
+    lock.lock()?.unlock()?; // loads the scripts
     let end = Instant::now() + during;
     let mut all = Vec::new();
     while all.is_empty() || Instant::now() < end {
@@ -110,7 +111,8 @@ fn pairs(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
     Ok(all)
 }
 
-/// From a release to the next holder, between two clients that both always wait: to Redis they are two processes.
+/// Measures from a release to the next holder, between two clients that both always wait. To Redis they are
+/// two processes.
 fn hand_offs(clients: [Client; 2], during: Duration) -> Result<Vec<Duration>, Failure> {
     let (origin, end) = (Instant::now(), Instant::now() + during);
     // The client that released last, and when, in nanoseconds.
@@ -141,7 +143,7 @@ fn hand_offs(clients: [Client; 2], during: Duration) -> Result<Vec<Duration>, Fa
     Ok(all.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// How late renewals are sent.
+/// Measures how late renewals are sent.
 fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
     #[derive(Clone, Default)]
     struct Lags(Arc<Mutex<Vec<Duration>>>, Arc<AtomicBool>);
@@ -154,7 +156,7 @@ fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
     let lags = Lags::default();
     let watching = client.observe(lags.clone());
     let guard = client.reentrant_lock(RENEWED).lock_owned()?;
-    // At least one renewal, on a server that answers.
+    // Until at least one renewal was sent, on a server that answers.
     let lost = guard.lost();
     let mut over = lost.wait_timeout(during);
     while !over && !lags.1.load(Ordering::SeqCst) {
@@ -166,7 +168,7 @@ fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
     Ok(all)
 }
 
-/// What is left of it in Redis: the numbers of the last grants.
+/// Removes what is left in Redis: the last grant numbers.
 fn remove(servers: &Servers, own: &str) -> Result<(), Failure> {
     let client = servers.connected(servers.builder().namespace(own))?;
     for name in [PAIR, RELAY, RENEWED] {
@@ -176,12 +178,12 @@ fn remove(servers: &Servers, own: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// For people: `0.12 ms`.
+/// Formats a duration for people: `0.12 ms`.
 pub fn in_ms(it: Duration) -> String {
     format!("{:.2} ms", it.as_secs_f64() * 1e3)
 }
 
-/// Of a check: the middle and the end.
+/// Formats the p50 and the p99 for a check.
 pub fn summary(measured: &Measured) -> String {
     format!("p50 {}, p99 {}", in_ms(measured.quantile(0.5)), in_ms(measured.quantile(0.99)))
 }

@@ -12,7 +12,7 @@ use redis_concurrent::{Client, ClientBuilder};
 use crate::args::Global;
 use crate::exit::{Failure, code};
 
-/// How long opening a connection of our own, and each of its replies, may take.
+/// The timeout for opening a connection of our own, and for each of its replies.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Where the locks are, and what their keys begin with.
@@ -21,7 +21,7 @@ pub struct Servers {
     namespace: String,
 }
 
-/// With the password.
+/// Includes the password.
 enum Address {
     Server(Box<ConnectionInfo>),
     /// A URL of sentinels, or of a cluster.
@@ -29,7 +29,7 @@ enum Address {
 }
 
 impl Servers {
-    /// Those of the options: a file is read here and no more, as it may be a pipe.
+    /// Returns the servers of the options. A file is read only once, here, as it may be a pipe.
     pub fn of(global: &Global) -> Result<Servers, Failure> {
         let url = match (&global.url_file, &global.url) {
             (Some(file), _) => first_line(file)?,
@@ -39,7 +39,7 @@ impl Servers {
         Ok(Servers { address: address(url)?, namespace: global.namespace.clone() })
     }
 
-    /// A client of the library, before its own settings.
+    /// Returns a builder for a client of the library, without further settings.
     pub fn builder(&self) -> ClientBuilder {
         let builder = Client::builder().namespace(&self.namespace);
         match &self.address {
@@ -52,7 +52,7 @@ impl Servers {
         self.connected(self.builder())
     }
 
-    /// Connects by such a builder. Of one server that cannot be reached the address is told.
+    /// Connects with such a builder. If a single server cannot be reached, the failure names its address.
     pub fn connected(&self, builder: ClientBuilder) -> Result<Client, Failure> {
         builder.connect().map_err(|error| {
             let failure = Failure::from(error);
@@ -67,14 +67,15 @@ impl Servers {
         &self.namespace
     }
 
-    /// Whether a cluster was named.
+    /// Whether the URL is that of a cluster.
     pub fn is_cluster(&self) -> bool {
         let of_cluster =
             |url: &str| url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("+cluster"));
         matches!(&self.address, Address::Several(url) if of_cluster(url))
     }
 
-    /// How to connect to the servers that have locks. One that is named itself is not asked whether it can have any.
+    /// Returns how to connect to the servers that have locks. A server that the URL names itself is not asked
+    /// whether it can have any.
     pub fn primaries(&self) -> Result<Vec<ConnectionInfo>, Failure> {
         match &self.address {
             Address::Server(info) => Ok(vec![(**info).clone()]),
@@ -101,7 +102,7 @@ fn address(url: String) -> Result<Address, Failure> {
             false => Ok(Address::Several(password.map_or(url.clone(), |it| with_password(&url, &it)))),
         };
     }
-    // What the parser says of a URL may repeat it: only its form is told.
+    // The parser's message may repeat the URL, so only the category of the error is reported.
     let info = url.as_str().into_connection_info().map_err(|e| match needs_tls {
         true => no_tls(),
         false => bad(format!("{} (as in redis://host:6379/0)", e.category())),
@@ -116,7 +117,7 @@ fn address(url: String) -> Result<Address, Failure> {
     })))
 }
 
-/// A port of a host that no host can have. What is not a number is left to the parsers.
+/// Returns a port that is out of range, if there is one. Text that is not a number is left to the parsers.
 fn port_out_of_range(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
@@ -126,7 +127,7 @@ fn port_out_of_range(url: &str) -> Option<&str> {
     ports.filter(is_number).find(|port| !matches!(port.parse::<u16>(), Ok(1..)))
 }
 
-/// The same URL of several hosts with this password, unless it has one.
+/// Returns a URL of several hosts with this password, unless it already has one.
 fn with_password(url: &str, password: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
@@ -137,7 +138,7 @@ fn with_password(url: &str, password: &str) -> String {
     format!("{scheme}://{user}:{password}@{hosts}")
 }
 
-/// The first line of a file that holds a URL.
+/// Returns the first line of a file that contains a URL.
 fn first_line(file: &Path) -> Result<String, Failure> {
     let shown = file.display();
     let bad = |why: String| Failure::new(code::CONFIG, format!("{shown}: {why}"));
@@ -154,7 +155,7 @@ fn first_line(file: &Path) -> Result<String, Failure> {
     }
 }
 
-/// A connection of our own, for what is no lock.
+/// Opens a connection of our own, for requests that are not about locks.
 pub fn to(info: ConnectionInfo) -> Result<redis::Connection, Failure> {
     let connection = redis::Client::open(info)?.get_connection_with_timeout(LIMIT)?;
     connection.set_read_timeout(Some(LIMIT))?;

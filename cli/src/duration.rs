@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// A year, and a day: no lease is longer.
+/// A year and a day; no lease is longer.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Reads a duration.
+/// Parses a duration.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let bad = || format!("{text:?} is not a duration: 500ms, 30s, 5m, 1h30m, 2d, or a number of seconds");
     let seconds = |number: &str, unit: f64| {
@@ -38,7 +38,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     if duration > LONGEST {
         return Err(format!("{text:?} is too long: at most 366 days"));
     }
-    // Nobody writes less than microseconds: the rest is what a binary fraction adds.
+    // Nobody writes fractions of a microsecond: they come from binary fractions.
     Ok(Duration::from_micros((duration.as_secs_f64() * 1e6).round() as u64))
 }
 

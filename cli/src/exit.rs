@@ -1,4 +1,4 @@
-//! How the program ends: its exit status, and what it says of a failure.
+//! How the program ends: its exit status, and its message about a failure.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -8,7 +8,7 @@ use redis_concurrent::{Error, ErrorKind};
 
 use crate::say;
 
-/// The exit statuses of the program's own: those of sysexits.h where there is one.
+/// The program's own exit statuses: those of sysexits.h where one fits.
 pub mod code {
     pub const USAGE: u8 = 64;
     pub const UNAVAILABLE: u8 = 69;
@@ -24,11 +24,11 @@ pub mod code {
     pub const BROKEN_PIPE: u8 = 141;
 }
 
-/// Why a command ends without having done what it was asked to.
+/// Why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
-    /// Empty: nothing more needs to be said.
+    /// Empty if no message is needed.
     why: String,
 }
 
@@ -45,7 +45,7 @@ impl Failure {
         Failure::new(code::INTERNAL, format!("{why}: this should not be, please report it"))
     }
 
-    /// Standard output cannot be written. No message is printed where its reader has closed it.
+    /// Standard output cannot be written. There is no message if its reader has closed it.
     pub fn unwritten(error: &io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::new(code::BROKEN_PIPE, ""),
@@ -53,7 +53,7 @@ impl Failure {
         }
     }
 
-    /// The same about this server, if it is one that could not be reached.
+    /// Adds the server's address, if the failure is that it cannot be reached.
     pub fn at(self, server: impl Display) -> Failure {
         match self.code {
             code::UNAVAILABLE => Failure { why: format!("{server}: {}", self.why), ..self },
@@ -101,13 +101,13 @@ impl From<redis_concurrent::redis::RedisError> for Failure {
     }
 }
 
-/// Whether Redis, or the library in its place, says that a right is missing: what the errors' kinds do not tell.
+/// Whether Redis, or the library in its place, reports a missing right, which the error kinds do not tell.
 fn is_denied(why: &str) -> bool {
     let words = ["NOPERM", "NoPerm", "WRONGPASS", "NOAUTH", "AuthenticationFailed", "needs the right"];
     words.iter().any(|word| why.contains(word))
 }
 
-/// What clap found: help on standard output, or what is wrong on standard error.
+/// Prints what clap returned: help on standard output, or what is wrong on standard error.
 pub fn of_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return error.print().map_or_else(

@@ -1,4 +1,4 @@
-//! `ls`: which locks are held, by whom, since when.
+//! `ls`: lists the locks that are held, by whom, and since when.
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -13,13 +13,13 @@ use crate::exit::Failure;
 use crate::say;
 use crate::shown;
 
-/// How many keys a `SCAN` for keys of users' own looks at, as one of the library does for locks.
+/// The `COUNT` of a `SCAN` for keys outside the namespace, the same as the library's for locks.
 const PAGE: usize = 200;
 
 /// A line: a lock with one of its holders, or with none.
 struct Row {
     look: Rc<Look>,
-    /// Which of its holders.
+    /// The index of the holder.
     at: Option<usize>,
 }
 
@@ -42,7 +42,7 @@ pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
             rows.extend(listed(args, look));
         }
     }
-    // What is held since a known time comes first.
+    // Holds that began at a known time come first.
     let age = |row: &Row| (since(row).is_none(), since(row));
     rows.sort_by(|one, other| age(one).cmp(&age(other)).then_with(|| one.look.name.cmp(&other.look.name)));
     let empty = rows.is_empty();
@@ -55,7 +55,7 @@ pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(empty && args.exit_code)))
 }
 
-/// The lines of a lock, as far as it and its holders pass the filters.
+/// Returns the lines of a lock, one for each holder that passes the filters, if the lock itself does.
 fn listed(args: &Ls, look: Look) -> Vec<Row> {
     if !wanted(args, &look) {
         return Vec::new();
@@ -86,7 +86,7 @@ impl Ls {
         self.host.is_some() || self.label.is_some() || self.older.is_some()
     }
 
-    /// Whether a holder passes them.
+    /// Whether a holder passes the filters.
     fn takes(&self, holder: &Holder) -> bool {
         let process = holder.process.as_ref();
         let host = self.host.as_ref().is_none_or(|it| process.is_some_and(|process| &process.host == it));
@@ -113,8 +113,8 @@ fn cells(row: &Row) -> [String; 7] {
     ]
 }
 
-/// String keys of users' own that match the pattern, on any of the servers: held by whatever text is in them. Those that
-/// can be no lock are left out.
+/// Returns the string keys outside the namespace that match the pattern, on all servers: the text in a key is
+/// its holder. Keys that cannot be locks are left out.
 fn strings(namespace: &str, client: &Client, pattern: &str) -> Result<Vec<Look>, Failure> {
     let ours = format!("{namespace}:{{");
     let mut looks = Vec::new();

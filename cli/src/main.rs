@@ -1,7 +1,8 @@
-//! `redis-concurrent`: holds distributed locks from the shell, shows who holds them, and takes them away.
+//! `redis-concurrent`: holds distributed locks from the shell, shows who holds them, and takes them from
+//! their holders.
 //!
-//! What it does is specified by its own help (`redis-concurrent help run`) and on the page "The command line" of
-//! the library. Each command is a module, which calls the library's public interface and nothing else of it.
+//! Its behavior is specified by its own help (`redis-concurrent help run`) and on the page "The command line"
+//! of the library. Each command is a module, which calls only the library's public interface.
 
 #![forbid(unsafe_code)]
 

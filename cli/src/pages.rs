@@ -1,4 +1,4 @@
-//! The man page and the completions of shells, from the description of the command line.
+//! The man page and the shell completions, generated from the description of the command line.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ pub fn completions(shell: Shell) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page of the whole, or of one command.
+/// Prints the man page of the program, or of one command.
 pub fn man(command: Option<&str>) -> Result<ExitCode, Failure> {
     let mut all = Args::command();
     all.build();

@@ -1,11 +1,12 @@
-//! What the program itself says: on standard error, each line with its name; and answers, on standard output.
+//! The program's own output: messages on standard error, each line with its name, and answers on standard
+//! output.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use crate::exit::Failure;
 
-/// How much it says.
+/// Which messages are printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Say {
     quiet: bool,
@@ -17,14 +18,14 @@ impl Say {
         Say { quiet, verbose }
     }
 
-    /// What the caller should know.
+    /// Prints what the caller should know.
     pub fn note(self, what: impl Display) {
         if !self.quiet {
             error(what);
         }
     }
 
-    /// What happens.
+    /// Prints what the program is doing.
     pub fn detail(self, what: impl Display) {
         if self.verbose {
             error(what);
@@ -32,7 +33,7 @@ impl Say {
     }
 }
 
-/// A line on standard error; that it may be closed is no reason to fail.
+/// Prints to standard error, line by line; a closed standard error is no reason to fail.
 pub fn error(what: impl Display) {
     let text = what.to_string();
     let mut out = io::stderr().lock();
@@ -41,19 +42,19 @@ pub fn error(what: impl Display) {
     }
 }
 
-/// A line of an answer.
+/// Prints a line of an answer.
 pub fn answer(line: impl Display) -> Result<(), Failure> {
     print(format!("{line}\n").as_bytes())
 }
 
-/// Many lines of an answer.
+/// Prints many lines of an answer.
 pub fn answers(lines: impl Iterator<Item = impl Display>) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = lines.into_iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
     written.map_err(|e| Failure::unwritten(&e))
 }
 
-/// Columns of the width of their widest cell.
+/// Prints columns that are as wide as their widest cell.
 pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Result<(), Failure> {
     let rows: Vec<_> = rows.collect();
     let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
@@ -67,13 +68,13 @@ pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Result<
     print(text.as_bytes())
 }
 
-/// All of an answer.
+/// Prints a whole answer.
 pub fn print(text: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text).and_then(|()| out.flush()).map_err(|e| Failure::unwritten(&e))
 }
 
-/// The same text without the passwords of the URLs in it.
+/// Returns the text without the passwords of the URLs in it.
 pub fn without_passwords(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -85,7 +86,7 @@ pub fn without_passwords(text: &str) -> String {
         let address = match url.rfind('@') {
             Some(at) => {
                 out.push_str("***");
-                // A password with an `@` in it, behind the hosts.
+                // The `@` is in a password after the hosts.
                 if url[..at].contains('?') { "" } else { &url[at..] }
             }
             None => url,

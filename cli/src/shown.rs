@@ -5,23 +5,23 @@ use std::time::{Duration, SystemTime};
 use redis_concurrent::{Holder, Look, Process, Waiter};
 use serde_json::{Value, json};
 
-/// `LABEL PID@HOST`, or the owner's text of another program; and whether it only stays.
+/// Formats a holder: `LABEL PID@HOST`, or the owner text of another program; and whether it only stays.
 pub fn holder(holder: &Holder) -> String {
     let permits = holder.permits.map(|n| format!(" ({n})")).unwrap_or_default();
     plain(&format!("{holder}{permits}{}", if holder.stays { ", stays" } else { "" }))
 }
 
-/// `thread "main"`, if that has a name.
+/// Formats the thread, as in `thread "main"`, if it has a name.
 pub fn thread(process: Option<&Process>) -> Option<String> {
     process?.thread.as_ref().map(|name| plain(&format!("thread {name:?}")))
 }
 
-/// Without what a terminal would take for an order.
+/// Replaces control characters, which a terminal would obey.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// 19 digits: it compares as text and as a number.
+/// Formats a token with 19 digits: it compares as text and as a number.
 pub fn token(token: u64) -> String {
     format!("{token:019}")
 }
@@ -31,7 +31,7 @@ pub fn age(since: Option<SystemTime>) -> Option<Duration> {
     since.map(|it| SystemTime::now().duration_since(it).unwrap_or_default())
 }
 
-/// `3d4h`, `2h05m`, `3m20s`, `28.3s`.
+/// Formats a duration: `3d4h`, `2h05m`, `3m20s`, `28.3s`.
 pub fn span(it: Duration) -> String {
     let s = it.as_secs();
     match s {
@@ -42,7 +42,7 @@ pub fn span(it: Duration) -> String {
     }
 }
 
-/// RFC 3339, in UTC, to the millisecond.
+/// Formats a time by RFC 3339, in UTC, to the millisecond.
 pub fn time(at: SystemTime) -> String {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (days, rest) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
@@ -88,7 +88,7 @@ pub fn waiter_json(waiter: &Waiter) -> Value {
     it
 }
 
-/// A line of `ls`.
+/// Returns a line of `ls`.
 pub fn row(look: &Look, holder: Option<&Holder>) -> Value {
     json!({
         "name": look.name, "kind": look.kind, "holder": holder.map(holder_json), "waiting": look.waiting(),
@@ -96,7 +96,7 @@ pub fn row(look: &Look, holder: Option<&Holder>) -> Value {
     })
 }
 
-/// All of `show`.
+/// Returns all of `show`.
 pub fn look_json(look: &Look) -> Value {
     let conditions = look.condition_waiters.iter().map(|it| {
         let mut waiter = waiter_json(&it.waiter);

@@ -62,7 +62,7 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the holder is told: the reason, and the operator.
+/// Returns what the holder is told: the reason, and the operator's name.
 fn reason(args: &Break) -> String {
     let user =
         std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));

@@ -1,20 +1,20 @@
-//! What NAME is: a lock of this library's, or a key that is shared with other programs.
+//! What NAME refers to: a lock of this library, or a key that is shared with other programs.
 
 use redis_concurrent::redis::ConnectionInfo;
 use redis_concurrent::{Client, Error, ForcedUnlock, HeldBy, Kind, Look, RedisLock};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A lock in the namespace, of whatever kind.
+    /// A lock in the namespace, of any kind.
     Name,
     /// A plain string lock, at this key.
     Key,
-    /// Redisson's, at this key.
+    /// A Redisson lock, at this key.
     Redisson,
 }
 
 impl Target {
-    /// As the options --at and --redisson say.
+    /// Returns the target that the options --at and --redisson select.
     pub fn of(at: bool, redisson: bool) -> Target {
         match (at, redisson) {
             (true, _) => Target::Key,
@@ -23,7 +23,7 @@ impl Target {
         }
     }
 
-    /// What is there; `None` if nothing is.
+    /// Returns what is there; `None` if there is nothing.
     pub fn look(self, client: &Client, name: &str) -> Result<Option<Look>, Error> {
         match self {
             Target::Name => client.look(name),
@@ -31,7 +31,7 @@ impl Target {
         }
     }
 
-    /// How to connect to the server that has it.
+    /// Returns how to connect to the server that has it.
     pub fn primary(self, client: &Client, name: &str) -> Result<ConnectionInfo, Error> {
         match self {
             Target::Name => client.primary_of(name),

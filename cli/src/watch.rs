@@ -1,4 +1,4 @@
-//! `watch`: a line whenever a holder, or the number of waiters, changes.
+//! `watch`: prints a line whenever a holder, or the number of waiters, changes.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::say::{self, Say};
 use crate::shown;
 
-/// What is compared.
+/// What is compared between two looks.
 #[derive(Clone, PartialEq)]
 struct Seen {
     holders: Vec<(String, String)>,
@@ -33,7 +33,7 @@ impl Seen {
     }
 }
 
-/// Asks, and asks again, until a signal ends it.
+/// Polls until a signal ends the program.
 pub fn watch(global: &Global, args: &Watch, say: Say) -> Result<ExitCode, Failure> {
     let client = Servers::of(global)?.connect()?;
     let mut before: Option<BTreeMap<String, Seen>> = None;
@@ -48,7 +48,7 @@ pub fn watch(global: &Global, args: &Watch, say: Say) -> Result<ExitCode, Failur
                 }
                 before = Some(now);
             }
-            // The server may come back: what it was before is compared with then.
+            // The server may come back: the next state is then compared with the last one seen.
             Err(error) if error.is_unavailable() => say.note(format!("{error:#}")),
             Err(error) => return Err(error.into()),
         }

@@ -4,9 +4,9 @@
 //! cargo run --release --example pitfalls
 //! ```
 //!
-//! It starts every server that it needs, and ends it. `docs/pitfalls.md` tells what each row is about, and
-//! `tests/tools/pitfalls.rs` demands what is printed here. The exit code is 1 if a wrong way went well or a
-//! right one did not.
+//! It starts and stops every server that it needs. `docs/pitfalls.md` explains each row, and
+//! `tests/tools/pitfalls.rs` checks what is printed here. The exit code is 1 if a wrong way succeeded or a
+//! right one failed.
 
 #[path = "pitfalls/mod.rs"]
 mod pitfalls;

@@ -15,9 +15,9 @@ usage: flash_sale [--json] [[--seed N] [--orders N] | ORDERS.csv]
 
 REDIS_URL names a server to use instead of a private one; a RedLock has five private ones always.";
 
-/// The seed of the orders where nothing else is asked for.
+/// The default seed of the orders.
 const SEED: u64 = 42;
-/// How many orders are drawn where nothing else is asked for, and at most.
+/// How many orders are drawn by default, and at most.
 const COUNT: usize = 6_000;
 const MOST: usize = 100_000;
 
@@ -28,7 +28,7 @@ pub enum Orders {
     File(PathBuf),
 }
 
-/// What was asked for.
+/// The parsed arguments.
 #[derive(Debug)]
 pub struct Args {
     pub help: bool,
@@ -36,7 +36,7 @@ pub struct Args {
     pub orders: Orders,
 }
 
-/// Reads the words behind the program's name.
+/// Parses the arguments after the program's name.
 pub fn read(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
     let (mut help, mut json, mut file) = (false, false, None);
     let (mut seed, mut count) = (None, None);

@@ -43,7 +43,7 @@ pub fn damage(stock: &BTreeMap<String, i64>, closing: &Closing) -> Damage {
     let mut damage = Damage::default();
     for sale in &closing.sales {
         *sold.entry(&sale.product).or_default() += i64::from(sale.quantity);
-        // An order sold twice is a customer that bought twice, too.
+        // An order that was sold twice is also a customer that bought twice.
         if !buyers.insert((&sale.customer, &sale.product)) {
             damage.duplicates += 1;
         }
@@ -74,9 +74,9 @@ pub fn fates(orders: &[Order], closing: &Closing) -> Fates {
     fates
 }
 
-/// An order may wait for its customer's lock only while another order of that customer has it: it
-/// looks for that order. The dead worker left no notes, so that its orders explain any wait of
-/// their customers.
+/// Checks the waits for customers' locks. An order may wait only while another order of the same customer has
+/// the lock, so this looks for that order. The dead worker left no notes, so that its orders explain any wait
+/// of their customers.
 pub fn customer_waits(orders: &[Order], report: &Report) -> CustomerWaits {
     let customers: HashMap<&str, &str> =
         orders.iter().map(|it| (it.id.as_str(), it.customer.as_str())).collect();
@@ -104,7 +104,7 @@ pub fn customer_waits(orders: &[Order], report: &Report) -> CustomerWaits {
     waits
 }
 
-/// Microseconds from the kill until the lock that the dead worker held was granted to another.
+/// Returns the microseconds from the kill until the lock that the dead worker held was granted to another.
 pub fn recovery(orders: &[Order], report: &Report, death: &Death) -> Option<u64> {
     let products: HashMap<&str, &str> =
         orders.iter().map(|it| (it.id.as_str(), it.product.as_str())).collect();

@@ -1,4 +1,4 @@
-//! The books of one sale in Redis, and the questions to them. This module knows no locks.
+//! The books of one sale in Redis, and queries on them. This module knows no locks.
 //!
 //! | key | |
 //! | --- | --- |
@@ -9,10 +9,10 @@
 //! | `orders` | a hash: order id → its outcome |
 //! | `journal` | a list: every sale that was written |
 //!
-//! An order is always in one of the first two lists, or in `orders`: it moves by one command, and its outcome
-//! is written in one transaction with leaving the list.
+//! An order is always in one of the first two lists, or in `orders`: a single command moves it, and a single
+//! transaction writes its outcome and removes it from the list.
 //!
-//! In the run with an inventory, that has the pieces, and knows each buyer: `stock` and `bought`
+//! In the run with an inventory, the inventory keeps the pieces and knows each buyer: `stock` and `bought`
 //! are not written.
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ use redis::{Cmd, Commands, Connection, Direction, Pipeline, RedisResult, cmd, pi
 
 use super::order::Order;
 
-/// A demo that was interrupted leaves keys behind for no longer than this, in seconds.
+/// An interrupted demo leaves keys behind for no longer than this, in seconds.
 const LIFE: u64 = 600;
 
 /// The outcome of an order.
@@ -44,11 +44,11 @@ impl Fate {
     }
 }
 
-/// What was there before this order.
+/// What happened before this order.
 pub struct History {
     /// The customer has bought this product.
     pub bought: bool,
-    /// The order is decided: by a worker that died before the others knew.
+    /// The order is already decided: by a worker that died before the others knew.
     pub decided: bool,
 }
 
@@ -68,11 +68,11 @@ impl History {
 /// An order that this worker has taken.
 pub struct Claim {
     pub order: Order,
-    /// As it stands in the lists.
+    /// The order as it is in the lists.
     text: String,
 }
 
-/// What the books say in the end.
+/// The books at the end.
 pub struct Closing {
     pub left: BTreeMap<String, i64>,
     pub fates: HashMap<String, String>,
@@ -99,17 +99,17 @@ impl Books {
         self.key(&format!("claimed:{worker}"))
     }
 
-    /// Where the pieces are that are left of a product.
+    /// Returns the key of the pieces left of a product.
     pub fn stock(&self, product: &str) -> String {
         self.key(&format!("stock:{product}"))
     }
 
-    /// Where it stands what a customer has bought.
+    /// Returns the key of what a customer has bought.
     pub fn bought(&self, customer: &str) -> String {
         self.key(&format!("bought:{customer}"))
     }
 
-    /// Puts the goods on the shelf and the orders in the list.
+    /// Writes the initial stock and the list of orders.
     pub fn begin(&mut self, stock: &BTreeMap<String, i64>, orders: &[Order]) -> RedisResult<()> {
         for (product, pieces) in stock {
             let _: () = self.connection.set_ex(self.stock(product), pieces, LIFE)?;
@@ -128,7 +128,7 @@ impl Books {
         Ok(text.map(|text| Claim { order: order(&text), text }))
     }
 
-    /// The first read, which the customer's lock makes right.
+    /// The first read, which the customer's lock protects.
     pub fn history(&mut self, order: &Order) -> RedisResult<History> {
         let [bought, decided] = self.asks_history(order);
         let (bought, decided) =
@@ -136,7 +136,8 @@ impl Books {
         Ok(History { bought, decided })
     }
 
-    /// The questions about it: whether the customer has bought this product, whether the order is decided.
+    /// Returns the queries for it: whether the customer has bought this product, whether the order is
+    /// decided.
     pub fn asks_history(&self, order: &Order) -> [Cmd; 2] {
         let mut bought = cmd("HEXISTS");
         bought.arg(self.bought(&order.customer)).arg(&order.product);
@@ -145,7 +146,7 @@ impl Books {
         [bought, decided]
     }
 
-    /// The second read, which the product's lock makes right.
+    /// The second read, which the product's lock protects.
     pub fn left(&mut self, order: &Order) -> RedisResult<i64> {
         self.connection.get(self.stock(&order.product))
     }
@@ -160,7 +161,7 @@ impl Books {
         transaction.exec(&mut self.connection)
     }
 
-    /// The write of what the inventory has sold, or not.
+    /// Writes the outcome that the inventory has decided.
     pub fn write_fate(&mut self, worker: usize, claim: &Claim, fate: Fate) -> RedisResult<()> {
         let mut transaction = pipe();
         transaction.atomic();
@@ -168,7 +169,7 @@ impl Books {
         transaction.exec(&mut self.connection)
     }
 
-    /// Of a sale: what is left, and the buyers.
+    /// Adds the writes of a sale: what is left, and the buyer.
     pub fn take(&self, transaction: &mut Pipeline, order: &Order, left: i64, fate: Fate) {
         if fate == Fate::Sold {
             let bought = self.bought(&order.customer);
@@ -178,7 +179,7 @@ impl Books {
         }
     }
 
-    /// The outcome of an order.
+    /// Adds the writes of an order's outcome.
     pub fn note(&self, transaction: &mut Pipeline, worker: usize, claim: &Claim, fate: Fate) {
         if fate == Fate::Sold {
             transaction.rpush(self.key("journal"), &claim.text);
@@ -187,12 +188,12 @@ impl Books {
         transaction.lrem(self.claimed(worker), 1, &claim.text);
     }
 
-    /// Crosses an order off this worker's list that was decided before.
+    /// Removes an order that was decided before from this worker's list.
     pub fn cross_off(&mut self, worker: usize, claim: &Claim) -> RedisResult<()> {
         self.connection.lrem(self.claimed(worker), 1, &claim.text)
     }
 
-    /// Gives an order back, for any worker to do.
+    /// Puts an order back into the list, for any worker to process.
     pub fn give_back(&mut self, worker: usize, claim: &Claim) -> RedisResult<()> {
         pipe()
             .atomic()
@@ -201,7 +202,7 @@ impl Books {
             .exec(&mut self.connection)
     }
 
-    /// Gives all orders of a dead worker back; their ids.
+    /// Puts all orders of a dead worker back into the list, and returns their ids.
     pub fn hand_out_again(&mut self, dead: usize) -> RedisResult<Vec<String>> {
         let (open, claimed) = (self.key("open"), self.claimed(dead));
         let mut ids = Vec::new();
@@ -220,7 +221,8 @@ impl Books {
         self.connection.hlen(self.key("orders"))
     }
 
-    /// The same; and gives the books another ten minutes, which expire when no worker asks any more.
+    /// The same; and sets the lifetime of the books to ten minutes again: they expire when no worker asks any
+    /// more.
     pub fn progress(&mut self, workers: usize) -> RedisResult<usize> {
         let names = ["open", "orders", "journal"];
         let keys = names.map(|it| self.key(it)).into_iter().chain((0..workers).map(|it| self.claimed(it)));
@@ -232,7 +234,7 @@ impl Books {
         Ok(decided)
     }
 
-    /// What they say in the end of these products.
+    /// Returns what the books say at the end about these products.
     pub fn close(&mut self, stock: &BTreeMap<String, i64>) -> RedisResult<Closing> {
         let mut left = BTreeMap::new();
         for product in stock.keys() {

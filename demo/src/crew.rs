@@ -13,15 +13,15 @@ use super::trace::now;
 use super::variant::Variant;
 use super::worker::{ROLE, TASK};
 
-/// How many processes.
+/// The number of worker processes.
 pub const PROCESSES: usize = 4;
 /// The process that is killed, in the run that kills one.
 const VICTIM: usize = 0;
-/// How often the parent looks.
+/// How long the parent listens to each worker at a time.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long workers may take to start, or to end once everything is done.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a run may stand still before it is given up.
+/// How long a run may make no progress before it is abandoned.
 const STANDSTILL: Duration = Duration::from_secs(60);
 
 /// The death of a worker.
@@ -30,7 +30,7 @@ pub struct Death {
     pub pid: u32,
     /// Just before the signal was sent.
     pub at: u64,
-    /// The owner of the lock that it held.
+    /// The product whose lock it held.
     pub product: String,
     /// The orders it had taken, handed out again.
     pub orders: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Death {
 #[derive(Debug, Default)]
 pub struct Report {
     pub started: u64,
-    /// Of the dead, the requests it had sent before it held the lock it died with.
+    /// Of the dead worker, the requests that it had sent when it held the lock it died with.
     pub done: Vec<Done>,
     pub death: Option<Death>,
 }
@@ -49,7 +49,7 @@ struct Crew<'a> {
     children: Vec<Child>,
     books: &'a mut Books,
     report: Report,
-    /// By worker: it has reported, or is dead.
+    /// For each worker, whether it has reported, or is dead.
     over: [bool; PROCESSES],
 }
 
@@ -73,7 +73,7 @@ pub fn work(
             variant,
             worker,
             orders,
-            // When about a quarter of all is done: it takes every fourth order.
+            // When about a quarter of all orders is done, as it takes every fourth order.
             victim_after: victim.then_some(orders / PROCESSES / 4),
         };
         children.push(Child::spawn(ROLE, &[(TASK, &serde_json::to_string(&task)?)])?);
@@ -134,7 +134,7 @@ impl Crew<'_> {
         Ok(())
     }
 
-    /// Kills a worker that holds a lock, and hands its orders out again.
+    /// Kills a worker that holds a lock, and puts its orders back into the list.
     fn kill(&mut self, worker: usize, product: String) -> Result<(), Failure> {
         let child = &mut self.children[worker];
         let (pid, at) = (child.pid(), now());
@@ -146,7 +146,7 @@ impl Crew<'_> {
     }
 }
 
-/// The next thing a worker says within `limit`.
+/// Returns a worker's next message, if it comes within `limit`.
 fn hear(child: &Child, limit: Duration) -> Result<Option<Message>, Failure> {
     match child.read_line_within(limit) {
         Ok(line) => Ok(Some(serde_json::from_str(&line)?)),

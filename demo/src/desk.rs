@@ -1,4 +1,4 @@
-//! What a worker locks, updates and reserves with: its clients.
+//! The clients of a worker, with which it locks, updates and reserves.
 
 use std::time::Duration;
 
@@ -18,18 +18,19 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The clients of one process.
 pub struct Desk {
     pub client: Client,
-    /// Over servers of their own, in the run with a RedLock.
+    /// Clients of the RedLock's own servers, in the run with a RedLock.
     others: Vec<Client>,
     red: Option<RedLock>,
     variant: Variant,
 }
 
-/// The settings that all clients of a run share. The default pool: ten connections, for all threads.
+/// Returns a builder with the settings that all clients of a run share. They use the default pool: ten
+/// connections, for all threads.
 pub fn client(url: &str, prefix: &str) -> ClientBuilder {
     Client::builder().url(url).namespace(&format!("{prefix}:lock")).lease(LEASE)
 }
 
-/// The inventory of a run.
+/// Returns the inventory of a run.
 pub fn inventory(client: &Client) -> Inventory {
     client.inventory(GATE)
 }
@@ -43,14 +44,14 @@ impl Desk {
                 .connect()
         };
         let others = task.servers.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        // They were started for this, and have granted nothing before.
+        // These servers were started for this run, and have granted nothing before.
         let red = (!others.is_empty()).then(|| RedLock::new(&others)).transpose()?;
-        // And they share a machine with all workers, which may have more to do at times than to answer.
+        // They share a machine with all workers, which may be too busy at times to answer soon.
         let red = red.map(|red| red.skip_startup_delay().with_node_timeout(PATIENCE));
         Ok(Desk { client: connect(&task.url)?, others, red, variant: task.variant })
     }
 
-    /// The lock `name` of this run's kind, behind a trait object.
+    /// Returns the lock `name` of this run's kind, as a trait object.
     pub fn lock(&self, name: &str) -> Option<Box<dyn Lock>> {
         let client = &self.client;
         match self.variant {
@@ -62,7 +63,7 @@ impl Desk {
         }
     }
 
-    /// How many requests were sent by them.
+    /// How many requests the clients have sent.
     pub fn request_count(&self) -> u64 {
         self.clients().map(Client::request_count).sum()
     }

@@ -1,12 +1,12 @@
-//! Orders drawn by chance from a seed: the same seed draws the same orders.
+//! Orders drawn at random from a seed: the same seed draws the same orders.
 
 use std::collections::HashMap;
 
 use super::order::Order;
 
 const CUSTOMERS: u64 = 2_500;
-/// By rank: the product of rank *r* is ordered with the weight 1/*r*, so about a quarter of all orders want the
-/// first one, and its stock is where everybody meets.
+/// By rank: the product of rank *r* is ordered with the weight 1/*r*, so about a quarter of all orders want
+/// the first one, and most contention is for its stock.
 const PRODUCTS: [&str; 24] = [
     "headphones",
     "sneakers",
@@ -35,13 +35,14 @@ const PRODUCTS: [&str; 24] = [
 ];
 /// Most orders are of one piece.
 const PIECES: [u32; 5] = [1, 1, 1, 2, 3];
-/// One order in so many is followed by a second one of the same customer for the same product, as from a page that
-/// was sent twice.
+/// One order in this many is followed by a second one of the same customer for the same product, as from a
+/// page that was submitted twice.
 const REPEATED: u64 = 5;
-/// It follows within so many orders: close enough for two processes to have both in hand at once.
+/// The second order follows within this many orders: close enough for two processes to have both in hand at
+/// once.
 const APART: u64 = 12;
 
-/// So many orders of this seed, in the order in which they arrive.
+/// Returns `count` orders of this seed, in the order in which they arrive.
 pub fn orders(seed: u64, count: usize) -> Vec<Order> {
     let mut random = SplitMix(seed);
     let mut repeated: HashMap<usize, (String, &str)> = HashMap::new();
@@ -72,7 +73,8 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `n` - 1, alike but for less than one part in 2^50 with the small `n` here.
+    /// Returns a number from 0 to `n` - 1, uniform but for less than one part in 2^50 with the small `n`
+    /// here.
     fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }

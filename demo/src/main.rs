@@ -1,5 +1,5 @@
 //! A flash sale: four processes of eight threads sell to more customers than there are goods, once without a
-//! lock and once in each way of not overselling, and count the damage.
+//! lock and once with each way of not overselling, and count the damage.
 //!
 //! ```text
 //! cargo run --release --package demo -- [--json] [[--seed N] [--orders N] | ORDERS.csv]
@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use args::Orders;
 use redis_concurrent_testkit::is_role;
 
-/// What stops the demo: its message is all that needs to be known about it.
+/// An error that stops the demo; its message is all that matters.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! What the parent and its workers say to each other, a line of JSON each.
+//! The messages between the parent and its workers, each a line of JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,21 +9,21 @@ use super::variant::Variant;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     pub url: String,
-    /// Where a RedLock is, in the run that has one.
+    /// The servers of the RedLock, in the run that has one.
     pub servers: Vec<String>,
     pub prefix: String,
     pub variant: Variant,
     pub worker: usize,
     /// How many orders there are in all.
     pub orders: usize,
-    /// With its next sale after that many orders it says [`Message::Holding`], and stands still.
+    /// At its next sale after this many orders it sends [`Message::Holding`], and stops.
     pub victim_after: Option<usize>,
 }
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// It waits to be told to go.
+    /// It is ready, and waits for the start.
     Ready,
     /// A thread has read and not yet written, holds this product's lock, and waits to be killed.
     Holding {
@@ -38,7 +38,7 @@ pub enum Message {
 /// A worker's figures.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Done {
-    /// What its locks have sent to Redis.
+    /// The requests that its locks have sent to Redis.
     pub requests: u64,
     /// In microseconds.
     pub longest_wait: u64,

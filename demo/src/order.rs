@@ -23,8 +23,8 @@ pub struct Order {
     pub quantity: u32,
 }
 
-/// How many pieces of each product there are to begin with: half of what is ordered, so that
-/// most products sell out.
+/// Returns how many pieces of each product there are at the beginning: half of what is ordered, so that most
+/// products sell out.
 pub fn stock(orders: &[Order]) -> BTreeMap<String, i64> {
     let mut stock = BTreeMap::new();
     for order in orders {
@@ -41,7 +41,7 @@ pub fn read(file: &Path) -> Result<Vec<Order>, String> {
 }
 
 fn parse(bytes: &[u8]) -> Result<Vec<Order>, String> {
-    // Flexible: a line that is too short is told by the field that it lacks.
+    // Flexible, so that the error for a line that is too short names the missing field.
     let mut reader = ReaderBuilder::new().flexible(true).trim(Trim::All).from_reader(bytes);
     let header = reader.byte_headers().map_err(|e| e.to_string())?.clone();
     let mut at = [0; COLUMNS.len()];
@@ -70,7 +70,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Order>, String> {
     if orders.is_empty() { Err("there is no order in it".into()) } else { Ok(orders) }
 }
 
-/// One order; or which field is wrong, and why.
+/// Parses one order, or returns which field is wrong, and why.
 fn order(record: &ByteRecord, at: &[usize; 4]) -> Result<Order, (&'static str, String)> {
     let field = |i: usize| {
         let bytes = record.get(at[i]).ok_or_else(|| "it is missing".to_owned());
@@ -90,7 +90,7 @@ fn order(record: &ByteRecord, at: &[usize; 4]) -> Result<Order, (&'static str, S
     }
 }
 
-/// The line that a record begins in. The reader's own count leaves out empty lines before it.
+/// Returns the line in which a record begins. The reader's own count leaves out empty lines before it.
 fn line(bytes: &[u8], record: &ByteRecord) -> usize {
     let at = record.position().map_or(0, |it| it.byte() as usize);
     let empty = bytes[at..].iter().take_while(|it| b"\r\n".contains(it)).count();

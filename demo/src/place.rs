@@ -7,11 +7,11 @@ use redis_concurrent_testkit::RedisServer;
 
 use super::Failure;
 
-/// A server, private unless `REDIS_URL` names one, and a prefix that no one else uses.
+/// A server, private unless `REDIS_URL` names one, and a prefix that no other program uses.
 pub struct Place {
     pub url: String,
     pub prefix: String,
-    // Ended when dropped.
+    // Stopped when dropped.
     _server: Option<RedisServer>,
     five: OnceCell<Vec<RedisServer>>,
 }
@@ -26,11 +26,11 @@ impl Place {
         Ok(Place { url: server.url(), prefix, _server: Some(server), five: OnceCell::new() })
     }
 
-    /// Five servers that do not know each other, always private: started with the first call.
+    /// Returns five servers that do not know each other, always private: the first call starts them.
     pub fn five_servers(&self) -> Result<Vec<String>, Failure> {
         if self.five.get().is_none() {
             let servers = (0..5).map(|_| RedisServer::start()).collect::<Result<_, _>>()?;
-            // It was empty a line ago, and there is no one else here.
+            // It was empty a line ago, and no other thread uses it.
             let _ = self.five.set(servers);
         }
         Ok(self.five.get().into_iter().flatten().map(RedisServer::url).collect())

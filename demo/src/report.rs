@@ -1,4 +1,4 @@
-//! What the reader sees: a word before, a line a run, the table, the verdict.
+//! The output: an introduction, a line for each run, the table, the verdict.
 
 use std::process::ExitCode;
 
@@ -50,7 +50,7 @@ struct Line {
     recovery_ms: Option<f64>,
 }
 
-/// Tells what happens while it happens.
+/// Reports events as they happen.
 pub fn show(args: &Args, orders: &[Order], event: Event<'_>) {
     match event {
         Event::Begin if !args.json => println!("{}", before(args, orders)),
@@ -60,7 +60,7 @@ pub fn show(args: &Args, orders: &[Order], event: Event<'_>) {
     }
 }
 
-/// The end: the table and the verdict, and the exit code that says the same.
+/// Prints the table and the verdict, and returns the exit code that says the same.
 pub fn conclude(args: &Args, runs: &[Run]) -> ExitCode {
     let complaints: Vec<String> =
         runs.iter().flat_map(|run| complaints(run, matches!(args.orders, Orders::Drawn { .. }))).collect();
@@ -107,7 +107,7 @@ transaction. A lease is {LEASE:?}. The last two runs take no locks. One run each
     text
 }
 
-/// How a run went: every order accounted for.
+/// Describes how a run went, with every order accounted for.
 fn course(run: &Run) -> String {
     let fates = &run.fates;
     let decided = fates.sold + fates.refused + fates.sold_out;
@@ -121,7 +121,7 @@ fn course(run: &Run) -> String {
         grouped(fates.sold_out as u64),
     );
     let mut add = |line: String| text += &format!("\n{:25}{line}", "");
-    // On each of its servers a RedLock finds its lock free, or does not get it.
+    // A RedLock either finds its lock free on a server, or does not get it there.
     if run.variant.locks() && run.variant != Variant::RedLock {
         let CustomerWaits { all, strangers } = run.customer_waits;
         let times = format!("a customer's lock was busy {},", counted(all, "time"));
@@ -180,8 +180,8 @@ fn json(run: &Run) -> String {
     serde_json::to_string(&line).expect("a line is plain text and numbers")
 }
 
-/// Promises that were not kept. Only of this repository's orders is it known that they do damage without a
-/// lock, and that there are enough of them for a worker to be killed.
+/// Returns the promises that were not kept. Only this repository's orders are known to do damage without a
+/// lock, and to be enough for a worker to be killed.
 fn complaints(run: &Run, shipped: bool) -> Vec<String> {
     let (damage, name) = (&run.damage, run.variant.name());
     let damages = [

@@ -1,4 +1,4 @@
-//! The runs, one after the other, and the result of each.
+//! The runs, one after another, and the result of each.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -29,13 +29,13 @@ pub struct Run {
     pub death: Option<Death>,
 }
 
-/// What the reader is told meanwhile.
+/// What is reported meanwhile.
 pub enum Event<'a> {
     Begin,
     Done(&'a Run),
 }
 
-/// All variants on the same orders.
+/// Runs all variants on the same orders.
 pub fn all(orders: &[Order], tell: impl Fn(Event<'_>)) -> Result<Vec<Run>, Failure> {
     let place = Place::find()?;
     tell(Event::Begin);
@@ -87,14 +87,14 @@ fn one(place: &Place, variant: Variant, orders: &[Order]) -> Result<Run, Failure
     })
 }
 
-/// From the start until the last order was done.
+/// Returns the seconds from the start until the last order was done.
 fn seconds(report: &Report) -> f64 {
     let ended = report.done.iter().flat_map(|it| &it.traces).map(|it| it.released).max();
     let ended = ended.unwrap_or(report.started).max(report.started + 1);
     (ended - report.started) as f64 / 1e6
 }
 
-/// It is on standard error, and only if that is a terminal.
+/// Returns a progress bar, which is on standard error, and only if that is a terminal.
 fn bar(variant: Variant, orders: usize) -> ProgressBar {
     let bar = ProgressBar::new(orders as u64);
     if let Ok(style) =

@@ -1,6 +1,6 @@
-//! Columns, and numbers as people read them.
+//! Columns, and numbers for people.
 
-/// Rows under a head: text to the left, and from the column `numbers` on to the right.
+/// Formats rows under a head: text to the left, and from the column `numbers` on to the right.
 pub fn table(head: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
     let width = |i: usize| {
         let cells = rows.iter().filter_map(|row| row.get(i)).map(|it| it.chars().count());
@@ -20,7 +20,7 @@ pub fn table(head: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
     lines.join("\n")
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> = digits
@@ -32,7 +32,7 @@ pub fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// `1` as `1 order`, `2` as `2 orders`.
+/// Formats `1` as `1 order`, `2` as `2 orders`.
 pub fn counted(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {what}{plural}", grouped(number as u64))

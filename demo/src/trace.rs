@@ -7,21 +7,22 @@ use redis_concurrent::{AcquiredVia, LockInfo, Observer};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// One order's way through its locks; without any, all but the last time are the first. Times are [`now`]'s.
+/// One order's way through its locks; without locks, all times but the last are the same as the first. Times
+/// are [`now`]'s.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Trace {
     pub order: String,
-    /// When it asked for its customer's lock, got it, and had given it back.
+    /// When it requested its customer's lock, acquired it, and had released it.
     pub asked: u64,
     pub granted: u64,
     pub released: u64,
-    /// Another order was in the way of its customer's lock.
+    /// Whether another order blocked its customer's lock.
     pub waited: bool,
-    /// When it got its product's lock.
+    /// When it acquired its product's lock.
     pub stock_granted: u64,
 }
 
-/// Microseconds of a clock that all processes of a machine share and that is never set.
+/// Returns the microseconds of a clock that all processes of a machine share and that is never set.
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32).as_micros() as u64
@@ -31,12 +32,12 @@ thread_local! {
     static WAITED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread's last lock was not free when it asked.
+/// Whether this thread's last lock was not free when it was requested.
 pub fn waited() -> bool {
     WAITED.get()
 }
 
-/// Is notified of every lock that is acquired.
+/// Observes every lock that is acquired.
 #[derive(Clone, Default)]
 pub struct Meter;
 

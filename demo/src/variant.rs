@@ -1,4 +1,4 @@
-//! The runs: the same sale, each time under another lock, or with something else than a lock.
+//! The runs: the same sale, each time with another lock, or with something other than a lock.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ impl Variant {
         Variant::Inventory,
     ];
 
-    /// What it is called in the table.
+    /// Its name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Variant::None => "none",
@@ -42,7 +42,7 @@ impl Variant {
         }
     }
 
-    /// What it is, in a line.
+    /// Its description, in one line.
     pub fn about(self) -> &'static str {
         match self {
             Variant::None => "no lock at all",
@@ -56,12 +56,12 @@ impl Variant {
         }
     }
 
-    /// Whether a process is killed in the middle of it.
+    /// Whether a process is killed during the run.
     pub fn kills(self) -> bool {
         self == Variant::ReentrantKill
     }
 
-    /// Whether orders take locks.
+    /// Whether orders acquire locks.
     pub fn locks(self) -> bool {
         !matches!(self, Variant::None | Variant::Optimistic | Variant::Inventory)
     }

@@ -1,4 +1,4 @@
-//! A worker process: eight threads that take orders and work them off.
+//! A worker process: eight threads that take orders and process them.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,15 +17,16 @@ use super::variant::Variant;
 
 /// The role that makes a process a worker.
 pub const ROLE: &str = "flash_sale_worker";
-/// Where it finds its [`Task`].
+/// The environment variable with its [`Task`].
 pub const TASK: &str = "FLASH_SALE_TASK";
-/// Threads in a process.
+/// How many threads a process has.
 pub const THREADS: usize = 8;
-/// How long a lock of a dead process is held.
+/// How long a lock of a dead process stays held.
 pub const LEASE: Duration = Duration::from_secs(3);
-/// Between the read and the write: what a check of an address, say, or of a card would take.
+/// The time between the read and the write: what a check of an address, say, or of a card would take.
 pub const THINK: Duration = Duration::from_millis(2);
-/// The number of attempts at an update. Thirty-two want the same product at times, and one of them gets it.
+/// The number of attempts at an update. At times thirty-two threads want the same product, and one of them
+/// gets it.
 const TRIES: u32 = 10_000;
 /// How long to wait for orders that may come back, when there are none.
 const IDLE: Duration = Duration::from_millis(5);
@@ -37,20 +38,20 @@ struct Worker {
     longest_wait: AtomicU64,
     /// Orders taken.
     taken: AtomicUsize,
-    /// A thread stands still and waits for the kill.
+    /// Whether a thread has stopped and waits for the kill.
     stands_still: AtomicBool,
-    /// A thread has failed: the others stop, too.
+    /// Whether a thread has failed: the others stop, too.
     failed: AtomicBool,
 }
 
-/// What a thread brings home.
+/// What a thread returns.
 #[derive(Default)]
 struct Notes {
     traces: Vec<Trace>,
     given_back: usize,
 }
 
-/// The process.
+/// Runs the process.
 pub fn main() -> ExitCode {
     let message = match work() {
         Ok(done) => Message::Done(done),
@@ -98,7 +99,7 @@ fn work() -> Result<Done, Failure> {
 }
 
 impl Worker {
-    /// One thread.
+    /// Runs one thread.
     fn run(&self, books: Books) -> Result<Notes, Failure> {
         let notes = self.take_orders(books);
         if notes.is_err() {
@@ -107,8 +108,8 @@ impl Worker {
         notes
     }
 
-    /// Until all orders are decided; that the list is empty is not enough, as a dead worker's
-    /// orders come back.
+    /// Processes orders until all are decided. An empty list is not enough, as a dead worker's orders come
+    /// back.
     fn take_orders(&self, mut books: Books) -> Result<Notes, Failure> {
         let mut notes = Notes::default();
         while !self.failed.load(Ordering::Relaxed) {
@@ -124,7 +125,7 @@ impl Worker {
         Ok(notes)
     }
 
-    /// One order.
+    /// Processes one order.
     fn do_order(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         match self.task.variant {
             Variant::Optimistic => self.update(books, claim, notes),
@@ -133,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// Under its customer's lock, and within it its product's.
+    /// Processes an order under its customer's lock, and within it under its product's.
     fn under_locks(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
         let customer_lock = self.desk.lock(&format!("customer:{}", order.customer));
@@ -155,7 +156,7 @@ impl Worker {
                 self.think(&order.product)?;
             }
             if [&customer, &stock].into_iter().flatten().any(|guard| guard.is_lost()) {
-                // What was read is no longer sure.
+                // What was read may no longer be true.
                 books.give_back(self.task.worker, claim)?;
                 notes.given_back += 1;
             } else {
@@ -170,7 +171,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The same reads and writes, which count if no one has meanwhile changed what was read.
+    /// Makes the same reads and writes, which take effect only if nobody has meanwhile changed what was read.
     fn update(&self, books: &Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
         let (stock, [bought, decided]) = (books.stock(&order.product), books.asks_history(order));
@@ -192,7 +193,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The pieces are the inventory's: it has them, knows each buyer, and decides in one step.
+    /// Reserves the pieces in the inventory, which has them, knows each buyer, and decides in one step.
     fn reserve(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
         let wish = redis_concurrent::Order::of(&order.product, order.quantity.into())
@@ -205,9 +206,9 @@ impl Worker {
                 Fate::Sold
             }
             Ok(None) => Fate::SoldOut,
-            // This customer's order of this product is being done, or was.
+            // This customer's order for this product is in progress, or done.
             Err(error) if error.kind() == ErrorKind::Conflict => Fate::Refused,
-            // More than there ever were.
+            // More than there ever were in stock.
             Err(error) if error.kind() == ErrorKind::Refused => Fate::SoldOut,
             Err(error) => return Err(error.into()),
         };
@@ -227,7 +228,7 @@ impl Worker {
         self.longest_wait.fetch_max(now() - since, Ordering::Relaxed);
     }
 
-    /// The time between the read and the write; for the victim's chosen thread, the end.
+    /// Takes the time between the read and the write; the chosen thread of the victim stays here forever.
     fn think(&self, product: &str) -> Result<(), Failure> {
         let chosen = self.task.victim_after.is_some_and(|after| self.taken.load(Ordering::Relaxed) > after)
             && !self.stands_still.swap(true, Ordering::Relaxed);
@@ -247,8 +248,8 @@ fn without_locks(claim: &Claim, asked: u64) -> Trace {
     Trace { order, asked, granted: asked, released: now(), waited: false, stock_granted: asked }
 }
 
-/// A lease that ended meanwhile is not the end of the worker: the audit will tell whether it did
-/// any harm. And a release without an answer goes on in the background.
+/// Releases a lock. An expired lease does not end the worker: the audit will show whether it did any harm. A
+/// release whose outcome is unknown continues in the background.
 fn give(guard: Option<Box<dyn LockGuard + '_>>) -> Result<(), Error> {
     match guard.map(|it| it.unlock()) {
         Some(Err(error)) if !error.is_lease_lost() && !error.is_outcome_unknown() => Err(error),

@@ -7,22 +7,24 @@ use redis_concurrent::{Error, Held, Kind, OwnedGuard, Semaphore};
 
 use crate::workers::RELEASES;
 
-/// A hold of an [`AsyncLock`](crate::AsyncLock), released when it is dropped: in the background, without blocking the
-/// thread that drops it, inside a runtime or not. What it can tell is its [`OwnedGuard`]'s: `token`, `remaining`, `lost`,
-/// `ends_within`. (`renew` and `renew_for` block for a request.)
+/// A hold of an [`AsyncLock`](crate::AsyncLock). Dropping it releases the hold in the background, without
+/// blocking the thread that drops it, inside a runtime or not. It dereferences to its [`OwnedGuard`], which
+/// has `token`, `remaining`, `lost` and `ends_within`. (`renew` and `renew_for` block for a request.)
 ///
-/// A program that ends right after such a drop may end before the release: then the lock is free when the lease has
-/// expired. So end with [`unlock`](AsyncGuard::unlock), or with [`Client::close`](redis_concurrent::Client::close).
+/// A program that ends right after such a drop may end before the release. Then the lock is free only when
+/// the lease has expired. So end with [`unlock`](AsyncGuard::unlock), or with
+/// [`Client::close`](redis_concurrent::Client::close).
 #[must_use = "a guard that is not kept releases at once"]
 pub struct AsyncGuard<L: Held>
 where
     OwnedGuard<L>: Send + 'static,
 {
-    /// There until it is released.
+    /// `None` once it is released.
     guard: Option<OwnedGuard<L>>,
 }
 
-/// Permits of an [`AsyncSemaphore`](crate::AsyncSemaphore), given back as an [`AsyncGuard`] releases.
+/// Permits of an [`AsyncSemaphore`](crate::AsyncSemaphore), returned in the way in which an [`AsyncGuard`]
+/// releases its hold.
 pub type AsyncPermit = AsyncGuard<Semaphore>;
 
 impl<L: Held> AsyncGuard<L>
@@ -33,7 +35,7 @@ where
         AsyncGuard { guard: Some(guard) }
     }
 
-    /// Once begun it goes on, also when its future is dropped.
+    /// Ends the hold. Once begun, this continues even if its future is dropped.
     async fn end(
         mut self,
         end: impl FnOnce(OwnedGuard<L>) -> Result<(), Error> + Send + 'static,
@@ -48,9 +50,9 @@ impl<K: Kind> AsyncGuard<K>
 where
     OwnedGuard<K>: Send + 'static,
 {
-    /// Releases the hold, with a request of at most the command timeout. That begins at once, unless 64 releases of this
-    /// process are under way: then when one of them ends. The hold is released, too, if the future is dropped once it was
-    /// polled, or before.
+    /// Releases the hold, with a request of at most the command timeout. The request is sent at once, unless
+    /// 64 releases of this process are in progress; then it is sent when one of them ends. The hold is
+    /// released even if the future is dropped, before or after it was first polled.
     ///
     /// # Errors
     /// Those of [`Guard::unlock`](redis_concurrent::Guard::unlock).
@@ -60,7 +62,7 @@ where
 }
 
 impl AsyncPermit {
-    /// Gives all permits back: see [`unlock`](AsyncGuard::unlock).
+    /// Returns all permits: see [`unlock`](AsyncGuard::unlock).
     ///
     /// # Errors
     /// Those of [`Guard::unlock`](redis_concurrent::Guard::unlock).

@@ -1,5 +1,5 @@
-//! Locks, semaphores and read/write locks of [`redis_concurrent`] for async code: any number of tasks wait, and one
-//! thread a lock, which is not the runtime's, waits for them.
+//! Locks, semaphores and read/write locks of [`redis_concurrent`] for async code: any number of tasks wait
+//! for a lock, on one thread per lock that is not the runtime's.
 //!
 //! ```
 //! use redis_concurrent::Client;
@@ -26,21 +26,22 @@
 //!
 //! # Threads
 //!
-//! A call of `redis_concurrent` blocks its thread. Given to the runtime's own threads for blocking work, waits use these
-//! up, and then the release that they wait for has none: a deadlock. So this crate has threads of its own:
+//! A call of `redis_concurrent` blocks its thread. On the runtime's own threads for blocking work, waits
+//! would use up all of these, and the release that they wait for would have none: a deadlock. So this crate
+//! has threads of its own:
 //!
-//! - one for each lock (semaphore, half of a read/write lock) of a client for which tasks of this process wait, however
-//!   many these are: the first of them asks, the others wait for their turn, in order of arrival, without a thread.
-//!   Handles of one name share it, whether they are clones or not;
+//! - one for each lock (semaphore, half of a read/write lock) of a client for which tasks of this process
+//!   wait, however many they are: the first task asks Redis, and the others wait for their turn, in order of
+//!   arrival, without a thread. Handles of one name share the thread, whether they are clones or not;
 //! - at most 64 for releases, and at most eight for single attempts, which never wait for a lock.
 //!
-//! A thread ends when it had nothing to do for ten seconds.
+//! A thread ends after ten seconds without work.
 //!
 //! # Cancellation
 //!
-//! A future may be dropped at any time: its task then leaves the queue, and what it was just granted is given back. So
-//! a timeout is `tokio::time::timeout(limit, lock.lock())`. If it was the first of its process, the next one queues behind
-//! the waiters of other processes: see [`AsyncLock`].
+//! A future may be dropped at any time: its task then leaves the queue, and a hold that it was just granted
+//! is released. So a timeout is `tokio::time::timeout(limit, lock.lock())`. If the task was the first of its
+//! process, the next one queues behind the waiters of other processes: see [`AsyncLock`].
 //!
 //! # Runtimes
 //!
@@ -49,7 +50,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]
 
-/// The page's examples are tests here.
+/// Runs the page's examples as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/async.md")]
 mod page {}

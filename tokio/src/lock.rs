@@ -7,13 +7,14 @@ use redis_concurrent::{Error, Kind, RedisLock};
 use crate::guard::AsyncGuard;
 use crate::turn::Turn;
 
-/// A [`RedisLock`] for tasks: of any kind, with any terms. Cheap to clone.
+/// A [`RedisLock`] for tasks, of any kind and with any terms. Cheap to clone.
 ///
-/// The guard owns its hold: a task that holds the lock and asks for it again waits for itself.
+/// The guard owns its hold: a task that holds the lock and locks it again waits for itself.
 ///
-/// Tasks of this process are served in order of arrival. To other processes they are one waiter: only the first of them
-/// has a position in Redis's queue. If its future is dropped, that position is given up, and the next one takes one at the
-/// end, behind the waiters of other processes. (Of threads, the next one takes it over.)
+/// Tasks of this process are served in order of arrival. To other processes they are one waiter: only the
+/// first of them has a position in Redis's queue. If its future is dropped, that position is lost, and the
+/// next task queues at the end, behind the waiters of other processes. (Among threads, the next one takes
+/// over the position.)
 ///
 /// # Errors of all forms
 ///
@@ -24,17 +25,18 @@ pub struct AsyncLock<K: Kind> {
 }
 
 impl<K: Kind> AsyncLock<K> {
-    /// The lock for tasks. Makes no request.
+    /// Creates the lock for tasks. Makes no request.
     pub fn new(lock: RedisLock<K>) -> Self {
         AsyncLock { turn: Turn::of(&lock), lock }
     }
 
-    /// The lock for threads: for questions about it, which block for a request.
+    /// Returns the lock for threads, for queries, which block for a request.
     pub fn blocking(&self) -> &RedisLock<K> {
         &self.lock
     }
 
-    /// Waits until the lock is acquired. Dropped before, it leaves the queue; for a timeout, put it into the runtime's.
+    /// Waits until the lock is acquired. If the future is dropped before, its task leaves the queue; for a
+    /// timeout, wrap the future in the runtime's.
     ///
     /// # Errors
     /// See [the type](AsyncLock#errors-of-all-forms).
@@ -46,9 +48,10 @@ impl<K: Kind> AsyncLock<K> {
         guard.await
     }
 
-    /// Makes one attempt: `None` if the lock is busy, or if tasks or threads of this process wait for it, or ask
-    /// at the same time. Takes one request, of at most the command timeout. That begins at once, unless eight attempts of
-    /// this process, for any locks, are under way: then when one of them ends.
+    /// Makes one attempt. Returns `None` if the lock is busy, or if tasks or threads of this process wait for
+    /// it, or ask at the same time. Takes one request, of at most the command timeout. The request is sent at
+    /// once, unless eight attempts of this process, for any locks, are in progress; then it is sent when one
+    /// of them ends.
     ///
     /// # Errors
     /// See [the type](AsyncLock#errors-of-all-forms).

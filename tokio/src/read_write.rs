@@ -18,28 +18,28 @@ pub struct AsyncReadWriteLock {
 }
 
 impl AsyncReadWriteLock {
-    /// The lock for tasks. Makes no request.
+    /// Creates the lock for tasks. Makes no request.
     pub fn new(lock: ReadWriteLock) -> Self {
         let (read, write) = (lock.read_lock().clone().into(), lock.write_lock().clone().into());
         AsyncReadWriteLock { lock, read, write }
     }
 
-    /// The lock for threads: for questions about it, which block for a request.
+    /// Returns the lock for threads, for queries, which block for a request.
     pub fn blocking(&self) -> &ReadWriteLock {
         &self.lock
     }
 
-    /// The half for reading.
+    /// Returns the half for reading.
     pub fn read_lock(&self) -> &AsyncLock<Read> {
         &self.read
     }
 
-    /// The half for writing.
+    /// Returns the half for writing.
     pub fn write_lock(&self) -> &AsyncLock<Write> {
         &self.write
     }
 
-    /// Waits until this task may read. Like [`AsyncLock::lock`] otherwise.
+    /// Waits until this task may read; otherwise like [`AsyncLock::lock`].
     ///
     /// # Errors
     /// See [the type](AsyncReadWriteLock#errors-of-all-forms).
@@ -47,7 +47,7 @@ impl AsyncReadWriteLock {
         self.read.lock().await
     }
 
-    /// Waits until this task may write. Like [`AsyncLock::lock`] otherwise.
+    /// Waits until this task may write; otherwise like [`AsyncLock::lock`].
     ///
     /// # Errors
     /// See [the type](AsyncReadWriteLock#errors-of-all-forms).

@@ -8,8 +8,9 @@ use crate::turn::Turn;
 
 /// A [`Semaphore`] for tasks. Cheap to clone.
 ///
-/// Tasks of this process are served in order of arrival: one that asks for many permits is not passed by others of them.
-/// What a dropped future means for the queue in Redis is as for an [`AsyncLock`](crate::AsyncLock).
+/// Tasks of this process are served in order of arrival: a task that asks for many permits is not overtaken
+/// by others of this process. A dropped future affects the queue in Redis as with an
+/// [`AsyncLock`](crate::AsyncLock).
 ///
 /// # Errors of all forms
 ///
@@ -21,23 +22,23 @@ pub struct AsyncSemaphore {
 }
 
 impl AsyncSemaphore {
-    /// The semaphore for tasks. Makes no request.
+    /// Creates the semaphore for tasks. Makes no request.
     pub fn new(semaphore: Semaphore) -> Self {
         AsyncSemaphore { turn: Turn::of(&semaphore), semaphore }
     }
 
-    /// The semaphore for threads: to set the number of permits, and for questions. Its calls block.
+    /// Returns the semaphore for threads, to set the number of permits, and for queries. Its calls block.
     pub fn blocking(&self) -> &Semaphore {
         &self.semaphore
     }
 
-    /// Waits until `n` permits are acquired. Dropped before, it leaves the queue; for a timeout, put it into the
-    /// runtime's.
+    /// Waits until `n` permits are acquired. If the future is dropped before, its task leaves the queue; for
+    /// a timeout, wrap the future in the runtime's.
     ///
     /// # Errors
     /// See [the type](AsyncSemaphore#errors-of-all-forms).
     pub async fn acquire(&self, n: u32) -> Result<AsyncPermit, Error> {
-        // Not only when its turn comes.
+        // Checked at once, and not only when the task's turn comes.
         check_permits(&self.semaphore, n)?;
         let semaphore = self.semaphore.clone();
         let permit = self.turn.wait(self.semaphore.name(), move |wait| {
@@ -46,9 +47,9 @@ impl AsyncSemaphore {
         permit.await
     }
 
-    /// Makes one attempt: `None` if there are too few permits, or if tasks or threads of this process wait for some, or
-    /// ask at the same time. Takes one request, of at most the command timeout, and begins as
-    /// [`try_lock`](crate::AsyncLock::try_lock) does.
+    /// Makes one attempt. Returns `None` if there are too few permits, or if tasks or threads of this process
+    /// wait for some, or ask at the same time. Takes one request, of at most the command timeout, which is
+    /// sent when [`try_lock`](crate::AsyncLock::try_lock) would send its own.
     ///
     /// # Errors
     /// See [the type](AsyncSemaphore#errors-of-all-forms).

@@ -1,4 +1,5 @@
-//! Whose turn it is among the tasks of this process that wait for one lock: that one has a thread, the others have not.
+//! The turns of the tasks of this process that wait for one lock: only the task whose turn it is has a
+//! thread.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 
 use crate::workers::{ATTEMPTS, WAITS, is_forked};
 
-/// Shared by all handles of one lock of one client.
+/// The turns at one lock of one client, shared by all handles of the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn(Arc<Tasks>);
 
@@ -22,7 +23,7 @@ struct Tasks {
     number: AtomicUsize,
 }
 
-/// One that waits.
+/// A waiting task.
 struct Task<'a>(&'a Tasks);
 
 impl<'a> Task<'a> {
@@ -48,10 +49,10 @@ impl Drop for CancelOnDrop {
 }
 
 impl Turn {
-    /// That of the tasks that wait for `lock`.
+    /// Returns the turns of the tasks that wait for `lock`.
     pub(crate) fn of(lock: &impl Queued) -> Turn {
         static TURNS: Mutex<Option<HashMap<usize, Weak<Tasks>>>> = Mutex::new(None);
-        // A lock that cannot work refuses each call at once.
+        // A lock that cannot work rejects each call at once, so it needs no turns.
         let Some(queue) = lock.queue().filter(|_| !is_forked()) else { return Turn(Arc::default()) };
         let mut turns = TURNS.lock();
         let turns = turns.get_or_insert_default();
@@ -66,8 +67,8 @@ impl Turn {
         Turn(tasks)
     }
 
-    /// Waits for its turn, and then, on a thread, as `wait` does. Both end when the future is dropped. The next one's
-    /// turn comes when the thread is free again.
+    /// Waits for the task's turn, and then runs `wait` on a thread. Both end when the future is dropped. The
+    /// next task's turn comes when the thread is free again.
     pub(crate) async fn wait<T: Send + 'static>(
         &self,
         name: &str,
@@ -83,11 +84,11 @@ impl Turn {
             drop(turn);
             outcome
         });
-        // Without a deadline the time is never up.
+        // A wait without a deadline never times out.
         outcome.await?.ok_or_else(|| Error::new(ErrorKind::Timeout, name))
     }
 
-    /// One attempt; `None` too if tasks of this process wait.
+    /// Makes one attempt. Also returns `None` if tasks of this process wait.
     pub(crate) async fn attempt<T: Send + 'static>(
         &self,
         name: &str,

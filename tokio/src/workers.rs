@@ -1,4 +1,4 @@
-//! The threads on which calls block: none of the runtime's.
+//! The threads on which calls block, which are not the runtime's.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,23 +11,26 @@ use parking_lot::{Condvar, Mutex};
 use redis_concurrent::{Error, ErrorKind};
 use tokio::sync::oneshot;
 
-/// For how long a thread waits for more to do.
+/// How long a thread waits for more work.
 const IDLE: Duration = Duration::from_secs(10);
 /// How many attempts are sent at once.
 const MOST_ATTEMPTS: usize = 8;
-/// How many releases. So many that those at a server that does not reply leave threads for the others.
+/// How many releases are sent at once: so many that those at a server that does not reply leave threads for
+/// the others.
 const MOST_RELEASES: usize = 64;
 
-/// For calls that wait for a lock. There is no limit: that there is one of them a lock is what
-/// [turns](crate::turn::Turn) are for; and if one had to wait for another to end, what that waits for could be its own.
+/// For calls that wait for a lock. Their number is not limited: [turns](crate::turn::Turn) ensure that there
+/// is one for each lock. And if one wait had to wait for another one to end, that might wait for what the
+/// first one will release.
 pub(crate) static WAITS: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-async-wait", usize::MAX));
-/// For calls that last for a request.
+/// For calls that take one request.
 pub(crate) static ATTEMPTS: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-async-try", MOST_ATTEMPTS));
-/// The same, apart, as others wait for what is released.
+/// The same, but separate, as other calls wait for what is released.
 pub(crate) static RELEASES: LazyLock<Workers> = LazyLock::new(|| Workers::new("rc-async-end", MOST_RELEASES));
 
-/// Whether this is a forked child of the process that made the first lock for tasks. The threads are the parent's, and
-/// so are the mutexes that they hold here forever; a call is refused without a request, and needs neither.
+/// Whether this is a forked child of the process that made the first lock for tasks. The threads exist only
+/// in the parent, and mutexes that they held stay locked here forever. A call is rejected without a request,
+/// and needs neither.
 pub(crate) fn is_forked() -> bool {
     static HOME: AtomicU32 = AtomicU32::new(0);
     let here = std::process::id();
@@ -36,7 +39,7 @@ pub(crate) fn is_forked() -> bool {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that come and go with what there is to do.
+/// Threads that are started, and end, as the work requires.
 pub(crate) struct Workers {
     name: &'static str,
     most: usize,
@@ -56,8 +59,9 @@ impl Workers {
         Workers { name, most, state: Mutex::default(), more: Condvar::new() }
     }
 
-    /// Runs `job` on one of the threads. If that would be a new one, and it cannot be started, the job is dropped; of
-    /// brief ones only if there is no other thread. In a forked child, where it is refused, it runs here.
+    /// Runs `job` on one of the threads. If a new thread is needed and cannot be started, the job is dropped;
+    /// a brief job only if there is no other thread. In a forked child, where the job is rejected, it runs on
+    /// the calling thread.
     pub(crate) fn run(&'static self, job: impl FnOnce() + Send + 'static) {
         if is_forked() {
             return job();
@@ -72,7 +76,7 @@ impl Workers {
         match started {
             Ok(_) => state.threads += 1,
             Err(_) if state.threads == 0 || self.most == usize::MAX => {
-                // Its future learns that nobody asks.
+                // Its future gets an error, as no thread asks Redis.
                 let unserved = state.jobs.pop_back();
                 drop(state);
                 drop(unserved);
@@ -86,7 +90,7 @@ impl Workers {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // A panic of a user's kind, say, ends the job and not the thread, which has more to do.
+                // A panic, as of a user's kind, ends the job but not the thread, which has more to do.
                 drop(catch_unwind(AssertUnwindSafe(job)));
                 state = self.state.lock();
                 continue;
@@ -101,7 +105,7 @@ impl Workers {
         }
     }
 
-    /// The same for a job with an outcome, about the lock `name`.
+    /// Runs a job about the lock `name`, and returns its outcome.
     pub(crate) async fn outcome<T: Send + 'static>(
         &'static self,
         name: &str,
@@ -109,7 +113,7 @@ impl Workers {
     ) -> Result<T, Error> {
         let (sender, receiver) = oneshot::channel();
         self.run(move || {
-            // Of a future that is gone the outcome is dropped here: what was granted is released.
+            // If the future is gone, the outcome is dropped here, which releases what was granted.
             drop(sender.send(job()));
         });
         receiver.await.unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! In a forked child a call is refused, and does not hang: the threads that would serve it are the parent's.
+//! In a forked child a call fails, and does not hang: the threads that would serve it are the parent's.
 
 #[path = "../../tests/fork/child.rs"]
 mod child;
@@ -13,10 +13,10 @@ use redis_concurrent_tokio::{AsyncLock, AsyncSemaphore};
 
 use child::in_child;
 
-/// Long enough for whatever is sure to come.
+/// Long enough for anything that is sure to happen.
 const LONG: Duration = Duration::from_secs(30);
 
-/// What a future has come to at once: in the child nobody would wake it.
+/// Returns the outcome of a future that must be ready at once: in the child nothing would wake it.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
@@ -36,7 +36,7 @@ fn a_forked_child_is_refused_at_once() {
     let (lock, semaphore) =
         (AsyncLock::new(client.reentrant_lock("x")), AsyncSemaphore::new(client.semaphore("permits")));
     semaphore.blocking().set_permits(2).unwrap();
-    // The threads are there, one task holds and one has its turn.
+    // The threads exist, one task holds the lock, and one has its turn.
     let mut held = Some(runtime.block_on(lock.lock()).unwrap());
     let mut permit = Some(runtime.block_on(semaphore.acquire(1)).unwrap());
     drop(runtime.block_on(semaphore.try_acquire(1)).unwrap());

@@ -1,4 +1,4 @@
-//! Tasks that wait while Redis is out of reach.
+//! Tasks that wait while Redis is unreachable.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Long enough for whatever is sure to come.
+/// Long enough for anything that is sure to happen.
 const LONG: Duration = Duration::from_secs(30);
-/// How long a wait bears it.
+/// How long a wait tolerates that.
 const BEARS: Duration = Duration::from_secs(1);
 /// How long a request may take.
 const REQUEST: Duration = Duration::from_millis(500);
 
-/// As threads do: the time of each begins when it begins to wait, and not when its turn comes.
+/// As with threads, the time of each task begins when it begins to wait, and not when its turn comes.
 #[test]
 fn tasks_give_up_when_redis_was_out_of_reach_for_so_long() {
     let server = RedisServer::start().unwrap();
@@ -49,7 +49,7 @@ fn tasks_give_up_when_redis_was_out_of_reach_for_so_long() {
             // One after another they would have taken minutes.
             assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
             proxy.heal().unwrap();
-            // The same.
+            // On a busy machine a request may time out, and is then repeated.
             let again = async {
                 loop {
                     if let Ok(guard) = lock.lock().await {

@@ -1,4 +1,4 @@
-//! A server that does not reply delays nobody who uses another one.
+//! A server that does not reply does not delay users of another one.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a request to the silent server lasts.
+/// How long a request to the silent server takes.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Long enough for whatever is sure to come, and shorter than that.
+/// Long enough for anything that is sure to happen, and shorter than `SILENCE`.
 const LONG: Duration = Duration::from_secs(30);
 
 #[test]
@@ -35,7 +35,7 @@ fn releases_do_not_wait_for_attempts_or_releases_at_a_silent_server() {
             let lock = AsyncLock::new(silent.reentrant_lock(&format!("tried {i}")));
             attempts.spawn(async move { lock.try_lock().await.map(drop) });
         }
-        // On this thread all of them ask before this task goes on.
+        // On this thread all of them ask before this task continues.
         tokio::task::yield_now().await;
         wait_until(LONG, "the server is asked", || proxy.held() > 0);
         timeout(LONG, guard.unlock()).await.expect("it is sent at once").unwrap();

@@ -1,4 +1,5 @@
-//! Tasks that wait for locks: in order, on one thread, until they give up; in runtimes of either sort, and without one.
+//! Tasks that wait for locks: in order, on one thread, until they give up; in both kinds of runtime, and
+//! without one.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Long enough for whatever is sure to come.
+/// Long enough for anything that is sure to happen.
 const LONG: Duration = Duration::from_secs(30);
 
 const fn ms(n: u64) -> Duration {
@@ -27,7 +28,7 @@ fn runtimes() -> [Runtime; 2] {
     ]
 }
 
-/// The threads of this process whose names begin so. (A name has at most 15 bytes here.)
+/// Counts the threads of this process whose names have this prefix. (A name has at most 15 bytes here.)
 fn threads(prefix: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -50,7 +51,7 @@ fn a_task_holds_the_lock_until_it_releases_it() {
             let again = lock.try_lock().await.unwrap().expect("it is free");
             drop(again);
         });
-        // In the background, but at once.
+        // It is released in the background, but at once.
         assert!(theirs.try_lock_for(LONG).unwrap().is_some());
     }
 }
@@ -81,7 +82,7 @@ fn two_thousand_tasks_wait_with_one_thread_and_block_nobody() {
             });
         }
         wait_until(LONG, "one waits", || lock.local_queue_length() == 1);
-        // What the runtime's blocking threads do goes on.
+        // The runtime's threads for blocking work are not used up.
         timeout(LONG, tokio::fs::metadata("/proc")).await.expect("no deadlock").unwrap();
         assert_eq!(lock.local_queue_length(), 1);
         held.unlock().await.unwrap();
@@ -113,7 +114,7 @@ fn a_lock_has_one_thread_however_many_tasks_wait() {
             }
             assert_eq!(given_up, 100);
         });
-        // A dropped future leaves nobody behind, here and in Redis.
+        // A dropped future leaves no waiter behind, here or in Redis.
         wait_until(LONG, "nobody waits", || {
             theirs.queue_length().unwrap() == 0 && lock.local_queue_length() == 0
         });
@@ -140,7 +141,7 @@ fn tasks_are_served_in_order_of_arrival() {
                 guard.unlock().await.unwrap();
             });
         }
-        // On this thread all of them ask before this task goes on.
+        // On this thread all of them ask before this task continues.
         tokio::task::yield_now().await;
         held.unlock().await.unwrap();
         while let Some(task) = tasks.join_next().await {
@@ -193,7 +194,7 @@ fn permits_are_taken_in_order_and_given_back() {
     }
 }
 
-/// Also while others wait, for as long as they may.
+/// Also while others wait, however long that takes.
 #[test]
 fn a_number_of_permits_that_cannot_be_is_told_at_once() {
     let server = RedisServer::start().unwrap();
@@ -279,7 +280,7 @@ fn what_cannot_work_is_told_by_each_call() {
     });
 }
 
-/// None of the runtime's threads sends a request: those have names of their own.
+/// No thread of the runtime sends a request: those that do have names of their own.
 #[test]
 fn threads_are_named() {
     let server = RedisServer::start().unwrap();
@@ -292,7 +293,7 @@ fn threads_are_named() {
     assert!(threads("rc-async-wait") >= 1 && threads("rc-async") >= 2);
 }
 
-/// A kind of which a value panics where a thread of the crate drops it.
+/// A kind whose value panics when a thread of the crate drops it.
 #[derive(Clone, Debug, Default)]
 struct Panics;
 
@@ -318,7 +319,7 @@ impl Kind for Panics {
     }
 }
 
-/// Polls it once, and drops it.
+/// Polls a future once, and drops it.
 fn begun(future: impl Future) {
     let mut context = Context::from_waker(Waker::noop());
     let _ = pin!(future).as_mut().poll(&mut context).is_ready();

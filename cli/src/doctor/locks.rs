@@ -1,4 +1,5 @@
-//! Locks on the server: whether this user may do all that they need, and whether those that are there look well.
+//! Locks on the server: whether this user has all the rights that they need, and whether the existing ones
+//! look healthy.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,9 +12,9 @@ use crate::connect::Servers;
 use crate::exit::Failure;
 use crate::shown;
 
-/// Held for longer than this, a lock is worth a look.
+/// A lock that is held for longer than this deserves a look.
 const OLD: Duration = Duration::from_secs(3600);
-/// How long a message to ourselves may take.
+/// The timeout for a hand-off between two clients of our own.
 const HEARD: Duration = Duration::from_secs(5);
 
 pub fn check(servers: &Servers) -> Vec<Finding> {
@@ -52,8 +53,8 @@ fn connect_one(servers: &Servers) -> Result<Client, Failure> {
     servers.connected(servers.builder().client_name("redis-concurrent doctor"))
 }
 
-/// One client waits for what the other has: all that locks need is used. How long the hand-off took, if the message
-/// came.
+/// Hands a lock over from one client to the other, which uses all that locks need. Returns how long that
+/// took, if the message came.
 fn hand_off(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
     let name = format!("doctor:{}", std::process::id());
     let first = one.reentrant_lock(&name);
@@ -75,7 +76,7 @@ fn hand_off(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
         let released = Instant::now();
         guard.unlock()?;
         let came = waits.join().unwrap_or(Ok(None))?;
-        // Without the message it asks at its next heartbeat, a second later at most.
+        // Without the message, the waiter asks at its next heartbeat, at most a second later.
         Ok(came
             .map(|at| at.saturating_duration_since(released))
             .filter(|took| *took < Duration::from_millis(600)))

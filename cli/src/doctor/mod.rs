@@ -1,4 +1,4 @@
-//! `doctor`: whether this server is fit for locks, each check with what was found and what to do.
+//! `doctor`: checks whether the servers are fit for locks; each check reports what it found and what to do.
 
 mod locks;
 mod sentinels;
@@ -23,11 +23,11 @@ pub enum State {
 /// A check's outcome.
 pub struct Finding {
     name: &'static str,
-    /// Where several are looked at.
+    /// Set if several servers are checked.
     server: Option<String>,
     state: State,
     found: String,
-    /// Empty where nothing is to be done.
+    /// Empty if nothing is to be done.
     to_do: String,
 }
 
@@ -44,7 +44,7 @@ impl Finding {
         Finding { name, server: None, state: State::Fail, found: found.into(), to_do: to_do.into() }
     }
 
-    /// The same, found at this one of several servers.
+    /// Returns the same finding, about this one of several servers.
     pub fn at(self, server: &str) -> Finding {
         Finding { server: Some(server.to_owned()), ..self }
     }
@@ -87,7 +87,7 @@ fn findings(global: &Global) -> Vec<Finding> {
             "check the address, the network, the password, the database",
         )
     };
-    // It sends nothing.
+    // It sends no request.
     let named = Servers::of(global).and_then(|it| Ok((it.builder().connect_later()?, it)));
     let (sentinels, servers) = match named {
         Ok((client, servers)) => (client.sentinels(), servers),
@@ -124,10 +124,10 @@ fn findings(global: &Global) -> Vec<Finding> {
     findings
 }
 
-/// What a server is looked at as.
+/// The group that a server is part of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// By itself.
+    /// A single server.
     None,
     /// The primary that sentinels name.
     Replicated,

@@ -1,4 +1,4 @@
-//! The sentinels: whether each answers, whether they mean the same primary, and how soon they replace it.
+//! The sentinels: whether each answers, whether they agree on the primary, and how soon they replace it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use super::Finding;
 use crate::connect;
 use crate::exit::Failure;
 
-/// For so long `lock()` without a deadline bears a server that cannot be reached, in milliseconds.
+/// How long `lock()` without a deadline tolerates an unreachable server, in milliseconds.
 const BORNE: u64 = 10_000;
 
 pub fn check(sentinels: &Sentinels) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! The server: reachable, of a version that was tested, and configured so that locks last.
+//! The server: whether it is reachable, of a tested version, and configured so that locks last.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,11 +9,11 @@ use crate::bench::{Measured, in_ms, pings, summary};
 
 /// How long round trips are measured.
 const MEASURED: Duration = Duration::from_millis(300);
-/// Above this a lock costs more than most work under it.
+/// If round trips take longer than this, a lock costs more than most work under it.
 const SLOW: Duration = Duration::from_millis(20);
 /// Clocks further apart than this make times hard to read.
 const APART: Duration = Duration::from_secs(1);
-/// A replica that is further behind would miss more than a moment's grants.
+/// A replica that is further behind than this, in bytes, would miss more than a moment's grants.
 const BEHIND: u64 = 1 << 20;
 
 pub fn check(connection: &mut Connection, group: Group) -> Vec<Finding> {
@@ -175,7 +175,7 @@ fn mode(mode: Option<&str>, connection: &mut Connection, group: Group) -> Findin
     }
 }
 
-/// What a primary does that its replicas have left.
+/// Checks what a primary does once its replicas have left it.
 fn cut_off(least: Option<&str>) -> Finding {
     match least {
         Some("0") => Finding::warn(

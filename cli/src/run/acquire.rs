@@ -1,4 +1,4 @@
-//! Getting the lock: the kinds and terms of the options, and how long it is waited for.
+//! Acquires the lock: the kinds and terms of the options, and how long to wait.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::connect::Servers;
 use crate::exit::{Failure, code};
 use crate::say::Say;
 
-/// How long is waited before a server that cannot be reached is tried again.
+/// The pause before an unreachable server is tried again.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// How much of a command is its label, in characters.
+/// How many characters of a command its label has.
 const LABEL: usize = 60;
 
-/// What came of it.
+/// The outcome of acquiring.
 pub enum Acquired {
     Held(Client, OwnedGuard<MultiLock>),
     Busy,
@@ -26,7 +26,7 @@ pub enum Acquired {
     Ended(u8),
 }
 
-/// Waits for the lock as `args` says, or for all of its locks.
+/// Waits for the lock, or for all of the locks, as `args` says.
 pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Result<Acquired, Failure> {
     let began = Instant::now();
     let once = args.nonblock || args.skip;
@@ -46,7 +46,7 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
             Err(error) if error.is_cancelled() => return Ok(Acquired::Ended(signals.ended_by())),
             Err(error) => return Err(error.into()),
         };
-        // A holder that the server has forgotten may not know it yet.
+        // A holder that the server has forgotten may not know that yet.
         let distrust = trust::how_long(&client, servers.namespace(), args, say);
         if !distrust.is_zero() {
             say.note(format!(
@@ -65,7 +65,7 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
             guard.unlock_now()?;
             return Ok(Acquired::Ended(signals.ended_by()));
         }
-        // Lost before the command was started, or not renewed.
+        // The lock was lost before the command started, or could not be renewed.
         let why = guard.unlock_now().err().or(failed);
         if once {
             return Err(why.map_or_else(|| Failure::internal("a loss without a reason"), Failure::from));
@@ -73,13 +73,13 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
     }
 }
 
-/// Whether a command may begin, or why not: with more than its grace, while the server was asked the hold may have ended.
-/// One that was waited for has only its first lease yet.
+/// Returns an error if a command may not begin. It needs more than its grace: the hold may have ended while
+/// the server was asked, and a hold that was waited for has only its first lease so far.
 fn has_its_lease(guard: &OwnedGuard<MultiLock>, args: &Run) -> Result<(), Error> {
     if guard.remaining() >= 2 * grace(args) { Ok(()) } else { guard.renew() }
 }
 
-/// The client, when the server answers; `None` if a signal came first.
+/// Returns the client once the server answers; `None` if a signal came first.
 fn reach(
     servers: &Servers,
     args: &Run,
@@ -107,7 +107,7 @@ fn reach(
     }
 }
 
-/// What others see of this holder.
+/// Returns what others see of this holder.
 fn label(args: &Run) -> String {
     let words = args.command.iter().map(|it| it.to_string_lossy());
     let all: String = match (&args.label, &args.shell) {
@@ -119,7 +119,7 @@ fn label(args: &Run) -> String {
     plain.take(LABEL).collect::<String>().trim().to_owned()
 }
 
-/// All locks of `args`, as one.
+/// Returns all locks of `args`, as one.
 fn locks(client: &Client, args: &Run) -> Result<MultiLock, Failure> {
     let members: Vec<Box<dyn Member>> = match args.slots {
         Some(permits) => vec![slot(client, &args.name, permits)?],
@@ -153,7 +153,7 @@ fn on_terms<K: Kind>(lock: RedisLock<K>, args: &Run) -> Box<dyn Member> {
     })
 }
 
-/// A permit of a semaphore, which is made if there is none.
+/// Returns a permit of a semaphore, which is created if it is missing.
 fn slot(client: &Client, name: &str, permits: u32) -> Result<Box<dyn Member>, Failure> {
     let semaphore = client.semaphore(name);
     if !semaphore.try_set_permits(permits)? {

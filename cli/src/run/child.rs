@@ -1,5 +1,5 @@
-//! The way from this program to the command: once more this program, as the command's process before it becomes the
-//! command. It asks the kernel for its own death when its parent dies, and looks whether that one lives still.
+//! The step from this program to the command: this program again, in the process that becomes the command. It
+//! asks the kernel to kill it when its parent dies, and checks that the parent is still alive.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,11 +10,12 @@ use std::process::{Command, ExitCode};
 use crate::exit::code;
 use crate::say;
 
-/// The first argument by which this program knows that it is to become a command: the parent's process id and the
-/// command follow.
+/// The first argument that tells this program to become a command. The parent's process id and the command
+/// follow.
 pub const BECOME: &str = "__become";
 
-/// Becomes the command, where this process was started for that; returns only if it cannot.
+/// Becomes the command if this process was started for that. Returns `None` if it was not, and an exit status
+/// if it cannot become the command.
 pub fn become_command() -> Option<ExitCode> {
     let mut args = env::args_os().skip(1);
     if args.next()? != BECOME {
@@ -27,7 +28,7 @@ pub fn become_command() -> Option<ExitCode> {
         return Some(ExitCode::from(code::USAGE));
     };
     die_with_parent();
-    // It may have died before.
+    // The parent may have died before that.
     if rustix::process::getppid().map(rustix::process::Pid::as_raw_pid) != Some(parent) {
         return Some(ExitCode::from(128 + 9));
     }
@@ -39,7 +40,7 @@ pub fn become_command() -> Option<ExitCode> {
     }))
 }
 
-/// The kernel kills this process, and what it becomes, when its parent dies.
+/// Makes the kernel kill this process, and what it becomes, when its parent dies.
 fn die_with_parent() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))

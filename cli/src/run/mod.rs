@@ -1,4 +1,4 @@
-//! `run`: a command that runs while a lock is held, and is dead before another caller can hold it.
+//! `run`: runs a command while a lock is held; the command is dead before another caller can hold the lock.
 
 mod acquire;
 pub mod child;
@@ -23,7 +23,7 @@ use crate::connect::Servers;
 use crate::exit::{Failure, code};
 use crate::say::Say;
 
-/// Runs the command of `args`; the exit status is the command's, or says what kept it from running.
+/// Runs the command of `args`. The exit status is the command's, or says why it did not run.
 pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
     check(args)?;
     let mut status = Status::open(args.status_fd)?;
@@ -42,13 +42,13 @@ pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
     });
     let exit = done.as_ref().map_or_else(Failure::status, |code| *code);
     if let Err(error) = status.write(exit) {
-        // What came of the command is more than that nobody reads about it.
+        // The command's own outcome matters more than a status that nobody reads.
         say.note(format!("--status-fd cannot be written: {error}"));
     }
     done.map(ExitCode::from)
 }
 
-/// What clap cannot see.
+/// Checks what clap cannot check.
 fn check(args: &Run) -> Result<(), Failure> {
     if args.command.first().is_some_and(|it| it.is_empty()) {
         return Err(Failure::usage("the COMMAND is empty"));
@@ -57,7 +57,7 @@ fn check(args: &Run) -> Result<(), Failure> {
         let option = option.to_string_lossy();
         return Err(Failure::usage(format!("{option} is neither an option of run nor a COMMAND")));
     }
-    // What the library would refuse only when COMMAND has ended.
+    // The library would reject this only after COMMAND has ended.
     if args.once_for.is_some_and(|rest| rest > LONGEST_STAY) {
         let days = LONGEST_STAY.as_secs() / (24 * 3600);
         return Err(Failure::new(code::CONFIG, format!("--once-for must be at most {days} days")));
@@ -71,12 +71,12 @@ fn check(args: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How much must be certain while the command runs.
+/// Returns how much of the lease must be certain while the command runs.
 fn grace(args: &Run) -> Duration {
     args.grace.unwrap_or(args.lease / 6)
 }
 
-/// From the grant to the release.
+/// Runs the command, from the grant of the lock to its release.
 fn hold(
     global: &Global,
     args: &Run,
@@ -103,7 +103,7 @@ fn hold(
     let ended = match supervise::supervise(&mut child, args, (client, &guard), signals, say) {
         Ok(ended) => ended,
         Err(failure) => {
-            // Nothing watches over it: it ends before its lock does.
+            // The command is no longer supervised, so it must end before its lock does.
             let _ = child.kill();
             let _ = child.wait();
             return Err(failure);
@@ -116,7 +116,7 @@ fn hold(
             Stay::Agreed(args.at_least.map_or(Duration::ZERO, |least| least.saturating_sub(began.elapsed())))
         }
         Some(rest) if ended.status.success() && !ended.stopped() => {
-            // Of less than a millisecond nothing is left.
+            // Less than a millisecond counts as none.
             Some(rest.saturating_sub(began.elapsed()))
                 .filter(|rest| rest.as_millis() > 0)
                 .map_or(Stay::No, Stay::For)
@@ -124,7 +124,7 @@ fn hold(
         Some(_) => Stay::No,
     };
     let tokens = guard.tokens();
-    // Of several locks the release says one error: it may be that of another one.
+    // The release of several locks returns one error, which may be about another lock.
     let known = guard.loss();
     let (loss, failed) = match release(guard, stay) {
         Ok(()) => (known, None),
@@ -139,7 +139,7 @@ fn hold(
     Ok(conclude(args, &ended, (loss, failed), status, say))
 }
 
-/// The exit status, of how the command ended, how a lock was lost, and why the release failed.
+/// Returns the exit status, given how the command ended, how a lock was lost, and why the release failed.
 fn conclude(
     args: &Run,
     ended: &Ended,
@@ -162,10 +162,10 @@ fn conclude(
     }
 }
 
-/// What becomes of the lock when the command has ended.
+/// What happens to the lock when the command has ended.
 #[derive(Clone, Copy)]
 enum Stay {
-    /// It stays for what is left of --at-least.
+    /// It stays for the rest of --at-least.
     Agreed(Duration),
     No,
     For(Duration),

@@ -1,4 +1,4 @@
-//! Signals to this program: those that end a wait, and those that are the command's.
+//! Signals to this program: those that end a wait, and those that are passed on to the command.
 
 use std::fs;
 
@@ -10,17 +10,17 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use crate::exit::Failure;
 
-/// Those that are passed on.
+/// The signals that are passed on.
 const ALL: [i32; 8] = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
 
-/// Those that end a program which does nothing about them.
+/// The signals that end a wait.
 const ENDING: [i32; 4] = [SIGTERM, SIGHUP, SIGINT, SIGQUIT];
 
-/// One that came.
+/// A signal that was received.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
     pub signal: i32,
-    /// A process sent it, and not the terminal.
+    /// Whether a process sent it, and not the terminal.
     pub by_process: bool,
 }
 
@@ -33,13 +33,13 @@ impl Received {
 
 pub struct Signals {
     pub received: Receiver<Received>,
-    /// Cancelled by the first that ends a wait.
+    /// Cancelled by the first signal that ends a wait.
     pub stop: CancellationToken,
 }
 
 impl Signals {
-    /// From here on signals are received, by a thread that ends with the process. What the caller ignores (as nohup
-    /// does) stays ignored, by the command too.
+    /// Starts receiving signals, on a thread that ends with the process. A signal that the caller ignores (as
+    /// nohup does) stays ignored, by the command too.
     pub fn listen() -> Result<Signals, Failure> {
         let wanted = ALL.into_iter().filter(|signal| !is_ignored(*signal));
         let failed = |e| Failure::internal(format!("signals cannot be received: {e}"));
@@ -50,7 +50,7 @@ impl Signals {
         let ends = stop.clone();
         let run = move || {
             for origin in &mut signals {
-                // Nobody receives them any more when the program ends.
+                // The receiver is gone when the program ends.
                 let _ = sender.send(Received { signal: origin.signal, by_process: origin.process.is_some() });
                 if ENDING.contains(&origin.signal) {
                     ends.cancel();
@@ -61,20 +61,20 @@ impl Signals {
         Ok(Signals { received, stop })
     }
 
-    /// The signal that ended a wait.
+    /// Returns the signal that ended a wait.
     pub fn ended_by(&self) -> u8 {
         self.ending().unwrap_or(SIGTERM as u8)
     }
 
-    /// The first that ends a wait, of those that have come. If there is none, the others are gone: a command that starts
-    /// now has nothing to do with what came before it.
+    /// Returns the first received signal that ends a wait. If there is none, the others are discarded: a
+    /// command that starts now has nothing to do with what came before it.
     pub fn ending(&self) -> Option<u8> {
         let ending = self.received.try_iter().find(|it| ENDING.contains(&it.signal));
         ending.and_then(|it| it.signal.try_into().ok())
     }
 }
 
-/// Whether the process that started this one has it ignore the signal; where that cannot be known, not.
+/// Whether the process that started this one made it ignore the signal; false if that cannot be known.
 fn is_ignored(signal: i32) -> bool {
     let Ok(status) = fs::read_to_string("/proc/self/status") else { return false };
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! The command as it is started: its arguments, its environment, its process group.
+//! How the command is started: its arguments, its environment, its process group.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,12 +11,12 @@ use crate::args::{Global, Run};
 use crate::exit::Failure;
 use crate::shown;
 
-/// Whether the command has a process group of its own: not where it may have to read from a terminal.
+/// Whether the command has a process group of its own: not if it may have to read from a terminal.
 pub fn has_own_group(args: &Run) -> bool {
     !args.foreground && !std::io::stdin().is_terminal()
 }
 
-/// The command of `args`, which has the lock with these tokens.
+/// Returns the command of `args`, with the tokens of its lock in its environment.
 pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>]) -> Result<Command, Failure> {
     let mut command = Command::new(this_program()?);
     command.arg0("redis-concurrent").arg(BECOME).arg(std::process::id().to_string());
@@ -30,7 +30,7 @@ pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>]) -> Result<Co
     command.env("REDIS_CONCURRENT_LOCK", &args.name);
     command.env("REDIS_CONCURRENT_NAMESPACE", &global.namespace);
     command.env("REDIS_CONCURRENT_LEASE_MS", args.lease.as_millis().to_string());
-    // Those of a lock further out are not this one's.
+    // The tokens of an enclosing lock are not this lock's.
     for (variable, _) in env::vars_os().filter(|(it, _)| is_token(it)) {
         command.env_remove(variable);
     }
@@ -50,7 +50,7 @@ fn is_token(variable: &OsStr) -> bool {
     variable.to_str().is_some_and(|it| it.starts_with("REDIS_CONCURRENT_TOKEN"))
 }
 
-/// On Linux the very program that runs, even where its file has been replaced.
+/// Returns this program's own file; on Linux the running program itself, even if its file has been replaced.
 fn this_program() -> Result<OsString, Failure> {
     if cfg!(target_os = "linux") {
         return Ok("/proc/self/exe".into());
@@ -58,12 +58,12 @@ fn this_program() -> Result<OsString, Failure> {
     env::current_exe().map(Into::into).map_err(|e| Failure::internal(format!("this program's own file: {e}")))
 }
 
-/// A shell that is given one simple command replaces itself by it, so that signals reach the command.
+/// Lets a shell that runs one simple command replace itself with it, so that signals reach the command.
 fn replacing_the_shell(text: &OsStr) -> OsString {
     let Some(words) = text.to_str() else { return text.to_owned() };
     let plain = |c: char| c.is_ascii_alphanumeric() || " _./:,@%+-".contains(c);
     let first = words.split_whitespace().next().unwrap_or_default();
-    // What a shell does itself has no slash in it, or is in this list.
+    // What a shell does by itself is in this list, or needs special characters.
     let is_built_in = BUILT_IN.split(' ').any(|it| it == first);
     if first.is_empty() || is_built_in || !words.chars().all(plain) {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! What `--status-fd` is told at the end.
+//! What `--status-fd` receives at the end.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// To be written to this file descriptor, if there is one.
+    /// Returns a status to be written to this file descriptor, if there is one.
     pub fn open(fd: Option<u32>) -> Result<Status, Failure> {
         let open = |fd| shared(fd).map_err(|e| Failure::usage(format!("--status-fd {fd}: {e}")));
         Ok(Status { to: fd.map(open).transpose()?, ..Status::default() })
@@ -38,7 +38,7 @@ impl Status {
         self.tokens = tokens.to_vec();
     }
 
-    /// Writes it, with the program's own exit status.
+    /// Writes the status, with the program's own exit status.
     pub fn write(&mut self, exit: u8) -> io::Result<()> {
         let Some(to) = &mut self.to else { return Ok(()) };
         let child = self.child.map(|status| json!({"code": status.code(), "signal": status.signal()}));
@@ -53,7 +53,8 @@ impl Status {
     }
 }
 
-/// The caller's open file itself: what it and COMMAND write there comes before and behind the line.
+/// Returns the caller's open file itself, so that what the caller and COMMAND write there comes before and
+/// after the line.
 fn shared(fd: u32) -> io::Result<File> {
     match fd {
         1 => Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
@@ -65,7 +66,7 @@ fn shared(fd: u32) -> io::Result<File> {
 #[cfg(target_os = "linux")]
 fn duplicate(fd: u32) -> io::Result<File> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-    // Looked at first, as the next file that is opened may have this number.
+    // Checked first, as the next file that is opened may get this number.
     std::fs::symlink_metadata(format!("/proc/self/fd/{fd}"))?;
     let number = i32::try_from(fd).map_err(io::Error::other)?;
     let this = pidfd_open(getpid(), PidfdFlags::empty());
@@ -81,16 +82,16 @@ fn duplicate(fd: u32) -> io::Result<File> {
     open_again(fd)
 }
 
-/// The same on BSDs. On Linux the file is opened anew, and written at its end.
+/// The same on BSDs. On Linux this opens the file again, and writes at its end.
 fn open_again(fd: u32) -> io::Result<File> {
-    // A pipe that nobody reads would be waited for.
+    // Otherwise, opening a pipe that nobody reads would block.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().append(true).custom_flags(flags).open(format!("/dev/fd/{fd}"))?;
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }
 
-/// The exit status of a program that ends as its command did.
+/// Returns the exit status of a program that ends as its command did.
 pub fn code_of(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)

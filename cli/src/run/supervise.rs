@@ -1,4 +1,5 @@
-//! While the command runs: signals are passed on to it, and it ends before its lock can be another's.
+//! Supervises the running command: passes signals on to it, and ends it before another caller can hold its
+//! lock.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -20,17 +21,17 @@ use crate::say::Say;
 /// The longest time before the end of a hold at which the command is killed.
 const KILLED_BEFORE: Duration = Duration::from_secs(2);
 
-/// How often is looked whether the rest of the command's process group has ended, too.
+/// How often to check whether the rest of the command's process group has ended, too.
 const LOOKED: Duration = Duration::from_millis(10);
-/// How long that may take once it is killed: what is dead and not waited for by its parent is never gone.
+/// How long that may take after a kill: a zombie that its parent does not wait for never goes away.
 const DIES: Duration = Duration::from_secs(1);
 
 /// How the command ended.
 pub struct Ended {
     pub status: ExitStatus,
-    /// It was told to end because its lock was lost or about to be.
+    /// Whether it was told to end because its lock was lost or about to be lost.
     pub for_loss: bool,
-    /// It was told to end because it took too long.
+    /// Whether it was told to end because it took too long.
     pub too_long: bool,
 }
 
@@ -41,9 +42,9 @@ impl Ended {
     }
 }
 
-/// Waits for the command's end, and brings it about where its lock or its time ends first; then for the end of all of
-/// its process group, if that is its own. Called by the thread that started it: the kernel kills the command when that
-/// thread ends.
+/// Waits for the command to end, and ends it if its lock or its time ends first; then waits for all of its
+/// process group, if it has one of its own. Called by the thread that started it, as the kernel kills the
+/// command when that thread ends.
 pub fn supervise(
     child: &mut Child,
     args: &Run,
@@ -53,7 +54,7 @@ pub fn supervise(
 ) -> Result<Ended, Failure> {
     let mut command = Running::new(child, args)?;
     let grace = grace(args);
-    // The token and not only its channel: that one hears nothing of a token that is gone.
+    // Keeps the token and not only its channel, which receives nothing once the token is dropped.
     let killed_before = KILLED_BEFORE.min(grace / 2);
     let (soon, at_last) = (guard.ends_within(grace), guard.ends_within(killed_before));
     let gone = guard.lost();
@@ -123,19 +124,20 @@ pub fn supervise(
     Ok(Ended { status, for_loss, too_long })
 }
 
-/// `at`, or so long from now if that is sooner.
+/// Returns `at`, or `rest` from now if that is sooner.
 fn earliest(at: Option<Instant>, rest: Duration) -> Option<Instant> {
     let then = Instant::now() + rest;
     Some(at.map_or(then, |at| at.min(then)))
 }
 
-/// A command that runs, or has left something behind that runs.
+/// A command that runs, or that has left running processes behind.
 struct Running {
     pid: Pid,
     own_group: bool,
-    /// Something comes when it has ended; nobody has waited for it then, so that its process id is still its own.
+    /// Receives a message when the command has ended. It has not been waited for then, so its process id is
+    /// still its own.
     exited: Receiver<()>,
-    /// Once it was waited for.
+    /// Set once the command was waited for.
     status: Option<ExitStatus>,
 }
 
@@ -159,7 +161,7 @@ impl Running {
         Ok(Running { pid, own_group: start::has_own_group(args), exited, status: None })
     }
 
-    /// Its process id is not its own any more.
+    /// Waits for the command, whose process id is no longer its own afterwards.
     fn wait_for(&mut self, child: &mut Child) -> Result<(), Failure> {
         let status =
             child.wait().map_err(|e| Failure::internal(format!("the command's end is not known: {e}")))?;
@@ -167,15 +169,15 @@ impl Running {
         Ok(())
     }
 
-    /// Something comes when it is time to look for what it has left behind.
+    /// Receives a message when it is time to look for processes that the command has left behind.
     fn looks(&self) -> Receiver<Instant> {
         if self.status.is_some() { after(LOOKED) } else { never() }
     }
 
-    /// Whether others of its process group live on, when it was waited for. While they do, its id is no other process's:
-    /// if one has it, then the group of that id is another one, too.
+    /// Whether other processes of its group are alive after it was waited for. While they are, no other
+    /// process has its id; if one has, the group with that id is a different one, too.
     fn has_left_some(&self) -> bool {
-        // Where this program is the first of a container, nobody else waits for them.
+        // If this program is the first process of a container, no other process waits for them.
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         while self.own_group && matches!(waitid(WaitId::Pgid(Some(self.pid)), ended), Ok(Some(_))) {}
         self.own_group
@@ -183,7 +185,8 @@ impl Running {
             && test_kill_process(self.pid) == Err(Errno::SRCH)
     }
 
-    /// To the command, and to its process group if that is its own. One that has just ended needs none.
+    /// Sends a signal to the command, and to its process group if it has its own. A command that has just
+    /// ended needs none.
     fn send(&self, signal: Signal) {
         let _ = match self.own_group {
             _ if self.status.is_some() && !self.has_left_some() => Ok(()),
@@ -192,7 +195,7 @@ impl Running {
         };
     }
 
-    /// Asks it to end, even where it is stopped.
+    /// Asks the command to end, even if it is stopped.
     fn end(&self) {
         self.send(Signal::TERM);
         self.send(Signal::CONT);

@@ -1,10 +1,11 @@
-//! Servers that may have forgotten a holder: one that was started, flushed, or promoted, less than a lease ago.
+//! Servers that may have forgotten a holder, because they were started, flushed or promoted less than a lease
+//! ago.
 //!
-//! A holder of before learns of that at its next renewal at the latest, and is over after a lease; its command runs
-//! until then. So what is granted meanwhile is held, but the command waits. The server tells when it was started, and
-//! whether it was ever flushed, or a replica; when that was it does not tell, so the first caller that finds no mark of
-//! an earlier one leaves it. The mark names the server's replication id, which a promotion changes: that of a former
-//! primary is none.
+//! A holder from before learns of that at its next renewal at the latest, and its hold ends after a lease;
+//! its command runs until then. So a lock that is granted meanwhile is held, but its command waits. The
+//! server reports when it was started, and whether it was ever flushed or a replica, but not when. So the
+//! first caller that finds no mark of an earlier one leaves a mark. The mark names the server's replication
+//! id, which a promotion changes: the mark of a former primary does not count.
 
 use std::time::Duration;
 
@@ -22,8 +23,9 @@ use crate::target::Target;
 /// How many keys are tried until one is in a slot of the server.
 const KEYS: u32 = 4096;
 
-/// How much longer a hold of these locks may exist that a server has forgotten. Where the server refuses the right to ask,
-/// or lacks a command for that, not at all; where it does not answer, or takes no mark, for a lease.
+/// Returns how much longer a hold of these locks that a server has forgotten may last. It is zero if the
+/// server denies the right to ask, or lacks a command for that; it is a lease if the server does not answer,
+/// or takes no mark.
 pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Duration {
     let not_known = |why: Failure, lacks: bool| {
         say.detail(format!("it is not known whether the server has just lost its data: {why}"));
@@ -43,7 +45,7 @@ pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Durat
     each.max().unwrap_or_default()
 }
 
-/// Those that have the locks.
+/// Returns the servers that have the locks.
 fn servers(client: &Client, args: &Run) -> Result<Vec<ConnectionInfo>, Error> {
     let mut all: Vec<ConnectionInfo> = Vec::new();
     for name in args.names() {
@@ -66,7 +68,7 @@ fn ask(connection: &mut Connection, namespace: &str, lease: Duration, say: Say) 
         .cmd("TIME")
         .query(connection)?;
     let now = Duration::from_micros(s * 1_000_000 + us);
-    // It counts whole seconds.
+    // The uptime is in whole seconds.
     let up = field(&server, "uptime_in_seconds:").and_then(|it| it.parse().ok());
     let up = up.map_or(lease, Duration::from_secs);
     let started = (lease + Duration::from_secs(1)).saturating_sub(up);
@@ -87,8 +89,9 @@ fn ask(connection: &mut Connection, namespace: &str, lease: Duration, say: Say) 
     Ok(started.max(lease.saturating_sub(now.saturating_sub(since))))
 }
 
-/// Since when the mark is there: from `now` on if that of the server of this replication id is missing. It is kept for
-/// as long as any hold may be. A server of a cluster has the first key that is in a slot of its own; `None`: no key is.
+/// Returns since when the mark is there; leaves one as of `now` if the server with this replication id has
+/// none. A mark is kept for as long as any hold may last. A server of a cluster has it at the first key that
+/// is in a slot of its own; `None` if no key is.
 fn marked_since(
     connection: &mut Connection,
     namespace: &str,
@@ -111,13 +114,13 @@ fn marked_since(
     Ok(None)
 }
 
-/// Where a mark may be: among the keys to which every user of locks has the right, and not one that a lock has. Lists
-/// take it for a key beside one of a user's own.
+/// Returns a key for the mark: one that every user of locks may access, and that no lock has. Lists take it
+/// for one that belongs to a key outside the namespace.
 fn key(namespace: &str, i: u32) -> String {
     format!("{namespace}:{{{i}}}:at:cli-since")
 }
 
-/// When a mark was left, by the clock of the server of this replication id.
+/// Returns when the server with this replication id left the mark, by its clock.
 fn left_by(mark: &str, id: &str) -> Option<Duration> {
     let (by, ms) = mark.split_once(' ')?;
     (by == id).then_some(())?;
@@ -128,18 +131,18 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// Whether the server has ever deleted all of its data by a command.
+/// Whether a command has ever deleted all of the server's data.
 fn was_flushed(commands: &str) -> bool {
     let emptying = ["cmdstat_flushall:", "cmdstat_flushdb:", "cmdstat_swapdb:"];
     commands.lines().any(|line| emptying.iter().any(|it| line.starts_with(it)))
 }
 
-/// Whether it was a replica before: then it has the replication id of its former primary, too.
+/// Whether it was a replica before: then it also has the replication id of its former primary.
 fn was_promoted(replication: &str) -> bool {
     field(replication, "master_replid2:").is_some_and(|id| id.contains(|c| c != '0'))
 }
 
-/// Waits for so long; false if the lock is lost, or a signal comes, before.
+/// Waits for this long; returns false if the lock is lost, or a signal comes, before.
 pub fn waited_out(wait: Duration, lost: &CancellationToken, signals: &Signals) -> bool {
     let either = lost.receiver();
     redis_concurrent::crossbeam_channel::select! {

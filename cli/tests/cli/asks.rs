@@ -75,7 +75,7 @@ fn a_key_that_can_be_no_lock_keeps_no_other_from_the_list() {
         json(&out).iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(names(&[]), ["good", "wanted"]);
-    // The filters are for them, too.
+    // The filters apply to them, too.
     assert_eq!(names(&["goo"]), ["good"]);
     assert_eq!(names(&["--kind", "simple"]).len(), 2);
     for none in [["--kind", "reentrant"], ["--host", "elsewhere"], ["--label", "x"], ["--older", "0"]] {
@@ -85,7 +85,7 @@ fn a_key_that_can_be_no_lock_keeps_no_other_from_the_list() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| lock.try_lock_for(LONG).map(|guard| guard.is_some()));
         wait_until(LONG, "one waits", || lock.queue_length().unwrap() == 1);
-        // In Redis, and not only in its process.
+        // It waits in Redis, and not only in its process.
         wait_until(LONG, "it is listed", || names(&["--waiting"]) == ["wanted"]);
         redis::cmd("DEL").arg("wanted").exec(&mut redis).unwrap();
         assert!(waits.join().unwrap().unwrap());
@@ -132,7 +132,7 @@ fn changes_are_told_as_they_happen() {
     let mut watch = command.spawn().unwrap();
     let told = || json(std::fs::read_to_string(&file).unwrap().rsplit_once('\n').map_or("", |it| it.0));
     wait_until(LONG, "a grant is told", || {
-        // Whether the first look has been made is not seen from outside: so more than one change is.
+        // One cannot see from outside whether the first look has been made, so there is more than one change.
         let guard = lock.lock_owned().unwrap();
         std::thread::park_timeout(Duration::from_millis(150));
         guard.unlock().unwrap();
@@ -166,7 +166,7 @@ fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
         let args = ["break", "job", "--token", token, "--reason", "stuck since noon"];
         let it = if now { done(&url, &[&args[..], &["--now"]].concat()) } else { done(&url, &args) };
         it.ends(0).says("its holder was notified");
-        // Its command is dead before another one has it.
+        // The holder's command is dead before another holder has the lock.
         done(&url, &["run", "-w", "60s", "--lease", "8s", "job", "true"]).ends(0);
         assert!(now || !is_alive(pid));
         holder.done().ends(80).says("stuck since noon (by ");
@@ -212,7 +212,7 @@ fn locks_at_keys_of_users_are_shown_and_taken_away() {
         let words: Vec<_> = line.split(' ').collect();
         redis::cmd(words[0]).arg(&words[1..]).exec(&mut redis).unwrap();
     };
-    // Of other programs.
+    // Locks of other programs.
     run("SET job-lock:prod:a theirs PX 60000");
     run("HSET stock 67e55044-10b1-426f-9247-bb680e5fe0c8:7 1");
     run("PEXPIRE stock 60000");
@@ -227,7 +227,7 @@ fn locks_at_keys_of_users_are_shown_and_taken_away() {
         done(&url, &["break", option, name, "--token", "4096"]).ends(75);
         done(&url, &["break", option, name, "--owner", owner]).ends(0).says("was taken away");
         done(&url, &["break", option, name, "--whoever"]).ends(1).says("nobody holds");
-        // And ours: kept from others until its command has been stopped.
+        // A lock of ours: kept from others until its command has been stopped.
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
         let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());

@@ -1,8 +1,8 @@
-//! By chance: programs that want the same lock, while Redis is stopped, killed, flushed, the lock is broken and programs
-//! are killed. Never do two commands run at once.
+//! A randomized test: programs contend for one lock, while Redis is stopped, killed and flushed, the lock is
+//! broken and programs are killed. Two commands never run at once.
 //!
-//! Each command takes a lock of the kernel's on a file, which ends with its process: the kernel is the judge. One that is
-//! refused it exits with a status of its own, which the program passes on in its last line.
+//! Each command takes a file lock of the kernel, which ends with its process: the kernel is the judge. A
+//! command that is refused it exits with a status of its own, which the program passes on in its last line.
 //! `RUNS=1000 SEED=7 cargo test --package redis-concurrent-cli --test cli by_chance -- --nocapture`
 
 use std::fs;
@@ -13,7 +13,7 @@ use redis_concurrent_testkit::RedisServer;
 
 use crate::stage::{Started, done, program};
 
-/// How many programs want it at a time.
+/// How many programs contend for it at a time.
 const CROWD: usize = 3;
 const LEASE: &str = "3s";
 const LEASE_TIME: Duration = Duration::from_secs(3);
@@ -80,7 +80,7 @@ fn by_chance_never_two_commands_run_at_once() {
     let mut crowd: Vec<Started> = (0..CROWD).map(|_| start(&mut chance)).collect();
     let mut started = CROWD;
     let mut faults = [0usize; 6];
-    // What happened, and when, for the case of a failure.
+    // What happened, and when, to be printed on a failure.
     let (began, mut diary) = (Instant::now(), Vec::new());
     while started < runs.max(CROWD) {
         thread::park_timeout(Duration::from_millis(200 + chance.below(1500)));

@@ -31,7 +31,8 @@ fn a_healthy_server_is_found_so_and_a_bad_one_is_not() {
     );
 }
 
-/// How often a waiter is to be heard is its own choice; Redis lists none that was not heard for too long.
+/// A waiter itself chooses how often it sends heartbeats; Redis lists no waiter that has missed them for too
+/// long.
 #[test]
 fn a_waiter_that_is_seldom_heard_is_no_cause_for_concern() {
     let server = RedisServer::builder().appendonly(true).start().unwrap();

@@ -12,7 +12,7 @@ use crate::stage::{LONG, Started, client, line_of, program};
 
 const HOUR: i64 = 3600;
 
-/// A wall clock of whatever is started with its environment.
+/// A wall clock for every process that is started with its environment.
 struct Clock {
     offset: File,
     env: [(&'static str, PathBuf); 2],
@@ -32,12 +32,13 @@ impl Clock {
         Clock { offset, env: [("LD_PRELOAD", library), ("CLOCK_OFFSET_FILE", file)], folder }
     }
 
-    /// So many seconds after the machine's.
+    /// Sets it to this many seconds after the machine's.
     fn set(&self, seconds: i64) {
         self.offset.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
 
-    /// `run` by this clock, once its command runs: that says by it how late it is, and ends when it may.
+    /// Starts `run` with this clock, and returns once its command runs. The command prints the time by this
+    /// clock, so how late it is, and ends when it may.
     fn run(&self, server: &RedisServer, name: &str) -> Started {
         let file = self.folder.path().join("in");
         let script = format!(
@@ -104,7 +105,7 @@ fn a_step_of_the_clock_of_the_program_makes_no_lease_longer() {
     }
 }
 
-/// As on a machine that has both. Leases are the server's, by its clock.
+/// As on a machine that has both. Leases are the server's, and end by its clock.
 #[test]
 fn a_step_of_the_servers_clock_ends_the_command_if_it_ends_the_lease() {
     let clock = Clock::new();
@@ -115,7 +116,7 @@ fn a_step_of_the_servers_clock_ends_the_command_if_it_ends_the_lease() {
     let server = builder.start().unwrap();
     let it = clock.run(&server, "both");
     clock.set(-HOUR);
-    // It may last for an hour now, and is renewed by the new time.
+    // The lease may last for an hour now, until a renewal sets it by the new time.
     wait_until(LONG, "the hold has its lease again", || {
         client(&server).reentrant_lock("both").remaining().unwrap().unwrap().as_secs() <= 6
     });

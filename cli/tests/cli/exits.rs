@@ -95,7 +95,7 @@ fn no_server() {
         let it = it.says("127.0.0.1:1: unavailable: no connection");
         assert!(!format!("{it:?}").contains("hush"));
     }
-    // It comes while the program bears its absence.
+    // The server comes back while the program tolerates its absence.
     let server = RedisServer::start().unwrap();
     server.kill().unwrap();
     let waits =
@@ -178,7 +178,7 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&["--at-least", "0.5ms", "config3", "true"]).ends(78).says("minimum hold time");
 }
 
-/// The key that keeps a lock's last number holds none: no program of ours writes that.
+/// The key for a lock's last grant number contains something else, which no program of ours writes.
 #[test]
 fn something_that_should_not_be() {
     let mut redis = shared().connection().unwrap();
@@ -187,7 +187,7 @@ fn something_that_should_not_be() {
     redis::cmd("DEL").arg("rc:{odd}:fence").exec(&mut redis).unwrap();
 }
 
-/// On Linux a full disk may be had as a file.
+/// On Linux there is a file that behaves as a full disk.
 #[test]
 fn an_output_that_cannot_be_written() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -204,7 +204,7 @@ fn an_output_that_cannot_be_written() {
         it.ends(74).says("standard output cannot be written: No space left");
         held.unlock().unwrap();
     }
-    // COMMAND's exit status is passed on; what is said on standard error is lost.
+    // COMMAND's exit status is passed on; messages on standard error are lost.
     let args = ["run", "--lease", "4s", "--status-fd", "1", "full", "--", "sh", "-c", "exit 7"];
     Done::of(program(&shared().url(), &args).stdout(full()).output().unwrap())
         .ends(7)
@@ -230,7 +230,7 @@ fn a_file_with_the_url() {
     done("redis://127.0.0.1:1/", &args).ends(0);
     std::fs::write(&file, "\n").unwrap();
     done("redis://127.0.0.1:1/", &args).ends(78).says("empty");
-    // A pipe, as a shell's `<(…)`, can be read once.
+    // A pipe, as a shell's `<(…)`, can be read only once.
     let pipe = path.to_owned() + ".pipe";
     assert!(std::process::Command::new("mkfifo").args(["-m", "600", &pipe]).status().unwrap().success());
     std::thread::scope(|scope| {
@@ -254,20 +254,20 @@ fn lost_or_about_to_be() {
         std::fs::remove_file(&file).unwrap();
         it
     };
-    // What is to end is soon over, and what is to be there at a later line lasts.
+    // Holds that should end have a short lease, and those that a later line needs a long one.
     let (short, long) = (["--lease", "2s"], ["--lease", "7s"]);
     let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
-    // Redis is silent.
+    // Redis does not answer.
     let it = sleeps(&short, &script);
     server.stop().unwrap();
     it.done().ends(80).says("less than 900ms of the lock are certain");
     server.cont().unwrap();
-    // Against a command that does not listen, and with a code of the caller's.
+    // The command ignores SIGTERM, and the exit status is the caller's.
     let it = sleeps(&[&short[..], &["--lost-exit", "9"]].concat(), &format!("trap '' TERM; {script}"));
     server.stop().unwrap();
     it.done().ends(9).says("COMMAND is killed");
     server.cont().unwrap();
-    // It is taken away.
+    // The lock is taken away.
     let it = sleeps(&long, &script);
     let lock = client(&server).reentrant_lock("x");
     until_heard(&server);
@@ -303,7 +303,7 @@ fn what_is_taken_away_is_left_to_the_command_for_its_grace() {
     };
     let cleans = |seconds: &str| format!("sleep {seconds}; echo clean > {}; exit 0", clean.display());
     let there = clean.to_str().unwrap();
-    // The next one comes when it has ended, and not before.
+    // The next command starts when this one has ended, and not before.
     let it = begin("gentle", "5s", &cleans("0.7"));
     let next =
         Started::new(program(&server.url(), &["run", "--lease", "12s", "gentle", "test", "-e", there]));
@@ -314,11 +314,11 @@ fn what_is_taken_away_is_left_to_the_command_for_its_grace() {
     let it = it.done().ends(80).says("COMMAND is stopped");
     assert!(!it.err.contains("killed") && clean.exists(), "{it:?}");
     next.done().ends(0);
-    // One that does not listen is killed.
+    // A command that ignores SIGTERM is killed.
     let it = begin("deaf", "2s", "");
     done(&server.url(), &["break", "--whoever", "deaf"]).ends(0);
     it.done().ends(80).says("COMMAND is killed: its lock ends");
-    // Another may have it.
+    // With `--now` another holder may have the lock.
     std::fs::remove_file(&clean).unwrap();
     let it = begin("now", "5s", &cleans("5"));
     done(&server.url(), &["break", "--now", "--whoever", "now"]).ends(0);
@@ -344,7 +344,7 @@ fn a_command_that_cannot_be_executed() {
     std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
     run(&["none", file.to_str().unwrap()]).ends(127).says("script");
-    // As much as a command can be given at all, and more than it can be given beside what starts it.
+    // The longest argument that a command can be given; it would be too long with anything added to start it.
     let long = "x".repeat(131_071);
     run(&["none", "test", "-n", &long]).ends(0);
     run(&["-n", "none", "true"]).ends(0);

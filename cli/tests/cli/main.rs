@@ -1,4 +1,4 @@
-//! The program as its users meet it: started by its name, on a private server, looked at from outside.
+//! The program as its users see it: started by its name, on a private server, observed from outside.
 
 mod asks;
 mod chance;

@@ -27,7 +27,7 @@ fn the_help_and_the_page_name_the_same_exit_statuses() {
         part.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
     };
     let mut help = done("redis://127.0.0.1:1/", &["run", "--help"]).ends(0).out;
-    // What is COMMAND's.
+    // The statuses of COMMAND.
     for theirs in ["0..255 ", "128+n "] {
         help = help.replace(theirs, "");
     }
@@ -43,7 +43,7 @@ fn a_closed_pipe_ends_it_quietly() {
     let mut command = std::process::Command::new("bash");
     let script = format!("{} completions bash | true; echo ${{PIPESTATUS[0]}}", crate::stage::PROGRAM);
     let it = crate::stage::Done::of(command.args(["-c", &script]).output().unwrap());
-    // All of it may fit into the pipe before that closes.
+    // All of it may fit into the pipe before the pipe closes.
     assert!(["141\n", "0\n"].contains(&&*it.out) && it.err.is_empty(), "{it:?}");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -67,7 +67,7 @@ fn a_list_that_nobody_reads_ends_quietly() {
         let it = unread(args).wait_with_output().unwrap();
         assert_eq!((it.status.code(), &*it.stderr), (Some(141), &b""[..]), "{args:?}");
     }
-    // It ends at the first line that it would write.
+    // It ends at the first line that it tries to write.
     let mut watch = unread(&["watch", "--every", "20ms"]);
     wait_until(LONG, "it ends", || {
         drop(lock.try_lock_owned().unwrap());

@@ -1,10 +1,10 @@
-//! The user that the pages tell to make, and one with fewer rights.
+//! The user that the pages say to create, and users with fewer rights.
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::stage::{LONG, Started, client, done, line_of, program, shared};
 
-/// The words of the page that make the user.
+/// The words of the page that create the user.
 fn listed() -> impl Iterator<Item = &'static str> {
     let (_, words) =
         include_str!("../../../docs/operations.md").split_once("redis-cli ACL SETUSER locks ").unwrap();
@@ -30,7 +30,7 @@ fn uptime(server: &RedisServer) -> u64 {
 fn a_flush_is_waited_out_by_the_user_of_the_pages() {
     let server = RedisServer::start().unwrap();
     let url = with_rights(&server, &[]);
-    // Old enough for its start to be no reason to wait.
+    // So old that its start is no reason to wait.
     wait_until(LONG, "the server is older than a lease", || uptime(&server) > 4);
     let run = || done(&url, &["run", "--lease", "3s", "x", "true"]).ends(0);
     let waits = "may have forgotten a holder: waiting";
@@ -38,20 +38,20 @@ fn a_flush_is_waited_out_by_the_user_of_the_pages() {
     server.flush_all().unwrap();
     let it = run().says(waits);
     assert!(!it.err.contains("cannot be marked"), "{it:?}");
-    // The mark is older than a lease by now; no list shows it.
+    // The mark is older than a lease now; no list shows it.
     assert_eq!(run().err, "");
     assert_eq!(
         done(&server.url(), &["ls", "--all", "--at", "*"]).ends(0).out.matches("cli-since").count(),
         0
     );
-    // Where none can be left, it is always waited for.
+    // Where no mark can be left, the program always waits.
     let url = with_rights(&server, &["resetkeys", "~rc:{x}*"]);
     let began = std::time::Instant::now();
     done(&url, &["run", "--lease", "3s", "x", "true"]).ends(0).says(waits).says("cannot be marked there");
     assert!(began.elapsed().as_secs_f64() > 2.9);
 }
 
-/// What happens to one lock is not covered up by what happens to another.
+/// What happens to one lock does not hide what happens to another.
 #[test]
 fn a_lost_lock_is_told_though_the_release_of_another_fails() {
     let server = shared();
@@ -78,7 +78,7 @@ fn a_lost_lock_is_told_though_the_release_of_another_fails() {
     done(&url, &["break", "rights:b", "--whoever"]).ends(0);
     let said = || std::fs::read_to_string(&err).unwrap();
     wait_until(LONG, "it is told", || said().contains("goes on without its lock"));
-    // What is left of its rights is enough for the one that was lost.
+    // The remaining rights are enough for the lock that was lost.
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "locks", "resetkeys", "~rc:{rights:b}*"]);
     user.exec(&mut server.connection().unwrap()).unwrap();
@@ -96,19 +96,19 @@ fn a_lost_lock_is_told_though_the_release_of_another_fails() {
 fn a_renewal_that_is_refused_before_the_command_is_told() {
     let server = RedisServer::start().unwrap();
     let url = with_rights(&server, &[]);
-    // The server has just been started: it waits with the lock, and needs a renewal then.
+    // The server has just been started: the program waits while it holds the lock, and then needs a renewal.
     let waits = Started::new(program(&url, &["run", "-n", "--lease", "10s", "--grace", "4s", "x", "true"]));
     let mut redis = server.connection().unwrap();
     let (mut before, mut renewals) = (i64::MAX, 0);
-    // The first may come within a second: its lease would end before that wait does.
+    // The first renewal may come within a second: its lease would end before that wait does.
     wait_until(LONG, "the lock was renewed twice", || {
         let left: i64 = redis::cmd("PTTL").arg("rc:{x}").query(&mut redis).unwrap();
-        // (Of a lock that is not there yet it is negative.)
+        // (PTTL is negative if the lock does not exist yet.)
         let was = std::mem::replace(&mut before, if left < 0 { i64::MAX } else { left });
         renewals += u32::from(was < left);
         renewals == 2
     });
-    // Of the lock's own key only: it can be released.
+    // Only for the lock's own key, so that the lock can be released.
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "locks", "-pexpire", "(~rc:{x}:* +pexpire)"]).exec(&mut redis).unwrap();
     waits.done().ends(69).says("the lease may or may not have been set");

@@ -1,5 +1,5 @@
-//! `docs/cli.schema.json` against what is printed: each key of an output is in the schema, with its type, and each key of
-//! the schema is in an output; and the page's tables have the same ones.
+//! Checks `docs/cli.schema.json` against the output: each key that is printed is in the schema, with its
+//! type, and each key of the schema is printed. The tables of the page have the same keys.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::stage::{LONG, done, program};
 const SCHEMA: &str = include_str!("../../../docs/cli.schema.json");
 const PAGE: &str = include_str!("../../../docs/command-line.md");
 
-/// The schema, and what of it was seen: `show`, `show.fenced` and what it was, and so on.
+/// The schema, and the paths in it that were seen: `show`, `show.fenced`, and so on.
 struct Schema {
     all: Value,
     seen: BTreeSet<String>,
@@ -29,7 +29,7 @@ impl Schema {
         self.all["$defs"][name].clone()
     }
 
-    /// Holds each line against the definition of this name.
+    /// Checks each line against the definition of this name.
     fn hold(&mut self, name: &str, lines: &str) {
         assert!(!lines.is_empty(), "{name} printed nothing");
         for line in lines.lines() {
@@ -40,7 +40,7 @@ impl Schema {
     }
 
     fn fits(&mut self, at: &str, schema: &Value, value: &Value) -> Result<(), String> {
-        // Of what may be null, that it was not.
+        // A value that may be null counts as seen only if it was not null.
         if !value.is_null() {
             self.seen.insert(at.to_owned());
         }
@@ -161,7 +161,7 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
         std::fs::read_to_string(&file).unwrap().rsplit_once('\n').map_or(String::new(), |it| it.0.to_owned())
     };
     wait_until(LONG, "a release is told", || {
-        // Whether the first look has been made is not seen from outside: so more than one change is.
+        // One cannot see from outside whether the first look has been made, so there is more than one change.
         let guard = lock.lock_owned().unwrap();
         std::thread::park_timeout(Duration::from_millis(100));
         guard.unlock().unwrap();
@@ -190,7 +190,7 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
     waits.join().unwrap();
 }
 
-/// What a value is, in a word or two.
+/// Returns what a value is, in a word or two.
 fn kind(schema: &Value) -> String {
     let is = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     match schema {
@@ -209,7 +209,7 @@ fn the_page_has_the_rows_of_the_schema() {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     let mut rows = String::new();
     for (name, def) in schema["$defs"].as_object().unwrap() {
-        // The others are a waiter's.
+        // The others are those of a waiter.
         let own = |key: &str| name != "condition" || key == "condition";
         for key in names(&def["required"]).filter(|key| own(key)) {
             let of = &def["properties"][&key];

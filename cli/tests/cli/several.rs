@@ -1,4 +1,4 @@
-//! Servers of which one takes the place of another: each command by sentinels, and in a cluster.
+//! Servers of which one replaces another: each command through sentinels, and in a cluster.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn names(it: &Done) -> Vec<String> {
     json(&it.out).iter().map(|line| line["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Each command, about two locks that are free. What they said.
+/// Runs each command on two free locks, and returns what they printed.
 fn each_command(url: &str, [one, other]: [&str; 2], folder: &Path) -> Vec<Done> {
     let client = Client::builder().url(url).client_name("billing").connect().unwrap();
     let (first, second) = (client.reentrant_lock(one), client.reentrant_lock(other));
@@ -44,7 +44,7 @@ fn each_command(url: &str, [one, other]: [&str; 2], folder: &Path) -> Vec<Done> 
     let mut watch = program(url, &["watch", "--every", "50ms", "--json"]);
     let mut watch = watch.stdout(std::fs::File::create(&file).unwrap()).spawn().unwrap();
     wait_until(LONG, "a grant is told", || {
-        // Whether the first look has been made is not seen from outside: so more than one change is.
+        // One cannot see from outside whether the first look has been made, so there is more than one change.
         let guard = second.lock_owned().unwrap();
         std::thread::park_timeout(Duration::from_millis(150));
         guard.unlock().unwrap();
@@ -61,7 +61,7 @@ fn each_command(url: &str, [one, other]: [&str; 2], folder: &Path) -> Vec<Done> 
     all
 }
 
-/// What a check of `doctor --json` found, of each server: whether it is well.
+/// Returns what a check of `doctor --json` found for each server: whether it is healthy.
 fn found<'a>(all: &'a [Done], check: &str) -> Vec<(&'a Done, String)> {
     let doctor = all.iter().find(|it| it.out.starts_with('{') && it.out.contains(r#""check":"#)).unwrap();
     let lines = json(&doctor.out).into_iter().filter(|line| line["check"] == check);
@@ -74,7 +74,7 @@ fn found<'a>(all: &'a [Done], check: &str) -> Vec<(&'a Done, String)> {
 fn in_a_cluster() {
     let cluster = RedisCluster::builder().primaries(2).replicas(1).start().unwrap();
     let (url, folder) = (cluster.url(), tempfile::tempdir().unwrap());
-    // One on each primary.
+    // One lock on each primary.
     let half = |name: &str| cluster.slot_of(&format!("rc:{{{name}}}")).unwrap() / 8192;
     let of = |n: u16| (0..).map(|i| format!("job:{i}")).find(|name| half(name) == n).unwrap();
     let (one, other) = (of(0), of(1));
@@ -101,7 +101,7 @@ fn in_a_cluster() {
     let run = || done(&url, &["run", "--lease", "3s", "--bear", "30s", &one, "true"]).ends(0);
     assert!(run().says("promoted a moment ago").err.contains("waiting"));
     assert_eq!(run().err, "");
-    // A client of before finds the locks where they are now, with the look itself or the one after it.
+    // An older client finds the locks where they are now, with this look or the next one.
     let again = Client::connect(&url).unwrap().reentrant_lock(&one).lock_owned().unwrap();
     assert_eq!(older.look(&one).unwrap().unwrap().holders.len(), 1);
     wait_until(LONG, "both are listed", || listed().len() == 2);
@@ -124,7 +124,7 @@ fn by_sentinels() {
     all.push(done(&url.replace("hush-2", "wrong-2"), &["run", "-n", "one", "true"]));
     assert!(all.iter().rev().take(3).all(|it| it.code != Some(0)), "{all:?}");
 
-    // A grant that no replica knows of, and a failover: its command is dead before the next one starts.
+    // After a failover that loses a grant, its command is dead before the next one starts.
     fleet.isolate(0);
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (lock, log) = (path("lock"), path("log"));
@@ -139,7 +139,7 @@ fn by_sentinels() {
     line_of(&folder.path().join("log"));
     let waiter = start("0.1");
     fleet.primary_after(0);
-    // On a machine that is too slow the grant was the new primary's, and is not lost.
+    // If the machine is too slow, the new primary has made the grant, and it is not lost.
     let client = Client::connect(&url).unwrap();
     let waits = || client.look("failing-over").is_ok_and(|it| it.is_some_and(|it| it.waiting() > 0));
     wait_until(LONG, "it is over, or waited for", || holder.has_ended() || waits());

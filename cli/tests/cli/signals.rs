@@ -49,7 +49,7 @@ fn a_wait_is_given_up() {
     guard.unlock().unwrap();
 }
 
-/// How often the program's thread for signals has slept: once more when it has received one.
+/// Returns how often the program's signal thread has slept: once more when it has received a signal.
 fn sleeps(pid: u32) -> u64 {
     let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|it| it.unwrap().path());
@@ -125,7 +125,7 @@ fn what_a_command_leaves_behind_ends_before_its_lock_is_anothers() {
     let folder = tempfile::tempdir().unwrap();
     let [file, clean, go_on] = ["pid", "clean", "go-on"].map(|name| folder.path().join(name));
     std::fs::write(&go_on, "").unwrap();
-    // The shell ends by SIGTERM at once; its child does as it is told here.
+    // The shell ends at once on SIGTERM; its child runs `at_term`.
     let begin = |terms: &[&str], at_term: &str| {
         let lives = format!("while [ -e {} ]; do sleep 0.02; done", go_on.display());
         let child = says_its_pid(&file, &lives).replacen("echo", &format!("trap '{at_term}' TERM; echo"), 1);
@@ -137,7 +137,7 @@ fn what_a_command_leaves_behind_ends_before_its_lock_is_anothers() {
     };
     let take_away = || done(&shared().url(), &["break", "--whoever", "behind"]).ends(0);
     let next = |command: &[&str]| run(&[&["-w", "30s", "behind"], command].concat()).ends(0);
-    // It is killed if it does not listen,
+    // It is killed if it ignores SIGTERM,
     let (it, pid) = begin(&["--lease", "4s"], ":");
     take_away();
     next(&["true"]);
@@ -147,7 +147,7 @@ fn what_a_command_leaves_behind_ends_before_its_lock_is_anothers() {
     it.ended();
     assert!(!is_alive(pid));
     it.done().ends(124).says("what COMMAND has left behind is killed: it does not end");
-    // and else has its grace.
+    // and otherwise has its grace.
     let cleans = format!("sleep 0.5; echo clean > {}; exit", clean.display());
     let (it, pid) = begin(&["--lease", "12s", "--grace", "5s"], &cleans);
     take_away();

@@ -9,19 +9,20 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_redis-concurrent");
-/// Far more than anything takes that happens at once.
+/// Far more than anything that happens at once takes.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// A server that may be shared: each test has names of its own. It is old enough to be trusted with short leases.
+/// A server that tests share: each uses names of its own. It is old enough to be trusted with short leases.
 #[track_caller]
 pub fn shared() -> &'static RedisServer {
     static SERVER: std::sync::OnceLock<RedisServer> = std::sync::OnceLock::new();
     SERVER.get_or_init(|| RedisServer::start().unwrap())
 }
 
-/// The program with these arguments, at this server.
+/// Returns the program with these arguments, for this server.
 pub fn program(url: &str, args: &[&str]) -> Command {
-    // What ignores signals, as `nohup` and a shell's background do, hands that on to the tests, and they would to it.
+    // The tests inherit ignored signals, as of `nohup` or a shell's background, and the program would from
+    // them.
     let mut command = Command::new("env");
     command
         .args(["--default-signal", PROGRAM])
@@ -33,18 +34,18 @@ pub fn program(url: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub fn done(url: &str, args: &[&str]) -> Done {
     Done::of(program(url, args).output().unwrap())
 }
 
-/// `run` with a lease for which a server that has just been started is trusted soon, and which no command that ends at
-/// once outlives on a slow machine.
+/// `run` with a lease so short that a server that has just started is soon trusted, and so long that a
+/// command that ends at once does not outlive it on a slow machine.
 pub fn run(args: &[&str]) -> Done {
     done(&shared().url(), &[&["run", "--lease", "4s"], args].concat())
 }
 
-/// Waits until somebody listens at this server: a holder does, from soon after its grant on.
+/// Waits until a client listens at this server, as a holder does from soon after its grant.
 #[track_caller]
 pub fn until_heard(server: &RedisServer) {
     let mut connection = server.connection().unwrap();
@@ -54,7 +55,7 @@ pub fn until_heard(server: &RedisServer) {
     });
 }
 
-/// What came of it.
+/// How a program ended, and what it printed.
 #[derive(Debug)]
 pub struct Done {
     pub code: Option<i32>,
@@ -81,7 +82,7 @@ impl Done {
     }
 }
 
-/// It runs; killed when dropped.
+/// A running program, killed when dropped.
 pub struct Started {
     child: Child,
     out: Option<JoinHandle<String>>,
@@ -108,7 +109,7 @@ impl Started {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// A process that has ended, and was waited for, is left alone.
+    /// Sends a signal, unless the process has ended and was waited for.
     pub fn signal_if_running(&mut self, name: &str) {
         if !self.has_ended() {
             self.signal(name);
@@ -150,7 +151,7 @@ pub fn signal(pid: u32, name: &str) {
     assert!(sent.unwrap().success(), "{name} to {pid}");
 }
 
-/// Whether a process of this id runs, and is no zombie.
+/// Whether a process with this id runs, and is not a zombie.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

@@ -21,7 +21,7 @@ struct OnTerminal {
     child: std::process::Child,
     keyboard: File,
     screen: Arc<Mutex<String>>,
-    /// The reader of the screen has the terminal open, too, until this is false.
+    /// The reader of the screen also keeps the terminal open until this is false.
     reads: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
 }
@@ -63,7 +63,7 @@ impl OnTerminal {
                     Err(e) if e.kind() == ErrorKind::WouldBlock => {
                         std::thread::park_timeout(Duration::from_millis(5));
                     }
-                    // The terminal ends with its last user, as an error.
+                    // When its last user is gone, the terminal returns an error.
                     _ => break,
                 }
             }
@@ -81,7 +81,7 @@ impl OnTerminal {
         self.keyboard.write_all(keys).unwrap();
     }
 
-    /// Closes the terminal: all that is open of it on this side.
+    /// Closes all of the terminal that is open on this side.
     fn hangs_up(mut self) {
         self.reads.store(false, Ordering::SeqCst);
         self.reader.take().unwrap().join().unwrap();
@@ -168,7 +168,7 @@ fn a_terminal_that_goes_away_ends_the_command() {
     let command: u32 = crate::stage::line_of(&file).parse().unwrap();
     let lock = crate::stage::client(shared()).reentrant_lock("tty-gone");
     assert!(lock.is_locked().unwrap());
-    // The session's leader, which is the program, is told that the line was cut.
+    // The session's leader, which is the program, gets SIGHUP.
     it.hangs_up();
     wait_until(LONG, "the command is dead", || !crate::stage::is_alive(command));
     wait_until(LONG, "the lock is free", || !lock.is_locked().unwrap());

@@ -1,4 +1,4 @@
-//! What the options of `run` do to the lock, and what the command knows of it.
+//! What the options of `run` do to the lock, and what the command knows about it.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn a_lock_that_was_waited_for_has_its_whole_grace() {
             &[&terms[..], &[name, "--", "sh", "-c", "sleep 0.5; exit 7"]].concat(),
         ))
     };
-    // It ends when the server is old enough: a hold is renewed while that is waited for.
+    // The command runs once the server is old enough; the hold is renewed during that wait.
     begin("grace").done().ends(7);
     let lock = client(shared()).reentrant_lock("grace");
     let guard = lock.lock().unwrap();
@@ -134,7 +134,7 @@ fn the_end_is_told_to_a_file_descriptor() {
         (&second["acquired"], &second["child"], &second["exit"]),
         (&false.into(), &().into(), &75.into())
     );
-    // A file that the caller writes to, too.
+    // A file to which the caller writes, too.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("log");
     for fd in ["1", "3"] {
@@ -168,7 +168,7 @@ fn a_status_that_nobody_reads_changes_no_exit_status() {
     let args = ["run", "--lease", "4s", "--status-fd", "1", "unread", "sh", "-c", &script];
     let mut command = program(&shared().url(), &args);
     let child = command.stdout(writer).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    drop(command); // it has the pipe's end, too
+    drop(command); // it holds the pipe's end, too
     line_of(&file);
     drop(reader);
     std::fs::write(go, "").unwrap();

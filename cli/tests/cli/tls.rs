@@ -1,4 +1,4 @@
-//! Without the feature `tls`, as these tests are built; the library's own are built with it.
+//! These tests are built without the feature `tls`, the library's own with it.
 
 use redis_concurrent::Client;
 

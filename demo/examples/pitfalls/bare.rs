@@ -1,5 +1,5 @@
-//! The lock as articles have it, where it is not what is wrong: taken by one command, given back by
-//! one script that looks whose it is.
+//! The lock as most articles show it, for pitfalls that lie elsewhere: acquired with one command, released
+//! with one script that checks the owner.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then
 end
 return 0";
 
-/// One attempt.
+/// Makes one attempt.
 pub fn take(redis: &mut Connection, key: &str, owner: &str, lease: Duration) -> RedisResult<bool> {
     let ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
     let answer: Option<String> = cmd("SET").arg(key).arg(owner).arg("NX").arg("PX").arg(ms).query(redis)?;
     Ok(answer.is_some())
 }
 
-/// Whether it was still the owner's.
+/// Releases the lock, and returns whether the owner still held it.
 pub fn give_back(redis: &mut Connection, key: &str, owner: &str) -> RedisResult<bool> {
     cmd("EVAL").arg(GIVE_BACK).arg(1).arg(key).arg(owner).query(redis)
 }

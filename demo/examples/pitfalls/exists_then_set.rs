@@ -1,4 +1,4 @@
-//! EXISTS, then SET: two look before one of them has set the key.
+//! EXISTS, then SET: two processes look before either has set the key.
 
 use redis::Commands;
 
@@ -20,7 +20,7 @@ pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
     Ok(Holders::new(holders))
 }
 
-/// To look and to take is one step here: there is nothing between for the other one to come into.
+/// Looking and acquiring are a single step here, so that no other process can come in between.
 pub fn right(scene: &Scene) -> Result<Holders, Failure> {
     let both = scene.clients::<2>()?.map(|it| it.simple_lock("lock"));
     let held: Vec<_> = both.iter().map(|it| it.try_lock_owned()).collect::<Result<_, _>>()?;

@@ -1,5 +1,5 @@
-//! A lock on a primary whose replica is late: the primary dies right after the grant, the replica becomes
-//! primary, has never heard of the lock, and grants it again.
+//! A lock on a primary whose replica lags: the primary dies right after the grant, and the replica that is
+//! promoted has never received the lock, and grants it again.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use super::scene::{Scene, builder};
 use super::table::counted;
 use super::{Failure, Finding};
 
-/// One attempt on this server alone.
+/// Makes one attempt on this server alone.
 fn attempt(client: &Client) -> Result<Option<OwnedGuard<Reentrant>>, Error> {
     client.reentrant_lock("lock").try_lock_owned()
 }
 
-/// Any lock on one primary, this library's too.
+/// Any lock on a single primary, including this library's.
 pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
     twice(scene, attempt, attempt, |it| it.is_lost())
 }
 
-/// The grant counts only once the replica has it. (The new primary has none yet.)
+/// The grant counts only once the replica has it. (The new primary has no replica yet.)
 pub fn right_by_replicas(scene: &Scene) -> Result<Holders, Failure> {
     let patience = Duration::from_millis(100);
     let acknowledged =
@@ -31,7 +31,7 @@ pub fn right_by_replicas(scene: &Scene) -> Result<Holders, Failure> {
     twice(scene, acknowledged, attempt, |it| it.is_lost())
 }
 
-/// The lock counts only if two masters gave it, and the second one is still there.
+/// The lock counts only if two masters granted it, and the second one is still up.
 pub fn right_by_multi_lock(scene: &Scene) -> Result<Holders, Failure> {
     let other = RedisServer::start()?;
     let on_both = |client: &Client| {
@@ -42,20 +42,20 @@ pub fn right_by_multi_lock(scene: &Scene) -> Result<Holders, Failure> {
     twice(scene, on_both, on_both, |it| it.is_lost())
 }
 
-/// The lock is held if most of three masters gave it, and two of them are still there.
+/// The lock is held if most of three masters granted it, and two of them are still up.
 pub fn right_by_red_lock(scene: &Scene) -> Result<Holders, Failure> {
     let others = [RedisServer::start()?, RedisServer::start()?];
     let by_most = |client: &Client| {
         let [second, third] = [builder(&others[0].url()).connect()?, builder(&others[1].url()).connect()?];
         let masters = RedLock::new([client.clone(), second, third])?;
-        // All servers are new, and before this nothing was granted. None is slow, but the machine may be.
+        // All servers are new and have granted nothing before. None is slow, but the machine may be.
         let masters = masters.skip_startup_delay().with_node_timeout(Duration::from_secs(2));
         masters.lock("lock").try_lock_owned()
     };
     twice(scene, by_most, by_most, |it| it.is_lost())
 }
 
-/// One asks the primary right before its end, another one the replica that has taken its place.
+/// One caller asks the primary right before its end, another one asks the replica that has replaced it.
 fn twice<G>(
     scene: &Scene,
     early: impl FnOnce(&Client) -> Result<Option<G>, Error>,
@@ -74,7 +74,7 @@ fn twice<G>(
     Ok(Holders { at_once, told })
 }
 
-/// Both are sure to hold the lock, and each of them writes to what it protects, the early one last.
+/// Both believe that they hold the lock, and each of them writes to what it protects, the early one last.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Writes {
     pub holders: usize,
@@ -94,7 +94,7 @@ impl fmt::Display for Writes {
     }
 }
 
-/// What the lock protects looks at the token of each write, and takes none lower than it has seen. The new
+/// The protected resource checks the token of each write, and rejects a token lower than it has seen. The new
 /// primary knows no token of the old one, but tokens begin with the time.
 pub fn right_by_token(scene: &Scene) -> Result<Writes, Failure> {
     let pair = Pair::of(&scene.server)?;
@@ -103,7 +103,7 @@ pub fn right_by_token(scene: &Scene) -> Result<Writes, Failure> {
     pair.fails_over()?;
     let second = attempt(&pair.late()?)?.ok_or("the lock was not free")?;
     pair.late()?.fenced("stock").set(second.token(), "the second's")?;
-    // Where its service is now, the first finds the new primary.
+    // The first holder finds the new primary where its service is now.
     let late = pair.late()?.fenced("stock").set(first.token(), "the first's");
     let holders = [&first, &second].iter().filter(|it| !it.is_lost()).count();
     Ok(Writes { holders, late_refused: late.is_err_and(|why| why.kind() == ErrorKind::Conflict) })

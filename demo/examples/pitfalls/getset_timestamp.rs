@@ -1,5 +1,6 @@
-//! The lock of a timestamp: the key holds when it ends, by the clock of whoever set it, and who finds it
-//! ended takes it by GETSET. A clock that is ahead finds everything ended.
+//! A lock made of a timestamp: the key holds the time when it expires, by the clock of the process that set
+//! it, and a process that finds it expired acquires it with GETSET. A process whose clock is ahead finds
+//! every lock expired.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const AHEAD: Duration = Duration::from_secs(60);
 /// Any time will do: it is only compared with itself.
 const NOON: Duration = Duration::from_secs(1_700_000_000);
 
-/// One attempt by a process with this time.
+/// One attempt by a process at this time.
 fn try_lock(redis: &mut Connection, now: Duration) -> RedisResult<bool> {
     let (now, ends) = (now.as_millis() as u64, (now + LONG).as_millis() as u64);
     if redis.set_nx("lock", ends)? {
@@ -34,14 +35,14 @@ pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
     with_the_second_ahead(scene, AHEAD)
 }
 
-/// Two processes in the same instant, the second of which believes that it is later.
+/// Two processes try in the same instant, but the second one's clock is ahead.
 pub fn with_the_second_ahead(scene: &Scene, by: Duration) -> Result<Holders, Failure> {
     let [mut first, mut second] = scene.processes()?;
     let held = [try_lock(&mut first, NOON)?, try_lock(&mut second, NOON + by)?];
     Ok(Holders::new(held.into_iter().filter(|it| *it).count()))
 }
 
-/// No process's clock has a say: a lease is a length, and its end is a time of the server's.
+/// No process's clock matters: a lease is a duration, and it ends by the server's clock.
 pub fn right(scene: &Scene) -> Result<Holders, Failure> {
     super::exists_then_set::right(scene)
 }

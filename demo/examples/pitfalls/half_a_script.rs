@@ -1,4 +1,4 @@
-//! A script that errs after its first write: Redis runs it alone, and does not roll it back.
+//! A script that fails after its first write: Redis runs it alone, but does not roll it back.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use super::{Failure, Finding};
 
 const STOCK: i64 = 10;
 
-/// Takes a unit from stock and records its buyer; the list of sales may be none.
+/// Takes a unit from stock and records its buyer; the list of sales may be something else.
 const TAKE_THEN_NOTE: &str = "\
 redis.call('DECR', KEYS[1])
 redis.call('RPUSH', KEYS[2], ARGV[1])
 return 'OK'";
 
-/// The same, when everything that may be wrong has been looked at.
+/// The same, but everything that may be wrong is checked first.
 const CHECK_TAKE_NOTE: &str = "\
 local kind = redis.call('TYPE', KEYS[2]).ok
 if kind ~= 'none' and kind ~= 'list' then
@@ -26,7 +26,7 @@ redis.call('DECR', KEYS[1])
 redis.call('RPUSH', KEYS[2], ARGV[1])
 return 'OK'";
 
-/// What the books say after a sale that failed.
+/// What the books say after a failed sale.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Books {
     pub left: i64,
@@ -53,7 +53,7 @@ pub fn right(scene: &Scene) -> Result<Books, Failure> {
     sell(scene, CHECK_TAKE_NOTE)
 }
 
-/// One sale, where somebody else has put a string in the place of the list.
+/// One sale, when another program has put a string in the place of the list.
 fn sell(scene: &Scene, script: &str) -> Result<Books, Failure> {
     let [mut redis] = scene.processes()?;
     redis.set::<_, _, ()>("stock", STOCK)?;
@@ -61,14 +61,14 @@ fn sell(scene: &Scene, script: &str) -> Result<Books, Failure> {
     let mut eval = cmd("EVAL");
     let sale =
         eval.arg(script).arg(2).arg("stock").arg("sales").arg("a customer").query::<String>(&mut redis);
-    // No list, so no sale in it.
+    // There is no list, so no sale is in it.
     match sale {
         Ok(_) => Err("the sale did not fail".into()),
         Err(_) => Ok(Books { left: redis.get("stock")?, sold: 0 }),
     }
 }
 
-/// What a lock whose place is taken has written.
+/// What a lock has written when there is a foreign key in its place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
     pub told: ErrorKind,
@@ -88,7 +88,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// The library's own scripts: check everything, then write, then tell.
+/// The library's own scripts: check everything, then write, then notify.
 pub fn right_by_the_lock(scene: &Scene) -> Result<Refused, Failure> {
     let [mut redis] = scene.processes()?;
     redis.rpush::<_, _, ()>(format!("{}:fence", key("lock")), "a stranger's")?;
@@ -100,7 +100,7 @@ pub fn right_by_the_lock(scene: &Scene) -> Result<Refused, Failure> {
     Ok(Refused { told: why.kind(), changed: everything(scene, &mut redis)? != before })
 }
 
-/// All keys, and what is in them.
+/// Returns all keys, and their contents.
 fn everything(scene: &Scene, redis: &mut Connection) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let keys = scene.server.keys()?.into_iter();
     keys.map(|key| Ok((key.clone(), cmd("DUMP").arg(key).query(redis)?))).collect()

@@ -1,4 +1,4 @@
-//! How many hold a lock: what most pitfalls come to.
+//! How many processes hold a lock, which is the outcome of most pitfalls.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use redis_concurrent::ErrorKind;
 use super::Finding;
 use super::table::counted;
 
-/// How many hold the lock at once, each of them sure that it does, and what one was told who
-/// is none, though it thought so.
+/// How many processes hold the lock at once, each of them sure that it does, and the error that a process got
+/// that only believed so.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Holders {
     pub at_once: usize,

@@ -1,8 +1,8 @@
-//! The well-known wrong ways of locking with Redis, each beside a right one. Shared by the program,
-//! which prints what they come to, and by `tests/tools/pitfalls.rs`, which demands it.
+//! The well-known wrong ways of locking with Redis, each with a right one. Shared by the program, which
+//! prints their outcomes, and by `tests/tools/pitfalls.rs`, which checks them.
 //!
-//! No wrong way fails by luck: its steps are taken one by one in an order that real processes may
-//! take them in, each process over a connection of its own.
+//! No wrong way fails by chance: its steps run one by one, in an order that real processes may take them in,
+//! each process on a connection of its own.
 
 #[path = "../../src/table.rs"]
 pub mod table;
@@ -30,12 +30,12 @@ use std::fmt;
 
 use scene::Scene;
 
-/// What stops a half before it has come to anything.
+/// An error that ends a half before it has an outcome.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a half came to; it tells its figures.
+/// The outcome of a half, which displays its figures.
 pub trait Finding: fmt::Display + fmt::Debug {
-    /// Whether what the lock is there for was kept.
+    /// Whether what the lock is for was preserved.
     fn is_kept(&self) -> bool;
 }
 
@@ -54,7 +54,7 @@ impl AcquiredVia {
         AcquiredVia { name, run: Box::new(run) }
     }
 
-    /// What it comes to on a server of its own.
+    /// Runs it on a server of its own, and returns the outcome.
     pub fn run(&self) -> Result<Box<dyn Finding>, Failure> {
         (self.run)()
     }

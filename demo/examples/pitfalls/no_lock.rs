@@ -1,4 +1,4 @@
-//! No lock: all read the stock before one of them has written what it left.
+//! No lock: all customers read the stock before any of them has written what is left.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -30,7 +30,7 @@ impl fmt::Display for Sale {
     }
 }
 
-/// Everybody reads, then everybody writes.
+/// All customers read, then all write.
 pub fn wrong(scene: &Scene) -> Result<Sale, Failure> {
     let mut customers = scene.processes::<CUSTOMERS>()?;
     customers[0].set::<_, _, ()>("stock", STOCK)?;
@@ -45,7 +45,7 @@ pub fn wrong(scene: &Scene) -> Result<Sale, Failure> {
     Ok(Sale { sold, left: customers[0].get("stock")? })
 }
 
-/// Everybody reads and writes under the lock.
+/// Every customer reads and writes under the lock.
 pub fn right(scene: &Scene) -> Result<Sale, Failure> {
     let [mut redis] = scene.processes()?;
     redis.set::<_, _, ()>("stock", STOCK)?;

@@ -1,4 +1,5 @@
-//! One write-wait mark for all writers that wait: the first one that gives up takes it away from the others.
+//! One write-wait mark for all waiting writers: the first writer that gives up removes it for the others,
+//! too.
 
 use std::fmt;
 use std::thread;
@@ -10,10 +11,10 @@ use redis_concurrent_testkit::wait_until;
 use super::scene::{LONG, SURELY, Scene, key};
 use super::{Failure, Finding};
 
-/// Readers that come after the writer.
+/// How many readers arrive after the writer.
 const LATER: usize = 100;
 
-/// How many of the later readers passed a writer that waits.
+/// How many of the later readers passed a waiting writer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Passed {
     pub readers: usize,
@@ -31,7 +32,7 @@ impl fmt::Display for Passed {
     }
 }
 
-/// A reader as the articles have it: in unless a writer waits.
+/// A reader as the articles show it: admitted unless a writer waits.
 fn read(redis: &mut Connection) -> RedisResult<bool> {
     let may = !redis.exists::<_, bool>("write_wait")?;
     if may {
@@ -59,7 +60,7 @@ pub fn wrong(scene: &Scene) -> Result<Passed, Failure> {
     Ok(Passed { readers })
 }
 
-/// What keeps readers out is each writer's own place in the queue.
+/// Each writer's own queue position keeps the readers out.
 pub fn right(scene: &Scene) -> Result<Passed, Failure> {
     let [reader, gives_up, waits, later] = scene.clients()?.map(|it| it.read_write_lock("lock"));
     let reading = reader.read_lock().lock_owned()?;

@@ -1,4 +1,4 @@
-//! A primary and its replica, which does not always hear in time.
+//! A primary and its replica, which may lag.
 
 use redis::{Commands, Connection, cmd};
 use redis_concurrent::Client;
@@ -7,7 +7,7 @@ use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 use super::Failure;
 use super::scene::{SURELY, builder};
 
-/// A primary, and a replica that hears of it over a line of its own.
+/// A primary, and a replica that is connected to it by a proxy of its own.
 pub struct Pair<'a> {
     primary: &'a RedisServer,
     replica: RedisServer,
@@ -15,40 +15,39 @@ pub struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// A replica of this primary, up to date.
+    /// Starts a replica of this primary, and waits until it is up to date.
     pub fn of(primary: &RedisServer) -> Result<Pair<'_>, Failure> {
         let mut there = primary.connection()?;
-        // A first copy otherwise waits for more replicas to come.
+        // Otherwise the first synchronization waits for more replicas.
         cmd("CONFIG").arg("SET").arg("repl-diskless-sync-delay").arg(0).exec(&mut there)?;
         let line = Proxy::start(primary.port())?;
         let replica = RedisServer::start()?;
         let mut here = replica.connection()?;
-        // By command it begins at once, and not at the next full second.
+        // By a command, replication begins at once, and not at the next full second.
         cmd("REPLICAOF").arg("127.0.0.1").arg(line.port()).exec(&mut here)?;
         there.set::<_, _, ()>("mark", 1)?;
         wait_until(SURELY, "the replica to be up to date", || here.exists("mark").unwrap_or(false));
         Ok(Pair { primary, replica, line })
     }
 
-    /// From here on nothing that is written on the primary reaches the replica; both believe that their
-    /// line is up.
+    /// From here on no write on the primary reaches the replica; both believe that they are connected.
     pub fn falls_behind(&self) {
         self.line.black_hole(true);
     }
 
-    /// The primary dies, and the replica is made primary.
+    /// Kills the primary, and promotes the replica.
     pub fn fails_over(&self) -> Result<(), Failure> {
         self.primary.kill()?;
         let mut replica: Connection = self.replica.connection()?;
         Ok(cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica)?)
     }
 
-    /// A process that begins before the failover.
+    /// Returns a process that begins before the failover.
     pub fn early(&self) -> Result<Client, Failure> {
         Ok(builder(&self.primary.url()).connect()?)
     }
 
-    /// A process that begins after it.
+    /// Returns a process that begins after it.
     pub fn late(&self) -> Result<Client, Failure> {
         Ok(builder(&self.replica.url()).connect()?)
     }

@@ -11,11 +11,11 @@ use super::{Failure, Finding};
 /// Readers, one of which dies while it reads.
 const READERS: usize = 3;
 
-/// What a writer finds when no reader lives any more.
+/// What a writer finds when no reader is alive any more.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Readers {
     pub counted: i64,
-    /// After the crash, if ever.
+    /// How long after the crash the writer acquires the lock, if ever.
     pub writer_in: Option<Duration>,
 }
 

@@ -1,6 +1,6 @@
-//! A lock that is not reentrant, entered again by its holder: work under the lock calls a function that
-//! locks as well. It waits for itself until its lease ends; then it gets in, and the inner unlock frees
-//! what the outer work still relies on.
+//! A lock that is not reentrant, requested again by its holder: work under the lock calls a function that
+//! locks as well. The holder waits for itself until its lease expires. Then the inner call acquires the lock,
+//! and the inner unlock frees what the outer work still relies on.
 
 use std::fmt;
 
@@ -11,10 +11,11 @@ use super::scene::{LONG, Scene};
 use super::table::counted;
 use super::{Failure, Finding};
 
-/// How often the inner call tries before its own lease is over.
+/// How often the inner call tries before the holder's own lease expires.
 const TRIES: usize = 100;
 
-/// How the inner call fared, and which process holds the lock after it, while the outer work goes on.
+/// The outcome of the inner call, and how many processes hold the lock after it, while the outer work
+/// continues.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reentrancy {
     pub inner: Inner,
@@ -23,11 +24,11 @@ pub struct Reentrancy {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Inner {
-    /// So often, by itself.
+    /// Refused this many times, by its own process.
     Refused(usize),
-    /// At once, with so many requests.
+    /// Acquired at once, with this many requests.
     In { requests: u64 },
-    /// At once.
+    /// Got an error at once.
     Told(ErrorKind),
 }
 
@@ -56,14 +57,14 @@ pub fn wrong(scene: &Scene) -> Result<Reentrancy, Failure> {
         refused += usize::from(!take(&mut process, "lock", "inner", LONG)?);
     }
     scene.lease_ends("lock")?;
-    // The inner call is let in at last, works, and gives back what is its own.
+    // The inner call finally acquires the lock, works, and releases its own hold.
     let inner = take(&mut process, "lock", "inner", LONG)? && give_back(&mut process, "lock", "inner")?;
-    // The outer work is not done yet.
+    // The outer work is not finished yet.
     let others = inner && take(&mut other, "lock", "other", LONG)?;
     Ok(Reentrancy { inner: Inner::Refused(refused), at_once: usize::from(outer) + usize::from(others) })
 }
 
-/// The same thread is let in again, and only its last unlock frees the lock.
+/// The same thread acquires the lock again, and only its last unlock frees it.
 pub fn right(scene: &Scene) -> Result<Reentrancy, Failure> {
     let [client, other] = scene.clients()?;
     let lock = client.reentrant_lock("lock");
@@ -77,7 +78,7 @@ pub fn right(scene: &Scene) -> Result<Reentrancy, Failure> {
     Ok(Reentrancy { inner: Inner::In { requests }, at_once })
 }
 
-/// A lock that is not reentrant says so instead of waiting.
+/// A lock that is not reentrant returns an error instead of waiting.
 pub fn right_refused(scene: &Scene) -> Result<Reentrancy, Failure> {
     let [client, other] = scene.clients()?;
     let lock = client.simple_lock("lock");

@@ -1,4 +1,4 @@
-//! The table, and what it says against itself.
+//! The table, and what contradicts it.
 
 use super::table::table;
 use super::{Failure, Finding, Pitfall};
@@ -21,7 +21,7 @@ impl Row {
         })
     }
 
-    /// What is not as it should be: a wrong way that did well, or a right one that did not.
+    /// Returns what is not as it should be: a wrong way that succeeded, or a right one that failed.
     pub fn complaints(&self) -> Vec<String> {
         let wrong = self.wrong.is_kept().then(|| format!("{}: it went well: {}", self.name, self.wrong));
         let right = self.right.iter().filter(|(_, finding)| !finding.is_kept());
@@ -29,7 +29,7 @@ impl Row {
         wrong.into_iter().chain(right).collect()
     }
 
-    /// A line for each right way.
+    /// Returns a line for each right way.
     fn lines(&self) -> Vec<Vec<String>> {
         let mut head = [self.name.to_owned(), self.wrong.to_string()];
         let lines = self.right.iter().map(|(way, finding)| {
@@ -40,7 +40,7 @@ impl Row {
     }
 }
 
-/// The table of these rows.
+/// Returns the table of these rows.
 pub fn text(rows: &[Row]) -> String {
     let lines: Vec<_> = rows.iter().flat_map(Row::lines).collect();
     let head = ["pitfall", "the wrong way", "the right way", ""];

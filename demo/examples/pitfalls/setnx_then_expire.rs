@@ -1,4 +1,4 @@
-//! SETNX, then EXPIRE: the process dies between the two, and the key has no end.
+//! SETNX, then EXPIRE: the process dies between the two, and the key never expires.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::bare::take;
 use super::scene::{LONG, SURELY, Scene};
 use super::{Failure, Finding};
 
-/// What became of the lock of a dead process: when the next one got in, if ever.
+/// What became of the lock of a dead process: when the next process acquired it, if ever.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Orphan {
     pub next_after: Option<Duration>,
@@ -36,14 +36,14 @@ pub fn wrong(scene: &Scene) -> Result<Orphan, Failure> {
     if !doomed.set_nx::<_, _, bool>("lock", "doomed")? {
         return Err("the lock was not free".into());
     }
-    // It dies before its EXPIRE.
+    // The process dies before its EXPIRE.
     drop(doomed);
     let (in_now, left) = (take(&mut next, "lock", "next", LONG)?, next.pttl::<_, i64>("lock")?);
     let ends = in_now || left != -1;
     Ok(Orphan { next_after: ends.then(|| began.elapsed()) })
 }
 
-/// The script that takes the lock gives it its end.
+/// The script that acquires the lock also sets its expiry.
 pub fn right(scene: &Scene) -> Result<Orphan, Failure> {
     let doomed = scene.mortal(Duration::from_millis(500))?;
     let held = doomed.client.simple_lock("lock").try_lock_owned()?;

@@ -1,4 +1,4 @@
-//! A lease shorter than the work, which nothing renews.
+//! A lease that is shorter than the work, and not renewed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::scene::{LONG, SURELY, Scene};
 use super::table::counted;
 use super::{Failure, Finding};
 
-/// Each lease takes this long, and the work longer.
+/// The length of each lease; the work takes longer.
 pub const LEASE: Duration = Duration::from_secs(3);
 
-/// The holders of the lock while a work longer than its lease is under way, and how often that was renewed.
+/// The holders of the lock during work that is longer than its lease, and how often the lease was renewed.
 #[derive(Debug)]
 pub struct Work {
     pub took: Duration,
@@ -40,7 +40,7 @@ impl fmt::Display for Work {
     }
 }
 
-/// The work goes on until the lease is over, and then somebody else comes.
+/// The work continues until the lease expires, and then another process acquires the lock.
 pub fn wrong(scene: &Scene) -> Result<Work, Failure> {
     let [mut first, mut second] = scene.processes()?;
     let mut holders = usize::from(take(&mut first, "lock", "first", LEASE)?);
@@ -66,7 +66,7 @@ pub fn right(scene: &Scene) -> Result<Work, Failure> {
     let first = Client::builder()
         .url(&scene.server.url())
         .lease(LEASE)
-        // Often, so that a machine that stands still for a while does not end it.
+        // Often, so that the lease survives a machine that stalls for a while.
         .renew_every(LEASE / 10)
         .observer(renewals.clone())
         .connect()?;

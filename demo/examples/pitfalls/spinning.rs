@@ -16,21 +16,22 @@ use super::table::grouped;
 use super::{Failure, Finding};
 
 const PROCESSES: usize = 8;
-/// How often each takes the lock.
+/// How often each process acquires the lock.
 const TURNS: usize = 10;
-/// How long it keeps it.
+/// How long a process holds it.
 const WORK: Duration = Duration::from_millis(5);
-/// The holder keeps it until the others, if there are any, were refused so often: on a machine
-/// that stands still they would not have had the time.
+/// The holder keeps the lock until the others, if there are any, were refused this often: on a machine that
+/// stalls they would not have had the time.
 const REFUSALS: usize = 20;
-/// Two it takes, to get it and to give it back; and a long waiter sends a heartbeat now and then.
+/// An acquisition takes two requests, to acquire and to release; and a waiter that waits long sends a
+/// heartbeat now and then.
 const ENOUGH: f64 = 4.0;
 
 /// What an acquisition cost.
 #[derive(Debug)]
 pub struct Cost {
     pub requests: f64,
-    /// In Redis.
+    /// CPU time of Redis.
     pub cpu: Duration,
 }
 
@@ -47,13 +48,13 @@ impl fmt::Display for Cost {
     }
 }
 
-/// A process that asks by itself.
+/// A process that polls by itself.
 struct Spinner {
     redis: Connection,
     owner: String,
 }
 
-/// Each asks again as soon as it was refused.
+/// Each process asks again as soon as it was refused.
 pub fn wrong(scene: &Scene) -> Result<Cost, Failure> {
     let spinners = scene.processes::<PROCESSES>()?.into_iter().enumerate();
     let spinners = spinners.map(|(i, redis)| Spinner { redis, owner: i.to_string() }).collect();
@@ -76,7 +77,7 @@ pub fn wrong(scene: &Scene) -> Result<Cost, Failure> {
     })
 }
 
-/// Each sleeps until it is told that the lock is its own.
+/// Each process sleeps until it is notified that it has the lock.
 pub fn right(scene: &Scene) -> Result<Cost, Failure> {
     let clients = scene.clients::<PROCESSES>()?.into();
     measure(scene, clients, |client: &mut Client| {
@@ -89,7 +90,7 @@ pub fn right(scene: &Scene) -> Result<Cost, Failure> {
     })
 }
 
-/// Lets all processes take their turns at once. A turn tells how many requests it took.
+/// Lets all processes take their turns at once. A turn returns how many requests it took.
 fn measure<P: Send>(
     scene: &Scene,
     processes: Vec<P>,
@@ -112,7 +113,7 @@ fn measure<P: Send>(
     Ok(Cost { requests: requests as f64 / f64::from(acquisitions), cpu })
 }
 
-/// What Redis has used so far.
+/// Returns the CPU time that Redis has used so far.
 fn cpu(scene: &Scene) -> Result<Duration, Failure> {
     let info: String = cmd("INFO").arg("cpu").query(&mut scene.server.connection()?)?;
     let seconds = |field: &str| -> Result<f64, Failure> {

@@ -1,5 +1,5 @@
-//! Unlocking what may be somebody else's by now. A's lease ends while A works, B gets in, A unlocks, and C
-//! tries the lock while B is at work.
+//! Unlocking what another process may hold by now. A's lease expires while A works, B acquires the lock, A
+//! unlocks, and C tries the lock while B works.
 
 use redis::Commands;
 
@@ -12,7 +12,7 @@ pub fn wrong_by_del(scene: &Scene) -> Result<Holders, Failure> {
     wrong(scene, false)
 }
 
-/// Here A looks first whether the lock is its own. It was when it looked.
+/// Here A first checks whether it holds the lock. It did when it checked.
 pub fn wrong_by_get_then_del(scene: &Scene) -> Result<Holders, Failure> {
     wrong(scene, true)
 }
@@ -34,12 +34,12 @@ pub fn right_unlooked(scene: &Scene) -> Result<Holders, Failure> {
     right(scene, false)
 }
 
-/// A looks whether it has lost the lock before its lease ends: as above, that does not help it.
+/// A checks whether it has lost the lock before its lease expires: as above, that does not help.
 pub fn right_looked(scene: &Scene) -> Result<Holders, Failure> {
     right(scene, true)
 }
 
-/// Whose it is and that it is freed is one step in Redis: it can only be one's own.
+/// Checking the owner and freeing the lock is a single step in Redis: a process can free only its own hold.
 fn right(scene: &Scene, looks: bool) -> Result<Holders, Failure> {
     let [a, b, c] = scene.clients()?.map(|it| it.simple_lock("lock"));
     let held = a.lock_owned()?;

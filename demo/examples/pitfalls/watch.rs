@@ -1,5 +1,5 @@
-//! WATCH, and again if somebody else was quicker, without a limit: of the processes that watch one key at a time
-//! one comes through, and nobody says that it will ever be you.
+//! WATCH, repeated without a limit if another process was faster: of the processes that watch one key at a
+//! time one succeeds, and no process is sure to be that one eventually.
 
 use std::fmt;
 use std::thread;
@@ -15,14 +15,14 @@ const WRITERS: usize = 32;
 /// How often they all try.
 const ROUNDS: u64 = 100;
 
-/// What the writers' tries came to.
+/// The outcome of the writers' attempts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Updates {
     pub tries: u64,
     pub done: u64,
-    /// What the counter says.
+    /// The final value of the counter.
     pub counted: u64,
-    /// Of the writer that came off worst.
+    /// The updates of the least successful writer.
     pub fewest: u64,
 }
 
@@ -39,21 +39,21 @@ impl fmt::Display for Updates {
     }
 }
 
-/// The first half of a try.
+/// The first half of an attempt.
 fn watch(redis: &mut Connection) -> RedisResult<u64> {
     cmd("WATCH").arg("counter").exec(redis)?;
     redis.get("counter")
 }
 
-/// The second half: whether nobody else had written.
+/// The second half: whether no other process had written.
 fn exec(redis: &mut Connection, next: u64) -> RedisResult<bool> {
     cmd("MULTI").exec(redis)?;
     cmd("SET").arg("counter").arg(next).exec(redis)?;
     Ok(cmd("EXEC").query::<Value>(redis)? != Value::Nil)
 }
 
-/// In each round all have read before the first one writes. The first is quicker than the others every
-/// time; nothing in this way of doing it makes it stand back.
+/// In each round all have read before the first one writes. The first is faster than the others every time;
+/// nothing in this way of doing it makes it yield.
 pub fn wrong(scene: &Scene) -> Result<Updates, Failure> {
     let mut writers = scene.processes::<WRITERS>()?;
     writers[0].set::<_, _, ()>("counter", 0)?;
@@ -67,10 +67,10 @@ pub fn wrong(scene: &Scene) -> Result<Updates, Failure> {
     updates(&mut writers[0], ROUNDS * WRITERS as u64, &done)
 }
 
-/// How often each of them updates, where that is certain.
+/// How many updates each writer makes, where it is sure to succeed.
 const EACH: u64 = 4;
 
-/// One try an update, and everybody in turn.
+/// One attempt per update, and each writer in turn.
 pub fn right(scene: &Scene) -> Result<Updates, Failure> {
     all_at_once(scene, |client, redis| {
         let lock = client.reentrant_lock("counter");
@@ -82,7 +82,7 @@ pub fn right(scene: &Scene) -> Result<Updates, Failure> {
     })
 }
 
-/// A limit, and pauses at random that grow. Each try in vain is somebody else's update, so that there are
+/// A limit, and random pauses that grow. Each failed attempt is another writer's update, so that there are
 /// fewer than this limit.
 pub fn right_with_a_limit(scene: &Scene) -> Result<Updates, Failure> {
     all_at_once(scene, |client, _| {
@@ -96,7 +96,7 @@ pub fn right_with_a_limit(scene: &Scene) -> Result<Updates, Failure> {
     })
 }
 
-/// Every writer does its updates; each tells how many tries it took.
+/// Lets every writer make its updates; each returns how many attempts it took.
 fn all_at_once(
     scene: &Scene,
     update: impl Fn(&Client, &mut Connection) -> Result<u64, Failure> + Sync,
@@ -121,7 +121,7 @@ fn updates(redis: &mut Connection, tries: u64, done: &[u64]) -> Result<Updates, 
     Ok(Updates { tries, done: done.iter().sum(), counted: redis.get("counter")?, fewest })
 }
 
-/// What a writer comes to that is beaten every time.
+/// The outcome of a writer that is beaten every time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Beaten {
     pub tries: u64,
