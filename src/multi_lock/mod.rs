@@ -171,7 +171,7 @@ impl MultiLock {
         }
         match (&held[..], unknown) {
             ([], Some(why)) => busy(&self.name, Err(why)),
-            ([], None) => busy(&self.name, Ok("one was held, and all are free by now".to_owned())),
+            ([], None) => busy(&self.name, Ok("one was held, but all are free now".to_owned())),
             (held, None) => busy(&self.name, Ok(held.join("; "))),
             (held, Some(why)) => {
                 let held = format!("{}; the holders of the others are not known", held.join("; "));

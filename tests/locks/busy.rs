@@ -76,7 +76,7 @@ fn the_error_of_a_semaphore_says_who_has_how_many_permits() {
     }
     drop((two, one));
     let text = semaphore.busy().to_string();
-    assert!(text.ends_with("is free by now; 4 of 4 permits are available"), "{text}");
+    assert!(text.ends_with("is free now; 4 of 4 permits are available"), "{text}");
     client.close().unwrap();
     assert_eq!(cause(&semaphore.busy()), Some(ErrorKind::Closed));
 }
@@ -88,7 +88,7 @@ fn the_error_of_a_multi_lock_says_which_of_its_locks_are_held_and_by_whom() {
     let (client, other) = (connect(&server), connect(&server));
     let (a, b, c) = (client.reentrant_lock("a"), client.simple_lock("b"), other.read_write_lock("c"));
     let all = MultiLock::new(&[&a, &b, c.read_lock()]);
-    assert_eq!(all.busy().to_string(), "\"a + b + c\": timed out: one was held, and all are free by now");
+    assert_eq!(all.busy().to_string(), "\"a + b + c\": timed out: one was held, but all are free now");
     let held = billing.reentrant_lock("a").lock_owned().unwrap();
     let writer = billing.read_write_lock("c").write_lock().lock_owned().unwrap();
     assert!(all.try_lock().unwrap().is_none());

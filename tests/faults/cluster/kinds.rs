@@ -134,7 +134,7 @@ fn a_primary_that_stands_still_takes_no_others_time_to_close() {
         let closed = client.close();
         silent.cont().unwrap();
         let error = format!("{:#}", closed.unwrap_err());
-        if !error.contains(&format!(" {EACH} locks were not released in time")) {
+        if !error.contains(&format!(" {EACH} locks could not be released in time")) {
             eprintln!("once more: {error}");
             return None;
         }

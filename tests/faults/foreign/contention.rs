@@ -31,14 +31,14 @@ pub fn all_were_counted(stage: &Stage, all: usize) {
     assert!(changes > 4, "they took no turns");
 }
 
-/// Takes the lock so often, with pauses in which others may.
+/// Takes the lock so often, with pauses in which others may: long enough that now and then nobody of ours wants it.
 pub fn take_turns(stage: &Stage, lock: &SimpleLock, rounds: usize, mut chance: Random) {
     let mut redis = stage.server.connection().unwrap();
     for _ in 0..rounds {
         let guard = lock.lock().unwrap();
         count(&mut redis, "ours");
         guard.unlock().unwrap();
-        thread::sleep(chance.micros(5_000));
+        thread::sleep(chance.micros(20_000));
     }
 }
 
