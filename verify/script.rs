@@ -54,7 +54,7 @@ fn the_short_way_builds_nothing_that_only_the_long_way_calls() {
     assert_eq!(short(&acquire, "EXISTS"), 3, "now, number, kind.try_acquire");
     assert_eq!(short(&leave, "ZRANGE"), 1, "kind.release");
     assert_eq!(short(&renew, "ZSCORE"), 1, "kind.renew");
-    // No condition, no receipt: none of their functions.
+    // Without conditions and receipts, none of their functions are built.
     assert!(!acquire.source.contains("local function stay") && !acquire.source.contains("kind.transfer"));
 }
 
@@ -137,8 +137,8 @@ fn an_error_is_told_by_the_function_and_the_line_that_its_author_wrote() {
     assert_eq!(origin.place, "kind.load (lua/simple.lua:6)");
 }
 
-/// The list of what a rule is given stands once, in the page for authors; what checks rules and what composes them
-/// have it from there.
+/// What a rule is given is listed once, on the page for authors; the code that checks and composes rules
+/// takes it from there.
 #[test]
 fn what_a_rule_is_given_is_what_its_page_and_luacheck_say() {
     let page = include_str!("../docs/writing-a-kind.md");

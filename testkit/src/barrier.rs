@@ -4,29 +4,30 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Far longer than the threads of a test are apart on a loaded machine.
+/// Far longer than threads of one test drift apart on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// As [`std::sync::Barrier`], with a timeout: where one of the threads has panicked, the test fails, and does not hang.
+/// Like [`std::sync::Barrier`], but with a timeout: if one of the threads has panicked, the test fails
+/// instead of hanging.
 #[derive(Debug)]
 pub struct Barrier {
     threads: usize,
-    /// How many have come in this round, and which round it is.
+    /// How many threads have arrived in this round, and the number of the round.
     come: Mutex<(usize, u64)>,
     all_have: Condvar,
 }
 
 impl Barrier {
-    /// A barrier for so many threads.
+    /// Creates a barrier for this number of threads.
     pub fn new(threads: usize) -> Barrier {
         Barrier { threads, come: Mutex::new((0, 0)), all_have: Condvar::new() }
     }
 
-    /// Blocks until all threads have called this, for 120 s at most. Then the next round begins.
+    /// Blocks until all threads have called this method, for at most 120 s. It can then be used again.
     ///
     /// # Panics
     ///
-    /// If the others do not come in time.
+    /// If the other threads do not arrive in time.
     #[track_caller]
     pub fn wait(&self) {
         let mut come = self.come.lock();

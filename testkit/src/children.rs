@@ -1,7 +1,7 @@
-//! This test binary once more, as a child process that plays a named role.
+//! Runs this test binary again, as a child process that plays a named role.
 //!
-//! The test runner prints to the same output, with or without an end of line, so the lines meant for the
-//! parent carry a mark and begin on a line of their own.
+//! The test runner prints to the same output, with or without a newline at the end, so lines meant for the
+//! parent are marked and start on a line of their own.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,22 +15,22 @@ use parking_lot::Mutex;
 
 use super::process::Guarded;
 
-/// Names the role in the child's environment.
+/// The environment variable that tells the child its role.
 const ROLE: &str = "REDIS_CONCURRENT_ROLE";
 
-/// Begins each line that is meant for the parent.
+/// The prefix of each line that is meant for the parent.
 const MARK: &str = "@parent ";
 
-/// How many of the child's other lines are kept for an error message.
+/// How many of the child's other output lines are kept for error messages.
 const TAIL: usize = 20;
 
-/// Whether this process was started by [`Child::spawn`] to play `role`.
+/// Returns whether this process was started by [`Child::spawn`] to play `role`.
 pub fn is_role(role: &str) -> bool {
     std::env::var(ROLE).is_ok_and(|it| it == role)
 }
 
-/// Sends one line to the parent, to be read by [`Child::read_line_within`]. It may block while
-/// the pipe is full.
+/// Sends a line to the parent, which reads it with [`Child::read_line_within`]. Blocks while the pipe is
+/// full.
 ///
 /// # Errors
 ///
@@ -40,13 +40,13 @@ pub fn tell_parent(line: &str) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "more than one line"));
     }
     let mut out = io::stdout().lock();
-    // In one write, so that other threads' output stays out of it.
+    // One write, so that output of other threads cannot end up inside the line.
     out.write_all(format!("\n{MARK}{line}\n").as_bytes())?;
     out.flush()
 }
 
-/// Reads the next line that the parent sent by [`Child::say`]; blocks until there is one.
-/// `None` when the parent has closed the pipe.
+/// Reads the next line that the parent sent with [`Child::say`]; blocks until there is one. Returns `None`
+/// once the parent has closed the pipe.
 ///
 /// # Errors
 ///
@@ -57,8 +57,8 @@ pub fn hear_parent() -> io::Result<Option<String>> {
     Ok((read > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-/// A child process that plays a role: this test binary once more, running one test function, so
-/// that no second binary is needed.
+/// A child process that plays a role: this test binary again, running a single test function, so that no
+/// second binary is needed.
 ///
 /// ```ignore
 /// #[test]
@@ -72,8 +72,7 @@ pub fn hear_parent() -> io::Result<Option<String>> {
 /// }
 /// ```
 ///
-/// Dropping it kills and reaps it; it is also killed when this process dies without dropping
-/// it.
+/// Dropping it kills and reaps the child, which is also killed if this process dies without dropping it.
 #[derive(Debug)]
 pub struct Child {
     process: Guarded,
@@ -83,8 +82,8 @@ pub struct Child {
 
 impl Child {
     /// Starts the current test binary again to run only the test function `role` (with its module path, if it
-    /// is in a module), with `env` added to the environment. Does not wait for the role to begin: let it
-    /// report that. Its standard error goes where ours goes.
+    /// is in a module), with `env` added to the environment. Does not wait for the role to begin: let the
+    /// role report that. The child inherits standard error.
     ///
     /// # Errors
     ///
@@ -92,7 +91,7 @@ impl Child {
     pub fn spawn(role: &str, env: &[(&str, &str)]) -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let mut process = Guarded::spawn(&program, None, |command| {
-            // A role may or may not be marked #[ignore]: --include-ignored runs it either way.
+            // Whether the role is marked #[ignore] or not, --include-ignored runs it.
             command
                 .args([role, "--exact", "--nocapture", "--include-ignored"])
                 .env(ROLE, role)
@@ -104,24 +103,24 @@ impl Child {
         let noise = Arc::new(Mutex::new(VecDeque::new()));
         let (sender, lines) = channel();
         let kept = Arc::clone(&noise);
-        // Not joined: it ends with the pipe, which a grandchild could keep open for longer.
+        // Not joined: the thread ends with the pipe, which a grandchild could keep open for longer.
         thread::Builder::new()
             .name(format!("output of {role}"))
             .spawn(move || read_lines(output, &sender, &kept))?;
         Ok(Self { process, lines, noise })
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// The next line that the child sent by [`tell_parent`]; blocks for `limit` at most.
+    /// Returns the next line that the child sent with [`tell_parent`]; blocks for at most `limit`.
     ///
     /// # Errors
     ///
-    /// `TimedOut` when the time is up, `UnexpectedEof` if the child has closed its output, both with the last
-    /// of what it printed otherwise.
+    /// `TimedOut` if no line arrives in time, `UnexpectedEof` if the child has closed its output; both carry
+    /// the last lines of the child's other output.
     pub fn read_line_within(&self, limit: Duration) -> io::Result<String> {
         let (kind, what) = match self.lines.recv_timeout(limit) {
             Ok(line) => return Ok(line),
@@ -132,8 +131,7 @@ impl Child {
         Err(io::Error::new(kind, format!("child {} {what}; it printed:\n{noise}", self.pid())))
     }
 
-    /// Sends one line to the child, to be read by [`hear_parent`]. It may block while the pipe
-    /// is full.
+    /// Sends one line to the child, which reads it with [`hear_parent`]. Blocks while the pipe is full.
     ///
     /// # Errors
     ///
@@ -142,7 +140,7 @@ impl Child {
         self.process.say(line)
     }
 
-    /// Kills the child (SIGKILL) and waits for its end, also if it is stopped or has ended.
+    /// Kills the child (SIGKILL) and waits for it to end, even if it is stopped or has already ended.
     ///
     /// # Errors
     ///
@@ -151,7 +149,7 @@ impl Child {
         self.process.kill()
     }
 
-    /// Stops the child (SIGSTOP); returns when it has stopped.
+    /// Stops the child (SIGSTOP), and returns once it has stopped.
     ///
     /// # Errors
     ///
@@ -169,12 +167,12 @@ impl Child {
         self.process.cont()
     }
 
-    /// Waits for the child to end by itself, for `limit` at most. A role that panicked has failed its test,
+    /// Waits for the child to end by itself, for at most `limit`. A role that panicked has failed its test,
     /// so its exit status is not a success.
     ///
     /// # Errors
     ///
-    /// `TimedOut` if it is still running then.
+    /// `TimedOut` if the child is still running after `limit`.
     pub fn wait_within(&mut self, limit: Duration) -> io::Result<ExitStatus> {
         self.process.wait_within(limit)?.ok_or_else(|| {
             io::Error::new(
@@ -185,12 +183,12 @@ impl Child {
     }
 }
 
-/// Sorts the child's output into lines for us and noise, until the pipe ends.
+/// Separates lines meant for the parent from other output, until the pipe ends.
 fn read_lines(output: ChildStdout, lines: &Sender<String>, noise: &Mutex<VecDeque<String>>) {
     for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).into_owned();
         if let Some(told) = line.strip_prefix(MARK) {
-            // No thread reads any more when the Child is dropped; the pipe is drained all the same.
+            // Once the Child is dropped there is no receiver, but the pipe must still be drained.
             let _ = lines.send(told.to_owned());
         } else if !line.is_empty() {
             let mut noise = noise.lock();

@@ -1,15 +1,15 @@
-//! Scenes in which a client closes: a busy machine may take most of the second that closing has.
+//! Scenes in which a client closes. A busy machine may use up most of the second that closing has.
 
 use redis_concurrent::Error;
 
 /// How often a scene is played at most.
 const TIMES: usize = 5;
 
-/// Whether a close says that it has released everything; if not, that there was no time to hear so.
+/// Returns whether a close released everything; `false` if the time ran out before that was confirmed.
 ///
 /// # Panics
 ///
-/// If it failed with any other error.
+/// If the close failed with any other error.
 #[track_caller]
 pub fn released_all(closed: &Result<(), Error>) -> bool {
     let was_late = closed.as_ref().is_err_and(Error::is_outcome_unknown);
@@ -17,12 +17,12 @@ pub fn released_all(closed: &Result<(), Error>) -> bool {
     !was_late
 }
 
-/// Plays a scene, which returns what a close in it has said, and again where that was late: not each time, on the busiest
-/// machine.
+/// Plays a scene, which returns the result of a close in it, and plays it again if that close ran out of
+/// time. Even on the busiest machine, not every close does.
 ///
 /// # Panics
 ///
-/// If no close of five has released everything, or as [`released_all`].
+/// If none of five closes released everything, or in the cases of [`released_all`].
 #[track_caller]
 pub fn closes_in_time(mut scene: impl FnMut() -> Result<(), Error>) {
     for _ in 0..TIMES {

@@ -1,4 +1,4 @@
-//! A private Redis Cluster: its nodes, and what an operator does to it.
+//! A private Redis Cluster: its nodes, and an operator's commands.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,27 +15,27 @@ use super::cluster_view::{View, is_ready};
 use super::server::RedisServer;
 use super::wait::poll;
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 const SLOTS: usize = 16384;
 
-/// How long the nodes may take to agree: after a start each of them waits for 2 s before it serves requests.
+/// How long the nodes may take to agree. After its start, a node waits for 2 s before it serves requests.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A Redis Cluster of its own: nodes on free loopback ports, each in a temporary folder.
+/// A private Redis Cluster: nodes on free loopback ports, each with a temporary folder.
 ///
-/// Dropping it ends all nodes, as dropping a [`RedisServer`] does. A node that was killed can be started again by
-/// [`RedisServer::restart`]; it finds its place by itself. Methods that ask the cluster something ask each running
-/// node about itself, so they are right as soon as the nodes are.
+/// Dropping it stops all nodes, as dropping a [`RedisServer`] does. A killed node can be started again with
+/// [`RedisServer::restart`] and rejoins the cluster by itself. Methods that query the cluster ask each
+/// running node about itself, so their answers are right as soon as the nodes know their own state.
 #[derive(Debug)]
 pub struct RedisCluster {
     options: RedisClusterBuilder,
     nodes: Mutex<Vec<Arc<RedisServer>>>,
-    /// Of the nodes with these ports.
+    /// By the port of the node.
     doors: Mutex<HashMap<u16, Doors>>,
 }
 
 impl RedisCluster {
-    /// Starts a cluster of that many primaries; see [`RedisClusterBuilder::start`].
+    /// Starts a cluster of this many primaries; see [`RedisClusterBuilder::start`].
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl RedisCluster {
         Self::builder().primaries(primaries).start()
     }
 
-    /// Options to set before the start.
+    /// Returns a builder, to set options before the start.
     pub fn builder() -> RedisClusterBuilder {
         RedisClusterBuilder::default()
     }
@@ -75,11 +75,11 @@ impl RedisCluster {
         node
     }
 
-    /// Gives the primaries their slots, and the replicas their primaries.
+    /// Assigns slots to the primaries, and primaries to the replicas.
     fn join(&self) -> RedisResult<()> {
         let nodes = self.nodes();
         let (primaries, replicas) = nodes.split_at(self.options.primaries);
-        // Before they meet: then they tell each other as they do.
+        // Before they meet, so that they announce their slots when they do.
         for (i, node) in primaries.iter().enumerate() {
             let slots: Vec<usize> =
                 (i * SLOTS / primaries.len()..(i + 1) * SLOTS / primaries.len()).collect();
@@ -98,7 +98,7 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// A URL that names all nodes there are now as seeds: `redis+cluster://127.0.0.1:…,127.0.0.1:…`, or
+    /// Returns a URL that lists all present nodes as seeds: `redis+cluster://127.0.0.1:…,127.0.0.1:…`, or
     /// `rediss+cluster://…` if they have TLS.
     pub fn url(&self) -> String {
         let nodes = self.nodes();
@@ -107,13 +107,14 @@ impl RedisCluster {
         format!("{scheme}+cluster://{}", nodes.join(","))
     }
 
-    /// The URL of clients that are cut off together with a primary: see [`part`](Self::part).
+    /// Returns the URL of clients that are cut off together with a primary: see [`part`](Self::part).
     pub fn url_apart(&self) -> String {
         self.url().replace("127.0.0.1", &APART.to_string())
     }
 
-    /// Cuts this node off from all others and from the clients of [`url`](Self::url), together with those of
-    /// [`url_apart`](Self::url_apart), which reach no other node; until [`heal`](Self::heal).
+    /// Partitions the network until [`heal`](Self::heal): on one side this node and the clients of
+    /// [`url_apart`](Self::url_apart), on the other side all other nodes and the clients of
+    /// [`url`](Self::url).
     ///
     /// # Panics
     ///
@@ -125,7 +126,7 @@ impl RedisCluster {
         doors.iter().filter(|(port, _)| **port != node.port()).for_each(|(_, it)| it.part_from(parted));
     }
 
-    /// All nodes and clients reach each other again.
+    /// Ends the partition: all nodes and clients reach each other again.
     ///
     /// # Errors
     ///
@@ -134,12 +135,12 @@ impl RedisCluster {
         self.doors.lock().values().try_for_each(Doors::heal)
     }
 
-    /// All nodes, those that were killed too; first the primaries of the start.
+    /// Returns all nodes, killed ones included; the initial primaries come first.
     pub fn nodes(&self) -> Vec<Arc<RedisServer>> {
         self.nodes.lock().clone()
     }
 
-    /// The running nodes that say that they are primaries.
+    /// Returns the running nodes that report themselves as primaries.
     ///
     /// # Errors
     ///
@@ -149,7 +150,7 @@ impl RedisCluster {
         Ok(views.filter(|(_, view)| view.is_primary).map(|(node, _)| node).collect())
     }
 
-    /// The running node that has this key's slot, by the latest claim; `None` while none has it.
+    /// Returns the running node that owns this key's slot, by the latest claim; `None` while no node owns it.
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl RedisCluster {
         Ok(self.node_with(self.slot_of(key)?)?.map(|(node, _)| node))
     }
 
-    /// The running replicas of this node.
+    /// Returns the running replicas of this node.
     ///
     /// # Errors
     ///
@@ -170,7 +171,7 @@ impl RedisCluster {
         Ok(replicas.map(|(node, _)| node).collect())
     }
 
-    /// The slot of this key, as Redis computes it.
+    /// Returns the slot of this key, as computed by Redis.
     ///
     /// # Errors
     ///
@@ -181,18 +182,18 @@ impl RedisCluster {
         cmd("CLUSTER").arg("KEYSLOT").arg(key).query(&mut node.connection()?)
     }
 
-    /// Has this replica take its primary's place, in agreement with it (`CLUSTER FAILOVER`); returns when it is
-    /// the primary.
+    /// Promotes this replica in agreement with its primary (`CLUSTER FAILOVER`), and returns once that is
+    /// done.
     ///
     /// # Errors
     ///
-    /// If it does not reply, or is no primary after 60 s.
+    /// If the replica does not reply, or is still not a primary after 60 s.
     pub fn fail_over_to(&self, replica: &RedisServer) -> io::Result<()> {
         let ask = || -> RedisResult<bool> {
             let mut connection = replica.connection()?;
             let is_primary = View::own(&mut connection)?.is_primary;
             if !is_primary {
-                // One that is under way already is an error.
+                // Fails if a failover is already under way.
                 let _: RedisResult<()> = cmd("CLUSTER").arg("FAILOVER").exec(&mut connection);
             }
             Ok(is_primary)
@@ -200,7 +201,8 @@ impl RedisCluster {
         in_time("the replica was not promoted", || ask().unwrap_or(false))
     }
 
-    /// Moves a slot with its keys to the primary `to`, as an operator would: see [`begin_move`](Self::begin_move).
+    /// Moves a slot with its keys to the primary `to`, as an operator would; see
+    /// [`begin_move`](Self::begin_move).
     ///
     /// # Errors
     ///
@@ -210,18 +212,18 @@ impl RedisCluster {
         self.finish_move(slot, to)
     }
 
-    /// Begins to move a slot to the primary `to`: until [`finish_move`](Self::finish_move) its keys stay where
-    /// they are, and the node that has them answers `ASK` for those that it does not have. No effect if `to` has
-    /// the slot. Blocks until `to` has heard of the last slots that came to the node that it is to come from:
-    /// a second or two, where those came right before.
+    /// Begins to move a slot to the primary `to`. Until [`finish_move`](Self::finish_move) its keys stay
+    /// where they are, and the node that has them answers `ASK` for keys that it does not have. No effect if
+    /// `to` already owns the slot. Blocks until `to` has learned of the slots that the source node received
+    /// last: a second or two, if the source received them just before.
     ///
     /// # Errors
     ///
-    /// If a node does not reply, or rejects a command; if `to` has not heard of it after 60 s.
+    /// If a node does not reply or rejects a command, or if `to` has not learned of those slots after 60 s.
     pub fn begin_move(&self, slot: u16, to: &RedisServer) -> RedisResult<()> {
         let Some((source, view)) = self.source_of(slot, to)? else { return Ok(()) };
-        // It takes an epoch above those that it knows. Below its source's, its claim would not count: it would give the slot
-        // back, the source would not take it, and nobody would have it.
+        // `to` will take an epoch above all those it knows. With an epoch below the source's, its claim would
+        // not count: it would give the slot back, the source would not take it, and no node would own it.
         let mut connection = to.connection()?;
         in_time("a node of the cluster has not heard of another's slots", || {
             View::of(&mut connection, &view.id)
@@ -234,7 +236,7 @@ impl RedisCluster {
         set(&mut source.connection()?, "MIGRATING", &View::own(&mut connection)?.id)
     }
 
-    /// Moves the keys of a slot whose move has begun, and then the slot.
+    /// Moves the keys of a slot whose move has begun, and then the slot itself.
     ///
     /// # Errors
     ///
@@ -250,10 +252,10 @@ impl RedisCluster {
             }
             let mut migrate = cmd("MIGRATE");
             migrate.arg("127.0.0.1").arg(to.peer_port()).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
-            // (NOKEY, if they have expired meanwhile.)
+            // NOKEY if they have expired meanwhile.
             migrate.query::<Value>(&mut connection)?;
         }
-        // The new one first: until then the old one knows where the keys are.
+        // The new owner first: until it has the slot, the old owner knows where the keys are.
         let mut nodes = self.running();
         nodes.sort_by_key(|node| (node.port() != to.port(), node.port() != source.port()));
         let target = id(to)?;
@@ -261,7 +263,8 @@ impl RedisCluster {
             let mut connection = node.connection()?;
             let mut command = cmd("CLUSTER");
             let set = command.arg("SETSLOT").arg(slot).arg("NODE").arg(&target).exec(&mut connection);
-            // Replicas learn it from their primaries; and one that had no other slot may be a replica by now.
+            // Replicas learn of it from their primaries, and a primary without any other slot may be a
+            // replica by now.
             if View::own(&mut connection)?.is_primary {
                 set?;
             }
@@ -269,24 +272,24 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// The node that has the slot, unless that is `to`.
+    /// Returns the node that owns the slot, unless that is `to`.
     fn source_of(&self, slot: u16, to: &RedisServer) -> RedisResult<Option<(Arc<RedisServer>, View)>> {
         let none = || redis::RedisError::from((redis::ErrorKind::Io, "the slot has no node"));
         let source = self.node_with(slot)?.ok_or_else(none)?;
         Ok((source.0.port() != to.port()).then_some(source))
     }
 
-    /// The running node that has the slot, by the latest claim.
+    /// Returns the running node that owns the slot, by the latest claim.
     fn node_with(&self, slot: u16) -> RedisResult<Option<(Arc<RedisServer>, View)>> {
         let claims = self.views()?.into_iter().filter(|(_, view)| view.is_primary && view.has(slot));
         Ok(claims.max_by_key(|(_, view)| view.epoch))
     }
 
-    /// Adds a primary without slots; returns when all nodes know it.
+    /// Adds a primary without slots, and returns once all nodes know it.
     ///
     /// # Errors
     ///
-    /// If it does not start, or is not known after 60 s.
+    /// If the node does not start, or the others do not know it after 60 s.
     pub fn add_primary(&self) -> io::Result<Arc<RedisServer>> {
         let (added, doors) = self.options.start_node()?;
         for node in self.running() {
@@ -298,7 +301,7 @@ impl RedisCluster {
         Ok(added)
     }
 
-    /// Takes a node out of the cluster, and kills it. The slots that it has go to `heir` before, one by one.
+    /// Removes a node from the cluster and kills it. Its slots are first moved to `heir`, one by one.
     ///
     /// # Errors
     ///
@@ -320,12 +323,12 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Waits until each running node serves requests, is connected to all other nodes, and knows their slots, 60 s at
-    /// most. A node that was killed must have been started again, or [removed](Self::remove).
+    /// Waits until each running node serves requests, is connected to all other nodes and knows their slots,
+    /// for at most 60 s. A node that was killed must have been started again, or [removed](Self::remove).
     ///
     /// # Errors
     ///
-    /// `TimedOut` if that is not so in time.
+    /// `TimedOut` if they are not ready in time.
     pub fn wait_until_ready(&self) -> io::Result<()> {
         in_time("the nodes of the cluster have not joined", || self.is_ready().unwrap_or(false))
     }
@@ -344,14 +347,14 @@ impl RedisCluster {
         self.nodes().into_iter().filter(|node| node.pid().is_some()).collect()
     }
 
-    /// What the running nodes say of themselves.
+    /// Returns what the running nodes report about themselves.
     fn views(&self) -> RedisResult<Vec<(Arc<RedisServer>, View)>> {
         let view = |node: Arc<RedisServer>| Ok((node.clone(), View::own(&mut node.connection()?)?));
         self.running().into_iter().map(view).collect()
     }
 }
 
-/// Makes a node the replica of another, as soon as it knows that one.
+/// Makes a node a replica of `primary`, as soon as it knows that node.
 fn replicate(node: &RedisServer, primary: &RedisServer) -> RedisResult<()> {
     let id = id(primary)?;
     let ask = || cmd("CLUSTER").arg("REPLICATE").arg(&id).exec(&mut node.connection()?);
@@ -361,7 +364,7 @@ fn replicate(node: &RedisServer, primary: &RedisServer) -> RedisResult<()> {
     }
 }
 
-/// Has the node at the other end of this connection learn of this one.
+/// Introduces `node` to the node at the other end of this connection.
 fn meet(node: &RedisServer, connection: &mut Connection) -> RedisResult<()> {
     let mut meet = cmd("CLUSTER");
     meet.arg("MEET").arg("127.0.0.1").arg(node.peer_port()).arg(node.peer_bus_port()).exec(connection)

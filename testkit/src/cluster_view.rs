@@ -1,30 +1,30 @@
-//! What the nodes of a private Redis Cluster say of themselves.
+//! What the nodes of a private Redis Cluster report about themselves.
 
 use redis::{Connection, RedisResult, cmd};
 
-/// One node, as `CLUSTER NODES` lists it.
+/// A node, as `CLUSTER NODES` lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) id: String,
-    /// Whether it is the node that was asked.
+    /// Whether this line describes the node that was asked.
     is_own: bool,
     pub(super) is_primary: bool,
-    /// The primary's id, of a replica.
+    /// The id of the primary, if the node is a replica.
     pub(super) replicates: Option<String>,
-    /// Which of two claims to a slot counts: the higher one's.
+    /// Of two claims to a slot, the one with the higher epoch counts.
     pub(super) epoch: u64,
-    /// The ranges of slots that it has, from the first to the last.
+    /// The ranges of slots that the node owns, each with its first and last slot.
     slots: Vec<(u16, u16)>,
 }
 
 impl View {
-    /// What the node at the other end says of itself.
+    /// Returns what the node at the other end of the connection reports about itself.
     pub(super) fn own(connection: &mut Connection) -> RedisResult<View> {
         let own = View::find(connection, |view| view.is_own)?;
         own.ok_or_else(|| (redis::ErrorKind::Parse, "CLUSTER NODES has no line of its own").into())
     }
 
-    /// What the node at the other end knows of the node `id`, if it does.
+    /// Returns what the node at the other end of the connection knows about the node `id`, if anything.
     pub(super) fn of(connection: &mut Connection, id: &str) -> RedisResult<Option<View>> {
         View::find(connection, |view| view.id == id)
     }
@@ -42,8 +42,8 @@ impl View {
         self.slots.iter().flat_map(|(first, last)| *first..=*last)
     }
 
-    /// Whether this is that node, with the same role and the same slots: one that knows of no other's slots takes itself
-    /// for the majority of the primaries.
+    /// Whether this describes the node `itself`, with its role and slots: a node that knows of no slots but
+    /// its own takes itself for the majority of the primaries.
     fn is_known_as(&self, itself: &View) -> bool {
         self.id == itself.id
             && self.is_primary == itself.is_primary
@@ -51,8 +51,8 @@ impl View {
             && self.slots == itself.slots
     }
 
-    /// `<id> <address> <flags> <primary> <ping> <pong> <epoch> <link> <slot> …`; slots in brackets are on
-    /// their way.
+    /// Parses `<id> <address> <flags> <primary> <ping> <pong> <epoch> <link> <slot> …`; slots in brackets are
+    /// being moved.
     fn read(line: &str) -> Option<View> {
         let words: Vec<&str> = line.split(' ').collect();
         let [id, _, flags, replicates, _, _, epoch, _, slots @ ..] = &words[..] else { return None };
@@ -72,8 +72,8 @@ impl View {
     }
 }
 
-/// Whether this node serves requests, knows `nodes` nodes and none that fails, knows these as they know themselves, and
-/// has its primary's data.
+/// Whether this node serves requests, knows exactly `nodes` nodes and none of them as failing, sees these
+/// nodes as they see themselves, and has its primary's data.
 pub(super) fn is_ready<'a>(
     connection: &mut Connection,
     nodes: usize,

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use redis::{Connection, RedisResult};
 
-/// When `key` of the connection's database expires, since 1970 by the server's clock and to the millisecond;
-/// `None` if it is not there or does not expire. Blocks until the server has replied, a few times at most if
-/// it is busy.
+/// Returns when `key` of the connection's database expires: the time since 1970 by the server's clock, to the
+/// millisecond; `None` if the key does not exist or does not expire. Blocks until the server has replied, to
+/// a few requests at most if it is busy.
 ///
-/// Only servers from 7.0 on can be asked for this, so two values that all of them return are added: the time,
-/// and the key's remaining time to live, asked within one millisecond.
+/// Only servers from 7.0 on have a command for this, so two values that every server returns are added: the
+/// current time and the key's remaining time to live, read within one millisecond.
 ///
 /// # Errors
 ///

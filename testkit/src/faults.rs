@@ -1,7 +1,7 @@
 //! What a proxy does to the chunks that pass, decided one by one.
 //!
-//! A chunk is what one read gives. On loopback a command or a pipeline of less than 64 KiB, or
-//! the reply to it, arrives in one piece.
+//! A chunk is whatever one read returns. On loopback, a command or a pipeline of less than 64 KiB, or the
+//! reply to it, arrives in one piece.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Forward,
-    /// Kept until the held ones are released.
+    /// Kept until held requests are released.
     Hold,
     Lose,
     /// Lost, and the connection is closed.
@@ -29,14 +29,14 @@ pub(super) enum Reply {
     Cut,
 }
 
-/// What is known of one connection.
+/// What is known about one connection.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
-    /// Where its client is.
+    /// The client's address.
     from: Option<IpAddr>,
-    /// The last request had what the filter asks for.
+    /// Whether the last request matched the filter.
     matches: bool,
-    /// The next reply is to be lost together with the connection.
+    /// Whether the next reply is to be lost together with the connection.
     cut_at_reply: bool,
 }
 
@@ -49,24 +49,24 @@ impl Exchange {
 /// The faults that are on or armed.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    /// Empty: every request matches.
+    /// If empty, every request matches.
     pub(super) filter: Vec<u8>,
     pub(super) black_hole: bool,
-    /// The address whose connections are in a black hole, whatever they ask.
+    /// The address whose connections are in a black hole, whatever they send.
     pub(super) cut_off: Option<IpAddr>,
     pub(super) delay: Duration,
-    /// After what time each half of a reply is passed on; zero: replies are not split.
+    /// The delay before each half of a reply; zero: replies are not split.
     pub(super) split: Duration,
     pub(super) hold_all: bool,
     pub(super) hold_next: usize,
     pub(super) cut_at_request: usize,
     pub(super) cut_at_reply: usize,
     pub(super) lose_replies: usize,
-    /// What is lost of the replies, all the time; empty: nothing.
+    /// Replies that contain these bytes are always lost; if empty, none are.
     pub(super) deaf_to: Vec<u8>,
-    /// How often held requests were released so far.
+    /// How often held requests have been released so far.
     pub(super) releases: u64,
-    /// How many chunks did not just pass.
+    /// How many chunks were not simply passed on.
     pub(super) struck: u64,
 }
 
@@ -98,7 +98,7 @@ impl Faults {
         let fate = if self.black_hole && concerned || unheard || self.cuts_off(exchange) {
             Reply::Lose
         } else if exchange.cut_at_reply {
-            // Its request matched; another one may have followed before the reply.
+            // The request that armed this matched, even if another one followed before the reply.
             Reply::Cut
         } else if !concerned {
             Reply::Forward
@@ -115,12 +115,12 @@ impl Faults {
         fate
     }
 
-    /// Whether the end of one side of the connection is to be kept from the other side.
+    /// Whether the end of one side of the connection is to be hidden from the other side.
     pub(super) fn hides_end(&self, exchange: &Exchange) -> bool {
         self.black_hole && self.concerns(exchange) || self.cuts_off(exchange)
     }
 
-    /// Turns everything off; what was counted stays.
+    /// Turns everything off, but keeps the counters.
     pub(super) fn clear(&mut self) {
         *self = Self { releases: self.releases + 1, struck: self.struck, ..Self::default() };
     }
@@ -129,7 +129,8 @@ impl Faults {
         self.cut_off.is_some() && self.cut_off == exchange.from
     }
 
-    /// What a server sends unasked goes by the last request, or by none.
+    /// Whether faults apply to what the server sends; what it sends unasked counts with the last request, if
+    /// there was one.
     fn concerns(&self, exchange: &Exchange) -> bool {
         self.filter.is_empty() || exchange.matches
     }
@@ -143,7 +144,7 @@ fn take(armed: &mut usize) -> bool {
 }
 
 fn contains(chunk: &[u8], wanted: &[u8]) -> bool {
-    // There are no windows of length 0.
+    // `windows` does not accept a length of 0.
     wanted.is_empty() || chunk.windows(wanted.len()).any(|it| it == wanted)
 }
 

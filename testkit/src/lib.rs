@@ -1,8 +1,8 @@
-//! What tests of locks run on: private Redis servers and clusters, a proxy that breaks connections on demand, child
-//! processes, waiting with a timeout, and the contract suite for kinds of lock.
+//! The test kit for locks: private Redis servers and clusters, a proxy that breaks connections on demand,
+//! child processes, waiting with a timeout, and the contract suite for lock kinds.
 //!
 //! The tests, examples and benches of `redis-concurrent` use it, and so can the author of a
-//! [`Kind`](redis_concurrent::Kind): [`contract`](mod@contract) tests a kind of your own in one line.
+//! [`Kind`](redis_concurrent::Kind): [`contract`](mod@contract) tests your own kind in one line.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,10 +17,10 @@
 //! # }
 //! ```
 //!
-//! Only the contract suite knows a lock or a key of `redis-concurrent`; the rest sets a scene and looks at it from
-//! outside. The crate needs a Unix with `sh` and `redis-server` 7.0 or later on the search path;
-//! `REDIS_SERVER_BIN` names another program. It has the version of the library that it tests, and promises no
-//! stable interface beyond the contract suite.
+//! Only the contract suite knows the locks and keys of `redis-concurrent`; everything else sets up a scene
+//! and observes it from outside. The crate needs a Unix with `sh`, and `redis-server` 7.0 or later on the
+//! search path, or the program that `REDIS_SERVER_BIN` names. Its version is that of the library that it
+//! tests, and only the contract suite is a stable interface.
 
 mod barrier;
 mod children;

@@ -1,10 +1,10 @@
 //! A child process that cannot outlive this one.
 //!
-//! A test process that is killed runs no destructor, so a second process, the watchdog, holds
-//! the reading end of a pipe from us. The pipe closes when we die, however we die, and the
-//! watchdog then kills the child. The child itself waits at a gate (one line on its standard
-//! input) until the watchdog knows its process id, so there is no moment without a guard. The
-//! gate then becomes the wanted program by `exec`, which keeps the process id.
+//! A test process that is killed runs no destructor, so a second process, the watchdog, holds the reading end
+//! of a pipe whose other end is ours. The pipe closes when this process dies, for whatever reason, and the
+//! watchdog then kills the child. The child itself waits at a gate (one line on its standard input) until the
+//! watchdog knows its process id, so it is never without a watchdog. The gate then turns into the wanted
+//! program by `exec`, which keeps the process id.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -14,27 +14,27 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// `read` takes no byte beyond its line, so the program gets the rest of the pipe as its input.
+/// `read` consumes nothing beyond its line, so the program gets the rest of the pipe as its input.
 const GATE: &str = r#"read -r _ && exec "$@""#;
 
-/// The end of input without a process id means that no child was let through the gate.
+/// If the input ends before a process id arrives, no child has passed the gate.
 const WATCHDOG: &str = r#"read -r pid || exit 0
 read -r _
 kill -9 "$pid" 2>/dev/null
 if [ -n "$1" ]; then rm -rf -- "$1"; fi"#;
 
-/// How often the state of a process is looked at.
+/// How often the state of a process is checked.
 const POLL: Duration = Duration::from_millis(1);
 
-/// How long a signal may take to show in the state of a process.
+/// How long a signal may take to show in a process's state.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(30);
 
-/// The process that kills another one when this one has died.
+/// The process that kills the child once this process has died.
 #[derive(Debug)]
 struct Watchdog(Child);
 
 impl Watchdog {
-    /// `remove` is a folder that the watchdog deletes too, because nobody else would.
+    /// `remove` is a folder for the watchdog to delete as well, since nothing else would.
     fn start(remove: Option<&Path>) -> io::Result<Self> {
         Command::new("sh")
             .args(["-c", WATCHDOG, "watchdog"])
@@ -42,7 +42,7 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A Ctrl-C goes to the group of the terminal: the watchdog has to outlive it.
+            // Ctrl-C signals the terminal's process group, which the watchdog has to outlive.
             .process_group(0)
             .spawn()
             .map(Self)
@@ -58,13 +58,13 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // Killed before its pipe closes, so it never acts on a process id that is free again.
+        // Killed before its pipe closes, so that it never signals a process id that has been reused.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A running program with its watchdog; killed and waited for on drop.
+/// A running program with its watchdog; killed and reaped on drop.
 #[derive(Debug)]
 pub(super) struct Guarded {
     child: Child,
@@ -72,8 +72,8 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    /// Starts `program`. `configure` adds its arguments, output and environment, but not its
-    /// input, which is always a pipe. `remove` is deleted when this process dies abnormally.
+    /// Starts `program`. `configure` adds arguments, output and environment, but not the input, which is
+    /// always a pipe. The folder `remove` is deleted if this process dies abnormally.
     pub(super) fn spawn(
         program: &Path,
         remove: Option<&Path>,
@@ -105,7 +105,7 @@ impl Guarded {
         pipe.flush()
     }
 
-    /// The reading end of the program's output, if it was piped and not taken before.
+    /// The reading end of the program's output, if it was piped and has not been taken before.
     pub(super) fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
@@ -115,7 +115,7 @@ impl Guarded {
         self.child.try_wait()
     }
 
-    /// Waits for the program to end by itself; `None` at the limit.
+    /// Waits for the program to end by itself; returns `None` once `limit` has passed.
     pub(super) fn wait_within(&mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
         let end = Instant::now() + limit;
         loop {
@@ -127,27 +127,27 @@ impl Guarded {
         }
     }
 
-    /// SIGSTOP; returns when the process stands still.
+    /// Sends SIGSTOP, and returns once the process has stopped.
     pub(super) fn stop(&mut self) -> io::Result<()> {
         self.signal("STOP")?;
         self.await_state(|state| state == 'T')
     }
 
-    /// SIGCONT; returns when the process is no longer stopped.
+    /// Sends SIGCONT, and returns once the process is no longer stopped.
     pub(super) fn cont(&mut self) -> io::Result<()> {
         self.signal("CONT")?;
         self.await_state(|state| state != 'T')
     }
 
-    /// SIGKILL, which also ends a stopped process, and waits for the end.
+    /// Sends SIGKILL, which also ends a stopped process, and waits for the end.
     pub(super) fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
         self.child.wait()
     }
 
-    /// Sends a signal by name. The shell's own `kill` is used: it is there wherever `sh` is.
+    /// Sends a signal by name, with the shell's built-in `kill`: it is available wherever `sh` is.
     fn signal(&mut self, name: &str) -> io::Result<()> {
-        // A process that has been waited for has given its id back, maybe to somebody else.
+        // The id of a reaped process may already belong to another process.
         if let Some(status) = self.child.try_wait()? {
             return Err(io::Error::other(format!("the process has ended already: {status}")));
         }
@@ -159,7 +159,8 @@ impl Guarded {
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("kill -s {name}: {status}"))) }
     }
 
-    /// A signal is sent before it takes effect. Where there is no `/proc`, that is all we know.
+    /// Waits for a signal to take effect, which it does some time after it was sent. Without `/proc` there is
+    /// no way to see that.
     fn await_state(&self, wanted: impl Fn(char) -> bool) -> io::Result<()> {
         let end = Instant::now() + SIGNAL_LIMIT;
         while let Some(state) = state(self.pid()) {
@@ -180,7 +181,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Nobody is left to tell of a failure; the watchdog goes after the program.
+        // There is nobody to report a failure to. The watchdog is dropped after the program.
         let _ = self.kill();
     }
 }
@@ -188,6 +189,6 @@ impl Drop for Guarded {
 /// The state letter of a process, as in `ps`.
 fn state(pid: u32) -> Option<char> {
     let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold any character, even these.
+    // The name is in parentheses and may contain any character, even parentheses.
     line.rsplit_once(") ")?.1.chars().next()
 }

@@ -13,22 +13,21 @@ use super::faults::Faults;
 use super::pump::{self, Link, Shared};
 use super::server::PORT_TRIES;
 
-/// How often a new connection is looked for.
+/// How often the proxy checks for new connections.
 const ACCEPT_POLL: Duration = Duration::from_millis(1);
 
-/// How long the port may take to be closed, or to be had again.
+/// How long closing the port may take, or getting it back.
 const PORT_LIMIT: Duration = Duration::from_secs(30);
 
-/// A proxy on a loopback address of its own in front of a port of 127.0.0.1.
+/// A proxy on its own loopback address, in front of a port of 127.0.0.1.
 ///
-/// It passes *chunks*: what one read gives, which on loopback is a whole command or pipeline of
-/// less than 64 KiB, or the reply to one. Faults are set at run time and stand alone or
-/// together; each concerns the chunks that come after the call. They also strike what a client
-/// library sends by itself, as on connecting, unless [`only_matching`](Self::only_matching)
-/// narrows them. No method blocks longer than noted. "Closed" is a FIN or a RST, as the kernel
-/// has it.
+/// It passes on *chunks*: whatever one read returns, which on loopback is a whole command or pipeline of less
+/// than 64 KiB, or the reply to it. Faults are set at run time, alone or together; each affects the chunks
+/// that arrive after the call. They also affect what a client library sends by itself, for example on
+/// connecting, unless [`only_matching`](Self::only_matching) narrows them. No method blocks longer than
+/// noted. "Closed" means a FIN or a RST, as the kernel chooses.
 ///
-/// Dropping it closes all connections and joins all threads, within a second or so.
+/// Dropping it closes all connections and joins all threads, within about a second.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -46,17 +45,17 @@ struct Front {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of `target_port` on 127.0.0.1. The target need not be there: a
-    /// client whose connection cannot be passed on is accepted and then closed.
+    /// Starts a proxy in front of `target_port` on 127.0.0.1. The target need not exist: a client that cannot
+    /// be connected to it is accepted and then closed.
     ///
     /// # Errors
     ///
-    /// If there is no free port or no thread to be had.
+    /// If there is no free port, or a thread cannot be started.
     pub fn start(target_port: u16) -> io::Result<Self> {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), target_port)
     }
 
-    /// The same at this loopback address; with port 0, at a free port of it.
+    /// Like [`start`](Self::start), but at this loopback address; port 0 stands for any free port.
     ///
     /// # Errors
     ///
@@ -74,18 +73,19 @@ impl Proxy {
         Ok(Self { shared, front, address, acceptor: Some(acceptor) })
     }
 
-    /// Starts one at each of two loopback addresses, with the same port, in front of these ports of 127.0.0.1.
+    /// Starts two proxies with the same port, one at each of two loopback addresses, in front of these ports
+    /// of 127.0.0.1.
     ///
     /// # Errors
     ///
-    /// See [`start`](Self::start); also if no free port of the first address is free at the other.
+    /// See [`start`](Self::start); also if no port is free at both addresses.
     pub fn start_at_one_port(
         [(one, target), (other, other_target)]: [(Ipv4Addr, u16); 2],
     ) -> io::Result<[Self; 2]> {
         let mut taken = io::ErrorKind::AddrInUse.into();
         for _ in 0..PORT_TRIES {
             let first = Self::start_at((one, 0).into(), target)?;
-            // Connections of other servers may come from this port of the other address.
+            // An outgoing connection of another server may use this port at the other address.
             match Self::start_at((other, first.port()).into(), other_target) {
                 Ok(second) => return Ok([first, second]),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => taken = error,
@@ -95,80 +95,80 @@ impl Proxy {
         Err(taken)
     }
 
-    /// The port to connect to.
+    /// Returns the port to connect to.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// The URL to connect to, without a password.
+    /// Returns the URL to connect to, without a password.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address)
     }
 
-    /// Sends new connections to another port; the present ones stay where they are.
+    /// Directs new connections to another port; existing connections keep their target.
     pub fn set_target(&self, port: u16) {
         self.shared.target.store(port, Ordering::SeqCst);
     }
 
-    /// Narrows all faults on chunks to requests that have these bytes in them (the SHA1 of a
-    /// script, say) and to what the server sends after such a request on the same connection.
-    /// No bytes: to all. Whole connections ([`cut_all`](Self::cut_all),
+    /// Narrows all faults on chunks to requests that contain these bytes (the SHA1 of a script, for example)
+    /// and to what the server sends after such a request on the same connection. Empty `bytes` match every
+    /// request. Faults on whole connections ([`cut_all`](Self::cut_all),
     /// [`refuse_connections`](Self::refuse_connections)) are not narrowed.
     pub fn only_matching(&self, bytes: &[u8]) {
         self.set(|faults| faults.filter = bytes.to_vec());
     }
 
-    /// Loses the next `n` reply chunks; the connections go on. Replaces an earlier count.
+    /// Discards the next `n` reply chunks; the connections stay open. Replaces an earlier count.
     pub fn swallow_replies(&self, n: usize) {
         self.set(|faults| faults.lose_replies = n);
     }
 
-    /// Loses every reply chunk that contains these bytes, whatever it replies to: what a server sends its
-    /// subscribers, say. Replaces earlier ones; no bytes: none is lost. Not narrowed by
+    /// Discards every reply chunk that contains these bytes, whether or not it replies to anything: a message
+    /// to a subscriber, for example. Replaces earlier bytes; if empty, nothing is discarded. Not narrowed by
     /// [`only_matching`](Self::only_matching).
     pub fn swallow_replies_with(&self, bytes: &[u8]) {
         self.set(|faults| faults.deaf_to = bytes.to_vec());
     }
 
-    /// Passes on the next request, so that the server executes it, loses its reply and then
-    /// closes the connection. Can be armed several times for as many requests.
+    /// Passes on the next request, so that the server executes it, but discards its reply and closes the
+    /// connection. Can be armed several times, for as many requests.
     pub fn swallow_next_reply_and_reset(&self) {
         self.set(|faults| faults.cut_at_reply += 1);
     }
 
-    /// Closes the connection on which the next request comes, and passes nothing of it on. Can
-    /// be armed several times for as many requests.
+    /// Closes the connection on which the next request arrives, without passing any of it on. Can be armed
+    /// several times, for as many requests.
     pub fn reset_before_next_request(&self) {
         self.set(|faults| faults.cut_at_request += 1);
     }
 
-    /// Passes each reply chunk on only after this time, one after the other; zero for none.
+    /// Delays each reply chunk by this time, one after the other; zero turns the delay off.
     pub fn delay(&self, time: Duration) {
         self.set(|faults| faults.delay = time);
     }
 
-    /// Passes each reply chunk on in two halves, each only after this time; zero: whole. To a client whose reads have a
-    /// timeout each, a reply may so come after its time without any of them having been late.
-    /// What is [delayed](Self::delay) is not split.
+    /// Passes each reply chunk on in two halves, each after this time; zero turns splitting off. For a client
+    /// with a timeout per read, a reply can thus arrive too late although no single read was. Chunks that are
+    /// [delayed](Self::delay) are not split.
     pub fn split_replies(&self, time: Duration) {
         self.set(|faults| faults.split = time);
     }
 
-    /// While on, connections are accepted and read, but nothing is passed on either way, not
-    /// even that one side has closed: they are half-open. What was read is lost for good. When
-    /// turned off, a closed side becomes known to the other within 20 ms or so.
+    /// While on, connections are accepted and read, but nothing is passed on in either direction, not even
+    /// that one side has closed: the connections are half-open. What was read meanwhile is lost for good.
+    /// Once turned off, each side learns within about 20 ms that the other has closed.
     pub fn black_hole(&self, on: bool) {
         self.set(|faults| faults.black_hole = on);
     }
 
-    /// Connections that come from this address are in a black hole from now on, whatever they ask; `None`: no address's
-    /// are. Not narrowed by [`only_matching`](Self::only_matching).
+    /// From now on, treats connections from this address as in a [black hole](Self::black_hole), whatever
+    /// they send; `None` ends this. Not narrowed by [`only_matching`](Self::only_matching).
     pub fn cut_off(&self, address: Option<IpAddr>) {
         self.set(|faults| faults.cut_off = address);
     }
 
-    /// While on, requests are kept; turned off, they are all passed on, within 20 ms or so, in
-    /// order for each connection, also when their client has gone: late copies.
+    /// While on, requests are held back. Once turned off, they are all passed on within about 20 ms, in order
+    /// for each connection, even if their client has gone: late copies.
     pub fn hold_requests(&self, on: bool) {
         self.set(|faults| {
             faults.hold_all = on;
@@ -179,24 +179,24 @@ impl Proxy {
         });
     }
 
-    /// Keeps only the next `n` requests, and what follows them on the same connections, until
-    /// [`release_held`](Self::release_held); the others pass.
+    /// Holds back only the next `n` requests, and whatever follows them on the same connections, until
+    /// [`release_held`](Self::release_held); other requests pass.
     pub fn hold_next_requests(&self, n: usize) {
         self.set(|faults| faults.hold_next = n);
     }
 
-    /// Passes on the requests that are held now, as [`hold_requests`](Self::hold_requests) when
-    /// turned off, but leaves it on. They have been sent when [`held`](Self::held) says 0.
+    /// Passes on the requests that are held now, as turning [`hold_requests`](Self::hold_requests) off does,
+    /// but leaves it on. They have been sent once [`held`](Self::held) returns 0.
     pub fn release_held(&self) {
         self.set(|faults| faults.releases += 1);
     }
 
-    /// While on, a connection attempt gets "connection refused": there is no listener. The present
-    /// connections stay. It has taken effect on return; either way may block, for 2 s at most.
+    /// While on, connection attempts fail with "connection refused", since there is no listener. Existing
+    /// connections stay. Has taken effect on return; turning it on or off may block, for at most 2 s.
     ///
     /// # Errors
     ///
-    /// If the port cannot be closed in that time, or was taken by another process meanwhile.
+    /// If the port cannot be closed in that time, or another process has taken it meanwhile.
     pub fn refuse_connections(&self, on: bool) -> io::Result<()> {
         let mut listener = self.front.listener.lock();
         if on {
@@ -219,11 +219,11 @@ impl Proxy {
         }
     }
 
-    /// Closes all current connections, on both sides; new ones are accepted. A held request is kept all the
-    /// same and passed on when released.
+    /// Closes all current connections, on both sides; new ones are accepted. Held requests are kept
+    /// nevertheless, and passed on when released.
     pub fn cut_all(&self) {
-        // While it has the listener, no connection is between being accepted and being listed, and a client
-        // that is connected but not yet accepted can be disconnected too.
+        // While this has the listener, no connection is accepted but not yet listed. Clients that are
+        // connected but not yet accepted are disconnected too.
         let listener = self.front.listener.lock();
         while let Some(Ok(_)) = listener.as_ref().map(TcpListener::accept) {}
         for link in self.front.links.lock().iter().filter_map(Weak::upgrade) {
@@ -231,8 +231,8 @@ impl Proxy {
         }
     }
 
-    /// Turns all faults off, the filter too, and passes on what is held. What was lost or closed stays so.
-    /// Blocks like [`refuse_connections`](Self::refuse_connections).
+    /// Turns all faults off, the filter included, and passes on what is held. What was lost or closed stays
+    /// so. Blocks like [`refuse_connections`](Self::refuse_connections).
     ///
     /// # Errors
     ///
@@ -242,23 +242,23 @@ impl Proxy {
         self.refuse_connections(false)
     }
 
-    /// How many connections were accepted so far.
+    /// Returns how many connections have been accepted so far.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many request chunks came so far, whatever happened to them.
+    /// Returns how many request chunks have arrived so far, whatever happened to them.
     pub fn request_count(&self) -> u64 {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// How many request chunks are held now.
+    /// Returns how many request chunks are being held.
     pub fn held(&self) -> usize {
         self.shared.held.load(Ordering::SeqCst)
     }
 
-    /// How many chunks were struck by a fault so far: lost, held, delayed or answered by closing
-    /// the connection. A test asks this to know that its fault has really happened.
+    /// Returns how many chunks were affected by a fault so far: lost, held, delayed, or answered by closing
+    /// the connection. Lets a test check that its fault really happened.
     pub fn struck(&self) -> u64 {
         self.shared.faults.lock().struck
     }
@@ -272,14 +272,14 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         if let Some(acceptor) = self.acceptor.take() {
-            // If it panicked, the test has the message already.
+            // If the thread panicked, its message has been printed already.
             let _ = acceptor.join();
         }
     }
 }
 
 impl Front {
-    /// Accepts until the end, then waits for the threads of all connections.
+    /// Accepts connections until the proxy ends, then waits for the threads of all connections.
     fn run(&self, shared: &Arc<Shared>) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         while !shared.ended.load(Ordering::SeqCst) {
@@ -294,7 +294,7 @@ impl Front {
         let listener = self.listener.lock().take();
         if let Some(Ok(address)) = listener.as_ref().map(TcpListener::local_addr) {
             drop(listener);
-            // At the end there is no one to report to.
+            // At this point there is nobody to report an error to.
             let _ = await_closed(address);
         }
         for thread in threads {
@@ -302,7 +302,7 @@ impl Front {
         }
     }
 
-    /// `None` if there is no connection to accept, or no means to serve it.
+    /// Returns `None` if there is no connection to accept, or it cannot be served.
     fn accept(&self, shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
         let listener = self.listener.lock();
         let (client, _) = listener.as_ref()?.accept().ok()?;
@@ -316,15 +316,15 @@ impl Front {
     }
 }
 
-/// A listener that does not block, so that it can be taken away at any time.
+/// Returns a non-blocking listener, so that it can be taken away at any time.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Blocks until the port has no listener. A process that another thread is just starting has our open files
-/// too, the listener among them, until it becomes its own program.
+/// Blocks until the port has no listener. A process that another thread is just starting shares our open
+/// files, the listener among them, until it executes its own program.
 fn await_closed(address: SocketAddr) -> io::Result<()> {
     let end = Instant::now() + PORT_LIMIT;
     while TcpStream::connect_timeout(&address, PORT_LIMIT).is_ok() {

@@ -11,18 +11,18 @@ use parking_lot::Mutex;
 
 use super::faults::{Exchange, Faults, Reply, Request};
 
-/// How long a read or a write may block before the thread looks around.
+/// How long a read or a write may block before the thread checks what else has changed.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
-/// How long the target may take to accept; on loopback it does at once or never.
+/// How long the target may take to accept: on loopback it accepts at once or never.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long the server has, after its client has gone, to reply and close.
+/// How long the server may take to reply and close after its client has gone.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 const CHUNK: usize = 64 * 1024;
 
-/// What a proxy and its threads have in common.
+/// The state shared by a proxy and its threads.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) faults: Mutex<Faults>,
@@ -30,7 +30,7 @@ pub(super) struct Shared {
     pub(super) ended: AtomicBool,
     pub(super) connections: AtomicU64,
     pub(super) requests: AtomicU64,
-    /// How many request chunks are held now.
+    /// How many request chunks are being held.
     pub(super) held: AtomicUsize,
 }
 
@@ -66,10 +66,10 @@ impl Link {
         })
     }
 
-    /// Closes the connection, but leaves the way to the server open for what is held.
+    /// Closes the connection, but leaves the server side open for held requests.
     pub(super) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
-        // The peer may have closed it before.
+        // The peer may have closed it already.
         let _ = self.client.shutdown(Shutdown::Both);
         if let Some(server) = self.server.get()
             && self.held.load(Ordering::SeqCst) == 0
@@ -92,7 +92,7 @@ impl Link {
 
 /// Connects to the target and passes chunks both ways until one side ends; blocks until then.
 pub(super) fn run(shared: &Arc<Shared>, link: &Arc<Link>) {
-    // There is no one to report to: a client sees its connection closed, as behind a real proxy.
+    // There is nobody to report to: a client sees its connection closed, as behind a real proxy.
     if relay(shared, link).is_err() {
         link.cut();
     }
@@ -114,14 +114,14 @@ fn relay(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<()> {
     };
     pass_requests(shared, link, server);
     link.client_gone.store(true, Ordering::SeqCst);
-    // What was forwarded is still executed: the server reads it before it reads the end.
+    // The server still executes what was forwarded, since it reads that before the end.
     let _ = server.shutdown(Shutdown::Write);
-    // A thread of ours that panicked has nothing left to clean up.
+    // If the thread panicked, nothing is left to clean up.
     let _ = replies.join();
     Ok(())
 }
 
-/// Until the client has gone and nothing of it is held any more.
+/// Passes requests on until the client has gone and none of its requests are held.
 fn pass_requests(shared: &Shared, link: &Link, server: &TcpStream) {
     let mut held = Held::new(shared, link);
     let mut buffer = vec![0; CHUNK];
@@ -136,10 +136,10 @@ fn pass_requests(shared: &Shared, link: &Link, server: &TcpStream) {
             Progress::NotYet => continue,
         };
         shared.requests.fetch_add(1, Ordering::SeqCst);
-        // Decided and kept in one step, so that a release concerns all that was held before.
+        // Decided and kept under one lock, so that a release includes everything held before it.
         let mut faults = shared.faults.lock();
         match faults.request(chunk, &mut link.exchange.lock()) {
-            // What comes after a held chunk must not overtake it.
+            // A later request must not overtake a held one.
             Request::Forward if held.chunks.is_empty() => {
                 drop(faults);
                 if !write_all(server, chunk, || shared.ended()) {
@@ -164,7 +164,7 @@ fn pass_requests(shared: &Shared, link: &Link, server: &TcpStream) {
     link.await_visible_end(shared);
 }
 
-/// Until the server has closed, or takes too long about it when the client has gone.
+/// Passes replies on until the server has closed, or takes too long to close after the client has gone.
 fn pass_replies(shared: &Shared, link: &Link, server: &TcpStream) {
     let mut buffer = vec![0; CHUNK];
     let mut drain_end = None;
@@ -205,19 +205,19 @@ fn pass_replies(shared: &Shared, link: &Link, server: &TcpStream) {
                 return;
             }
         }
-        // A client that has gone does not keep the server from its end of the work.
+        // The server can finish its work even if the client has gone.
         let _ = write_all(&link.client, rest, over);
     }
     link.await_visible_end(shared);
     let _ = link.client.shutdown(Shutdown::Both);
 }
 
-/// The request chunks of one connection that wait for their release.
+/// The request chunks of one connection that wait to be released.
 struct Held<'a> {
     shared: &'a Shared,
     link: &'a Link,
     chunks: Vec<Vec<u8>>,
-    /// The count of releases when the first was kept.
+    /// The count of releases when the first chunk was kept.
     since: u64,
 }
 
@@ -235,14 +235,14 @@ impl<'a> Held<'a> {
         self.shared.held.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// `false` if the server accepts nothing more.
+    /// Returns `false` if the server no longer accepts data.
     fn forward_if_released(&mut self, server: &TcpStream) -> bool {
         if self.chunks.is_empty() || self.shared.faults.lock().releases == self.since {
             return true;
         }
         let chunks = std::mem::take(&mut self.chunks);
         let all = chunks.iter().all(|it| write_all(server, it, || self.shared.ended()));
-        // Only now: a caller that sees that nothing is held may rely on it having been sent.
+        // Only now: a caller that sees a count of 0 may rely on the requests having been sent.
         self.forget(chunks.len());
         all
     }
@@ -260,14 +260,14 @@ impl Drop for Held<'_> {
 }
 
 enum Progress {
-    /// That many bytes; 0 at the end, in whatever way it came.
+    /// This many bytes; 0 at the end of the stream, whatever ended it.
     Some(usize),
-    /// Nothing within a tick.
+    /// No data within a tick.
     NotYet,
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
-    // A stream from a listener that does not block may be one that does not block either.
+    // A stream accepted from a non-blocking listener may be non-blocking too.
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(TICK))?;
@@ -287,7 +287,7 @@ fn read(mut stream: &TcpStream, buffer: &mut [u8]) -> Progress {
     }
 }
 
-/// `false` when the peer has gone or `give_up` says so.
+/// Returns `false` if the peer has gone or `give_up` returns true.
 fn write_all(mut stream: &TcpStream, mut bytes: &[u8], give_up: impl Fn() -> bool) -> bool {
     while !bytes.is_empty() {
         match stream.write(bytes) {

@@ -16,23 +16,23 @@ use super::server::{RedisServer, encode, find_program, free_port};
 use super::server_options::TlsFiles;
 use super::wait::{eventually, wait_until};
 
-/// What the sentinels call the primary.
+/// The sentinels' name of the primary.
 const MASTER: &str = "mymaster";
 
-/// How many sentinels must agree that the primary is down: two of three.
+/// Two of three sentinels must agree that the primary is down.
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 
-/// Where servers and sentinels behind proxies come from; clients come from 127.0.0.1.
+/// The source address of servers and sentinels behind proxies. Clients connect from 127.0.0.1.
 const WITHIN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// How long a sentinel may take to answer after its start, and a fleet to know itself.
+/// How long a sentinel may take to answer after its start, and a fleet to discover its members.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long one question to a sentinel may take.
+/// How long a query to a sentinel may take.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
-/// How a [`SentinelFleet`] is to be; made by [`SentinelFleet::builder`].
+/// The configuration of a [`SentinelFleet`]; created by [`SentinelFleet::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing runs before start()"]
 pub struct SentinelFleetBuilder {
@@ -45,33 +45,33 @@ pub struct SentinelFleetBuilder {
 }
 
 impl SentinelFleetBuilder {
-    /// The servers ask their clients, and each other, for this password.
+    /// Requires this password of clients and of the other servers.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// The sentinels do.
+    /// Requires this password of the sentinels' clients and of other sentinels.
     pub fn sentinel_password(mut self, password: &str) -> Self {
         self.sentinel_password = Some(password.to_owned());
         self
     }
 
-    /// How long a primary must be silent until a sentinel takes it to be down. Default 1 s.
+    /// Sets how long a primary must be silent before a sentinel considers it down. The default is 1 s.
     pub fn down_after(mut self, time: Duration) -> Self {
         self.down_after = time;
         self
     }
 
-    /// Replicas, sentinels and clients reach each server by a [proxy](SentinelFleet::proxy) in front of it. It needs
-    /// Redis 7.0 (`bind-source-addr`), and 127.0.0.2.
+    /// Puts a [proxy](SentinelFleet::proxy) in front of each server, through which replicas, sentinels and
+    /// clients reach it. Needs Redis 7.0 (`bind-source-addr`) and the address 127.0.0.2.
     pub fn behind_proxies(mut self) -> Self {
         self.proxies = true;
         self
     }
 
-    /// Servers and sentinels talk by TLS, among themselves and with clients, whom they ask for a certificate. Not
-    /// behind proxies.
+    /// Makes servers and sentinels use TLS, among themselves and with clients, of which they require a
+    /// certificate. Does not work behind proxies.
     pub fn tls(mut self, files: &TlsFiles) -> Self {
         self.tls = Some(files.clone());
         self
@@ -83,7 +83,8 @@ impl SentinelFleetBuilder {
         self
     }
 
-    /// Starts everything; returns when the replicas are in step and the sentinels know all of it.
+    /// Starts everything, and returns once the replicas are in sync and the sentinels know every server and
+    /// each other.
     ///
     /// # Errors
     ///
@@ -91,7 +92,7 @@ impl SentinelFleetBuilder {
     ///
     /// # Panics
     ///
-    /// If they do not find each other within a minute.
+    /// If they do not discover each other within a minute.
     pub fn start(self) -> io::Result<SentinelFleet> {
         let (mut servers, mut proxies) = (Vec::<RedisServer>::new(), Vec::new());
         let mut door = 0;
@@ -133,12 +134,12 @@ impl SentinelFleetBuilder {
     }
 }
 
-/// A primary, two replicas, and three sentinels that call the primary `mymaster`, each a process of its own.
+/// A primary, two replicas, and three sentinels that call the primary `mymaster`, each in its own process.
 ///
-/// The servers are numbered; the first is the primary in the beginning. Dropping it ends all of them.
+/// The servers are numbered; number 0 is the primary at the start. Dropping the fleet stops all processes.
 #[derive(Debug)]
 pub struct SentinelFleet {
-    // The sentinels end first, so that they see nothing end.
+    // Dropped first, so that no sentinel sees a server stop.
     sentinels: Vec<Sentinel>,
     proxies: Vec<Proxy>,
     servers: Vec<RedisServer>,
@@ -146,7 +147,7 @@ pub struct SentinelFleet {
 }
 
 impl SentinelFleet {
-    /// One with the default options.
+    /// Starts a fleet with the default options.
     ///
     /// # Errors
     ///
@@ -155,7 +156,7 @@ impl SentinelFleet {
         Self::builder().start()
     }
 
-    /// Options to set before the start.
+    /// Returns a builder, to set options before the start.
     pub fn builder() -> SentinelFleetBuilder {
         let down_after = Duration::from_secs(1);
         let (password, sentinel_password, tls) = (None, None, None);
@@ -169,7 +170,7 @@ impl SentinelFleet {
         }
     }
 
-    /// The URL of a client: all sentinels, with the passwords that there are.
+    /// Returns the URL for clients: all sentinels, with any passwords.
     pub fn url(&self) -> String {
         let login = self.options.password.as_ref().map(|it| format!(":{}@", encode(it))).unwrap_or_default();
         let secret = self.options.sentinel_password.as_ref();
@@ -178,22 +179,22 @@ impl SentinelFleet {
         format!("{scheme}+sentinel://{login}{}/{MASTER}{secret}", self.addresses().join(","))
     }
 
-    /// Where the sentinels are, as `host:port`; with TLS their ports for that.
+    /// Returns the addresses of the sentinels as `host:port`; with TLS, their TLS ports.
     pub fn addresses(&self) -> Vec<String> {
         self.sentinels.iter().map(|it| format!("127.0.0.1:{}", it.tls_port.unwrap_or(it.port))).collect()
     }
 
-    /// The servers, by their numbers.
+    /// Returns the servers, by number.
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// The sentinels, by their numbers.
+    /// Returns the sentinels, by number.
     pub fn sentinels(&self) -> &[Sentinel] {
         &self.sentinels
     }
 
-    /// What is in front of the server of this number.
+    /// Returns the proxy in front of the server with this number.
     ///
     /// # Panics
     ///
@@ -202,8 +203,8 @@ impl SentinelFleet {
         &self.proxies[server]
     }
 
-    /// Cuts the primary of this number off from its replicas and the sentinels, until its proxy
-    /// [heals](Proxy::heal); clients still reach it.
+    /// Cuts the primary with this number off from its replicas and the sentinels, until its proxy
+    /// [heals](Proxy::heal). Clients still reach it.
     ///
     /// # Panics
     ///
@@ -212,17 +213,17 @@ impl SentinelFleet {
         self.proxies[primary].cut_off(Some(WITHIN.into()));
     }
 
-    /// Shuts a replica down and starts it again, as a replica of the present primary.
+    /// Shuts a replica down and starts it again, as a replica of the current primary.
     ///
     /// # Errors
     ///
-    /// If it cannot be restarted, or there is no primary.
+    /// If the replica cannot be restarted, or there is no primary.
     pub fn restart_replica(&self, server: usize) -> io::Result<()> {
         let primary = self.primary().filter(|it| *it != server).map(|it| self.door(it));
         let primary = primary.ok_or_else(|| io::Error::other("there is no primary for this replica"))?;
         let server = &self.servers[server];
         server.restart()?;
-        // The servers have no configuration file in which the sentinels could have kept it.
+        // The servers have no configuration file in which the sentinels could have stored it.
         let mut follow = cmd("REPLICAOF");
         follow.arg("127.0.0.1").arg(primary);
         server.connection().and_then(|mut it| follow.exec(&mut it)).map_err(io::Error::other)
@@ -233,30 +234,30 @@ impl SentinelFleet {
         self.proxies.get(server).map_or(self.servers[server].peer_port(), Proxy::port)
     }
 
-    /// The number of the server that most of the sentinels call the primary now, if there is one.
+    /// Returns the number of the server that most of the sentinels now call the primary, if there is one.
     pub fn primary(&self) -> Option<usize> {
         let named: Vec<_> = self.sentinels.iter().filter_map(Sentinel::primary_port).collect();
         (0..self.servers.len())
             .find(|server| named.iter().filter(|it| **it == self.door(*server)).count() >= QUORUM)
     }
 
-    /// Waits until another server than this is the primary, 60 s at most; returns its number.
+    /// Waits until a server other than `former` is the primary, for at most 60 s, and returns its number.
     ///
     /// # Panics
     ///
-    /// If none is by then.
+    /// If no other server becomes the primary in time.
     pub fn primary_after(&self, former: usize) -> usize {
         eventually(START_LIMIT, || self.primary().filter(|now| *now != former && self.is_primary(*now)))
     }
 
-    /// Has a sentinel put a replica in the primary's place, although that lives (`SENTINEL FAILOVER`); waits until
-    /// the sentinels are ready for it, and returns when it has begun.
+    /// Has a sentinel promote a replica although the primary is alive (`SENTINEL FAILOVER`). Waits until the
+    /// sentinels are ready for that, and returns once the failover has begun.
     pub fn failover(&self) {
         let asked = || self.sentinels.iter().any(|it| it.ask::<()>(&["FAILOVER", MASTER]).is_ok());
         wait_until(START_LIMIT, "a sentinel begins a failover", asked);
     }
 
-    /// Whether the primary has its two replicas, all in step, and every sentinel knows of all.
+    /// Returns whether the primary has its two replicas, all in sync, and every sentinel knows them all.
     pub fn is_whole(&self) -> bool {
         let others = SENTINELS - 1;
         let replicas = self.servers.len() - 1;
@@ -272,13 +273,13 @@ impl SentinelFleet {
     }
 }
 
-/// What it says of replication; nothing if it does not answer.
+/// The server's replication info; empty if it does not answer.
 fn info(server: &RedisServer) -> String {
     let told = server.connection().and_then(|mut it| cmd("INFO").arg("replication").query(&mut it));
     told.unwrap_or_default()
 }
 
-/// One sentinel: a process of its own.
+/// A sentinel, in its own process.
 #[derive(Debug)]
 pub struct Sentinel {
     // Before the folder, so that the process is gone when the folder is deleted.
@@ -325,12 +326,12 @@ impl Sentinel {
         Ok(sentinel)
     }
 
-    /// Its port on 127.0.0.1.
+    /// Returns its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Kills the process (SIGKILL) and waits for its end; has no effect if it does not run.
+    /// Kills the process (SIGKILL) and waits for it to end; has no effect if it is not running.
     ///
     /// # Errors
     ///
@@ -339,7 +340,7 @@ impl Sentinel {
         self.process.lock().take().map_or(Ok(()), |mut process| process.kill().map(drop))
     }
 
-    /// Starts it again after a [`kill`](Self::kill), with what it knew.
+    /// Starts the sentinel again after a [`kill`](Self::kill), with the state that it had saved.
     ///
     /// # Errors
     ///
@@ -350,29 +351,29 @@ impl Sentinel {
         Ok(())
     }
 
-    /// Stops the process (SIGSTOP): it answers nothing.
+    /// Stops the process (SIGSTOP), so that it answers nothing.
     ///
     /// # Errors
     ///
-    /// If it does not run.
+    /// If the sentinel is not running.
     pub fn stop(&self) -> io::Result<()> {
         self.with_process(Guarded::stop)
     }
 
-    /// Resumes a stopped one (SIGCONT).
+    /// Resumes a stopped sentinel (SIGCONT).
     ///
     /// # Errors
     ///
-    /// If it does not run.
+    /// If the sentinel is not running.
     pub fn cont(&self) -> io::Result<()> {
         self.with_process(Guarded::cont)
     }
 
-    /// Sends it `SENTINEL` with these words.
+    /// Sends the sentinel the `SENTINEL` command with these arguments.
     ///
     /// # Errors
     ///
-    /// If it does not answer within 5 s, or refuses.
+    /// If it does not answer within 5 s, or replies with an error.
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         cmd("SENTINEL").arg(words).query(&mut self.connection()?)
     }
@@ -395,7 +396,7 @@ impl Sentinel {
         Some(port)
     }
 
-    /// Whether it knows of so many other sentinels and replicas, and takes none of them to be down.
+    /// Whether the sentinel knows at least this many other sentinels and replicas, none of them down.
     fn knows(&self, others: usize, replicas: usize) -> bool {
         let all = |what: &str| -> Option<Vec<Vec<String>>> { self.ask(&[what, MASTER]).ok() };
         let up = |list: Option<Vec<Vec<String>>>, many| {

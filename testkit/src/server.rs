@@ -16,36 +16,36 @@ use super::process::Guarded;
 use super::server_options::RedisServerBuilder;
 use super::server_view::farewell;
 
-/// Names another program than the `redis-server` of the search path.
+/// Names a program to use instead of the `redis-server` on the search path.
 const PROGRAM: &str = "REDIS_SERVER_BIN";
 
-/// How long one start may take until the server answers, with its data loaded.
+/// How long a server may take from its start until it answers, with its data loaded.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// How often a starting server is asked.
+/// How often a starting server is polled.
 const START_POLL: Duration = Duration::from_millis(2);
 
-/// How many ports are tried: another process may take one between our look and Redis's.
+/// How many ports are tried: another process may take a port between our check and Redis's bind.
 pub(super) const PORT_TRIES: usize = 20;
 
-/// By how much the port of a cluster's bus is above that of its node.
+/// How far the port of the cluster bus is above that of its node.
 const BUS: u16 = 10_000;
 
-/// How long a connection of ours waits for the server.
+/// How long a connection of this harness waits for the server.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long an orderly end may take.
+/// How long an orderly shutdown may take.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
 
-/// How much of the log goes into an error message, in lines.
+/// How many lines of the log go into an error message.
 const LOG_TAIL: usize = 15;
 
-/// A `redis-server` of its own on a free loopback port, in a temporary folder.
+/// A private `redis-server` on a free loopback port, in a temporary folder.
 ///
-/// Dropping it kills the process (even a stopped one), waits for its end and deletes the folder;
-/// when this process dies without dropping it, both go as well. All methods take `&self`, so a
-/// server can be shared between threads. Those that ask the server something open a connection
-/// of their own, block until it answers, 30 s at most per command, and close it again.
+/// Dropping it kills the process (even a stopped one), waits for it to end and deletes the folder; both are
+/// also cleaned up if this process dies without dropping it. All methods take `&self`, so threads can share a
+/// server. Methods that query the server open their own connection, block until it answers, for at most 30 s
+/// per command, and close it again.
 #[derive(Debug)]
 pub struct RedisServer {
     // Before the folder, so that the server is gone when the folder is deleted.
@@ -58,7 +58,7 @@ pub struct RedisServer {
     folder: TempDir,
 }
 
-/// Which connections of the server are meant.
+/// A kind of connection to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientKind {
     /// Connections that send commands.
@@ -71,9 +71,9 @@ pub enum ClientKind {
 
 /// Why a start failed.
 enum StartError {
-    /// The port belongs to another process.
+    /// Another process has the port.
     PortTaken,
-    /// A signal came while a file was opened or a process started, as on a machine under load.
+    /// A signal arrived while a file was opened or a process started, as happens under load.
     Interrupted,
     Other(io::Error),
 }
@@ -94,7 +94,7 @@ impl RedisServer {
         Self::builder().start()
     }
 
-    /// Options to set before the start.
+    /// Returns a builder, to set options before the start.
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
@@ -129,33 +129,33 @@ impl RedisServer {
         ))
     }
 
-    /// The port on 127.0.0.1; it stays the same over a restart.
+    /// Returns the port on 127.0.0.1, which stays the same after a restart.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its port for TLS, if the server was built with [that](RedisServerBuilder::tls).
+    /// Returns the TLS port, if the server was built with [TLS](RedisServerBuilder::tls).
     pub fn tls_port(&self) -> Option<u16> {
         self.options.tls.as_ref().map(|_| self.tls_port)
     }
 
-    /// The port at which other servers reach it.
+    /// The port at which other servers reach this one.
     pub(super) fn peer_port(&self) -> u16 {
         let announced = self.options.announced.map(|(port, _)| port);
         announced.or(self.tls_port()).unwrap_or(self.port)
     }
 
-    /// The one at which other nodes reach its cluster's bus.
+    /// The port at which other nodes reach this node's cluster bus.
     pub(super) fn peer_bus_port(&self) -> u16 {
         self.options.announced.map_or(self.bus_port(), |(_, bus)| bus)
     }
 
-    /// The port of its cluster's bus.
+    /// The port of the node's own cluster bus.
     pub(super) fn bus_port(&self) -> u16 {
         self.port + BUS
     }
 
-    /// The URL to connect to over TCP, with the password if there is one.
+    /// Returns the URL to connect to over TCP, with the password if there is one.
     pub fn url(&self) -> String {
         match &self.options.password {
             Some(password) => format!("redis://:{}@127.0.0.1:{}/", encode(password), self.port),
@@ -163,7 +163,7 @@ impl RedisServer {
         }
     }
 
-    /// The URL to connect to over the Unix socket; `None` if the server was built without one.
+    /// Returns the URL to connect to over the Unix socket; `None` if the server was built without one.
     pub fn unix_url(&self) -> Option<String> {
         if !self.options.unix_socket {
             return None;
@@ -176,19 +176,19 @@ impl RedisServer {
         Some(format!("redis+unix://{}{password}", path.display()))
     }
 
-    /// The process id of `redis-server` itself; `None` after [`kill`](Self::kill) or
+    /// Returns the process id of `redis-server` itself; `None` after [`kill`](Self::kill) or
     /// [`shutdown`](Self::shutdown).
     pub fn pid(&self) -> Option<u32> {
         self.process.lock().as_ref().map(Guarded::pid)
     }
 
-    /// The folder with the server's log (`redis.log`) and data.
+    /// Returns the folder with the server's log (`redis.log`) and data.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A fresh connection over TCP that gives up connecting, reading or writing after 30 s. It
-    /// sends no `CLIENT SETINFO`, so it adds nothing to the command counts.
+    /// Opens a connection over TCP whose connect, reads and writes time out after 30 s. It sends no `CLIENT
+    /// SETINFO`, so it adds nothing to the command counts.
     ///
     /// # Errors
     ///
@@ -197,12 +197,11 @@ impl RedisServer {
         self.connect(CONNECTION_LIMIT)
     }
 
-    /// Stops the process (SIGSTOP): connections stay open, no request is answered. Returns when it has
-    /// stopped.
+    /// Stops the process (SIGSTOP): connections stay open, but no request is answered. Returns once stopped.
     ///
     /// # Errors
     ///
-    /// If the server does not run, or has not stopped within 2 s.
+    /// If the server is not running, or has not stopped within 2 s.
     pub fn stop(&self) -> io::Result<()> {
         self.with_process(Guarded::stop)
     }
@@ -211,12 +210,12 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server does not run.
+    /// If the server is not running.
     pub fn cont(&self) -> io::Result<()> {
         self.with_process(Guarded::cont)
     }
 
-    /// Kills the process (SIGKILL) and waits for its end; has no effect if it is not running.
+    /// Kills the process (SIGKILL) and waits for it to end; has no effect if it is not running.
     ///
     /// # Errors
     ///
@@ -230,12 +229,12 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Lets the server end by itself (`SHUTDOWN NOSAVE`) and waits for that, 5 s at most; has no effect if it
-    /// is not running.
+    /// Shuts the server down in an orderly way (`SHUTDOWN NOSAVE`) and waits for its end, for at most 5 s;
+    /// has no effect if it is not running.
     ///
     /// # Errors
     ///
-    /// If the server does not take the command or has not ended in time; it then still runs.
+    /// If the server does not accept the command or has not ended in time; it is then still running.
     pub fn shutdown(&self) -> io::Result<()> {
         let mut slot = self.process.lock();
         let Some(process) = slot.as_mut() else {
@@ -245,7 +244,7 @@ impl RedisServer {
             let mut connection = self.connection().map_err(io::Error::other)?;
             let reply: RedisResult<()> = redis::cmd("SHUTDOWN").arg("NOSAVE").query(&mut connection);
             match reply {
-                // A server that ends properly closes the connection instead of replying.
+                // A server that shuts down properly closes the connection instead of replying.
                 Err(error) if !error.is_io_error() => return Err(io::Error::other(error)),
                 _ => {}
             }
@@ -261,12 +260,12 @@ impl RedisServer {
     }
 
     /// Starts the server again on the same port and in the same folder, after an orderly
-    /// [`shutdown`](Self::shutdown) if it still runs; returns when it answers and has loaded its
-    /// data, after 30 s at most. Without `appendonly` it comes up empty.
+    /// [`shutdown`](Self::shutdown) if it is still running. Returns once it answers and has loaded its data,
+    /// after at most 30 s. Without `appendonly` it comes up empty.
     ///
     /// # Errors
     ///
-    /// If the server cannot be shut down or started, also because the port was taken meanwhile.
+    /// If the server cannot be shut down or started, for example because the port was taken meanwhile.
     pub fn restart(&self) -> io::Result<()> {
         self.shutdown()?;
         let mut process = self.process.lock();
@@ -277,7 +276,7 @@ impl RedisServer {
                     *process = Some(started);
                     return Ok(());
                 }
-                // An outgoing connection may have the port for a moment.
+                // An outgoing connection may use the port for a moment.
                 Err(StartError::PortTaken) if Instant::now() < end => thread::sleep(START_POLL),
                 Err(StartError::Interrupted) => {}
                 Err(StartError::PortTaken) => {
@@ -312,14 +311,14 @@ impl RedisServer {
         let options = self.options.tls.iter().flat_map(|files| files.options(self.tls_port));
         let mut args: Vec<_> = options.flat_map(|(key, value)| [format!("--{key}"), value]).collect();
         if !args.is_empty() && self.options.cluster_bus {
-            // Otherwise the bus would be that far above the port for TLS.
+            // Otherwise the bus port would be derived from the TLS port.
             let bus = self.bus_port().to_string();
             args.extend(["--tls-cluster", "yes", "--cluster-port", &bus].map(str::to_owned));
         }
         args
     }
 
-    /// One try to start the process on `self.port`.
+    /// Makes one attempt to start the process on `self.port`.
     fn start_process(&self) -> Result<Guarded, StartError> {
         let log = File::options().create(true).append(true).open(self.log_path())?;
         let log_start = log.metadata()?.len();
@@ -333,7 +332,7 @@ impl RedisServer {
                 .arg(folder)
                 .args(self.tls_args())
                 .args(&self.options.args)
-                // What is preloaded into a test is not for a server, which may have another C library.
+                // What is preloaded into a test is not meant for a server, which may use another C library.
                 .env_remove("LD_PRELOAD")
                 .envs(self.options.env.iter().map(|(name, value)| (name, value)))
                 .stdout(log)
@@ -351,7 +350,7 @@ impl RedisServer {
             if ended.is_none() {
                 match self.answering_process() {
                     Some(pid) if pid == process.pid() => return Ok(process),
-                    // Ours cannot have the port if another server replies there.
+                    // If another server answers there, ours cannot have the port.
                     Some(_) => return Err(StartError::PortTaken),
                     None => {}
                 }
@@ -375,7 +374,7 @@ impl RedisServer {
         }
     }
 
-    /// The process id of the Redis that answers on our port and has loaded its data, if any.
+    /// The process id of the Redis that answers on this port and has loaded its data, if there is one.
     fn answering_process(&self) -> Option<u32> {
         let mut connection = self.connect(Duration::from_millis(500)).ok()?;
         let info: String = redis::cmd("INFO").query(&mut connection).ok()?;
@@ -402,7 +401,7 @@ impl RedisServer {
     }
 }
 
-/// Looks for the program before a shell does, for the sake of a clear message.
+/// Looks for the program before a shell does, to give a clear error message.
 pub(super) fn find_program() -> io::Result<PathBuf> {
     let wanted = std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into());
     let folders = std::env::var_os("PATH").unwrap_or_default();
@@ -424,13 +423,13 @@ fn locate(program: &OsStr, folders: &OsStr) -> Option<PathBuf> {
     candidates.into_iter().find(|path| path.is_file())
 }
 
-/// A port without a listener; Linux gives none that an outgoing connection uses.
+/// Finds a port without a listener. Linux never picks one that an outgoing connection uses.
 pub(super) fn free_port() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
 }
 
-/// The same for a node of a cluster, whose bus has the port [`BUS`] above.
+/// Finds such a port for a cluster node, whose bus uses the port [`BUS`] above it.
 fn free_ports() -> io::Result<u16> {
     for _ in 0..PORT_TRIES {
         let port = free_port()?;
@@ -442,7 +441,7 @@ fn free_ports() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no free port has a free one for the cluster's bus"))
 }
 
-/// Percent-encodes what could mean something in a URL.
+/// Percent-encodes every character that may have a meaning in a URL.
 pub(super) fn encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {

@@ -1,6 +1,6 @@
-//! What a private Redis server tells about itself, and commands that a test gives from outside.
+//! What a private Redis server reports about itself, and commands that a test issues from outside.
 //!
-//! Each call opens a connection of its own, which answers within 30 s or fails.
+//! Each call opens its own connection, and fails if the server does not answer within 30 s.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ impl ClientKind {
 }
 
 impl RedisServer {
-    /// Deletes all keys of all databases (`FLUSHALL`); scripts stay.
+    /// Deletes all keys of all databases (`FLUSHALL`). Loaded scripts stay.
     ///
     /// # Errors
     ///
@@ -28,15 +28,15 @@ impl RedisServer {
         self.ask(|connection| cmd("FLUSHALL").query(connection))
     }
 
-    /// All keys of database 0, sorted; bytes that are not UTF-8 are replaced. Read by `SCAN`, so
-    /// a key that comes or goes meanwhile may be missing or listed.
+    /// Returns all keys of database 0, sorted; bytes that are not UTF-8 are replaced. The keys are read with
+    /// `SCAN`, so a key that is created or deleted meanwhile may or may not be listed.
     ///
     /// # Errors
     ///
     /// If the server does not reply.
     pub fn keys(&self) -> RedisResult<Vec<String>> {
         self.ask(|connection| {
-            // SCAN may name a key twice.
+            // SCAN may return a key more than once.
             let mut keys = BTreeSet::new();
             let mut cursor = 0_u64;
             loop {
@@ -51,10 +51,9 @@ impl RedisServer {
         })
     }
 
-    /// How often each command has run since the start or [`reset_stats`](Self::reset_stats), by
-    /// its name in small letters (`"evalsha"`, `"client|list"`). Commands that a script calls
-    /// count too, and so do the ones of this harness (`info`, `quit`); a command
-    /// that never ran is not in the map.
+    /// Returns how often each command has run since the start or [`reset_stats`](Self::reset_stats), by its
+    /// name in lower case (`"evalsha"`, `"client|list"`). Commands called by scripts count too, and so do
+    /// those of this harness (`info`, `quit`). A command that never ran is not in the map.
     ///
     /// # Errors
     ///
@@ -63,8 +62,8 @@ impl RedisServer {
         self.command_stats("calls")
     }
 
-    /// How many microseconds of the server's time all calls of `command` took together, over
-    /// the same span as [`command_calls`](Self::command_calls); 0 if it never ran.
+    /// Returns how many microseconds of server time all calls of `command` took together, since the same
+    /// moment as in [`command_calls`](Self::command_calls); 0 if it never ran.
     ///
     /// # Errors
     ///
@@ -74,7 +73,7 @@ impl RedisServer {
         Ok(all.get(&command.to_lowercase()).copied().unwrap_or(0))
     }
 
-    /// Sets the counts and times of all commands to 0 (`CONFIG RESETSTAT`).
+    /// Resets the counts and times of all commands to 0 (`CONFIG RESETSTAT`).
     ///
     /// # Errors
     ///
@@ -83,7 +82,8 @@ impl RedisServer {
         self.ask(|connection| cmd("CONFIG").arg("RESETSTAT").query(connection))
     }
 
-    /// The lines of `CLIENT LIST` for one kind of connection, without the one that asks.
+    /// Returns the lines of `CLIENT LIST` for one kind of connection, except the line of the connection used
+    /// for this call.
     ///
     /// # Errors
     ///
@@ -101,8 +101,8 @@ impl RedisServer {
         })
     }
 
-    /// Closes all connections of one kind but the one that asks (`CLIENT KILL TYPE .. SKIPME
-    /// yes`), and returns how many there were.
+    /// Closes all connections of one kind, except the one used for this call (`CLIENT KILL TYPE .. SKIPME
+    /// yes`), and returns how many it closed.
     ///
     /// # Errors
     ///
@@ -126,8 +126,8 @@ impl RedisServer {
     }
 }
 
-/// Ends a connection in such a way that no later command finds it in the list of clients.
-/// Closing alone would leave it there until the server notices.
+/// Ends a connection so that no later command finds it in the client list. After a mere close, the server
+/// would still list it until it notices.
 pub(super) fn farewell(connection: &mut Connection) -> RedisResult<()> {
     cmd("QUIT").query(connection)
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 /// How long to sleep between two checks.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Blocks until `condition` holds, checking every millisecond or so, for `limit` at most. It always checks
-/// once more at the end, so a stalled machine does not turn a true condition into a failure. The duration of
-/// a single call of `condition` is not limited.
+/// Blocks until `condition` holds, checking it about every millisecond, for at most `limit`. It always checks
+/// once more at the end, so a stalled machine does not turn a true condition into a failure. A single call of
+/// `condition` may take any time.
 ///
 /// # Panics
 ///
-/// With `what` and the limit, if the condition does not hold in time: it is an assertion.
+/// If the condition does not hold in time, with `what` and `limit` in the message: this is an assertion.
 #[track_caller]
 pub fn wait_until(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     if poll(limit, || condition().then_some(())).is_none() {
@@ -20,7 +20,7 @@ pub fn wait_until(limit: Duration, what: &str, mut condition: impl FnMut() -> bo
     }
 }
 
-/// Blocks until `attempt` gives a value, and returns it; otherwise as [`wait_until`].
+/// Blocks until `attempt` returns a value, and returns it; checks as often and as long as [`wait_until`].
 ///
 /// # Panics
 ///
@@ -36,7 +36,7 @@ pub fn eventually<T>(limit: Duration, attempt: impl FnMut() -> Option<T>) -> T {
 pub(super) fn poll<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        // Taken before the check: the last check then begins no earlier than the limit.
+        // Computed before the check, so that the last check begins no earlier than the timeout.
         let last = start.elapsed() >= limit;
         let value = attempt();
         if value.is_some() || last {

@@ -1,6 +1,6 @@
-//! A test of both kinds of lock.
+//! A test for both kinds of lock.
 
-/// Makes a body that takes any kind of lock a test for each of the two.
+/// Turns a body that takes any kind of lock into a test for each of the two.
 macro_rules! both {
     ($($(#[$note:meta])* $name:ident;)*) => {$(
         $(#[$note])*

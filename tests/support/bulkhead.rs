@@ -1,4 +1,4 @@
-//! The kind of `examples/own_kind.lua`, as an author outside of this crate writes it.
+//! The kind of `examples/own_kind.lua`, as an author outside this crate writes it.
 
 use redis_concurrent::{Kind, Reentrancy, Sharing, rule_file};
 
@@ -6,7 +6,7 @@ use redis_concurrent::{Kind, Reentrancy, Sharing, rule_file};
 #[derive(Clone, Debug)]
 pub struct Bulkhead(pub u32);
 
-/// One at a time.
+/// One holder at a time.
 impl Default for Bulkhead {
     fn default() -> Self {
         Bulkhead(1)

@@ -1,16 +1,16 @@
-//! All that may be called of each kind.
+//! All calls that can be made on each kind.
 
 use std::time::Duration;
 
 use redis_concurrent::{CancellationToken, Client, Error, Order, Rate};
 
-/// Asks a client for each of it under one name. None of it waits where it comes to an error.
+/// Makes each call under one name. None of them waits before it gets an error.
 pub type Calls = fn(&Client, &str) -> Vec<Result<(), Error>>;
 
-/// Far longer than what is refused may take.
+/// Far longer than a rejected call may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The kinds, as Redis has them.
+/// The kinds, as Redis knows them.
 pub const KINDS: [(&str, Calls); 10] = [
     ("simple lock", |client, name| {
         let it = client.simple_lock(name);

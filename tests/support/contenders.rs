@@ -1,4 +1,4 @@
-//! Clients that contend for one lock, and count how often two were in at once.
+//! Clients that contend for one lock, and count how often two held it at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -7,10 +7,10 @@ use redis_concurrent::{Client, ReentrantLock};
 
 use crate::support::{LONG, ms};
 
-/// What is counted of the contenders that get in.
+/// Counts of the holds that the contenders had.
 #[derive(Debug, Default)]
 pub struct Contenders {
-    /// How often each client came in.
+    /// How often each client acquired the lock.
     holds: Vec<AtomicU64>,
     inside: AtomicU64,
     highest: AtomicU64,
@@ -20,7 +20,7 @@ pub struct Contenders {
 }
 
 impl Contenders {
-    /// One thread of each client comes in again and again while `during` runs.
+    /// Lets one thread of each client acquire and release again and again while `during` runs.
     pub fn contend(clients: &[Client], during: impl FnOnce(&Contenders)) -> Contenders {
         let all =
             Contenders { holds: clients.iter().map(|_| AtomicU64::new(0)).collect(), ..Self::default() };
@@ -29,7 +29,7 @@ impl Contenders {
                 let all = &all;
                 scope.spawn(move || all.come_and_go(holds, &client.reentrant_lock("it")));
             }
-            // Also where it panics: else the others go on for ever.
+            // Also if `during` panics: otherwise, the threads would run forever.
             let _over = Over(&all.over);
             during(&all);
         });
@@ -38,7 +38,7 @@ impl Contenders {
 
     fn come_and_go(&self, holds: &AtomicU64, lock: &ReentrantLock) {
         while !self.over.load(SeqCst) {
-            // What was refused during the failover is no hold.
+            // What was rejected during the failover is not a hold.
             let Ok(Some(guard)) = lock.try_lock_for(LONG) else { continue };
             let beside = self.inside.fetch_add(1, SeqCst) != 0;
             let fallen = self.highest.fetch_max(guard.token(), SeqCst) >= guard.token();
@@ -53,12 +53,12 @@ impl Contenders {
         }
     }
 
-    /// How often each client has come in.
+    /// Returns how often each client has acquired the lock.
     pub fn holds(&self) -> Vec<u64> {
         self.holds.iter().map(|n| n.load(SeqCst)).collect()
     }
 
-    /// Holds beside another, and those whose token was not above all before.
+    /// Returns how many holds overlapped another, and how many had a token no higher than an earlier one.
     pub fn double_and_fallen(&self) -> (u64, u64) {
         (self.double.load(SeqCst), self.fallen.load(SeqCst))
     }

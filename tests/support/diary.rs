@@ -1,6 +1,6 @@
-//! An observer that writes down what it hears.
+//! An observer that records what it hears.
 
-// Each test binary uses a part of it.
+// Each test binary uses only part of it.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub enum Heard {
     UnlockFailed(ErrorKind),
 }
 
-/// Writes down what it hears of one lock, and the times it is told.
+/// Records what it hears about one lock, and the durations reported with it.
 #[derive(Clone, Default)]
 pub struct Diary(Arc<Mutex<Vec<(Heard, Duration)>>>);
 
@@ -44,7 +44,7 @@ impl Diary {
         self.0.lock().iter().map(|(heard, _)| heard.clone()).collect()
     }
 
-    /// Every client that it was given to is gone, with all its threads.
+    /// Whether every client that it was given to is gone, with all its threads.
     pub fn is_complete(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -57,7 +57,7 @@ impl Diary {
         self.times(heard).len()
     }
 
-    /// The times it was told with this.
+    /// Returns the durations reported with this.
     pub fn times(&self, heard: &Heard) -> Vec<Duration> {
         self.0.lock().iter().filter(|(it, _)| it == heard).map(|(_, time)| *time).collect()
     }

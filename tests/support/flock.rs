@@ -13,7 +13,7 @@ pub struct Flock {
 }
 
 impl Flock {
-    /// All replicas are in step with the primary.
+    /// Starts a primary with this many replicas, and returns once they are in sync.
     pub fn start(replicas: usize) -> Flock {
         let primary = RedisServer::builder().arg("repl-diskless-sync-delay", "0").start().unwrap();
         let replicas: Vec<_> = (0..replicas).map(|_| RedisServer::start().unwrap()).collect();
@@ -36,14 +36,14 @@ impl Flock {
 }
 
 impl Flock {
-    /// Whether the replicas have this key as the primary has it.
+    /// Returns whether the replicas have the same content in this key as the primary.
     pub fn is_everywhere(&self, key: &str) -> bool {
         let has = |server: &RedisServer| content(&mut server.connection().unwrap(), key);
         let here = has(&self.primary).expect("the primary has it");
         self.replicas.iter().all(|replica| has(replica).as_ref() == Some(&here))
     }
 
-    /// Waits until the replicas have told the primary, as they do each second, that they have all that it
+    /// Waits until the replicas have acknowledged to the primary, as they do each second, everything that it
     /// has written so far.
     pub fn told_all(&self) {
         let offset = |line: &str, key: &str| {
@@ -61,8 +61,8 @@ impl Flock {
 }
 
 impl Flock {
-    /// A planned failover: the first replica becomes the primary, and the primary that replica's. Nobody closes
-    /// a connection.
+    /// Does a planned failover: the first replica becomes the primary, and the primary its replica. Nobody
+    /// closes a connection.
     pub fn fail_over(&self) {
         let new = &self.replicas[0];
         let mut connection = self.primary.connection().unwrap();
@@ -78,7 +78,7 @@ impl Flock {
 impl Drop for Flock {
     fn drop(&mut self) {
         for replica in &self.replicas {
-            // One that stands still would not end.
+            // A stopped replica would not end.
             let _ = replica.cont();
         }
     }
@@ -93,7 +93,7 @@ pub fn follow(replica: &RedisServer, port: u16) {
     cmd("REPLICAOF").arg("127.0.0.1").arg(port).exec(&mut connection).unwrap();
 }
 
-/// A replica becomes a primary.
+/// Makes a replica a primary.
 pub fn promote(replica: &RedisServer) {
     cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica.connection().unwrap()).unwrap();
 }

@@ -1,7 +1,7 @@
-//! What the tests of this folder and its neighbours share: an observer that remembers, seeded
-//! chance, and looks at what a process or a server still has.
+//! What the tests of this folder and its neighbours share: an observer that remembers, seeded random numbers,
+//! and ways to see what a process or a server still has.
 
-// Each test binary uses a part of it.
+// Each test binary uses only part of it.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use redis_concurrent::{
 };
 use redis_concurrent_testkit::{Child, RedisServer, eventually, is_role, wait_until};
 
-/// Far less than the default lease, far more than anything that happens at once takes.
+/// Far less than the default lease, and far more than anything takes that happens at once.
 pub const SOON: Duration = Duration::from_secs(5);
 pub const LONG: Duration = Duration::from_secs(20);
 
@@ -50,14 +50,14 @@ pub fn connect(server: &RedisServer) -> Client {
     connected(|| builder(&server.url()))
 }
 
-/// A client of which nothing is renewed, or asked again, by itself for as long as a test takes: a waiter that comes in was
-/// let in, or woken up.
+/// A client that neither renews nor repeats a request by itself while a test runs: a waiter that gets in was
+/// admitted, or woken up.
 pub fn patient(server: &RedisServer) -> Client {
     let minutes = Duration::from_secs(120);
     connected(|| builder(&server.url()).lease(minutes).waiter_timeout(minutes))
 }
 
-/// Waits for the lock, and gives it back. Returns when it had it. Not for ever, so that a test that fails ends.
+/// Waits for the lock and releases it. Returns when it was acquired. Times out, so that a failing test ends.
 #[track_caller]
 pub fn comes_in<K: Kind>(lock: &RedisLock<K>) -> Instant {
     let guard = lock.try_lock_for(LONG).unwrap().expect("in time");
@@ -66,7 +66,7 @@ pub fn comes_in<K: Kind>(lock: &RedisLock<K>) -> Instant {
     came
 }
 
-/// What an observer was told, without names and times.
+/// What is reported to an observer, without names and durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     Acquired(AcquiredVia),
@@ -77,7 +77,7 @@ pub enum Heard {
     UnlockFailed(ErrorKind),
 }
 
-/// An observer that remembers what it was told.
+/// An observer that remembers what was reported to it.
 #[derive(Clone, Default)]
 pub struct Ears(Arc<Mutex<Vec<Heard>>>);
 
@@ -124,7 +124,7 @@ impl Observer for Ears {
     }
 }
 
-/// Chance that can be had again: the seed is printed, and taken from the environment.
+/// Reproducible random numbers: the seed is printed, and read from the environment.
 pub struct Random(u64);
 
 impl Random {
@@ -145,7 +145,7 @@ impl Random {
         Random(self.next())
     }
 
-    /// For a process of its own.
+    /// Returns a seed for another process.
     pub fn seed(&mut self) -> String {
         self.next().to_string()
     }
@@ -167,23 +167,23 @@ impl Random {
     }
 }
 
-/// Runs `body` in a process of its own, where all threads and sockets are its, and which is ended
-/// should it hang: `test` is the full name of the calling test.
+/// Runs `body` in a process of its own, so that all of its threads and sockets belong to the test, and which
+/// is killed if it hangs. `test` is the full name of the calling test.
 pub fn alone(test: &str, body: impl FnOnce()) {
     if is_role(test) {
         return body();
     }
     let mut child = Child::spawn(test, &[]).unwrap();
-    // No machine is so slow that it does not hang.
+    // Even on the slowest machine, a process that takes longer than this hangs.
     let status = child.wait_within(6 * LONG).unwrap();
     assert!(status.success(), "{test}, in a process of its own: {status}");
 }
 
-/// The names of this process's threads that begin with `prefix`.
+/// Returns the names of this process's threads that begin with `prefix`.
 pub fn threads(prefix: &str) -> Vec<String> {
     let mut names = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
-        // It may end while we look.
+        // A thread may end in between.
         if let Ok(name) = std::fs::read_to_string(task.unwrap().path().join("comm"))
             && name.starts_with(prefix)
         {
@@ -193,7 +193,7 @@ pub fn threads(prefix: &str) -> Vec<String> {
     names
 }
 
-/// How many sockets this process has open.
+/// Returns how many sockets this process has open.
 pub fn sockets() -> usize {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap();
     let target = |path: &Path| std::fs::read_link(path).unwrap_or_default();
@@ -218,7 +218,7 @@ pub fn delete(server: &RedisServer, key: &str) -> bool {
     redis::cmd("DEL").arg(key).query(&mut server.connection().unwrap()).unwrap()
 }
 
-/// What came of a call whose time limit is a few milliseconds: they may be too few for an answer.
+/// Returns the outcome of a call with a timeout of a few milliseconds, in which no reply may have arrived.
 pub fn in_brief<T>(outcome: Result<Option<T>, Error>) -> Option<T> {
     match outcome {
         Err(error) if error.kind() == ErrorKind::Unavailable => None,
@@ -226,7 +226,7 @@ pub fn in_brief<T>(outcome: Result<Option<T>, Error>) -> Option<T> {
     }
 }
 
-/// Waits until a hold was renewed three times: each time it has more time left than a moment before.
+/// Waits until a hold was renewed three times: each time, more time is left than a moment before.
 #[track_caller]
 pub fn renewed_again(left: impl Fn() -> Duration) {
     let (mut before, mut times) = (left(), 0);
@@ -238,11 +238,11 @@ pub fn renewed_again(left: impl Fn() -> Duration) {
     });
 }
 
-/// Its fields with their values, or its dump.
+/// A hash's fields with their values, or else the key's dump.
 pub type Content = Vec<Vec<u8>>;
 
-/// What a key has, `None` if it is not there. Unlike `DUMP` it says nothing of the order in which a server happens to keep
-/// the fields of a hash: that differs between servers, and changes while a hash grows.
+/// Returns what a key contains; `None` if it does not exist. Unlike `DUMP`, this does not depend on the order
+/// in which a server keeps the fields of a hash, which differs between servers and changes as it grows.
 pub fn content(redis: &mut impl ConnectionLike, key: &str) -> Option<Content> {
     let kind: String = redis::cmd("TYPE").arg(key).query(redis).unwrap();
     if kind != "hash" {
@@ -253,7 +253,7 @@ pub fn content(redis: &mut impl ConnectionLike, key: &str) -> Option<Content> {
     Some(fields.into_iter().flat_map(|(field, value)| [field, value]).collect())
 }
 
-/// Waits until Redis has nothing but fences and tombstones, each of them with an end.
+/// Waits until Redis has nothing but fences and tombstones, all of which expire.
 #[track_caller]
 pub fn nothing_left(server: &RedisServer) {
     let rest = || -> Vec<String> {
@@ -264,13 +264,13 @@ pub fn nothing_left(server: &RedisServer) {
     wait_until(LONG, "only fences and tombstones are left", || rest().is_empty());
 }
 
-/// Waits until `n` threads wait for the lock, in all processes.
+/// Waits until `n` threads wait for the lock, over all processes.
 #[track_caller]
 pub fn queued<K: Kind>(lock: &RedisLock<K>, n: usize) {
     wait_until(LONG, "so many wait", || lock.queue_length().unwrap() == n);
 }
 
-/// Somebody else can have the lock at once, and gives it back.
+/// Checks that another caller can acquire the lock at once, and releases it. Returns the token.
 #[track_caller]
 pub fn free_at_once(lock: &ReentrantLock) -> u64 {
     let began = Instant::now();
@@ -281,7 +281,7 @@ pub fn free_at_once(lock: &ReentrantLock) -> u64 {
     token
 }
 
-/// Microseconds on a clock that all processes of this machine share.
+/// Returns microseconds on a clock that all processes of this machine share.
 pub fn clock() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000

@@ -1,4 +1,4 @@
-//! One server for all tests of a file, each with names of its own on it.
+//! One server for all tests of a file, each of which uses names of its own.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use redis_concurrent_testkit::wait_until;
 pub use crate::shared::server;
 use crate::support::connect;
 
-/// Long enough for whatever is sure to come.
+/// Long enough for anything that is certain to happen.
 pub const LONG: Duration = Duration::from_secs(20);
 
 pub const fn ms(n: u64) -> Duration {
@@ -25,7 +25,7 @@ pub fn key(name: &str, suffix: &str) -> String {
     format!("rc:{{{name}}}{suffix}")
 }
 
-/// Waits until the queue of this name has so many positions.
+/// Waits until the queue of this name has this many positions.
 #[track_caller]
 #[allow(dead_code, reason = "not everybody queues")]
 pub fn await_positions(name: &str, n: usize) {

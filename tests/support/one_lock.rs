@@ -1,4 +1,4 @@
-//! A server, and on it the one lock that a test is about: each client stands for another process.
+//! A server with the one lock that a test is about: each client stands for another process.
 
 use redis_concurrent::{Client, ClientBuilder};
 use redis_concurrent_testkit::{RedisServer, wait_until};
@@ -22,13 +22,13 @@ impl Stage {
         set(builder(&self.server.url())).connect().unwrap()
     }
 
-    /// How many members this key of the lock has.
+    /// Returns how many members this key of the lock has.
     pub fn count(&self, suffix: &str) -> usize {
         let key = format!("rc:{{it}}{suffix}");
         redis::cmd("ZCARD").arg(key).query(&mut self.server.connection().unwrap()).unwrap()
     }
 
-    /// How many wait for the lock.
+    /// Returns how many owners wait for the lock.
     pub fn queued(&self) -> usize {
         self.count(":queue")
     }

@@ -1,7 +1,7 @@
-//! One lock below the client: its scripts straight against a server, and what they stored. Time is played
-//! by editing that, never by sleeping.
+//! A lock below the client: its scripts run directly against a server, and what they stored. Time is
+//! simulated by editing that, never by sleeping.
 
-// Each test binary uses a part of it.
+// Each test binary uses only part of it.
 #![allow(dead_code)]
 
 use std::marker::PhantomData;
@@ -16,36 +16,36 @@ use crate::support::{Content, content};
 pub const PREFIX: &str = "rc:inbox:";
 pub const LEASE: i64 = 30_000;
 pub const WAITER_TIMEOUT: i64 = 3_000;
-/// What a message grants, until the first renewal.
+/// For how long a message grants, until the first renewal.
 pub const FIRST: i64 = WAITER_TIMEOUT;
-/// What a record looks like; the scripts only pass it on.
+/// The form of a record, which the scripts only pass on.
 pub const RECORD: &str = "1 4711 host label";
 /// 2020-01-01 in microseconds since 1970.
 pub const EPOCH: i64 = 1_577_836_800_000_000;
 
-/// A server that refuses what needs memory once it is full.
+/// Returns a server that rejects what needs memory once it is full.
 pub fn server_that_fills() -> RedisServer {
     RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap()
 }
 
-/// One lock, and its operations.
+/// A lock, and its operations.
 pub struct Rig {
     pub kind: &'static str,
     pub scripts: Scripts,
     pub keys: [String; 6],
     pub con: Connection,
-    /// The two halves of the owner ids: every test has clients of its own.
+    /// The part that the owner ids of a test have in common: every test has clients of its own.
     pub name: String,
 }
 
-/// An acquire's arguments that matter to a test.
+/// The arguments of an acquire that matter to a test.
 #[derive(Clone, Copy)]
 pub struct Ask<'a> {
     pub lease: i64,
     pub waiter_timeout: i64,
     pub args: &'a str,
     pub arrival: &'a str,
-    /// Another mode's hold, beside or in place of which it would come in.
+    /// A hold in another mode, beside or in place of which the owner wants to get in.
     pub from: &'a str,
     pub instead: bool,
 }
@@ -62,7 +62,7 @@ impl Rig {
         Rig { kind, scripts: scripts(rule).unwrap(), keys, con: server.connection().unwrap(), name }
     }
 
-    /// The `n`th owner id of the client `who`.
+    /// Returns the `n`th owner id of the client `who`.
     pub fn id(&self, who: &str, n: u64) -> String {
         format!("{}-{who}:{n}", self.name)
     }
@@ -95,7 +95,7 @@ impl Rig {
         }
         let mut answer = self.eval(&source, &args)?;
         is_deaf(&mut answer, 0);
-        // A mere number: in, with the whole lease.
+        // A mere number: admitted, with the whole lease.
         Ok(if let [number] = &*answer { vec!["1".to_owned(), number.clone(), lease] } else { answer })
     }
 
@@ -125,7 +125,7 @@ impl Rig {
         self.leave_for(owner, unsettled, next, "1")
     }
 
-    /// Leaves, and asks for the next one as `args` say.
+    /// Leaves, with a request for the next owner with these `args`.
     pub fn leave_for(
         &mut self,
         owner: &str,
@@ -146,13 +146,13 @@ impl Rig {
         self.eval(&source, &[owner, &lease.to_string(), PREFIX, "3000"])
     }
 
-    /// What the user's own request `id` does to the state.
+    /// Applies a user's request with this `id` to the state.
     pub fn change(&mut self, id: &str, what: &[&str]) -> RedisResult<Vec<String>> {
         let source = self.scripts.change.clone().expect("a rule with a kind.update");
         self.eval(&source, &[&[id, "0", PREFIX, "3000"], what].concat())
     }
 
-    /// Makes what `from` has the owner's, which is another process with a record of its own.
+    /// Transfers what `from` has to `owner`, which is another process with a record of its own.
     pub fn adopt(&mut self, owner: &str, from: &str) -> RedisResult<Vec<String>> {
         let source = self.scripts.adopt.clone().expect("a rule with a kind.transfer");
         self.eval(&source, &[owner, "20000", PREFIX, "3000", from, "", "0 1 there other"])
@@ -162,7 +162,7 @@ impl Rig {
         self.inspect_as("")
     }
 
-    /// As the half of a lock of several modes sees it; all pages as one.
+    /// Inspects as one mode of a lock of several modes sees it; joins all pages.
     pub fn inspect_as(&mut self, args: &str) -> RedisResult<Vec<Vec<String>>> {
         let (mut all, mut page) = (vec![Vec::new(); 4], String::new());
         loop {
@@ -184,17 +184,17 @@ impl Rig {
         }
     }
 
-    /// A subscription to the inbox of the client `who`.
+    /// Subscribes to the inbox of the client `who`.
     pub fn inbox(&self, server: &RedisServer, who: &str) -> Connection {
         subscribe(server, &format!("{}-{who}", self.name))
     }
 
-    /// The server's memory is full, or is not any more.
+    /// Makes the server's memory full, or no longer full.
     pub fn full(&mut self, on: bool) {
         let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(u8::from(on)).query(&mut self.con).unwrap();
     }
 
-    /// With the memory full a newcomer is refused, and of the lock nothing is there.
+    /// Checks that with the memory full a newcomer is rejected, and nothing of the lock is stored.
     #[track_caller]
     pub fn has_no_room_for(&mut self, how: &str, owner: &str, ask: Ask<'_>) {
         let what = format!("{} {how} {}", self.kind, ask.args);
@@ -203,7 +203,7 @@ impl Rig {
         assert!(self.our_keys().is_empty(), "{what}: nothing half-written");
     }
 
-    // ---- looking, and playing time
+    // ---- inspecting, and simulating time
 
     pub fn exists(&mut self, i: usize) -> bool {
         self.con.exists(&self.keys[i]).unwrap()
@@ -222,7 +222,7 @@ impl Rig {
         self.con.zrange(&self.keys[1], 0, -1).unwrap()
     }
 
-    /// {lease, heartbeat, waiter timeout, args, record}
+    /// Returns {lease, heartbeat, waiter timeout, args, record}.
     pub fn position(&mut self, owner: &str) -> Vec<String> {
         let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
             p[2] = string.format('%.0f', p[2])
@@ -231,8 +231,8 @@ impl Rig {
         self.eval(source, &[owner]).unwrap()
     }
 
-    /// Makes the queue position look as if nothing had been heard of it for `ms` longer, and in its second waiter
-    /// timeout neither, if that is too long.
+    /// Makes the queue position look as if it had not been heard of for `ms` longer, nor in its second waiter
+    /// timeout if that is too long.
     pub fn age_position(&mut self, owner: &str, ms: i64) {
         let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
             p[2] = p[2] - ARGV[2] * 1000
@@ -242,8 +242,8 @@ impl Rig {
         self.eval(source, &[owner, &ms.to_string()]).unwrap();
     }
 
-    /// Makes it look as if these were heard for `ms` without a gap, and the last time that long ago: as when the
-    /// server stands still for so long.
+    /// Makes these look as if they had been heard for `ms` without a gap, and last that long ago: as if the
+    /// server had stood still for that time.
     pub fn stand_still(&mut self, owners: &[&str], ms: i64) {
         let source = "for i = 2, #ARGV do
               local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[i]))
@@ -254,7 +254,7 @@ impl Rig {
         self.eval(source, &[&[&*ms.to_string()], owners].concat()).unwrap();
     }
 
-    /// Makes these have been heard without a gap for so long.
+    /// Makes these look as if they had been heard without a gap for `ms`.
     pub fn steady(&mut self, owners: &[&str], ms: i64) {
         let source = "for i = 2, #ARGV do
               local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[i]))
@@ -265,7 +265,7 @@ impl Rig {
         self.eval(source, &[&[&*ms.to_string()], owners].concat()).unwrap();
     }
 
-    /// Makes the owner's hold end in `ms`, or lets it have ended.
+    /// Makes the owner's hold expire in `ms`, or look expired if that is not positive.
     pub fn set_lease(&mut self, owner: &str, ms: i64) {
         if ["read-write", "semaphore"].contains(&self.kind) {
             let source = "local ends = math.floor(ARGV[2] / 1000) + ARGV[3]
@@ -289,7 +289,7 @@ impl Rig {
         }
     }
 
-    /// What is left of the owner's hold; `None` where it has none.
+    /// Returns how long the owner's hold lasts; `None` if it has none.
     pub fn left(&mut self, owner: &str) -> Option<i64> {
         match self.kind {
             "read-write" => {
@@ -313,13 +313,13 @@ impl Rig {
         }
     }
 
-    /// Microseconds since 2020 by the server's clock.
+    /// Returns microseconds since 2020 by the server's clock.
     pub fn now(&mut self) -> i64 {
         let (s, us): (i64, i64) = cmd("TIME").query(&mut self.con).unwrap();
         s * 1_000_000 + us - EPOCH
     }
 
-    /// Every key of this lock and its content, but for times to live.
+    /// Returns every key of this lock with its content, without times to live.
     pub fn everything(&mut self) -> Vec<(String, Option<Content>)> {
         let mut all = Vec::new();
         for key in self.keys.clone() {
@@ -329,7 +329,7 @@ impl Rig {
         all
     }
 
-    /// The fields of the lock's state, in order.
+    /// Returns the fields of the lock's state, sorted.
     pub fn fields(&mut self) -> Vec<String> {
         let mut fields: Vec<String> = self.con.hkeys(&self.keys[0]).unwrap();
         fields.sort();
@@ -341,7 +341,7 @@ impl Rig {
     }
 }
 
-/// A rig, and what else the tests of a kind `K` play with. Their own words for the operations go before the rig's.
+/// A rig, and what else the tests of a kind `K` use. Their own operations take precedence over the rig's.
 pub struct Stage<T, K = ()> {
     pub rig: Rig,
     pub props: T,
@@ -355,7 +355,7 @@ impl<T, K> Stage<T, K> {
 }
 
 impl<K> Stage<RedisServer, K> {
-    /// How often the server has run this command.
+    /// Returns how often the server has run this command.
     pub fn calls(&mut self, command: &str) -> u64 {
         self.props.command_calls().unwrap().get(command).copied().unwrap_or(0)
     }
@@ -375,7 +375,7 @@ impl<T, K> DerefMut for Stage<T, K> {
     }
 }
 
-/// Integers as text, so that a number and its text count as the same answer.
+/// Returns integers as text, so that a number and its text count as the same reply.
 pub fn texts(value: &Value) -> Vec<String> {
     let one = |v: &Value| match v {
         Value::Int(n) => n.to_string(),
@@ -392,8 +392,8 @@ pub fn int(text: &str) -> i64 {
     text.parse().unwrap_or_else(|e| panic!("{text:?}: {e}"))
 }
 
-/// Takes off a busy answer, which begins at `from`, that nobody listens for the caller: of most callers in these
-/// tests nobody does. Returns whether it was there.
+/// Removes from a busy reply, which begins at `from`, that nobody listens for the caller: in these tests,
+/// nobody does for most callers. Returns whether it was there.
 pub fn is_deaf(answer: &mut Vec<String>, from: usize) -> bool {
     let is = answer.len() == from + 5 && answer[from] == "0" && answer[from + 4] == "1";
     if is {
@@ -402,7 +402,7 @@ pub fn is_deaf(answer: &mut Vec<String>, from: usize) -> bool {
     is
 }
 
-/// A subscription to the inbox of the client with this id.
+/// Subscribes to the inbox of the client with this id.
 pub fn subscribe(server: &RedisServer, client: &str) -> Connection {
     let mut con = server.connection().unwrap();
     let channel = format!("{PREFIX}{client}");
@@ -417,7 +417,7 @@ pub fn next_message(inbox: &mut Connection) -> String {
     text
 }
 
-/// The payloads that have come, up to a mark of ours that is published last.
+/// Returns the payloads that have arrived, up to a mark that is published last.
 pub fn heard(server: &RedisServer, inbox: &mut Connection, channel: &str) -> Vec<String> {
     let _: i64 = server.connection().unwrap().publish(channel, "mark").unwrap();
     let mut all = Vec::new();
@@ -440,12 +440,12 @@ pub fn assert_in(kind: &str, answer: &[String], lease: i64) -> i64 {
     assert_eq!(answer.len(), 3, "{kind}: {answer:?}");
     assert_eq!(answer[0], "1", "{kind}: {answer:?}");
     let left = int(&answer[2]);
-    // A rule that keeps whole milliseconds may round up.
+    // A rule that stores whole milliseconds may round up.
     assert!(left <= lease + 1 && left > lease - 5_000, "{kind}: {answer:?}");
     int(&answer[1])
 }
 
-/// {0, last number, ms, arrival} -> the last three.
+/// Returns the last three of {0, last number, ms, arrival}.
 #[track_caller]
 pub fn assert_busy(kind: &str, answer: &[String]) -> (i64, i64, String) {
     assert_eq!(answer.len(), 4, "{kind}: {answer:?}");

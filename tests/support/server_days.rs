@@ -1,6 +1,6 @@
-//! What the tests of bad input and of bad days have in common.
+//! What the tests of bad input and of failing servers have in common.
 
-// Each test binary takes in this file, and none needs all of it.
+// Each test binary includes this file, and none needs all of it.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use redis_concurrent_testkit::{RedisServer, eventually, released_all, wait_until
 
 pub use crate::support::connected;
 
-/// How long a test waits for what must come: long, as machines stall.
+/// How long a test waits for something certain: long, since machines stall.
 pub const SURELY: Duration = Duration::from_secs(20);
 
-/// One command's time limit, where a test waits for the end of it.
+/// The command timeout in tests that wait for it to expire.
 pub const COMMAND: Duration = Duration::from_millis(1500);
 
-/// How long a position is kept of which nothing is heard: a heartbeat is a third of it. Longer than a machine
-/// stands still.
+/// How long a position without heartbeats is kept, longer than a machine stalls; heartbeats are sent every third
+/// of it.
 pub const HEARD: Duration = Duration::from_millis(4500);
 
-/// A kind that the tests of this folder are about.
+/// A kind that the tests of this folder use.
 pub trait Subject: Exclusive + Copy {}
 impl<K: Exclusive + Copy> Subject for K {}
 
@@ -35,8 +35,8 @@ pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Settings with short times. Leases are renewed every three seconds and last nine: what a test does
-/// not mean to lose it does not lose by a stall.
+/// Settings with short timeouts. Leases are renewed every three seconds and last nine, so that a stall loses
+/// nothing that the test does not mean to lose.
 pub fn brisk(url: &str) -> ClientBuilder {
     Client::builder()
         .url(url)
@@ -47,13 +47,13 @@ pub fn brisk(url: &str) -> ClientBuilder {
         .unreachable_timeout(SURELY)
 }
 
-/// The same for where no silence is waited for: a command has all the time that it may have.
+/// Like `brisk`, for tests that wait for no timeout: a command gets all the time that it may have.
 pub fn lively(url: &str) -> ClientBuilder {
     brisk(url).connect_timeout(HEARD).command_timeout(HEARD)
 }
 
-/// The same for where an answer must come at once, or by another request: what waits for the end of such a
-/// command is late by more than a machine stands still.
+/// Settings for tests in which a reply must come at once, or by another request: what waits for such a command to
+/// time out is later than any stall.
 pub fn unhurried(url: &str) -> ClientBuilder {
     brisk(url).waiter_timeout(SURELY).connect_timeout(SURELY).command_timeout(SURELY)
 }
@@ -62,13 +62,13 @@ pub fn connect(url: &str) -> Client {
     connected(|| lively(url))
 }
 
-/// A lease so short that its loss can be waited for.
+/// A lease short enough to wait for its loss.
 pub const SHORT_LEASE: Duration = Duration::from_millis(900);
 
 /// How much later than its deadline a call may end: a busy machine stands still for seconds.
 const GRACE: Duration = ms(5000);
 
-/// Runs `call`, which must end by `limit`, and returns what it gave. Prints how it kept to it.
+/// Runs `call`, which must end by `limit`, and returns its result. Prints by how much it was late.
 #[track_caller]
 pub fn on_time<T>(what: &str, limit: Duration, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
@@ -79,7 +79,7 @@ pub fn on_time<T>(what: &str, limit: Duration, call: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// No message of the chain contains another behind it: a reporter prints them all.
+/// Checks that no message of the chain contains a later one, since a reporter prints them all.
 #[track_caller]
 pub fn assert_tells_nothing_twice(error: &Error) {
     let chain = std::iter::successors(Some(error as &dyn std::error::Error), |it| (*it).source());
@@ -89,7 +89,7 @@ pub fn assert_tells_nothing_twice(error: &Error) {
     }
 }
 
-/// The error of `outcome`, which must be of this kind and about the lock `name`.
+/// Returns the error of `outcome`, which must be of this kind and about the lock `name`.
 #[track_caller]
 pub fn error_of<T>(outcome: Result<T, Error>, kind: ErrorKind, name: &str) -> Error {
     match outcome {
@@ -150,7 +150,7 @@ pub fn ask<T: FromRedisValue>(server: &RedisServer, words: &[&str]) -> T {
     on(&mut server.connection().unwrap(), words)
 }
 
-/// One command on this connection.
+/// Sends a command on this connection.
 #[track_caller]
 pub fn on<T: FromRedisValue>(connection: &mut Connection, words: &[&str]) -> T {
     let mut command = cmd(words[0]);
@@ -165,7 +165,7 @@ pub fn configure(server: &RedisServer, setting: &str, value: &str) {
     ask::<()>(server, &["CONFIG", "SET", setting, value]);
 }
 
-/// Where a lock's state is.
+/// The key of a lock's state.
 pub fn key(name: &str) -> String {
     format!("rc:{{{name}}}")
 }
@@ -175,20 +175,20 @@ pub fn is_queued(server: &RedisServer, name: &str) -> bool {
     ask::<u64>(server, &["ZCARD", &format!("{}:queue", key(name))]) > 0
 }
 
-/// A port that nobody listens on: one that a server just had.
+/// A port on which nothing listens: one that a server has just used.
 pub fn nobodys_port() -> u16 {
     let server = RedisServer::start().unwrap();
     server.kill().unwrap();
     server.port()
 }
 
-/// How many processes have a queue position for the lock `name`.
+/// Waits until a process has a queue position for the lock `name`.
 pub fn wait_for_queue(server: &RedisServer, name: &str) {
     wait_until(SURELY, "a queue position", || is_queued(server, name));
 }
 
-/// Waits until nothing of ours is left but fences and tombstones, each with an end, and no lock
-/// in these clients, whose handles must be gone. `spared` are keys of the test itself.
+/// Waits until nothing is left but fences and tombstones that expire, and no lock in these clients, whose
+/// handles must have been dropped. `spared` are keys of the test itself.
 #[track_caller]
 pub fn nothing_stays_but(spared: &[&str], server: &RedisServer, clients: &[&Client]) {
     let mut left = Vec::new();
@@ -218,7 +218,7 @@ pub fn nothing_stays(server: &RedisServer, clients: &[&Client]) {
     nothing_stays_but(&[], server, clients);
 }
 
-/// What an observer has heard.
+/// Records what an observer has heard.
 #[derive(Clone, Default)]
 pub struct Ear(Arc<Heard>);
 
@@ -243,7 +243,7 @@ impl Ear {
         self.lost.lock().clone()
     }
 
-    /// Waits for `n` renewals more.
+    /// Waits for `n` more renewals.
     #[track_caller]
     pub fn wait_for_renewals(&self, n: usize) {
         let before = self.renewed.load(SeqCst);
@@ -269,7 +269,7 @@ impl Observer for Ear {
     }
 }
 
-/// Another process, as far as Redis can tell: gets the lock within `limit`, and gives it back.
+/// Plays another process, as far as Redis can tell: gets the lock within `limit`, and releases it.
 #[track_caller]
 pub fn another_gets_in<K: Subject>(server: &RedisServer, kind: K, name: &str, limit: Duration) -> u64 {
     let client = connect(&server.url());
@@ -280,7 +280,7 @@ pub fn another_gets_in<K: Subject>(server: &RedisServer, kind: K, name: &str, li
     gives_back(guard)
 }
 
-/// Waits for the lock, and gives it back. Returns the token.
+/// Waits for the lock and releases it. Returns the token.
 pub fn takes_a_turn<K: Subject>(lock: &RedisLock<K>) -> u64 {
     gives_back(lock.lock().unwrap())
 }

@@ -1,4 +1,4 @@
-//! A server for all tests of a file and of the folder of its name, each with names of its own on it.
+//! One server for all tests of a file and of the folder named after it, each of which uses names of its own.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -6,7 +6,7 @@ use std::panic::Location;
 use parking_lot::Mutex;
 use redis_concurrent_testkit::RedisServer;
 
-/// The caller's: files use the same names, so no two of them have one server.
+/// Returns the server of the calling file: files use the same names, so no two of them share a server.
 #[track_caller]
 pub fn server() -> &'static RedisServer {
     static SERVERS: Mutex<BTreeMap<String, &'static RedisServer>> = Mutex::new(BTreeMap::new());
@@ -14,7 +14,7 @@ pub fn server() -> &'static RedisServer {
     // tests/<binary>/<file>.rs, or tests/<binary>/<folder>/….rs
     let module = file.split('/').nth(2).unwrap_or(file).trim_end_matches(".rs");
     assert_ne!(module, "..", "{file}: its caller is to be marked #[track_caller]");
-    // Ended when this process does, like anything static.
+    // It ends with this process, like everything static.
     SERVERS
         .lock()
         .entry(module.to_owned())

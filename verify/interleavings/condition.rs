@@ -1,4 +1,4 @@
-//! Waiting for a condition, and its signals.
+//! Conditions and their signals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::kinds::Reentrant;
 use crate::sync::time;
 use crate::wait::Wait;
 
-/// Goods that the lock protects, and that a thread waits for.
+/// Goods that the lock protects, and for which a thread waits.
 #[derive(Default)]
 struct Goods(AtomicU64);
 
@@ -25,7 +25,7 @@ fn enter(process: &Process, thread: u64) -> Acquired {
     process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline")
 }
 
-/// Waits until there are some, and takes one.
+/// Adds a thread that waits until there are goods, and takes one.
 fn consumer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64) {
     let (process, goods) = (process.clone(), goods.clone());
     cast.play(&format!("consumer-{thread}"), move || {
@@ -41,7 +41,7 @@ fn consumer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64) {
     });
 }
 
-/// Brings some, and signals `what`.
+/// Adds a thread that brings some, and signals `what`.
 fn producer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64, n: u64, what: &'static str) {
     let (process, goods) = (process.clone(), goods.clone());
     cast.play(&format!("producer-{thread}"), move || {
@@ -52,7 +52,7 @@ fn producer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64, n: 
     });
 }
 
-/// Time stands still: a signal that got lost is a deadlock.
+/// Time stands still, so that a lost signal is a deadlock.
 pub(super) fn each_signal_wakes_one() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -79,7 +79,7 @@ pub(super) fn all_are_signalled() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// A wait that says that it was not signalled has left its signal to another one.
+/// A wait that reports that it was not signalled has left its signal to another waiter.
 pub(super) fn a_wait_times_out_as_it_is_signalled() {
     let limit = Duration::from_millis(10);
     let server = stage::begin();
@@ -93,7 +93,7 @@ pub(super) fn a_wait_times_out_as_it_is_signalled() {
         let acquired = enter(&process, 2);
         let done: Result<bool, Error> =
             at(&process, |at| condition::wait(at, acquired.ticket, 2, &Wait::timeout(limit)));
-        // Its signal is its own: it tells the next one.
+        // The signal is its own, so it signals the next one.
         if done.expect("no fault") && shop.0.load(Ordering::SeqCst) > 0 {
             at(&process, |at| condition::signal(at, acquired.ticket, "one")).expect("no fault");
         }
@@ -106,7 +106,7 @@ pub(super) fn a_wait_times_out_as_it_is_signalled() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// The connections that listen break, with the signals that lie unread in them.
+/// The listening connections break, with the signals that lie unread in them.
 pub(super) fn a_gap_as_they_are_signalled() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! Fewer connections than threads: their requests go together.
+//! Fewer connections than threads: requests are sent together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) fn threads_share_a_connection() {
     stage::curtain(&server, &[process]);
 }
 
-/// What the leader's connection loses is asked again by each.
+/// What the leader's connection loses is requested again by each thread.
 pub(super) fn requests_that_go_together_get_lost() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));
@@ -47,7 +47,7 @@ pub(super) fn requests_that_go_together_get_lost() {
     stage::curtain(&server, &[process]);
 }
 
-/// One that waits for the connection, as the leader or behind it, gives up: the others get it.
+/// A thread that waits for the connection, as the leader or behind it, gives up: the others get it.
 pub(super) fn one_gives_up_in_the_queue_for_a_connection() {
     let limit = Duration::from_millis(10);
     let server = stage::begin();

@@ -1,4 +1,4 @@
-//! The inbox: heard or asked about, and no thread of it that outlives its client.
+//! The inbox: whatever it may have missed is asked about, and none of its threads outlives its client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::engine::redis::wire::memory::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 
-/// The connections that listen break, with what lies unread in them. Time stands still: a waiter must be made
+/// The listening connections break, with what lies unread in them. Time stands still: a waiter must be made
 /// to ask.
 pub(super) fn a_gap_is_asked_about() {
     let server = stage::begin();
@@ -28,7 +28,7 @@ pub(super) fn a_gap_is_asked_about() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// The same with nothing else going on: one ask, one release, one gap.
+/// The same with nothing else happening: one request, one release, one gap.
 pub(super) fn a_gap_just_as_the_lock_is_granted() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -44,8 +44,8 @@ pub(super) fn a_gap_just_as_the_lock_is_granted() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// No thread takes a position that could not be told of its grant (the server sees to that), and a thread
-/// that had to wait for the listener goes on when it is there.
+/// No thread takes a position while nobody would hear of its grant (the server checks that), and a thread
+/// that had to wait for the listener continues once it is up.
 pub(super) fn the_listener_cannot_connect_at_first() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(3));
@@ -61,7 +61,7 @@ pub(super) fn the_listener_cannot_connect_at_first() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// Between two attempts the listener sleeps. Time stands still: it must be woken.
+/// The listener sleeps between two attempts. Time stands still: it must be woken.
 pub(super) fn a_client_closes_while_its_listener_cannot_connect() {
     let server = stage::begin();
     let process = Process::new();
@@ -70,7 +70,7 @@ pub(super) fn a_client_closes_while_its_listener_cannot_connect() {
     process.close();
 }
 
-/// Without a `close`, and with its listener in whatever it is doing.
+/// Without a `close`, whatever its listener is doing.
 pub(super) fn a_client_is_dropped_while_its_listener_starts() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));

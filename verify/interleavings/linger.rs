@@ -1,12 +1,12 @@
-//! A lock that its process keeps: it is taken while it is given back, wanted before its holder knows that it is one, and
-//! nothing of it outlives its client.
+//! A lock that its process keeps: it is used again while it is given back, wanted before its holder knows
+//! that it has it, and does not outlive its client.
 
 use std::sync::Arc;
 
 use super::stage::{self, Cast, LINGER, Process, Room};
 use crate::sync::time;
 
-/// Time stands still: a keeper that is not told, or does not give it back, leaves the others waiting forever.
+/// Time stands still: if a keeper is not notified, or does not give the lock back, the others wait forever.
 pub(super) fn a_kept_lock_is_wanted_and_used() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -21,7 +21,7 @@ pub(super) fn a_kept_lock_is_wanted_and_used() {
     stage::curtain(&server, &[b]);
 }
 
-/// Each of them keeps it.
+/// Each of two processes keeps it.
 pub(super) fn two_keepers_take_it_in_turn() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -37,7 +37,7 @@ pub(super) fn two_keepers_take_it_in_turn() {
     assert!(server.is_empty(), "something is left in Redis");
 }
 
-/// Its time is up, or its inbox breaks, while it is taken again.
+/// The time for which it is kept ends, or its inbox breaks, while it is used again.
 pub(super) fn its_time_is_up_as_it_is_used() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());

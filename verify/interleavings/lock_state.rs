@@ -9,7 +9,7 @@ use crate::engine::redis::wire::memory::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 
-/// Time stands still: a wake-up that got lost is a deadlock.
+/// Time stands still, so that a lost wake-up is a deadlock.
 pub(super) fn threads_of_two_processes_take_turns() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -29,8 +29,8 @@ pub(super) fn threads_of_two_processes_take_turns() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// One thread gives up while it may be granted the lock by another process, or be handed it by
-/// another thread: those behind it get in nevertheless.
+/// One thread gives up while another process may grant it the lock, or another thread may hand it on: the
+/// threads behind it still get the lock.
 fn one_gives_up(limit: Limit, clock: impl FnOnce() + Send + 'static) {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -55,7 +55,7 @@ pub(super) fn one_is_cancelled_as_it_is_granted() {
     one_gives_up(Limit::Token(token.clone()), move || token.cancel());
 }
 
-/// The holder lets go only when the waiter has given up: by its deadline, or by its token.
+/// The holder releases only when the waiter has given up: by its deadline, or by its token.
 pub(super) fn a_wait_ends_while_the_lock_is_held() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_millis(900));
@@ -73,15 +73,15 @@ pub(super) fn a_wait_ends_while_the_lock_is_held() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// A thread without a deadline gives up because Redis does not answer the one ahead of it, which
-/// gets its answer and passes the lock on all the same.
+/// A thread without a deadline gives up because Redis does not answer the thread ahead of it; that one gets
+/// its reply and passes the lock on nevertheless.
 pub(super) fn one_gives_redis_up_as_it_is_handed_the_lock() {
     let pause = Duration::from_millis(20);
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let (a, b) = (Process::hasty(), Process::new());
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
-    // The first ask and its copy.
+    // The first request and its copy.
     server.go_wrong(Faults { lost: 2, surely: true, ..Faults::default() });
     for (thread, wait) in [(1, Wait::timeout(Duration::from_secs(20))), (2, Wait::forever())] {
         let (process, room) = (a.clone(), room.clone());
@@ -107,8 +107,8 @@ pub(super) fn one_gives_redis_up_as_it_is_handed_the_lock() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// A lease that is not renewed expires at any time, seen by its thread, by the next one, by the renewal
-/// thread, or by Redis first. A waiter behind it may have to look by its own heartbeat.
+/// A lease that is not renewed expires at any time, noticed first by its thread, by the next one, by the
+/// renewal thread, or by Redis. A waiter behind it may have to find out with its own heartbeat.
 pub(super) fn a_lease_ends_as_it_is_released() {
     let lease = Duration::from_secs(5);
     let server = stage::begin();
@@ -132,7 +132,7 @@ pub(super) fn a_lease_ends_as_it_is_released() {
 }
 
 /// So much time passes that a grant that lies unread must be renewed before it is used, or given back by the
-/// one for which it came too late; and that a waiter counts as dead: it takes a new position with its next
+/// thread for which it came too late; and that a waiter counts as dead: it takes a new position with its next
 /// heartbeat, for which time must pass.
 pub(super) fn a_grant_grows_old() {
     let server = stage::begin();
@@ -151,7 +151,7 @@ pub(super) fn a_grant_grows_old() {
     stage::curtain(&server, &[a, b, c]);
 }
 
-/// Every waiter or holder there learns of it, and what they had goes to the other process.
+/// Every waiter and holder of that client learns of it, and what they had goes to the other process.
 pub(super) fn a_client_closes_while_its_threads_wait_and_hold() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -174,8 +174,8 @@ pub(super) fn a_client_closes_while_its_threads_wait_and_hold() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// Requests or their answers get lost: there is still one owner, and nobody needs a lease's end to
-/// get in.
+/// Requests or their replies get lost: there is still one owner, and nobody needs a lease to expire in order
+/// to get in.
 pub(super) fn requests_get_lost() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));

@@ -1,14 +1,14 @@
-//! The engine's threads in orders of steps that no machine would come to by itself: shuttle's
-//! schedulers decide, at each mutex, condvar, atomic, channel and request, which thread goes on.
+//! The engine's threads, in orders of steps that no machine would produce by itself: at each mutex, condvar,
+//! atomic, channel and request, shuttle's schedulers decide which thread runs next.
 //!
-//! The engine is the real one, from [`acquire`](super::acquire) to the bytes on a connection; Redis
-//! is the one in memory that the models are checked with (`verify/small_redis/`), and time passes when a scenario
-//! says so (`src/sync.rs`, `src/engine/redis/wire.rs`). shuttle takes every atomic for the strictest one and knows no spurious
-//! wake-up: what depends on those is not seen here.
+//! The engine is the real one, from [`acquire`](super::acquire) to the bytes on a connection. Redis is the
+//! one in memory with which the models are checked (`verify/small_redis/`), and time passes when a scenario
+//! says so (`src/sync.rs`, `src/engine/redis/wire.rs`). shuttle treats every atomic as sequentially
+//! consistent and has no spurious wake-ups, so defects that depend on those are not seen here.
 //!
-//! `make shuttle` runs it. `SCHEDULES=<n>`: so many, all scenarios together; `SEED=<n>` repeats what
-//! printed it; `REPLAY=<text>` runs the one schedule that a failure printed, of the test named in
-//! `TEST=<name>`.
+//! `make shuttle` runs it. `SCHEDULES=<n>` sets the number of schedules, over all scenarios together;
+//! `SEED=<n>` repeats the run that printed the seed; `REPLAY=<text>` runs the single schedule that a failure
+//! printed, of the test named by `TEST=<name>`.
 
 mod condition;
 mod connections;
@@ -30,8 +30,8 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use crate::sync::time;
 
 const SCHEDULES: u64 = 100_000;
-/// How many times PCT takes the turn away from a thread that could go on: few are enough for most
-/// defects, and the fewer there are the better it aims.
+/// How many times PCT preempts a thread that could continue: a few are enough for most defects, and the fewer
+/// they are, the better it aims.
 const DEPTH: usize = 3;
 
 macro_rules! scenarios {
@@ -86,7 +86,7 @@ fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Runs a scenario in this test's part of all schedules.
+/// Runs a scenario in this test's share of all schedules.
 fn explore(scenario: fn()) {
     if let Some(schedule) = variable::<String>("REPLAY") {
         run("replay", ReplayScheduler::new_from_encoded(&schedule), scenario);
@@ -117,7 +117,7 @@ fn run(name: &'static str, scheduler: impl Scheduler + 'static, scenario: fn()) 
     });
 }
 
-/// Says how many schedules there were, whether or not the last one failed.
+/// Prints how many schedules there were, whether or not the last one failed.
 struct Tally {
     name: &'static str,
     begun: Arc<AtomicU64>,

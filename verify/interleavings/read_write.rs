@@ -15,7 +15,7 @@ use crate::kinds::{Read, Write};
 use crate::sync::time;
 use crate::wait::Wait;
 
-/// What the lock protects: how many read, or -1 while somebody writes.
+/// What the lock protects: how many threads are reading, or -1 while one is writing.
 #[derive(Default)]
 struct Page {
     inside: AtomicI64,
@@ -41,7 +41,7 @@ impl Page {
     }
 }
 
-/// The lock of kind `K`, beside that of kind `O`.
+/// Acquires the lock of kind `K`, whose other mode is kind `O`.
 fn take<K: Kind, O: Kind>(
     process: &Process,
     thread: u64,
@@ -96,7 +96,7 @@ fn writer(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64) {
     });
 }
 
-/// One whose process keeps the lock.
+/// Adds a writer whose process keeps the lock.
 fn lingering_writer(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64, times: usize) {
     let (process, page) = (process.clone(), page.clone());
     cast.play(&format!("lingering-{thread}"), move || {
@@ -108,7 +108,7 @@ fn lingering_writer(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u6
     });
 }
 
-/// Nobody is idle in a lock of two modes only if both are.
+/// Checks that a lock of two modes is idle: both modes must be.
 fn curtain(server: &memory::Server, processes: &[Process]) {
     for process in processes {
         for entry in [process.entry::<Read>(), process.entry::<Write>()] {
@@ -119,7 +119,7 @@ fn curtain(server: &memory::Server, processes: &[Process]) {
     stage::curtain(server, processes);
 }
 
-/// Time stands still: a wake-up that got lost is a deadlock.
+/// Time stands still, so that a lost wake-up is a deadlock.
 pub(super) fn readers_and_writers_take_turns() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -134,7 +134,7 @@ pub(super) fn readers_and_writers_take_turns() {
     curtain(&server, &[a, b]);
 }
 
-/// Readers that stood behind a writer come in when it gives up, in its own process too.
+/// Readers that stood behind a writer get in when it gives up, also in its own process.
 pub(super) fn a_writer_gives_up_as_it_is_granted() {
     let limit = Duration::from_millis(10);
     let server = stage::begin();
@@ -154,8 +154,8 @@ pub(super) fn a_writer_gives_up_as_it_is_granted() {
     curtain(&server, &[a, b]);
 }
 
-/// A writer's process keeps the lock. Time stands still: readers there and elsewhere that do not make it give the lock back
-/// wait forever.
+/// A writer's process keeps the lock. Time stands still: readers, there and elsewhere, wait forever unless
+/// they make it give the lock back.
 pub(super) fn readers_want_what_a_writer_keeps() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -170,7 +170,7 @@ pub(super) fn readers_want_what_a_writer_keeps() {
     curtain(&server, &[b]);
 }
 
-/// The connections that listen break: readers that share a hold learn of the writer behind them all the same.
+/// The listening connections break: readers that share a hold learn of the writer behind them nevertheless.
 pub(super) fn a_word_to_readers_gets_lost() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));

@@ -1,4 +1,4 @@
-//! The renewal thread: there while something is left for it, and gone when nothing is.
+//! The renewal thread: it lives while there is work for it, and ends when there is none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Renewals {
     }
 }
 
-/// Takes the lock, and keeps it until it was renewed.
+/// Acquires the lock, and keeps it until it was renewed.
 fn keep(cast: &Cast, process: &Process, renewals: &Renewals, thread: u64) {
     let (process, renewals) = (process.clone(), renewals.clone());
     cast.play(&format!("keeper-{thread}"), move || {
@@ -47,7 +47,7 @@ fn keep(cast: &Cast, process: &Process, renewals: &Renewals, thread: u64) {
     });
 }
 
-/// The thread is about to end for want of work when some comes.
+/// The thread is about to end for lack of work when some arrives.
 pub(super) fn it_ends_only_when_nothing_is_left() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));
@@ -61,7 +61,7 @@ pub(super) fn it_ends_only_when_nothing_is_left() {
     stage::curtain(&server, &[process]);
 }
 
-/// Two clients of one process share the thread: the end of one is not the other's.
+/// Two clients of one process share the thread: closing one does not end it for the other.
 pub(super) fn clients_come_and_go() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));
@@ -80,7 +80,7 @@ pub(super) fn clients_come_and_go() {
     stage::curtain(&server, &[comes]);
 }
 
-/// The releasing thread does not wait for that; the next one does not wait for the lease.
+/// The releasing thread does not wait for the repetition, and the next one does not wait for the lease.
 pub(super) fn a_release_that_got_lost_is_repeated() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));

@@ -1,4 +1,4 @@
-//! A semaphore of two permits.
+//! A semaphore with two permits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,14 @@ use crate::wait::Wait;
 
 const TOTAL: u64 = 2;
 
-/// How many permits are out.
+/// How many permits are acquired.
 #[derive(Default)]
 struct Out {
     now: AtomicU64,
     turns: AtomicU64,
 }
 
-/// Takes so many permits, if it is in time, and gives them back.
+/// Acquires this many permits, if in time, and releases them.
 fn turn(process: &Process, out: &Out, thread: u64, permits: u64, wait: &Wait<'_>) -> Result<bool, Error> {
     let entry = process.entry::<Permits>();
     let terms = Terms::new(process.shared.config.lease, &*permits.to_string());
@@ -55,7 +55,7 @@ fn curtain(server: &memory::Server, processes: &[Process]) {
     stage::curtain(server, processes);
 }
 
-/// Time stands still: a wake-up that got lost is a deadlock.
+/// Time stands still, so that a lost wake-up is a deadlock.
 pub(super) fn one_and_both_permits_take_turns() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -70,7 +70,7 @@ pub(super) fn one_and_both_permits_take_turns() {
     curtain(&server, &[a, b]);
 }
 
-/// What was granted to a thread that gives up is not what the next one of its process asks for.
+/// What was granted to a thread that gives up is not what the next one of its process requests.
 pub(super) fn one_gives_up_before_another_that_asks_for_more() {
     let limit = Duration::from_millis(10);
     let server = stage::begin();

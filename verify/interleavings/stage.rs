@@ -1,4 +1,4 @@
-//! What the scenarios are played on: processes with one lock each, and threads in them.
+//! What scenarios use: processes with one lock each, and threads in them.
 
 use std::any::TypeId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,27 +29,27 @@ use crate::sync::{self, Condvar, Mutex, time};
 use crate::wait::Wait;
 
 pub(super) const RENEW_EVERY: Duration = Duration::from_secs(5);
-/// How long a process keeps a lock that lingers.
+/// How long a process keeps a lock with a linger time.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
-/// An execution begins: no threads, no time yet, nothing in Redis.
+/// Begins an execution: no threads, time at its start, nothing in Redis.
 pub(super) fn begin() -> Arc<Server> {
     time::begin();
     memory::begin()
 }
 
-/// One of two, by the scheduler's chance.
+/// Returns one of the two, as the scheduler chooses.
 pub(super) fn either<T>(a: T, b: T) -> T {
     if thread_rng().gen_bool(0.5) { a } else { b }
 }
 
-/// Lets other threads come in.
+/// Lets other threads run.
 pub(super) fn step() {
     shuttle::thread::sleep(Duration::ZERO);
 }
 
 fn config() -> Config {
-    // Handed on in the process, or by Redis alone.
+    // Handed on within the process, or by Redis only.
     let local_handoff = either(Duration::ZERO, Duration::from_millis(1));
     Config { local_handoff, renew_every: RENEW_EVERY, ..Config::default() }
 }
@@ -59,7 +59,7 @@ fn entry_of<K: Kind>(shared: &Arc<Shared>, name: &str) -> Arc<LockEntry> {
     LockEntries::get(shared, TypeId::of::<K>(), name, made).expect("a name, and room for it")
 }
 
-/// One client, and its handle of the lock.
+/// A client, and its handle of the lock.
 #[derive(Clone)]
 pub(super) struct Process {
     pub(super) shared: Arc<Shared>,
@@ -67,24 +67,24 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// One with a renewal thread of its own, as processes have.
+    /// Creates a process with its own renewal thread, as real processes have.
     pub(super) fn new() -> Process {
         Process::with(Arc::new(Renewer::new()), Observers::default())
     }
 
-    /// One whose calls without a deadline bear no trouble with Redis.
+    /// Creates a process whose calls without a deadline fail as soon as Redis is unreachable.
     pub(super) fn hasty() -> Process {
         let config = Config { unreachable_timeout: Duration::ZERO, ..config() };
         Process::made(config, Arc::new(Renewer::new()), Observers::default())
     }
 
-    /// One whose client may have no more connections.
+    /// Creates a process whose client may have at most this many connections.
     pub(super) fn with_connections(most: u32) -> Process {
         let config = Config { max_connections: most, ..config() };
         Process::made(config, Arc::new(Renewer::new()), Observers::default())
     }
 
-    /// The same process with its handle of another lock.
+    /// Returns the same process with its handle of another lock.
     pub(super) fn at(&self, name: &str) -> Process {
         Process { shared: self.shared.clone(), entry: entry_of::<Reentrant>(&self.shared, name) }
     }
@@ -106,7 +106,7 @@ impl Process {
         Process { shared, entry }
     }
 
-    /// Its handle of the lock of that kind: each kind has one lock.
+    /// Returns its handle of the lock of that kind: each kind has one lock.
     pub(super) fn entry<K: Kind>(&self) -> Arc<LockEntry> {
         entry_of::<K>(&self.shared, "lock")
     }
@@ -116,7 +116,7 @@ impl Process {
         self.lock_on(thread, wait, self.shared.config.lease, false)
     }
 
-    /// The same for a lease that ends by itself.
+    /// Waits for the lock with a lease that is not renewed.
     pub(super) fn lock_for(&self, thread: u64, lease: Duration) -> Result<Option<Acquired>, Error> {
         self.lock_on(thread, &Wait::forever(), lease, true)
     }
@@ -143,7 +143,7 @@ impl Process {
         release(&self.entry, acquired.ticket, Stay::Agreed)
     }
 
-    /// The same where requests get lost: then it may have to go on in the background.
+    /// Releases where requests get lost: the release may have to continue in the background.
     pub(super) fn unlock_some_time(&self, acquired: Acquired) {
         let done = self.unlock(acquired);
         assert!(done.as_ref().err().is_none_or(goes_on), "{done:?}");
@@ -154,7 +154,7 @@ impl Process {
         engine::listener::start(&self.shared, self.entry.server()).expect("a thread");
     }
 
-    /// Starts its listener, and waits until it is there.
+    /// Starts its listener, and waits until it is up.
     pub(super) fn listen(&self) {
         self.starts_to_listen();
         while !self.entry.server().inbox.is_up() {
@@ -162,12 +162,12 @@ impl Process {
         }
     }
 
-    /// The lock state is as it was before anybody came.
+    /// Whether the lock state is as it was before any thread came.
     pub(super) fn is_idle(&self) -> bool {
         self.entry.core.lock().lock_state.is_idle()
     }
 
-    /// Ends the client, and sees that its threads have ended with it.
+    /// Closes the client, and checks that its threads have ended with it.
     pub(super) fn close(&self) {
         engine::close(&self.shared).expect("everything was released in time");
         let now = Moment::default();
@@ -179,13 +179,13 @@ impl Process {
     }
 }
 
-/// What thread `thread` asks for.
+/// Returns what thread `thread` requests.
 pub(super) fn request(thread: u64, terms: Terms, wait: &Wait<'_>) -> Request {
     let holder = HolderId::thread(thread);
     Request { holder, thread, terms, once: wait.once, from: None, instead: false }
 }
 
-/// What the lock protects: sees to it that one thread at a time is there, and that tokens rise.
+/// What the lock protects: checks that only one thread is inside at a time, and that tokens rise.
 #[derive(Default)]
 pub(super) struct Room {
     taken: AtomicBool,
@@ -226,7 +226,7 @@ impl Cast {
         thread.expect("a thread");
     }
 
-    /// A thread that waits for the lock as long as it takes, and goes into the room.
+    /// Adds a thread that waits for the lock as long as it takes, and visits the room.
     pub(super) fn visitor(&self, process: &Process, room: &Arc<Room>, thread: u64, times: usize) {
         let (process, room) = (process.clone(), room.clone());
         self.play(&format!("visitor-{thread}"), move || {
@@ -239,7 +239,7 @@ impl Cast {
         });
     }
 
-    /// The same with a handle by which its process keeps the lock.
+    /// Like `visitor`, with a handle by which its process keeps the lock.
     pub(super) fn lingering_visitor(&self, process: &Process, room: &Arc<Room>, thread: u64, times: usize) {
         let (process, room) = (process.clone(), room.clone());
         self.play(&format!("lingering-{thread}"), move || {
@@ -251,7 +251,7 @@ impl Cast {
         });
     }
 
-    /// The same where requests get lost.
+    /// Like `visitor`, where requests get lost.
     pub(super) fn hardy_visitor(&self, process: &Process, room: &Arc<Room>, thread: u64) {
         let (process, room) = (process.clone(), room.clone());
         self.play(&format!("visitor-{thread}"), move || {
@@ -262,7 +262,7 @@ impl Cast {
         });
     }
 
-    /// One that gives up in between: by its deadline, or by its token.
+    /// Adds a thread that gives up meanwhile, by its deadline or by its token.
     pub(super) fn impatient(&self, process: &Process, room: &Arc<Room>, thread: u64, limit: Limit) {
         let (process, room) = (process.clone(), room.clone());
         self.play(&format!("impatient-{thread}"), move || {
@@ -281,7 +281,7 @@ impl Cast {
         });
     }
 
-    /// Waits for all of them to be done.
+    /// Waits until all threads are done.
     pub(super) fn bow(&self) {
         let mut playing = self.playing.0.lock();
         while *playing > 0 {
@@ -295,18 +295,19 @@ pub(super) enum Limit {
     Token(CancellationToken),
 }
 
-/// Nothing gets lost any more, and what was is made good.
+/// Ends all faults, and waits until what was lost has been made up for.
 pub(super) fn make_good(server: &Server, processes: &[Process]) {
     server.go_wrong(Faults::default());
     server.wait_until_empty();
     for process in processes {
-        // What was made good may not be known to be, yet.
+        // The repetition that settled it may not have been confirmed yet.
         let done = engine::close(&process.shared);
         assert!(done.as_ref().err().is_none_or(Error::is_outcome_unknown), "{done:?}");
     }
 }
 
-/// Everybody is gone: nothing is left in the lock states and in Redis, and clients end with their threads.
+/// Checks that everybody is gone, that nothing is left in the lock states and in Redis, and that clients end
+/// with their threads.
 pub(super) fn curtain(server: &Server, processes: &[Process]) {
     for process in processes {
         assert!(process.is_idle(), "{:?}", process.entry.core.lock().lock_state);
@@ -317,7 +318,7 @@ pub(super) fn curtain(server: &Server, processes: &[Process]) {
     assert!(server.is_empty(), "something is left in Redis");
 }
 
-/// The release was not answered, or was not carried out: it is repeated until it is.
+/// Whether the release was not answered or not carried out, and so is repeated until it is.
 fn goes_on(error: &Error) -> bool {
     error.is_outcome_unknown() || error.is_unavailable()
 }

@@ -1,8 +1,8 @@
-//! Two lock states with two threads each over a small Redis, at random: requests are late, lost or run after
-//! no thread waits for them any more, messages get lost, leases expire, threads give up.
+//! Two lock states with two threads each over a small Redis, at random: requests are late or lost, or run
+//! when no thread waits for them any more; messages get lost, leases expire, threads give up.
 //!
-//! What must hold at every step: one valid hold, and tokens that rise. In the end, when the faults stop:
-//! every thread gets out, and nothing is left, neither in the lock states nor in Redis.
+//! What must hold at every step: there is at most one valid hold, and tokens rise. At the end, when there are
+//! no more faults: every thread gets out, and nothing is left in the lock states or in Redis.
 
 mod wire;
 
@@ -23,13 +23,13 @@ const WAITER_TIMEOUT: u64 = 3_000;
 #[derive(Clone, Debug)]
 enum Thread {
     Idle,
-    /// In the loop: takes its next turn when woken, or at this time at the latest.
+    /// In the loop: takes its next turn when it is woken, or at this time at the latest.
     Parked {
         ticket: Ticket,
         wakes: u64,
         over: bool,
     },
-    /// Waits for an answer.
+    /// Waits for a reply.
     Busy {
         ticket: Ticket,
         over: bool,
@@ -42,18 +42,18 @@ struct World {
     now: u64,
     rng: Rng,
     redis: SmallRedis,
-    /// What was published and not yet heard.
+    /// Messages that were published and have not been heard yet.
     messages: Vec<Message>,
-    /// Nobody hears, in so many of a hundred.
+    /// In this many of a hundred cases, nobody hears.
     deaf: usize,
     lock_states: Vec<Desk>,
     threads: Vec<Thread>,
     wire: Vec<Packet>,
-    /// Copies that nobody waits for any more, and that may run yet.
+    /// Copies that nobody waits for any more, and that may still run.
     late: Vec<Packet>,
     newest: u64,
     holds: u64,
-    /// Of what a process had kept.
+    /// Holds on a grant that its process had kept.
     kept: u64,
     faults: bool,
 }
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// One thread does what it is about to do.
+    /// A thread takes its next step.
     fn act(&mut self, i: usize) {
         let lock_state = i / THREADS;
         match self.threads[i].clone() {
@@ -306,7 +306,7 @@ impl World {
         out && self.wire.is_empty() && !self.lock_states.iter().any(keeps)
     }
 
-    /// Without faults, and with time going on, everybody gets in and out again.
+    /// Without faults, and while time passes, everybody gets in and out again.
     fn end(&mut self) {
         self.faults = false;
         self.deaf = 0;
@@ -354,6 +354,6 @@ fn by_chance_there_is_one_owner_and_nobody_is_left_behind() {
         assert!(world.holds > 100, "only {} holds: it tries nothing", world.holds);
         kept += world.kept;
     }
-    // As many as there are runs, give or take a tenth.
+    // Usually there are as many as there are runs, give or take a tenth.
     assert!(2 * kept > RUNS, "only {kept} holds of what was kept");
 }

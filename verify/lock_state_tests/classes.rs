@@ -1,5 +1,5 @@
-//! Order classes: the first of a process's waiters is the one of the lowest class, and its queue position is moved
-//! when that changes.
+//! Order classes: the first of a process's waiters is the one with the lowest class, and the process's queue
+//! position is moved when that class changes.
 
 use super::*;
 

@@ -1,13 +1,13 @@
-//! A wait for a condition: in the lock state that it is made in, and in the one of its lock.
+//! A wait for a condition: in the lock state of the wait, and in that of its lock.
 
 use super::*;
 
-/// A lock state of one wait, whose owner ids are other ones than the lock's.
+/// The lock state of one wait, whose owner ids differ from the lock's.
 fn condition_waiter() -> Desk {
     Desk { lock_state: LockState::of_condition_waiter(shape()), owners: 100 }
 }
 
-/// The state of a lock with a hold of thread 1, three deep.
+/// The state of a lock with a hold of thread 1, re-entered twice.
 fn held() -> (Desk, Acquired) {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 10, 0);
@@ -70,7 +70,7 @@ fn a_hold_that_an_earlier_copy_gave_up_is_no_loss() {
     waiter.answer(&asking, Answer::Refused("not-inside".into()), 601);
     let asking = waiter.asks(ticket, 602);
     assert_eq!((asking.how, asking.from), (AcquireMode::Wait, None));
-    // Where no copy can have, it is.
+    // If no copy can have run, it is.
     let mut waiter = condition_waiter();
     let ticket = waiter.enter(gives_up(1), 0);
     let asking = waiter.asks(ticket, 0);
@@ -88,7 +88,7 @@ fn when_its_time_is_over_it_comes_back_and_is_told_whether_it_was_signalled() {
         assert!(waiter.lock_state.turns_back(at(500)));
         let back = waiter.asks(ticket, 500);
         assert_eq!((back.how, back.from), (AcquireMode::Back, None));
-        // Without an answer, once more.
+        // Without a reply, it is sent once more.
         waiter.answer(&back, Answer::Unanswered, 501);
         let back = waiter.asks(ticket, 1_100);
         assert_eq!(back.how, AcquireMode::Back);
@@ -131,12 +131,12 @@ fn a_position_that_was_taken_meanwhile_is_kept_and_not_passed() {
     let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
     let (second, position) = desk.queue_up(request(2), 10, 11);
     assert_eq!(desk.lock_state.put_back(suspended, None, None, at(20)), Effects::default());
-    // It sleeps until its heartbeat, and then sends it.
+    // It sleeps until its heartbeat is due, and then sends it.
     assert!(matches!(desk.turn(second, 30), Step::Park(until) if until <= at(1_020)));
     let heartbeat = desk.asks(second, 1_100);
     assert_eq!((heartbeat.owner, heartbeat.how), (position.owner, AcquireMode::Keep));
     desk.answer(&heartbeat, busy(10), 1_101);
-    // A grant of which we know before the end of what is held here.
+    // A grant that becomes known before the hold here has ended.
     desk.message(position.owner, 12);
     assert!(matches!(desk.turn(second, 1_102), Step::Park(_)));
     desk.exit(acquired, 1_103);
@@ -159,7 +159,7 @@ fn a_hold_that_came_back_is_not_handed_on_past_a_position() {
     assert!(matches!(desk.exit(acquired, 21), Exit::Leave(_, None)));
 }
 
-/// The state of a lock with a hold that is set aside, and that of its wait with what that asks for.
+/// The lock state of a wait whose hold is set aside, with its ticket and the owner of that hold.
 fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
     let mut lock = Desk::new();
     let acquired = lock.come_in(request(1), 7, 0);
@@ -197,7 +197,7 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
     assert!(waiter.lock_state.wait_outcome().stayed);
     let asking = waiter.asks(ticket, 1_000);
     let then = waiter.answer(&asking, Answer::Refused("not-inside".into()), 1_001);
-    // Its driver does that, as it must where nothing was answered.
+    // The driver sends it, as it must if nothing was answered.
     assert_eq!((then.background, waiter.lock_state.wait_outcome().entered), (None, false));
 }
 

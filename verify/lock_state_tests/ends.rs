@@ -1,4 +1,4 @@
-//! How holds and waits end: ids, tombstones, losses, the end of a client.
+//! How holds and waits end: ids, tombstones, losses, the closing of a client.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn each_grant_has_an_id_of_its_own_and_next_is_registered_before_it_is_sent() {
     let next = next.unwrap();
     assert_eq!(leaving.owner, first.owner);
     assert_ne!(next.owner, first.owner);
-    // Its grant may come by message before the answer does.
+    // Its grant may arrive by message before the reply does.
     assert_eq!(desk.message(next.owner, 2).wake, Some(waiter));
     assert!(matches!(desk.turn(waiter, 201), Step::Park(_)), "the leave is on its way");
     desk.answer(&next, busy(1), 202);
@@ -69,7 +69,7 @@ fn a_grant_that_ever_had_no_answer_ends_with_a_tombstone() {
     let acquired = desk.is_in(ticket, 210);
     assert!(leaves(desk.exit(acquired, 300)).0.unsettled);
     desk.lock_state.left();
-    // And one whose renewal had none; but not one that had all its answers.
+    // And so does a grant whose renewal had no reply; but not one that had all its replies.
     for answer in [Renewal::Unanswered, Renewal::Left(ms(LEASE)), Renewal::Failed] {
         let acquired = desk.come_in(request(1), 2, 1_000);
         desk.lock_state.renewed(acquired.owner, at(1_100), answer, at(1_110));
@@ -130,7 +130,7 @@ fn what_has_a_tombstone_is_lost_and_leaves_nothing_even_if_a_renewal_is_in_doubt
         desk.lock_state.doubt(acquired.owner, at(10), ms(LEASE));
         let then = learns(&mut desk.lock_state, acquired.owner);
         assert!(then.lost.is_some() && then.background.is_none() && then.leave.is_none(), "{then:?}");
-        // Its end sends nothing either: the hold may stay, to keep others out.
+        // Its release sends nothing either: the hold may stay in Redis, to keep others out.
         let Exit::Lost(_, then) = desk.exit(acquired, 30) else { panic!("it is lost") };
         assert_eq!(then, Effects::default());
         assert!(desk.lock_state.is_idle());
@@ -145,7 +145,7 @@ fn what_is_exchanged_is_not_lost_by_a_renewal_that_comes_behind() {
     desk.lock_state.exchange(acquired.owner);
     assert_eq!(desk.lock_state.renewed(acquired.owner, at(1), Renewal::NotInside, at(2)), Effects::default());
     assert_eq!(desk.lock_state.hold_count(1, at(2)), 1);
-    // Nor is it handed on; and its deadline is one still.
+    // Nor is it handed on, but its deadline still counts.
     let mut other = Desk { lock_state: desk.lock_state.clone(), owners: desk.owners };
     assert_eq!(leaves(desk.exit(acquired, 3)).0.owner, acquired.owner);
     let then = other.lock_state.renewed(acquired.owner, at(1), Renewal::NotInside, at(LEASE));
@@ -161,7 +161,7 @@ fn an_io_error_does_not_end_a_hold_and_lost_is_final() {
         assert_eq!(desk.lock_state.renewed(acquired.owner, at(500), answer, at(600)).lost, None);
     }
     assert_eq!(desk.valid_until(acquired), at(LEASE - DRIFT));
-    // An answer that comes after the deadline was sent before it: too late all the same.
+    // A reply that arrives after the deadline is too late, even though it was sent before it.
     let then = desk.lock_state.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
     assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired, 1)));
     desk.lock_state.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
@@ -201,7 +201,7 @@ fn the_end_of_a_lease_of_another_length_counts_its_own_drift() {
 }
 
 // ---- kinds that are shared -------------------------------------------------------------------------
-/// Its thread may have many guards: each is told.
+/// A thread may have many guards on its hold: each is notified.
 #[test]
 fn every_guard_of_a_lost_hold_is_told() {
     for told in [false, true] {
@@ -237,7 +237,7 @@ fn a_shared_kind_has_as_many_grants_as_redis_says() {
     desk.answer(&asking, granted_in(2, LEASE), 3);
     let two = desk.is_in(second, 3);
     assert_eq!(desk.lock_state.hold_count(1, at(4)), 2);
-    // Each leaves for itself, and nothing is handed on.
+    // Each hold leaves by itself, and nothing is handed on.
     let third = desk.enter(request(2), 4);
     let (leaving, next) = leaves(desk.exit(one, 5));
     assert_eq!((leaving.owner, next), (one.owner, None));
@@ -273,7 +273,7 @@ fn closing_bars_an_ask_that_is_on_its_way() {
     let leaving = desk.lock_state.close(at(1));
     assert_eq!(leaving.len(), 1);
     assert_eq!((leaving[0].owner, leaving[0].unsettled), (asking.owner, true));
-    // Its answer finds nobody.
+    // Its reply finds nobody.
     assert_eq!(desk.answer(&asking, granted_in(1, LEASE), 2), Effects::default());
     assert_eq!(desk.turn(ticket, 2), Step::Closed);
 }
@@ -291,7 +291,7 @@ fn parks_are_bounded() {
     bounded(desk.turn(ticket, 0), 1_000);
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(60_000), arrival: "1".into() }, 1);
     bounded(desk.turn(ticket, 1), 1_001);
-    // By what Redis said, where that is sooner.
+    // By what Redis said, if that is sooner.
     let heartbeat = desk.turn(ticket, 60_100);
     let Step::Ask(heartbeat) = heartbeat else { panic!("{heartbeat:?}") };
     desk.answer(&heartbeat, Answer::Busy { floor: 1, again: ms(50), arrival: "1".into() }, 60_100);

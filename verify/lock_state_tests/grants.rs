@@ -1,4 +1,4 @@
-//! What a grant is worth: numbers filter messages, and from when a lease counts.
+//! What a grant is worth: which messages its number filters, and from when its lease counts.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn a_busy_answer_takes_back_an_overtaken_grant_and_no_other() {
         let mut desk = Desk::new();
         let (ticket, _) = desk.queue_up(request(1), 5, 0);
         let heartbeat = desk.asks(ticket, 1_100);
-        // The message comes while the heartbeat is on its way: nothing is settled before its answer.
+        // The message arrives while the heartbeat is in flight: nothing is settled before the reply.
         desk.message(heartbeat.owner, 11);
         assert!(matches!(desk.turn(ticket, 1_100), Step::Park(_)));
         desk.answer(&heartbeat, busy(floor), 1_110);
@@ -40,7 +40,7 @@ fn an_answer_makes_the_message_that_follows_a_duplicate() {
     desk.answer(&heartbeat, granted_in(6, 2_500), 1_110);
     assert_eq!(desk.message(heartbeat.owner, 6), Effects::default());
     let acquired = desk.is_in(ticket, 1_110);
-    // What was left at the answer, not a lease from the message.
+    // What was left at the time of the reply, not a lease from the message.
     assert_eq!(desk.valid_until(acquired), at(1_100 + 2_500 - 25));
 }
 
@@ -75,7 +75,7 @@ fn a_message_counts_from_the_last_ask_that_was_answered_busy() {
     let (ticket, first) = desk.queue_up(request(1), 5, 0);
     let heartbeat = desk.asks(ticket, 1_100);
     desk.answer(&heartbeat, busy(5), 1_120);
-    // This one is merely sent: its answer is lost.
+    // This one is only sent: its reply is lost.
     let lost = desk.asks(ticket, 2_200);
     desk.message(first.owner, 6);
     desk.answer(&lost, Answer::Unanswered, 2_300);
@@ -103,14 +103,14 @@ fn a_message_counts_with_the_lease_in_it() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.lock_state.granted(asking.owner, 6, ms(1_000), 0, at(0));
-    // Under half of that is left: set anew first.
+    // Less than half of that is left, so the lease is renewed first.
     assert_eq!(desk.turn(ticket, 600), Step::Confirm(asking.owner, ms(LEASE)));
     desk.lock_state.confirmed(asking.owner, Renewal::Failed, at(620));
     let acquired = desk.is_in(ticket, 620);
     assert_eq!(desk.valid_until(acquired), at(1_000 - 10));
 }
 
-/// What admits without a hold has no lease that could be set anew: who was told late has passed all the same.
+/// What admits without a hold has no lease to renew: a thread that is notified late has passed nevertheless.
 #[test]
 fn a_late_message_of_what_has_no_holds_admits() {
     let mut desk = Desk::of(Shape { sharing: Sharing::PassThrough, ..shape() });
@@ -124,7 +124,7 @@ fn a_short_rest_of_a_long_lease_counts_its_own_drift() {
     let mut desk = Desk::new();
     let mut hour = request(1);
     hour.terms.lease = ms(3_600_000);
-    // A reply tells a waiter of its grant: it has a first lease, of which so much is left.
+    // A reply tells a waiter of its grant, which has a first lease, of which this much is left.
     let (ticket, _) = desk.queue_up(hour, 5, 0);
     let heartbeat = desk.asks(ticket, 1_100);
     desk.answer(&heartbeat, granted_in(6, 2_900), 1_110);
@@ -139,8 +139,8 @@ fn a_short_rest_of_a_long_lease_counts_its_own_drift() {
     assert_eq!(desk.valid_until(acquired), at(1_200 + 20_000 - 200));
 }
 
-/// A renewal by the holder and one of the background go by different connections: Redis may have run them in either
-/// order, whatever that of their replies is.
+/// A renewal by the holder and one in the background use different connections: Redis may have run them in
+/// either order, whatever the order of their replies.
 #[test]
 fn of_two_renewals_under_way_at_once_the_shorter_counts() {
     for (first, second) in [(2_500, 60_000), (60_000, 2_500)] {
@@ -153,12 +153,12 @@ fn of_two_renewals_under_way_at_once_the_shorter_counts() {
         };
         renewed(100, first, 130);
         assert_eq!(renewed(110, second, 140), at(100 + if first < second { 0 } else { 10 } + 2_500 - 25));
-        // One that was sent when that was known is the later one in Redis, too.
+        // A renewal that was sent when that was known is the later one in Redis, too.
         assert_eq!(renewed(141, 60_000, 150), at(141 + 60_000 - 600));
     }
 }
 
-/// A waiter that is told by a message may be dead, so that it is granted less than was asked for.
+/// A waiter that is notified by a message may be dead, so it is granted less than it asked for.
 #[test]
 fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
     for fixed in [false, true] {
@@ -171,7 +171,7 @@ fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
         assert_eq!(desk.valid_until(acquired), at(1_200 - 12));
         let grant = desk.lock_state.look(acquired.owner).unwrap();
         assert_eq!(grant.due(at(300), ms(1_000)), at(300).after((ms(1_200 - 12 - 300)) / 6));
-        // Of a fixed lease the rest.
+        // For a fixed lease, the rest of it.
         assert_eq!(grant.renewal(at(300)), ms(if fixed { LEASE - 300 } else { LEASE }));
         // It goes on in this process as any other.
         assert!(fixed || grant.can_serve(&grant.terms, at(300)));
@@ -222,7 +222,7 @@ fn a_grant_renewed_too_late_leaves_with_its_releaser() {
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.message(asking.owner, 6);
     assert!(matches!(desk.turn(ticket, 2_000), Step::Confirm(..)));
-    // Redis has set the lease anew; here it was over before the answer came.
+    // Redis has renewed the lease; here it was over before the reply arrived.
     desk.lock_state.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(LEASE));
     assert_eq!(desk.turn_with(ticket, LEASE, true, true), Step::Over);
     let then = out(desk.lock_state.give_up(ticket, at(LEASE)));

@@ -1,8 +1,9 @@
-//! What the next head has of one that gave up: all of it, where it asks for the same, and nothing else.
+//! What the next head inherits from one that gave up: everything if it asks for the same, and otherwise
+//! nothing.
 
 use super::*;
 
-/// What the head asks for and what the next one does, which differ in one thing that a grant depends on.
+/// Returns a head's request and the next one's, which differ in one thing that a grant depends on.
 fn pairs() -> [(&'static str, Request, Request); 8] {
     let on = |terms: Terms| (request(1), Request { terms, ..request(2) });
     let beside = |instead| (Request { from: Some(77), instead, ..request(1) }, request(2));
@@ -20,7 +21,7 @@ fn pairs() -> [(&'static str, Request, Request); 8] {
 }
 
 impl Desk {
-    /// What was asked before for another request leaves, and this is asked for under an id of its own.
+    /// What was asked before for another request leaves, and the new request is sent under an id of its own.
     #[track_caller]
     pub(super) fn asks_anew(&mut self, ticket: Ticket, before: &Asking, now: u64) -> Asking {
         let Step::Leave(leaving) = self.turn(ticket, now) else { panic!("it must leave") };
@@ -92,7 +93,7 @@ fn a_grant_for_another_request_is_given_back_however_it_is_heard_of() {
             desk.answer(&anew, busy(7), 4);
             assert!(matches!(desk.turn(second, 4), Step::Park(_)), "{what}");
         }
-        // By the answer to a heartbeat, or to a request that was on its way when the head gave up.
+        // By the reply to a heartbeat, or to a request that was in flight when the head gave up.
         let (mut desk, head, asking, second) = two(first.clone(), next.clone());
         let heartbeat = desk.asks(head, 1_100);
         out(desk.lock_state.give_up(head, at(1_100)));
@@ -144,7 +145,7 @@ fn what_redis_does_not_know_of_is_not_left() {
     }
 }
 
-/// It would be one attempt more than it has time for.
+/// An attempt of its own would be one more than it has time for.
 #[test]
 fn a_thread_with_no_time_left_leaves_it_to_the_one_behind() {
     let other = Terms { args: "3".into(), ..terms() };

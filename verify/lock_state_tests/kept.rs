@@ -10,7 +10,7 @@ fn lingering(thread: u64) -> Request {
     Request { terms: Terms { linger: ms(LINGER).into(), ..terms() }, ..request(thread) }
 }
 
-/// One that is kept since `now`.
+/// Returns a grant that is kept since `now`.
 #[track_caller]
 fn kept(desk: &mut Desk, now: u64) -> Acquired {
     let acquired = desk.come_in(lingering(1), 7, now);
@@ -39,13 +39,13 @@ fn the_next_hold_takes_it_under_a_higher_token() {
     assert_eq!((second.owner, second.way), (first.owner, AcquiredVia::Kept));
     assert!(second.token > first.token);
     assert_eq!(desk.exit(second, 10), Exit::Kept(first.owner, at(LINGER)));
-    // A thread whose handle does not linger gives it back; a single attempt takes it too.
+    // A thread whose handle does not linger gives it back; a single attempt may use it too.
     let third = is_taken(&mut desk, once(3), 11);
     assert!(third.token > second.token);
     assert!(matches!(desk.exit(third, 11), Exit::Leave(..)));
 }
 
-/// `renew_for` is the holder's, and ends with its hold.
+/// `renew_for` is for the holder, and ends with its hold.
 #[test]
 fn what_was_prolonged_beyond_its_lease_is_not_kept_nor_handed_on() {
     for (wanted, goes_on) in [(LEASE, true), (LEASE * 100, false)] {
@@ -153,7 +153,7 @@ fn for_other_terms_it_leaves_and_the_request_goes_with_it() {
         desk.lock_state.left();
         desk.is_in(ticket, 3);
     }
-    // A single attempt takes no queue position, and asks once it is given back.
+    // A single attempt takes no queue position, and is made once the lock is given back.
     let mut desk = Desk::new();
     kept(&mut desk, 0);
     let ticket = desk.enter(Request { terms: Terms { fair: true, ..terms() }, ..once(2) }, 1);
@@ -236,7 +236,8 @@ fn what_was_of_no_use_or_waits_for_a_signal_is_not_kept() {
     assert!(matches!(desk.exit(acquired, 2), Exit::Leave(..)));
 }
 
-/// Wanted three times in a row before it is used again, it is not kept for a while; longer each time.
+/// If it is wanted three times in a row before it is used again, it is not kept for a while, longer each
+/// time.
 #[test]
 fn a_lock_that_is_taken_in_turn_is_not_kept_for_a_while() {
     let mut desk = Desk::new();
@@ -256,7 +257,7 @@ fn a_lock_that_is_taken_in_turn_is_not_kept_for_a_while() {
     not_kept(&mut desk, 11);
     wanted_unused(&mut desk, 12);
     not_kept(&mut desk, 31);
-    // Once it is used again, that counts.
+    // Once it is used again, the count starts over.
     let first = kept(&mut desk, 32);
     let again = is_taken(&mut desk, lingering(1), 33);
     desk.lock_state.is_wanted(first.owner, at(33));

@@ -1,5 +1,5 @@
-//! The lock state, step by step: the rules of safety that it keeps, each by an example. Time is what
-//! the tests say it is.
+//! The lock state, step by step: the safety rules that it keeps, each by an example. The tests say what time
+//! it is.
 
 mod chance;
 mod classes;
@@ -25,7 +25,7 @@ use crate::kind::{Reentrancy, Sharing};
 use crate::observe::{AcquiredVia, LossReason};
 
 const LEASE: u64 = 3_000;
-/// What the clocks' drift takes off a lease.
+/// What clock drift takes off a lease.
 const DRIFT: u64 = 30;
 
 fn ms(n: u64) -> Duration {
@@ -73,7 +73,7 @@ fn granted_in(number: u64, left: u64) -> Answer {
     Answer::In { number, left: ms(left), value: 0 }
 }
 
-/// A lock state with a counter for owner ids, and the inbox up.
+/// A lock state with a counter for owner ids, whose inbox is up.
 struct Desk {
     lock_state: LockState,
     owners: u64,
@@ -135,7 +135,7 @@ impl Desk {
         })
     }
 
-    /// The thread comes in through Redis, at once and with a full lease.
+    /// The thread acquires through Redis, at once and with a full lease.
     #[track_caller]
     fn come_in(&mut self, request: Request, number: u64, now: u64) -> Acquired {
         let lease = request.terms.lease;

@@ -1,11 +1,11 @@
-//! Grants that go out of the lock state without leaving Redis, and come in without an ask.
+//! Grants that leave the lock state but not Redis, and grants that enter it without a request.
 
 use super::*;
 use crate::engine::receipt::told;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::CannotPart;
 
-/// The grant of a receipt, as Redis said at 0 that it is ours for a lease.
+/// The grant of a receipt, after Redis has said at time 0 that it is ours for a lease.
 fn adopted(owner: u64) -> Grant {
     Grant { owner, valid_until: at(LEASE - DRIFT), since: at(0), ..told(7, 3, terms()) }
 }
@@ -20,7 +20,7 @@ fn a_hold_that_goes_lets_the_next_head_ask_redis() {
     assert_eq!((grant.owner, grant.token()), (acquired.owner, acquired.token));
     assert_eq!((then.wake, then.leave, then.background, then.lost), (Some(waiter), None, None, None));
     assert_ne!(desk.asks(waiter, 3).owner, acquired.owner, "under an id of its own");
-    // What its guard or the renewer would still say of it is of no account.
+    // Whatever its guard or the renewer still reports about it is ignored.
     assert_eq!(desk.exit(acquired, 4), Exit::Held);
     desk.lock_state.renewed(acquired.owner, at(2), Renewal::Left(ms(LEASE)), at(4));
     assert!(desk.lock_state.owners().is_empty());
@@ -69,7 +69,7 @@ fn what_comes_goes_past_a_position_in_redis_to_nobody() {
     let (waiter, asking) = desk.queue_up(request(1), 7, 0);
     let acquired = desk.lock_state.adopt(adopted(99)).unwrap();
     let Step::Park(_) = desk.turn(waiter, 1) else { panic!("it is in the way") };
-    // Not from hand to hand: the head has a position, under an id that Redis may grant the lock.
+    // It is not handed on locally: the head has a position, under an id to which Redis may grant the lock.
     let (leaving, next) = leaves(desk.exit(acquired, 2));
     assert_eq!((leaving.owner, next), (99, None));
     desk.lock_state.left();

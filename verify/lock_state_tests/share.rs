@@ -1,4 +1,4 @@
-//! The share: threads of a process that hold one grant of a [`Sharing::SharedPerProcess`] kind together.
+//! The share: threads of a process that together hold one grant of a [`Sharing::SharedPerProcess`] kind.
 
 mod answers;
 mod other_mode;
@@ -23,7 +23,7 @@ fn fair(thread: u64) -> Request {
     Request { terms: Terms { fair: true, ..terms() }, ..request(thread) }
 }
 
-/// Beside the hold `from` of its own thread in the other mode.
+/// Beside the hold `from` that its own thread has in the other mode.
 fn beside(from: u64, thread: u64) -> Request {
     Request { from: Some(from), ..request(thread) }
 }
@@ -36,7 +36,7 @@ impl Desk {
     }
 }
 
-/// It joins at once; with the question that it is to send, if there is one.
+/// It joins at once; returns also the question that it has to send, if there is one.
 #[track_caller]
 fn joins(desk: &mut Desk, request: Request, now: u64) -> (Acquired, Option<Asking>) {
     match desk.lock_state.enter(&request, at(now)) {
@@ -45,7 +45,7 @@ fn joins(desk: &mut Desk, request: Request, now: u64) -> (Acquired, Option<Askin
     }
 }
 
-/// It does not join, nor asks whether it may: it wants a hold of its own.
+/// It neither joins nor asks whether it may: it wants a hold of its own.
 #[track_caller]
 fn asks_for_itself(desk: &mut Desk, request: Request, now: u64) -> Asking {
     let ticket = desk.enter(request, now);
@@ -68,7 +68,7 @@ fn threads_join_within_the_slice_and_have_what_the_first_one_has() {
         assert_eq!((acquired.way, acquired.count, ahead), (AcquiredVia::Joined, 1, None));
         assert!(desk.lock_state.holds_valid(acquired.ticket, at(now)));
     }
-    // A single attempt as well, and a guard.
+    // A single attempt joins as well, and so does a guard.
     joins(&mut desk, once(4), 40);
     joins(&mut desk, Request { holder: HolderId::Guard, ..request(5) }, 40);
     assert_eq!(desk.lock_state.holders(at(40)), 5);
@@ -103,10 +103,10 @@ fn a_reply_that_comes_after_the_slice_lets_in_those_that_came_before_its_questio
     for ticket in [second, third] {
         assert_eq!(desk.is_in(ticket, 3 * LOCAL_HANDOFF).owner, first.owner);
     }
-    // A waiter of another process may have come before this one: it asks for itself.
+    // A waiter of another process may have come before this thread, which asks for itself.
     let asking = desk.asks(later, 3 * LOCAL_HANDOFF);
     assert_eq!((asking.how, asking.owner), (AcquireMode::Share, first.owner));
-    // If the share is closed meanwhile, the reply lets nobody in.
+    // If the share is closed meanwhile, the reply admits nobody.
     desk.answer(&asking, granted_in(5, LEASE), 5 * LOCAL_HANDOFF);
     desk.lock_state.yields(first.owner);
     assert_ne!(desk.asks(later, 5 * LOCAL_HANDOFF).owner, first.owner);
@@ -146,7 +146,7 @@ fn a_thread_that_comes_when_the_slice_is_over_waits_for_the_answer_on_its_way() 
 
 #[test]
 fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
-    // Also where Redis did not say.
+    // Also if Redis did not say.
     for answer in [busy(9), Answer::Gone, Answer::Ended, Answer::Failed, Answer::Unanswered] {
         let mut desk = desk();
         let first = desk.come_in(request(1), 5, 0);
@@ -155,7 +155,7 @@ fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
         desk.answer(&asking, answer.clone(), LOCAL_HANDOFF + 1);
         let own = desk.asks(late, LOCAL_HANDOFF + 1);
         assert!(own.how != AcquireMode::Share && own.owner != first.owner, "{answer:?}: {own:?}");
-        // Its own goes on, for its holder.
+        // The share itself continues, for its holder.
         assert!(desk.lock_state.holds_valid(first.ticket, at(LOCAL_HANDOFF + 1)), "{answer:?}");
         assert!(
             matches!(desk.lock_state.enter(&request(1), at(LOCAL_HANDOFF + 2)), Ok(Entered::Again(_))),
@@ -189,7 +189,7 @@ fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
         let mut desk = desk();
         let ticket = desk.enter(request(1), 0);
         let asking = desk.asks(ticket, 0);
-        // It may come before the answer of the grant that it is about.
+        // It may arrive before the reply with the grant that it is about.
         if told {
             desk.lock_state.yields(asking.owner);
         } else {
@@ -199,7 +199,7 @@ fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
         desk.is_in(ticket, 1);
         asks_for_itself(&mut desk, request(2), 2);
     }
-    // What is said of another id says nothing.
+    // A message about another id changes nothing.
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
     desk.lock_state.yields(first.owner + 100);
@@ -211,16 +211,16 @@ fn nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of() {
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
     assert_eq!(desk.lock_state.stand_behind(true, None), None);
-    // Neither into the share, nor by an ask that would come to Redis before the other one's.
+    // Neither into the share, nor by a request that would reach Redis before the other thread's.
     let attempt = desk.enter(once(2), 1);
     assert_eq!(desk.turn(attempt, 1), Step::Busy);
     desk.lock_state.give_up(attempt, at(1));
     let late = desk.enter(request(3), 1);
     assert!(matches!(desk.turn(late, 1), Step::Park(_)));
     assert_eq!(desk.turn_with(late, 2, true, true), Step::Over);
-    // A thread that is inside goes on.
+    // A thread that is inside continues.
     assert!(matches!(desk.lock_state.enter(&request(1), at(2)), Ok(Entered::Again(_))));
-    // And so does one beside its own hold of the other mode: it is what the others wait for.
+    // And so does a thread beside its own hold in the other mode: it is what the others wait for.
     let own = desk.enter(beside(9, 4), 3);
     assert_eq!(desk.asks(own, 3).from, Some(9));
     desk.lock_state.give_up(own, at(3));
@@ -270,7 +270,8 @@ fn one_that_may_have_been_in_before_it_was_told_so_takes_nobody_in() {
     desk.answer(&asking, Answer::Unanswered, 10);
     let again = desk.asks(ticket, 50);
     assert_eq!(again.owner, asking.owner);
-    // Since the first copy somebody may wait, and that was told while nobody here knew of the share.
+    // Since the first copy, a waiter may have come, and the message about it arrived while nobody here knew
+    // of the share.
     desk.answer(&again, granted_in(5, LEASE), 60);
     desk.is_in(ticket, 60);
     asks_for_itself(&mut desk, request(2), 60);
@@ -283,7 +284,7 @@ fn what_is_lost_lapsing_or_on_other_terms_is_not_joined() {
     lost.lock_state.lose(first.owner, LossReason::Forced, at(1));
     asks_for_itself(&mut lost, request(2), 2);
 
-    // A third of the lease is to be left.
+    // A third of the lease must be left.
     let mut lapsing = desk_with(ms(10 * LEASE));
     lapsing.come_in(request(1), 5, 0);
     joins(&mut lapsing, request(2), LEASE * 2 / 3 - 2 * DRIFT);
@@ -321,7 +322,7 @@ fn the_last_one_out_leaves_whichever_came_first() {
     assert_eq!(desk.exit(second, 5), Exit::Shared);
     let (leaving, next) = leaves(desk.exit(fourth, 6));
     assert_eq!((leaving.owner, next), (first.owner, None));
-    // It is gone for later callers, whether or not Redis has heard of it.
+    // For later callers it is gone, whether or not Redis has heard of that.
     asks_for_itself(&mut desk, request(5), 6);
 }
 
@@ -332,7 +333,7 @@ fn the_waiters_here_join_one_after_the_other() {
     let (b, c) = (desk.enter(request(2), 1), desk.enter(request(3), 1));
     desk.lock_state.granted(asking.owner, 5, ms(LEASE), 0, at(500));
     assert!(matches!(desk.turn(a, 500), Step::In(_, Some(next)) if next == b));
-    // Its local hand-off period counts from when it heard of it.
+    // Its local hand-off period counts from when it learned of its grant.
     let joined = |desk: &mut Desk, ticket| match desk.turn(ticket, 510) {
         Step::In(acquired, next) => (acquired.owner, acquired.way, next),
         other => panic!("{other:?}"),

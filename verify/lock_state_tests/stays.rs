@@ -27,7 +27,7 @@ fn it_counts_from_when_its_thread_was_in_and_nobody_is_asked_for_with_it() {
     assert_eq!(leaving.stays_until, at(10 + LEAST));
     assert_eq!(leaving.rest(|| at(100)), Some(ms(10 + LEAST - 100)));
     assert_eq!(leaving.rest(|| at(10 + LEAST)), None, "then it leaves as any other");
-    // Once that was answered, the next thread asks under an id of its own.
+    // Once that is answered, the next thread asks under an id of its own.
     assert_eq!(desk.lock_state.left().wake, Some(next));
     assert_ne!(desk.asks(next, 110).owner, acquired.owner);
 }
@@ -45,7 +45,7 @@ fn released_late_it_leaves_and_the_next_is_asked_for() {
     }
 }
 
-/// By its lease it ends here a little before it does in Redis.
+/// By its lease, it ends here slightly before it does in Redis.
 #[test]
 fn one_that_expires_before_stays_too() {
     let mut desk = Desk::new();

@@ -1,9 +1,10 @@
-//! Whose turn it is: local hand-off, giving up, one attempt.
+//! Whose turn it is: local hand-off, giving up, a single attempt.
 
 use super::*;
 
 // ---- local hand-off -------------------------------------------------------------------------------
-/// Whether a grant with the first terms is handed on to the second, `held` ms after it began.
+/// Whether a grant on the terms `first` is handed on to a request on the terms `second`, `held` ms after it
+/// began.
 fn handed(local_handoff: u64, first: Terms, second: Terms, held: u64) -> bool {
     let mut desk = Desk::of(Shape { local_handoff: ms(local_handoff), ..shape() });
     let acquired = desk.come_in(Request { terms: first, ..request(1) }, 1, 0);
@@ -32,7 +33,7 @@ fn a_hold_is_handed_on_while_its_slice_lasts() {
 
 #[test]
 fn only_a_healthy_lease_is_handed_on() {
-    // More than a third of it must be left.
+    // More than a third of the lease must be left.
     assert!(handed(60_000, terms(), terms(), 2 * LEASE / 3 - DRIFT - 1));
     assert!(!handed(60_000, terms(), terms(), 2 * LEASE / 3 - DRIFT));
 }
@@ -90,7 +91,7 @@ fn a_grant_in_the_instant_of_giving_up_is_passed_on() {
     desk.message(asking.owner, 6);
     let leaving = out(desk.lock_state.give_up(ticket, at(1))).leave.unwrap();
     assert_eq!(leaving.owner, asking.owner);
-    // Later ones find nobody.
+    // Later messages find nobody.
     assert_eq!(desk.message(asking.owner, 7), Effects::default());
     desk.lock_state.left();
     assert!(desk.lock_state.is_idle());
@@ -113,7 +114,7 @@ fn an_orphaned_next_ask_leaves_when_it_is_answered() {
         let acquired = desk.come_in(request(1), 1, 0);
         let waiter = desk.enter(request(2), 0);
         let next = leaves(desk.exit(acquired, 500)).1.unwrap();
-        // The head gives up while the leave that asks for it is on its way.
+        // The head gives up while the leave with its request is in flight.
         assert_eq!(out(desk.lock_state.give_up(waiter, at(501))), Effects::default());
         let unknown = answer == Answer::Unanswered;
         let leaving = desk.answer(&next, answer.clone(), 502).leave;
@@ -207,7 +208,7 @@ fn what_may_be_answered_at_once_needs_no_inbox() {
     assert_eq!((asking.how, asking.enqueues), (AcquireMode::Try, false));
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
     let Step::Ask(asking) = desk.turn_with(ticket, 1, false, false) else { panic!("it asks again") };
-    // The sender of this takes care of the inbox first.
+    // The sender of this request sees to the inbox first.
     assert_eq!((asking.how, asking.enqueues), (AcquireMode::Wait, true));
 }
 
@@ -216,7 +217,7 @@ fn an_ask_that_was_on_its_way_when_the_inbox_came_back_is_asked_again() {
     let mut desk = Desk::new();
     let ticket = desk.enter(request(1), 0);
     let asking = desk.asks(ticket, 0);
-    // Redis has answered, somebody has granted it, and there was nobody to hear of it.
+    // Redis has answered, the lock was then granted to it, and nobody was there to hear of that.
     assert_eq!(desk.lock_state.ask_again(at(1)).wake, Some(ticket));
     desk.answer(&asking, busy(5), 2);
     assert_eq!(desk.asks(ticket, 2).how, AcquireMode::Keep);

@@ -1,4 +1,4 @@
-//! What may happen next, and what becomes of it.
+//! The steps that may happen next, and their effects.
 
 use stateright::{Model, Property};
 
@@ -17,36 +17,36 @@ pub(super) enum Step {
     Enter(u8, u8),
     EnterOnce(u8, u8),
     Turn(u8, u8),
-    /// Without an inbox: it makes an attempt rather than wait for one.
+    /// Without an inbox, the thread makes an attempt rather than wait for one.
     TurnDeaf(u8, u8),
-    /// Its time is over, or it is cancelled.
+    /// Its timeout passes, or it is cancelled.
     TimeOut(u8, u8),
-    /// Redis has not answered a wait for a condition for so long that it ends without the lock.
+    /// Redis has not answered for so long that a wait for a condition ends without the lock.
     Despair(u8, u8),
     Timer(u8, u8),
     Unlock(u8, u8),
-    /// A thread that holds both ends the one that it took first.
+    /// A thread that holds both modes releases the one that it acquired first.
     UnlockFirst(u8, u8),
-    /// A thread that writes reads as well.
+    /// A writing thread also reads.
     ReadBeside(u8, u8),
     Downgrade(u8, u8),
-    /// In the middle of a downgrade: it reads, and its write lock is over.
+    /// The end of a downgrade: the thread reads, and its write lock is over.
     Replace(u8, u8),
-    /// It waits for its condition.
+    /// The thread waits for its condition.
     Wait(u8, u8),
     Signal(u8, u8),
     SignalAll(u8, u8),
     Renew(u8, u64),
-    /// What was kept for long enough leaves.
+    /// A grant that has been kept for long enough leaves.
     KeptLongEnough(u8, u64),
     Run(Packet),
-    /// It ran, its reply was lost.
+    /// It runs, but its reply is lost.
     LoseReply(Packet),
-    /// The sender's patience ended first, and it runs later.
+    /// Its sender gives up on it first, and it runs later.
     Overtake(Packet),
-    /// It was sent twice: one of the two is answered.
+    /// It was sent twice, and one of the copies is answered.
     Repeat(Packet),
-    /// Redis said that it cannot, for now.
+    /// Redis replies that it cannot run it for now.
     Fail(Packet),
     Hear(u8, u8),
     Deliver(Message),
@@ -54,7 +54,7 @@ pub(super) enum Step {
     Crash(u8),
     Vanish(u8),
     Break(u8),
-    /// Its inbox is at the old primary from here on.
+    /// From now on, its inbox is at the former primary.
     Move(u8),
     Mend(u8),
     /// Redis loses its data, and all connections.
@@ -76,7 +76,7 @@ impl World {
                 }
                 Thread::Awake(_) => {
                     steps.push(Step::Turn(p, t));
-                    // A wait for a condition has no use for an attempt.
+                    // A wait for a condition has no use for a single attempt.
                     if !process.inbox && !is_own(caller.lock_state) {
                         steps.push(Step::TurnDeaf(p, t));
                     }
@@ -87,7 +87,7 @@ impl World {
             }
             if left.time_outs > 0 && matches!(caller.thread, Thread::Awake(_) | Thread::Parked(..)) {
                 let wait = process.lock_states.wait(caller.lock_state);
-                // Once it waits for the lock there is no time that could be over.
+                // Once it waits for the lock, it has no timeout any more.
                 if wait.is_none_or(|wait| !wait.over) {
                     steps.push(Step::TimeOut(p, t));
                 }
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// A thread comes for its round.
+    /// A thread begins its next round.
     fn enter(&self, state: &mut State, p: u8, t: u8, once: bool) -> Option<()> {
         let role = self.role(p, t);
         let caller = &mut state.processes[p as usize].callers[t as usize];
@@ -141,7 +141,7 @@ impl World {
         self.come_in(state, p, t)
     }
 
-    /// A thread comes to the lock state that it is about.
+    /// A thread enters the lock state that it is to use.
     pub(super) fn come_in(&self, state: &mut State, p: u8, t: u8) -> Option<()> {
         let now = state.now();
         let process = &mut state.processes[p as usize];
@@ -196,14 +196,14 @@ impl World {
         if heard_of {
             state.signals.crash(p);
         }
-        // What it had sent may still run.
+        // Requests that it had sent may still run.
         for packet in std::mem::take(&mut state.packets).iter() {
             let thread = packet.thread.filter(|_| packet.process != p);
             state.packets.insert(Packet { thread, ..packet.clone() });
         }
     }
 
-    /// Numbers still rise, as they are made from the time. Every inbox breaks.
+    /// Redis loses its data, and every inbox breaks. Numbers still rise, since they are made from the time.
     fn flush(&self, state: &mut State) {
         state.left.flushes -= 1;
         state.flushed = true;
@@ -241,8 +241,8 @@ impl Model for World {
         vec![self.beginning()]
     }
 
-    /// Time comes last: the checker's first choice each time lets it go on only when there is nothing else to
-    /// do.
+    /// Ticks come last, so that a run that always takes the first step lets time advance only when there is
+    /// nothing else to do.
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
         for p in (0..self.processes).filter(|p| state.processes[*p as usize].alive) {
             self.steps_of_process(state, p, steps);
@@ -254,7 +254,7 @@ impl Model for World {
                 steps.push(Step::LoseReply(packet.clone()));
                 steps.push(Step::Overtake(packet.clone()));
                 steps.push(Step::Fail(packet.clone()));
-                // Renewals of a grant are not sent twice.
+                // A renewal is not sent twice.
                 if !packet.resent && packet.thread != Some(RENEWER) {
                     steps.push(Step::Repeat(packet.clone()));
                 }
@@ -272,7 +272,7 @@ impl Model for World {
         if state.left.flushes > 0 {
             steps.push(Step::Flush);
         }
-        // Where hand-off periods are counted in ticks, a grant is heard of within one.
+        // Where hand-off periods are counted in ticks, a grant's message arrives within its tick.
         let unheard = self.counts && !self.roles.is_empty() && state.messages.iter().any(Message::is_grant);
         if state.tick < self.ticks && !unheard {
             steps.push(Step::Tick);

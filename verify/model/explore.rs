@@ -1,15 +1,16 @@
-//! Goes through the states of a model.
+//! Explores the states of a model.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// How many states of a large world are explored, if `MODELS_STATES` does not say.
+/// How many states of a large world are explored, unless `MODELS_STATES` says otherwise.
 const MOST_OF_LARGE: usize = 80_000_000;
 
-/// Explores the first, smaller world; or with `MODELS=large` (`make models`) the others, as far as `MODELS_STATES` states
-/// of each lead. Without faults, all that a world's threads want to do must be done: that is what `goes_through` says.
+/// Explores the first, smaller world or, with `MODELS=large` (`make models`), the others, up to
+/// `MODELS_STATES` states of each. Without faults, everything that a world's threads want to do must get
+/// done: `goes_through` checks that.
 pub(super) fn check<W>(small: W, large: impl IntoIterator<Item = W>, goes_through: fn(&W) -> bool)
 where
     W: Model + Clone + Debug + Send + Sync + 'static,
@@ -30,8 +31,8 @@ where
     }
 }
 
-/// Depth first, which needs little memory; where something does not hold, breadth first for the
-/// shortest way there.
+/// Explores depth first, which needs little memory; if a property does not hold, again breadth first, to find
+/// the shortest way there.
 fn explore<W>(world: &W, threads: usize, most: usize)
 where
     W: Model + Clone + Debug + Send + Sync + 'static,

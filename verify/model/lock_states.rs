@@ -1,4 +1,4 @@
-//! The lock states of one process: one, or of a lock of two modes two; and one of its own for each thread that
+//! The lock states of one process: one, or two for a lock with two modes, and one more for each thread that
 //! waits for a condition.
 
 use std::ops::{Index, IndexMut};
@@ -7,19 +7,19 @@ use crate::engine::state::lock_state::LockState;
 
 use super::waits::Wait;
 
-/// The lock state for writing, and the only one of an exclusive lock.
+/// The lock state for writing; the only one of an exclusive lock.
 pub(super) const WRITES: u8 = 0;
 /// The lock state for reading.
 pub(super) const READS: u8 = 1;
-/// The own lock state of the first thread, where that waits for a condition.
+/// The lock state of the first thread while it waits for a condition.
 const OWN: u8 = 2;
 
-/// The number of the lock state of its own that a thread has while it waits for a condition.
+/// Returns the number of the lock state that a thread has to itself while it waits for a condition.
 pub(super) fn own(thread: u8) -> u8 {
     OWN + thread
 }
 
-/// Whether that lock state is one of a thread's own.
+/// Whether this lock state belongs to a single thread.
 pub(super) fn is_own(g: u8) -> bool {
     g >= OWN
 }
@@ -41,23 +41,23 @@ impl LockStates {
         [&self.first].into_iter().chain(self.second.as_deref()).chain(waits)
     }
 
-    /// By their numbers.
+    /// Returns their numbers.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
         let waits: Vec<u8> = self.waits.iter().map(|wait| own(wait.thread)).collect();
         (WRITES..=if self.second.is_some() { READS } else { WRITES }).chain(waits)
     }
 
-    /// The owners of all their grants.
+    /// Returns the owners of all their grants.
     pub(super) fn owners(&self) -> Vec<u64> {
         self.iter().flat_map(LockState::owners).collect()
     }
 
-    /// The number of the lock state that has a grant of this owner.
+    /// Returns the number of the lock state that has a grant of this owner.
     pub(super) fn of_owner(&self, owner: u64) -> Option<u8> {
         self.numbers().find(|g| self[*g].look(owner).is_some())
     }
 
-    /// What the lock state of that number is the thread's own for.
+    /// Returns the wait for which a thread has the lock state with this number to itself.
     pub(super) fn wait(&self, g: u8) -> Option<&Wait> {
         self.waits.iter().find(|wait| own(wait.thread) == g)
     }

@@ -1,15 +1,14 @@
-//! The lock state and the queue's protocol, model-checked.
+//! Model checking of the lock state and of the queue's protocol.
 //!
 //! The lock states are the real ones; the threads that drive them and the network are modelled here, and
-//! Redis is the small one of [`super::small_redis`]. Anything may happen at any moment: a message
-//! or a reply is late or lost, a request runs after its sender gave up on it, a waiting thread's
-//! time is up, a lease lapses, a process dies, an inbox breaks. Time goes in ticks, a few in all;
-//! a lease lasts two.
+//! Redis is the small one of [`super::small_redis`]. Anything may happen at any moment: a message or a reply
+//! is late or lost, a request runs after its sender gave up on it, a waiting thread times out, a lease
+//! expires, a process dies, an inbox breaks. Time passes in ticks, a few in all; a lease lasts two.
 //!
-//! A read/write lock is two lock states, and some of its threads do more with it than one turn: see `modes.rs`. A thread
-//! that waits for a condition does so at a lock state of its own: see `waits.rs`; what a signal is worth is kept apart
-//! from Redis and the lock states, in `signals.rs`. What must hold is in `properties.rs`. Where it does not, the checker
-//! prints the shortest way there, step by step.
+//! A read/write lock has two lock states, and some of its threads do more with it than acquire and release:
+//! see `modes.rs`. A thread that waits for a condition uses a lock state of its own: see `waits.rs`. What
+//! becomes of each signal is tracked apart from Redis and the lock states, in `signals.rs`. What must hold is
+//! in `properties.rs`. If it does not, the checker prints the shortest way there, step by step.
 
 mod actions;
 mod explore;
@@ -31,11 +30,12 @@ use self::state::Faults;
 use super::small_redis::FOR_EVER;
 use crate::clock::Moment;
 
-/// A tombstone does not end at a full tick: on a real server, that would be a little before or after.
+/// Chosen so that no tombstone expires exactly at a tick: on a real server, it would expire slightly before
+/// or after.
 const TICK: Duration = Duration::from_secs(8);
 /// In ticks.
 const LEASE: u32 = 2;
-/// How many ticks all threads of a model take together at most, once there are no more faults.
+/// How many ticks the threads of a model may take to finish, once there are no more faults.
 const PATIENCE: u8 = 16;
 
 fn at(tick: u8) -> Moment {
@@ -50,11 +50,11 @@ type Plans = Vec<&'static str>;
 struct World {
     processes: u8,
     threads: u8,
-    /// How often each thread takes the lock.
+    /// How often each thread acquires the lock.
     rounds: u8,
-    /// Those of all processes but the first take it once.
+    /// Threads of all processes but the first acquire it once.
     others_once: bool,
-    /// How far time goes.
+    /// How many ticks there are.
     ticks: u8,
     local_handoff: Duration,
     /// How long a silent position lives, in milliseconds.
@@ -62,26 +62,27 @@ struct World {
     fair: bool,
     /// The second thread of each process asks for a fixed lease of one tick.
     terms_differ: bool,
-    /// Count those that are passed by. Only where nothing is lost, not even a grant that is not heard of
-    /// before its lease is over: a waiter that loses its position is passed by.
+    /// Count how often waiters are passed by. Only for worlds in which nothing is lost, not even a grant
+    /// whose message arrives after its lease has expired: a waiter that loses its position is passed by.
     counts: bool,
-    /// Of a semaphore, how many permits there are: the first thread of each process asks for one, the second for
-    /// two. 0 of any other lock.
+    /// For a semaphore, its number of permits: the first thread of each process requests one, the second two.
+    /// 0 for any other lock.
     permits: u8,
-    /// Of a read/write lock, what each thread does with it, those of the first process first; none of
-    /// an exclusive one.
+    /// For a read/write lock, what each thread does with it, starting with those of the first process; empty
+    /// for an exclusive lock.
     roles: &'static [Role],
-    /// Of an exclusive lock with conditions, what each thread of each process does while it holds the lock, once
-    /// through: it waits (`w`), signals one (`s`) or signals all (`a`). Without any, threads take their turns only.
+    /// For an exclusive lock with conditions, what each thread of each process does while it holds the lock,
+    /// once: it waits (`w`), signals one (`s`) or signals all (`a`). If empty, threads only acquire and
+    /// release.
     plans: Vec<Plans>,
-    /// How many conditions the lock has: a thread waits for, and signals, that of its number.
+    /// How many conditions the lock has: a thread's number selects the one that it waits for and signals.
     conditions: u8,
-    /// Nobody is slow: nobody comes or goes, and time does not go on, while anything is on its way or
-    /// somebody is about to take its turn.
+    /// Nobody is slow: while anything is in flight or a thread is about to take its turn, no thread arrives
+    /// or leaves and time stands still.
     prompt: bool,
-    /// The last number is one of the future: the server's clock was set back.
+    /// The last number is in the future: the server's clock was set back.
     behind: bool,
-    /// For how many ticks a process keeps the lock, if it does.
+    /// For how many ticks a process keeps the lock; 0 if it does not.
     linger: u8,
     faults: Faults,
 }

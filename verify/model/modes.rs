@@ -1,5 +1,5 @@
-//! What a thread does with a lock of two modes, and what its lock states mind of each other then:
-//! [`crate::engine::modes`], and `ReadWriteLock::downgrade`, in small.
+//! What a thread does with a lock of two modes, and what its lock states must then consider of each other:
+//! [`crate::engine::modes`] and `ReadWriteLock::downgrade`, in small.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use crate::observe::{AcquiredVia, LossReason};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Reads,
-    /// In order of arrival.
+    /// Reads in order of arrival.
     ReadsInOrder,
     Writes,
-    /// While it writes it reads as well, and ends either first.
+    /// Reads as well while it writes, and releases either first.
     ReadsBeside,
-    /// It exchanges its write lock for a read lock.
+    /// Exchanges its write lock for a read lock.
     Downgrades,
-    /// It does nothing.
+    /// Does nothing.
     Away,
 }
 
-/// What a thread that writes does beside.
+/// What a writing thread does besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Beside {
     Nothing,
-    /// It will do what its role says.
+    /// It has yet to do what its role says.
     Yet,
     /// It is in the middle of a downgrade.
     Instead,
@@ -50,8 +50,8 @@ impl Role {
     }
 }
 
-/// What a request to one lock state has to mind of the other.
-/// Returns what is kept for the next writer, and makes way.
+/// Adds to a request for one lock state what it must consider of the other. Returns what was kept for the
+/// next writer and must make way.
 pub(super) fn mind(
     lock_states: &mut LockStates,
     g: u8,
@@ -70,7 +70,7 @@ pub(super) fn mind(
 }
 
 impl State {
-    /// Readers stand behind those of their process that would write and that Redis does not know of.
+    /// Keeps readers behind the writers of their process that wait and that Redis does not know of yet.
     pub(super) fn keep_readers_behind(&mut self) {
         let now = self.now();
         for p in 0..self.processes.len() {
@@ -85,8 +85,9 @@ impl State {
         }
     }
 
-    /// Whether a thread of this process waits to write. Once their first was granted the lock, they wait for that thread
-    /// alone: if it sleeps for its whole lease, Redis may let readers in, and it waits anew from its next turn on.
+    /// Whether a thread of this process waits to write. Once the first of them was granted the lock, the
+    /// others wait only for that thread: if it sleeps through its whole lease, Redis may admit readers, and
+    /// it waits again from its next turn on.
     fn waits_to_write(&self, p: u8) -> bool {
         if self.processes[p as usize].lock_states[WRITES].is_granted() {
             return false;
@@ -126,7 +127,7 @@ impl World {
         }
     }
 
-    /// A thread that writes comes to read.
+    /// A writing thread begins to acquire the read lock.
     pub(super) fn beside(&self, state: &mut State, p: u8, t: u8, beside: Beside) -> Option<()> {
         let caller = &mut state.processes[p as usize].callers[t as usize];
         let Thread::Holding(ticket) = caller.thread else { return None };
@@ -137,13 +138,14 @@ impl World {
 }
 
 impl State {
-    /// A thread has its hold.
+    /// A thread has acquired its hold.
     pub(super) fn holds(&mut self, world: &World, p: u8, t: u8, acquired: &Acquired) {
         self.set(p, t, Thread::Holding(acquired.ticket));
         if acquired.way == AcquiredVia::Joined {
             self.overstayed |= self.waits_to_write(p);
             self.overstayed |= self.told.iter().any(|owner| *owner == acquired.owner);
-            // Whoever came before the question may be late: by the reply, and by its own wake-up.
+            // A thread that came before the question was sent may be late: because of the reply, or of its
+            // own wake-up.
             let joining = self.processes[p as usize].lock_states[READS].look(acquired.owner);
             let joining = joining.and_then(|grant| grant.joining.as_deref());
             let admitted = joining.is_some_and(|joining| acquired.ticket <= joining.admits);
@@ -152,7 +154,7 @@ impl State {
         }
     }
 
-    /// A thread is through with its lock state: it goes back to what it holds of the other, if it does.
+    /// A thread is done with its lock state: it returns to its hold on the other one, if it has one.
     pub(super) fn rest(&mut self, p: u8, t: u8) {
         let caller = &mut self.processes[p as usize].callers[t as usize];
         if is_own(caller.lock_state) {
@@ -170,7 +172,7 @@ impl State {
         }
     }
 
-    /// What a thread does next is about the lock state that it held first.
+    /// Lets a thread continue with the lock state that it held first.
     pub(super) fn turn_round(&mut self, p: u8, t: u8) {
         let caller = &mut self.processes[p as usize].callers[t as usize];
         if let (Some((lock_state, first)), Thread::Holding(ticket)) = (caller.kept, &caller.thread) {
@@ -179,7 +181,7 @@ impl State {
         }
     }
 
-    /// The second half of a downgrade: what `release::replaced` does.
+    /// The second half of a downgrade, as `release::replaced` does it.
     pub(super) fn replaced(&mut self, p: u8, t: u8) {
         let now = self.now();
         let process = &mut self.processes[p as usize];
@@ -187,7 +189,7 @@ impl State {
         caller.beside = Beside::Nothing;
         let Some((g, ticket)) = caller.kept.take() else { return };
         let owner = process.lock_states[READS].held_by(u64::from(t), now);
-        // Nothing is sent with it, so that no new owner is needed.
+        // No request is sent with it, so no new owner is needed.
         let then = match process.lock_states[g].exit(ticket, now, false, || 0) {
             Exit::Leave(leaving, _) => {
                 let then = process.lock_states[g].left();
@@ -207,7 +209,7 @@ impl State {
         self.carry_out(p, g, then);
     }
 
-    /// A message.
+    /// Delivers a message.
     pub(super) fn heard(&mut self, world: &World, message: &Message) {
         let now = self.now();
         let Message { owner, number, value, .. } = *message;

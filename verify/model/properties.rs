@@ -15,7 +15,7 @@ use crate::engine::small_redis::Mode;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::LockState;
 
-/// More than any run without faults takes.
+/// More steps than any run without faults takes.
 const MOST_STEPS: usize = 2_000;
 
 pub(super) fn all() -> Vec<Property<World>> {
@@ -58,8 +58,8 @@ pub(super) fn all() -> Vec<Property<World>> {
     ]
 }
 
-/// Whether a thread has a hold of this lock state that its process believes valid. In the middle of a
-/// downgrade, or where it failed, it does not write any more.
+/// Whether a thread has a hold on this lock state that its process considers valid. In the middle of a
+/// downgrade, or after one has failed, the thread no longer writes.
 fn has_valid(p: &Process, caller: &Caller, g: u8, now: Moment) -> bool {
     if g == WRITES && matches!(caller.beside, Beside::Instead | Beside::Failed) {
         return false;
@@ -73,7 +73,7 @@ fn has_valid(p: &Process, caller: &Caller, g: u8, now: Moment) -> bool {
     ) || caller.kept.is_some_and(|(lock_state, ticket)| of(lock_state, ticket))
 }
 
-/// A writer has the lock alone, but for what it reads itself.
+/// Whether a writer has the lock alone, except for its own read lock.
 fn nobody_beside_a_writer(state: &State) -> bool {
     let now = state.now();
     let callers = || state.live().flat_map(|p| p.callers.iter().map(move |caller| (p, caller)));
@@ -85,7 +85,7 @@ fn nobody_beside_a_writer(state: &State) -> bool {
     }
 }
 
-/// How many permits all processes together believe that they have.
+/// Returns how many permits all processes together believe they have.
 fn permits_out(state: &State) -> u8 {
     let now = state.now();
     let grants = state
@@ -94,8 +94,8 @@ fn permits_out(state: &State) -> u8 {
     grants.filter(|t| t.loss(now).is_none()).map(|t| Mode::of(&t.terms.args).permits()).sum()
 }
 
-/// A grant that a process believes valid is in Redis, under its number and for as long at least; or
-/// what came in its place, of which this process has not heard yet.
+/// Whether each grant that a process considers valid is in Redis, under its number and for at least as long,
+/// or else what replaced it, of which this process has not heard yet.
 fn is_held_in_redis(state: &State) -> bool {
     let now = state.now();
     let held = |t: &Grant| {
@@ -117,13 +117,13 @@ fn is_held_in_redis(state: &State) -> bool {
     })
 }
 
-/// Whatever became of its downgrade, its write lock ends.
+/// Whether the write lock of a downgrading caller has ended, whatever became of the downgrade.
 fn has_ended(caller: &Caller) -> bool {
     let done = matches!(caller.thread, Thread::LeavingQueue(_, None) | Thread::Holding(_));
     caller.beside == Beside::Failed || (caller.beside == Beside::Instead && done)
 }
 
-/// A sleeper looks again within a heartbeat.
+/// Whether every parked thread looks again within a heartbeat.
 fn parks_are_bounded(state: &State) -> bool {
     let latest = state.now().after(TICK);
     state.live().flat_map(|p| &p.callers).all(|caller| match caller.thread {
@@ -132,13 +132,13 @@ fn parks_are_bounded(state: &State) -> bool {
     })
 }
 
-/// Nothing is on its way, and somebody sleeps.
+/// Whether nothing is in flight while a thread is parked, and none is awake.
 fn is_still(state: &State) -> bool {
     let any = |which: fn(&Thread) -> bool| state.live().flat_map(|p| &p.callers).any(|s| which(&s.thread));
     state.quiet() && any(|t| matches!(t, Thread::Parked(..))) && !any(|t| matches!(t, Thread::Awake(_)))
 }
 
-/// Somebody is about to take its turn.
+/// Whether a thread is about to take its turn.
 pub(super) fn is_due(state: &State) -> bool {
     let now = state.now();
     let due = |thread: &Thread| match thread {
@@ -148,7 +148,7 @@ pub(super) fn is_due(state: &State) -> bool {
     state.live().flat_map(|p| &p.callers).any(|caller| due(&caller.thread))
 }
 
-/// Another look now would let in a waiter.
+/// Whether another look at the queue would now admit a live waiter.
 fn could_be_in(state: &State) -> bool {
     let mut redis = state.redis.clone();
     let mut heard = false;
@@ -162,24 +162,24 @@ fn keeps(process: &Process) -> bool {
     process.lock_states.iter().any(|lock_state| lock_state.idle().is_some())
 }
 
-/// A process keeps what no thread there holds, while it would not hear that it is wanted.
+/// Whether a process keeps a grant that no thread holds, although it would not hear that the lock is wanted.
 fn keeps_unheard(state: &State) -> bool {
     state.live().any(|process| !process.inbox && keeps(process))
 }
 
-/// Or while a waiter that lives has a queue position.
+/// Whether a process keeps a grant that no thread holds while a live waiter has a queue position.
 fn waits_for_nobody(state: &State) -> bool {
     state.live().any(keeps) && state.redis.waiting().any(|owner| state.processes[process_of(owner)].alive)
 }
 
-/// All threads are out, nothing is on its way, and nothing is kept.
+/// Whether all threads are out, nothing is in flight, and nothing is kept.
 fn is_over(state: &State) -> bool {
     state.quiet()
         && !state.live().any(keeps)
         && state.live().flat_map(|p| &p.callers).all(|s| s.thread == Thread::Idle)
 }
 
-/// Whether a signal was taken along by one that died.
+/// Whether a signal was taken along by a waiter that died.
 fn is_owed(state: &State) -> bool {
     state.signals.are_owed(&state.redis, |owner| state.processes[process_of(owner)].alive)
 }
@@ -187,7 +187,7 @@ fn is_owed(state: &State) -> bool {
 fn is_clean(world: &World, state: &State) -> bool {
     let live = |owner: u64| state.processes[process_of(owner)].alive;
     let awaiting = &state.redis.awaiting;
-    // Where positions lapse before they fall silent, a signal finds that nobody is there any more.
+    // Where positions can expire before they count as silent, it takes a signal to find that nobody is there.
     let listed = world.never_silent() && awaiting.members.values().any(|owner| live(*owner));
     state.live().all(|p| p.lock_states.iter().all(LockState::is_idle))
         && !listed
@@ -195,21 +195,21 @@ fn is_clean(world: &World, state: &State) -> bool {
         && !state.redis.holders().iter().any(|holder| live(holder.owner) && holder.end > state.millis())
 }
 
-/// With no more faults and no newcomers, everybody gets in and out again, in so many ticks, and
-/// leaves nothing behind.
+/// Whether, with no more faults and no newcomers, every thread acquires and releases within `PATIENCE` ticks
+/// and leaves nothing behind.
 fn ends_well(world: &World, state: &State) -> bool {
     let mut state = state.clone();
     state.processes.iter_mut().flat_map(|p| &mut p.callers).for_each(|s| s.rounds = 0);
     run_out(world, state).is_some_and(|end| is_clean(world, &end))
 }
 
-/// Without faults, all that the model's threads want to do is done.
+/// Whether, without faults, everything that the model's threads want to do gets done.
 pub(super) fn goes_through(world: &World) -> bool {
     run_out(world, world.beginning()).is_some_and(|end| is_clean(world, &end))
 }
 
-/// How it ends when there are no more faults, if it does. A wait for a signal that nobody sends any more ends by
-/// its timeout: that comes when there is nothing else to do.
+/// Returns how it ends once there are no more faults, if it does end. A wait for a signal that nobody will
+/// send ends by its timeout, which comes when there is nothing else to do.
 fn run_out(world: &World, state: State) -> Option<State> {
     let world = World { ticks: u8::MAX, ..world.clone() };
     let last = state.tick + PATIENCE;
@@ -234,7 +234,7 @@ fn run_out(world: &World, state: State) -> Option<State> {
     None
 }
 
-/// A thread that has a position in a condition, and whose time is not over.
+/// Returns a thread that has a position in a condition and has not timed out.
 fn unsignalled(state: &State) -> Option<(u8, u8)> {
     let waits = |owner: &u64| state.redis.awaiting.positions.contains_key(owner);
     let (p, owner) = state.signals.waiting().filter(waits).find_map(|owner| {

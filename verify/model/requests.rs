@@ -1,11 +1,11 @@
-//! What Redis does in a model, and what the model records of the owners that it admits.
+//! What Redis does in a model, and what the model records about the owners that it admits.
 
 use super::World;
 use super::state::{State, process_of};
 use crate::engine::small_redis::{Holder, Message, Mode, Op, Reply, SmallRedis};
 
 impl State {
-    /// Redis runs a request.
+    /// Runs a request in Redis.
     pub(super) fn run(&mut self, world: &World, op: &Op) -> Reply {
         let now = self.millis();
         let before = self.redis.clone();
@@ -38,8 +38,8 @@ impl State {
         reply
     }
 
-    /// Counts whom the grant to a newcomer, by `op`, passed by: of those who waited `before` and wait
-    /// still.
+    /// Records which waiters the grant to a newcomer, by `op`, passed by: those that waited `before` and
+    /// still wait.
     fn let_in(&mut self, newcomer: &Holder, op: &Op, before: &SmallRedis) {
         let Holder { owner, mode, .. } = *newcomer;
         let came = before.arrival(owner).or_else(|| self.inherited(owner, op, before));
@@ -47,11 +47,11 @@ impl State {
         let waits = |o: &u64| before.arrival(*o).is_some();
         let still: Vec<u64> = self.redis.waiting().filter(waits).collect();
         self.jumped |= still.iter().any(|o| self.redis.arrival(*o).is_some_and(|a| a < came));
-        // Whatever the queue looks like: writers come first.
+        // Whatever the order of the queue: writers come first.
         let writes = |o: &u64| self.redis.queue.values().any(|p| p.owner == *o && p.mode == Mode::Write);
         self.jumped |= mode == Mode::Read && still.iter().any(writes);
         if mode != Mode::Plain {
-            // A process has two positions then, and one may pass the other.
+            // A process may then have two positions, of which one may pass the other.
             return;
         }
         let turns = self.processes.iter_mut().enumerate().filter(|(p, _)| *p != process_of(owner));
@@ -63,8 +63,8 @@ impl State {
         }
     }
 
-    /// The position that `owner` may have for one that went without the lock: it waits for a condition, and has
-    /// been signalled by `op`.
+    /// Returns the position that `owner` may inherit from a waiter that left without the lock: `owner` waits
+    /// for a condition, and has been signalled by `op`.
     fn inherited(&self, owner: u64, op: &Op, before: &SmallRedis) -> Option<u64> {
         let waits = matches!(op, Op::Await { ask, .. } if ask.owner == owner);
         let inherits = waits || before.awaiting.positions.contains_key(&owner);
@@ -72,13 +72,14 @@ impl State {
         gone.filter(|_| inherits).map(|(arrival, _)| *arrival)
     }
 
-    /// The waiters that a signal could reach `before`: those in a process that hears, and not taken for dead.
+    /// Returns the waiters that a signal could reach `before`: those whose process hears, and that do not
+    /// count as dead.
     fn reachable(&self, before: &SmallRedis) -> impl Iterator<Item = u64> {
         let now = self.millis();
         self.signals.waiting().filter(move |owner| self.hears(*owner) && !before.is_dead(*owner, now))
     }
 
-    /// A waiter that has a position now and had none counts from here.
+    /// Starts to count for each waiter that has a position now and had none.
     fn count_from_here(&mut self) {
         let waiting: Vec<usize> = self.redis.waiting().map(process_of).collect();
         let processes = self.processes.len();

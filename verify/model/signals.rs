@@ -1,7 +1,7 @@
-//! What each signal is worth: the waiters for one, those that have had one, and whether one was lost.
+//! Tracks signals: which waiters want one, which have received one, and whether one was lost.
 //!
-//! It goes by what the threads want and not by the positions in Redis: a thread waits from the moment
-//! at which its lock is given up.
+//! This follows what the threads want, not the positions in Redis: a thread waits from the moment at which
+//! its lock is given up.
 
 use super::state::{Bag, process_of};
 use crate::engine::small_redis::{Op, SmallRedis, Stage};
@@ -11,16 +11,16 @@ use crate::engine::state::lock_state::AcquireMode;
 pub(super) struct Signals {
     /// The waiters that have not been signalled, in the order in which they gave the lock up.
     waiting: Vec<(u8, u64)>,
-    /// Those that were, and have not returned.
+    /// The waiters that were signalled and have not returned.
     signalled: Bag<(u64, u8)>,
-    /// The waiter that was let in by one and has not returned, until when, and the waiters for the same
-    /// condition then.
+    /// The waiters that were admitted by a signal and have not returned: the owner, until when, and the other
+    /// waiters for the same condition at that moment.
     let_in: Vec<(u64, u64, Vec<u64>)>,
-    /// A signal woke nobody, though somebody waited.
+    /// A signal woke nobody although somebody waited.
     pub(super) lost: bool,
-    /// Another was woken than the longest waiter.
+    /// A waiter was woken that was not the one that had waited longest.
     pub(super) out_of_turn: bool,
-    /// A thread that was signalled says that it was not.
+    /// A thread that was signalled reports that it was not.
     pub(super) swallowed: bool,
 }
 
@@ -29,7 +29,7 @@ impl Signals {
         self.waiting.iter().map(|(_, owner)| *owner)
     }
 
-    /// A request has run. `reachable`: the waiters that could be woken.
+    /// Records a request that has run. `reachable`: the waiters that could be woken.
     pub(super) fn run(&mut self, op: &Op, before: &SmallRedis, after: &SmallRedis, reachable: &[u64]) {
         let inside = |redis: &SmallRedis, owner| redis.holder(owner).is_some();
         let lined = |redis: &SmallRedis, owner| redis.arrival(owner).is_some() || inside(redis, owner);
@@ -60,18 +60,19 @@ impl Signals {
             Op::Await { ask, condition } => {
                 let gave_up = ask.from.is_some_and(|from| inside(before, from) && !inside(after, from));
                 if gave_up && lined(after, ask.owner) && ask.how != AcquireMode::Back {
-                    // It came just in time for the signal of one that went without the lock.
+                    // It began to wait just in time to inherit the signal of a waiter that left without the
+                    // lock.
                     self.signalled.insert((ask.owner, *condition));
                 } else if gave_up && ask.how != AcquireMode::Back {
                     self.waiting.push((*condition, ask.owner));
                 }
             }
             Op::Quit { owner, .. } => self.waiting.retain(|(_, o)| o != owner),
-            // It knows that it is in.
+            // The renewal shows that it knows of its grant.
             Op::Renew { owner, .. } => self.let_in.retain(|(o, ..)| o != owner),
             _ => {}
         }
-        // The waiter that had been signalled, and goes without the lock.
+        // Signalled waiters that left without the lock.
         let dropped = before.queue.values().filter(|p| !lined(after, p.owner));
         let mut dropped: Vec<u8> = dropped.filter_map(|p| condition_of(p.stage)).collect();
         if let Op::Quit { owner, .. } = op
@@ -87,7 +88,7 @@ impl Signals {
         }
     }
 
-    /// The waiter that was let in by a signal, whose signal goes on to another.
+    /// Records a signal that passed on from the waiter that it had admitted, and the waiters admitted now.
     fn went_on(&mut self, before: &SmallRedis, after: &SmallRedis, was_waiting: &[(u8, u64)]) {
         let lined = |owner| after.arrival(owner).is_some() || after.holder(owner).is_some();
         if let Some(it) = before.awaiting.signalled.filter(|it| after.awaiting.signalled != Some(*it))
@@ -109,8 +110,8 @@ impl Signals {
         self.let_in.retain(|(o, ..)| *o != owner);
     }
 
-    /// Whether somebody has looked and waits on for a signal that another, let in by it, took along when it
-    /// died.
+    /// Whether a live waiter has looked since, and waits on for a signal that another waiter, admitted by it,
+    /// took along when it died.
     pub(super) fn are_owed(&self, redis: &SmallRedis, alive: impl Fn(u64) -> bool) -> bool {
         let looked =
             |owner: &u64, end: u64| redis.awaiting.positions.get(owner).is_some_and(|w| w.heartbeat >= end);
@@ -119,13 +120,13 @@ impl Signals {
         let_in.any(|(o, end, beside)| gone(*o) && beside.iter().any(|w| alive(*w) && looked(w, *end)))
     }
 
-    /// Positions have expired with their keys: their owners come back by themselves.
+    /// Records positions that have expired with their keys: their owners come back by themselves.
     pub(super) fn lapse(&mut self, before: &SmallRedis, after: &SmallRedis) {
         let there = |redis: &SmallRedis, owner: u64| redis.awaiting.positions.contains_key(&owner);
         self.waiting.retain(|(_, owner)| !there(before, *owner) || there(after, *owner));
     }
 
-    /// The wait of `owner` returns with the lock.
+    /// Records that the wait of `owner` returns with the lock.
     pub(super) fn returns(&mut self, owner: u64, unsignalled: bool) {
         self.swallowed |= unsignalled && self.signalled.iter().any(|(o, _)| *o == owner);
         self.returned(owner);

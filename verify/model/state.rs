@@ -1,4 +1,4 @@
-//! What a model's state is made of.
+//! The state of a model.
 
 use super::lock_states::LockStates;
 use super::lock_states::WRITES;
@@ -10,10 +10,10 @@ use crate::engine::small_redis::{Message, Mode, Op, Reply, SmallRedis, millis};
 use crate::engine::state::lock_state::{Asking, LockState, PendingRelease, Shape, Terms, Ticket};
 use crate::kind::{Reentrancy, Sharing};
 
-/// The thread that renews: it is none of the callers.
+/// The thread that renews: it is not one of the callers.
 pub(super) const RENEWER: u8 = u8::MAX;
 
-/// A set that takes little room: millions of states are kept.
+/// A set that takes little memory: millions of states are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bag<T>(Vec<T>);
 
@@ -48,16 +48,16 @@ impl<T: Ord> Bag<T> {
     }
 }
 
-/// A request on its way, or what is left of one whose sender gave up on it.
+/// A request in flight, or one that its sender gave up on and that may still run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Packet {
     pub(super) process: u8,
     /// The thread that waits for the reply.
     pub(super) thread: Option<u8>,
     pub(super) op: Op,
-    /// The tick, where the lock state does not know it: of a renewal.
+    /// For a renewal, the tick of its sending, which the lock state does not know.
     pub(super) sent: u8,
-    /// Sent twice: another copy may run as well.
+    /// It was sent twice: the other copy may run as well.
     pub(super) resent: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Thread {
     /// In the waiting loop, about to take its turn.
     Awake(Ticket),
     Parked(Ticket, Moment),
-    /// Waits for a reply; `later`: it asks without an inbox, and not again at once.
+    /// Waits for a reply. `later`: the request was sent without an inbox, and is not repeated at once.
     Asking {
         ticket: Ticket,
         owner: u64,
@@ -75,31 +75,31 @@ pub(super) enum Thread {
     },
     Confirming(Ticket, u64),
     Holding(Ticket),
-    /// It holds, and waits for the reply to what it asks for later callers.
+    /// Holds, and waits to learn whether later callers may share its grant.
     AskingAhead(Ticket, u64),
-    /// It holds, and waits for the reply to its signal.
+    /// Holds, and waits for the reply to its signal.
     Signalling(Ticket, u64),
     /// Waits for the reply to the leave of its hold.
     Releasing(PendingRelease, Option<Asking>),
-    /// Waits for the reply to the leave of what was kept, and to its own request that went with it.
+    /// Waits for the reply to the leave of a kept grant, and to its own request that was sent with it.
     Making(Ticket, PendingRelease, Asking),
-    /// Waits for the reply to a leave of the queue; then goes on waiting, if it did.
+    /// Waits for the reply to a leave of the queue; then it waits on for the lock, if it has a ticket.
     LeavingQueue(PendingRelease, Option<Ticket>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Caller {
     pub(super) thread: Thread,
-    /// The lock state that this is about.
+    /// The lock state that it is using.
     pub(super) lock_state: u8,
-    /// What it holds of the other lock state meanwhile.
+    /// Its hold on the other lock state meanwhile.
     pub(super) kept: Option<(u8, Ticket)>,
     pub(super) beside: Beside,
-    /// How much of its plan is done.
+    /// How many steps of its plan are done.
     pub(super) done: u8,
-    /// How often it will still take the lock.
+    /// How often it will still acquire the lock.
     pub(super) rounds: u8,
-    /// It makes one attempt.
+    /// It makes a single attempt.
     pub(super) once: bool,
 }
 
@@ -107,15 +107,15 @@ pub(super) struct Caller {
 pub(super) struct Process {
     pub(super) alive: bool,
     pub(super) inbox: bool,
-    /// Its inbox is at a server that was the primary, and hears what this one says by replication.
+    /// Its inbox is at the former primary, and receives by replication what the present one publishes.
     pub(super) elsewhere: bool,
     pub(super) lock_states: LockStates,
     pub(super) callers: Vec<Caller>,
     pub(super) sequence: u64,
-    /// While it waits in Redis, how many grants each other process may get before it: one
-    /// if that one was ahead.
+    /// While it waits in Redis, how many grants each other process may get before it: one if that process was
+    /// ahead of it.
     pub(super) turns_before: Option<Vec<u8>>,
-    /// Of a queue that forgets, the last owner that was told its arrival, and that.
+    /// If silent positions are dropped: the last owner to which its arrival was reported, and that arrival.
     pub(super) came: Option<(u64, u64)>,
 }
 
@@ -125,58 +125,60 @@ pub(super) struct State {
     pub(super) redis: SmallRedis,
     pub(super) processes: Vec<Process>,
     pub(super) packets: Bag<Packet>,
-    /// Replies on their way, by process and thread.
+    /// Replies in flight, by process and thread.
     pub(super) replies: Vec<(Packet, Reply)>,
     pub(super) messages: Bag<Message>,
     pub(super) signals: Signals,
     pub(super) highest: u64,
-    /// A token was not higher than the one before.
+    /// A token was not higher than the previous one.
     pub(super) fell: bool,
-    /// Somebody was let in past a position that was ahead of it.
+    /// An owner was admitted past a position that was ahead of it.
     pub(super) jumped: bool,
-    /// A process that waited was passed by more often than it may be.
+    /// A waiting process was passed by more often than allowed.
     pub(super) bypassed: bool,
-    /// A waiter that only a message tells was let in for longer than a silent position lives.
+    /// A waiter that learns of its grant only by a message was admitted for longer than a silent position
+    /// lives.
     pub(super) trusted: bool,
-    /// A downgrade was said to have failed that had not.
+    /// A downgrade that had not failed was reported as failed.
     pub(super) robbed: bool,
-    /// A waiter that lost its position came back to another.
+    /// A waiter that lost its position came back to a different one.
     pub(super) fell_back: bool,
-    /// A grant was handed on, or took others in past a writer that waited, after its hand-off period.
+    /// After its hand-off period, a grant was handed on, or joined past a waiting writer.
     pub(super) overstayed: bool,
-    /// A wait for a condition said that it has the lock, and had not.
+    /// A wait for a condition reported that it has the lock, but it had not.
     pub(super) empty_handed: bool,
-    /// Where that counts, the shares that were told to take nobody else in.
+    /// The owners that know that their kept lock is wanted and, if `counts`, the shares that nobody else may
+    /// join.
     pub(super) told: Bag<u64>,
-    /// And the writers that wait, and since which tick.
+    /// If `counts`, the waiting writers, each with the tick since which it waits.
     pub(super) writers: Vec<(u64, u8)>,
     /// Redis has lost its data.
     pub(super) flushed: bool,
     pub(super) left: Faults,
 }
 
-/// How many of each may happen yet.
+/// How many faults of each kind may still happen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Faults {
     pub(super) crashes: u8,
-    /// A process dies, and its connections stay open.
+    /// A process dies while its connections stay open.
     pub(super) vanishes: u8,
-    /// A waiting thread's time is up, or its token is cancelled.
+    /// A waiting thread times out, or its token is cancelled.
     pub(super) time_outs: u8,
-    /// A request, a reply or a message is lost, late, or comes twice.
+    /// A request, a reply or a message is lost or late, or arrives twice.
     pub(super) lost: u8,
     /// An inbox loses its connection.
     pub(super) breaks: u8,
-    /// The primary goes over to a replica, and lives on as one: its listeners stay.
+    /// The primary fails over to a replica and lives on as a replica itself: its subscribers stay.
     pub(super) moves: u8,
     /// Redis loses its data.
     pub(super) flushes: u8,
-    /// A thread makes one attempt.
+    /// A thread makes a single attempt.
     pub(super) tries: u8,
     pub(super) renewals: u8,
 }
 
-/// An owner number leads back to its process.
+/// Returns the process that an owner number belongs to.
 pub(super) fn process_of(owner: u64) -> usize {
     (owner % 8) as usize
 }
@@ -195,7 +197,7 @@ impl World {
         LockStates::of(LockState::new(self.shape()), (!self.roles.is_empty()).then(|| LockState::new(second)))
     }
 
-    /// How many threads the `p`th process has.
+    /// Returns how many threads the `p`th process has.
     fn callers(&self, p: u8) -> u8 {
         self.plans.get(usize::from(p)).map_or(self.threads, |plans| plans.len() as u8)
     }
@@ -204,7 +206,7 @@ impl World {
         self.roles.get(usize::from(p * self.threads + t)).copied()
     }
 
-    /// On what terms the `t`th thread of a process asks its lock state `g`.
+    /// Returns the terms on which the `t`th thread of a process acquires through its lock state `g`.
     pub(super) fn terms(&self, p: u8, t: u8, g: u8) -> Terms {
         let mode = match self.role(p, t) {
             None if self.permits > 0 => Mode::Permits(1 + t),
@@ -219,7 +221,7 @@ impl World {
         Terms { fixed: other, fair: self.fair, linger, ..Terms::new(lease, mode.args()) }
     }
 
-    /// A Redis with nothing in it but, unless it is 0, the last number.
+    /// Returns a Redis that is empty except for the last number, unless that is 0.
     pub(super) fn redis(&self, fence: u64) -> SmallRedis {
         if self.permits > 0 {
             return SmallRedis::semaphore(self.permits, self.waiter_timeout, fence);
@@ -282,12 +284,12 @@ impl State {
         at(self.tick)
     }
 
-    /// The same, as Redis counts it.
+    /// Returns the same time as Redis counts it.
     pub(super) fn millis(&self) -> u64 {
         millis(TICK) * u64::from(self.tick)
     }
 
-    /// Nothing is on its way.
+    /// Whether nothing is in flight.
     pub(super) fn quiet(&self) -> bool {
         self.packets.is_empty() && self.replies.is_empty() && self.messages.is_empty()
     }
@@ -296,12 +298,12 @@ impl State {
         self.processes.iter().filter(|p| p.alive)
     }
 
-    /// The process of this owner is there to hear a message, at whatever server.
+    /// Whether this owner's process can hear a message, at whichever server.
     pub(super) fn hears(&self, owner: u64) -> bool {
         self.processes.get(process_of(owner)).is_some_and(|p| p.inbox)
     }
 
-    /// It listens at this server.
+    /// Whether it listens at this server.
     pub(super) fn listens(&self, owner: u64) -> bool {
         self.processes.get(process_of(owner)).is_some_and(|p| p.inbox && !p.elsewhere)
     }

@@ -1,4 +1,4 @@
-//! What the threads of a process do with what their lock state says: the engine's loops, in small.
+//! What the threads of a process do with the decisions of their lock state: the engine's loops, in small.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::engine::state::lock_state::{
 };
 use crate::observe::{AcquiredVia, LossReason};
 
-/// The result of a request for its sender.
+/// The outcome of a request, as its sender sees it.
 pub(super) enum Outcome {
     Reply(Reply),
-    /// It may have run, now or later.
+    /// It may have run, or may run later.
     Unanswered,
-    /// Redis did not take it.
+    /// Redis did not accept it.
     Failed,
 }
 
@@ -42,7 +42,7 @@ fn fresh(sequence: &mut u64, p: u8) -> u64 {
 }
 
 impl State {
-    /// What [`crate::engine::carry_out`] does.
+    /// Does what [`crate::engine::carry_out`] does.
     pub(super) fn carry_out(&mut self, p: u8, g: u8, then: Effects) -> Option<PendingRelease> {
         if let Some(ticket) = then.wake {
             self.wake(p, g, ticket);
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// A leave without a next owner, from that lock state.
+    /// Returns a leave from this lock state, without a request for a next owner.
     fn leave(&self, p: u8, g: u8, owner: u64, unsettled: bool) -> Op {
         match self.processes[p as usize].lock_states.wait(g) {
             Some(wait) => Op::Quit { owner, condition: wait.condition, unsettled },
@@ -71,14 +71,14 @@ impl State {
         }
     }
 
-    /// The renewal thread repeats it until it is answered.
+    /// Sends a leave in the background: the renewal thread repeats it until it is answered.
     pub(super) fn background(&mut self, p: u8, g: u8, leaving: &PendingRelease) {
         let op = self.leave(p, g, leaving.owner, true);
         self.packets.insert(Packet { process: p, thread: None, op, sent: 0, resent: false });
     }
 
-    /// What was kept leaves, and no thread waits for the reply: sent by the listener, or by a reader. Here a
-    /// thread of the process may ask before it is answered.
+    /// Sends the leave of a kept grant, as the listener or a reader does. No thread waits for the reply; in
+    /// this model, a thread of the process may send a request before it arrives.
     pub(super) fn let_go(&mut self, p: u8, g: u8, leaving: &PendingRelease) {
         let op = self.leave(p, g, leaving.owner, leaving.unsettled);
         self.packets.insert(Packet { process: p, thread: None, op, sent: 0, resent: false });
@@ -86,7 +86,7 @@ impl State {
         self.carry_out(p, g, then);
     }
 
-    /// The inbox of a process is down, with all that it had not read.
+    /// The inbox of a process breaks, and everything that it had not read is lost.
     pub(super) fn inbox_breaks(&mut self, p: u8) {
         let now = self.now();
         self.processes[p as usize].inbox = false;
@@ -110,7 +110,7 @@ impl State {
         self.packets.insert(Packet { process: p, thread: Some(t), op, sent, resent: false });
     }
 
-    /// A thread leaves the queue for an owner that nobody wants, then is `after`.
+    /// A thread leaves the queue for an owner that nobody needs, and then continues as `after`.
     fn leave_queue(&mut self, p: u8, t: u8, leaving: PendingRelease, after: Option<Ticket>) {
         let g = self.gate_of(p, t);
         if leaving.unsettled {
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// A thread that is through with Redis for now, with what its event asks for.
+    /// A thread is done with Redis for now, and carries out the effects of its event.
     fn go_on(&mut self, p: u8, t: u8, then: Effects, after: Option<Ticket>) {
         let g = self.gate_of(p, t);
         self.set(p, t, after.map_or(Thread::Idle, Thread::Awake));
@@ -134,7 +134,7 @@ impl State {
         }
     }
 
-    /// The lock state that a thread is about.
+    /// Returns the lock state that a thread is using.
     pub(super) fn gate_of(&self, p: u8, t: u8) -> u8 {
         self.processes[p as usize].callers[t as usize].lock_state
     }
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// Redis is out of reach for good: what was granted meanwhile goes, as all else.
+    /// Redis stays unreachable for good: what was granted meanwhile is given up, like everything else.
     pub(super) fn despair(&mut self, p: u8, t: u8) {
         if let Thread::Awake(ticket) | Thread::Parked(ticket, _) =
             self.processes[p as usize].callers[t as usize].thread
@@ -157,8 +157,8 @@ impl State {
         }
     }
 
-    /// A turn of the waiting loop. `over`: the thread's time is up; `failing`: where it has no
-    /// inbox, it does not wait for one but makes an attempt.
+    /// Takes a turn of the waiting loop. `over`: the thread's timeout has passed. `failing`: without an
+    /// inbox, it makes an attempt instead of waiting for one.
     pub(super) fn turn(&mut self, world: &World, p: u8, t: u8, mut over: bool, failing: bool) {
         let (now, g) = (self.now(), self.gate_of(p, t));
         let process = &mut self.processes[p as usize];
@@ -167,7 +167,7 @@ impl State {
         };
         let (inbox, mut sequence) = (process.inbox, process.sequence);
         let lock_state = &mut process.lock_states[g];
-        // Where it waits for a condition, it goes on to wait for the lock.
+        // A thread that was waiting for a condition goes on to wait for the lock.
         let turns_back = over && lock_state.turns_back(now);
         over &= !turns_back;
         let turn = lock_state.turn(ticket, now, inbox, over, || fresh(&mut sequence, p));
@@ -187,7 +187,7 @@ impl State {
                 (process.turns_before, process.came) = (None, None);
                 let valid =
                     process.lock_states[g].look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
-                // Of permits several are out at once, and the later one may know it sooner.
+                // Several permits can be acquired at once, and the later grant may become known sooner.
                 if valid && acquired.ticket == ticket && g == WRITES && world.permits == 0 {
                     self.rises(acquired.token, acquired.way == AcquiredVia::HandedOff);
                 }
@@ -228,15 +228,15 @@ impl State {
         }
     }
 
-    /// A thread that has joined a share asks whether others may, and waits for the answer.
+    /// A thread that has joined a share asks whether others may, and waits for the reply.
     pub(super) fn asks_ahead(&mut self, p: u8, t: u8, ticket: Ticket, asking: &Asking) {
         self.send(p, t, Op::Acquire(PendingAcquire::from(asking)));
         self.set(p, t, Thread::AskingAhead(ticket, asking.owner));
     }
 
-    /// A hold begins. One that was handed off began, as a token, when its predecessor ended.
+    /// A hold begins. The token of a hold that was handed off began when its predecessor ended.
     pub(super) fn rises(&mut self, token: u64, known: bool) {
-        // What is kept begins holds until its process notices that Redis has lost its data: tokens tell.
+        // A kept grant begins holds until its process notices that Redis has lost its data, as tokens show.
         let fell = if known { token < self.highest } else { token <= self.highest };
         self.fell |= fell && !self.flushed;
         self.highest = self.highest.max(token);
@@ -259,7 +259,8 @@ impl State {
             Exit::Held | Exit::Shared | Exit::Kept(..) => self.rest(p, t),
             Exit::HandedOn(next) => {
                 if let Some(grant) = grant {
-                    // One that is kept has its period from when it was wanted, and none before.
+                    // A kept grant has its hand-off period from the moment at which it was wanted, and none
+                    // before.
                     let since = grant.keep.as_ref().map_or(grant.since, |keep| keep.wanted.unwrap_or(now));
                     let since = since.max(grant.since);
                     let over = now.since(since) >= world.local_handoff && since != now;
@@ -283,7 +284,7 @@ impl State {
         }
     }
 
-    /// What came of `packet`, for the thread that waits for it.
+    /// Delivers the outcome of `packet` to the thread that waits for it.
     pub(super) fn hear(&mut self, world: &World, packet: &Packet, outcome: Outcome) {
         let (p, now) = (packet.process, self.now());
         let Some(t) = packet.thread else { return };
@@ -368,7 +369,7 @@ impl State {
         }
     }
 
-    /// A leave and the request that went with it were answered, or were not.
+    /// A leave and the request sent with it were answered, or were not.
     fn left_with_next(&mut self, packet: &Packet, outcome: Outcome, next: &Asking) -> Effects {
         let (p, now) = (packet.process, self.now());
         let g = packet.thread.map_or(0, |t| self.gate_of(p, t));
@@ -386,7 +387,7 @@ impl State {
         then
     }
 
-    /// The renewal thread looks at the grant of `owner`.
+    /// The renewal thread renews the grant of `owner`.
     pub(super) fn renew(&mut self, p: u8, owner: u64) {
         let now = self.now();
         let lock_states = &self.processes[p as usize].lock_states;

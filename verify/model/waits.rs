@@ -1,5 +1,5 @@
-//! A thread's wait for a condition, and its signals: what `engine/condition.rs` does, in small. Meanwhile the
-//! thread is at a lock state of its own.
+//! A thread's wait for a condition, and its signals: `engine/condition.rs` in small. While it waits, the
+//! thread uses a lock state of its own.
 
 use super::World;
 use super::lock_states::{WRITES, own};
@@ -17,12 +17,12 @@ pub(super) struct Wait {
     /// The hold that it gave up.
     suspended: SuspendedHold,
     hold: Ticket,
-    /// Its time is over: it waits for the lock.
+    /// Its timeout has passed: it now waits for the lock.
     pub(super) over: bool,
 }
 
 impl State {
-    /// The thread gives its hold up, to wait.
+    /// The thread gives up its hold in order to wait.
     pub(super) fn waits(&mut self, world: &World, p: u8, t: u8) {
         let now = self.now();
         let process = &mut self.processes[p as usize];
@@ -48,7 +48,7 @@ impl State {
         self.turn(world, p, t, false, false);
     }
 
-    /// A wait ends: with the hold of this ticket in its lock state, or without.
+    /// A wait ends, either with the hold of this ticket in its lock state or without one.
     pub(super) fn returns(&mut self, p: u8, t: u8, ticket: Option<Ticket>) {
         let now = self.now();
         let process = &mut self.processes[p as usize];
@@ -70,7 +70,7 @@ impl State {
             self.background(p, WRITES, &leaving);
         }
         self.carry_out(p, WRITES, then);
-        // What never left says so, unless there is an error to be told.
+        // A wait that never gave the lock up reports that it has it, unless there is an error to report.
         let says_so = owner.is_some() || stay.stayed && wait.lock_state.trouble().is_none();
         self.empty_handed |= says_so && !lost_is_told && !valid;
         if let Some(owner) = owner {
@@ -81,7 +81,7 @@ impl State {
         }
     }
 
-    /// The thread signals one or all of the waiters for its condition.
+    /// The thread signals one or all waiters for its condition.
     pub(super) fn signals(&mut self, world: &World, p: u8, t: u8, all: bool) {
         let now = self.now();
         let process = &mut self.processes[p as usize];

@@ -75,7 +75,8 @@ fn an_inbox_breaks() {
     check(small, [late, again]);
 }
 
-/// To a replica, and lives on as one itself: its listeners hear all that the new one says.
+/// To a replica; the former primary lives on as a replica too, whose subscribers hear everything the new one
+/// publishes.
 #[test]
 fn the_primary_moves() {
     let small = World { faults: Faults { moves: 1, ..none() }, ..world() };
@@ -149,7 +150,8 @@ fn positions_fall_silent() {
     check(small, [longer, three]);
 }
 
-/// The others come in by arrival, and no one waits for a waiter that died longer than its waiter timeout.
+/// The others are admitted in order of arrival, and none waits for a dead waiter longer than its waiter
+/// timeout.
 #[test]
 fn heads_of_the_queue_die() {
     let faults = Faults { vanishes: 1, ..none() };
@@ -161,7 +163,7 @@ fn heads_of_the_queue_die() {
     check(small, [both, four, again]);
 }
 
-/// Queue positions are lost while their owners live: heard of too late, or with a message that nobody heard.
+/// Queue positions are lost although their owners live: a heartbeat was late, or a message was not heard.
 #[test]
 fn positions_come_back() {
     let faults = Faults { breaks: 1, ..none() };

@@ -1,22 +1,22 @@
-//! The faults, and what is to notice each.
+//! The faults, and what must notice each.
 
 mod kept;
 
-/// One rule, broken.
+/// A rule that is broken.
 pub(super) struct Fault {
     pub(super) name: &'static str,
     /// The tests that must fail: the test binary (`lib` for the unit tests), the test, and its message. A
-    /// model's test says which property does not hold.
+    /// model's message names the property that does not hold.
     pub(super) caught_by: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// All of them.
+/// Returns all faults.
 pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
     FAULTS.iter().chain(kept::FAULTS)
 }
 
 const FAULTS: &[Fault] = &[
-    // A leave takes out the lock's holder, be it its sender or not.
+    // A leave removes the lock's holder, whether or not it is the sender.
     Fault {
         name: "no-owner-check",
         caught_by: &[
@@ -43,8 +43,9 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A heartbeat puts the queue position that it does not find. No model would see it: a lock state sends no heartbeat for
-    // a queue position that it does not want, and gives the owner a tombstone whose heartbeat may come late.
+    // A heartbeat creates the queue position that it does not find. No model would see it: a lock state sends
+    // no heartbeat for a queue position that it does not want, and gives a tombstone to an owner whose
+    // heartbeat may come late.
     Fault {
         name: "heartbeat-creates",
         caught_by: &[
@@ -52,7 +53,7 @@ const FAULTS: &[Fault] = &[
             ("lua", "operations::positions::keep_never_creates", "failed: simple"),
         ],
     },
-    // A grant is believed whatever its number.
+    // A grant is accepted whatever its number.
     Fault {
         name: "any-number",
         caught_by: &[
@@ -69,7 +70,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A leave that is to give its owner a tombstone does not.
+    // A leave that should give its owner a tombstone does not.
     Fault {
         name: "no-tombstone",
         caught_by: &[
@@ -91,7 +92,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A grant counts from the last heartbeat that was sent, and not from the last answered busy.
+    // A grant counts from the last heartbeat that was sent, not from the last one that was answered busy.
     Fault {
         name: "valid-from-last-sent",
         caught_by: &[
@@ -104,7 +105,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A head that gives up stays the head: nobody behind it is asked for.
+    // A head that gives up stays the head: nobody asks for those behind it.
     Fault {
         name: "lead-kept",
         caught_by: &[
@@ -113,7 +114,7 @@ const FAULTS: &[Fault] = &[
             ("locks", "safety_rules::the_next_head_inherits_the_position", "it sends heartbeats"),
         ],
     },
-    // What had no answer is asked again under another id, and the first is forgotten.
+    // A request without a reply is repeated under another id, and the first id is forgotten.
     Fault {
         name: "resent-under-new-id",
         caught_by: &[
@@ -130,7 +131,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A hold that is over by the local clock does not leave Redis.
+    // A hold that has expired by the local clock does not leave Redis.
     Fault {
         name: "lost-not-left",
         caught_by: &[
@@ -151,7 +152,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A renewal of a hold that is no more makes it anew.
+    // A renewal of a hold that no longer exists creates it again.
     Fault {
         name: "renewal-creates",
         caught_by: &[
@@ -161,7 +162,7 @@ const FAULTS: &[Fault] = &[
             ("locks", "invariants::lost_is_final::renewal_never_creates", "it is lost"),
         ],
     },
-    // A waiter is let in for the lease of the request that admits it, and told its own.
+    // A waiter is admitted for the lease of the request that admits it, but its own lease is reported to it.
     Fault {
         name: "releasers-lease",
         caught_by: &[
@@ -199,7 +200,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A waiter that only a message tells has its whole lease, though it may be dead.
+    // A waiter that is notified only by a message gets its whole lease, although it may be dead.
     Fault {
         name: "told-for-the-whole-lease",
         caught_by: &[
@@ -216,8 +217,8 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // Readers are one count with one life, and not a field for each: a leave that comes twice counts
-    // twice, and a dead holder stays in while others renew.
+    // Readers are a single count with a single expiry, instead of a field each: a leave that arrives twice
+    // counts twice, and a dead holder stays inside while others renew.
     Fault {
         name: "reader-counter",
         caught_by: &[
@@ -230,8 +231,8 @@ const FAULTS: &[Fault] = &[
             ("lua", "read_write::numbers::a_reader_that_is_renewed_for_less_lapses_then", "both have lapsed"),
         ],
     },
-    // One mark for all writers that wait, and not a queue position for each: the first that gives up clears it,
-    // and a dead holder keeps it.
+    // All waiting writers share one mark, instead of a queue position each: the first one that gives up
+    // clears it, and a dead holder keeps it.
     Fault {
         name: "one-writer-mark",
         caught_by: &[
@@ -249,9 +250,9 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A grant is told, and taken back where nobody at this server was counted to hear it: a process that listens at the
-    // primary of before hears it all the same. (Against real servers it seldom shows: an answer tells a waiter that it is deaf
-    // there, and it listens anew at once.)
+    // A grant is published, and taken back if nobody at this server was counted as receiving it: a process
+    // that listens at the former primary hears it nevertheless. (Against real servers this rarely shows: a
+    // reply informs a waiter that it is deaf there, and it subscribes again at once.)
     Fault {
         name: "tell-before-asking",
         caught_by: &[
@@ -260,7 +261,7 @@ const FAULTS: &[Fault] = &[
             ("lua", "operations::granting::what_is_taken_back_was_told_to_nobody", "failed: simple"),
         ],
     },
-    // Only a leave lets the next one in; an ask and a heartbeat do not.
+    // Only a leave admits the next waiter; a request or a heartbeat does not.
     Fault {
         name: "only-leave-admits",
         caught_by: &[
@@ -281,7 +282,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // The signal of one that died before it was let in ends with it.
+    // The signal of a waiter that died before it was admitted is lost with it.
     Fault {
         name: "signal-not-passed-on",
         caught_by: &[
@@ -303,7 +304,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // The signal of one that was let in by it, and never heard of that, ends with its lease.
+    // The signal of a waiter that was admitted by it, and never learned of that, is lost with its lease.
     Fault {
         name: "signal-dies-with-its-owner",
         caught_by: &[
@@ -319,7 +320,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A wait whose time is over says so, even if it was signalled before.
+    // A wait that timed out says so even if it was signalled before.
     Fault {
         name: "timed-out-is-unsignalled",
         caught_by: &[
@@ -331,7 +332,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A wait gives the lock up with one request, and takes its queue position with the next.
+    // A wait gives up the lock with one request, and gets its queue position with the next.
     Fault {
         name: "waits-before-enqueued",
         caught_by: &[
@@ -343,7 +344,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // What was granted to a head that gave up is the next one's, whatever that asks for.
+    // What was granted to a head that gave up goes to the next one, whatever that one asks for.
     Fault {
         name: "grant-of-another-request",
         caught_by: &[
@@ -366,7 +367,8 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A leave that was sent twice and finds its owner outside was done by the first copy, whatever happened.
+    // A leave that was sent twice and finds its owner outside counts as done by the first copy, whatever
+    // happened.
     Fault {
         name: "not-inside-is-released",
         caught_by: &[(
@@ -375,7 +377,7 @@ const FAULTS: &[Fault] = &[
             "called `Result::unwrap_err()` on an `Ok` value",
         )],
     },
-    // The holder from before the failover may still be let in.
+    // The holder from before the failover may still be admitted.
     Fault {
         name: "adopted-without-tombstone",
         caught_by: &[
@@ -391,7 +393,8 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A server counts in a majority from its start on, though it may have forgotten what it granted.
+    // A server counts towards a majority as soon as it starts, although it may have forgotten what it
+    // granted.
     Fault {
         name: "young-server-counts",
         caught_by: &[(

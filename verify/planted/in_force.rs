@@ -6,12 +6,12 @@ use super::faults;
 use super::in_lua::IN_LUA;
 use super::places::mark;
 
-/// Whether that is the fault of this name.
+/// Whether this fault is in force.
 pub(crate) fn is(fault: &str) -> bool {
     in_force() == fault
 }
 
-/// Empty when there is none.
+/// Returns the name of the fault; empty if there is none.
 fn in_force() -> &'static str {
     static NAME: OnceLock<&'static str> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -21,7 +21,7 @@ fn in_force() -> &'static str {
     })
 }
 
-/// A script, with what stands at the places of the faults.
+/// Returns a script with the right text at each place of a fault.
 pub(crate) fn lua(script: &str) -> String {
     IN_LUA.iter().enumerate().fold(script.to_owned(), |script, (i, at)| {
         let mark = mark(i);

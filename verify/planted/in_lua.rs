@@ -1,14 +1,14 @@
-//! The faults in Lua: a text that its file holds exactly once, and what stands in its place.
+//! The faults in Lua: a text that its file contains exactly once, and what replaces it.
 
-/// One place.
+/// A place in Lua.
 pub(super) struct InLua {
     pub(super) fault: &'static str,
-    /// Below `lua/`.
+    /// Relative to `lua/`.
     pub(super) file: &'static str,
-    /// As short as can be and still exactly once: the Lua around it changes.
+    /// As short as possible while it occurs exactly once, since the Lua around it changes.
     pub(super) text: &'static str,
-    /// In a kind's own file it begins with `text`, so that the functions stay where they are. A part that the script
-    /// does not have without the fault it does not have with it either.
+    /// In a kind's own file, it must begin with `text`, so that the functions stay where they are. A part
+    /// that the script lacks without the fault must be missing with it, too.
     pub(super) becomes: &'static str,
 }
 

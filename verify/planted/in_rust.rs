@@ -1,17 +1,17 @@
-//! The faults in Rust: a piece of code that stands exactly once in its folder, and what stands in its place.
+//! The faults in Rust: a piece of code that occurs exactly once in its folder, and what replaces it.
 //! `PLANTED` is whether the fault is in force.
 
-/// One place.
+/// A place in Rust.
 pub(super) struct InRust {
     pub(super) fault: &'static str,
-    /// `src`, or that of the models' Redis: no fault stands in what the models are held to.
+    /// `src`, or the folder of the models' Redis: what the models are checked against has no faults.
     pub(super) folder: &'static str,
-    /// How it is written does not matter, nor in which file it stands.
+    /// Neither its formatting nor its file matters.
     pub(super) code: &'static str,
     pub(super) becomes: &'static str,
 }
 
-/// Code, and not text, so that a rename must be made here, too.
+/// Code and not text, so that a rename must be made here, too.
 macro_rules! places {
     ($($fault:literal in $folder:literal: { $($code:tt)* } => { $($becomes:tt)* })*) => {
         &[$(InRust {
@@ -92,7 +92,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
           self.holders.retain(|holder| holder.end > now || lives); self.soon }
     "reader-counter" in "verify/small_redis":
         { self.drop_position(*owner); } =>
-        { // One off, regardless of the sender.
+        { // One reader less, regardless of the sender.
           let reads = |holder: &&Holder| matches!(holder.mode, Mode::Read | Mode::InOrder);
           let reader = self.holders().iter().find(reads).map(|holder| holder.owner);
           if let Some(reader) = reader.filter(|_| PLANTED && self.arrival(*owner).is_none()) {
@@ -103,7 +103,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { self.drop_position(*owner); } =>
         { let writes = |position: &QueuePosition| position.mode == Mode::Write;
           if PLANTED && self.queue.values().any(|position| position.owner == *owner && writes(position)) {
-              // The mark was that of all of them.
+              // All of them shared the mark.
               let unmarked = |(at, position): (u64, QueuePosition)| (at + if writes(&position) { 2 * CLASS } else { 0 }, position);
               self.queue = std::mem::take(&mut self.queue).into_iter().map(unmarked).collect();
           }

@@ -1,11 +1,11 @@
 //! Planted faults: the rules that keep the protocol safe, broken one at a time, to check that a model or a
 //! test notices each.
 //!
-//! No mark of them stands in `src/` or in `lua/`: `plant.rs` copies the sources to another folder and replaces
-//! there what `in_rust.rs` and `in_lua.rs` say, so that each place asks whether its fault is in force. One build
-//! of that copy, with `--cfg planted`, serves all faults: the environment variable `PLANTED` names the one
-//! in force, and children of a test have their parent's. `ci/planted.sh` does all that; how to add a fault is
-//! in `CONTRIBUTING.md`.
+//! They leave no trace in `src/` or `lua/`: `plant.rs` copies the sources to another folder and makes the
+//! replacements of `in_rust.rs` and `in_lua.rs` there, so that each place asks whether its fault is in force.
+//! A single build of that copy, with `--cfg planted`, serves all faults: the environment variable `PLANTED`
+//! names the one in force, and a test's child processes inherit it. `ci/planted.sh` does all this;
+//! `CONTRIBUTING.md` says how to add a fault.
 
 #![cfg_attr(planted, allow(dead_code))]
 

@@ -1,11 +1,11 @@
-//! Plants all faults in a copy of the sources, or lists the tests that should catch them: a program of its own, which
-//! `ci/planted.sh` compiles.
+//! Plants all faults in a copy of the sources, or lists the tests that should catch them: a separate program,
+//! which `ci/planted.sh` compiles.
 //!
-//! `plant <folder>` copies the files named on its standard input there, as far as they differ from what is
-//! there, and removes all else; `plant --list` prints `fault|target|test|words` for each.
+//! `plant <folder>` copies the files named on its standard input there if they differ from what is there, and
+//! removes everything else; `plant --list` prints `fault|target|test|words` for each test that should fail.
 
 mod faults;
-#[allow(dead_code)] // What is in force is asked elsewhere.
+#[allow(dead_code)] // This program never asks what is in force.
 mod in_lua;
 mod in_rust;
 mod places;
@@ -37,7 +37,7 @@ fn plant(folder: &Path) -> Result<(), Box<dyn Error>> {
     for name in io::stdin().lines() {
         let name = name?;
         let path = Path::new(&name);
-        // One that is no more.
+        // A file that no longer exists.
         let Ok(mut source) = fs::read(path) else { continue };
         if let Ok(text) = std::str::from_utf8(&source) {
             source = places::with_faults(path, text.to_owned(), &mut found).into_bytes();
@@ -57,7 +57,7 @@ fn plant(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What was there before and is a source no more would be built all the same.
+/// A file left there that is no longer a source would still be built.
 fn remove_others(folder: &Path, stay: &BTreeSet<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,4 +1,4 @@
-//! What a request costs: measured on this machine, each kind alone or in the smallest scene that has it.
+//! What requests cost: measured on this machine, each kind alone or in the smallest scene that has it.
 
 use super::figures::Figures;
 use crate::engine::small_redis::{Op, Reply};
@@ -9,11 +9,11 @@ use crate::engine::state::lock_state::{AcquireMode, Answer};
 pub(super) enum Kind {
     /// An acquire that is granted at once.
     Free,
-    /// One that finds the lock busy, and wants no queue position.
+    /// An acquire that finds the lock busy, and wants no queue position.
     Busy,
-    /// One that takes a queue position, as the only waiter.
+    /// An acquire that takes a queue position, as the only waiter.
     Queue,
-    /// One that does, behind others.
+    /// An acquire that takes a queue position behind others.
     Behind,
     /// A heartbeat.
     Heartbeat,
@@ -26,8 +26,8 @@ impl Kind {
     pub(super) const ALL: [Kind; 7] =
         [Kind::Free, Kind::Busy, Kind::Queue, Kind::Behind, Kind::Heartbeat, Kind::Leave, Kind::Renewal];
 
-    /// What this request was, by its reply and by how many wait then; and what the request for the next head was that
-    /// went with it.
+    /// Returns what kind of request this was, by its reply and the number of waiters afterwards, and of what
+    /// kind the next head's request was that was sent with it.
     pub(super) fn of(op: &Op, reply: &Reply, waiting: usize) -> (Kind, Option<Kind>) {
         let asked = |how: AcquireMode, answer: &Answer| match (answer, how) {
             (Answer::In { .. }, AcquireMode::Try | AcquireMode::Wait) => Kind::Free,
@@ -47,25 +47,25 @@ impl Kind {
     }
 }
 
-/// Nanoseconds of the primary's CPU, unless they say otherwise; and how many Redis commands the scripts call.
+/// Nanoseconds of the primary's CPU, unless stated otherwise; and how many Redis commands the scripts call.
 #[derive(Clone, Debug)]
 pub(super) struct Costs {
-    /// To read what a client wrote, and to write the replies.
+    /// Reading one write of a client, and writing the replies.
     pub(super) write: u64,
     /// The script of a request.
     pub(super) request: u64,
-    /// What a contended acquisition costs beyond two of these, with its message.
+    /// What a contended acquisition costs beyond two requests, including its message.
     pub(super) hand_over: u64,
     /// The script of a renewal.
     pub(super) renewal: u64,
-    /// From the client to the primary or back, with the waking of the thread that waits for it.
+    /// From the client to the primary or back, including the wake-up of the thread that waits for it.
     pub(super) way: u64,
-    /// Until a thread runs that another one of its process has woken.
+    /// Until a thread runs that another thread of its process has woken.
     pub(super) wake: u64,
-    /// Redis commands in each kind of request, by [`Kind::ALL`]; and in letting a waiter in.
+    /// Redis commands in each kind of request, in the order of [`Kind::ALL`]; and in admitting a waiter.
     pub(super) commands: [f64; Kind::ALL.len()],
     pub(super) admission: f64,
-    /// Of a leave with the request for the next head: fewer than those of both.
+    /// In a leave with the request for the next head: fewer than in both.
     pub(super) together: f64,
 }
 
@@ -86,7 +86,7 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Those that were measured, each alone or in the smallest scene that has it.
+    /// Returns the measured costs, each measured alone or in the smallest scene that has it.
     pub(super) fn measured(figures: &Figures) -> Costs {
         Costs {
             way: nanos(figures, "way"),
@@ -98,7 +98,7 @@ impl Costs {
         }
     }
 
-    /// The primary's CPU only.
+    /// Returns the costs of the primary's CPU only.
     pub(super) fn of_cpu(figures: &Figures) -> Costs {
         let ns = |name| nanos(figures, name);
         Costs {
@@ -110,13 +110,13 @@ impl Costs {
         }
     }
 
-    /// The script of one request.
+    /// Returns the cost of the script of a request.
     pub(super) fn of(&self, kind: Kind) -> u64 {
         if kind == Kind::Renewal { self.renewal } else { self.request }
     }
 }
 
-/// Of a figure in microseconds.
+/// Returns a figure in microseconds as nanoseconds.
 fn nanos(figures: &Figures, name: &str) -> u64 {
     (figures.get(name) * 1e3) as u64
 }

@@ -1,4 +1,4 @@
-//! Measured figures, by name: a line for each in `measured.txt`.
+//! Measured figures by name, one per line in `measured.txt`.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -30,7 +30,7 @@ fn at(nanos: u64) -> Moment {
     Moment::default().after(Duration::from_nanos(nanos))
 }
 
-/// A new owner number, which leads back to its entry.
+/// Returns a new owner number, from which its entry can be computed.
 fn fresh(sequence: &mut u64, e: usize, entries: usize) -> u64 {
     *sequence += 1;
     *sequence * entries as u64 + e as u64
@@ -44,16 +44,16 @@ struct Entry {
     sequence: u64,
     /// When its grant is renewed next.
     due: Option<Moment>,
-    /// Its threads: from the first to the one behind the last.
+    /// The range of its threads.
     threads: std::ops::Range<usize>,
 }
 
 struct Client {
     line: Line,
-    /// Requests of its threads that are not answered yet, and the most there have been.
+    /// Requests of its threads that have no reply yet, and the most there have been.
     out: usize,
     most_out: usize,
-    /// When its inbox heard anything last, once it listens.
+    /// When its inbox last heard anything, once it listens.
     heard: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ enum Doing {
 struct Thread {
     entry: usize,
     doing: Doing,
-    /// Which of its turns is the next one.
+    /// The number of its next turn.
     turn: u64,
 }
 
@@ -99,7 +99,7 @@ impl Fleet {
         });
         let keeps = scene.what == What::Keep;
         let of_client = |client: usize| {
-            // A lock of its own for each thread, or one for all.
+            // A lock for each thread, or one for all.
             let (entries, threads) = if keeps { (scene.threads, 1) } else { (1, scene.threads) };
             (0..entries).map(move |i| (client, client * entries + i, threads))
         };
@@ -137,7 +137,7 @@ impl Fleet {
     fn begin(&mut self) {
         for t in 0..self.threads.len() {
             let begins = match self.scene.what {
-                // Evenly over the time in which each is renewed once, and each client in turn.
+                // Spread evenly over the renewal period, taking the clients in turn.
                 What::Keep => {
                     let turn = t % self.scene.threads * self.scene.clients + t / self.scene.threads;
                     nanos(self.scene.renew_every()) / self.threads.len() as u64 * turn as u64
@@ -194,7 +194,7 @@ impl Fleet {
         }
     }
 
-    /// The way there, or back: it varies by half of it.
+    /// How long the way there or back takes: up to a quarter more or less than measured.
     fn way(&mut self) -> u64 {
         let way = self.costs.way;
         way * 3 / 4 + self.rng.below(way as usize / 2 + 1) as u64
@@ -383,7 +383,7 @@ impl Fleet {
         }
     }
 
-    /// A waiting thread looks anew.
+    /// A waiting thread looks again.
     fn goes_on(&mut self, t: usize, ticket: Ticket, then: Effects) {
         self.threads[t].doing = Doing::Waits(ticket);
         self.carry_out(self.threads[t].entry, then);

@@ -1,5 +1,5 @@
-//! The same scenes on a real server, with the library as a user runs it: a client for each process, as to Redis a
-//! client is one. By hand: `make scale`.
+//! The same scenes on a real server, with the library as a user runs it: a client for each process, since for
+//! Redis a client is a process. Run by hand: `make scale`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,12 +19,12 @@ use crate::engine::rng::Rng;
 use crate::{CancellationToken, Client, Kind as LockKind, OwnedGuard, RedisLock, Simple};
 
 const LONG: Duration = Duration::from_secs(60);
-/// Times are the least of so many rounds: what other programs do can only make them longer.
+/// Times are the minimum over this many rounds: other programs can only make them longer.
 const ROUNDS: u32 = 8;
-/// How often something is done one after the other, to see what one takes.
+/// How many times something is done in a row, to measure one of them.
 const TIMES: u32 = 20_000;
 
-/// Everything that `measured.txt` has, but what only a simulation tells.
+/// Measures everything in `measured.txt` except what only a simulation yields.
 pub(super) fn measure() -> Figures {
     let mut figures = Figures::default();
     cpu(&mut figures);
@@ -42,7 +42,8 @@ pub(super) fn measure() -> Figures {
     figures
 }
 
-/// The server's CPU: of the figures of `docs/benchmarks.md`, which an idle machine has, in microseconds.
+/// Reads the server's CPU time, in microseconds, from the figures of `docs/benchmarks.md`, which an idle
+/// machine measured.
 pub(super) fn cpu(figures: &mut Figures) {
     let row = |file: &str, has: &str| -> String {
         let path = format!("{}/../docs/benchmarks/{file}.jsonl", env!("CARGO_MANIFEST_DIR"));
@@ -57,7 +58,7 @@ pub(super) fn cpu(figures: &mut Figures) {
     let processes = |n| row("processes", &format!("\"pin\":\"same\" \"fair\":true \"processes\":{n},"));
     let pair = processes(1);
     figures.set("cpu.pair", field(&pair, "server_cpu_us"));
-    // What is not inside of scripts, for two requests.
+    // What is spent outside scripts, for two requests.
     let outside = field(&pair, "server_cpu_us") - field(&pair, "inside_redis_us");
     figures.set("cpu.write", outside / 2.0);
     figures.set("cpu.hand_over", field(&processes(4), "server_cpu_us"));
@@ -66,7 +67,7 @@ pub(super) fn cpu(figures: &mut Figures) {
     }
     let kept = row("renewal", "\"pin\":\"same\"");
     let each = field(&kept, "server_cpu_percent") * 1e4 / field(&kept, "renewals_per_s");
-    // How many renewals there are in a write, only a simulation knows.
+    // Only a simulation knows how many renewals a write contains.
     figures.set("cpu.renewal", each);
     let (scene, costs) = (Scene::held(1, 100_000, ms(30_000)), Costs::of_cpu(figures));
     let simulated = simulate(&scene, &costs, 1);
@@ -100,7 +101,7 @@ impl Watched {
         self.field("memory", "used_memory")
     }
 
-    /// How often each command was called, by scripts or by clients.
+    /// Returns how often each command was called, by scripts or by clients.
     fn calls(&self) -> BTreeMap<String, u64> {
         self.server.command_calls().unwrap()
     }
@@ -112,7 +113,7 @@ impl Watched {
     }
 }
 
-/// What only scripts call.
+/// Counts the commands that only scripts call.
 fn of_scripts(calls: &BTreeMap<String, u64>) -> u64 {
     let outside = ["evalsha", "eval", "ping", "info", "hello", "subscribe", "select", "quit", "auth"];
     let of_script = |name: &&String| {
@@ -122,7 +123,7 @@ fn of_scripts(calls: &BTreeMap<String, u64>) -> u64 {
     calls.iter().filter(|(name, _)| of_script(name)).map(|(_, calls)| calls).sum()
 }
 
-/// A scene on a real server.
+/// Observes a scene on a real server.
 fn observe(scene: &Scene) -> Seen {
     let watched = Watched::start();
     let clients: Vec<Client> = (0..scene.clients).map(|i| watched.client(scene, i)).collect();
@@ -197,7 +198,7 @@ fn contend(scene: &Scene, lock: &RedisLock<impl LockKind>, ends: &AtomicBool, ac
     }
 }
 
-/// How many of its connections the client has that has most.
+/// Returns the largest number of connections that any client has.
 fn connections(server: &RedisServer) -> usize {
     let mut of_each: BTreeMap<String, usize> = BTreeMap::new();
     for kind in [ClientKind::Normal, ClientKind::PubSub] {
@@ -211,19 +212,19 @@ fn connections(server: &RedisServer) -> usize {
     of_each.into_values().max().unwrap_or(0)
 }
 
-/// How many Redis commands each kind of request has its script call: each of them alone.
+/// Counts how many Redis commands the script of each kind of request calls, with one request at a time.
 fn commands(figures: &mut Figures) {
     let watched = Watched::start();
     let scene = Scene::contended(3, 1);
     let clients = [0, 1, 2].map(|i| watched.client(&scene, i));
     let [one, two, three] = [0, 1, 2].map(|i| clients[i].simple_lock("one"));
-    // The scripts are known, and all listen.
+    // Afterwards the scripts are loaded, and all clients listen.
     for (holder, waiter) in [(&one, &two), (&two, &three), (&three, &one)] {
         let guard = holder.lock_owned().unwrap();
         assert!(waiter.try_lock_for(ms(200)).unwrap().is_none());
         guard.unlock().unwrap();
     }
-    // A request is as long on its way as nothing else is sent.
+    // A request has been carried out once the count of scripts has risen, since nothing else is sent.
     let count = |kind: &str, figures: &mut Figures, less: f64, act: &mut dyn FnMut()| {
         let before = watched.calls();
         act();
@@ -241,7 +242,7 @@ fn commands(figures: &mut Figures) {
     count("Busy", figures, 0.0, &mut || assert!(two.try_lock().unwrap().is_none()));
     let leave = count("Leave", figures, 0.0, &mut || held.take().unwrap().unlock().unwrap());
     thread::scope(|scope| {
-        // Each waits, and holds until it is told.
+        // Starts a thread that waits for the lock and holds it until it is signalled.
         let waits = |lock: &RedisLock<Simple>| {
             let ((tell, told), lock) = (std::sync::mpsc::channel::<()>(), lock.clone());
             scope.spawn(move || {
@@ -256,7 +257,8 @@ fn commands(figures: &mut Figures) {
         let queue = count("Queue", figures, 0.0, &mut || holder = Some(waits(&two)));
         count("Heartbeat", figures, 0.0, &mut || {});
         let admits = count("Admission", figures, leave, &mut || held.take().unwrap().unlock().unwrap());
-        // Now the second process has it. It waits for it again by another thread, which asks nothing; the first waits too.
+        // Now the second process has the lock. Another of its threads waits for it, which sends nothing; the
+        // first process waits too.
         let mut others = vec![waits(&two)];
         wait_until(LONG, "a thread waits behind its own process", || two.local_queue_length() == 1);
         count("Queue", figures, 0.0, &mut || others.push(waits(&one)));
@@ -265,7 +267,7 @@ fn commands(figures: &mut Figures) {
     });
 }
 
-/// Bytes in Redis: of a held lock, of what is left of one, of a waiter, of a connection.
+/// Measures bytes in Redis: of a held lock, of what is left of a released one, of a waiter, of a connection.
 fn memory(figures: &mut Figures) {
     let mut watched = Watched::start();
     let scene = Scene { lease: Duration::from_secs(600), ..Scene::contended(1, 1) };
@@ -287,7 +289,7 @@ fn memory(figures: &mut Figures) {
     figures.set("bytes.connection", (watched.memory() - before) / connections.len() as f64);
     drop(connections);
 
-    // A client each, so without their connections.
+    // With a client each, so this excludes their connections.
     let waiters = 100;
     let clients: Vec<_> = (1..=waiters).map(|i| watched.client(&scene, i)).collect();
     let guard = client.simple_lock("one").lock_owned().unwrap();
@@ -312,7 +314,8 @@ fn memory(figures: &mut Figures) {
     guard.unlock().unwrap();
 }
 
-/// How long things are on their way, in microseconds, for one client that does one thing after the other.
+/// Measures how long things take on their way, in microseconds, for one client that does one thing after the
+/// other.
 fn ways(figures: &mut Figures) {
     let watched = Watched::start();
     let client = watched.client(&Scene::contended(1, 1), 0);
@@ -329,7 +332,7 @@ fn ways(figures: &mut Figures) {
     figures.set("wake", wake());
 }
 
-/// Microseconds until a thread runs that another one has woken.
+/// Returns the microseconds until a thread runs that another one has woken.
 fn wake() -> f64 {
     let ((there, hears), (back, answer)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
     thread::scope(|scope| {

@@ -1,12 +1,14 @@
-//! How the work grows with locks, waiters and processes: a simulation of many processes at one primary, in simulated
-//! time.
+//! How the work grows with the number of locks, waiters and processes: a simulation of many processes at one
+//! primary, in simulated time.
 //!
-//! What decides is the real state machine, one [`LockState`](crate::engine::state::lock_state::LockState) for each
-//! lock of each process, over the fake Redis of [`super::small_redis`]; the network, the threads' schedule and what a
-//! request costs the primary are simulated, with costs that were measured (`costs.rs`). `points.rs` lists what is
-//! both measured and simulated. `make scale` measures it on this machine, on a real server and with the library as a
-//! user runs it (`measure.rs`), and writes `measured.txt` and the tables of `docs/scale.md`; a test here fails where a
-//! simulated figure is not within 20 % of the measured one, or the page says anything else (`page.rs`).
+//! The decisions are made by the real state machine, one
+//! [`LockState`](crate::engine::state::lock_state::LockState) for each lock of each process, over the fake
+//! Redis of [`super::small_redis`]. The network, the scheduling of threads and the cost of requests to the
+//! primary are simulated, with measured costs (`costs.rs`). `points.rs` lists what is both measured and
+//! simulated. `make scale` measures it on this machine, on a real server and with the library as a user runs
+//! it (`measure.rs`), and writes `measured.txt` and the tables of `docs/scale.md`; a test here fails if a
+//! simulated figure differs from the measured one by more than 20 %, or if the page says anything else
+//! (`page.rs`).
 
 mod costs;
 mod figures;
@@ -26,7 +28,7 @@ use self::scene::{Scene, ms};
 use self::seen::Seen;
 use crate::engine::rng::first_seed;
 
-/// What a scene comes to.
+/// Simulates a scene, and returns what was counted.
 fn simulate(scene: &Scene, costs: &Costs, seed: u64) -> Seen {
     Fleet::new(scene, costs, seed).run()
 }
@@ -51,7 +53,7 @@ fn what_the_protocol_promises() {
         let seen = simulate(&Scene::contended(clients, 1), &costs, seed);
         let each = seen.requests_an_acquisition();
         assert!((1.9..2.1).contains(&each), "{clients}: {each} requests, {seen:?}");
-        // Each of them was told, once.
+        // Each acquisition was announced by one message.
         assert!((0.9..=1.01).contains(&seen.messages_an_acquisition()), "{seen:?}");
     }
     let seen = simulate(&Scene::held(50, 100, ms(3000)), &costs, seed);
@@ -60,12 +62,12 @@ fn what_the_protocol_promises() {
     assert!((0.95..1.05).contains(&each), "{each} renewals a second of each lock");
 }
 
-/// A primary that is asked for more than it can do stretches the renewals' period, and then loses holds.
+/// A primary that is asked for more than it can do stretches the renewal period, and then loses holds.
 #[test]
 fn too_many_holds_are_lost() {
     let slow = Costs { renewal: 200_000, ..Costs::default() };
     let lost = |locks| simulate(&Scene::held(20, locks, ms(3000)), &slow, first_seed()).lost;
-    // 5,000 renewals a second is all that it can do.
+    // It can do at most 5,000 renewals a second.
     assert_eq!(lost(200), 0);
     assert!(lost(2_000) > 1_000);
 }

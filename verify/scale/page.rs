@@ -1,4 +1,4 @@
-//! The tables of `docs/scale.md`: made by `make scale`, and the same ever after.
+//! The tables of `docs/scale.md`: written by `make scale`, and reproducible afterwards.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::engine::rng::first_seed;
 
 /// The seed of the page's tables.
 const SEED: u64 = 1;
-/// How far a simulated figure may be from the measured one.
+/// How far a simulated figure may differ from the measured one.
 const NEAR: f64 = 0.2;
 
 fn at(path: &str) -> PathBuf {
@@ -31,7 +31,7 @@ fn page() -> PathBuf {
     at("../docs/scale.md")
 }
 
-/// Two significant digits, three above 100.
+/// Two significant digits; three above 100.
 fn short(value: f64) -> String {
     let digits = match value {
         _ if value >= 10.0 => 0,
@@ -50,7 +50,7 @@ fn short(value: f64) -> String {
     grouped + &rest
 }
 
-/// What is measured and simulated, side by side; fails if they differ.
+/// Returns a table of what is measured and simulated, side by side; fails if they differ.
 fn compared(figures: &Figures, seed: u64) -> String {
     let costs = Costs::measured(figures);
     let mut table = "| | | measured | simulated |\n| --- | --- | ---: | ---: |\n".to_owned();
@@ -72,7 +72,7 @@ fn compared(figures: &Figures, seed: u64) -> String {
     table
 }
 
-/// Scenes that no test has time for, nor a machine the processes.
+/// Scenes for which no test has the time, nor a machine the processes.
 fn larger() -> Vec<(&'static str, &'static str, Scene)> {
     let held = |clients, locks, s| {
         let lease = Duration::from_secs(s);
@@ -150,7 +150,7 @@ fn costs(figures: &Figures) -> String {
     table
 }
 
-/// The page with its tables, each between its marks.
+/// Returns the page with its tables, each between its marks.
 fn filled(page: &str, figures: &Figures) -> String {
     let tables = [
         ("costs", costs(figures)),
@@ -173,7 +173,7 @@ fn the_page_says_what_was_measured() {
     assert!(filled(&page, &figures) == page, "docs/scale.md is not what its figures make: make scale-page");
 }
 
-/// Whatever happens in which order.
+/// Whatever the order in which things happen.
 #[test]
 fn what_is_simulated_is_near_what_was_measured() {
     let seed = first_seed();

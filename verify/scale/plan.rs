@@ -1,18 +1,18 @@
-//! How many primaries a fleet needs, from what one lock, one waiter, one process costs. No simulation: what these cost
-//! comes from `measured.txt` and from the simulations of one primary.
+//! How many primaries a fleet needs, computed from what a lock, a waiter and a process cost. This is not a
+//! simulation: the costs come from `measured.txt` and from the simulations of one primary.
 
 use super::figures::Figures;
 
-/// What one primary is used for at most.
+/// The limits up to which a primary is used.
 pub(super) const CORE: f64 = 0.5;
 pub(super) const CONNECTIONS: f64 = 10_000.0;
 pub(super) const MEMORY: f64 = 8e9;
-/// The connections of a process to a primary at which it holds locks: for requests, messages, renewals.
+/// The connections of a process to a primary at which it holds locks: for requests, messages and renewals.
 pub(super) const OF_PROCESS: f64 = 3.0;
 /// How long the last number of a released lock is kept, in seconds.
 pub(super) const KEPT: f64 = 7200.0;
 
-/// A fleet, and how its names are spread.
+/// A fleet, and how its names are distributed.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     pub(super) words: &'static str,
@@ -20,13 +20,13 @@ pub(super) struct Plan {
     /// In seconds.
     pub(super) lease: f64,
     pub(super) processes: f64,
-    /// Processes that wait at a time, each for one lock.
+    /// Processes that wait at any time, each for one lock.
     pub(super) waiting: f64,
     /// Seconds between two heartbeats.
     pub(super) heartbeat: f64,
-    /// Names used for the first time in two hours, a second.
+    /// How many names a second are used for the first time in two hours.
     pub(super) names: f64,
-    /// At how many primaries a process has locks; none: at each.
+    /// At how many primaries a process has locks; `None`: at all of them.
     pub(super) at: Option<f64>,
 }
 
@@ -55,8 +55,8 @@ impl Plan {
         }
     }
 
-    /// How many primaries are enough for what each process costs each primary at which it has locks, as a part of one.
-    /// If it has some at each, more primaries do not help.
+    /// Returns how many primaries are enough if each process takes the fraction `part` of each primary at
+    /// which it has locks. If it has locks at all of them, more primaries do not help.
     fn for_each_process(&self, part: f64) -> f64 {
         let all = self.processes * part;
         match self.at {

@@ -11,15 +11,15 @@ pub(super) enum Figure {
     Requests,
     Messages,
     Commands,
-    /// Microseconds of the primary's CPU an acquisition.
+    /// Microseconds of the primary's CPU per acquisition.
     Cpu,
-    /// A second, of each held lock.
+    /// Per second and held lock.
     Renewals,
-    /// A second, of each waiting process.
+    /// Per second and waiting process.
     Heartbeats,
-    /// A second, of each process.
+    /// Per second and process.
     Pings,
-    /// Of the process that has most.
+    /// Of the process that has the most.
     Connections,
 }
 
@@ -54,7 +54,7 @@ impl Figure {
     }
 }
 
-/// A scene, and what is compared in it.
+/// A scene, and which figures of it are compared.
 pub(super) struct Point {
     pub(super) name: &'static str,
     pub(super) words: &'static str,
@@ -63,7 +63,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// Or in the benchmarks.
+    /// Whether it is measured here, or else in the benchmarks.
     pub(super) fn is_measured_here(&self) -> bool {
         !self.figures.contains(&Figure::Cpu)
     }

@@ -1,4 +1,4 @@
-//! The one primary: a thread that serves one request after the other.
+//! The single primary: one thread that serves one request after the other.
 
 use super::costs::{Costs, Kind};
 use super::seen::Seen;
@@ -6,13 +6,13 @@ use crate::engine::small_redis::{Message, Op, Reply, SmallRedis, millis};
 
 use super::scene::{Scene, What};
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) by: By,
     pub(super) lock: usize,
     pub(super) op: Op,
-    /// When, in nanoseconds.
+    /// When it was sent, in nanoseconds.
     pub(super) at: u64,
 }
 
@@ -20,22 +20,22 @@ pub(super) struct Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Thread(usize),
-    /// A client's renewals.
+    /// The line of renewals of a client.
     Line(usize),
-    /// Nothing, of this entry.
+    /// Nothing: a request of this entry to which nobody awaits the reply.
     Entry(usize),
 }
 
 pub(super) struct Primary {
     costs: Costs,
-    /// The locks are there to be kept.
+    /// The scene is about keeping locks.
     keeps: bool,
     locks: Vec<SmallRedis>,
-    /// When it has done all that has arrived.
+    /// When it has served everything that has arrived.
     free_at: u64,
 }
 
-/// What it says to what arrived in one write.
+/// Its replies and messages for what arrived in one write.
 pub(super) struct Said {
     pub(super) at: u64,
     pub(super) replies: Vec<(Sent, Reply)>,
@@ -49,7 +49,7 @@ impl Primary {
         Primary { costs: costs.clone(), keeps, locks: vec![lock; locks], free_at: 0 }
     }
 
-    /// Serves what arrives `now`, when what arrived before is done.
+    /// Serves what arrives `now`, after everything that arrived before.
     pub(super) fn serve(&mut self, requests: Vec<Sent>, now: u64, seen: &mut Seen) -> Said {
         let mut at = self.free_at.max(now) + self.costs.write;
         seen.writes += 1;
@@ -61,7 +61,7 @@ impl Primary {
             let waiting = self.locks[sent.lock].waiting().take(2).count();
             let (kind, with) = Kind::of(&sent.op, &reply, waiting);
             if self.keeps && kind == Kind::Free {
-                // Taken long ago: only that they are held counts.
+                // Acquired long ago: all that counts is that it is held.
                 at = at.saturating_sub(self.costs.write).max(self.free_at.max(now));
                 replies.push((sent, reply));
                 continue;

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
     pub(super) clients: usize,
-    /// Of each of them.
+    /// Per client.
     pub(super) threads: usize,
     pub(super) what: What,
     pub(super) lease: Duration,
@@ -15,20 +15,20 @@ pub(super) struct Scene {
     pub(super) fair: bool,
     /// How long a hold lasts.
     pub(super) hold: Duration,
-    /// How long a thread stays away after a hold, on average: any time up to twice this is as likely.
+    /// How long a thread stays away after a hold, on average: uniformly distributed between 0 and twice this.
     pub(super) think: Duration,
-    /// What is counted begins after the first of these, and lasts for the second.
+    /// Counting starts after `warm_up`, and lasts for `counted`.
     pub(super) warm_up: Duration,
     pub(super) counted: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// All threads take one lock, again and again.
+    /// All threads acquire one lock, again and again.
     Contend,
-    /// One thread holds it for good, and all others wait.
+    /// One thread holds the lock for good, and all others wait.
     Wait,
-    /// Each thread of each client takes a lock of its own, and keeps it.
+    /// Each thread of each client acquires a lock of its own, and keeps it.
     Keep,
 }
 
@@ -53,17 +53,17 @@ impl Scene {
         }
     }
 
-    /// So many processes that want one fair lock all the time.
+    /// This many processes that all want one fair lock all the time.
     pub(super) fn contended(clients: usize, threads: usize) -> Scene {
         Scene { fair: true, ..Scene::of(clients, threads, What::Contend) }
     }
 
-    /// So many that wait for a lock that is held.
+    /// This many processes: one holds the lock, and all others wait for it.
     pub(super) fn waiting(clients: usize) -> Scene {
         Scene { warm_up: ms(2000), counted: ms(10_000), ..Scene::of(clients, 1, What::Wait) }
     }
 
-    /// So many locks held by each client.
+    /// This many locks held by each client.
     pub(super) fn held(clients: usize, locks: usize, lease: Duration) -> Scene {
         Scene { lease, warm_up: lease, counted: lease * 2, ..Scene::of(clients, locks, What::Keep) }
     }

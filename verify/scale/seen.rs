@@ -2,27 +2,27 @@
 
 use super::costs::Kind;
 
-/// Of the counted time.
+/// Counts over the counted time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) seconds: f64,
     pub(super) acquisitions: u64,
-    /// By their kinds; renewals are among them.
+    /// By kind, renewals included.
     pub(super) requests: [u64; Kind::ALL.len()],
     pub(super) renewals: u64,
-    /// In how many writes they came.
+    /// The number of writes in which they arrived.
     pub(super) writes: u64,
     /// Redis commands that the scripts called.
     pub(super) commands: f64,
     pub(super) messages: u64,
     pub(super) pings: u64,
-    /// Holds.
+    /// Holds that were lost.
     pub(super) lost: u64,
-    /// Nanoseconds for which the primary was busy.
+    /// For how many nanoseconds the primary was busy.
     pub(super) busy: u64,
     /// The longest time from the sending of a request to its reply, in nanoseconds.
     pub(super) slowest: u64,
-    /// The connections of the client that has most: those that its threads use at a time, its inbox, its renewals.
+    /// The most connections of any client: those that its threads use at a time, its inbox, its renewals.
     pub(super) connections: usize,
 }
 
@@ -39,7 +39,7 @@ impl Seen {
         self.messages as f64 / self.acquisitions as f64
     }
 
-    /// What part of a core the primary used.
+    /// Returns what fraction of a core the primary used.
     pub(super) fn load(&self) -> f64 {
         (self.busy as f64 / 1e9 / self.seconds).min(1.0)
     }

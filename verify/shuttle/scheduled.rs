@@ -1,4 +1,4 @@
-//! shuttle's threads and mutexes under the names, and with the habits, of parking_lot.
+//! shuttle's threads and mutexes, with the names and behavior of parking_lot.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -17,7 +17,7 @@ pub(crate) struct Mutex<T>(inner::Mutex<T>);
 
 pub(crate) struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
-    /// Taken out while it is unlocked.
+    /// `None` while it is unlocked.
     held: Option<inner::MutexGuard<'a, T>>,
 }
 
@@ -122,7 +122,7 @@ impl Condvar {
         self.sleep(guard, None);
     }
 
-    /// Returns whether the time was up.
+    /// Returns whether the deadline had passed.
     pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Moment) -> bool {
         self.sleep(guard, Some(deadline))
     }
@@ -132,7 +132,8 @@ impl Condvar {
     }
 
     fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Option<Moment>) -> bool {
-        // Known before the mutex is free: a thread that takes it then and notifies is heard.
+        // Registered before the mutex is free, so that a notification by a thread that then takes it is not
+        // missed.
         let sleeper = Sleeper::until(deadline);
         self.sleepers().push_back(sleeper.clone());
         let by_time = MutexGuard::unlocked(guard, || sleeper.clone().sleep());
@@ -141,7 +142,7 @@ impl Condvar {
     }
 }
 
-/// A step at which another thread may come in.
+/// A step at which another thread may run.
 fn step() {
     shuttle::thread::sleep(Duration::ZERO);
 }
@@ -155,7 +156,7 @@ pub(crate) mod thread {
 
     use super::time;
 
-    /// No schedule has a client that pauses so: a pause is a step.
+    /// No schedule has a client that sleeps this way: a pause is a step.
     pub(crate) fn sleep(pause: std::time::Duration) {
         shuttle::thread::sleep(pause);
     }
@@ -186,7 +187,8 @@ pub(crate) mod thread {
         }
     }
 
-    /// No schedule has a client of several servers, which would have such threads: they run when they are started.
+    /// No schedule has a client with several servers, which would have such threads: they run as soon as they
+    /// are started.
     pub(crate) struct Scope;
 
     pub(crate) fn scope<T>(f: impl FnOnce(&Scope) -> T) -> T {

@@ -1,9 +1,9 @@
 //! The time of one execution, and the sleepers in it.
 //!
-//! Two readings are never the same, and nothing else moves the clock by itself. A thread of a test
-//! lets time pass ([`pass`]), at whatever step the scheduler lets it; or, where a test asks for it
-//! ([`pass_when_quiet`]), time jumps to the next deadline when all threads wait and nothing else can
-//! happen any more. Where neither does, a wake-up that got lost is a deadlock: no time limit hides it.
+//! Two readings are never equal, and nothing else moves the clock by itself. A thread of a test lets time
+//! pass ([`pass`]), at whichever step the scheduler lets it; or, if a test asks for it ([`pass_when_quiet`]),
+//! time jumps to the next deadline when all threads wait and nothing else can happen. In tests with neither,
+//! a lost wake-up is a deadlock: no timeout hides it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// Not the beginning of time: leases and waiter timeouts are counted back from here.
+/// Not the beginning of time, since leases and waiter timeouts are counted back from here.
 const BEGINNING: Moment = Moment::of(1_000_000_000_000_000);
 
 struct Time {
@@ -21,11 +21,11 @@ struct Time {
     sleepers: Vec<(Moment, Arc<Sleeper>)>,
     /// Threads that have not ended.
     threads: usize,
-    /// Those that wait for something other than a mutex: the thread that has it can go on.
+    /// How many of them wait for anything but a mutex, whose owner can always continue.
     asleep: usize,
-    /// How long an execution may take where time passes by itself.
+    /// How long an execution may take if time passes by itself.
     when_quiet: Option<Duration>,
-    /// Waits for all others to end.
+    /// The thread that waits for all others to end.
     last: Option<Arc<Sleeper>>,
 }
 
@@ -35,15 +35,15 @@ impl Time {
     }
 }
 
-// All threads of an execution run on one thread of the machine, and this is never borrowed where
-// another one may come in between.
+// All threads of an execution run on one OS thread, and this is never borrowed across a step at which another
+// one may run.
 thread_local!(static TIME: RefCell<Time> = const { RefCell::new(Time::new()) });
 
 fn with<R>(f: impl FnOnce(&mut Time) -> R) -> R {
     TIME.with(|time| f(&mut time.borrow_mut()))
 }
 
-/// An execution begins.
+/// Begins an execution.
 pub(crate) fn begin() {
     with(|time| *time = Time::new());
 }
@@ -55,7 +55,7 @@ pub(crate) fn now() -> Moment {
     })
 }
 
-/// Lets time pass: a thread that sleeps until then or less has slept.
+/// Lets time pass: a thread that sleeps until then or less wakes up.
 pub(crate) fn pass(d: Duration) {
     let due = with(|time| {
         time.now = time.now.after(d);
@@ -64,8 +64,9 @@ pub(crate) fn pass(d: Duration) {
     wake(due);
 }
 
-/// From here on time passes, as far as some thread sleeps, whenever nothing else can happen; but less than
-/// `limit` since the beginning. A thread that needs more was not woken when it should have been.
+/// From now on, time passes up to the next deadline of a sleeping thread whenever nothing else can happen,
+/// but less than `limit` since the beginning. A thread that needs more was not woken when it should have
+/// been.
 pub(crate) fn pass_when_quiet(limit: Duration) {
     with(|time| time.when_quiet = Some(limit));
 }
@@ -95,7 +96,7 @@ impl Time {
         due.map(|(_, sleeper)| sleeper).collect()
     }
 
-    /// Nothing can happen: the next one to wake by itself.
+    /// Returns what wakes up by itself if nothing else can happen.
     fn next(&mut self) -> Vec<Arc<Sleeper>> {
         if self.threads == 1
             && let Some(last) = self.last.take()
@@ -111,7 +112,7 @@ impl Time {
     }
 }
 
-/// A thread begins, or one ends.
+/// Counts a thread that begins.
 pub(super) fn thread_begins() {
     with(|time| time.threads += 1);
 }
@@ -124,7 +125,7 @@ pub(super) fn thread_ends() {
     wake(next);
 }
 
-/// One wait of one thread: woken once, by another or by its deadline.
+/// A single wait of a thread: woken once, by another thread or by its deadline.
 #[derive(Default)]
 pub(super) struct Sleeper(Mutex<State>);
 
@@ -139,7 +140,7 @@ enum State {
 }
 
 impl Sleeper {
-    /// A wait until `deadline` that may be woken from now on, whether or not it sleeps yet.
+    /// Creates a wait until `deadline` that may be woken from now on, whether or not it sleeps yet.
     pub(super) fn until(deadline: Option<Moment>) -> Arc<Sleeper> {
         let sleeper = Arc::new(Sleeper::default());
         if let Some(deadline) = deadline {
@@ -156,7 +157,7 @@ impl Sleeper {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it falls asleep now: it may be asked again without having been woken.
+    /// Returns whether it falls asleep now: it may be polled again without having been woken.
     fn begins(&self, waker: &Waker) -> bool {
         let mut state = self.state();
         let begins = matches!(*state, State::Awake);
@@ -173,7 +174,7 @@ impl Sleeper {
         }
     }
 
-    /// Returns whether it was this that woke it.
+    /// Returns whether this call woke it.
     pub(super) fn wake(&self, by_time: bool) -> bool {
         let mut state = self.state();
         if let State::Woken { .. } = *state {

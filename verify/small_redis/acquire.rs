@@ -1,4 +1,4 @@
-//! What an owner that asks for the lock is answered: `lua/lib/acquire.lua` and `lua/lib/join.lua`.
+//! Replies to owners that request the lock: `lua/lib/acquire.lua` and `lua/lib/join.lua`.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use super::{CLASS, Message, PendingAcquire, QueuePosition, SmallRedis, Stage, Te
 use crate::engine::state::lock_state::{AcquireMode, Answer, NOT_INSIDE};
 
 impl SmallRedis {
-    /// No holder, no waiter, no tombstone: it is in, and had no position, which would make those of waiters
-    /// for a condition live longer.
+    /// Without a holder, a waiter or a tombstone, admits the owner at once. It has no position, which would
+    /// make those of waiters for a condition live longer.
     pub(super) fn at_once(&mut self, ask: &PendingAcquire, now: u64) -> Option<Answer> {
         let blank = self.holders().is_empty() && self.queue.is_empty() && self.tombstones.is_empty();
         let asks = !matches!(ask.how, AcquireMode::Keep | AcquireMode::Share) && !ask.instead;
         (blank && asks && self.comes_in(ask, now)).then(|| self.inside(ask.owner, now)).flatten()
     }
 
-    /// For how long it is let in by a message: until its first renewal.
+    /// Returns the lease of an owner that is admitted by a message: it lasts until the first renewal.
     pub(super) fn first_lease(&self, position: &QueuePosition) -> u64 {
         position.lease.min(self.waiter_timeout.max(1_000))
     }
@@ -56,7 +56,7 @@ impl SmallRedis {
             return self.join(ask, Stage::Asked, now, tell);
         }
         let ahead = self.settle(None, now, tell);
-        // Not if the loop let this owner in: it is told.
+        // Unless the loop admitted this owner: a message says so.
         if ahead.is_none() && self.inside(ask.owner, now).is_none() && self.comes_in(ask, now) {
             return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, ahead, now));
         }
@@ -64,7 +64,7 @@ impl SmallRedis {
         self.busy(ask, ahead, now)
     }
 
-    /// In, where there is room and nobody waits; or in its place in the queue.
+    /// Admits the owner if there is room and nobody waits; otherwise gives it its place in the queue.
     pub(super) fn join(
         &mut self,
         ask: &PendingAcquire,
@@ -85,7 +85,7 @@ impl SmallRedis {
         self.busy(ask, ahead, now)
     }
 
-    /// May a hold take others in?
+    /// Replies whether others may join a hold.
     fn share(&mut self, ask: &PendingAcquire, now: u64, tell: &mut impl Tell) -> Answer {
         let inside = self.inside(ask.owner, now);
         let ahead = self.settle(None, now, tell);

@@ -1,4 +1,4 @@
-//! What the scripts of waiters for a condition's signal do: `await`, `signal`, `quit`.
+//! What the scripts for waiters on a condition do: `await`, `signal`, `quit`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::{AcquireMode, Answer, FOR_EVER, Mode, PendingAcquire, QueuePosition, SmallRedis, Steady, Tell};
 use crate::engine::state::lock_state::NOT_INSIDE;
 
-/// How a position has come into the queue.
+/// How a position came into the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum Stage {
     /// Its owner asked for the lock.
     #[default]
     Asked,
-    /// By a signal of this condition.
+    /// By a signal on this condition.
     Signalled(u8),
     /// Back from a condition, without a signal.
     Back,
@@ -25,34 +25,34 @@ pub(in crate::engine) struct Waits {
     pub(in crate::engine) since: u64,
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) heartbeat: u64,
-    /// As a [`QueuePosition`]'s.
+    /// Like that of a [`QueuePosition`].
     pub(in crate::engine) steady: Option<Steady>,
 }
 
-/// One that was let in by a signal, and may never hear of it: see `lua/lib/queue.lua`.
+/// A waiter that was admitted by a signal and may never learn of it: see `lua/lib/queue.lua`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Entrusted {
     pub(in crate::engine) owner: u64,
     pub(in crate::engine) condition: u8,
-    /// When its first lease ends.
+    /// When its first lease expires.
     pub(in crate::engine) ends: u64,
 }
 
-/// By how much the end of a lease may be missed.
+/// How far off the end of a lease may be.
 const CLOSE: u64 = 50;
 
 /// The waiters for signals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Awaiting {
-    /// Their positions, which end with those of the queue.
+    /// Their positions, which expire with those of the queue.
     pub(in crate::engine) positions: BTreeMap<u64, Waits>,
-    /// The order of each condition: of those whose position was lost as well.
+    /// The order in each condition, including waiters whose position was lost.
     pub(in crate::engine) members: BTreeMap<(u8, u64), u64>,
-    /// When the key of that ends.
+    /// When the key of that order expires.
     pub(in crate::engine) ends: u64,
-    /// Kept with the positions.
+    /// Stored with the positions.
     pub(in crate::engine) signalled: Option<Entrusted>,
-    /// The owner of the position that was left in this script, and how that one had been heard.
+    /// The owner whose position this script removed, and when that position had been heard.
     pub(super) left: Option<(u64, (u64, Option<Steady>))>,
 }
 
@@ -76,7 +76,7 @@ impl Awaiting {
 }
 
 impl SmallRedis {
-    /// `await`: the ask's `from` is the hold to give up for a position there.
+    /// `await`: `ask.from` is the hold to give up for a position in the condition.
     pub(super) fn wait_for(
         &mut self,
         ask: &PendingAcquire,
@@ -126,7 +126,7 @@ impl SmallRedis {
         if stage == Stage::Back { Answer::Back(Box::new(answer)) } else { answer }
     }
 
-    /// The same, and every waiter that may come in does.
+    /// Like `stay`, and admits every waiter that may come in.
     fn stays(
         &mut self,
         ask: &PendingAcquire,
@@ -144,7 +144,8 @@ impl SmallRedis {
         Answer::Busy { floor: self.fence, again, arrival }
     }
 
-    /// A heartbeat of a waiter for a condition since then, or its first position there.
+    /// Records a heartbeat of a waiter that has waited for the condition since `since`, or gives it its first
+    /// position.
     fn stay(&mut self, ask: &PendingAcquire, condition: u8, since: u64, now: u64) -> Answer {
         let PendingAcquire { owner, lease, .. } = *ask;
         let ends = self.positions_end();
@@ -164,7 +165,7 @@ impl SmallRedis {
         Answer::Busy { floor: self.fence, again, arrival: since.to_string() }
     }
 
-    /// `signal`: how many were moved, if the owner was inside.
+    /// `signal`: returns how many waiters were moved, if the owner was inside.
     pub(super) fn send_signal(
         &mut self,
         owner: u64,
@@ -193,7 +194,7 @@ impl SmallRedis {
         Some(moved)
     }
 
-    /// The waiter that has waited longest for the condition goes into the queue, to this arrival.
+    /// Moves the waiter that has waited longest for the condition to this arrival in the queue.
     fn signal(&mut self, condition: u8, arrival: u64, now: u64) -> Option<u64> {
         loop {
             let (member, owner) =
@@ -212,14 +213,15 @@ impl SmallRedis {
         }
     }
 
-    /// `position` has left the queue without the lock: if it was signalled, the next one of its condition
+    /// `position` has left the queue without the lock: if it was signalled, the next waiter for its condition
     /// takes its place.
     pub(super) fn pass_on(&mut self, position: &QueuePosition, arrival: u64, now: u64) {
         let Stage::Signalled(condition) = position.stage else { return };
         self.signal(condition, arrival, now);
     }
 
-    /// Whether the signal went on of one that was let in by it, and whose first lease ended as it was.
+    /// Passes on the signal of a waiter that was admitted by it, if its first lease expired unchanged.
+    /// Returns whether another waiter took the signal.
     fn pass_lapsed(&mut self, now: u64) -> bool {
         let Some(Entrusted { owner, condition, ends }) = self.awaiting.signalled else { return false };
         let left = self.holder(owner).map(|holder| holder.end - now);
@@ -234,7 +236,7 @@ impl SmallRedis {
         self.signal(condition, self.arrivals, now).is_some()
     }
 
-    /// `position` is let in for so long, and told.
+    /// Records that `position` is admitted with this lease.
     pub(super) fn entrust(&mut self, position: &QueuePosition, lease: u64, now: u64) {
         let Stage::Signalled(condition) = position.stage else { return };
         self.pass_lapsed(now);
@@ -259,14 +261,14 @@ impl SmallRedis {
         inside
     }
 
-    /// Whether its position is one of a wait for a signal, or of a waiter that was signalled.
+    /// Whether its position is that of a waiter for a signal, or of a waiter that was signalled.
     pub(super) fn is_of_condition(&self, owner: u64) -> bool {
         let signalled = |p: &QueuePosition| p.owner == owner && matches!(p.stage, Stage::Signalled(_));
         self.holder(owner).is_none()
             && (self.awaiting.positions.contains_key(&owner) || self.queue.values().any(signalled))
     }
 
-    /// Out of the queue and the condition.
+    /// Removes the owner from the queue and from its condition.
     fn quits(&mut self, owner: u64, now: u64) {
         if let Some(waits) = self.awaiting.positions.remove(&owner) {
             self.awaiting.members.remove(&(waits.condition, waits.since));
@@ -278,7 +280,7 @@ impl SmallRedis {
         }
     }
 
-    /// When the positions' key ends, if it is there.
+    /// Returns when the positions' key expires; 0 if there is none.
     pub(super) fn positions_end(&self) -> u64 {
         let positions = !self.queue.is_empty() || !self.awaiting.positions.is_empty();
         if positions || self.awaiting.signalled.is_some() { self.queue_ends } else { 0 }

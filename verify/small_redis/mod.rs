@@ -1,9 +1,9 @@
-//! A small Redis for the tests of the lock state: what the scripts do, over one lock. As there, the queue
-//! is here, and what a kind of lock is is a [`Rule`] in a file of its own.
+//! A small Redis for the tests of the lock state: what the scripts do, for one lock. As in Lua, the queue is
+//! common to all kinds of lock, and each kind is a [`Rule`] in a file of its own.
 //!
-//! The models and the walks by chance both run on it. That it says what the Lua says is not taken
-//! on trust: `model/replay/` has a real server say the same. Times are in milliseconds, and given
-//! with each operation; when a message was heard is the business of its deliverer.
+//! Both the models and the random walks run on it. That it does what the Lua does is not taken on trust:
+//! `model/replay/` compares it with a real server. Times are in milliseconds and passed with each operation;
+//! when a message arrives is up to the caller that delivers it.
 
 mod acquire;
 mod conditions;
@@ -29,11 +29,11 @@ use super::state::lock_state::{AcquireMode, Answer, Renewal};
 /// How long a tombstone lasts.
 pub(super) const TOMBSTONE: u64 = 60_000;
 
-/// How long positions live at least of which nobody is heard: five
-/// waiter timeouts, but no longer than this if one is not.
+/// The least time for which positions live without a heartbeat is five waiter timeouts, capped at this, but
+/// not less than one waiter timeout.
 const LIFETIME: u64 = 30_000;
 
-/// A waiter timeout that is never over.
+/// A waiter timeout that never passes.
 pub(super) const FOR_EVER: u64 = u64::MAX / 2;
 
 pub(super) fn millis(d: Duration) -> u64 {
@@ -49,17 +49,17 @@ pub(super) struct SmallRedis {
     kind: Kind,
     /// By order class and arrival.
     pub(super) queue: BTreeMap<u64, QueuePosition>,
-    /// When the queue's keys end, if nobody is heard of until then.
+    /// When the queue's keys expire if there are no more heartbeats.
     pub(super) queue_ends: u64,
     pub(super) awaiting: Awaiting,
     arrivals: u64,
     pub(super) fence: u64,
-    /// The owners with a tombstone, and when that may be forgotten: with the next one, or with the key.
+    /// The owners with a tombstone, and when each may be forgotten: with the next tombstone, or with the key.
     pub(super) tombstones: BTreeMap<u64, u64>,
     pub(super) tombstones_end: u64,
 }
 
-/// The channels of the waiters.
+/// The channels to the waiters.
 pub(super) trait Tell {
     /// Whether the process of this owner listens at this server.
     fn listens(&mut self, owner: u64) -> bool;
@@ -77,18 +77,18 @@ impl<L: FnMut(u64) -> bool, T: FnMut(Message)> Tell for (L, T) {
 }
 
 impl SmallRedis {
-    /// An empty one of an exclusive lock, whose last number is `fence`. `waiter_timeout`: how long a silent
-    /// position lives.
+    /// Creates an empty exclusive lock whose last number is `fence`. A silent position lives for
+    /// `waiter_timeout`.
     pub(super) fn new(waiter_timeout: u64, fence: u64) -> Self {
         Self::of(Kind::Exclusive(Exclusive::default()), waiter_timeout, fence)
     }
 
-    /// The same of a read/write lock.
+    /// Creates an empty read/write lock.
     pub(super) fn read_write(waiter_timeout: u64, fence: u64) -> Self {
         Self::of(Kind::ReadWrite(ReadWrite::default()), waiter_timeout, fence)
     }
 
-    /// The same of a semaphore with so many permits.
+    /// Creates a semaphore with this many permits.
     pub(super) fn semaphore(permits: u8, waiter_timeout: u64, fence: u64) -> Self {
         Self::of(Kind::Permits(Permits::of(permits)), waiter_timeout, fence)
     }
@@ -107,7 +107,7 @@ impl SmallRedis {
         }
     }
 
-    /// Runs one script.
+    /// Runs a script.
     pub(super) fn run(&mut self, op: &Op, now: u64, tell: &mut impl Tell) -> Reply {
         self.lapse(now);
         let reply = self.script(op, now, tell);
@@ -124,7 +124,7 @@ impl SmallRedis {
             Op::Leave { owner, unsettled, next } => {
                 let inside = self.kind.release(*owner);
                 if !inside {
-                    // With nobody else to look at, the script has ended by then.
+                    // If there is nobody else to look at, the script has ended before this.
                     if *unsettled || next.is_some() || !self.queue.is_empty() {
                         self.awaiting.positions.remove(owner);
                     }
@@ -163,14 +163,14 @@ impl SmallRedis {
         }
     }
 
-    /// What ends every script, if no silent process is waiting.
+    /// Does what ends every script, as if no silent process were waiting.
     pub(super) fn look(&mut self, now: u64, tell: &mut impl Tell) {
         self.lapse(now);
         self.queue.retain(|_, position| now - position.heartbeat <= self.waiter_timeout);
         self.settle(None, now, tell);
     }
 
-    /// What ends by itself.
+    /// Removes what expires by itself.
     pub(super) fn lapse(&mut self, now: u64) {
         self.kind.lapse(now);
         if self.queue_ends <= now {
@@ -182,8 +182,8 @@ impl SmallRedis {
         }
     }
 
-    /// For a model in which nobody is silent for long and no tombstone ends: what differs only in when
-    /// it was last heard is one state.
+    /// For a model in which nobody is silent for long and no tombstone expires: makes states equal that
+    /// differ only in when something was last heard.
     pub(super) fn forget_when(&mut self) {
         self.queue
             .values_mut()
@@ -193,17 +193,17 @@ impl SmallRedis {
         (self.queue_ends, self.tombstones_end) = (FOR_EVER, FOR_EVER);
     }
 
-    /// Whether it drops positions that are silent.
+    /// Whether silent positions are dropped.
     pub(super) fn forgets(&self) -> bool {
         self.waiter_timeout != FOR_EVER
     }
 
-    /// The waiters, the next one first.
+    /// Returns the waiters, the next one first.
     pub(super) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
         self.queue.values().map(|position| position.owner)
     }
 
-    /// The owners inside.
+    /// Returns the owners inside.
     pub(super) fn holders(&self) -> &[Holder] {
         self.kind.holders()
     }
@@ -212,12 +212,12 @@ impl SmallRedis {
         self.holders().iter().find(|holder| holder.owner == owner)
     }
 
-    /// The last number of anybody.
+    /// Returns the last number of any owner.
     pub(super) fn last(&self) -> u64 {
         self.kind.last(self.fence, Mode::Read)
     }
 
-    /// When the next holder lapses, as far as the lock knows.
+    /// Returns when the next holder expires, as far as the lock knows.
     pub(super) fn soon(&self) -> Option<u64> {
         self.kind.next_expiry()
     }
@@ -227,17 +227,17 @@ impl SmallRedis {
         Some(Answer::In { number, left: Duration::from_millis(end - now), value })
     }
 
-    /// Where in the order its position is.
+    /// Returns where in the queue's order its position is.
     pub(super) fn arrival(&self, owner: u64) -> Option<u64> {
         self.queue.iter().find(|(_, position)| position.owner == owner).map(|(arrival, _)| *arrival)
     }
 
-    /// Where in the order an arrival at that time is.
+    /// Returns where in the queue's order this arrival is.
     pub(super) fn position_of(&self, mode: Mode, arrival: u64) -> u64 {
         self.kind.class(mode) * CLASS + arrival
     }
 
-    /// What `owner` may still have asked for is refused.
+    /// Refuses whatever `owner` may still have requested.
     fn tombstone(&mut self, owner: u64, now: u64) {
         self.tombstones.retain(|_, end| *end >= now);
         self.tombstones.insert(owner, now + TOMBSTONE);
@@ -248,7 +248,7 @@ impl SmallRedis {
         self.queue.retain(|_, position| position.owner != owner);
     }
 
-    /// Returns whether it had no position.
+    /// Adds a position or records a heartbeat; returns whether the owner had no position.
     fn enqueue(&mut self, ask: &PendingAcquire, stage: Stage, now: u64) -> bool {
         let had = self.arrival(ask.owner);
         let arrival = had.unwrap_or_else(|| {
@@ -270,14 +270,14 @@ impl SmallRedis {
         had.is_none()
     }
 
-    /// How long positions live at least, nobody being heard.
+    /// Returns how long positions live at least without heartbeats.
     fn lifetime(&self) -> u64 {
         self.waiter_timeout.max(LIFETIME.min(self.waiter_timeout.saturating_mul(5)))
     }
 
-    /// How an owner is heard that is heard now, and whose position was that before.
+    /// Returns how steadily an owner has been heard that is heard now, and whose position was as `before`.
     fn steadily(&self, owner: u64, before: Option<(u64, Option<Steady>)>, now: u64) -> Steady {
-        // A way back from a condition, which has no position any more, goes on with what that one was.
+        // A waiter on its way back from a condition has no position any more, and continues its former one.
         let before = before.or_else(|| self.awaiting.left.filter(|left| left.0 == owner).map(|left| left.1));
         let Some((heartbeat, steady)) = before else { return Steady { since: now, late: false } };
         let on_time = (now - heartbeat) * 3 < self.waiter_timeout.saturating_mul(2);
@@ -288,8 +288,9 @@ impl SmallRedis {
         now - heartbeat > self.waiter_timeout
     }
 
-    /// Whether `owner`, heard last at `heartbeat`, is dead: silent while somebody was heard all the time, or for the
-    /// second time. If nobody was, it was perhaps the server: each that is silent gets its waiter timeout once more.
+    /// Whether `owner`, last heard at `heartbeat`, is dead: silent while another waiter was heard all the
+    /// time, or silent for the second time. If none was heard, the server may have been down: each silent one
+    /// gets its waiter timeout once more.
     fn dead(&mut self, owner: u64, heartbeat: u64, steady: Option<Steady>, now: u64) -> bool {
         if !self.silent(heartbeat, now) || steady.is_none() {
             return self.silent(heartbeat, now);
@@ -317,8 +318,8 @@ impl SmallRedis {
         false
     }
 
-    /// The loop that ends every script: `me` is answered, others are told. Returns the head that may
-    /// not come in yet, if it looked for one.
+    /// The loop that ends every script: `me` gets a reply, others get messages. Returns the head that may not
+    /// be admitted yet, if the loop looked for one.
     fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<QueuePosition> {
         while !self.kind.is_full() {
             let (arrival, position) =
@@ -326,7 +327,7 @@ impl SmallRedis {
             let dead = self.dead(position.owner, position.heartbeat, position.steady, now);
             let position = *self.queue.get(&arrival)?;
             let waits = !dead && Some(position.owner) != me && self.comes_back(&position, now, tell);
-            // A waiter that only a message tells may be dead.
+            // A waiter that only a message reaches may be dead.
             let lease = if Some(position.owner) == me { position.lease } else { self.first_lease(&position) };
             if waits || (!dead && !self.comes_in(&PendingAcquire { lease, ..position.ask() }, now)) {
                 return Some(position);
@@ -356,34 +357,34 @@ impl SmallRedis {
         None
     }
 
-    /// There is a waiter for what this owner's process may keep.
+    /// Tells the owner's process that there is a waiter for what it may keep.
     pub(super) fn wanted(&self, owner: u64, tell: &mut impl Tell) {
         if owner & KEEPS != 0 {
             tell.tell(Message::word(owner));
         }
     }
 
-    /// It is inside, and there may be waiters behind it.
+    /// The owner is inside: tells it if there are waiters behind it.
     pub(super) fn has_waiters(&self, owner: u64, tell: &mut impl Tell) {
         if !self.queue.is_empty() {
             self.wanted(owner, tell);
         }
     }
 
-    /// There is a caller for whom the lock is busy.
+    /// The lock is busy for a caller: tells the holders.
     pub(super) fn holder_is_wanted(&self, tell: &mut impl Tell) {
         if self.kind.is_full() {
             self.holders().iter().for_each(|holder| self.wanted(holder.owner, tell));
         }
     }
 
-    /// Whether a waiter for a signal would be passed over as dead.
+    /// Whether a waiter for a signal would be skipped as dead.
     pub(super) fn is_dead(&self, owner: u64, now: u64) -> bool {
         let position = self.awaiting.positions.get(&owner);
         position.is_some_and(|waits| self.clone().dead(owner, waits.heartbeat, waits.steady, now))
     }
 
-    /// Whether it is to be waited for: to be heard, or, once it was, to listen again.
+    /// Whether the queue waits for this position: until it is heard or, once it was, until it listens again.
     fn comes_back(&self, position: &QueuePosition, now: u64, tell: &mut impl Tell) -> bool {
         let back = |steady: Steady| steady.late && now - steady.since <= self.waiter_timeout;
         position.steady.is_none_or(|steady| back(steady) && !tell.listens(position.owner))

@@ -1,4 +1,4 @@
-//! So many permits, of which some are out: `lua/semaphore.lua`.
+//! A number of permits, some of which are acquired: `lua/semaphore.lua`.
 
 use super::{Holder, PendingAcquire, Rule};
 

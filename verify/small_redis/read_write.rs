@@ -2,20 +2,20 @@
 
 use super::{Holder, Mode, PendingAcquire, Rule};
 
-/// By how much the clock goes on from one script to the next: by more than one gives numbers.
+/// How far the clock advances from one script to the next: further than the numbers that one script assigns.
 const SCRIPT: u64 = 32;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ReadWrite {
     /// By owner.
     holders: Vec<Holder>,
-    /// When the first of them lapses at the earliest.
+    /// When the first of them may expire at the earliest.
     soon: u64,
-    /// The highest number of anybody, while somebody is inside.
+    /// The highest number of any owner, while anybody is inside.
     recent: u64,
-    /// The server's clock: it goes on between two scripts that give a number, where time here does not.
+    /// The server's clock: it advances between two scripts that assign numbers, unlike the time here.
     clock: u64,
-    /// It was looked at: in this script it stands.
+    /// Whether this script has read the clock, which then stands still until its end.
     read: bool,
 }
 
@@ -24,7 +24,7 @@ impl ReadWrite {
         self.holders.iter().find(|holder| holder.mode == Mode::Write).map(|holder| holder.owner)
     }
 
-    /// Where nobody is inside, nothing is left.
+    /// Keeps nothing once nobody is inside.
     fn forget(&mut self) {
         if self.holders.is_empty() {
             (self.holders, self.soon, self.recent) = (Vec::new(), 0, 0);
@@ -67,7 +67,7 @@ impl Rule for ReadWrite {
         self.soon = if first { end } else { self.soon };
         self.recent = self.recent.max(number);
         let instead = ask.from.filter(|_| ask.instead && writer.is_some());
-        // One that has a position and only tries may be let in twice.
+        // An owner that has a position and sends a mere try may be admitted twice.
         self.holders.retain(|holder| holder.owner != owner);
         let at = self.holders.partition_point(|holder| holder.owner < owner);
         self.holders.reserve_exact(1);

@@ -1,4 +1,4 @@
-//! What a kind of lock is to the small Redis.
+//! What a kind of lock is for the small Redis.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,38 +7,38 @@ use super::permits::Permits;
 use super::read_write::ReadWrite;
 use super::words::{Holder, Mode, PendingAcquire};
 
-/// What a kind of lock is, as in `lua/README.md`. What lapsed is gone before anything is asked.
+/// A kind of lock, as in `lua/README.md`. What has expired is removed before any other call.
 pub(in crate::engine) trait Rule {
-    /// What ends by itself.
+    /// Removes what has expired by itself.
     fn lapse(&mut self, now: u64);
-    /// The owners inside.
+    /// Returns the owners inside.
     fn holders(&self) -> &[Holder];
-    /// Nobody is ahead: may it come in? Installs it.
+    /// Admits a request, if the rule allows it. Nobody is ahead of it.
     fn try_acquire(&mut self, ask: &PendingAcquire, fence: &mut u64, now: u64) -> bool;
-    /// Takes it out.
+    /// Removes the owner; returns whether it was inside.
     fn release(&mut self, owner: u64) -> bool;
-    /// Never creates.
+    /// Renews a hold; never creates one.
     fn renew(&mut self, owner: u64, lease: u64, now: u64) -> bool;
-    /// When the next holder lapses.
+    /// Returns when the next holder expires.
     fn next_expiry(&self) -> Option<u64>;
-    /// No one can come in at all.
+    /// Whether no request at all can be admitted.
     fn is_full(&self) -> bool;
 
     fn class(&self, _mode: Mode) -> u64 {
         0
     }
 
-    /// May it pass the queue?
+    /// Whether the request may pass the queue.
     fn can_barge(&self, _ask: &PendingAcquire) -> bool {
         false
     }
 
-    /// Whether those inside are told that it waits.
+    /// Whether the owners inside are notified that a request of this mode waits.
     fn on_wait(&self, _mode: Mode) -> bool {
         false
     }
 
-    /// The last number, as requests for that mode are told it.
+    /// Returns the last number, as it is reported to requests of this mode.
     fn last(&self, fence: u64, _mode: Mode) -> u64 {
         fence
     }

@@ -1,19 +1,19 @@
-//! The words of the small Redis: what it is asked, what it answers, what it keeps of an owner.
+//! The vocabulary of the small Redis: its requests, its replies, and what it stores about an owner.
 
 use super::conditions::Stage;
 use super::{CLASS, SmallRedis, millis};
 use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, Renewal};
 
-/// As what a lock is asked for: the `args` of its kind.
+/// What a lock is requested for: the `args` of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine) enum Mode {
-    /// The only one that there is.
+    /// The only mode, for a kind that has no others.
     Plain,
     Write,
     Read,
-    /// For reading, and later writers do not pass.
+    /// Reading in order of arrival: later writers do not pass it.
     InOrder,
-    /// So many permits.
+    /// This many permits.
     Permits(u8),
 }
 
@@ -28,7 +28,7 @@ impl Mode {
         }
     }
 
-    /// How many permits that is.
+    /// Returns the number of permits.
     pub(in crate::engine) fn permits(self) -> u8 {
         if let Mode::Permits(n) = self { n } else { 0 }
     }
@@ -71,7 +71,7 @@ pub(in crate::engine) enum Op {
         owner: u64,
         lease: u64,
     },
-    /// The ask's `from` is the hold to give up for a position in the condition.
+    /// `ask.from` is the hold to give up for a position in the condition.
     Await {
         ask: PendingAcquire,
         condition: u8,
@@ -99,8 +99,8 @@ impl Op {
         }
     }
 
-    /// Where in the order `owner` comes in that had no position before this request: where it says that it
-    /// was, or behind all of its class; behind all where it wants no position.
+    /// Returns where in the queue's order `owner` belongs if it had no position before this request: where it
+    /// says that it was, or behind all of its class; behind everybody if it wants no position.
     pub(in crate::engine) fn came(&self, owner: u64, redis: &SmallRedis) -> u64 {
         match self {
             Op::Acquire(ask) | Op::Leave { next: Some(ask), .. }
@@ -112,7 +112,7 @@ impl Op {
         }
     }
 
-    /// Whether by this request `owner` may pass the queue.
+    /// Whether this request lets `owner` pass the queue.
     pub(in crate::engine) fn passes(&self, owner: u64, redis: &SmallRedis) -> bool {
         matches!(self, Op::Acquire(ask) if ask.owner == owner && redis.kind.can_barge(ask))
     }
@@ -126,12 +126,12 @@ pub(in crate::engine) enum Reply {
         next: Option<Answer>,
     },
     Renewed(Renewal),
-    /// How many were moved, if the owner was inside.
+    /// How many waiters were moved, if the owner was inside.
     Signalled(Option<usize>),
 }
 
-/// "You have the lock": to whom, under which number, for how long. Or, of number 0, "somebody waits
-/// whom you must not let pass".
+/// "You have the lock": to whom, under which number, for how long. With the number 0: "a caller is waiting
+/// that you must not pass".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine) struct Message {
     pub(in crate::engine) owner: u64,
@@ -141,7 +141,7 @@ pub(in crate::engine) struct Message {
 }
 
 impl Message {
-    /// "A waiter is here that you must not let pass".
+    /// "A caller is waiting that you must not pass".
     pub(super) fn word(owner: u64) -> Message {
         Message { owner, number: 0, lease: 0, value: 0 }
     }
@@ -157,18 +157,18 @@ pub(in crate::engine) struct Holder {
     pub(in crate::engine) number: u64,
     pub(in crate::engine) end: u64,
     pub(in crate::engine) mode: Mode,
-    /// What the rule adds.
+    /// The value that the rule adds.
     pub(in crate::engine) value: u64,
-    /// In whose place it came.
+    /// The owner that it replaced.
     pub(in crate::engine) instead: Option<u64>,
 }
 
-/// How a position is heard.
+/// How steadily a position is heard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Steady {
-    /// Without a gap.
+    /// The start of the time without a gap.
     pub(in crate::engine) since: u64,
-    /// There was a gap before.
+    /// Whether there was a gap before.
     pub(in crate::engine) late: bool,
 }
 
@@ -177,7 +177,7 @@ pub(in crate::engine) struct QueuePosition {
     pub(in crate::engine) owner: u64,
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) heartbeat: u64,
-    /// None while it has its waiter timeout once more, to be heard in.
+    /// `None` while it has its waiter timeout once more, in which to be heard.
     pub(in crate::engine) steady: Option<Steady>,
     pub(in crate::engine) mode: Mode,
     pub(in crate::engine) stage: Stage,

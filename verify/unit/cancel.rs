@@ -37,7 +37,7 @@ fn wakers_are_called_once_and_can_be_taken_back() {
 fn a_panic_in_a_waker_keeps_nobody_waiting() {
     let token = CancellationToken::new();
     let (child, receiver, woken) = (token.child(), token.receiver(), Arc::new(AtomicBool::new(false)));
-    // Without the hook's message on standard error.
+    // Without the panic hook's message on standard error.
     token.when_cancelled(|| std::panic::resume_unwind(Box::new("on purpose")));
     let wakes = woken.clone();
     token.when_cancelled(move || wakes.store(true, Ordering::SeqCst));
@@ -103,7 +103,7 @@ fn what_is_over_is_not_kept() {
         drop(token.child().child());
     }
     assert!(token.0.state.lock().children.len() <= 1);
-    // A child keeps its parent until it is cancelled.
+    // A child keeps its parent alive until it is cancelled.
     let (child, parent) = (token.child(), Arc::downgrade(&token.0));
     drop(token);
     assert!(parent.upgrade().is_some());
@@ -111,7 +111,7 @@ fn what_is_over_is_not_kept() {
     assert!(parent.upgrade().is_none());
 }
 
-/// So many, each the child of the one before, that a call for each does not fit on a small stack.
+/// So many tokens, each the child of the previous one, that a call for each does not fit on a small stack.
 #[cfg(not(shuttle))]
 #[test]
 fn a_chain_may_be_longer_than_the_stack() {
@@ -122,7 +122,7 @@ fn a_chain_may_be_longer_than_the_stack() {
         for _ in 0..LINKS {
             last = last.child();
         }
-        // It is all that keeps the others.
+        // It is all that keeps the others alive.
         drop(last);
         let root = CancellationToken::new();
         let chain: Vec<_> =
@@ -150,7 +150,7 @@ fn each_is_woken_before_its_children_in_their_order() {
     assert_eq!(*woken.lock(), ["root", "a", "of a", "b", "of b"]);
 }
 
-/// What a waker owns goes with it, and may use the token then.
+/// What a waker owns is dropped with it, and may then use the token.
 #[cfg(not(shuttle))]
 #[test]
 fn what_a_waker_owned_may_use_the_token_when_it_goes() {

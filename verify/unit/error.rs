@@ -49,7 +49,7 @@ fn each_kind_has_a_predicate_of_its_own() {
     }
 }
 
-/// An error that says nothing is one word for several troubles.
+/// An error without details is one word for several problems.
 #[test]
 fn pain_27_no_two_errors_read_alike() {
     let texts: HashSet<_> = ALL.into_iter().map(|kind| Error::new(kind, "x").to_string()).collect();
@@ -98,7 +98,7 @@ fn what_is_behind_a_source_that_was_printed_stays_in_the_chain() {
         chain.map(ToString::to_string).collect()
     };
     let last = std::fmt::Error.to_string();
-    // It prints its source, which does not print its own.
+    // It prints its source, which does not print its own source.
     let printing = Error::new(ErrorKind::Protocol, "").caused_by(redis::RedisError::from(middle()));
     assert_eq!(texts(&printing), ["middle", &last]);
     let plain = Error::new(ErrorKind::Protocol, "").caused_by(Middle(std::fmt::Error));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What Redis Cluster computes the slot from, written as its specification has it.
+/// What Redis Cluster computes the slot from, written as in its specification.
 fn hashed(key: &str) -> &str {
     let Some(open) = key.find('{') else { return key };
     let Some(close) = key[open..].find('}').map(|i| i + open) else { return key };

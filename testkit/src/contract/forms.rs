@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use redis_concurrent::{CancellationToken, Error, Kind, LockGuard, RedisLock, Wait};
 
-/// What a form gives: a hold, by whichever guard.
+/// What a form returns: a hold, with a guard of either type.
 pub(super) type Held<'a> = Box<dyn LockGuard + 'a>;
 
 type Outcome<'a> = Result<Option<Held<'a>>, Error>;
 
-/// One way to acquire.
+/// One way to acquire a lock.
 pub(super) struct Form<K: Kind> {
     pub(super) name: &'static str,
     pub(super) ends: Ends,
@@ -18,7 +18,7 @@ pub(super) struct Form<K: Kind> {
     take: for<'a> fn(&'a RedisLock<K>, Duration, &CancellationToken) -> Outcome<'a>,
 }
 
-/// When it gives up by itself.
+/// When a form gives up by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     Never,
@@ -27,7 +27,7 @@ pub(super) enum Ends {
 }
 
 impl<K: Kind> Form<K> {
-    /// Acquires in this way; one without a timeout or a token ignores them.
+    /// Acquires in this way; a form without a timeout or a token ignores them.
     pub(super) fn take<'a>(
         &self,
         lock: &'a RedisLock<K>,
@@ -38,8 +38,8 @@ impl<K: Kind> Form<K> {
     }
 }
 
-/// What comes of a call whose limit is a few milliseconds. On a busy machine they may be too few for an answer: then it
-/// is made again.
+/// Returns the outcome of a call whose timeout is a few milliseconds. On a busy machine no answer may arrive
+/// in that time; the call is then repeated.
 pub(super) fn in_brief<T>(call: impl Fn() -> Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     const TIMES: usize = 5;
     let answered = |outcome: &Result<Option<T>, Error>| !outcome.as_ref().is_err_and(Error::is_unavailable);

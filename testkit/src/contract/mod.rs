@@ -1,4 +1,4 @@
-//! What every lock must do: one suite for all kinds, including your own.
+//! The contract of every lock: one test suite for all kinds, including your own.
 //!
 //! ```
 //! # use redis_concurrent::{Kind, Reentrancy, Sharing};
@@ -15,12 +15,13 @@
 //! # }
 //! ```
 //!
-//! The suite runs on a private server, or with `CONTRACT_ON=cluster` in the environment on a private Redis Cluster.
+//! The suite runs on a private server or, with `CONTRACT_ON=cluster` in the environment, on a private Redis
+//! Cluster.
 //!
-//! The kind is tested as a lock of one holder (a bulkhead of one, a semaphore of one permit), or against what
-//! excludes it ([`run_against`]). What else is expected of it, it declares itself: tokens if it is
-//! [`Exclusive`](Sharing::Exclusive), re-entry as its [`Reentrancy`] says. Two clients stand for two
-//! processes: nothing here but the pid in a record knows that they are not.
+//! The kind is tested as a lock with one holder (a bulkhead of one, a semaphore with one permit), or against
+//! a lock that excludes it ([`run_against`]). The kind itself declares what else is expected of it: fencing
+//! tokens if it is [`Exclusive`](Sharing::Exclusive), and re-entry as its [`Reentrancy`] says. Two clients
+//! stand for two processes: only the pid in a holder's record shows that they are not.
 
 mod cases;
 mod forms;
@@ -37,20 +38,20 @@ use redis_concurrent::{Client, Kind, RedisLock};
 #[cfg(doc)]
 use redis_concurrent::{Reentrancy, Sharing};
 
-/// How many cases run side by side: most of their time they wait.
+/// How many cases run in parallel: they spend most of their time waiting.
 const SIDE_BY_SIDE: usize = 4;
 
-/// Runs the whole suite on the locks that `make` makes, on a private server.
+/// Runs the whole suite on the locks that `make` returns, on a private server.
 ///
 /// # Panics
 ///
-/// With the names of the cases that failed: it is an assertion. The message of each is printed before.
+/// If any case fails, with the names of all that did: this is an assertion. Each message is printed before.
 pub fn run<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
     play(Play { make: &make, keep_out: &make, one_holder: true, forget: &|_, _| () });
 }
 
-/// Runs the whole suite on a kind that keeps its users' own state besides its holders. `make` creates that
-/// too if it is missing, since cases delete it; `forget` deletes it.
+/// Runs the whole suite on a kind that keeps state of its users besides its holders. `make` also creates that
+/// state if it is missing, since cases delete it; `forget` deletes it.
 ///
 /// # Panics
 ///
@@ -62,7 +63,7 @@ pub fn run_with_state<K: Kind>(
     play(Play { make: &make, keep_out: &make, one_holder: true, forget: &forget });
 }
 
-/// Runs the whole suite on a private Redis Cluster of three primaries, on which each case has a lock of its own.
+/// Runs the whole suite on a private Redis Cluster of three primaries, with a separate lock for each case.
 ///
 /// # Panics
 ///
@@ -72,12 +73,13 @@ pub fn run_on_cluster<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K> + Sy
     play_at(&Place::cluster(), play);
 }
 
-/// Runs the suite on locks that several may hold at a time, but not while there is a holder of what
-/// `keep_out` makes for the same client and name; and which exclude that in turn: a read lock and its write
-/// lock.
+/// Runs the suite on locks that may have several holders at a time, but none while the lock that `keep_out`
+/// returns for the same client and name is held, and which exclude that lock in turn: a read lock and its
+/// write lock.
 ///
-/// Four cases do not apply, and are skipped: that tokens rise, that two are never inside, and that processes
-/// and threads are admitted in order of arrival, which cannot be observed if they come in together.
+/// Four cases do not apply and are skipped: that tokens rise, that two holders are never inside together, and
+/// that processes and threads are admitted by arrival, which cannot be observed if they are admitted
+/// together.
 ///
 /// ```
 /// # fn in_a_test() {

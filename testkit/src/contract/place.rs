@@ -1,10 +1,11 @@
-//! Where the contract is played: on a private server, or on a private cluster.
+//! Where the contract suite runs: on a private server or a private cluster.
 
 use std::sync::Arc;
 
 use crate::{RedisCluster, RedisServer};
 
-/// `cluster` has all suites run on a Redis Cluster of three primaries.
+/// The environment variable that, set to `cluster`, makes all suites run on a Redis Cluster of three
+/// primaries.
 const WHERE: &str = "CONTRACT_ON";
 
 pub(super) enum Place {
@@ -13,7 +14,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// A server, unless the environment says otherwise.
+    /// Starts a server, unless the environment says otherwise.
     ///
     /// # Panics
     ///
@@ -26,7 +27,7 @@ impl Place {
         }
     }
 
-    /// A cluster of three primaries.
+    /// Starts a cluster of three primaries.
     ///
     /// # Panics
     ///
@@ -42,7 +43,8 @@ impl Place {
         }
     }
 
-    /// The server that has the lock of this name; a name without braces is the hash tag of its keys, or its key.
+    /// Returns the server that has the lock with this name: a name without braces is the hash tag of its
+    /// keys, or its key.
     pub(super) fn server_of(&self, name: &str) -> Arc<RedisServer> {
         match self {
             Place::Server(server) => server.clone(),

@@ -12,19 +12,19 @@ use redis_concurrent::{Client, ClientBuilder, Kind, RedisLock, Reentrancy, Shari
 use super::place::Place;
 use crate::{RedisServer, scripts, wait_until};
 
-/// More than anything here takes on a busy machine, unless it hangs.
+/// Longer than anything here takes on a busy machine, unless it hangs.
 pub(super) const LONG: Duration = Duration::from_secs(15);
 
 /// The keys of a lock.
 type Keys = [String; 6];
 
-/// How the locks under test are made, and those that exclude them.
+/// How to make the locks under test, and the locks that exclude them.
 pub(super) struct Play<'a, K: Kind, W: Kind> {
     pub(super) make: &'a (dyn Fn(&Client, &str) -> RedisLock<K> + Sync),
     pub(super) keep_out: &'a (dyn Fn(&Client, &str) -> RedisLock<W> + Sync),
-    /// The lock under test has one holder at a time, and so excludes itself.
+    /// Whether the lock under test has one holder at a time, and so excludes itself.
     pub(super) one_holder: bool,
-    /// Deletes the users' own state of the kind.
+    /// Deletes the state that the kind keeps for its users.
     pub(super) forget: &'a (dyn Fn(&Client, &str) + Sync),
 }
 
@@ -36,7 +36,7 @@ impl<K: Kind, W: Kind> Clone for Play<'_, K, W> {
 
 impl<K: Kind, W: Kind> Copy for Play<'_, K, W> {}
 
-/// Where a case is played, a name of its own, and its clients.
+/// The server, lock name and clients of one case.
 pub(super) struct Stage<'a, K: Kind, W: Kind> {
     url: String,
     /// The server that has the lock.
@@ -44,7 +44,7 @@ pub(super) struct Stage<'a, K: Kind, W: Kind> {
     name: String,
     play: Play<'a, K, W>,
     clients: Mutex<Vec<Client>>,
-    /// Those of the lock under test, known from its first handle on.
+    /// The keys of the lock under test, known once its first handle exists.
     keys: OnceLock<Keys>,
 }
 
@@ -69,7 +69,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         K::SHARING == Sharing::Exclusive
     }
 
-    /// Whether two callers that ask for it are never inside together.
+    /// Whether two callers that acquire the lock are never inside together.
     pub(super) fn one_holder(&self) -> bool {
         self.play.one_holder
     }
@@ -78,14 +78,14 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         K::REENTRANCY
     }
 
-    /// A client that renews nothing and asks nothing again by itself for as long as a case takes: a waiter
-    /// that wakes within that time was woken.
+    /// A client that neither renews nor repeats requests by itself while a case runs: a waiter that gets the
+    /// lock within that time was woken.
     pub(super) fn patient(&self) -> Client {
         let minute = Duration::from_secs(60);
         self.client(|b| b.lease(minute * 2).waiter_timeout(minute * 2).command_timeout(LONG))
     }
 
-    /// A client with short times.
+    /// A client with short timeouts.
     pub(super) fn brisk(&self) -> Client {
         let (lease, often) = (Duration::from_secs(3), Duration::from_millis(300));
         self.client(|b| b.lease(lease).renew_every(often).waiter_timeout(lease))
@@ -104,7 +104,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         client
     }
 
-    /// The lock under test, for this client.
+    /// The lock under test, from this client.
     pub(super) fn lock(&self, client: &Client) -> RedisLock<K> {
         let lock = (self.play.make)(client, &self.name);
         if let Ok(keys) = internals::keys(&lock) {
@@ -113,22 +113,22 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         lock
     }
 
-    /// What excludes the lock under test, for this client: if that has one holder, the same lock.
+    /// The lock that excludes the lock under test, from this client; the same lock, if it has one holder.
     pub(super) fn keeper_of(&self, client: &Client) -> RedisLock<W> {
         (self.play.keep_out)(client, &self.name)
     }
 
-    /// The lock under test, for a client of its own.
+    /// The lock under test, from a client of its own.
     pub(super) fn fresh(&self) -> RedisLock<K> {
         self.lock(&self.patient())
     }
 
-    /// What excludes it, for a client of its own.
+    /// The lock that excludes it, from a client of its own.
     pub(super) fn keeper(&self) -> RedisLock<W> {
         self.keeper_of(&self.patient())
     }
 
-    /// Both, for one client.
+    /// Both locks, from one client.
     pub(super) fn both(&self) -> (RedisLock<K>, RedisLock<W>) {
         let client = self.patient();
         (self.lock(&client), self.keeper_of(&client))
@@ -152,7 +152,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         }
     }
 
-    /// Acquires as a process does that is killed right after.
+    /// Sends the acquire request of a process that is killed right after.
     pub(super) fn ask_as_the_dead(
         &self,
         lock: &RedisLock<K>,
@@ -183,7 +183,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         state
     }
 
-    /// How many positions are in the queue in Redis.
+    /// How many queue positions there are in Redis.
     pub(super) fn positions(&self) -> usize {
         let [_, queue, ..] = self.keys();
         match self.redis().zcard(queue) {
@@ -196,9 +196,9 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         wait_until(LONG, &format!("{n} queue positions in Redis"), || self.positions() == n);
     }
 
-    /// With guards and waiters gone it has no holder, and nothing is left but its users' own state: no key
-    /// but the fence and tombstones, which expire by themselves; no lock in use, no client that cannot be
-    /// closed.
+    /// Checks that once guards and waiters are gone, there is no holder and nothing is left but the users'
+    /// own state: no key except the fence and tombstones, which expire by themselves; no lock in use; and
+    /// every client can be closed.
     pub(super) fn end(&self) {
         let last = self.patient();
         let lock = self.lock(&last);

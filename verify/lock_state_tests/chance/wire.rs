@@ -5,7 +5,7 @@ use super::*;
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Acquire(Asking),
-    /// With the ask for the next head; `waited_for` when the lock state counts it.
+    /// With the request for the next head; `counted` if the lock state counts the leave.
     Leave {
         leaving: PendingRelease,
         next: Option<Asking>,
@@ -15,7 +15,7 @@ pub(super) enum Op {
     Renew(u64, Duration),
 }
 
-/// A request: first on its way, then with an answer that is on its way back.
+/// A request: first in flight, then with a reply that is on its way back.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) lock_state: usize,
@@ -42,11 +42,11 @@ impl World {
         self.redis.run(&op, self.now, &mut (|_| !rng.percent(deaf), |message| messages.push(message)))
     }
 
-    /// A request gets to Redis, or its answer back; or one of them does not.
+    /// A request reaches Redis, or its reply comes back; or one of them gets lost.
     pub(super) fn move_packet(&mut self, i: usize) {
         if self.wire[i].reply.is_none() {
             if self.fault(6) {
-                // It is lost to its sender, and may run yet.
+                // It is lost for its sender, and may still run.
                 let packet = self.wire.swap_remove(i);
                 if self.rng.percent(70) {
                     self.late.push(packet.clone());
@@ -121,7 +121,7 @@ impl World {
                 let lock_state = packet.lock_state;
                 let next = next.map(|_| Answer::Unanswered);
                 self.answered(packet, Reply::Left { inside: false, next });
-                // Others go on with it.
+                // The renewal thread takes it over.
                 let leaving = PendingRelease { unsettled: true, ..leaving };
                 self.send(lock_state, None, Op::Leave { leaving, next: None, counted: false });
             }

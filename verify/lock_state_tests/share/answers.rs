@@ -1,4 +1,4 @@
-//! Answers that come late, and are not waited for.
+//! Replies that arrive late, and that nobody waits for.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn the_answer_for_a_share_that_is_gone_is_ignored() {
     assert_eq!(desk.exit(first, 61), Exit::Shared);
     leaves(desk.exit(second, 62));
     let other = asks_for_itself(&mut desk, request(3), 63);
-    // Not taken for the answer of what is asked meanwhile.
+    // It is not taken for the reply to what was asked meanwhile.
     assert_eq!(desk.answer(&ahead, granted_in(5, LEASE), 64), Effects::default());
     assert_eq!(desk.lock_state.holders(at(64)), 0);
     assert!(desk.lock_state.look(ahead.owner).is_none() && other.owner != ahead.owner);
@@ -51,7 +51,8 @@ fn a_late_single_attempt_is_one_question_to_redis() {
         desk.answer(&asking, answer, LOCAL_HANDOFF + 1);
         match desk.turn(late, LOCAL_HANDOFF + 1) {
             Step::In(acquired, _) => assert!(comes_in && acquired.way == AcquiredVia::Joined),
-            // Somebody waits: a hold of its own is asked for, once, and is busy as well.
+            // Another caller is waiting: the thread asks for a hold of its own, once, and that is busy as
+            // well.
             Step::Ask(own) => assert!(!comes_in && own.how == AcquireMode::Try, "{own:?}"),
             other => panic!("{other:?}"),
         }

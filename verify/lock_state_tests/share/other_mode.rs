@@ -8,7 +8,8 @@ fn a_holder_of_the_other_mode_goes_first_and_shares_with_nobody() {
     let (waits, mut theirs) = desk.queue_up(request(1), 4, 0);
     for ask in [beside(77, 2), Request { once: true, ..beside(77, 2) }] {
         let ticket = desk.enter(ask, 1);
-        // It asks before the waiter, and past all, for a hold of its own: what is asked for the waiter ends.
+        // It asks before the waiter, and past everybody, for a hold of its own: what was asked for the waiter
+        // ends.
         let asking = desk.asks_anew(ticket, &theirs, 1);
         assert_eq!(asking.from, Some(77));
         assert!(matches!(desk.turn(waits, 1), Step::Park(_)));
@@ -23,7 +24,7 @@ fn a_holder_of_the_other_mode_goes_first_and_shares_with_nobody() {
     let asking = desk.asks_anew(ticket, &theirs, 3);
     desk.answer(&asking, granted_in(5, LEASE), 4);
     let acquired = desk.is_in(ticket, 4);
-    // Redis knows whether that one writes still. It does: to each its own.
+    // Redis knows whether that thread still writes. It does, so each has its own hold.
     let may_join = desk.asks(waits, 4);
     assert_eq!((may_join.how, may_join.owner), (AcquireMode::Share, acquired.owner));
     desk.answer(&may_join, busy(5), 5);

@@ -1,4 +1,4 @@
-//! What happens next in a walk.
+//! Chooses what happens next in a walk.
 
 use stateright::Model;
 
@@ -12,7 +12,7 @@ impl Walk<'_> {
         if self.world.has_conditions() { self.with_conditions() } else { self.plainly() }
     }
 
-    /// What happens next, to a lock without conditions.
+    /// Chooses the next step for a lock without conditions.
     fn plainly(&mut self) -> Option<Step> {
         if !self.requests.is_empty() && self.rng.percent(5) {
             let op = self.requests[self.rng.below(self.requests.len())].clone();
@@ -47,7 +47,7 @@ impl Walk<'_> {
         Some(steps.swap_remove(i))
     }
 
-    /// The same with conditions.
+    /// Chooses the next step for a lock with conditions.
     fn with_conditions(&mut self) -> Option<Step> {
         let op = match self.rng.below(100) {
             0..5 if !self.requests.is_empty() => {
@@ -93,7 +93,7 @@ impl Walk<'_> {
         Some(steps.swap_remove(i))
     }
 
-    /// A wait gives up that was let in, and does not know it.
+    /// Returns the quit of a wait that was admitted and does not know it.
     fn quit_of_the_holder(&self) -> Option<Op> {
         let owner = self.state.redis.holders().first()?.owner;
         self.requests.iter().find_map(|op| match op {
@@ -104,8 +104,8 @@ impl Walk<'_> {
         })
     }
 
-    /// Somebody is signalled while another waits for the same condition, and is not there to be let in:
-    /// seldom by mere chance.
+    /// Steers towards a scene that rarely occurs by chance: a waiter is signalled while another waits for the
+    /// same condition, and cannot be admitted since its process does not listen.
     fn set_scene(&self, steps: &mut Vec<Step>) {
         let redis = &self.state.redis;
         let wait = |condition| redis.awaiting.positions.values().filter(|w| w.condition == condition).count();

@@ -7,15 +7,15 @@ use super::real::{Inside, View};
 use crate::engine::small_redis::{CLASS, Message, Mode, Op, Reply, SmallRedis, millis};
 use crate::engine::state::lock_state::Answer;
 
-/// Beyond the time that really passed, a millisecond of each of the times that are compared.
+/// Beyond the time that really passed: a millisecond for each of the times compared.
 const ROUNDING: u64 = 3;
 
-/// The numbers of the one, and which they are of the other.
+/// The numbers of the one side, with the corresponding ones of the other.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     pub(super) known: BTreeMap<u64, u64>,
-    /// Two of the one may be the same of the other: an arrival in the queue and one in a condition, given by the
-    /// same script. What stands behind what in either is compared by the owners.
+    /// Two numbers of the one side may be the same on the other: an arrival in the queue and one in a
+    /// condition, assigned by the same script. The order in either is compared by owner.
     may_meet: bool,
 }
 
@@ -32,18 +32,18 @@ impl Pairs {
     }
 }
 
-/// What is known of both sides of a walk.
+/// What is known about both sides of a walk.
 #[derive(Debug)]
 pub(super) struct Sides {
     /// How long a silent position lives, in milliseconds.
     pub(super) waiter_timeout: u64,
-    /// The time that has really passed since it was set right.
+    /// The time that has really passed since times were last set.
     pub(super) drift: Duration,
     pub(super) numbers: Pairs,
     pub(super) arrivals: Pairs,
-    /// What the rule says beside a grant is an amount, and not a number.
+    /// Whether the value that the rule adds to a grant is an amount, and not a number.
     amounts: bool,
-    /// Every owner whose lease was over, where it is there until a script looks.
+    /// All owners whose lease has expired, if the kind keeps them until a script looks.
     pub(super) lapsed: BTreeSet<u64>,
 }
 
@@ -53,13 +53,13 @@ impl Sides {
         Sides { waiter_timeout, drift: Duration::ZERO, numbers, arrivals, amounts, lapsed: BTreeSet::new() }
     }
 
-    /// What the rule says beside a grant.
+    /// Compares the values that the rule adds to a grant.
     #[track_caller]
     fn same_value(&mut self, small: u64, real: u64, what: &str) {
         if self.amounts { assert_eq!(small, real, "{what}") } else { self.numbers.same(small, real, what) }
     }
 
-    /// The same length of time, but for what really passed since it was set right.
+    /// Compares two durations, allowing for the time that has really passed since they were set.
     #[track_caller]
     pub(super) fn near(&self, small: u64, real: u64, what: &str) {
         let passed = u64::try_from(self.drift.as_millis()).unwrap() + ROUNDING;
@@ -73,7 +73,8 @@ impl Sides {
         match (small, real) {
             (Reply::Acquired(small), Reply::Acquired(real)) => self.compare_answers(op, small, real),
             (Reply::Left { inside: s, next: small }, Reply::Left { inside: r, next: real }) => {
-                // Of a state with expiries of its own a leave takes out, without a look, the expired owners as well.
+                // From a state whose holders expire individually, a leave also removes an expired owner,
+                // without looking.
                 let lapsed = matches!(op, Op::Leave { owner, .. } if self.lapsed.contains(owner));
                 assert!(s == r || (lapsed && *r), "whether it was inside: {op:?}");
                 match (small, real) {
@@ -145,7 +146,8 @@ impl Sides {
             assert_eq!((position.lease, self.waiter_timeout), (seen.lease, seen.waiter_timeout), "{seen:?}");
             self.near(seen.age, now - position.heartbeat, "age");
         }
-        // A waiter for a signal has a position beside the queue; and one that had it may be kept in mind.
+        // A waiter for a signal has a position beside the queue; one that was signalled and admitted may
+        // still be recorded.
         let positions =
             owners.len() + small.awaiting.positions.len() + usize::from(small.awaiting.signalled.is_some());
         assert_eq!(view.fields, positions, "positions");
@@ -164,7 +166,7 @@ impl Sides {
             tombstones.iter().map(|g| g.0).collect::<Vec<_>>()
         );
         for (end, (owner, left)) in small.tombstones.values().zip(tombstones) {
-            // Until there is another, a tombstone outlasts its time.
+            // A tombstone outlasts its time until another one is added.
             let left = u64::try_from(left + i64::try_from(now).unwrap()).unwrap();
             self.near(*end, left, &format!("the tombstone of {owner}"));
         }

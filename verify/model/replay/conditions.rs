@@ -1,4 +1,4 @@
-//! The scripts of waiters for a condition, on a real server, and what they kept.
+//! The scripts for waiters on a condition, on a real server, and what they stored.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{self, inbox_prefix};
 use crate::script::Scripts;
 
-/// {members, time to live, what the positions in the queue are there by, {owner, lease, age µs, waiter timeout,
-/// condition, since, …} of the positions beside it, {owner, condition} of the waiter that was let in by a
-/// signal}.
+/// Returns {members, time to live, how each position came into the queue, {owner, lease, age µs, waiter
+/// timeout, condition, since, …} of the positions beside the queue, {owner, condition} of the waiter that was
+/// admitted by a signal}.
 const VIEW: &str = "
 local call, fmt = redis.call, string.format
 local t = call('TIME')
@@ -37,7 +37,7 @@ local signalled = call('HGET', KEYS[3], 'signalled')
 return {call('ZRANGE', KEYS[6], 0, -1), call('PTTL', KEYS[6]), stages, waits,
   signalled and cmsgpack.unpack(signalled) or {}}";
 
-/// Sets the end of the first lease of the waiter that was let in by a signal: in that many ms.
+/// Sets the end of the first lease of the waiter that was admitted by a signal: in this many ms.
 const WIND: &str = "
 local it = redis.call('HGET', KEYS[3], 'signalled')
 if it then
@@ -48,34 +48,34 @@ if it then
 end
 return {}";
 
-/// A position of a waiter for a signal.
+/// The position of a waiter for a signal.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) owner: u64,
     pub(super) lease: u64,
-    /// In ms, as are all times.
+    /// In ms, like all times.
     pub(super) age: u64,
     pub(super) waiter_timeout: u64,
     pub(super) condition: u8,
     pub(super) since: u64,
 }
 
-/// What is in Redis beside the lock.
+/// What Redis stores beside the lock.
 #[derive(Debug)]
 pub(super) struct RoomView {
-    /// Condition, arrival there, owner; in their order.
+    /// Condition, arrival there and owner, in order.
     pub(super) members: Vec<(u8, u64, u64)>,
-    /// Of the members' key.
+    /// The time to live of the members' key.
     pub(super) ttl: i64,
-    /// Of the positions in the queue.
+    /// How each position came into the queue.
     pub(super) stages: Vec<Stage>,
     /// By owner.
     pub(super) waits: Vec<Seen>,
-    /// The waiter that was let in by a signal of which condition.
+    /// The waiter that was admitted by a signal, and the signal's condition.
     pub(super) signalled: Option<(u64, u8)>,
 }
 
-/// The first two of a list, if it has any.
+/// Returns the first two items of a list, if it has any.
 fn texts_of_two(items: &Value) -> Option<(String, String)> {
     match list(items) {
         [] => None,
@@ -85,7 +85,7 @@ fn texts_of_two(items: &Value) -> Option<(String, String)> {
 
 pub(super) struct RealAwaiting {
     scripts: Scripts,
-    /// The names of its conditions, as Redis knows them and in its order: one begins with the other.
+    /// The names of its conditions, as Redis knows them and in Redis's order: one is a prefix of the other.
     conditions: [String; 2],
     waiter_timeout: String,
 }
@@ -184,8 +184,8 @@ impl RealAwaiting {
 }
 
 impl Sides {
-    /// What waits for signals must be the same too: positions, their order, the signalled ones, and by what a position is in
-    /// the queue.
+    /// Waiters for signals must agree too: their positions and order, which of them were signalled, and how
+    /// each position came into the queue.
     pub(super) fn compare_awaiting(&mut self, small: &SmallRedis, now: u64, view: &RoomView) {
         let stages: Vec<Stage> = small.queue.values().map(|position| position.stage).collect();
         assert_eq!(stages, view.stages, "by what they are in the queue");

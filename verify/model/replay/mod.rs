@@ -1,11 +1,11 @@
-//! Models meet the scripts: walks of the model by chance, and all that reaches its small Redis is
-//! said to the real Lua on a real server too. After each step both must have given the same answer,
-//! told the same waiters, and hold the same: holders, numbers, queue, tombstones, waiters for signals, and when each
-//! of them ends.
+//! Checks the models against the scripts: random walks of a model, in which everything that reaches its small
+//! Redis is also sent to the real Lua on a real server. After each step, both must have given the same reply,
+//! notified the same waiters, and stored the same: holders, numbers, queue, tombstones, waiters for signals,
+//! and when each of them expires.
 //!
-//! A number or an arrival of the one is not that of the other, since they are made from the time:
-//! what must be the same is their order, and that the same is the same again. In every other walk
-//! without conditions the last number is one of the future; then they are the very same.
+//! Numbers and arrivals of the two differ, since they are made from the time: what must agree is their order,
+//! and which of them are equal. In every other walk without conditions, the last number is in the future;
+//! then they must be identical.
 
 mod choose;
 mod compare;
@@ -32,31 +32,32 @@ use crate::kind::Kind;
 use crate::kinds::{Permits, Read, Reentrant, Simple};
 use redis_concurrent_testkit::RedisServer;
 
-/// How many walks there are of each kind, and how many steps of each reach Redis, time that passes among them.
+/// How many walks there are of each kind, and how many steps of each reach Redis, ticks included.
 const WALKS: (u64, usize) = (1_000, 30);
-/// The same of those with conditions, of all kinds together.
+/// The same for walks with conditions, over all kinds together.
 const WITH_CONDITIONS: (u64, usize) = (80, 100);
-/// Until everything was seen that is to be there are more walks, up to so many times as many: what is rare
-/// does not come in each eighty.
+/// There are more walks, up to this many times as many, until everything that must be seen has been seen:
+/// what is rare does not occur in every eighty walks.
 const MOST: u64 = 10;
-/// So many waiters may be done with in one script before it has done its share, and leaves the rest to the next one:
-/// `rest` in `lua/lib/queue.lua` is 30, and one that is let in by a signal, and taken back, costs 5 of it.
+/// How many waiters one script may dispose of before it has done its share and leaves the rest to the next
+/// one: `rest` in `lua/lib/queue.lua` is 30, and one that is admitted by a signal and taken back costs 5 of
+/// it.
 const SHARE: usize = 5;
 
 struct Walk<'a> {
     rng: Rng,
-    /// For so many ticks nothing happens but time.
+    /// For this many ticks, only time passes.
     asleep: usize,
-    /// Until there were so many requests, what happens is not left to chance alone.
+    /// Until there have been this many requests, what happens is not left to chance alone.
     scene: usize,
     world: &'a World,
     state: State,
     real: &'a mut Real,
-    /// Of a lock with conditions.
+    /// For a lock with conditions.
     awaiting: Option<&'a RealAwaiting>,
     seen: &'a mut Seen,
     sides: Sides,
-    /// Every request there was: a late copy of any may come.
+    /// All requests so far: a late copy of any of them may arrive.
     requests: Vec<Op>,
 }
 
@@ -68,10 +69,10 @@ fn world(roles: &'static [Role], permits: u8) -> World {
         others_once: false,
         ticks: 200,
         local_handoff: if roles.is_empty() { Duration::ZERO } else { TICK },
-        // Less than the lease: what is told is told for less.
+        // Less than the lease, so that a grant announced by a message is shorter.
         waiter_timeout: millis(TICK) * 3 / 2,
         fair: false,
-        // Only requests for the same share.
+        // A read/write lock gets only requests for the same share.
         terms_differ: roles.is_empty(),
         counts: false,
         permits,
@@ -106,8 +107,8 @@ fn world_of_conditions() -> World {
 }
 
 impl Walk<'_> {
-    /// Returns whether it was walked to its end: where the machine stood still for so long that
-    /// leases ended, there is nothing to compare.
+    /// Returns whether the walk was completed: if the machine stalled for so long that leases expired, there
+    /// is nothing to compare.
     fn walk(&mut self, most: usize) -> bool {
         let mut steps = 0;
         while steps < most {
@@ -136,15 +137,16 @@ impl Walk<'_> {
         true
     }
 
-    /// The processes that can hear now.
+    /// Subscribes the processes that can hear now, and no others.
     fn listen(&mut self) {
         for p in 0..self.state.processes.len() {
             self.real.set_hearing(p, self.state.listens(p as u64));
         }
     }
 
-    /// Has both run a request, and compares all that came of it. Not if the machine stood still, nor if the scripts leave
-    /// some of it to the next one: the small Redis does all at once.
+    /// Has both sides run a request, and compares all effects. Returns `false` without a comparison if the
+    /// machine stalled, or if the scripts leave some of the work to the next one: the small Redis does all of
+    /// it at once.
     fn says_the_same(&mut self, op: &Op) -> bool {
         self.requests.push(op.clone());
         let mut then = State { messages: Bag::default(), ..self.state.clone() };
@@ -178,7 +180,7 @@ impl Walk<'_> {
     }
 }
 
-/// Walks until all that is `wanted` was seen, by turns on locks of each of these kinds.
+/// Walks until everything `wanted` was seen, on locks of each of these kinds in turn.
 fn walk_on(kinds: &[(&str, &str)], world: &World, (walks, steps): (u64, usize), wanted: &[&[&'static str]]) {
     let server = RedisServer::start().unwrap();
     let real = |(name, rule): &(&str, &str)| {
@@ -241,7 +243,7 @@ fn the_read_write_lock_says_what_the_models_redis_says() {
     walk_on(&[("read-write", Read::RULE)], &world(roles, 0), WALKS, &[&ALL, &OF_KEPT, &OF_TWO_MODES]);
 }
 
-/// One thread of each process asks for one permit, the other for two of the three.
+/// One thread of each process requests one permit, the other two of the three.
 #[test]
 fn the_semaphore_says_what_the_models_redis_says() {
     walk_on(&[("semaphore", Permits::RULE)], &world(&[], 3), WALKS, &[&ALL, &OF_PERMITS]);

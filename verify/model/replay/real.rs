@@ -1,5 +1,4 @@
-//! One lock on a real server, run by the real Lua; time is played by editing what the scripts
-//! stored.
+//! One lock on a real server, operated by the real Lua. Time is simulated by editing what the scripts stored.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -23,26 +22,26 @@ pub(super) const NAMESPACE: &str = "rc";
 pub(super) const RECORD: &str = "1 4711 host label";
 const MARK: &str = "mark";
 
-/// A position as it is there.
+/// A queue position on the server.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) owner: u64,
     pub(super) args: String,
     pub(super) arrival: u64,
     pub(super) lease: u64,
-    /// In ms, as are all times.
+    /// In ms, like all times.
     pub(super) age: u64,
     pub(super) waiter_timeout: u64,
 }
 
-/// The owners inside.
+/// An owner inside.
 #[derive(Debug)]
 pub(super) struct Inside {
     pub(super) owner: u64,
-    /// Where the kind keeps it.
+    /// If the kind stores it.
     pub(super) number: Option<u64>,
     pub(super) left: i64,
-    /// As `number`.
+    /// If the kind stores it.
     pub(super) value: Option<u64>,
     pub(super) writes: bool,
 }
@@ -50,17 +49,17 @@ pub(super) struct Inside {
 /// What is in Redis.
 #[derive(Debug)]
 pub(super) struct View {
-    /// By owner.
+    /// Sorted by owner.
     pub(super) holders: Vec<Inside>,
-    /// Where the kind keeps it.
+    /// If the kind stores it.
     pub(super) last: Option<u64>,
     pub(super) fence: u64,
-    /// Of the first five keys; negative where there is none.
+    /// Of the first five keys; negative for a key that does not exist.
     pub(super) ttl: Vec<i64>,
     pub(super) positions: Vec<Seen>,
-    /// The owners with a tombstone, and for how long yet.
+    /// The owners with a tombstone, and how much longer each lasts.
     pub(super) tombstones: Vec<(u64, i64)>,
-    /// The fields beside the queue.
+    /// How many fields the positions' key has.
     pub(super) fields: usize,
     pub(super) messages: Vec<Message>,
 }
@@ -71,11 +70,11 @@ pub(super) struct Real {
     ears: Connection,
     scripts: Rc<Scripts>,
     names: Names,
-    /// What the uuids of this lock's clients begin with.
+    /// The start that the uuids of this lock's clients have in common.
     client: String,
     hears: Vec<bool>,
     waiter_timeout: u64,
-    /// When time was last set right.
+    /// When times were last set.
     wound: Instant,
 }
 
@@ -90,7 +89,7 @@ impl Real {
         let con = server.connection().unwrap();
         let scripts = Rc::new(Scripts::of(rule).unwrap());
         let names = Names::new(NAMESPACE, name).unwrap();
-        // All but the last digit, which is the process's.
+        // All but the last digit, which stands for the process.
         let mut client = uuid::Uuid::new_v4().to_string();
         client.pop();
         let hears = vec![false; processes.into()];
@@ -101,7 +100,7 @@ impl Real {
         real
     }
 
-    /// Nothing is there but, unless they are 0, the last number and permits.
+    /// Empties the lock, except for the last number and the permits, unless they are 0.
     pub(super) fn begin(&mut self, fence: u64, permits: u8) {
         let keys = self.names.keys().map(|parts| parts.concat());
         cmd("DEL").arg(&keys).exec(&mut self.con).unwrap();
@@ -112,19 +111,19 @@ impl Real {
         if let Some(change) = scripts.change.as_ref().filter(|_| permits > 0) {
             let (id, permits) = (self.id(0), permits.to_string());
             self.script(change, &[&id, "0", &inbox_prefix(NAMESPACE), "0", "set", &permits]);
-            // That it was done, once.
+            // Removes the record that the change was applied.
             cmd("DEL").arg(&keys[4]).exec(&mut self.con).unwrap();
         }
         self.wound = Instant::now();
     }
 
-    /// Microseconds since 2020.
+    /// Returns the server's time in microseconds since 2020.
     pub(super) fn now(&mut self) -> u64 {
         let (s, us): (u64, u64) = cmd("TIME").query(&mut self.con).unwrap();
         s * 1_000_000 + us - 1_577_836_800_000_000
     }
 
-    /// How long ago time was set right.
+    /// Returns how long ago times were last set.
     pub(super) fn drift(&self) -> Duration {
         self.wound.elapsed()
     }
@@ -138,7 +137,7 @@ impl Real {
         self.ears.recv_response().unwrap();
     }
 
-    /// From now on this process hears, or does not.
+    /// Sets whether this process hears messages from now on.
     pub(super) fn set_hearing(&mut self, process: usize, hears: bool) {
         if self.hears[process] != hears {
             self.hears[process] = hears;
@@ -147,7 +146,7 @@ impl Real {
         }
     }
 
-    /// `<uuid>:<n>`, or `<uuid>:<n>~`, with the process in the uuid as in the number.
+    /// Returns `<uuid>:<n>`, or `<uuid>:<n>~`; the uuid names the process, as the number does.
     pub(super) fn id(&self, owner: u64) -> String {
         let keeps = if owner & KEEPS == 0 { "" } else { "~" };
         format!("{}{}:{}{keeps}", self.client, process_of(owner), owner & !KEEPS)
@@ -163,13 +162,13 @@ impl Real {
         self.con.req_packed_command(&request)?.extract_error()
     }
 
-    /// Runs one script, by its text until the server knows it.
+    /// Runs a script, by its text until the server knows it.
     pub(super) fn script(&mut self, script: &Script, args: &[&str]) -> Value {
         self.send("EVALSHA", &script.sha, args)
             .unwrap_or_else(|_| self.send("EVAL", &script.source, args).unwrap())
     }
 
-    /// `arrival` is as this server knows it.
+    /// Runs a request. `arrival` is the one that this server knows.
     pub(super) fn run(&mut self, op: &Op, arrival: Option<u64>) -> Reply {
         let scripts = self.scripts.clone();
         let prefix = inbox_prefix(NAMESPACE);
@@ -233,7 +232,7 @@ impl Real {
         }
     }
 
-    /// Looks at everything, and hears what was published since the last look.
+    /// Reads everything that is stored, and what was published since the last view.
     pub(super) fn view(&mut self) -> View {
         let mark = self.channel(MARK);
         let value = self.send("EVAL", VIEW, &[&mark]).unwrap();
@@ -270,7 +269,7 @@ impl Real {
         }
     }
 
-    /// What has come, up to the mark.
+    /// Returns the messages that have arrived, up to the mark.
     fn heard(&mut self) -> Vec<Message> {
         let mut all = Vec::new();
         loop {

@@ -1,8 +1,8 @@
-//! How what the scripts stored is looked at, and its times are edited.
+//! The scripts that read what the lock's scripts stored, and edit its times.
 
-/// {{holder's owner, its number, end - now, what the rule said beside, whether it writes, …}, last number
-/// of anybody, fence, {times to live}, {owner, args, arrival, lease, age µs, waiter timeout, …}, {owner, end - now,
-/// …}}. Numbers as text; then says on the mark's channel that it is done.
+/// Returns {{holder's owner, its number, end - now, the rule's value, whether it writes, …}, last number of
+/// any owner, fence, {times to live}, {owner, args, arrival, lease, age µs, waiter timeout, …}, {owner, end -
+/// now, …}}, with numbers as text; before that, publishes on the mark's channel that it is done.
 pub(super) const VIEW: &str = "
 local call, fmt = redis.call, string.format
 local t = call('TIME')
@@ -47,9 +47,10 @@ end
 call('PUBLISH', ARGV[1], 'mark')
 return {holders, recent or '', call('GET', KEYS[4]) or '0', ttl, positions, tombstones, call('HLEN', KEYS[3])}";
 
-/// Sets how long the keys live, how long ago positions were heard of, and how long tombstones last.
-/// ARGV: 4 times to live (state, queue, tombstones, conditions), the number of positions, {owner, age ms}…, {owner,
-/// ms}…; one that begins with `=` is of a holder with an end of its own, of which the first ends in `=` ms.
+/// Sets how long the keys live, how long ago positions were heard of, and how long tombstones last. ARGV: 4
+/// times to live (state, queue, tombstones, conditions), the number of positions, {owner, age ms}…, {owner,
+/// ms}…; `=` and an owner stand for a holder that expires individually, and the first of those expires in `=`
+/// ms.
 pub(super) const WIND: &str = "
 local call = redis.call
 local t = call('TIME')

@@ -1,4 +1,4 @@
-//! What the walks came to, so that they compare something.
+//! Counts what the walks came across, to be sure that they compare something.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::engine::small_redis::{
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
 
-/// All walks together.
+/// Counts over all walks together.
 #[derive(Debug, Default)]
 pub(super) struct Seen(pub(super) BTreeMap<&'static str, usize>);
 
@@ -26,7 +26,7 @@ impl Seen {
     }
 }
 
-/// All that the walks are to come to, so that they compare something.
+/// Everything that the walks must come across.
 pub(super) const ALL: [&str; 15] = [
     "in",
     "busy",
@@ -45,7 +45,7 @@ pub(super) const ALL: [&str; 15] = [
     "tombstones ended",
 ];
 
-/// And those of a read/write lock.
+/// The same for a read/write lock.
 pub(super) const OF_TWO_MODES: [&str; 7] = [
     "told to yield",
     "read together",
@@ -56,13 +56,13 @@ pub(super) const OF_TWO_MODES: [&str; 7] = [
     "may not share",
 ];
 
-/// And those of a lock that its process keeps.
+/// The same for a lock that its process keeps.
 pub(super) const OF_KEPT: [&str; 2] = ["told that it is wanted", "told so with its grant"];
 
-/// And those of a semaphore.
+/// The same for a semaphore.
 pub(super) const OF_PERMITS: [&str; 2] = ["permits are out together", "some permits, and too few"];
 
-/// All that those with conditions are to come to.
+/// Everything that walks with conditions must come across.
 pub(super) const OF_CONDITIONS: [&str; 13] = [
     "began to wait",
     "a heartbeat",
@@ -80,7 +80,7 @@ pub(super) const OF_CONDITIONS: [&str; 13] = [
 ];
 
 impl Walk<'_> {
-    /// What came of a request to the lock.
+    /// Records the effects of a request to the lock.
     pub(super) fn note(
         &mut self,
         op: &Op,
@@ -165,7 +165,7 @@ impl Walk<'_> {
     }
 
     pub(super) fn note_time(&mut self, before: &SmallRedis) {
-        // Where each holder has an end of its own.
+        // Only if holders expire individually.
         if !self.world.roles.is_empty() || self.world.permits > 0 {
             let over = before.holders().iter().filter(|h| h.end <= self.state.millis());
             self.sides.lapsed.extend(over.map(|h| h.owner));
@@ -186,7 +186,7 @@ impl Walk<'_> {
         whats.into_iter().filter(|w| w.1).for_each(|w| self.seen.count(w.0));
     }
 
-    /// What came of a request where there are conditions.
+    /// Records the effects of a request to a lock with conditions.
     pub(super) fn note_signals(&mut self, op: &Op, expected: &Reply, then: &SmallRedis) {
         let before = &self.state.redis;
         let signalled = |redis: &SmallRedis| -> Vec<u64> {

@@ -1,4 +1,4 @@
-//! Waiting for a condition: what each thread of each process does while it holds the lock.
+//! Conditions: what each thread of each process does while it holds the lock.
 
 use super::{check, millis, none};
 use crate::engine::model::state::Faults;
@@ -85,11 +85,11 @@ fn a_signalled_waiter_dies() {
     check(small, [three, late]);
 }
 
-/// With its connections open: nobody sees at once that it is dead.
+/// Its connections stay open, so nobody notices at once that it is dead.
 #[test]
 fn a_waiter_let_in_by_a_signal_is_dead() {
     let faults = Faults { vanishes: 1, ..none() };
-    // A first lease is over after a tick, and nobody is silent by then.
+    // A first lease expires after a tick, and nobody counts as silent by then.
     let waiter_timeout = millis(TICK);
     let small = World { waiter_timeout, ticks: 1, faults, ..world([vec!["w"], vec!["w", "s"]]) };
     let longer = World { ticks: 3, ..small.clone() };

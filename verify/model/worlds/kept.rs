@@ -1,6 +1,6 @@
-//! A process keeps the lock while no other caller wants it. (Its lock is taken again in the first world; in the
-//! others, where much may go wrong, each process takes it once, which leads to as many ways of giving back what was
-//! kept.)
+//! A process keeps the lock while no other caller wants it. (In the first world the lock is acquired again.
+//! In the others, where much can go wrong, each process acquires it once, which leads to just as many ways of
+//! giving back what was kept.)
 
 use super::super::modes::Role;
 use super::super::state::Faults;
@@ -50,7 +50,7 @@ fn its_process_dies() {
     check(small, [vanishes]);
 }
 
-/// Longer than its lease: time goes on, and nothing else happens there.
+/// For longer than its lease: time passes, but nothing else happens in that process.
 #[test]
 fn its_process_stands_still() {
     let small = World { ticks: 2, linger: 3, ..kept() };

@@ -1,4 +1,4 @@
-//! A semaphore of two permits: the first thread of each process asks for one, the second for both.
+//! A semaphore with two permits: the first thread of each process requests one, the second both.
 
 use super::{check, none, world};
 use crate::engine::model::World;

@@ -1,11 +1,11 @@
-//! The read/write lock. In the small worlds a hand-off period is one tick, which is all the time there is, or two.
+//! The read/write lock. In the small worlds, a hand-off period is one tick, out of one or two.
 
 use super::{check, millis, none, world};
 use crate::engine::model::modes::Role::{Away, Downgrades, Reads, ReadsBeside, ReadsInOrder, Writes};
 use crate::engine::model::state::Faults;
 use crate::engine::model::{TICK, World};
 
-/// Two processes with a thread each, and what the two do.
+/// Two processes with one thread each: a reader and a writer.
 fn shared() -> World {
     World { local_handoff: TICK, ticks: 1, roles: &[Reads, Writes], ..world() }
 }

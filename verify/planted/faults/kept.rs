@@ -1,9 +1,10 @@
-//! Faults of locks that their process keeps after the last unlock.
+//! Faults of locks that a process keeps after the last unlock.
 
 use super::Fault;
 
 pub(super) const FAULTS: &[Fault] = &[
-    // A process that is granted the lock out of the queue, and keeps it, is not told of the waiters behind it.
+    // A process that is granted the lock out of the queue, and keeps it, is not notified of the waiters
+    // behind it.
     Fault {
         name: "not-wanted-behind-a-grant",
         caught_by: &[
@@ -19,7 +20,8 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // The message that a kept lock is wanted is not repeated. (The models do not see it: its time ends it there too.)
+    // The message that a kept lock is wanted is not repeated. (The models do not see it: there, the time for
+    // which it is kept ends it, too.)
     Fault {
         name: "not-wanted-by-a-heartbeat",
         caught_by: &[
@@ -27,7 +29,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ("locks", "linger::trouble::a_lost_message_costs_a_heartbeat", "and not all of"),
         ],
     },
-    // A process whose inbox broke keeps what it kept.
+    // A process whose inbox broke does not give back what it kept.
     Fault {
         name: "deaf-keeps",
         caught_by: &[
@@ -39,7 +41,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ("locks", "linger::trouble::its_inbox_breaks", "the lock is given back"),
         ],
     },
-    // What was kept, and no thread held, is reported as lost.
+    // The end of a kept lock that no thread held is reported as a loss.
     Fault {
         name: "idle-end-is-a-loss",
         caught_by: &[(

@@ -4,21 +4,21 @@ use crate::engine::scale::primary::Sent;
 use crate::engine::small_redis::{Message, Reply};
 
 pub(super) enum Event {
-    /// A thread begins to lock, or unlocks.
+    /// A thread starts to lock, or unlocks.
     Goes(usize),
-    /// A waiting one takes its turn, unless it has done so since.
+    /// A waiting thread takes its turn, unless it has done so since.
     Turns(usize, u64),
     Arrives(Vec<Sent>),
     Answered(Vec<(Sent, Reply)>),
     Told(Message),
     /// A client has renewals to send.
     Due(usize),
-    /// Its inbox was silent.
+    /// A client's inbox has been silent.
     Pings(usize),
     Counts,
 }
 
-/// Sorted by time, then as they came.
+/// Sorted by time, then by the order in which they were planned.
 pub(super) struct Timed(pub(super) u64, pub(super) u64, pub(super) Event);
 
 impl PartialEq for Timed {

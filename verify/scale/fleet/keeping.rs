@@ -1,4 +1,4 @@
-//! How simulated processes keep what they hold and hear what they are told: renewals, and the inboxes' pings.
+//! How simulated processes keep their holds and receive messages: renewals, and the inboxes' pings.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::engine::scale::primary::{By, Sent};
 use crate::engine::small_redis::{Op, Reply, millis};
 use crate::engine::state::lock_state::Renewal;
 
-/// How long an inbox is silent before it is pinged.
+/// For how long an inbox is silent before it is pinged.
 const PING_AFTER: u64 = 1_000_000_000;
 
 impl Fleet {
-    /// Its process begins to listen, unless it does.
+    /// The entry's process begins to listen, unless it already does.
     pub(super) fn listens(&mut self, e: usize) {
         let client = self.entries[e].client;
         if self.clients[client].heard.is_none() {
@@ -33,7 +33,7 @@ impl Fleet {
         }
     }
 
-    /// The grant of this owner is renewed at `due`.
+    /// Plans the next renewal of this owner's grant for `due`.
     pub(super) fn renewed_at(&mut self, e: usize, owner: u64, due: Moment) {
         let client = self.entries[e].client;
         if let Some(before) = self.entries[e].due.replace(due) {

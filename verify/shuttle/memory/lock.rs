@@ -1,4 +1,4 @@
-//! One lock in memory: the scripts of `lua/`, as the fake Redis runs them that the models are checked with.
+//! A lock in memory: the scripts of `lua/`, run by the fake Redis with which the models are checked.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use crate::script::{Script, Scripts};
 /// How many permits each semaphore has.
 const PERMITS: u8 = 2;
 
-/// The kinds of locks that there are here.
+/// The kinds of locks here.
 #[derive(Clone, Copy)]
 enum Is {
     Exclusive,
@@ -25,11 +25,11 @@ enum Is {
     Semaphore,
 }
 
-/// What a script does, and to a lock of which kind.
+/// What a script does, and for which kind of lock.
 #[derive(Clone, Copy)]
 pub(super) struct Known(Is, &'static str);
 
-/// The script of this name in Redis's cache.
+/// Returns the script with this SHA1 in Redis's cache.
 pub(super) fn script(sha: &str) -> Option<Known> {
     static KNOWN: OnceLock<BTreeMap<String, Known>> = OnceLock::new();
     KNOWN.get_or_init(all_scripts).get(sha).copied()
@@ -55,7 +55,7 @@ fn all_scripts() -> BTreeMap<String, Known> {
         if let Some(script) = &scripts.change {
             add(script, "signal");
         }
-        // The same text as that of the lock's own, where the kind has one.
+        // The same text as the lock's own script, if the kind has one.
         add(&scripts.renew, "renew");
     }
     known
@@ -63,7 +63,7 @@ fn all_scripts() -> BTreeMap<String, Known> {
 
 pub(super) struct Lock {
     redis: SmallRedis,
-    /// The owners and the conditions that ever were: their numbers in there.
+    /// All owners and conditions so far: their numbers are their positions here, from 1 on.
     owners: Vec<String>,
     conditions: Vec<String>,
 }
@@ -72,12 +72,12 @@ fn now() -> u64 {
     millis(Moment::now().since(Moment::default()))
 }
 
-/// The number of an owner, from 1 on, and with the mark of one whose process may keep the lock.
+/// Returns the number of an owner, from 1 on, with the mark of an owner whose process may keep the lock.
 fn owner_of(owners: &mut Vec<String>, id: &str) -> u64 {
     number_of(owners, id) | if id.ends_with('~') { KEEPS } else { 0 }
 }
 
-/// The number of a name, from 1 on.
+/// Returns the number of a name, from 1 on.
 fn number_of(names: &mut Vec<String>, name: &str) -> u64 {
     let at = names.iter().position(|known| known == name).unwrap_or_else(|| {
         names.push(name.to_owned());
@@ -119,7 +119,7 @@ impl Tell for Inboxes<'_> {
 }
 
 impl Lock {
-    /// One that nobody has asked for yet.
+    /// Creates a lock that nobody has requested yet.
     pub(super) fn new(Known(is, _): Known, args: &[&str]) -> Lock {
         let timeout = args.get(3).and_then(|ms| ms.parse().ok()).expect("a waiter timeout in ms");
         let redis = match is {
@@ -140,7 +140,7 @@ impl Lock {
         let mut inboxes = Inboxes { owners: &self.owners, prefix: args[2], channels };
         let reply = self.redis.run(&op, now(), &mut inboxes);
         if let Some(owner) = asks.filter(|owner| !had && self.waits(*owner)) {
-            // What is granted is told only once.
+            // A grant is announced only once.
             let (id, channel) = inboxes.of(owner);
             assert!(
                 inboxes.channels.was_there(&channel),
@@ -154,7 +154,7 @@ impl Lock {
         self.redis.arrival(owner).is_some() || self.redis.awaiting.positions.contains_key(&owner)
     }
 
-    /// Nobody holds it, and nobody waits for it.
+    /// Whether nobody holds it and nobody waits for it.
     pub(super) fn is_empty(&mut self) -> bool {
         self.redis.lapse(now());
         self.redis.holders().is_empty()
@@ -162,7 +162,7 @@ impl Lock {
             && self.redis.awaiting.positions.is_empty()
     }
 
-    /// The last number.
+    /// Returns the last number.
     pub(super) fn last(&self) -> u64 {
         self.redis.fence
     }

@@ -1,8 +1,8 @@
-//! Connections to a small Redis in memory, and what goes wrong with them.
+//! Connections to a small Redis in memory, and faults in them.
 //!
-//! A request is one step, as in Redis, and each end of it is a step at which other threads may come
-//! in. What a test wants to go wrong it says beforehand; whether and where it does is by the
-//! scheduler's chance, so that a schedule that is run again goes wrong in the same place.
+//! A request is one step, as in Redis, and before and after it other threads may run. A test says beforehand
+//! what may go wrong; whether and where it does is the scheduler's choice, so that a schedule that is run
+//! again fails in the same place.
 
 mod lock;
 mod server;
@@ -23,10 +23,10 @@ use crate::engine::redis::connection::{self, ConnectionManager};
 use crate::settings::Config;
 use crate::sync::{Condvar, Mutex};
 
-// All threads of an execution run on one thread of the machine.
+// All threads of an execution run on one OS thread.
 thread_local!(static SERVER: RefCell<Option<Arc<Server>>> = const { RefCell::new(None) });
 
-/// A new, empty server, to which all connections of this execution lead.
+/// Creates a new, empty server, to which all connections of this execution lead.
 pub(crate) fn begin() -> Arc<Server> {
     let server = Arc::new(Server::default());
     SERVER.set(Some(server.clone()));
@@ -47,11 +47,11 @@ fn broken() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
-/// A connection, with the calls of the `redis` crate's that the engine uses.
+/// A connection, with the methods of the `redis` crate that the engine uses.
 pub(crate) struct Connection {
     server: Arc<Server>,
     id: u64,
-    /// `None`: it will not come.
+    /// `None`: it will not arrive.
     answers: VecDeque<Option<Value>>,
     open: bool,
     limit: Cell<Option<Duration>>,
@@ -91,7 +91,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // A test that failed is not to fail again.
+        // A test that has failed must not fail again.
         if !std::thread::panicking() {
             self.server.hang_up(self.id);
         }
@@ -136,7 +136,7 @@ impl PubSub<'_> {
         Msg::from_owned_value(Value::Array(parts.into())).ok_or_else(broken)
     }
 
-    /// No kind that is played here listens to another channel than its inbox.
+    /// No kind used here listens to any channel but its inbox.
     pub(crate) fn subscribe(&mut self, _channel: impl redis::ToRedisArgs) -> RedisResult<()> {
         Ok(())
     }
@@ -151,12 +151,12 @@ impl PubSub<'_> {
     }
 }
 
-/// The next step is another thread's.
+/// Lets another thread take the next step.
 pub(crate) fn breathe() {
     shuttle::thread::yield_now();
 }
 
-/// A pool whose connections are used once each, and so many at a time as a client may have.
+/// A pool whose connections are used once each, up to a client's maximum at a time.
 #[derive(Clone)]
 pub(crate) struct Pool {
     manager: ConnectionManager,
@@ -168,7 +168,7 @@ struct Room {
     changed: Condvar,
 }
 
-/// Whether all connections that it may have are in use.
+/// Whether all connections that the pool may have are in use.
 pub(crate) fn is_exhausted(pool: &Pool) -> bool {
     *pool.room.left.lock() == 0
 }
@@ -213,12 +213,12 @@ pub(crate) struct Pooled {
     _taken: Taken,
 }
 
-/// One of the connections that there may be.
+/// One of the pool's connections, while it is in use.
 struct Taken(Arc<Room>);
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // A test that failed is not to fail again.
+        // A test that has failed must not fail again.
         if !std::thread::panicking() {
             *self.0.left.lock() += 1;
             self.0.changed.notify_one();

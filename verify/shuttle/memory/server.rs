@@ -1,4 +1,4 @@
-//! The server: commands in, values out, messages to the subscribers.
+//! The server: commands in, replies out, messages to the subscribers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -15,7 +15,7 @@ use crate::sync::{Condvar, Mutex};
 #[derive(Default)]
 pub(crate) struct Server {
     state: Mutex<State>,
-    /// A message came, or a connection went.
+    /// A message has arrived, or a connection was closed.
     told: Condvar,
 }
 
@@ -27,12 +27,12 @@ struct State {
     faults: Faults,
 }
 
-/// What may go wrong from now on, at most so often.
+/// What may go wrong from now on, at most this many times each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// The next ones do, not just any.
+    /// Makes the very next ones go wrong instead of random ones.
     pub(crate) surely: bool,
-    /// Requests or their answers get lost, and their connections with them.
+    /// Requests or their replies get lost, and their connections with them.
     pub(crate) lost: u32,
     /// Connections are refused.
     pub(crate) refused: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Faults {
 #[derive(Default)]
 pub(super) struct Channels {
     subscribed: Vec<Subscription>,
-    /// The channels that ever were.
+    /// All channels so far.
     known: BTreeSet<String>,
 }
 
@@ -53,7 +53,7 @@ struct Subscription {
 }
 
 impl Channels {
-    /// Returns how many will hear it, if their connections last.
+    /// Returns how many subscribers will hear it if their connections last.
     pub(super) fn publish(&mut self, channel: &str, text: &str) -> i64 {
         let mut heard = 0;
         for to in self.subscribed.iter_mut().filter(|s| s.channel == channel) {
@@ -83,18 +83,18 @@ impl Server {
         self.state.lock().faults = faults;
     }
 
-    /// Breaks all connections that listen, with whatever they have not read.
+    /// Breaks all listening connections, with whatever they have not read.
     pub(crate) fn cut_listeners(&self) {
         self.state.lock().channels.subscribed.clear();
         self.told.notify_all();
     }
 
-    /// Nobody holds anything and nobody waits for anything.
+    /// Whether nobody holds anything and nobody waits for anything.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().locks.values_mut().all(Lock::is_empty)
     }
 
-    /// Waits for that.
+    /// Waits until it is empty.
     pub(crate) fn wait_until_empty(&self) {
         let mut state = self.state.lock();
         while !state.locks.values_mut().all(Lock::is_empty) {
@@ -122,14 +122,14 @@ impl Server {
         self.state.lock().channels.of(connection).is_some()
     }
 
-    /// Runs one command. `None`: no answer comes.
+    /// Runs a command. Returns `None` if no reply arrives.
     pub(super) fn run(&self, connection: u64, command: &[String]) -> Option<Value> {
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         let mut state = self.state.lock();
         let State { locks, channels, faults, .. } = &mut *state;
         let answer = match command[..] {
             ["PING"] => Value::Okay,
-            // It is always the same.
+            // The server is always the same one.
             ["INFO", ..] => Value::Nil,
             // A lock's fence.
             ["GET", key] => {
@@ -163,7 +163,7 @@ impl Server {
         Some(answer)
     }
 
-    /// The next message for this connection, waited for until `until`.
+    /// Returns the next message for this connection, waiting for it until `until`.
     pub(super) fn next_message(&self, connection: u64, until: Moment) -> RedisResult<String> {
         let mut state = self.state.lock();
         let mut late = false;
@@ -180,14 +180,14 @@ impl Server {
     }
 }
 
-/// Whether one of what may go wrong goes wrong now.
+/// Whether a fault of which `left` may still happen happens now.
 fn chance(left: &mut u32, surely: bool) -> bool {
     let now = *left > 0 && (surely || thread_rng().gen_bool(0.3));
     *left -= u32::from(now);
     now
 }
 
-/// Takes the first command off what was sent, if there is one.
+/// Removes the first command from what was sent, if there is one.
 pub(super) fn command(bytes: &mut &[u8]) -> Option<Vec<String>> {
     let number = |bytes: &mut &[u8]| -> Option<usize> {
         let end = bytes.iter().position(|b| *b == b'\r')?;

@@ -13,7 +13,7 @@ fn pauses_grow_to_a_bound_and_no_two_who_fail_together_go_on_alike() {
         let mut pauses: Vec<_> = crowd.iter_mut().map(|b| b.pause(SLOT, LONGEST)).collect();
         pauses.sort();
         assert!(pauses[199] < bound, "{n}: {pauses:?}");
-        // Of 200 that are spread evenly, none is in the other half only by a chance of 10^-24.
+        // If 200 are spread evenly, the chance that one half contains none of them is 10^-24.
         assert!(pauses[199] > bound / 2 && pauses[0] < bound / 2, "{n}: {pauses:?}");
         pauses.dedup();
         assert!(pauses.len() > 150, "{n}: {pauses:?}");

@@ -44,7 +44,7 @@ fn what_nobody_needs_is_given_up_after_a_while_and_may_be_wanted_again() {
     let later = now.after(IDLE * 2);
     assert_eq!(channels.take_idle(later, |owner| owner == 1), boxed(&["unused"]));
     assert!(channels.take_idle(later.after(IDLE / 2), |_| false).is_empty(), "it was needed a moment ago");
-    // It is asked for anew before the end of the former subscription is confirmed.
+    // It is wanted again before the end of the former subscription is confirmed.
     channels.want("unused", 2, later);
     channels.take_wanted();
     assert!(channels.ended("unused").is_empty());
@@ -74,7 +74,7 @@ fn what_is_denied_is_asked_for_again_after_a_while() {
     assert!(!channels.hears("a") && channels.denial("a").is_some_and(|why| why.is_final()));
     assert!(!channels.want("a", 1, now) && channels.take_wanted().is_empty());
     assert!(channels.want("a", 1, Moment::now().after(DENIED * 2)) && channels.denial("a").is_none());
-    // The server knows nothing that would have to be given up.
+    // The server has no subscription that would have to be given up.
     channels.take_wanted();
     channels.denied("a", Failure::Never(Error::new(ErrorKind::Unavailable, "")));
     assert!(channels.take_idle(now.after(IDLE * 2), |_| false).is_empty() && channels.denial("a").is_none());

@@ -6,12 +6,12 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// An attempt that had no majority without it is granted on it: its release must go there too.
+/// An attempt that had no majority without this server is granted on it: its release must go there too.
 #[test]
 fn a_server_that_answers_an_attempt_is_back() {
     let server = RedisServer::start().unwrap();
     let node = Arc::new(Node::new(&Client::connect(&server.url()).unwrap()).unwrap());
-    // So that the thread that asks it hears nothing.
+    // So that the thread that probes it gets no reply.
     server.stop().unwrap();
     let before = Moment::now();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Acquiring and releasing, in every way, without waiters.
+//! Acquiring and releasing in all forms, without waiters.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -57,7 +57,7 @@ fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind, W: Ki
     let (there, witness) = stage.both();
     let held = keeper.lock_owned().unwrap();
     let owner = keeper.holder().unwrap().map(|h| h.owner);
-    // A thread of the same process, and another process.
+    // A thread of the same process, then another process.
     for lock in [&here, &there] {
         for form in forms::all::<K>().iter().filter(|f| f.ends != Ends::Never) {
             let outcome = in_brief(|| {
@@ -69,7 +69,7 @@ fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind, W: Ki
                 outcome
             });
             assert!(outcome.unwrap().is_none(), "{}", form.name);
-            // What nobody has answered to is given back in the background.
+            // A request whose reply nobody awaited is undone in the background.
             wait_until(LONG, "nobody waits any more", || lock.queue_length().unwrap() == 0);
         }
     }
@@ -148,7 +148,7 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
         let refuses = stage.reentry() == Reentrancy::Forbidden
             || (stage.reentry() == Reentrancy::Counted && form.owned);
         if stage.reentry() == Reentrancy::Independent && form.ends == Ends::Never {
-            // It is a request like any other: it would wait.
+            // An independent request like any other: it would wait.
             continue;
         }
         let before = client.request_count();
@@ -191,7 +191,7 @@ fn an_owned_guard_never_reenters<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert!(keeper.try_lock_owned().unwrap().is_none());
     let waits = in_brief(|| keeper.try_lock_for(Duration::from_millis(50)));
     assert!(waits.unwrap().is_none());
-    // It may go to another thread, and end there.
+    // The guard may move to another thread and be dropped there.
     thread::scope(|scope| scope.spawn(move || owned.unlock()).join().unwrap()).unwrap();
     assert!(keeper.try_lock().unwrap().is_some());
 }
@@ -209,7 +209,7 @@ fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind, W: Kind>(sta
         guards.push(lock.lock().unwrap());
         assert_eq!(lock.hold_count(), n);
     }
-    // In any order.
+    // The guards may end in any order.
     while !guards.is_empty() {
         assert!(out(&keeper) && out(&other), "{} guards live", guards.len());
         let guard = guards.swap_remove(guards.len() / 2);
@@ -222,7 +222,7 @@ fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind, W: Kind>(sta
 fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let client = stage.patient();
     let (one, same) = (stage.lock(&client), stage.keeper_of(&client));
-    // A name may have two halves.
+    // A name may stand for two locks (read and write).
     let of_one_name = client.lock_count();
     let another = stage.other(&client, "too");
     let _owned = one.lock_owned().unwrap();
@@ -230,7 +230,7 @@ fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind, W: Kind>(stage:
     assert!(same.clone().try_lock_owned().unwrap().is_none());
     assert!(another.try_lock_owned().unwrap().is_some());
     assert_eq!(one.name(), stage.name());
-    // Where each call asks by itself, each hold is one more.
+    // Where each caller queues by itself, each hold counts as another lock.
     if K::QUEUEING == Queueing::PerProcess {
         assert_eq!(client.lock_count(), 2 * of_one_name);
     }
@@ -326,7 +326,7 @@ fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind, W: Kind>(
         });
         assert_eq!(kind, ErrorKind::Closed, "the waiter");
         assert!(guard.is_lost() && lost.is_cancelled());
-        // Given back, not left to its lease of minutes.
+        // Released, rather than left to a lease of minutes.
         drop(other.try_lock_for(LONG).unwrap().unwrap());
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
         for form in forms::all::<K>() {

@@ -1,4 +1,4 @@
-//! What can be observed of a hold, from its process and from others.
+//! What can be observed of a hold, from its own process and from others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -81,7 +81,7 @@ fn tokens_rise_with_every_hold_in_whichever_process<K: Kind, W: Kind>(stage: &St
         rises(token);
         assert_eq!(LockGuard::token(&guard), token, "it does not change while it is held");
     }
-    // Also over a hold that was taken away, and over one that expired.
+    // Tokens also rise across a hold that was taken away, and across one that expired.
     let guard = locks[0].lock().unwrap();
     rises(LockGuard::token(&guard));
     locks[1].force_unlock().unwrap();
@@ -101,7 +101,7 @@ fn two_are_never_inside<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
         return;
     }
     let locks = [stage.fresh(), stage.fresh()];
-    // Read, pause, write: two that are inside together lose an update.
+    // Read, pause, write: two threads inside together lose an update.
     let (sum, newest) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for lock in &locks {
@@ -137,7 +137,7 @@ fn force_unlock_takes_it_away<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
         assert!(other.force_unlock().unwrap().was_held());
         assert!(!waiter.join().unwrap().unwrap(), "the next one is let in");
     });
-    // Reported at once if the listener is up, at the next renewal if it is not: so it is checked by what
+    // A loss is reported at once if the listener is up, otherwise by the next renewal. The check uses what
     // reports it in either case.
     let _: () = stage.redis().del_if_there(&stage.state_key());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
@@ -152,7 +152,7 @@ fn what_redis_no_longer_knows_is_lost<K: Kind, W: Kind>(stage: &Stage<'_, K, W>)
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
     let _: () = stage.redis().del_if_there(&stage.state_key());
-    // Its next renewal finds out.
+    // The next renewal finds out.
     assert!(lost.wait_timeout(LONG));
     assert!(guard.is_lost() && guard.remaining().is_zero());
     assert_eq!(lock.hold_count(), 0);
@@ -177,7 +177,7 @@ fn a_lost_hold_does_not_hurt_the_next_one<K: Kind, W: Kind>(stage: &Stage<'_, K,
     next.unlock().unwrap();
 }
 
-/// A deletion from outside.
+/// Deletes a key from outside.
 trait Outside {
     fn del_if_there(&mut self, key: &str);
 }

@@ -41,7 +41,7 @@ fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(stage: &Stage<'_
     let fixed = lock.with_lease(Duration::from_millis(150));
     for form in forms::all::<K>() {
         let began = Instant::now();
-        // A machine that stands still for that long has nothing to hold when it resumes.
+        // A machine that stalls for longer than the lease has lost the hold when it resumes.
         let held = loop {
             match form.take(&fixed, LONG, &never).unwrap() {
                 Some(held) => break held,
@@ -59,7 +59,7 @@ fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(stage: &Stage<'_
 }
 
 fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    // The client's own lease is short, and renewed often.
+    // The client's own lease is short and renewed often.
     let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
     let fixed = lock.with_lease(LONG);
     let guard = fixed.lock().unwrap();
@@ -69,7 +69,7 @@ fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
         let remaining = guard.remaining();
         assert!(remaining <= before, "it only runs out: {remaining:?} after {before:?}");
         before = remaining;
-        // Before it is asked: this thread may be kept waiting after that.
+        // Computed before Redis is asked, since this thread may be delayed afterwards.
         let most = (LONG + Duration::from_millis(2)).saturating_sub(start.elapsed());
         let in_redis = other.remaining().unwrap().unwrap_or_default();
         assert!(in_redis <= most + Duration::from_millis(50), "{in_redis:?}, at most {most:?}");
@@ -83,10 +83,10 @@ fn a_waiter_gets_in_when_a_fixed_lease_ends<K: Kind, W: Kind>(stage: &Stage<'_, 
     let (keeper, other) = (stage.keeper(), stage.fresh());
     let start = Instant::now();
     let guard = keeper.with_lease(LEASE).lock_owned().unwrap();
-    // Its own next heartbeat is much later: it asks again when the holder's lease expires.
+    // The next heartbeat is much later: the waiter asks again when the holder's lease expires.
     let next = other.try_lock_for(LONG).unwrap().unwrap();
     let took = start.elapsed();
-    // Its process gives it up when it can no longer be sure of it: a drift (1 %) before Redis would.
+    // The holder's process gives up its hold a drift (1 %) before Redis, as it can no longer be sure of it.
     assert!(took + LEASE / 50 >= LEASE, "after {took:?}");
     assert!(took < Duration::from_secs(5), "after {took:?}");
     assert!(guard.is_lost(), "it knew before anybody else could be inside");

@@ -1,4 +1,4 @@
-//! The cases of the contract, by what they are about.
+//! The cases of the contract, by subject.
 
 mod coming_in;
 mod holding;
@@ -11,7 +11,7 @@ use super::stage::Stage;
 
 pub(super) type Case<K, W> = (&'static str, fn(&Stage<'_, K, W>));
 
-/// Names and functions of cases.
+/// Lists the names and functions of cases.
 macro_rules! cases {
     ($($case:ident)*) => {
         pub(super) fn cases<K: redis_concurrent::Kind, W: redis_concurrent::Kind>() -> Vec<super::Case<K, W>> {
@@ -22,6 +22,6 @@ macro_rules! cases {
 use cases;
 
 pub(super) fn all<K: Kind, W: Kind>() -> Vec<Case<K, W>> {
-    // The long ones first, so that they run beside the others.
+    // The long ones first, so that they run in parallel with the others.
     [leases::cases(), waiting::cases(), coming_in::cases(), holding::cases()].concat()
 }

@@ -1,4 +1,4 @@
-//! Waiting: order, waking, giving up.
+//! Waiting: order, wake-ups, giving up.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::contract::forms::{self, Ends};
 use crate::contract::stage::{LONG, Stage};
 use crate::{closes_in_time, wait_until};
 
-/// Far less than a patient client's next heartbeat: a waiter that is in by then was woken.
+/// Far less than the time to a patient client's next heartbeat: a waiter that has the lock by then was woken.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 cases! {
@@ -32,7 +32,7 @@ cases! {
 fn every_form_that_waits_is_woken_by_a_release<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let ((here, keeper), there, never) = (stage.both(), stage.fresh(), CancellationToken::new());
     for form in forms::all::<K>().iter().filter(|f| f.ends != Ends::AtOnce) {
-        // By a thread of the same process, and by another process.
+        // Released by a thread of the same process, then by another process.
         for waits in [&here, &there] {
             let guard = keeper.lock_owned().unwrap();
             let released = Mutex::new(None);
@@ -228,13 +228,13 @@ fn a_dead_waiter_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     const TIMEOUT: Duration = Duration::from_millis(700);
     let (holder, lock) = (stage.keeper(), stage.fresh());
     let guard = holder.lock_owned().unwrap();
-    // A queue position that will send no more heartbeats.
+    // A queue position that sends no more heartbeats.
     let start = Instant::now();
     stage.ask_as_the_dead(&lock, "wait", Duration::from_secs(60), TIMEOUT);
     assert_eq!(stage.positions(), 1);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.try_lock_for(LONG).map(|held| held.is_some()));
-        // Where that takes a busy machine longer, the dead one's time is up before.
+        // If this takes a busy machine longer, the dead waiter's position has expired by then.
         wait_until(LONG, "a waiter behind it", || stage.positions() == 2 || start.elapsed() > TIMEOUT);
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
@@ -247,7 +247,7 @@ fn a_dead_holder_holds_for_its_lease_and_no_longer<K: Kind, W: Kind>(stage: &Sta
     let start = Instant::now();
     stage.ask_as_the_dead(&lock, "try", LEASE, LEASE);
     let is_over = |took: Duration| took + Duration::from_millis(2) >= LEASE;
-    // It may be over where that takes a busy machine so long.
+    // On a machine so busy that this took longer, the lease may have expired.
     let early = other.try_lock().unwrap();
     assert!(early.is_none() || is_over(start.elapsed()), "after {:?}", start.elapsed());
     drop(early);

@@ -15,7 +15,7 @@ fn means(line: &str) -> Failure {
     refused(e.into())
 }
 
-/// As servers say it: 7.0, plainly; 6.2 and KeyDB, of a command in a script; 7.2 and later, with where.
+/// As servers word it: 7.0, plainly; 6.2 and KeyDB, for a command in a script; 7.2 and later, with the place.
 #[test]
 fn a_server_that_is_no_primary_is_known_by_what_it_says() {
     for line in [
@@ -44,8 +44,8 @@ fn a_server_that_is_no_primary_is_known_by_what_it_says() {
     assert!(no_primary(&Value::Nil).is_none() && no_primary(&Value::Array(Vec::new())).is_none());
 }
 
-/// A script that deletes a key of a slot that is migrating, and needs it again, ends there; as 7.0, and as 6.2,
-/// say it.
+/// A script that deletes a key of a migrating slot, and needs the key again, is stopped there; as worded by
+/// 7.0, and by 6.2.
 #[test]
 fn a_script_that_a_node_stopped_halfway_may_have_written() {
     for line in [
@@ -79,7 +79,7 @@ fn what_may_pass_is_known_by_its_code_and_by_nothing_else() {
             let Failure::Later(e) = means(&line) else { panic!("{line}") };
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
         }
-        // In a name it has no meaning.
+        // Inside a name it has no meaning.
         for line in [
             format!(
                 "ERR WRONGTYPE key \"rc:{{{code}}}\" is a set, not a lock script: 4b, on @user_script:3."
@@ -94,7 +94,7 @@ fn what_may_pass_is_known_by_its_code_and_by_nothing_else() {
     assert!(matches!(means("ERR max number of clients reached"), Failure::Later(_)));
 }
 
-/// In a script of ours; in a rule it is its author's mistake.
+/// In one of our own scripts; in a rule it is its author's mistake.
 #[test]
 fn an_option_that_a_server_does_not_know_means_that_it_is_too_old() {
     let scripts = crate::script::Scripts::of(include_str!("../../../../lua/simple.lua")).unwrap();
@@ -137,7 +137,7 @@ fn what_a_key_is_is_told_without_what_servers_put_around_it() {
         let error = means(&line).error();
         assert_eq!(format!("{error:#}"), format!("wrong type: {told}"), "{line}");
     }
-    // Redis's own words say neither which key nor what it is.
+    // Redis's own message says neither which key it is nor what it contains.
     let own = "WRONGTYPE Operation against a key holding the wrong kind of value";
     for line in [own.to_owned(), format!("{own} script: 4b, on @user_script:3.")] {
         let error = means(&line).error();
@@ -181,7 +181,7 @@ fn a_right_that_a_script_lacks_is_no_fault_of_ours() {
         let Failure::Never(e) = means(line) else { panic!("{line}") };
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
     }
-    // If the request had not begun, there is nothing left to settle.
+    // If the request never began, there is nothing to settle.
     for line in [
         "EXECABORT Transaction discarded because of: NOPERM this user has no permissions to run the 'exec' \
          command",

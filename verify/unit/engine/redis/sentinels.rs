@@ -30,7 +30,7 @@ fn a_failover_is_news_once() {
     *ours.known.lock() = Some(one.clone());
     assert!(!ours.heard(None, &one) && !ours.heard(Some(&one), &one));
     assert!(ours.heard(Some(&one), &two));
-    // The other sentinels hear of it later, and one that is back has not heard of it yet.
+    // The other sentinels learn of it later, and one that is back has not learned of it yet.
     assert!(!ours.heard(Some(&one), &two) && !ours.heard(None, &one));
     assert_eq!(*ours.known.lock(), Some(two.clone()));
     assert!(ours.heard(Some(&two), &one));

@@ -34,7 +34,7 @@ fn it_is_read_and_an_error_tells_nothing() {
     let answer = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:5\r\n";
     let info = ServerInfo::read(&Value::BulkString(answer.into()), now);
     assert_eq!(info.run_id.as_deref(), Some("abc"));
-    // Five whole seconds are four at least.
+    // Five whole seconds mean at least four.
     assert_eq!(info.up_since, Some(now.before(Duration::from_secs(4))));
     for nothing in [Value::Nil, Value::Okay, Value::BulkString("uptime_in_seconds:x".into())] {
         assert_eq!(ServerInfo::read(&nothing, now), ServerInfo::default());

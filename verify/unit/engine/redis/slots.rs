@@ -7,7 +7,7 @@ fn node(host: &str, port: u16) -> Node {
     Node { host: host.to_owned(), port }
 }
 
-/// As `CLUSTER KEYSLOT` says.
+/// As `CLUSTER KEYSLOT` replies.
 #[test]
 fn a_slot_is_that_of_the_hash_tag() {
     for (key, slot) in [

@@ -6,7 +6,7 @@ use crate::Client;
 const SERVER: u64 = 1;
 const OWNER: u64 = 7;
 
-/// A renewal that was due at `at` is handed to the line, of a grant that ends at `until`.
+/// Hands a renewal that was due at `at` to the line, for a grant that ends at `until`.
 fn hand_over(state: &mut State, entry: &Arc<LockEntry>, at: Moment, until: Moment) {
     let task = Task { until, ..Task::new(entry.clone(), OWNER, What::Grant, at, at) };
     assert!(state.hand_over(task, SERVER).is_none());

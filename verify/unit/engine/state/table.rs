@@ -41,7 +41,7 @@ fn few_or_many_it_has_what_is_in_it() {
     let mut n = 1;
     for step in 0..20_000_u64 {
         n = (n * 48_271) % 2_147_483_647;
-        // Grows beyond the few, and shrinks to nothing, several times.
+        // Grows beyond `FEW` items, and shrinks to none, several times.
         let grows = (step / 500) % 2 == 0;
         let number = n % (4 * FEW as u64);
         let removes = if grows { n % 5 == 0 } else { n % 5 != 0 };
