@@ -1,12 +1,12 @@
 -- barrier: the waiters are its round; the party that completes the round trips it. A hash {kind, broken,
--- bound}, and owner -> {end, number, value} for each admitted party, until it has left: as long as a former
--- owner has a tombstone, so that it outlives every request that may still ask whether the party was admitted.
--- While the action of the tripper runs, also {tripper, last, members, index}: its owner id, and for the
--- others the last position, their number, and the first one's index. While more than one script admits the
--- parties of a round, {upto, shift}: the last one's position, and by how much the next one's index exceeds
--- the number of those that are left.
+-- bound}, and owner -> {end, number, value} for each admitted party, until it has left. Such an entry lives
+-- as long as a tombstone, so that it outlives every request that may still ask whether the party was
+-- admitted. While the action of the tripper runs, also {tripper, last, members, index}: its owner id, and for
+-- the other parties the last one's position, their number, and the first one's index. While more than one
+-- script is needed to admit the parties of a round, {upto, shift}: the last one's position, and by how much
+-- the next one's index exceeds the number of parties that are left.
 --
--- A tripper without an action opens the barrier at once. One with an action opens it afterwards (change
+-- A tripper without an action opens the barrier at once. A tripper with an action opens it afterwards (update
 -- 'open'); if it leaves before that, or its lease expires, the barrier is broken.
 kind.tag = 'cyclic barrier'
 kind.whole = true -- what it admits is not renewed
@@ -15,13 +15,13 @@ local ready -- a round is complete, and may be tripped
 -- How many parties are still to be admitted, the next one's index, and the last one's entry, to be put back.
 local members, nth, came = 0, 0, nil
 
--- parties(args) -> how many make a round. After that comes whether there is an action.
+-- parties(args) -> how many parties make a round. (The arguments also say whether there is an action.)
 local function parties(args)
   return tonumber(string.match(args, '^%d+'))
 end
 
--- lives(least): the state outlives the queue positions, and lives for at least that many ms. A broken barrier
--- does not expire: it stays until it is reset.
+-- lives(least): makes the state outlive the queue positions, and live for at least that many ms. A broken
+-- barrier does not expire: it stays until it is reset.
 local function lives(least)
   local ms, ttl = math.max(60000, 2 * F[4]), call('PTTL', K[1])
   if not known or ttl >= 0 and ttl < math.max(ms / 2, least or 0) then
@@ -30,7 +30,8 @@ local function lives(least)
   known = kind.tag
 end
 
--- A complete round is not broken by a party that waits for the next: that next round is.
+-- breaks(): breaks the barrier. A party that waits for the next round breaks only that round, and not a
+-- complete one before it.
 local function breaks()
   local state = call('HMGET', K[1], 'kind', 'tripper', 'last', 'members')
   if state[1] and state[1] ~= kind.tag then return end
@@ -45,18 +46,19 @@ local function breaks()
   known, broken = kind.tag, '1'
 end
 
--- lets_in(n, position, more): that many are to be admitted, the last one from that position.
+-- lets_in(n, position, more): that many parties are to be admitted, the last one from that position.
 local function lets_in(n, position, more)
   members, nth, upto, shift = n, n + more, position, more
 end
 
--- One less is.
+-- one_less(): one party fewer is to be admitted.
 local function one_less()
   members, nth = members - 1, nth - 1
   if members == 0 then call('HDEL', K[1], 'upto', 'shift') end
 end
 
--- Of earlier rounds only the entries remain that were not given back: each round looks at some of them.
+-- sweep(ms): drops expired entries. Of earlier rounds only the entries that were not given back remain: each
+-- round looks at some of them.
 local function sweep(ms)
   local scan, over = call('HSCAN', K[1], swept or '0', 'COUNT', 50), {}
   for i = 1, #scan[2], 2 do
@@ -94,7 +96,7 @@ function kind.reject(w)
   if members > 0 and score and score + 0 <= upto + 0 then return end
   -- It has not been notified yet.
   if bound and score and score + 0 <= bound + 0 then return 'broken-it-was-reset' end
-  -- It was admitted or notified, and did not notice for too long.
+  -- It was admitted or notified, and did not notice that for too long.
   if bound and (w.arrival or '') ~= '' and w.arrival + 0 <= bound + 0 then return 'broken-its-round-is-over' end
   if broken and not (tripper and score and score + 0 <= final + 0) then return 'broken' end
   local head = call('ZRANGE', K[2], 0, 0, 'WITHSCORES')
@@ -110,14 +112,14 @@ function kind.try_acquire(w)
   local opens = score and score + 0 <= upto + 0
   if not opens and (members > 0 or tripper or not (ready or n == 1)) then return false end
   if not opens then acts = string.find(w.args, 'then', 1, true) end
-  -- It would be told to run its action, and would not hear it: it trips the barrier at its own next heartbeat.
+  -- It would not receive the message to run its action: it trips the barrier at its own next heartbeat.
   if acts and w.owner ~= F[1] and deaf(w) then return false end
   local grant = number()
   if opens then
     value = 2 * nth
     one_less()
   else
-    -- A party that waited to be the last, and others came behind: it proceeds with those after it.
+    -- The tripper may itself have waited in the queue: it then proceeds with the parties behind it.
     local waited = call('ZRANK', K[2], w.owner) and 1 or 0
     value, nth = 2 * waited * (n - 1), n - 1 - waited
     ready = false
@@ -141,14 +143,14 @@ function kind.try_acquire(w)
   return true, grant, value
 end
 
--- Each heartbeat checks the position before its own, and the first one the last: a dead party is found by the
--- one behind it. A party without a position trips the barrier if it is the last to arrive, and not while a whole
--- round waits for its first party to trip it.
+-- Each heartbeat checks the position before its own, and the first party's checks the last position: a dead
+-- party is found by the party behind it. A party without a position trips the barrier if it is the last to
+-- arrive, but not while a whole round waits for its first party to trip it.
 function kind.can_barge(w)
   if not known then call('HSET', K[1], 'kind', kind.tag) end
   lives()
   if w.arrival == '' and bound and now() <= bound + 0 then
-    -- The clock was set back: still behind all earlier arrivals.
+    -- The clock was set back: this arrival must still be behind all earlier ones.
     local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
     w.arrival = fmt('%.0f', math.max(bound, tail or 0) + 1)
   end
@@ -166,9 +168,9 @@ function kind.can_barge(w)
   return not kind.is_full(w) and ready
 end
 
--- True while no round is complete: of the waiters, or with w, which has no position. Whether those of a
--- complete round are alive is checked at once: of a large one the first fifty, which no one before them would
--- find. The others have a neighbour each, which checks at every heartbeat.
+-- is_full(w) -> true while no round is complete, of the waiters alone, or together with w, which has no
+-- position. Checks at once whether the parties of a complete round are alive; in a large round only the first
+-- fifty. Each of the others has a neighbour that checks it at every heartbeat.
 function kind.is_full(w)
   if members > 0 or broken or ready then return false end
   if tripper then return true end
@@ -186,7 +188,7 @@ function kind.is_full(w)
       breaks()
       return false
     end
-    -- The server stood still: it must be heard first.
+    -- The server was stalled: this party must be heard first.
     if position.steady == false then return true end
   end
   ready = true
@@ -211,7 +213,8 @@ function kind.renew(owner, lease)
 end
 
 function kind.on_leave(w, why)
-  -- Admitted while its process could not be notified: it passed, and finds out at its next heartbeat.
+  -- It was admitted while its process could not be notified: it has passed, and learns that at its next
+  -- heartbeat.
   if why == 'unheard' and came then
     call('HSET', K[1], w.owner, came)
   elseif members > 0 then
@@ -237,7 +240,7 @@ function kind.describe()
   return {broken and 1 or 0}
 end
 
--- 'open' by the tripper, n parties -> {1} | {0 it was broken}; 'reset' -> {1}: the waiters are notified.
+-- 'open' by the tripper, n parties -> {1} | {0 it was broken}; 'reset' -> {1}: notifies the waiters.
 function kind.update(what, owner, n)
   if what == 'open' and tripper == owner then
     call('HDEL', K[1], 'tripper', 'last', 'members', 'index')

@@ -1,26 +1,28 @@
--- election: a leader, in a hash {kind, owner, number, record, value, version}; the candidates that wait to succeed
--- it; and, behind them in the queue, the observers that wait for a change. w.args is 'lead|<value>' of a
--- candidate; 'watch' of an observer that has seen nothing yet, 'watch|<number>|<version>|<changes>' of one
--- that has seen this. The version counts the values of one term. K[6] has the number of changes, as the score
--- of the member `changes`: by it an observer knows whether it has missed one. The end of a lease is not counted, as
--- nobody is there to count it; that there was one is known by the member `leads`, which only an orderly end removes.
+-- election: a leader, in a hash {kind, owner, number, record, value, version}; the candidates that wait to
+-- succeed it; and, behind them in the queue, the observers that wait for a change. w.args is 'lead|<value>'
+-- for a candidate; 'watch' for an observer that has seen nothing yet, 'watch|<number>|<version>|<changes>'
+-- for an observer that has seen these. The version counts the values of one term. K[6] has the number of
+-- changes, as the score of the member `changes`: by it an observer knows whether it has missed one. The
+-- expiry of a lease is not counted, as no script runs then; it shows in the member `leads`, which only an
+-- orderly end of the term removes.
 kind.tag = 'election'
 -- The leader's owner id, the number of its term and the version of its value, as last read or written.
 local held, term, version = nil, '0', '0'
-local changed -- by this script, and no observer was told yet
+local changed -- by this script, and no observer has been notified yet
 
--- observes(args) -> whether they are an observer's
+-- observes(args) -> whether these arguments are an observer's
 local function observes(args)
   return string.sub(args, 1, 5) == 'watch'
 end
 
--- changes() -> how many there were, as text; '0' too if there was none for two hours
+-- changes() -> the number of changes, as text; '0' also if there was no change for two hours
 local function changes()
   return string.format('%.0f', call('ZSCORE', K[6], 'changes') or 0)
 end
 
--- differs(w) -> whether an observer has not seen what is there now. A script that hands the leadership on makes
--- one change of it. Of two hours without a leader nothing is left, and that is no change.
+-- differs(w) -> whether the current state is new to this observer. A script that hands the leadership on
+-- counts that as one change. After two hours without a leader the number of changes is gone, which is not a
+-- change.
 local function differs(w)
   local its_term, its_version, its_changes = string.match(w.args, '^watch|(%d+)|(%d+)|(%d+)$')
   if its_term ~= term or its_version ~= version then return true end
@@ -29,7 +31,7 @@ local function differs(w)
   return n ~= '0' and n ~= its_changes
 end
 
--- note(lease): a change; its number lives for two hours longer than the lease
+-- note(lease): counts a change; the number of changes lives for two hours longer than the lease
 local function note(lease)
   if not changed then call('ZINCRBY', K[6], 1, 'changes') end
   if held then call('ZADD', K[6], 0, 'leads') else call('ZREM', K[6], 'leads') end
@@ -37,19 +39,19 @@ local function note(lease)
   changed = true
 end
 
--- beyond() -> a number above the last grant's, which is not kept: what observers get is no grant
+-- beyond() -> a number above the last grant's. It is not kept, as what observers get is not a grant.
 local function beyond()
   return math.max(now(), (call('GET', K[4]) or 0) + 1)
 end
 
--- candidates() -> whether the first in the queue is one
+-- candidates() -> whether the first waiter in the queue is a candidate
 local function candidates()
   local score = call('ZRANGE', K[2], 0, 0, 'WITHSCORES')[2]
   return score and score + 0 < 1125899906842624 -- 2^50, where the class of the observers begins
 end
 
--- announce(): the observers are told what has become of the change; of very many the first ones, the others
--- find it at their next heartbeat.
+-- announce(): notifies the observers of the outcome of a change. If there are very many, it notifies the
+-- first ones; the others find it at their next heartbeat.
 local function announce()
   changed = false
   local n = beyond()
@@ -106,7 +108,7 @@ function kind.renew(owner, lease)
   return call('PEXPIRE', K[1], lease) == 1 and lease
 end
 
--- The observers are told once it is known who leads: not while a candidate is about to be admitted.
+-- Notifies the observers once it is known who leads: not while a candidate is about to be admitted.
 function kind.is_full()
   if changed and (held or not candidates()) then announce() end
   return held
@@ -121,8 +123,9 @@ function kind.holders()
   return held and {held, call('PTTL', K[1]), call('HGET', K[1], 'record')} or {}
 end
 
--- Asked as 'candidates': {record, value, ...} of the first hundred in the queue; else {number, version, changes,
--- 1 after a term whose lease ended | 0} and of a leader {..., value, record, remaining ms}
+-- With args 'candidates': {record, value, ...} of the first hundred in the queue. Otherwise {number, version,
+-- changes, 1 after a term whose lease expired | 0}, and if there is a leader {..., value, record, remaining
+-- ms}
 function kind.describe()
   local list = {term, version, changes(), not held and call('ZSCORE', K[6], 'leads') and 1 or 0}
   if F[6] == 'candidates' then
@@ -141,11 +144,11 @@ function kind.describe()
   return list
 end
 
--- update('proclaim', value, owner) -> {1} | {0} that owner does not lead
+-- update('proclaim', value, owner): sets the leader's value -> {1} | {0} that owner does not lead
 function kind.update(what, value)
   if held ~= F[7] then return {0} end
   if what == 'again' then return {1} end
-  -- A write that cannot grow comes first: after it a full Redis accepts the others.
+  -- A write that cannot grow comes first, so that a full Redis accepts the others.
   call('HDEL', K[1], '')
   version = string.format('%.0f', version + 1)
   call('HSET', K[1], 'value', value, 'version', version)

@@ -1,23 +1,23 @@
--- inventory: units for sale, reservations that took some, and a lock that is available as long as there are some.
--- A hash {kind, lock}; of each SKU `stocked|<sku>`, `available|<sku>`, `reserved|<sku>`, `sold|<sku>`; of
--- each reservation, under its owner id, {end ms, number, record, id or '', ms to remember that, customer or
--- '', units, sku, ...}, and `id|<id>`, whose it is; of each customer with a limit
--- `customer|<customer>|<sku>`, the units that it reserved or bought. K[6] has the reservations by their
--- expiry. K[5] has of what was done `id|<id>` and `done|<request>`, besides the tombstones. w.args is
--- 'take|<id>|<ms>|<customer>|<limit>|<units>|<sku>|...' for a reservation, which never waits, or
--- 'lock|<units>|<sku>'. The stock is its users' state: the key does not expire.
+-- inventory: units for sale, reservations of some of them, and a lock that is available as long as units are
+-- left. A hash {kind, lock}; for each SKU `stocked|<sku>`, `available|<sku>`, `reserved|<sku>`, `sold|<sku>`;
+-- for each reservation, under its owner id, {end ms, number, record, id or '', ms to remember the id,
+-- customer or '', units, sku, ...}, and `id|<id>`, the owner that has this id; for each customer with a limit
+-- `customer|<customer>|<sku>`, the units that the customer reserved or bought. K[6] has the reservations by
+-- their expiry. Besides the tombstones, K[5] has `id|<id>` for each sold order and `done|<request>` for each
+-- change. w.args is 'take|<id>|<ms>|<customer>|<limit>|<units>|<sku>|...' for a reservation, which never
+-- waits, or 'lock|<units>|<sku>'. The stock is its users' state: the key does not expire.
 kind.tag = 'inventory'
 -- The lock's holder as last read or written, {owner, end ms, number, record}.
 local held
 -- Some stock is less than before; some SKU is sold out.
 local less, gone
--- More has expired than this script removes: more may be available than it seems.
+-- More reservations have expired than this script removes: more units may be available than it seems.
 local late
--- The owner whose request was weighed, what permanently prevents it, and the units that are taken if nothing
--- does.
+-- The owner whose request was weighed, what permanently prevents it, and what to write for the units that it
+-- takes if nothing does.
 local weighed, obstacle, taken
-local read, words -- the last arguments that were taken apart
-local shown -- asked as 'stock': the SKUs of this page
+local read, words -- the last arguments that were split, and their words
+local shown -- with args 'stock': the SKUs of this page
 
 -- parts(args) -> the words between the bars
 local function parts(args)
@@ -27,7 +27,7 @@ local function parts(args)
   return words
 end
 
--- say(text, ...) -> the text as the one word that reject() returns, with names in it for its %s
+-- say(text, ...) -> the text as the single word that reject() returns, with the names put in for its %s
 local function say(text, ...)
   local names = {...}
   for i, name in ipairs(names) do
@@ -36,9 +36,9 @@ local function say(text, ...)
   return (string.gsub(string.format(text, unpack(names)), '[ "]', {[' '] = '-', ['"'] = '%22'}))
 end
 
--- finish(owner, entry, count, most) -> how many SKUs' units go to that count: of that many at most. The
--- reservation ends, if these were all; else it has ended, and the rest of it is left to the next script. Its
--- first write cannot grow.
+-- finish(owner, entry, count, most): moves the units of a reservation to that count, for at most `most` SKUs
+-- -> for how many. If these were all, removes the reservation; otherwise marks it as expired, and leaves the
+-- rest of it to the next script. The first write cannot grow.
 local function finish(owner, entry, count, most)
   local final, id = #entry, 'id|' .. entry[4]
   local partly = most and final - 6 > 2 * most
@@ -79,22 +79,22 @@ local function finish(owner, entry, count, most)
   return (final - 6) / 2
 end
 
--- give_back(owner, ms, most) -> how many SKUs' units are back, as that reservation has expired by then |
--- nothing
+-- give_back(owner, ms, most): gives the units of that reservation back if it has expired by then -> of how
+-- many SKUs | nothing
 local function give_back(owner, ms, most)
   local entry = call('HGET', K[1], owner)
   entry = entry and cmsgpack.unpack(entry)
   return entry and entry[1] <= ms and finish(owner, entry, 'available', most) or nil
 end
 
--- short(sku, n, stocked) -> why there can never be that many of it | nothing
+-- short(sku, n, stocked) -> why there can never be that many units of the SKU | nothing
 local function short(sku, n, stocked)
   if not stocked then return say('unknown SKU "%s": add_stock comes first', sku) end
   if n + 0 > stocked + 0 then return say('only %s of "%s" were ever stocked', stocked, sku) end
 end
 
--- weigh(w) -> what permanently prevents a reservation | nothing. Leaves in `taken` what must be written of
--- the stock and the customer, if there is enough of it now.
+-- weigh(w) -> what permanently prevents a reservation | nothing. If there are enough units now, sets `taken`
+-- to what must be written for the stock and the customer.
 local function weigh(w)
   if weighed == w.owner then return obstacle end
   weighed, obstacle, taken = w.owner, nil, nil
@@ -135,7 +135,7 @@ local function weigh(w)
   taken = enough and new
 end
 
--- Removes some of those that expired, of fifty SKUs together: a script must be short.
+-- Removes some of the expired reservations, up to fifty SKUs in all: a script must be short.
 function kind.load(owner)
   local state = fetch('HMGET', K[1], 'kind', 'lock', owner)
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then foreign_key() end
@@ -147,7 +147,7 @@ function kind.load(owner)
     if skus < 1 then break end
     local entry = call('HGET', K[1], it)
     entry = entry and cmsgpack.unpack(entry)
-    -- Zero, if the stock was deleted by hand.
+    -- There is no entry if the stock was deleted by hand.
     if entry then skus = skus - finish(it, entry, 'available', skus) else call('ZREM', K[6], it) end
   end
   late = #lapsed == 30 or skus < 1
@@ -158,7 +158,7 @@ function kind.load(owner)
   if held and held[1] == owner then return math.ceil(held[2] - ms), held[3] end
   local entry = state[3] and cmsgpack.unpack(state[3])
   if entry and entry[1] > ms then return math.ceil(entry[1] - ms), entry[2] end
-  -- It may be one of those that are left.
+  -- This owner's reservation may be one of those that were not removed.
   if entry and late then give_back(owner, ms) end
 end
 
@@ -166,13 +166,13 @@ function kind.more()
   return late
 end
 
--- lacks(n, sku) -> why it is useless to wait for that much of it | nothing
+-- lacks(n, sku) -> why it is useless to wait for that many units of the SKU | nothing
 local function lacks(n, sku)
   local state = call('HMGET', K[1], 'stocked|' .. sku, 'available|' .. sku)
   return short(sku, n, state[1]) or state[2] + 0 < n + 0 and say('only %s of "%s" are left', state[2], sku) or nil
 end
 
--- As long as some expired reservation is left, no one is told that the goods are sold out.
+-- As long as an expired reservation is left, nobody is told that the goods are sold out.
 function kind.reject(w)
   if late then return end
   local what, n, sku = unpack(parts(w.args), 1, 3)
@@ -180,7 +180,8 @@ function kind.reject(w)
   return lacks(n, sku)
 end
 
--- A reservation waits for no message, so that its number is the time and need not be the fence's next.
+-- A reservation does not wait for a message, so its number may be the time instead of the fence's next
+-- number.
 function kind.try_acquire(w)
   local want, ends = parts(w.args), math.floor(now() / 1000 + w.lease)
   if want[1] == 'lock' then
@@ -203,7 +204,7 @@ function kind.try_acquire(w)
   return true, now()
 end
 
--- There is no one to be passed: waiters here wait for the lock.
+-- A reservation passes nobody: the waiters here wait for the lock.
 function kind.can_barge(w)
   return string.sub(w.args, 1, 5) == 'take|'
 end
@@ -238,8 +239,8 @@ function kind.renew(owner, lease)
   end
 end
 
--- If a SKU is sold out, the first waiters for it are notified, wherever they are in the queue, and any others
--- at their next heartbeat; if there is less, the first waiters may have to be.
+-- If a SKU is sold out, rejects the waiters for it among the first in the queue; any others are rejected at
+-- their next heartbeat. If some stock is less than before, the first waiters may have to be rejected.
 function kind.is_full()
   if gone and less then
     gone = false
@@ -259,8 +260,8 @@ function kind.next_expiry()
   return held and math.max(1, held[2] - now() / 1000)
 end
 
--- Asked as 'lock|...' the holder of the lock, as 'take' the holders of reservations; as 'stock' none: it only finds the
--- SKUs that describe() tells.
+-- With args 'lock|...' the holder of the lock, with 'take' the holders of reservations; with 'stock' none: it
+-- only finds the SKUs that describe() returns.
 function kind.holders(from)
   local what, list = string.match(F[6] or '', '^%a*'), {}
   local function add(owner, ends, record)
@@ -291,8 +292,8 @@ local function counts(sku)
   return {n[1] or '', n[2] or 0, n[3] or 0, n[4] or 0}
 end
 
--- Asked as 'sku|<sku>': its counts; as 'stock' {sku, stocked, available, reserved, sold, ...}, page after page; as
--- 'id|<id>': {1 the order was sold | 0}.
+-- With args 'sku|<sku>': its counts; with 'stock' {sku, stocked, available, reserved, sold, ...}, page by
+-- page; with 'id|<id>': {1 the order was sold | 0}.
 function kind.describe()
   local what, name = unpack(parts(F[6] or ''), 1, 2)
   if what == 'id' then
@@ -308,12 +309,12 @@ function kind.describe()
   return list
 end
 
--- change(what, ...) -> {1} done | {0} not
---   'add_stock' n sku   not, if more than 2^53 - 1 would ever have been stocked
---   'commit'          what the owner F[1] reserved is sold; not, if it no longer has a reservation
---   'delete'          all of it is deleted, reservations too; not, if there is none
+-- update(what, ...) -> {1} done | {0} not done
+--   'add_stock' n sku   not done if more than 2^53 - 1 units would ever have been stocked
+--   'commit'            sells what the owner F[1] reserved; not done if it no longer has a reservation
+--   'delete'            deletes the inventory with its reservations; not done if there is none
 function kind.update(what, n, sku)
-  -- A write that cannot grow comes first: after it a full Redis accepts the others.
+  -- A write that cannot grow comes first, so that a full Redis accepts the others.
   call('HDEL', K[1], '')
   if what == 'again' then return {call('ZSCORE', K[5], 'done|' .. F[1]) and 1 or 0} end
   local ms, keep = now() / 1000, 60000

@@ -11,8 +11,8 @@ function kind.load()
   if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then foreign_key() end
 end
 
--- A caller that arrived before the count was set waited for an earlier one. That is how all of them learn it,
--- also those that miss the message.
+-- A caller that arrived before the count was set waited for an earlier count. So all of them learn of a
+-- reset, including those that miss the message.
 function kind.reject(w)
   local arrival = tonumber(w.arrival or '')
   if count then
@@ -30,7 +30,7 @@ function kind.try_acquire()
   return true, number()
 end
 
--- At 0 no one is in anyone's way. Later arrivals are after the bound, also if the clock was set back.
+-- At 0 nobody is in anyone's way. Later arrivals are after the bound, even if the clock was set back.
 function kind.can_barge(w)
   if w.arrival == '' and bound and now() <= bound then w.arrival = fmt('%.0f', bound + 1) end
   return count == 0 and not kind.reject(w)
@@ -57,7 +57,7 @@ end
 -- 'set' n, if there is no count -> {1 | 0}; 'down' -> {count, or -1}; 'reset' n, 'delete' -> {1 | 0 there was
 -- none}; 'expire' ms -> {1 | 0}. Waiters for a count that no longer exists are notified that it is broken.
 function kind.update(what, a)
-  -- A write that cannot grow comes first: after it a full Redis accepts the others.
+  -- A write that cannot grow comes first, so that a full Redis accepts the others.
   call('HDEL', K[1], '')
   local mark = 'deleted|' .. F[1]
   if what == 'again' then

@@ -1,8 +1,9 @@
--- idempotency key: an attempt, in a hash {kind, owner, number, record} for as long as its lease; or what came of one,
--- in a hash {kind, state, answer, by, number} for as long as its users said: the state is 'done' or 'failed', `by` the
--- owner of the attempt. A finished one admits nobody: a waiter and a newcomer are rejected, and read the outcome.
+-- once: an attempt, in a hash {kind, owner, number, record} for as long as its lease; or the outcome of an
+-- attempt, in a hash {kind, state, answer, by, number} for as long as its users asked: the state is 'done' or
+-- 'failed', `by` the owner of the attempt. Once there is an outcome, nobody is admitted: waiters and
+-- newcomers are rejected, and read the outcome.
 kind.tag = 'idempotency key'
-local held, state -- the owner of the attempt, what came of it: as last read or written
+local held, state -- the owner of the attempt, and the state of its outcome: as last read or written
 
 function kind.load(owner)
   local read = fetch('HMGET', K[1], 'kind', 'owner', 'state', 'number')
@@ -36,7 +37,7 @@ function kind.is_full()
   return held
 end
 
--- What is kept is in nobody's way: nobody waits for its end.
+-- A kept outcome keeps nobody out, so nobody waits for it to expire.
 function kind.next_expiry()
   local ms = held and call('PTTL', K[1])
   return ms and ms >= 0 and ms
@@ -52,8 +53,8 @@ function kind.describe()
   return {held and 'begun' or ''}
 end
 
--- 'done' | 'failed', ms, answer: what came of the attempt of the owner F[1], kept for so long -> {1} | {0} it has none.
--- 'forget': what is kept is deleted -> {1} | {0} there is none
+-- 'done' | 'failed', ms, answer: keeps the outcome of the attempt of the owner F[1] for that long -> {1} |
+-- {0} it has no attempt. 'forget': deletes the kept outcome -> {1} | {0} there is none
 function kind.update(what, ms, answer)
   if what == 'again' then
     if F[5] == 'forget' then return {state and 0 or 1} end
@@ -65,7 +66,7 @@ function kind.update(what, ms, answer)
     return {call('DEL', K[1])}
   end
   if held ~= F[1] then return {0} end
-  -- A write that cannot grow comes first: after it a full Redis accepts the others.
+  -- A write that cannot grow comes first, so that a full Redis accepts the others.
   call('HDEL', K[1], 'owner', 'record')
   call('HSET', K[1], 'state', what, 'answer', answer, 'by', F[1])
   call('PEXPIRE', K[1], ms)

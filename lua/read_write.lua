@@ -1,35 +1,36 @@
--- read_write: many readers, or one writer, which may read as well. A hash {kind, writer, soon, last} and for
--- each holder, under its owner id, {end in ms, number, value, record}: a lease of its own. w.args is 'write',
--- 'read', or 'read-in-order' for a reader that does not let later writers pass.
+-- read_write: many readers, or one writer, which may read as well. A hash {kind, writer, soon, last} and, for
+-- each holder, under its owner id, {end in ms, number, value, record}: each has a lease of its own. w.args is
+-- 'write', 'read', or 'read-in-order' for a reader that does not let later writers pass.
 --
--- `soon` is the ms before which no holder expires. Once that is over all holders are looked at, some by each
--- script: then it is '<ms> <cursor> <first>', where HSCAN continues, and the first expiry among those that
--- were looked at.
+-- `soon` is the time in ms before which no holder expires. After that time all holders are looked at, some by
+-- each script. While this scan is in progress, `soon` is '<ms> <cursor> <first>': where HSCAN continues, and
+-- the first expiry among the holders that were looked at.
 kind.tag = 'read-write lock'
 -- As last read or written: the writer, the number of holders, when the first of them expires at the earliest,
 -- and the last grant number.
 local writer, held, soon, recent
-local cursor, first_end -- of the scan of all of them that is under way
+local cursor, first_end -- of the scan in progress
 
--- It is written as text, with the scan that is under way.
+-- spelled() -> `soon` as text, with the scan in progress
 local function spelled()
   if not cursor then return string.format('%.0f', soon) end
   return string.format('%.0f %s %.0f', soon, cursor, first_end or 0)
 end
 
+-- spell(text): reads that text
 local function spell(text)
   local ms, at, seen = string.match(text or '', '^(%S+) ?(%S*) ?(%S*)')
   soon, cursor, first_end = tonumber(ms), at ~= '' and at or nil, tonumber(seen)
   if first_end == 0 then first_end = nil end
 end
 
--- ends_at(ms): a lease expires then
+-- ends_at(ms): records that a lease expires then
 local function ends_at(ms)
   soon = math.min(soon or ms, ms)
   if cursor then first_end = math.min(first_end or ms, ms) end
 end
 
--- Looks at some of the holders, and drops those that have expired.
+-- sweep(ms, owner): looks at some of the holders, and drops those that have expired, and this owner
 local function sweep(ms, owner)
   local scan, lapsed = call('HSCAN', K[1], cursor or '0', 'COUNT', 50), {}
   local some = scan[2]
@@ -83,8 +84,8 @@ function kind.try_acquire(w)
     n, value, writer = number(), nil, w.owner
   else
     if writer and writer ~= w.from then return false end
-    -- The fence has the last write's number, which no reader changes: their own are kept here. They may be
-    -- equal, and are never above the next write's, not even if the clock was set back.
+    -- The fence has the last write's number, which no reader changes: the readers' own numbers are kept here.
+    -- They may be equal, and are never above the next write's, not even if the clock was set back.
     value = call('GET', K[4]) or '0'
     n = math.max(now(), value + 1)
   end
@@ -117,7 +118,7 @@ function kind.renew(owner, lease)
   call('PEXPIRE', K[1], math.max(lease, call('PTTL', K[1])))
   local ends = now() / 1000 + lease
   if ends < entry[1] then
-    -- For less than it had: it may be the first to expire now.
+    -- The lease is shorter than before, so this hold may now be the first to expire.
     spell(call('HGET', K[1], 'soon'))
     ends_at(ends)
     call('HSET', K[1], 'soon', spelled())
@@ -157,14 +158,15 @@ end
 
 function kind.last()
   local written = tonumber(call('GET', K[4]) or 0)
-  -- Writes have their numbers from the fence alone: while the clock is behind it, readers may be ahead.
+  -- Writes take their numbers from the fence alone: while the clock is behind the fence, readers may be
+  -- ahead.
   return F[6] == 'write' and written or math.max(recent or 0, written)
 end
 
 function kind.on_wait(w)
-  -- A writer shares with no one, and may hand on during its local hand-off period.
+  -- A holding writer shares with nobody, and may hand the lock on during its local hand-off period.
   if w.args ~= 'write' or writer then return end
-  -- Some of them: the others ask as soon as their local hand-off period is over, and see it then.
+  -- Notifies some of the readers: the others ask when their local hand-off period is over, and learn it then.
   local some = call('HSCAN', K[1], '0', 'COUNT', 30)[2]
   for i = 1, math.min(60, #some), 2 do
     if string.find(some[i], ':', 1, true) then tell({owner = some[i]}, 'yield') end
@@ -180,7 +182,7 @@ function kind.holders(from)
   local all = scan[2]
   for i = 1, #all, 2 do
     local mode = all[i] == writer and 'write' or 'read'
-    -- Each half of the lock sees its own.
+    -- Each half of the lock sees its own holders.
     if string.find(all[i], ':', 1, true) and mode == string.match(F[6], '^%a+') then
       local entry = cmsgpack.unpack(all[i + 1])
       local left = math.ceil(entry[1] - now() / 1000)

@@ -1,17 +1,19 @@
--- redisson: one owner, in a hash as Redisson's RLock keeps it: {<client uuid>:<n> = count}. A hold of ours has one
--- more field, `rc` = number, token (`-`: none) and record. Redisson looks at its own field, at the key's existence
--- and at its expiry, and at nothing else; a holder without `rc` is one of Redisson's. Like Redisson, a release
--- publishes 0 to `redisson_lock__channel:{key}`; while the holder is Redisson's, waiters are told to listen there.
+-- redisson: one owner, in a hash as Redisson's RLock keeps it: {<client uuid>:<n> = count}. A hold of ours
+-- has one more field, `rc` = number, token (`-`: none) and record. Redisson looks only at its own field, at
+-- the key's existence and at its expiry; a holder without `rc` is one of Redisson's. Like Redisson, a release
+-- publishes 0 to `redisson_lock__channel:{key}`; while the holder is Redisson's, waiters are told to listen
+-- there.
 --
--- Redisson has no queue position: a release that one of its clients is told of leaves the lock to Redisson for TURN ms.
+-- Redisson's waiters have no queue position: if one of its clients receives the message of a release, the
+-- lock is left to Redisson for TURN ms.
 --
 -- w.args is 'fenced' for RFencedLock's counter, `redisson_lock_token:{key}`, which each grant increments.
 kind.tag = 'Redisson lock'
 local TURN = 25
-local held, ours -- the owner, and `rc` if it is one of ours; as last read or written
+local held, ours -- the owner, and `rc` if the hold is one of ours; as last read or written
 local turn -- the end of Redisson's turn, in ms
 
--- beside(prefix) -> what Redisson calls a channel or a key that belongs to the lock; it is in the lock's slot.
+-- beside(prefix) -> Redisson's name of a channel or a key that belongs to the lock. It is in the lock's slot.
 local function beside(prefix)
   return prefix .. ':' .. (string.find(K[1], '{', 1, true) and K[1] or '{' .. K[1] .. '}')
 end
@@ -20,7 +22,7 @@ local function is_owner(text)
   return string.match(text, '^%x+%-%x+%-%x+%-%x+%-%x+():%d+$') == 37
 end
 
--- given() -> number and token of the hold of ours
+-- given() -> number and token of our hold
 local function given()
   local n, token = string.match(ours, '^(%d+) (%S+)')
   return tonumber(n), token ~= '-' and token or nil
@@ -33,18 +35,18 @@ function kind.load(owner)
   for i = 1, #state, 2 do
     if state[i] == 'rc' then ours = state[i + 1] else held = state[i] end
   end
-  -- Another hash: of a map, or of an RReadWriteLock.
+  -- A hash of another kind: of a map, or of an RReadWriteLock.
   if size > 0 and (not held or size ~= (ours and 2 or 1) or not (ours or is_owner(held))) then foreign_key() end
   if not held then
     turn = their_turn()
   elseif not ours then
-    call('ZREM', K[5], 'turn') -- Redisson has taken it.
+    call('ZREM', K[5], 'turn') -- Redisson has acquired the lock.
   elseif held == owner then
     return call('PTTL', K[1]), given()
   end
 end
 
--- hold(w, n, token): w is the holder from now on
+-- hold(w, n, token): makes w the holder
 local function hold(w, n, token)
   held, ours = w.owner, string.format('%.0f %s %s', n, token or '-', w.record)
   call('HSET', K[1], w.owner, 1, 'rc', ours)
@@ -97,11 +99,11 @@ function kind.on_busy(w)
 end
 
 function kind.holders()
-  -- (Of a holder of Redisson's there is neither a record nor a number of ours.)
+  -- (A holder of Redisson's has neither a record nor a number of ours.)
   return held and {held, call('PTTL', K[1]), ours and string.match(ours, '^%d+ %S+ (.*)') or '?'} or {}
 end
 
--- -> {the token of the hold of ours, of a fenced lock}
+-- -> {the token of our hold, for a fenced lock}
 function kind.describe()
   local token = ours and select(2, given())
   return token and {token} or {}

@@ -1,7 +1,8 @@
 -- reentrant: one owner, in a hash {kind, owner, number, record}. The hold count of the owner's thread is not
--- here: the process counts it.
+-- stored here: the process counts it.
 kind.tag = 'reentrant lock'
--- The owner and its number, as last read or written: false without one, nil until then. No script reads them twice.
+-- The owner and its number, as last read or written: false if there is none, nil until they are read. No
+-- script reads them twice.
 local held, granted
 
 function kind.load(owner)

@@ -2,19 +2,20 @@
 -- each owner {end ms, number, permits, record}, recognized by the colon in its id; K[6] has the owners by
 -- their expiry. The permits are their users' state: the keys do not expire unless that was asked for.
 kind.tag = 'semaphore'
--- As last read or written: all permits, the acquired ones, the ms when the first lease expires, and whether
--- there were none on purpose: then no one asks for too many, as others will add them.
+-- As last read or written: the number of all permits, the number acquired, the time in ms when the first
+-- lease expires, and whether there were no permits on purpose: then no request is for too many, as more will
+-- be added.
 local total, used, soon, none
-local late -- more have expired than this script removes
+local late -- more holds have expired than this script removes
 local changed -- the number of permits changed since the waiters were last checked against it
 local page -- as last read: {owner, {end ms, number, permits, record}, ...} of the holders
 
--- first_end() -> the ms when the first lease expires
+-- first_end() -> the time in ms when the first lease expires
 local function first_end()
   return tonumber(call('ZRANGE', K[6], 0, 0, 'WITHSCORES')[2])
 end
 
--- install(owner, hold, ends): writes all that is new. (Not every script has now() before this.)
+-- install(owner, hold, ends): writes a hold that expires then. (Not every script has now() before this.)
 local function install(owner, hold, ends)
   hold[1] = math.floor(ends)
   soon = math.min(soon or hold[1], hold[1])
@@ -24,8 +25,8 @@ local function install(owner, hold, ends)
   if ttl >= 0 then call('PEXPIRE', K[6], ttl) end
 end
 
--- forget(ms, owner): removes those that have expired by then, this owner and a hundred others; the rest is
--- the next script's.
+-- forget(ms, owner): removes holds that have expired by then: this owner's and a hundred others; the rest is
+-- left to the next script.
 local function forget(ms, owner)
   local now_on = string.format('%.0f', math.floor(ms))
   local lapsed = call('ZRANGE', K[6], '-inf', now_on, 'BYSCORE', 'LIMIT', 0, 100)
@@ -66,7 +67,7 @@ function kind.reject(w)
   if not none and tonumber(w.args) > total then return string.format('it-has-%.0f-permits-in-all', total) end
 end
 
--- For 'all' those available, which must be at least one.
+-- For 'all', the request is for all available permits, at least one.
 function kind.try_acquire(w)
   local free = total and total - used or 0
   local wanted = tonumber(w.args) or math.max(free, 1)
@@ -109,7 +110,7 @@ function kind.transfer(w, from)
   return hold[2], hold[3]
 end
 
--- After a change the queue is read, as its first waiters may have to be told that they wait in vain.
+-- After a change the queue is read even if no permit is left, as its first waiters may have to be rejected.
 function kind.is_full()
   return total and used >= total and not changed
 end
@@ -132,7 +133,8 @@ function kind.holders(from)
   return list, scan[1] ~= '0' and scan[1]
 end
 
--- -> {all permits or '', acquired permits, owner, its permits, its number, ...}; on a later page without the two
+-- -> {all permits or '', acquired permits, owner, its permits, its number, ...}; a later page lacks the
+-- first two
 function kind.describe(from)
   local list = from and {} or {total or '', used}
   for i = 1, #page, 2 do
@@ -141,26 +143,26 @@ function kind.describe(from)
   return list
 end
 
--- keep(owner, n) -> 1, or 0 where the owner has none: n of its permits stay with it.
+-- keep(owner, n): the owner keeps n of its permits -> 1 | 0 it has none
 local function keep(owner, n)
   local hold = call('HGET', K[1], owner)
   hold = hold and cmsgpack.unpack(hold)
   if not hold or hold[1] <= now() / 1000 then return 0 end
   if hold[3] > n then
     used, hold[3] = used - hold[3] + n, n
-    -- A write that cannot grow comes first, so that a full Redis takes the next one.
+    -- A write that cannot grow comes first, so that a full Redis accepts the next one.
     call('HDEL', K[1], '')
     install(owner, hold, hold[1])
   end
   return 1
 end
 
--- change(what, n) -> {1} done | {0} not, as it had no effect | {-1} not, as there would be too many
---   'set'     n permits in all       'first'   the same, if it has none yet
---   'add'     n more or, below 0, fewer        'expire'  all of it expires in n ms
---   'delete'  all of it is deleted: its holders have lost their permits
+-- update(what, n, owner) -> {1} done | {0} not done, as it had no effect | {-1} not done: too many permits
+--   'set'     n permits in all       'first'   the same, if no number was set yet
+--   'add'     n more or, if negative, fewer    'expire'  the semaphore expires in n ms
+--   'delete'  deletes the semaphore: its holders lose their permits
 --   'keep'    the owner's hold keeps n permits, and gives the others back; {0} if it has none
--- Of 'first', whose reply depends on which came first, `first` keeps the request that did.
+-- The reply to 'first' depends on which request came first: the field `first` has that request's id.
 function kind.update(what, n, owner)
   if what == 'again' then
     if F[5] == 'keep' then return {call('HGET', K[1], F[7]) and 1 or 0} end

@@ -1,6 +1,6 @@
 -- simple: one owner, in a string key as `SET key owner NX PX lease` leaves it.
 kind.tag = 'simple lock'
-local held -- the owner's text, false without one, nil until it was read: no script reads it twice
+local held -- the owner's text; false if there is none, nil until it is read: no script reads it twice
 
 function kind.load(owner)
   if held == nil then held = fetch('GET', K[1]) end
@@ -46,8 +46,8 @@ end
 function kind.next_expiry()
   local ms = call('PTTL', K[1])
   if held and string.match(held, '^%x+%-%x+%-%x+%-%x+%-%x+():%d+~?$') ~= 37 then
-    -- No `<client uuid>:<n>`, or that and `~`: a foreign holder, which notifies nobody when it goes, and may
-    -- have no expiry. Waiters ask every quarter of a second.
+    -- Neither `<client uuid>:<n>` nor `<client uuid>:<n>~`: a foreign holder, which notifies nobody when it
+    -- releases, and may have no expiry. So waiters ask every quarter of a second.
     return ms >= 0 and math.min(ms, 240) or 240
   end
   return ms >= 0 and ms

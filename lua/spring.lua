@@ -1,24 +1,24 @@
 -- spring: one owner, in a string key as Spring Integration's RedisLockRegistry leaves it: the client's id at
--- `<registry>:<key>`. A hold of ours is the owner and, behind a space, the registry's channel, to which a release
--- publishes the key, as a registry in its PUB_SUB_LOCK mode does. While the holder is one of Spring's, waiters are told
--- to listen there.
+-- `<registry>:<key>`. A hold of ours is the owner and, after a space, the registry's channel, to which a
+-- release publishes the key, as a registry in its PUB_SUB_LOCK mode does. While the holder is one of
+-- Spring's, waiters are told to listen there.
 --
--- The channel is that of all locks of the registry: that a client of Spring's listens does not say that it waits for
--- this lock. So Spring has TURN ms after a release, and then not before REST ms have passed.
+-- All locks of the registry share the channel: a client of Spring's that listens need not be waiting for this
+-- lock. So Spring has the lock for TURN ms after a release, and gets another turn only after REST ms.
 --
 -- w.args is the channel.
 kind.tag = 'Spring lock'
 local TURN, REST = 25, 100
-local held, channel -- the owner, and the channel if it is one of ours; as last read or written
+local held, channel -- the owner, and the channel if the hold is one of ours; as last read or written
 local turn -- the end of Spring's turn, in ms
 
--- read(value): what is at the key
+-- read(value): takes `held` and `channel` from what is at the key
 local function read(value)
   held, channel = string.match(value or '', '^(%x+%-%x+%-%x+%-%x+%-%x+:%d+~?) (.+)$')
   held = held or value
 end
 
--- write(owner, ...): the owner is the holder from now on
+-- write(owner, ...): makes the owner the holder
 local function write(owner, ...)
   held = owner
   call('SET', K[1], owner .. ' ' .. channel, ...)

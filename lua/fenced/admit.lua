@@ -1,8 +1,8 @@
--- admit: after look.lua, and after the caller's script as the function `run`, which runs only for a token
--- that is not lower than the highest seen, and sees only its own keys and arguments.
+-- admit: follows look.lua and the caller's script, which is the function `run`. Runs that function only for a
+-- token not lower than the highest seen; the function sees only its own keys and arguments.
 --
--- Tokens are texts of 19 digits, which sort as the numbers do: above 2^53 Lua's numbers would take some for
--- each other.
+-- Tokens are text of 19 digits, which sorts as the numbers do: above 2^53, Lua's numbers could not tell some
+-- of them apart.
 --
 -- KEYS 1... the caller's
 -- ARGV 1 the token   2... the caller's

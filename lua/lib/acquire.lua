@@ -1,14 +1,15 @@
--- acquire: acquire, take a queue position, or keep it alive. Idempotent by owner.
+-- acquire: acquires, takes a queue position, or keeps it alive. Idempotent by owner.
 --
 -- ARGV 5 how: 'try' | 'wait' | 'keep' | 'share'   6 args   7 record   8 from   9 arrival or ''
 --      10 '1': in place of `from`, which ends
--- ->  number                         in, with the whole lease: no one was in the way
---     {1, number, remaining ms, value}                         in; value: what the rule adds
---     {0, last number, ms until asking again makes sense, arrival}   busy; after it 1 if it waits, and
---                  nobody listens here for its process: it must listen anew; 2 if some work was left to the
---                  next script: that one may find it is not
---     {-1, why}    'gone': keep found no queue position, share no hold; 'over': this owner has a tombstone;
---                  'not-inside': `from` is not, and leaves no queue position to take; else the rule's own rejection
+-- ->  number                                   admitted with the whole lease: no other owner was in the way
+--     {1, number, remaining ms, value}         admitted; value: what the rule adds
+--     {0, last number, ms until asking again makes sense, arrival}   busy; followed by 1 if the owner waits
+--                  and nobody listens here for its process, which must subscribe again; by 2 if some work was
+--                  left to the next script, which may find that the lock is not busy
+--     {-1, why}    'gone': keep found no queue position, share found no hold; 'over': this owner has a
+--                  tombstone; 'not-inside': `from` is not inside, and leaves no queue position to take;
+--                  otherwise the rule's own reason
 --     WRONGTYPE    the key is not this kind's
 --@ parts
 local w = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = F[8] or '',
@@ -23,20 +24,20 @@ end
 --@ parts
 if has_tombstone(w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
--- Nobody can be admitted: it waits, and the functions that admit are not built.
+-- Nobody can be admitted, so the owner waits. The functions that admit are not built.
 if F[5] == 'wait' and not left and not F[10] and kind.is_full and kind.is_full()
   and not (kind.reject or kind.can_barge and kind.can_barge(w)) then
   return remain(w, enqueue(w))
 end
 --@ parts
 if F[5] == 'share' then return share(w, left, n, value) end
--- (After the reply, which is all that Redis looks at: it was there before. For `all`.)
+-- Redis looks only at the first value returned. The second one tells `all` that the hold was there before.
 if left then
   has_waiters(w.owner)
   return {1, n, left, value}, true
 end
 if F[5] == 'keep' then
-  -- A write that cannot grow comes first: after it a full Redis accepts the heartbeat as well.
+  -- A write that cannot grow comes first, so that a full Redis accepts the heartbeat as well.
   call('HDEL', K[3], '')
   local position = call('ZSCORE', K[2], w.owner) and waiting(w.owner)
   if not position then
@@ -45,7 +46,7 @@ if F[5] == 'keep' then
   end
   w.heartbeat, w.steady = position.heartbeat, steadily(position)
 end
--- What replaces a hold takes no more room: a full Redis accepts it, as it accepts a heartbeat.
+-- Replacing a hold takes no more memory, so a full Redis should accept it, as it accepts a heartbeat.
 if F[10] then call('HDEL', K[3], '') end
 if kind.can_barge and kind.can_barge(w) then
   local ok
@@ -61,8 +62,9 @@ if kind.can_barge and kind.can_barge(w) then
   end
 end
 if F[10] then
-  -- Another may have been inside since: to be admitted now would not be in place of it. Nor later, by a
-  -- position that others of its process had asked for: it is rejected, and they ask anew.
+  -- `from` has ended, and another owner may have been inside since: being admitted now would not be in its
+  -- place. Nor would being admitted later, by a position that other threads of the process had asked for. So
+  -- the request is rejected, and those threads ask again.
   drop(w.owner)
   admit_waiters()
   return {-1, 'not-inside'}

@@ -1,10 +1,10 @@
--- adopt: the hold of one owner becomes that of another, with its number and its value, for a full lease.
--- Idempotent by owner. The old one gets a tombstone: a late request of it brings nothing back.
+-- adopt: makes the hold of one owner that of another, with its number and its value, for a full lease.
+-- Idempotent by owner. The old owner gets a tombstone, so that a late request of it brings nothing back.
 --
 -- ARGV 5 the old owner   7 record
 -- ->  {1, number, remaining ms, value}
---     {-1, why}    'gone': the old owner is not inside, or has a tombstone: it only stays for a while;
---                  'over': this owner has one
+--     {-1, why}    'gone': the old owner is not inside, or has a tombstone: its hold only stays for a while;
+--                  'over': this owner has a tombstone
 --     WRONGTYPE    the key is not this kind's
 --@ parts
 local left, n, value = kind.load(F[1])

@@ -1,11 +1,11 @@
 -- all: one operation on several locks of one kind, in one step.
 --
 -- KEYS the keys of the locks, one lock's after the other's
--- ARGV 1 'acquire' | 'leave'   2... for each lock: how many arguments follow, and these, as the operation
---        takes them
+-- ARGV 1 'acquire' | 'leave'   2... for each lock: how many arguments follow, and these arguments, as the
+--        operation takes them
 -- ->  a list: for each lock the operation's reply, or its error.
 --     acquire is all or nothing: the list ends with the first lock that was not granted, and those
---     before it were given back, except what was held before: what a request to 'share' is about, and what
+--     before it are given back, except what was held before: the hold that a 'share' is about, and what
 --     a late copy asks for again, which may be another thread's hold by now.
 
 -- Each of the two is a whole operation, with keys, arguments and locals of its own.
@@ -30,8 +30,8 @@ for i = 1, #KEYS / EACH do
   answers[i] = answer
   if operation == acquire then
     if type(answer) == 'table' and answer[1] ~= 1 then
-      -- By leave, so that the queues there are served as usual. If that fails, the whole script has: then it
-      -- is unknown what is held, and the caller makes all of it leave.
+      -- By leave, so that the queues there are served as usual. If a leave fails, the whole script does: what
+      -- is held is then unknown, and the caller makes all of it leave.
       for t = #taken, 1, -1 do leave(unpack(taken[t])) end
       break
     end

@@ -1,9 +1,9 @@
--- await: acquire, for a waiter for a condition's signal. It gives up its hold for a position there; a signal
--- moves that into the lock's queue. Idempotent by owner.
+-- await: acquire, for a waiter for a condition's signal. The waiter gives up its hold for a position in the
+-- condition; a signal moves that position into the lock's queue. Idempotent by owner.
 --
 -- ARGV as acquire's, but 5 how: 'wait' | 'keep' | 'back' (it no longer waits, and wants the lock)
---      8 from: the hold to give up, until that has had a reply   10 the condition
--- ->  as acquire; {2, ...}: it came back without a signal, and after it acquire's reply
+--      8 from: the hold to give up, until that request has had a reply   10 the condition
+-- ->  as acquire; {2, ...}: the waiter came back without a signal, followed by acquire's reply
 --     {-1, 'not-inside'}: there is no hold to give up
 --@ parts
 local w = {owner = F[1], lease = F[2], args = F[6], record = F[7], waiter_timeout = F[4], from = '', arrival = ''}
@@ -17,7 +17,8 @@ if pass_lapsed() then
   wanted(kind.is_full and kind.is_full())
 end
 local position = waiting(w.owner)
--- A write that cannot grow comes first: after it a full Redis accepts the rest as well. A release is one.
+-- A write that cannot grow comes first, so that a full Redis accepts the rest as well. A release is such a
+-- write.
 if position or F[8] == '' then call('HDEL', K[3], '') end
 w.steady = position and steadily(position) or now()
 local came_back, since = position and position.condition == false, nil
@@ -29,7 +30,7 @@ elseif position and position.condition == F[10] and position.since then
     since = position.since
   else
     call('ZREM', K[6], F[10] .. '|' .. position.since .. '|' .. w.owner)
-    -- If the lock is free it needs no other one.
+    -- If the lock is free, it needs no other position.
     call('HDEL', K[3], w.owner)
     came_back, w.condition = true, false
   end
@@ -46,13 +47,13 @@ elseif F[8] ~= '' then
 end
 if since then
   local answer = stay(w, since)
-  -- It may be admitted itself, by the signal of one that died.
+  -- This waiter itself may be admitted, by the signal of a waiter that died.
   local inside = admit_waiters(w.owner)
   if inside then return inside end
-  -- One that was admitted has a number below that of our own grant.
+  -- Read only now: a waiter may just have been admitted, and its number is below that of our own grant.
   answer[2] = last()
   return answer
 end
--- Signalled, or back; or its position was lost, and it joins the queue like any other.
+-- It was signalled, or came back; or its position was lost, and it joins the queue like any other.
 local answer = join(w)
 return came_back and {2, unpack(answer)} or answer

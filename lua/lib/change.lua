@@ -1,8 +1,8 @@
--- change: an update of a kind's state by its users (a number of permits, a count); waiters that may be
--- admitted now are. Done once per owner id, which is a request's here.
+-- change: updates a kind's state on behalf of its users (a number of permits, a count), and admits the
+-- waiters that may be admitted now. Done once per owner id, which here is that of a request.
 --
 -- ARGV 5 what   6... the rule's own
--- ->  what kind.update() returned: a list; if done before, what it returns for 'again'
+-- ->  what kind.update() returned: a list; if the change was done before, what it returns for 'again'
 --@ parts
 kind.load('')
 if has_tombstone(F[1]) then return kind.update('again') end

@@ -11,9 +11,9 @@ local function now()
   return clock
 end
 
--- number() -> the next grant number of this lock: above every earlier one, and not below the time, so that it
--- still grows when Redis has lost the last one. Kept for two hours after the number's own time (not after
--- now: a clock set back must not make it expire early).
+-- number() -> the next grant number of this lock: above every earlier one, and not below the time, so that
+-- numbers still grow when Redis has lost the last one. Kept for two hours after the number's own time (not
+-- after now: a clock set back must not make it expire early).
 local function number()
   local n = now()
   local last = call('SET', K[4], string.format('%.0f', n), 'PX', '7200000', 'GET')

@@ -1,13 +1,13 @@
 -- The waiters for a condition's signal. `:conditions` has a member for each, all with the same score, so that
 -- they are in the order of their text: <condition>|<arrival>|<owner>.
 
--- stay(w, since) -> a busy reply without the last number: a heartbeat of a waiter for its condition since then,
--- or its first position there.
+-- stay(w, since) -> a busy reply without the last number. A heartbeat of w, which has waited for its
+-- condition since then, or its first position there.
 local function stay(w, since)
   local position = {w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, since, w.steady or now()}
   call('HSET', K[3], w.owner, cmsgpack.pack(position))
   outlive(w, false)
-  -- Written anew at each heartbeat: a waiter that no signal finds would never wake.
+  -- Written again at each heartbeat: if the member were lost, no signal would find this waiter.
   call('ZADD', K[6], '0', w.condition .. '|' .. since .. '|' .. w.owner)
   others_wait = true
   local ttl = call('PTTL', K[6])
@@ -15,7 +15,7 @@ local function stay(w, since)
   return {0, 0, math.ceil(math.min(w.waiter_timeout, w.lease) / 3), since, deaf(w) and 1 or nil}
 end
 
--- behind(w) -> the arrival of w, after all that wait for its condition.
+-- behind(w) -> the arrival of w, behind all other waiters for its condition.
 local function behind(w)
   local from, to = '(' .. w.condition .. '}', '[' .. w.condition .. '|'
   local member = call('ZREVRANGEBYLEX', K[6], from, to, 'LIMIT', '0', '1')[1]

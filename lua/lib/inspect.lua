@@ -1,16 +1,17 @@
--- inspect: the holders and the waiters, page after page. Writes nothing.
+-- inspect: the holders and the waiters, page by page. Writes nothing.
 --
--- ARGV 5 page: '' or what the one before returned   6 args, of a kind that has several modes   7 '1': in detail
+-- ARGV 5 page: '' or as returned with the previous page   6 args, for a kind with several modes
+--      7 '1': in detail
 -- ->  {last number, {owner, remaining ms (-1: no expiry), record, ...}, {owner, record, ...}, what the rule
---     says about its state}; as a fifth, if this is not all, the next page (in detail: or ''). If more has expired than
---     one script removes, these five alone and nothing in them, and the page is to be asked for again. In detail as a
---     sixth {1 the holder only stays | 0, ...}, as a seventh {arrival, us since its last heartbeat, ...} of the
---     queue positions, and on the last page as an eighth the first hundred that wait for signals: {condition,
---     owner, record, arrival, us since its last heartbeat, ...}
+--     says about its state}; as a fifth, if this is not all, the next page (in detail: or ''). If more holds
+--     have expired than one script removes, only these five with empty lists, and the page must be requested
+--     again. In detail as a sixth {1 the holder only stays | 0, ...}, as a seventh {arrival, us since its
+--     last heartbeat, ...} for the queue positions, and on the last page as an eighth the first hundred
+--     waiters for signals: {condition, owner, record, arrival, us since its last heartbeat, ...}
 --@ parts
 kind.load('')
 local number = tonumber(call('GET', K[4]) or 0)
--- What the rule says about its state is true once all expired holders are out of it.
+-- The rule's description of its state is correct only once all expired holders are out of it.
 if kind.describe and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
 local part, from = string.match(F[5] or '', '^(%a)(.*)$')
 local holders, positions, state, page, times = {}, {}, {}, nil, {}
@@ -36,7 +37,7 @@ end
 if F[7] ~= '1' then return {number, holders, positions, state, page} end
 local stays, signals = {}, {}
 for i = 1, #holders, 3 do stays[#stays + 1] = call('ZSCORE', K[5], holders[i]) and 1 or 0 end
--- (Of a kind without conditions this key has something else in it.)
+-- (For a kind without conditions, this key has other content.)
 for _, member in ipairs(page and {} or call('ZRANGE', K[6], 0, 99)) do
   local condition, since, owner = string.match(member, '^(.*)|(%d+)|([^|]*)$')
   local w = owner and waiting(owner)

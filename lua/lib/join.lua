@@ -10,15 +10,16 @@ local function last()
   return kind.last and kind.last() or tonumber(call('GET', K[4]) or 0)
 end
 
--- lifetime(w) -> how many ms at least the positions of silent waiters live: five waiter timeouts in which the
--- server may stand still, or half a minute, and never less than a waiter timeout. They get twice that, so
--- that few requests have to extend it.
+-- lifetime(w) -> how long, in ms, the positions of silent waiters live at least, so that they survive a stall
+-- of the server: five waiter timeouts, at most half a minute, but never less than one waiter timeout. They
+-- get twice that, so that few requests have to extend it.
 local function lifetime(w)
   return math.max(w.waiter_timeout, math.min(30000, 5 * w.waiter_timeout))
 end
 
--- outlive(w, new): extends both keys. They expire together: a queue that was there before (new is false) has the
--- expiry of its positions; one that begins with this one (true) has none yet; nil: it is not known which.
+-- outlive(w, new): extends the expiry of both keys, which expire together. new: true if the queue begins with
+-- this position, and so has no expiry yet; false if it existed before, with the expiry of the positions; nil
+-- if that is not known.
 local function outlive(w, new)
   local places = call('PTTL', K[3])
   local ttl = new and -1 or places
@@ -30,8 +31,8 @@ local function outlive(w, new)
   end
 end
 
--- enqueue(w) -> arrival, true if it had no position. A new position at the end of its class, or the one it
--- had before (w.arrival, from an earlier reply); for one that has a position, its new request and a
+-- enqueue(w) -> arrival, true if w had no position. Gives w a position: at the end of its class, or the one
+-- it had before (w.arrival, from an earlier reply). If w has a position, this records its new request and a
 -- heartbeat.
 local function enqueue(w)
   local arrival, begins, new = w.arrival, nil, true
@@ -51,11 +52,11 @@ local function enqueue(w)
   return arrival, new
 end
 
--- busy(w, arrival, ahead, unheard) -> {0, last number, ms until asking again makes sense, arrival}: when a hold
--- expires, when the head that is ahead exceeds its waiter timeout (a full lock comes free before that
--- counts), and never later than w's own next heartbeat. After that 1 if no one listens for its process here
--- (unheard); or 2 if this script has left some work to the next one, so that the lock may not be busy: at once,
--- unless another continues with that.
+-- busy(w, arrival, ahead, unheard) -> {0, last number, ms until asking again makes sense, arrival}. Asking
+-- again makes sense when a hold expires, or when the head that is ahead exceeds its waiter timeout (a full
+-- lock comes free before that counts), and never later than w's own next heartbeat. Followed by 1 if nobody
+-- listens here for w's process (unheard); or by 2 if this script has left some work to the next one, so that
+-- the lock may not be busy: then w should ask at once, unless another waiter continues that work.
 local function busy(w, arrival, ahead, unheard)
   local ms = math.min(w.waiter_timeout, w.lease) / 3
   ms = math.min(ms, kind.next_expiry() or ms)
@@ -68,14 +69,14 @@ local function busy(w, arrival, ahead, unheard)
   return {0, last(), math.max(1, math.ceil(ms)), arrival, unheard and 1 or left_over}
 end
 
--- try(w) -> a reply, without taking a position. No waiter is passed.
+-- try(w) -> a reply. Takes no position, and passes no waiter.
 local function try(w)
-  -- It may have a position, from a request that had no reply.
+  -- w may have a position, from a request that had no reply.
   local placed = call('ZSCORE', K[2], w.owner)
   local _, ahead = admit_waiters()
   local why = kind.reject and kind.reject(w)
   if why then return {-1, why} end
-  -- If it was admitted from there it was notified, and must not be admitted once more.
+  -- If it was admitted from that position, it was notified, and must not be admitted again.
   if not ahead and not (placed and kind.load(w.owner)) then
     local ok, n, value = kind.try_acquire(w)
     if ok then return {1, n, w.lease, value} end
@@ -85,8 +86,8 @@ local function try(w)
   return busy(w, score and fmt('%.0f', score % CLASS) or '', ahead)
 end
 
--- share(w, left, number, value) -> a reply to a holder that would let more threads of its process join: not
--- while the rule admits no one else, nor past any waiter.
+-- share(w, left, number, value) -> a reply to a holder that asks whether more threads of its process may
+-- join: not while the rule admits no other owner, nor ahead of a waiter.
 local function share(w, left, n, value)
   local _, ahead = admit_waiters()
   if not left then return {-1, 'gone'} end
@@ -94,11 +95,11 @@ local function share(w, left, n, value)
   return {1, n, left, value}, true
 end
 
--- remain(w, arrival, new, ahead) -> a busy reply: it has that queue position, new or not, behind `ahead`.
+-- remain(w, arrival, new, ahead) -> a busy reply: w has that queue position, new or not, behind `ahead`.
 local function remain(w, arrival, new, ahead)
   if new and kind.on_wait then kind.on_wait(w) end
   if kind.on_busy then kind.on_busy(w) end
-  -- At each heartbeat: the message before it may have been lost.
+  -- Repeated at each heartbeat, as the previous message may have been lost.
   wanted(kind.is_full and kind.is_full())
   return busy(w, arrival, ahead, deaf(w))
 end
@@ -111,7 +112,7 @@ local function join(w)
     admit_waiters()
     return {-1, why}
   end
-  -- If there is room and no waiter, it need not wait either.
+  -- If the lock is not full and there is no waiter, w need not wait either.
   if not (kind.is_full and kind.is_full()) and call('EXISTS', K[2]) == 0 then
     local ok, n, value = kind.try_acquire(w)
     if ok then return {1, n, w.lease, value} end

@@ -1,18 +1,18 @@
--- leave: out of the lock and out of the queue, whichever the owner is in; the next waiter is admitted; and,
--- in the same round trip, the request of `next`, another owner of the same process.
+-- leave: takes the owner out of the lock and out of the queue, whichever it is in, and admits the next
+-- waiter. In the same round trip it makes the request of the next owner, another one of the same process.
 --
 -- ARGV 5 unsettled: '1' if a request of this owner may still be in flight, so that it gets a
 --        tombstone for a minute   6 args   7 record   8 next owner or ''   9 its arrival or ''
---        10 '1': the kind has priorities, so that it queues before others are admitted
--- ->  1 was inside | 0; for a next owner {1 | 0, 1 | 0 | -1, ...}: after it acquire's reply
+--        10 '1': the kind has priorities, so that the next owner queues before others are admitted
+-- ->  1 was inside | 0; for a next owner {1 | 0, 1 | 0 | -1, ...}: followed by acquire's reply
 --@ parts
 local was_inside, was_last = kind.release(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
 local first = call('ZRANGE', K[2], '0', '0')[1]
 if not F[5] and not first then return was_inside end
 --@ parts
--- Nearly always the first waiter was heard all along, and listens. What else may come of it needs functions that are
--- not built for that: admit_waiters() does this, too, and all else.
+-- Nearly always the first waiter has been heard without a gap, and is listening. This path admits it without
+-- building the functions for all other cases, which admit_waiters() handles.
 if was_last and not (F[5] or F[8] or kind.reject or keeps(first)) then
   local w = waiting(first)
   if w and w.steady and not w.condition and not silent(w) and not deaf(w) then
@@ -27,7 +27,7 @@ if was_last and not (F[5] or F[8] or kind.reject or keeps(first)) then
 end
 --@ parts
 if was_inside == 0 then
-  -- A holder has no queue position. Begins with a write that cannot grow, as release did: after it a full
+  -- (A holder has no queue position.) Like release, this begins with a write that cannot grow, so that a full
   -- Redis accepts the rest.
   local w = kind.on_leave and waiting(F[1])
   if w then w.score = call('ZSCORE', K[2], F[1]) end
@@ -48,7 +48,7 @@ local next = {owner = F[8], lease = F[2], waiter_timeout = F[4], args = F[6], re
   arrival = F[9] or ''}
 local over, new = has_tombstone(F[8]), false
 if F[10] and not left and not over and not (kind.reject and kind.reject(next)) then
-  -- By priority: it is in the queue before the next waiter is admitted.
+  -- By priority: the next owner is in the queue before the next waiter is admitted.
   first, new = nil, select(2, enqueue(next))
 end
 answer = admit_waiters(F[8], first)

@@ -2,18 +2,18 @@
 --
 -- A position is {lease ms, last heartbeat, waiter timeout ms, args, record, condition, since, steady}: what
 -- its owner asked for and when its last heartbeat came (server time). Order and liveness are kept apart: a
--- heartbeat never moves a position. Only a waiter for a condition's signal has condition and since (its
--- arrival there), or one that has waited; false for the condition that it came back from without a signal.
--- Steady is since when its heartbeats have come without a gap, below 0 if there was one before; false while
--- it has its waiter timeout once more, to be heard in (see dead()).
+-- heartbeat never moves a position. Only a waiter for a condition's signal, or one that has waited for it,
+-- has condition and since (its arrival there); condition is false once it came back without a signal. Steady
+-- is the time since when its heartbeats have come without a gap, negative if there was a gap before; false
+-- while it has its waiter timeout once more, to send a heartbeat in (see dead()).
 
 local fmt = string.format
 local CLASS = 1125899906842624 -- 2^50: arrivals of one order class stay below it
 
--- How much this script may still do for the waiters: 1 is to look at one and drop it, 2 to admit it, 2 to
--- take that back. The server does no other work meanwhile, so the rest is left to the next script.
+-- How much this script may still do for the waiters: to look at a waiter and drop it counts 1, to admit it 2,
+-- to take that back 2. The server does no other work meanwhile, so what remains is left to the next script.
 local rest = 30
--- Once it is spent: whether a waiter was told to continue.
+-- Once `rest` is spent: whether a waiter was told to continue.
 local carried
 
 -- waiting(owner) -> the request (w) of a position | nil
@@ -31,17 +31,17 @@ local function silent(w)
   return now() - w.heartbeat > w.waiter_timeout * 1000
 end
 
--- steadily(w) -> since when w is heard without a gap, it being heard now: its heartbeats come every third of
--- its waiter timeout, or more often, and one may be late by as much. Below 0 if there was a gap before that.
+-- steadily(w) -> since when the heartbeats of w have come without a gap, given that one came now. They come
+-- every third of its waiter timeout, or more often, and may be late by as much. Negative if there was a gap
+-- before.
 local function steadily(w)
   return w.steady and (now() - w.heartbeat) * 3 < w.waiter_timeout * 2000 and w.steady or -now()
 end
 
--- dead(w) -> true if w is silent, and was not kept from being heard: another was heard, all the while. If
--- none was, it may have been the server that stood still; then w, and every other silent waiter, has its
--- waiter timeout once more, and is admitted when it is heard. (Only the first ones are checked: there may be
--- thousands.)
-local heard -- the position of one that was heard all the while
+-- dead(w) -> true if w is silent although another waiter was heard all the while. If none was, the server may
+-- have been stalled: then w, and every other silent waiter, gets its waiter timeout once more, and is
+-- admitted when its heartbeat comes. (Only the first waiters are checked: there may be thousands.)
+local heard -- the position of a waiter that was heard all the while
 local function dead(w)
   if not silent(w) then return false end
   if w.steady == false then return true end
@@ -50,7 +50,7 @@ local function dead(w)
     return p[8] and gap * 3 < 2 and p[3] + 0 <= ms and now() - math.abs(p[8]) > ms * 1000
   end
   if heard and proves(heard, 0) then return true end
-  -- The caller too: it may be the only live one behind very many.
+  -- The caller, too: it may be the only live waiter, behind very many others.
   local owners, spared = {w.owner, F[1]}, {}
   for _, owner in ipairs(call('ZRANGE', K[2], 0, 31)) do owners[#owners + 1] = owner end
   for _, member in ipairs(call('ZRANGE', K[6], 0, 31)) do owners[#owners + 1] = string.match(member, '[^|]*$') end
@@ -67,7 +67,7 @@ local function dead(w)
       spared[#spared + 1] = cmsgpack.pack(p)
     end
   end
-  -- A write that cannot grow comes first: after it a full Redis accepts the other.
+  -- A write that cannot grow comes first, so that a full Redis accepts the next one.
   call('HDEL', K[3], '')
   call('HSET', K[3], unpack(spared))
   w.heartbeat, w.steady = now(), false
@@ -79,9 +79,9 @@ local function drop(owner)
   call('HDEL', K[3], owner)
 end
 
--- tombstone(owner, least): gives it a tombstone for a minute, as a request of it may still be in flight, or for
--- least ms if that is longer. (What a rule keeps beside may last longer.) Some of those that have expired are
--- forgotten.
+-- tombstone(owner, least): gives the owner a tombstone for a minute, as one of its requests may still be in
+-- flight, or for `least` ms if that is longer. (What a rule keeps in the same key may last longer.) Removes
+-- some of the expired tombstones.
 local function tombstone(owner, least)
   local lasts = math.max(60000, least or 0)
   local ms = now() / 1000
@@ -91,15 +91,17 @@ local function tombstone(owner, least)
   call('PEXPIRE', K[5], fmt('%.0f', math.max(lasts, call('PTTL', K[5]))))
 end
 
--- True while a waiter is in a condition that this script has put there: its keys exist, and end.
+-- True while a waiter that this script put into a condition is there: the keys then exist, and have an
+-- expiry.
 local others_wait
 
--- signal(condition, arrival, begins) -> the request of the live waiter that has waited longest for the condition:
--- moved into the queue, to that arrival | nil, true if there are more before it than this script looks at.
--- The dead ones before it are dropped. begins: whether the queue is empty; nil if that is not known.
+-- signal(condition, arrival, begins) -> the request of the live waiter that has waited longest for the
+-- condition, moved into the queue, to that arrival | nil, true if there are more waiters before it than this
+-- script looks at. Drops the dead waiters before it. begins: whether the queue is empty; nil if that is not
+-- known.
 local function signal(condition, arrival, begins)
   while rest >= 1 do
-    -- '}' follows '|', the end of a condition's name in its members.
+    -- '|' ends a condition's name in its members, and '}' is the character after it.
     local from, to = '[' .. condition .. '|', '(' .. condition .. '}'
     local member = call('ZRANGEBYLEX', K[6], from, to, 'LIMIT', '0', '1')[1]
     if not member then return end
@@ -107,11 +109,11 @@ local function signal(condition, arrival, begins)
     call('ZREM', K[6], member)
     others_wait = nil
     local w = waiting(string.match(member, '[^|]*$'))
-    -- A waiter whose position was lost meanwhile has come back by itself.
+    -- A waiter whose position was lost meanwhile comes back by itself.
     local waits = w and w.condition == condition
     if waits and not dead(w) then
       call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + arrival), w.owner)
-      -- A queue that begins with this one expires with its positions.
+      -- A queue that begins with this waiter expires with its positions.
       if begins == nil then begins = call('PTTL', K[2]) < 0 end
       if begins then call('PEXPIRE', K[2], call('PTTL', K[3])) end
       return w
@@ -121,9 +123,9 @@ local function signal(condition, arrival, begins)
   return nil, true
 end
 
--- pass_on(w, score) -> w leaves the queue without the lock, or has left it from that score. If it had been
--- signalled, the next waiter of its condition takes its position there. True if that one was not found yet:
--- then a silent position of w stays, and the next script to serve the queue passes its signal on.
+-- pass_on(w, score): w leaves the queue without the lock, or has left it from that score. If it had been
+-- signalled, the next waiter of its condition takes its position in the queue -> true if that waiter was not
+-- found yet: a silent position of w then stays, and the next script to serve the queue passes the signal on.
 local function pass_on(w, score)
   score = w.condition and (score or call('ZSCORE', K[2], w.owner))
   if not score then return end
@@ -138,7 +140,7 @@ local function pass_on(w, score)
   return true
 end
 
--- after(last) -> an arrival of now, and behind the last one, in case the clock has been set back.
+-- after(last) -> the current time as an arrival, but behind the last one even if the clock was set back.
 local function after(last)
   return math.max(last and last + 1 or 0, now())
 end
@@ -149,10 +151,11 @@ local function behind_all()
   return after(tail and tail % CLASS), not tail
 end
 
--- pass_lapsed() -> the request of the waiter that now has the signal whose owner died: it was admitted, may
--- never have noticed, and its lease expired as it was granted. Field 'signalled' of the positions is {owner,
--- condition, end of that lease in ms}, while others wait for signals; they check it with each heartbeat. An
--- owner that was renewed, or left before that end, has had its signal. Looked for once by a script.
+-- pass_lapsed(): passes on the signal of an owner that died: it was admitted, may never have noticed, and its
+-- lease expired as it was granted -> the request of the waiter that now has the signal. The field 'signalled'
+-- of the positions is {owner, condition, end of that lease in ms}, while others wait for signals; they check
+-- it with each heartbeat. An owner that was renewed, or left before that end, has had its signal. Done once
+-- per script.
 local looked
 local function pass_lapsed()
   local it = not looked and call('HGET', K[3], 'signalled')
@@ -163,12 +166,12 @@ local function pass_lapsed()
   if left and left <= ms + 50 then return end
   local w, more
   if not left and ms <= 50 then w, more = signal(condition, behind_all()) end
-  -- If that one was not found yet, the next heartbeat continues.
+  -- If that waiter was not found yet, the next heartbeat continues.
   if not more then call('HDEL', K[3], 'signalled') end
   return w
 end
 
--- entrust(w): it is admitted by a signal, and it is not known whether it notices.
+-- entrust(w): records that w is admitted by a signal, which it may never notice. See pass_lapsed().
 local function entrust(w)
   pass_lapsed()
   if not others_wait and call('EXISTS', K[6]) == 0 then return end
@@ -182,8 +185,8 @@ local function inbox(w)
   return F[3] .. string.match(w.owner, '^[^:]*')
 end
 
--- sharded(...) -> what the server answers to a command about a sharded channel: one with the lock's hash tag, in a
--- cluster. Nothing where there are none: no cluster, or a server that does not know them.
+-- sharded(...) -> the server's reply to a command about a sharded channel: in a cluster, one with the lock's
+-- hash tag. Nothing if there are none: there is no cluster, or the server does not support them.
 local function sharded(...)
   if not string.find(F[3], '{', 1, true) then return end
   local answer = redis.pcall(...)
@@ -191,19 +194,19 @@ local function sharded(...)
 end
 
 -- deaf(w) -> true if nobody listens at this server for the process of w. Asked before anything is announced,
--- and not found out by announcing it: a process that listens at another server that has these messages too
--- (the previous primary, now a replica) is not counted here, and receives them. Without the right to ask:
--- believed to listen, and the waiter's own timer finds the grant.
+-- rather than learned from announcing it: a process that listens at another server which also has these
+-- messages (the previous primary, now a replica) is not counted here, and yet receives them. Without the
+-- right to ask, the process is assumed to listen, and the waiter's own timer finds the grant.
 local function deaf(w)
   local channel = inbox(w)
   local answer = sharded('PUBSUB', 'SHARDNUMSUB', channel) or redis.pcall('PUBSUB', 'NUMSUB', channel)
   return answer[2] == 0
 end
 
--- tell(w, what, number, value): a message to the process of w. Without channel rights none can be sent.
+-- tell(w, what, number, value): sends a message to the process of w. Without channel rights none can be sent.
 local function tell(w, what, number, value)
   local text = fmt('%s %s %.0f %s', w.owner, what, number or 0, number and w.lease or 0)
-  -- Lua itself writes a large number in 14 digits.
+  -- Lua's own conversion keeps only 14 digits of a large number.
   if value then text = text .. ' ' .. (type(value) == 'number' and fmt('%.0f', value) or value) end
   if not sharded('SPUBLISH', inbox(w), text) then redis.pcall('PUBLISH', inbox(w), text) end
 end
@@ -213,8 +216,8 @@ local function keeps(owner)
   return type(owner) == 'string' and string.byte(owner, -1) == 126
 end
 
--- wanted(owner): a process that keeps the lock is told that there is a waiter, or a caller that was answered
--- busy; once by a script.
+-- wanted(owner): tells a process that keeps the lock that there is a waiter, or a caller that was answered
+-- busy; once per script.
 local asked_for -- the owner that was told
 local function wanted(owner)
   if owner == asked_for or not keeps(owner) then return end
@@ -222,22 +225,22 @@ local function wanted(owner)
   tell({owner = owner}, 'wanted')
 end
 
--- has_waiters(owner): the same for one that is inside, if there are waiters.
+-- has_waiters(owner): the same for an owner that is inside, if there are waiters.
 local function has_waiters(owner)
   if keeps(owner) and call('EXISTS', K[2]) == 1 then wanted(owner) end
 end
 
--- comes_back(w) -> true while w must be waited for, as the server stood still: until it is heard, and then,
--- for its waiter timeout at most, until its process listens again. Not if the rule handles waiters that go
--- without a grant.
+-- comes_back(w) -> true while w must be waited for because the server was stalled: until its heartbeat comes,
+-- and then, for its waiter timeout at most, until its process listens again. False if the rule itself handles
+-- waiters that leave without a grant.
 local function comes_back(w)
   if kind.on_leave then return false end
   if w.steady == false then return true end
   return (w.steady or 0) < 0 and now() + w.steady <= w.waiter_timeout * 1000 and deaf(w)
 end
 
--- carry_on(): this script has done its share. One of the first in the queue is told to ask again, and so
--- continues. If none of them receives that, the next caller to ask does.
+-- carry_on(): this script has done its share. Tells one of the first waiters in the queue to ask again, whose
+-- script continues. If none of them receives that, the next caller to ask continues.
 local function carry_on()
   carried = false
   for _, owner in ipairs(call('ZRANGE', K[2], 0, 7)) do
@@ -249,20 +252,20 @@ local function carry_on()
   end
 end
 
--- let_in(w, me) -> what the rule says to w, whose turn it is. It is not known whether the process of one that is told
--- by a message lives to hear it: a dead one must cost what a silent position does. (The lease is at least a second,
--- whatever the waiter timeout.) The first renewal is for the whole lease.
+-- let_in(w, me) -> the rule's decision about w, whose turn it is. The process of a waiter that is notified by
+-- a message may be dead, and must then cost no more than a silent position: so the waiter gets a first lease
+-- only. (At least a second, whatever the waiter timeout.) The first renewal is for the whole lease.
 local function let_in(w, me)
   if w.owner ~= me and not kind.whole then w.lease = math.min(w.lease, math.max(w.waiter_timeout, 1000)) end
   return kind.try_acquire(w)
 end
 
--- settle(me, first) -> me's reply, if the loop admitted or rejected me; otherwise nothing, and the head that
--- may not be admitted yet, if it looked for one. `first` is the head, if the caller knows it. Ends every
--- script that can change who may be admitted; kind.load() has been called. Drops heads that are dead, admits
--- heads while the rule does: installed first, taken back if their process does not listen, announced last.
--- What was announced is never taken back. A process that keeps the lock is told with its grant that there are
--- waiters behind it. The number is bounded: see carry_on().
+-- admit_waiters(me, first) -> me's reply, if the loop admitted or rejected me; otherwise nothing, and the
+-- head that may not be admitted yet, if the loop looked for one. `first` is the head, if the caller knows it.
+-- Ends every script that can change who may be admitted; kind.load() must have been called. Drops dead heads,
+-- and admits heads while the rule does: each is installed first, taken back if its process does not listen,
+-- and announced last. An announced grant is never taken back. A process that keeps the lock is told with its
+-- grant if there are waiters behind it. The number of waiters handled is bounded: see carry_on().
 local function admit_waiters(me, first)
   while not (kind.is_full and kind.is_full()) do
     local head = first or call('ZRANGE', K[2], '0', '0')[1]

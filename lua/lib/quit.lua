@@ -1,5 +1,5 @@
--- quit: leave, for a waiter for a condition's signal: out of the lock, the queue and the condition, wherever
--- it is. A signal that it had goes to the next one.
+-- quit: leave, for a waiter for a condition's signal. Takes it out of the lock, the queue and the condition,
+-- wherever it is. A signal that it had goes to the next waiter.
 --
 -- ARGV and reply as leave's without a next owner, but 6 the condition
 --@ parts
@@ -10,7 +10,7 @@ if position and position.condition and position.since then
 end
 if not (position and pass_on(position)) then drop(F[1]) end
 if was_inside then
-  -- It never noticed that it was admitted. That it was signalled before is likely, and no longer known: a
+  -- It never noticed that it was admitted. It was probably signalled before, but that is no longer known: a
   -- spurious wake-up is better than a lost signal.
   local signalled = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = '', record = '', condition = F[6]}
   pass_on(signalled, behind_all())

@@ -1,10 +1,10 @@
--- signal: the waiter that has waited longest for a condition goes to the end of the lock's queue, and will be
--- admitted by a leaving holder. Sent twice, it may move one more. The number that it moves, looks at or
--- counts is bounded.
+-- signal: moves the waiter that has waited longest for a condition to the end of the lock's queue, where a
+-- leaving holder will admit it. If it is sent twice, it may move one more waiter. One request moves, looks at
+-- or counts a bounded number of waiters.
 --
--- ARGV 5 condition   6 'one' | 'all' | 'count' (moves none)   7 from: where an earlier one ended, or ''
--- ->  how many were moved, or wait; -1: the owner is not inside
---     {how many, from}: that was not all, and the next request continues from there
+-- ARGV 5 condition   6 'one' | 'all' | 'count' (moves none)   7 from: where an earlier request ended, or ''
+-- ->  how many waiters were moved, or are waiting; -1: the owner is not inside
+--     {how many, from}: those were not all, and the next request continues from there
 --@ parts
 if not kind.load(F[1]) then return -1 end
 local count = 0
@@ -25,7 +25,7 @@ repeat
   if w and not deaf(w) then
     count, arrival, begins = count + 1, arrival + 1, false
   elseif w then
-    -- No one is there to be granted the lock: the signal is the next one's.
+    -- Nobody listens for the grant: the signal goes to the next waiter.
     drop(w.owner)
   end
 until not w or count == 1 and F[6] == 'one'

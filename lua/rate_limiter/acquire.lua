@@ -1,16 +1,16 @@
--- rate limiter: are n more permits available? Counts them if so; a rejected request counts nothing. Its state is a hash
--- {kind, used, at}, and how much it lets in comes with each request: so another rate finds the same count.
+-- rate limiter: counts n more permits if they are available; a rejected request counts nothing. The state is
+-- a hash {kind, used, at}. The rate comes with each request, so a different rate finds the same count.
 --
--- fixed window: `used` were acquired since `at`, the time of the first of them. A window later it counts from
--- 0 again. smooth: GCRA, as a continuous-state leaky bucket (ITU-T I.371): `used` was in the bucket at `at`;
--- of it `limit` leak out in each window, evenly, and it holds `burst`.
+-- fixed window: `used` permits were acquired since `at`, the time of the first of them. A window later the
+-- count starts from 0 again. smooth: GCRA, as a continuous-state leaky bucket (ITU-T I.371): `used` was in
+-- the bucket at `at`; `limit` of it leak out in each window, evenly, and the bucket holds `burst`.
 --
 -- KEYS 1 the state
 -- ARGV 1 n; 0: changes nothing   2 limit   3 window us   4 burst; none: a fixed window
 -- ->  {1 | 0, how many more are available now, us until n are, us until none is used any more}
 
--- A fraction of one counts as zero: sums of fractions are not exact, and a waiter that waited as long as it
--- was told must get in.
+-- A tiny fraction counts as zero: sums of fractions are not exact, and a waiter that waited as long as it
+-- was told must be admitted.
 local NOTHING = 1e-6
 local key = K[1]
 local n, limit, window, burst = ARGV[1] + 0, ARGV[2] + 0, ARGV[3] + 0, tonumber(ARGV[4])
@@ -20,8 +20,8 @@ if known ~= kind.tag and (known or call('EXISTS', key) == 1) then foreign_key() 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 used, at = tonumber(used) or 0, tonumber(at) or now
--- The clock was set back: what was used counts as used now, and need not be waited for until the clock is
--- there again.
+-- If the clock was set back, what was used counts as used now, so that nobody has to wait until the clock has
+-- come back to where it was.
 local set_back = at > now
 if set_back then at = now end
 if burst then
@@ -35,7 +35,7 @@ local allowed = used + n <= room + NOTHING
 local excess = used + n - room
 if allowed then used = used + n end
 
--- us until that much of what is used counts no more: at most 2^53, which is centuries
+-- until_free(part) -> us until that much of what is used no longer counts: at most 2^53, which is centuries
 local function until_free(part)
   if part <= NOTHING then return 0 end
   return math.ceil(math.min(burst and part * window / limit or at + window - now, 2 ^ 53))
@@ -43,8 +43,8 @@ end
 
 local ends = until_free(used)
 if set_back or allowed and n > 0 then
-  -- A millisecond more, since keys expire at whole ones. For an existing key it is set before anything else
-  -- is written: it cannot grow, and after it a full Redis accepts the rest.
+  -- A millisecond more, since keys expire at whole milliseconds. For an existing key the expiry is set before
+  -- anything else is written: that write cannot grow, so a full Redis accepts it and the rest.
   local ms = math.ceil(ends / 1000) + 1
   if known then call('PEXPIRE', key, ms) end
   call('HSET', key, 'kind', kind.tag, 'used', string.format('%.17g', used), 'at', string.format('%.0f', at))

@@ -26,10 +26,8 @@ pub const fn ms(n: u64) -> Duration {
 }
 
 pub fn builder(url: &str) -> ClientBuilder {
-    let builder = Client::builder().url(url);
-    // A machine that stands still keeps a connection from a server waiting; a proxy's fault may swallow what a connection
-    // says first, and then that is to be found out soon.
-    if url.contains("127.0.0.1:") { builder.connect_timeout(LONG) } else { builder }
+    Client::builder().url(url)
+}
 }
 
 /// A machine that is busy may take longer than these short timeouts for the first answer.
@@ -47,14 +45,14 @@ pub fn connected(set: impl Fn() -> ClientBuilder) -> Client {
 
 #[track_caller]
 pub fn connect(server: &RedisServer) -> Client {
-    connected(|| builder(&server.url()))
+    connected(|| builder(&server.url()).connect_timeout(LONG))
 }
 
 /// A client that neither renews nor repeats a request by itself while a test runs: a waiter that gets in was
 /// admitted, or woken up.
 pub fn patient(server: &RedisServer) -> Client {
     let minutes = Duration::from_secs(120);
-    connected(|| builder(&server.url()).lease(minutes).waiter_timeout(minutes))
+    connected(|| builder(&server.url()).connect_timeout(LONG).lease(minutes).waiter_timeout(minutes))
 }
 
 /// Waits for the lock and releases it. Returns when it was acquired. Times out, so that a failing test ends.

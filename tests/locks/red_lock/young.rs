@@ -58,10 +58,13 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
 /// came. Returns what B gets by these three.
 fn by_a_server_that_forgot(trusts: bool) -> bool {
     let stage = Stage::five();
-    let clients = stage.clients(|b| b.lease(LEASE));
-    let a = RedLock::new(clients.clone()).unwrap().with_node_timeout(LEASE / 4);
-    let (a, b) =
-        if trusts { (a.skip_startup_delay(), red(&stage).skip_startup_delay()) } else { (a, red(&stage)) };
+    // Where no server has to grow old, A has the time that a server takes to come back.
+    let lease = if trusts { 6 * LEASE } else { LEASE };
+    let clients = stage.clients(|b| b.lease(lease));
+    let [a, b] = [clients.clone(), stage.clients(|b| b.lease(lease))].map(|clients| {
+        let red = RedLock::new(clients).unwrap().with_node_timeout(LEASE / 4);
+        if trusts { red.skip_startup_delay() } else { red }
+    });
     until_old(&a);
     until_old(&b);
     for away in &stage.servers[3..] {
@@ -86,7 +89,7 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
     let began = Instant::now();
     let mut both = false;
     // Well before its third of the lease A does not hear of it.
-    while began.elapsed() < LEASE / 4 {
+    while began.elapsed() < lease / 4 && !both {
         let got = lock.try_lock();
         both |= matches!(got, Ok(Some(_))) && !guard.is_lost();
     }
