@@ -28,7 +28,6 @@ pub const fn ms(n: u64) -> Duration {
 pub fn builder(url: &str) -> ClientBuilder {
     Client::builder().url(url)
 }
-}
 
 /// A machine that is busy may take longer than these short timeouts for the first answer.
 #[track_caller]
