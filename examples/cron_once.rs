@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
     println!("the report was sent {runs} time");
     assert_eq!(runs, 1);
 
-    // Nobody waits for the next hour here.
+    // The example has no next run, so it does not leave the lock to its minimum hold time.
     Client::connect(&url)?.simple_lock(&name).force_unlock()?;
     Ok(())
 }

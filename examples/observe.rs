@@ -50,7 +50,7 @@ fn contend(one: &Client, other: &Client, name: &str) -> Result<(), Error> {
     })
 }
 
-/// Holds the lock until it was renewed, and then loses it by force.
+/// Holds the lock until it has been renewed, and then loses it by force.
 fn lose(one: &Client, other: &Client, name: &str) -> Result<(), Error> {
     let lock = one.reentrant_lock(name);
     let guard = lock.lock()?;

@@ -15,7 +15,7 @@ local function observes(args)
   return string.sub(args, 1, 5) == 'watch'
 end
 
--- changes() -> the number of changes, as text; '0' also if there was no change for two hours
+-- changes() -> the number of changes, as text; '0' also after two hours without a leader
 local function changes()
   return string.format('%.0f', call('ZSCORE', K[6], 'changes') or 0)
 end

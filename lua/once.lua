@@ -37,7 +37,7 @@ function kind.is_full()
   return held
 end
 
--- A kept outcome keeps nobody out, so nobody waits for it to expire.
+-- Every request that meets a kept outcome is rejected at once, so nobody waits for it to expire.
 function kind.next_expiry()
   local ms = held and call('PTTL', K[1])
   return ms and ms >= 0 and ms

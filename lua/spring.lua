@@ -4,7 +4,7 @@
 -- Spring's, waiters are told to listen there.
 --
 -- All locks of the registry share the channel: a client of Spring's that listens need not be waiting for this
--- lock. So Spring has the lock for TURN ms after a release, and gets another turn only after REST ms.
+-- lock. So after a release the lock is left to Spring for TURN ms, and then not again before REST ms have passed.
 --
 -- w.args is the channel.
 kind.tag = 'Spring lock'

@@ -130,7 +130,7 @@ fn check_encoded(rest: &str) -> Result<(), Error> {
 }
 
 /// Checks that the database number is one that a server might have. A server with fewer databases reports
-/// that itself, but of a larger number it only says that it is none.
+/// that itself, but of a number above 2^31-1 it only reports that it is invalid.
 pub(crate) fn with_database(server: redis::Client) -> Result<redis::Client, Error> {
     let number = server.get_connection_info().redis_settings().db();
     if !(0..=i64::from(i32::MAX)).contains(&number) {

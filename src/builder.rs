@@ -125,9 +125,9 @@ impl ClientBuilder {
     /// node timeout plus a few seconds.
     ///
     /// A node that is not part of a cluster, or is part of another one than the rest, is reported by
-    /// [`connect`](Self::connect), as `InvalidInput`. After [`connect_later`](Self::connect_later), such a
-    /// node outside any cluster never gets a lock: it is skipped, and if no other node knows a cluster, the
-    /// call reports it.
+    /// [`connect`](Self::connect), as `InvalidInput`. After [`connect_later`](Self::connect_later), a node
+    /// outside any cluster never gets a lock: it is skipped, and if no other node knows a cluster, the call
+    /// reports it.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), redis_concurrent::Error> {

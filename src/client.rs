@@ -1,4 +1,4 @@
-//! The client: what all locks of one Redis server or cluster share.
+//! The client of one Redis server or cluster: what all locks that it creates share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -371,8 +371,8 @@ impl Client {
     /// end. Blocks for one second at most; calling it again has no effect.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if a lock could not be released in time: it expires with its lease, and was reported
-    /// to the observer.
+    /// `OutcomeUnknown` if a hold could not be released in time: it expires with its lease, and each such hold
+    /// was reported to the observer.
     pub fn close(&self) -> Result<(), Error> {
         engine::close(&self.0)
     }

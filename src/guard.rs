@@ -179,7 +179,7 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     }
 
     /// How long the hold is certain to last if it is not renewed; zero once it is lost. Computed locally,
-    /// without a request, counting from before the request that acquired it was sent.
+    /// without a request, counting from before the request that acquired it, or last renewed it, was sent.
     ///
     /// For several locks, that of the hold that ends first. For a lock over several servers, that of the
     /// majority whose leases last longest.
@@ -293,9 +293,10 @@ impl<L: Lockable, O: Ownership> Guard<'_, L, O> {
     /// Releases the hold: the lock is free if it was the thread's last guard. Blocks for the command timeout
     /// at most, and not at all if the lock is handed on to a thread of this process.
     ///
-    /// Several locks are released in reverse order, those of one client and one kind by one request. A lock
-    /// over several servers is released on all of them, within the node timeout; a server that does not reply
-    /// is asked again in the background, until it replies or the lease has expired.
+    /// Several locks are released in reverse order, those of one client and one kind by one request (on a Redis
+    /// Cluster, one for each slot). A lock over several servers is released on all of them, within the node
+    /// timeout; a server that does not reply is asked again in the background, until it replies or the lease has
+    /// expired.
     ///
     /// # Errors
     /// `LeaseLost` if the hold had ended before, also for an inner one of several guards; `Closed` if the

@@ -61,7 +61,7 @@
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Lock`]: any of the locks behind a trait object.
 //! - [`CancellationToken`]: ends a wait, and [reports a loss](Guard::lost).
-//! - [`Observer`]: is notified of what happens; so is the crate `tracing` and, through `MetricsObserver`
+//! - [`Observer`]: is notified of what happens; so are the crate `tracing` and, through `MetricsObserver`
 //!   (feature `metrics`), the `metrics` facade.
 //! - [`Error`] and its [`ErrorKind`].
 //!
@@ -84,7 +84,7 @@
 //!
 //! - `tracing` (default): what locks do, as events and spans of the crate `tracing`.
 //! - `metrics`: `MetricsObserver`, which reports the same to the `metrics` facade.
-//! - `tls`: servers at `rediss://`, verified by Mozilla's certificate authorities or your own.
+//! - `tls`: servers at `rediss://`, verified against Mozilla's certificate authorities or your own.
 //!
 //! Rust 1.89 or later; Redis 6.2 or later, or Valkey. [`cargo run --example`](guide#what-it-offers) runs the
 //! examples.

@@ -24,8 +24,8 @@ const FENCED: &str = ":fenced";
 /// The name of one lock and its keys, all in one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
-    /// Keys whose hash tag is the lock's name, unescaped: the prefix of all of them, which is the state's
-    /// key. Of the many locks in use, only this is stored.
+    /// Keys whose hash tag is the lock's name, unescaped: the prefix of all of them, which is the state's key.
+    /// For most locks this is all that is stored, as there may be many of them.
     Named(Box<str>),
     /// All others. Boxed, so that they do not make the usual case larger.
     Apart(Box<Apart>),

@@ -100,8 +100,8 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 ///
 /// Competing writers are not ordered: the last winner can try again at once, and others may lose often. A
 /// lock admits each writer in turn, in order of arrival: by the figures in the README, the longest wait is
-/// shorter with a lock as soon as two writers never rest. An optimistic update is for data that rarely has
-/// two writers at a time, or that must not wait for a process that died.
+/// shorter with a lock as soon as there are two writers that never rest. An optimistic update is for data
+/// that rarely has two writers at a time, or that must not wait for a process that died.
 ///
 /// # Errors of all forms
 ///

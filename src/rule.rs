@@ -1,7 +1,7 @@
 //! Includes a rule together with the name of its file.
 
-/// Includes the [rule](crate::Kind::RULE) in a file, which is found as by [`include_str!`], so that errors in
-/// it are reported with the file and the line.
+/// Includes the [rule](crate::Kind::RULE) from a file, which is found as by [`include_str!`], so that errors
+/// in it are reported with the file and the line.
 ///
 /// ```
 /// # use redis_concurrent::{Kind, Reentrancy, Sharing};

@@ -161,7 +161,7 @@ fn contend_for<K: Kind>(job: &Job, client: &Client, lock: &RedisLock<K>) -> Resu
     contend(job, client, || Ok(Box::new(turn)))
 }
 
-/// Takes one turn of a thread, and returns when it had acquired what it waited for.
+/// A thread's turn. Returns the time at which it had what it waited for.
 pub(super) type Turn<'a> = Box<dyn FnMut() -> Result<u64, String> + 'a>;
 
 /// Runs the rounds; each thread takes its turns by a `Turn` of its own.

@@ -101,8 +101,8 @@ fn contended() -> Vec<Goal> {
         at_most("requests an acquisition, `fair`, one thread in each of 2, 4, 16 processes", 2.05, |d, p| {
             fair(d, p, "processes", |r| r.commands_per_acquisition)
         }),
-        // One request less per turn: the releasing thread requests the lock for the next one at the same
-        // time.
+        // One request fewer per turn: the releasing thread requests the lock for the next thread in the same
+        // request.
         at_most("… eight threads in each", 2.05, |d, p| {
             fair(d, p, "crowds", |r| r.commands_per_acquisition)
         })

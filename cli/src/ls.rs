@@ -120,7 +120,7 @@ fn strings(namespace: &str, client: &Client, pattern: &str) -> Result<Vec<Look>,
     let mut looks = Vec::new();
     for info in client.primaries()? {
         let (mut connection, mut cursor) = (connect::to(info)?, 0u64);
-        // A key may come more than once: SCAN promises no more than that none is missed.
+        // SCAN may return a key more than once: it only guarantees that none is missed.
         let mut seen = HashSet::new();
         loop {
             let mut scan = redis::cmd("SCAN");

@@ -40,7 +40,7 @@ pub struct Death {
 #[derive(Debug, Default)]
 pub struct Report {
     pub started: u64,
-    /// Of the dead worker, the requests that it had sent when it held the lock it died with.
+    /// One for each worker; that of the dead worker has only the requests sent until it held the lock it died with.
     pub done: Vec<Done>,
     pub death: Option<Death>,
 }

@@ -16,7 +16,8 @@ pub struct Task {
     pub worker: usize,
     /// How many orders there are in all.
     pub orders: usize,
-    /// At its next sale after this many orders it sends [`Message::Holding`], and stops.
+    /// At its next sale after this many orders, a thread sends [`Message::Holding`] and then does nothing until the
+    /// process is killed.
     pub victim_after: Option<usize>,
 }
 

@@ -38,7 +38,7 @@ struct Worker {
     longest_wait: AtomicU64,
     /// Orders taken.
     taken: AtomicUsize,
-    /// Whether a thread has stopped and waits for the kill.
+    /// Whether a thread holds its locks and waits for the kill.
     stands_still: AtomicBool,
     /// Whether a thread has failed: the others stop, too.
     failed: AtomicBool,

@@ -26,7 +26,7 @@ impl ByName {
         self.displaced.extend(self.slots.insert(self.hash(kind, name), slot));
     }
 
-    /// Removes a slot. The slot of an entry that was never found by its name is not here: no effect then.
+    /// Removes a slot. No effect for an entry that cannot be found by its name, as its slot is not here.
     pub(super) fn remove(&mut self, kind: TypeId, name: &str, slot: u32) {
         let hash = self.hash(kind, name);
         if self.slots.get(&hash) == Some(&slot) {

@@ -105,8 +105,8 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
     leaving
 }
 
-/// Sends these leaves, each to the server that has its lock; in a cluster, those that failed once more, as
-/// their locks may have moved. Returns those that were not answered in time.
+/// Sends these leaves, each to the server that has its lock. In a cluster, sends those without an answer
+/// again, as their locks may have moved. Returns those that were not answered in time.
 fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
     /// The second time is for locks that had moved.
     const TIMES: usize = 2;

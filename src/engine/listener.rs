@@ -1,5 +1,5 @@
 //! The grant listener: one thread and one connection per client and server, from the first wait there until
-//! the client ends. At a node of a cluster it [listens to each lock](super::listener_by_lock) by itself.
+//! the client ends. At a node of a cluster it [listens to the locks](super::listener_by_lock) one by one.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -124,9 +124,9 @@ impl Listener {
         }
     }
 
-    /// The server has refused these channels, but its reasons were not read: it is asked for them once more,
-    /// on a connection for that purpose, as this one continues to serve the others. The waiters want a
-    /// channel that it takes there again at once, and one that it does not mention soon.
+    /// The server has refused these channels, but its reasons were not read: it is asked for them once more, on
+    /// a connection for that purpose, as this one continues to serve the others. If it accepts a channel there,
+    /// the waiters ask for that again at once; if it says nothing about a channel, they do so soon.
     fn ask_apart(&self, shared: &Shared, line: &mut Subscriber, asked: Vec<String>) {
         if asked.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! Applies the messages that `lua/` publishes to the lock states that they are for. No other code reads them.
-//! How a message arrives is in `listener.rs`.
+//! Applies the messages that `lua/` publishes to the lock states that they are for. No other code reads them,
+//! except `listen`, which is for the listener. How a message arrives is in `listener.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

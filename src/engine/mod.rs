@@ -67,7 +67,7 @@ pub(crate) mod switchover;
 mod waiter;
 pub(crate) mod warning;
 
-// Tests that need no server: see verify/README.md.
+// What shows that the engine is right: see verify/README.md.
 #[cfg(all(test, shuttle))]
 #[path = "../../verify/interleavings/mod.rs"]
 mod interleavings;

@@ -39,8 +39,8 @@ impl Stay {
         Ok(Stay::For(rest))
     }
 
-    /// Before the hold ends: prevents that its grant is kept, or handed on in this process, where it must not
-    /// be.
+    /// Called before the hold ends. Makes sure that its grant is not kept, or not handed on in this process, if
+    /// this stay rules that out.
     fn shuts(self, lock_state: &mut LockState, ticket: Ticket, now: Moment) {
         match self {
             Stay::Agreed => {}

@@ -240,7 +240,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Returns the error of a wait that ends without a hold; `None` if the lock was busy at the timeout.
+    /// Returns the error of a wait that ends without a hold; `None` if a single attempt was busy, or the time
+    /// was up.
     fn ending(&self, turn: Step, core: &Core) -> Option<Error> {
         let error = match turn {
             Step::Over if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
@@ -347,8 +348,9 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Sleeps until it is woken, until its deadline, or until `until`. The first call only reports the wait
-    /// to the observers, outside the mutex, so the state must be checked again afterwards.
+    /// Sleeps until it is woken, until its deadline, or until `until`. The first call, except of a wait for a
+    /// condition, only reports the wait to the observers, outside the mutex: the caller must check the state
+    /// again.
     fn park(&mut self, mut core: MutexGuard<'_, Core>, until: Moment, now: Moment) -> Result<(), Error> {
         if self.gives_up(&core, now) {
             return Err(self.unavailable(&core));
@@ -428,7 +430,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// Reports a new hold: its grant to the renewer, if that is new, too, and the hold to the observers.
+/// Reports a new hold to the observers, and its grant to the renewer, unless other holds had it before.
 pub(super) fn register_hold(
     entry: &Arc<LockEntry>,
     mut core: MutexGuard<'_, Core>,

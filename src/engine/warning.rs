@@ -50,8 +50,8 @@ struct State {
 }
 
 impl State {
-    /// The time for a warning whose hold was looked at after so many `looks`, and seemed to last until `at`: now,
-    /// if a hold may have been shortened since.
+    /// Returns when to check a warning: at `at`, which was computed when there had been `looks` calls of
+    /// [`look_again`]; or now, if there has been one since, as the hold may have been shortened.
     fn still_at(&self, at: Moment, looks: u64) -> Moment {
         if self.looks == looks { at } else { Moment::now() }
     }

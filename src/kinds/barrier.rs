@@ -85,8 +85,8 @@ impl fmt::Debug for CyclicBarrier {
     }
 }
 
-/// A party that was admitted, until it has left. If it is dropped before it has opened the barrier, the
-/// barrier breaks.
+/// A party that was admitted, until it has left. If it is dropped before the barrier is open, the barrier
+/// breaks: that can only be the party that has to open it.
 struct Passed {
     entry: Arc<LockEntry>,
     ticket: Ticket,

@@ -97,7 +97,8 @@ impl Election {
     }
 
     /// The same election for a candidate that others see as `value` when it leads: an address, say. Default
-    /// empty. At most 4,096 bytes: with a longer one each call that campaigns is `InvalidInput`.
+    /// empty. At most 4,096 bytes: with a longer one each call that campaigns, and
+    /// [`depose`](Election::depose), returns `InvalidInput`.
     #[must_use]
     pub fn value(&self, value: &str) -> Self {
         let lock = self.lock.with_kind(Candidate { value: value.to_owned() });
@@ -108,7 +109,8 @@ impl Election {
     /// The same election for a leader whose work is to stop when less than `margin` of its term is certain to
     /// remain: see [`Term::ending`]. Default: a sixth of the lease. From 1 ms to half the lease, and together
     /// with [`renew_every`](crate::ClientBuilder::renew_every) at most five sixths of it, as each renewal
-    /// must come first: with any other value each call that campaigns is `InvalidInput`.
+    /// must come first: with any other value each call that campaigns, and [`depose`](Election::depose), returns
+    /// `InvalidInput`.
     #[must_use]
     pub fn stop_before(&self, margin: Duration) -> Self {
         let entry = self.watching.entry();
@@ -258,8 +260,8 @@ impl Election {
         Changes::new(self.watching.clone())
     }
 
-    /// Ends the leader's term, in whichever process; the next candidate leads. Two requests, each of at most
-    /// the command timeout. See [`RedisLock::force_unlock`] for how the leader learns of it.
+    /// Ends the leader's term, in whichever process; the next candidate leads. Up to three requests, each of at
+    /// most the command timeout. See [`RedisLock::force_unlock`] for how the leader learns of it.
     ///
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).

@@ -121,8 +121,8 @@ impl<O: Ownership> Guard<'_, Permits, O> {
 /// The semaphore's users set the number of permits, by [`set_permits`](Semaphore::set_permits) and related
 /// methods. The number stays until [`delete`](Semaphore::delete), unless
 /// [`expire_after`](Semaphore::expire_after) limits that. Acquired permits have a lease: those of a process
-/// that died return when it expires. They are returned only by their [`Permit`],
-/// so a caller cannot give back more than it acquired; to add permits, unlike in java.util.concurrent, use
+/// that died return when it expires. They are returned only by their [`Permit`], so a caller cannot give back
+/// more than it acquired; to add permits, unlike in java.util.concurrent, use
 /// [`add_permits`](Semaphore::add_permits).
 ///
 /// **Set to 0**, a semaphore has no permits yet: a caller waits, for however many, until others add them, as

@@ -20,9 +20,10 @@ pub struct Holder {
     pub owner: String,
     /// The holder's process, if it left a record (a plain string key has none).
     pub process: Option<Process>,
-    /// When the lock was granted to that process, by the server's clock. `None` if the owner is not one of
-    /// this library's, and for a kind that is not exclusive (a read lock, a reservation), for which it is not
-    /// recorded.
+    /// When the lock was granted to that process, by the server's clock. `None` if the owner is not one of this
+    /// library's, and for a shared hold of which it is not recorded (a read lock, a reservation). Permits have
+    /// it, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders) or in a
+    /// [`Look`](crate::Look).
     pub since: Option<SystemTime>,
     /// The remaining lease if it is not renewed; `None` if it does not expire.
     pub remaining: Option<Duration>,
@@ -193,7 +194,7 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// `number` is the lock's last grant number: it must be this holder's, and encodes the time of the grant.
+    /// `number` is the grant number of this hold, which encodes the time of the grant; 0 if it is not known.
     pub(crate) fn new(held: Held, number: u64) -> Self {
         let since = (held.is_ours() && number > 0).then(|| granted_at(number));
         let process = Process::read(&held.record);

@@ -78,8 +78,8 @@ pub type SpringLock = RedisLock<Spring>;
 ///
 /// [`lock`](RedisLock::lock) makes the *thread* the owner: its [`Guard`] stays on the thread, and on a
 /// reentrant lock the thread may lock again. [`lock_owned`](RedisLock::lock_owned) makes the *guard* the
-/// owner: it may move to another thread, and never re-enters. Each call returns a guard; when the last one
-/// ends, in any order, the lock is released.
+/// owner: it may move to another thread, and never re-enters. Each call returns a guard. Guards may end in
+/// any order; when the last one ends, the lock is released.
 ///
 /// A [`Guard`] borrows its handle. In `client.reentrant_lock("job").lock()?` the handle is a temporary that
 /// is dropped at the end of the statement, so keep it in a variable, or take an owned guard, which borrows

@@ -127,8 +127,9 @@ impl<K: Kind> RedisLock<K> {
         self.entries().iter().map(queued).sum()
     }
 
-    /// Takes the lock away from its holders, in any process, and admits the next waiter. One request to
-    /// find the holders, and two per holder, each for at most the command timeout.
+    /// Takes the lock away from its holders, in any process, and admits the next waiter. The requests of
+    /// [`holders`](RedisLock::holders) to find them, and at most two per holder, each for at most the command
+    /// timeout.
     ///
     /// A holder is notified at once if its client is listening: its hold is then lost, and its
     /// [`lost`](crate::Guard::lost) token is cancelled. A client listens from its first use of `lost`, its

@@ -20,7 +20,7 @@ pub struct Look {
     pub holders: Vec<Holder>,
     /// The waiting processes, in the order of the queue.
     pub waiters: Vec<Waiter>,
-    /// The processes that wait for a condition's signal: the first hundred.
+    /// The waiters for a condition's signal, one for each waiting thread: the first hundred.
     pub condition_waiters: Vec<ConditionWaiter>,
     /// Numbers specific to the kind: `permits` and `used` of a semaphore, `count` of a latch, `broken` (1) of
     /// a barrier, `used` of a rate limiter as of the last request that it granted.
@@ -54,7 +54,7 @@ pub struct Waiter {
     pub last_heartbeat: Duration,
 }
 
-/// A process that waits for a condition's signal.
+/// A thread that waits for a condition's signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConditionWaiter {

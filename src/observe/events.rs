@@ -29,7 +29,7 @@ pub enum AcquiredVia {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease expired in this process, whether or not Redis responded.
+    /// The lease expired by this process's clock, whether or not Redis replied.
     Expired,
     /// Redis replied, to a renewal or a release, that the hold no longer exists. Also after `force_unlock`,
     /// if that reply came before its message.
@@ -171,7 +171,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (lock, lag, left);
     }
 
-    /// A lease of `lock` could not be renewed, and `left` of it remains. The renewal is retried until then.
+    /// A lease of `lock` could not be renewed, and `left` of it remains. The renewal is retried until the lease
+    /// expires.
     fn renewal_failed(&self, lock: LockInfo<'_>, left: Duration, error: &Error) {
         let _ = (lock, left, error);
     }

@@ -103,8 +103,8 @@ impl RedLock {
         RedLock { node_timeout: Some(timeout), ..self.clone() }
     }
 
-    /// The same servers, including those that were started less than a lease ago: for a first start, when no
-    /// caller can have been granted anything yet. Otherwise a server that died and came back empty may grant
+    /// The same servers, where those that were started less than a lease ago count, too: for a first start, when
+    /// no caller can have been granted anything yet. Otherwise a server that died and came back empty may grant
     /// what another holder was granted before.
     #[must_use]
     pub fn skip_startup_delay(&self) -> RedLock {

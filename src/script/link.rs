@@ -197,7 +197,8 @@ impl<'a> Linker<'a> {
         }
     }
 
-    /// Returns the definitions that the definition at `by` refers to with this name; `None`: an operation.
+    /// Returns the definitions that the definition at `by` (an operation, if that is `None`) refers to with this
+    /// name.
     fn find(&self, need: Need<'_>, by: Option<usize>) -> Vec<usize> {
         match need {
             Need::WholeKind => self.functions.values().copied().collect(),

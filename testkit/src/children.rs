@@ -153,7 +153,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// If the child has ended, or has not stopped within 2 s.
+    /// If the child has ended, or has not stopped within 30 s.
     pub fn stop(&mut self) -> io::Result<()> {
         self.process.stop()
     }

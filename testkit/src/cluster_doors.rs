@@ -55,7 +55,8 @@ impl Doors {
         self.bus.black_hole(true);
     }
 
-    /// Makes this node unreachable for those clients and for the node behind `other`.
+    /// Makes this node unreachable for the node behind `other`, and for the clients that are cut off with that
+    /// node.
     pub(super) fn part_from(&self, other: &Doors) {
         self.apart.black_hole(true);
         self.common.cut_off(Some(other.source().into()));

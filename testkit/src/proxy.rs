@@ -192,7 +192,7 @@ impl Proxy {
     }
 
     /// While on, connection attempts fail with "connection refused", since there is no listener. Existing
-    /// connections stay. Has taken effect on return; turning it on or off may block, for at most 2 s.
+    /// connections stay. Has taken effect on return; turning it on or off may block, for at most 30 s.
     ///
     /// # Errors
     ///

@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_replica_takes_the_place_of_a_primary_that_is_killed() {
-        // A busy machine is not to begin a failover before.
+        // A busy machine must not begin a failover before the primary is killed.
         let fleet = SentinelFleet::builder().down_after(Duration::from_secs(4)).start().unwrap();
         assert_eq!(fleet.primary(), Some(0));
         fleet.servers()[0].kill().unwrap();

@@ -201,7 +201,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server is not running, or has not stopped within 2 s.
+    /// If the server is not running, or has not stopped within 30 s.
     pub fn stop(&self) -> io::Result<()> {
         self.with_process(Guarded::stop)
     }
@@ -229,7 +229,7 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Shuts the server down in an orderly way (`SHUTDOWN NOSAVE`) and waits for its end, for at most 5 s;
+    /// Shuts the server down in an orderly way (`SHUTDOWN NOSAVE`) and waits for its end, for at most 30 s;
     /// has no effect if it is not running.
     ///
     /// # Errors
@@ -261,7 +261,7 @@ impl RedisServer {
 
     /// Starts the server again on the same port and in the same folder, after an orderly
     /// [`shutdown`](Self::shutdown) if it is still running. Returns once it answers and has loaded its data,
-    /// after at most 30 s. Without `appendonly` it comes up empty.
+    /// at most 30 s after the shutdown. Without `appendonly` it comes up empty.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ fn tasks_give_up_when_redis_was_out_of_reach_for_so_long() {
     for silent in [false, true] {
         let proxy = Proxy::start(server.port()).unwrap();
         let set = || Client::builder().url(&proxy.url()).unreachable_timeout(BEARS).command_timeout(REQUEST);
-        // A busy machine may take longer than a request may: then once more.
+        // On a busy machine connecting may time out, and is then repeated.
         let client = eventually(LONG, || set().connect().ok());
         let lock = AsyncLock::new(client.reentrant_lock("out of reach"));
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -58,7 +58,7 @@ fn tasks_give_up_when_redis_was_out_of_reach_for_so_long() {
                 }
             };
             let guard = timeout(LONG, again).await.expect("it is there again");
-            // The same.
+            // On a busy machine this request may time out, too.
             let _ = released_all(&guard.unlock().await);
         });
     }

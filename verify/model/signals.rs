@@ -88,7 +88,8 @@ impl Signals {
         }
     }
 
-    /// Records a signal that passed on from the waiter that it had admitted, and the waiters admitted now.
+    /// Records that a signal was passed on from the waiter that it had admitted, and which waiters are admitted
+    /// now.
     fn went_on(&mut self, before: &SmallRedis, after: &SmallRedis, was_waiting: &[(u8, u64)]) {
         let lined = |owner| after.arrival(owner).is_some() || after.holder(owner).is_some();
         if let Some(it) = before.awaiting.signalled.filter(|it| after.awaiting.signalled != Some(*it))

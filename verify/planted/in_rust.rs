@@ -92,7 +92,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
           self.holders.retain(|holder| holder.end > now || lives); self.soon }
     "reader-counter" in "verify/small_redis":
         { self.drop_position(*owner); } =>
-        { // One reader less, regardless of the sender.
+        { // One reader fewer, regardless of the sender.
           let reads = |holder: &&Holder| matches!(holder.mode, Mode::Read | Mode::InOrder);
           let reader = self.holders().iter().find(reads).map(|holder| holder.owner);
           if let Some(reader) = reader.filter(|_| PLANTED && self.arrival(*owner).is_none()) {

@@ -111,7 +111,7 @@ fn in_a_cluster() {
 #[test]
 fn by_sentinels() {
     let fleet = SentinelFleet::builder().password("hush-1").sentinel_password("hush-2").behind_proxies();
-    // A busy machine is not to begin a failover of its own.
+    // A busy machine must not begin a failover of its own.
     let fleet = fleet.down_after(Duration::from_secs(4)).start().unwrap();
     let (url, folder) = (fleet.url(), tempfile::tempdir().unwrap());
     let mut all = each_command(&url, ["one", "other"], folder.path());

@@ -7,8 +7,8 @@ use redis_concurrent::ErrorKind;
 use super::Finding;
 use super::table::counted;
 
-/// How many processes hold the lock at once, each of them sure that it does, and the error that a process got
-/// that only believed so.
+/// How many processes hold the lock at once, each of them sure that it does, and the error returned to a
+/// process that wrongly believed that it did.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Holders {
     pub at_once: usize,

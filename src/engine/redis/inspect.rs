@@ -165,8 +165,8 @@ pub(crate) struct Forced {
     pub(crate) remaining: Duration,
 }
 
-/// Removes every holder that is `wanted`, by the last grant number, and notifies it of the `reason`.
-/// `gently`: the holder keeps others out for the rest of its lease, which is no longer renewed.
+/// Removes every holder for which `wanted`, given also the last grant number, is true, and notifies it of the
+/// `reason`. `gently`: the holder keeps others out for the rest of its lease, which is no longer renewed.
 pub(crate) fn force_unlock(
     entry: &Arc<LockEntry>,
     mode: &str,

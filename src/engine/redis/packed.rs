@@ -19,8 +19,8 @@ pub(crate) fn pack_renew(out: &mut Vec<u8>, entry: &LockEntry, owner: u64, lease
     pack(out, entry, &entry.scripts.renew, &renew.in_order(), eval);
 }
 
-/// Adds a leave to what the renewer or `close` sends; or, for a hold that stays for its minimum time, the
-/// renewal that lets it expire.
+/// Adds a leave to what the renewer or `close` sends; or, for a hold that stays for a while, the renewal that
+/// lets it expire.
 pub(crate) fn pack_leave(out: &mut Vec<u8>, entry: &LockEntry, leaving: &PendingRelease, eval: bool) {
     match leaving.rest(Moment::now) {
         Some(rest) => {

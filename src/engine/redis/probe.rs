@@ -27,7 +27,7 @@ pub(crate) struct Probed {
     pub(crate) heard: Moment,
 }
 
-/// Why a server could not be probed, or not be used.
+/// Why a server could not be probed, or cannot be used.
 pub(crate) enum Unprobed {
     /// There was no connection, or it broke, or Redis rejected it.
     Failed(RedisError),

@@ -110,7 +110,7 @@ enum Meaning {
 
 /// Looks an error up in the table.
 fn meaning(code: &str, words: &str) -> Meaning {
-    // If a script raises an error itself, that is in the server's words, too.
+    // An error that a script raises itself is read as if the server had said it.
     let (code, words) = match words.split_once(AT_LINE) {
         Some((before, at)) if before.starts_with(IN_SCRIPT) => of_script(at),
         _ => match words.split_once(DISCARDED) {
@@ -245,7 +245,7 @@ fn fault(script: Option<&Script>, e: RedisError) -> Error {
     }
 }
 
-/// Whether a connection broke that was made, or about to be: the server did not reject it.
+/// Whether a connection broke after it was made, or while it was being made: the server did not reject it.
 pub(crate) fn is_broken_off(e: &RedisError) -> bool {
     e.is_io_error() && !e.is_connection_refusal() && !e.is_timeout()
 }
@@ -297,7 +297,7 @@ pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
     })
 }
 
-/// Returns the error for a reply that did not arrive, although it was waited for as long as `within`.
+/// Returns the error for a reply that did not arrive; `within` is how long it was to be waited for.
 pub(crate) fn unanswered(e: RedisError, within: Duration) -> Error {
     let error = Error::new(ErrorKind::Unavailable, "");
     if e.is_timeout() {

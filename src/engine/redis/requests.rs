@@ -43,7 +43,7 @@ pub(crate) fn acquire(
 }
 
 /// Leaves the lock and the queue, and in the same round trip sends the request of the next head. A hold that
-/// stays for its minimum time gets the rest of that as its lease instead.
+/// stays for a while gets the rest of that time as its lease instead.
 pub(crate) fn leave(
     entry: &Arc<LockEntry>,
     leaving: &PendingRelease,

@@ -138,7 +138,8 @@ impl Subscriber {
         self.ping()
     }
 
-    /// Unsubscribes from both of them.
+    /// Unsubscribes from a channel on which another program publishes: all that
+    /// [`ask_foreign`](Self::ask_foreign) subscribed to.
     pub(crate) fn give_up_foreign(&mut self, channel: &str) -> RedisResult<()> {
         let verbs: &[&str] = if self.sharded { &["UNSUBSCRIBE", "SUNSUBSCRIBE"] } else { &["UNSUBSCRIBE"] };
         self.send(verbs, channel)

@@ -1,5 +1,5 @@
 //! What Redis granted under one owner id: until when it is valid, and which threads may have it next. When
-//! any of this is decided is up to `lock_state/`.
+//! any of this is done is decided in `lock_state/`.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ pub(crate) struct Grant {
     pub(crate) exchanged: bool,
     /// For a shared grant only.
     pub(crate) joining: Option<Box<Joining>>,
-    /// For a grant only that its process may keep for its next hold.
+    /// Only for a grant that its process may keep for its next hold.
     pub(crate) keep: Option<Box<Keep>>,
 }
 
@@ -262,7 +262,7 @@ impl Grant {
         self.joining.as_ref()?.open_since
     }
 
-    /// Whether the question if others may join it is in flight.
+    /// Whether the request that asks whether others may join it is in flight.
     pub(crate) fn is_asked(&self) -> bool {
         self.joining.as_ref().is_some_and(|joining| joining.asked.is_some())
     }
@@ -309,7 +309,7 @@ impl Grant {
         }
     }
 
-    /// `renew_for` asked for it until then.
+    /// `renew_for` asked for the grant to last until `until`.
     pub(crate) fn wants(&mut self, until: Moment) {
         self.bounds.get_or_insert_default().wanted_until = until;
     }
@@ -371,7 +371,7 @@ impl Grant {
         self.bounds.as_ref().map_or(Duration::ZERO, |bounds| bounds.wanted_until.since(now))
     }
 
-    /// Whether its holder wants it for longer than its lease, which applies to that hold only.
+    /// Whether its holder wants it for longer than its lease. That wish ends with the hold.
     fn is_prolonged(&self, now: Moment) -> bool {
         self.terms.lease < self.wanted(now)
     }

@@ -22,8 +22,8 @@
 //!   lease in a message, which has no request of its own, counts from the last request that was answered
 //!   busy, as the grant cannot be older than that.
 //! - *A grant is never dropped*: `give_up` looks for it in the same step that leaves the queue.
-//! - *A grant belongs to its request*: a pending acquire is never sent on other terms than before once Redis
-//!   may know of it. A head that asks for something else gives it back, with whatever was granted to it, and asks for a
+//! - *A grant belongs to its request*: once Redis may know of a pending acquire, it is never sent on other
+//!   terms. A head that asks for something else gives it back, with whatever was granted to it, and asks for a
 //!   position of its own.
 
 mod ask;

@@ -21,7 +21,7 @@ use crate::wait::Wait;
 /// learns when the lease has expired. While it waits, it has a queue position in Redis, like a thread that
 /// waits at a latch, and sends three heartbeats per waiter timeout: a lost message, a lost connection or a
 /// restarted server delays it by no more than one heartbeat. It then reads the *current* state, so several
-/// changes may be reported as one: [`Change::missed`] tells.
+/// changes may be reported as one: [`Change::missed`] says whether they were.
 ///
 /// ```
 /// use redis_concurrent::Client;

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::*;
 
-/// What is left of a hold has been read, and a renewal shortens that before the warning is planned: by the caller, or
-/// again by the thread of the warnings.
+/// A renewal shortens a hold after its remaining time was read and before its warning is planned: once it was
+/// read by the caller, once by the warning thread.
 #[test]
 fn a_hold_that_is_shortened_while_it_is_looked_at_is_looked_at_again() {
     for shortened_at in [0, 1] {

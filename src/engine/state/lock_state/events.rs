@@ -37,8 +37,8 @@ pub(crate) struct PendingRelease {
     /// Until when it was valid. Leaving later changes nothing in this process.
     pub(crate) valid_until: Moment,
     pub(crate) lease: Duration,
-    /// The end of the minimum hold time. Until then no other caller may get in: it does not leave, but gets
-    /// the rest of that time as its lease.
+    /// Until when it stays in Redis, by its minimum hold time or as its holder chose. Until then no other
+    /// caller may get in: it does not leave, but gets the rest of that time as its lease.
     pub(crate) stays_until: Moment,
 }
 

@@ -232,7 +232,7 @@ impl LockState {
         }
     }
 
-    /// `renew_for` asked for it until then: later renewals do not shorten it.
+    /// `renew_for` asked for the grant to last until `until`: later renewals do not shorten it.
     pub(crate) fn wanted(&mut self, owner: u64, until: Moment) {
         if let Some(grant) = self.grant_mut(owner) {
             grant.wants(until);

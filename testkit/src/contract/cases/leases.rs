@@ -19,7 +19,7 @@ cases! {
 }
 
 fn a_renewed_hold_outlives_its_lease<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    // Renewed in time on a machine that stands still for seconds.
+    // So long a lease that it is renewed in time even on a machine that stalls for seconds.
     let (lease, often) = (Duration::from_secs(5), Duration::from_millis(200));
     let renewed = || stage.client(|b| b.lease(lease).renew_every(often));
     let (lock, kept_out) = (stage.lock(&renewed()), stage.keeper());
