@@ -3,7 +3,7 @@
 //! table: which row is which test, and where this crate does something else.
 
 mod rows;
-mod stage;
+pub mod stage;
 mod table;
 
 mod asking;

@@ -334,7 +334,9 @@ fn a_foreign_holders_string_is_a_hold_to_the_simple_lock_and_foreign_to_the_reen
 #[test]
 fn a_key_that_turns_foreign_while_somebody_waits_is_told() {
     let server = RedisServer::start().unwrap();
-    let (mine, yours) = (connect(&server.url()), connect(&server.url()));
+    let mine = connect(&server.url());
+    // A position that its waiter cannot give up stays for ten times this.
+    let yours = connected(|| brisk(&server.url()).waiter_timeout(COMMAND));
     let (held, wanted) = (mine.reentrant_lock("turns"), yours.reentrant_lock("turns"));
     let guard = held.lock().unwrap();
     std::thread::scope(|scope| {

@@ -242,7 +242,7 @@ fn a_consumer_that_is_killed_anywhere_has_its_work_done_once_or_again_under_a_hi
     let (mut killed, mut lost) = (0, 0);
     while killed < 4 {
         let mut child = Child::spawn("once::role_consumer", &[("URL", &server.url())]).unwrap();
-        assert_eq!(child.read_line_within(AGES).unwrap(), "begins");
+        assert_eq!(child.read_line_within(3 * LONG).unwrap(), "begins");
         thread::sleep(random.micros(60_000));
         child.kill9().unwrap();
         while child.read_line_within(AGES).is_ok() {
@@ -251,7 +251,7 @@ fn a_consumer_that_is_killed_anywhere_has_its_work_done_once_or_again_under_a_hi
         killed += 1;
     }
     let child = Child::spawn("once::role_consumer", &[("URL", &server.url())]).unwrap();
-    assert_eq!(child.read_line_within(AGES).unwrap(), "begins");
+    assert_eq!(child.read_line_within(3 * LONG).unwrap(), "begins");
     while child.read_line_within(AGES).unwrap() != "is through" {
         lost += 1;
     }

@@ -55,7 +55,7 @@ mod bodies {
             hole.black_hole(true);
             guard.unlock().unwrap();
             // A heartbeat, and whatever the machine takes.
-            on_time("the waiter", HEARD, || waiting.join().unwrap().unwrap());
+            on_time("the waiter", HEARD / 3, || waiting.join().unwrap().unwrap());
         });
         wait_until(SURELY, "the grant is lost", || hole.struck() > 0);
         // Unanswered pings: within two seconds it is replaced.

@@ -28,7 +28,7 @@ mod bodies {
                 assert!(server.kill_clients(what).unwrap() > 0);
                 guard.unlock().unwrap();
                 // Should the listener have been away at that moment: a heartbeat later.
-                on_time("the waiter", HEARD, || waiting.join().unwrap().unwrap());
+                on_time("the waiter", HEARD / 3, || waiting.join().unwrap().unwrap());
             });
         }
         wait_until(SURELY, "the observer is told", || ear.reconnected.load(SeqCst) > 0);

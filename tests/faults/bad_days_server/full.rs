@@ -14,7 +14,7 @@ mod bodies {
 
     pub fn a_full_server_refuses_newcomers<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = connected(|| lively(&server.url()).unreachable_timeout(ms(300)));
+        let client = connected(|| unhurried(&server.url()).unreachable_timeout(ms(300)));
         let lock = client.lock_with_kind("full", kind);
         lock.lock().unwrap().unlock().unwrap();
         configure(&server, "maxmemory", "1");

@@ -35,7 +35,7 @@ mod bodies {
     pub fn a_replica_refuses_and_serves_again_once_promoted<K: Subject>(kind: K) {
         let (server, primary) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
         configure(&primary, "repl-diskless-sync-delay", "0");
-        let client = connected(|| lively(&server.url()).lease(ms(6000)));
+        let client = connected(|| unhurried(&server.url()).lease(ms(6000)));
         let lock = client.lock_with_kind("replica", kind);
         lock.lock().unwrap().unlock().unwrap();
         ask::<()>(&server, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
@@ -96,10 +96,11 @@ mod bodies {
         let ear = Ear::default();
         let client =
             connected(|| lively(&server.url()).lease(ms(60_000)).renew_every(ms(2000)).observer(ear.clone()));
+        let asks = connected(|| unhurried(&server.url()));
         let (held, unlucky, free) = (
             client.lock_with_kind("held", kind),
             client.lock_with_kind("unlucky", kind),
-            client.lock_with_kind("free", kind),
+            asks.lock_with_kind("free", kind),
         );
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
         free.lock().unwrap().unlock().unwrap();
@@ -128,7 +129,8 @@ mod bodies {
         assert!(ear.losses().is_empty());
         drop((held, unlucky, free));
         let spared: Vec<String> = (0..400).map(|n| format!("key:{n}")).collect();
-        nothing_stays_but(&spared.iter().map(String::as_str).collect::<Vec<_>>(), &server, &[&client]);
+        let spared: Vec<_> = spared.iter().map(String::as_str).collect();
+        nothing_stays_but(&spared, &server, &[&client, &asks]);
     }
 }
 

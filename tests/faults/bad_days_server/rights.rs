@@ -24,7 +24,8 @@ mod bodies {
         let (server, url) = with_user();
         let ear = Ear::default();
         let client = connected(|| lively(&url).lease(ms(60_000)).observer(ear.clone()));
-        let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("rights", kind));
+        let asks = connected(|| unhurried(&url));
+        let (held, lock) = (client.lock_with_kind("held", kind), asks.lock_with_kind("rights", kind));
         let rights = |rights: &[&str]| {
             ask::<()>(&server, &[&["ACL", "SETUSER", "locks"], rights].concat());
         };
@@ -58,7 +59,7 @@ mod bodies {
         }
         assert!(ear.losses().is_empty());
         drop((held, lock));
-        nothing_stays(&server, &[&client]);
+        nothing_stays(&server, &[&client, &asks]);
     }
 
     pub fn without_the_right_to_publish_waiters_get_in_by_their_timer<K: Subject>(kind: K) {

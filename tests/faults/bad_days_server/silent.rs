@@ -56,7 +56,7 @@ mod bodies {
     /// Nor does a timed call wait for the answer to a request of its own.
     pub fn a_timed_call_ends_long_before_its_request_would<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = connected(|| unhurried(&server.url()));
+        let client = connected(|| unhurried(&server.url()).lease(ms(60_000)));
         let lock = client.lock_with_kind("timed", kind);
         server.stop().unwrap();
         for wait in [50, 300].map(ms) {

@@ -12,7 +12,7 @@ use crate::support::*;
 struct Scene {
     server: RedisServer,
     proxy: Proxy,
-    /// Through the proxy, with a lease of 20 s; no heartbeat of it comes in between.
+    /// Through the proxy, with a lease of a minute; no heartbeat of it comes in between.
     lock: ReentrantLock,
     /// Somebody else's, straight to the server.
     other: ReentrantLock,
@@ -24,7 +24,7 @@ const UNANSWERED: Duration = ms(1000);
 fn scene(command_timeout: Duration) -> Scene {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let set = || builder(&proxy.url()).command_timeout(command_timeout).waiter_timeout(LONG).lease(LONG);
+    let set = || builder(&proxy.url()).command_timeout(command_timeout).waiter_timeout(LONG).lease(3 * LONG);
     let client = connected(set);
     let lock = client.reentrant_lock("x");
     let other = connect(&server).reentrant_lock("x");

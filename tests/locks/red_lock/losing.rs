@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{ErrorKind, QuorumLock};
-use redis_concurrent_testkit::wait_until;
+use redis_concurrent_testkit::{released_all, wait_until};
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, Stage, ms};
 
@@ -18,29 +18,29 @@ fn short(stage: &Stage) -> QuorumLock {
 
 #[test]
 fn it_is_renewed_beyond_its_lease_also_by_three_of_five() {
-    // (Again where the machine stood still for most of the lease.)
-    assert!((0..5).any(|_| is_renewed_by_three()), "it is lost each time");
+    // Again where a busy machine had no answer of one of the three in time.
+    assert!((0..5).any(|_| is_renewed_by_three()), "the three have not all answered, each time");
 }
 
-/// Whether it was held for longer than its lease while two servers hung, and then given back.
+/// It is held for longer than its lease while two servers hang. Returns whether the others had all answered.
 fn is_renewed_by_three() -> bool {
-    let stage = Stage::five();
-    let lock = short(&stage);
+    let (stage, lease) = (Stage::five(), 2 * SHORT);
+    let lock = stage.red_with(|b| b.lease(lease).renew_every(OFTEN)).with_node_timeout(lease / 3).lock(NAME);
     let guard = lock.lock().unwrap();
     for hung in &stage.servers[..2] {
         hung.stop().unwrap();
     }
     let began = Instant::now();
-    wait_until(LONG, "a lease is over", || began.elapsed() > SHORT * 3 / 2);
-    let (servers, is_lost) = (guard.servers(), guard.is_lost() || guard.lost().is_cancelled());
+    wait_until(LONG, "a lease is over", || began.elapsed() > lease * 3 / 2);
+    let servers = guard.servers();
+    assert!(!guard.is_lost() && !guard.lost().is_cancelled(), "lost after {:?}", began.elapsed());
     assert!(servers <= 3, "those that hang are not believed to have it: {servers}");
     let unlocked = guard.unlock();
     for hung in &stage.servers[..2] {
         hung.cont().unwrap();
     }
     stage.nothing_stays();
-    // Each of the three had to answer it.
-    !is_lost && servers == 3 && unlocked.is_ok()
+    released_all(&unlocked) && servers == 3
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{ErrorKind, RedLock};
-use redis_concurrent_testkit::wait_until;
+use redis_concurrent_testkit::{released_all, wait_until};
 
 use crate::red_lock::stage::{LONG, NAME, PATIENT, Stage, ms};
 
@@ -75,7 +75,7 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
         let requests = || clients.iter().map(|client| client.request_count()).sum::<u64>();
         let before = requests();
         // All three that run have to answer: where one is late, it is unlocked in the background.
-        let _ = a.lock("aside").lock().unwrap().unlock();
+        let _ = released_all(&a.lock("aside").lock().unwrap().unlock());
         requests() - before == 6
     });
     let guard = a.lock(NAME).lock_owned().unwrap();
@@ -104,7 +104,10 @@ fn a_server_that_forgot_gives_nobody_a_majority() {
 /// The control: this is what the rule is for.
 #[test]
 fn where_young_servers_are_trusted_it_may() {
-    assert!((0..30).any(|_| by_a_server_that_forgot(true)));
+    let began = Instant::now();
+    while !by_a_server_that_forgot(true) {
+        assert!(began.elapsed() < 2 * LONG, "nobody has a second majority");
+    }
 }
 
 #[test]
@@ -115,7 +118,7 @@ fn a_restart_is_noticed_on_whichever_connection() {
     let clients = stage.clients(|b| b.lease(LEASE));
     let red = RedLock::new(&clients).unwrap().with_node_timeout(PATIENT.min(LEASE / 4));
     // Again where the machine is so slow that they are old before they are looked at.
-    wait_until(6 * LONG, "they are looked at while they are young", || {
+    wait_until(2 * LONG, "they are looked at while they are young", || {
         until_old(&red);
         let began = Instant::now();
         for server in &stage.servers[..3] {

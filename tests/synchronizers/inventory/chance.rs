@@ -125,7 +125,7 @@ impl<'a> Place<'a> {
 fn seller(server: &RedisServer, random: &mut Random) -> Child {
     let env = [("URL", &*server.url()), ("RANDOM", &*random.seed())];
     let child = Child::spawn("inventory::chance::role_seller", &env).unwrap();
-    assert_eq!(child.read_line_within(AGES).unwrap(), "selling");
+    assert_eq!(child.read_line_within(3 * LONG).unwrap(), "selling");
     child
 }
 

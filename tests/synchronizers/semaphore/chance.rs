@@ -20,8 +20,6 @@ const LIMIT: Duration = Duration::from_secs(20);
 const LEASE: Duration = ms(6000);
 /// Of the children: what a killed one has is soon back, and the others go on.
 const BRIEF: Duration = ms(4000);
-/// What a crowd of processes takes on the busiest machine, unless it hangs.
-const AGES: Duration = Duration::from_secs(300);
 
 fn client(url: &str, lease: Duration) -> Client {
     connected(|| {
@@ -92,7 +90,7 @@ fn role_player() {
 fn child(server: &RedisServer, random: &mut Random) -> Child {
     let env = [("URL", &*server.url()), ("RANDOM", &*random.seed())];
     let child = Child::spawn("semaphore::chance::role_player", &env).unwrap();
-    assert_eq!(child.read_line_within(AGES).unwrap(), "playing");
+    assert_eq!(child.read_line_within(3 * LONG).unwrap(), "playing");
     child
 }
 
