@@ -58,13 +58,10 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
 /// came. Returns what B gets by these three.
 fn by_a_server_that_forgot(trusts: bool) -> bool {
     let stage = Stage::five();
-    // Where no server has to grow old, A has the time that a server takes to come back.
-    let lease = if trusts { 6 * LEASE } else { LEASE };
-    let clients = stage.clients(|b| b.lease(lease));
-    let [a, b] = [clients.clone(), stage.clients(|b| b.lease(lease))].map(|clients| {
-        let red = RedLock::new(clients).unwrap().with_node_timeout(LEASE / 4);
-        if trusts { red.skip_startup_delay() } else { red }
-    });
+    let clients = stage.clients(|b| b.lease(LEASE));
+    let a = RedLock::new(clients.clone()).unwrap().with_node_timeout(LEASE / 4);
+    let (a, b) =
+        if trusts { (a.skip_startup_delay(), red(&stage).skip_startup_delay()) } else { (a, red(&stage)) };
     until_old(&a);
     until_old(&b);
     for away in &stage.servers[3..] {
@@ -89,7 +86,7 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
     let began = Instant::now();
     let mut both = false;
     // Well before its third of the lease A does not hear of it.
-    while began.elapsed() < lease / 4 && !both {
+    while began.elapsed() < LEASE / 4 {
         let got = lock.try_lock();
         both |= matches!(got, Ok(Some(_))) && !guard.is_lost();
     }
@@ -104,10 +101,8 @@ fn a_server_that_forgot_gives_nobody_a_majority() {
 /// The control: this is what the rule is for.
 #[test]
 fn where_young_servers_are_trusted_it_may() {
-    let began = Instant::now();
-    while !by_a_server_that_forgot(true) {
-        assert!(began.elapsed() < 2 * LONG, "nobody has a second majority");
-    }
+    // Often A's own requests are in the way.
+    assert!((0..60).any(|_| by_a_server_that_forgot(true)));
 }
 
 #[test]
