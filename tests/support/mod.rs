@@ -47,6 +47,12 @@ pub fn connect(server: &RedisServer) -> Client {
     connected(|| builder(&server.url()).connect_timeout(LONG))
 }
 
+/// A client each of whose requests has the time that its reply takes on the busiest machine.
+#[track_caller]
+pub fn patiently(url: &str) -> Client {
+    connected(|| builder(url).command_timeout(LONG))
+}
+
 /// A client that neither renews nor repeats a request by itself while a test runs: a waiter that gets in was
 /// admitted, or woken up.
 pub fn patient(server: &RedisServer) -> Client {

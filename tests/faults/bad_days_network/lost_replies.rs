@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::ErrorKind;
+use redis_concurrent::{ErrorKind, Guard};
 use redis_concurrent_testkit::{ClientKind, Proxy, eventually, wait_until};
 
 use super::behind_proxy;
@@ -20,6 +20,20 @@ fn loses_a_reply(proxy: &Proxy, closed: bool) -> Duration {
     }
     proxy.swallow_replies(1);
     COMMAND
+}
+
+/// Unlocks while the reply to that is lost. After a connection that was closed the release is sent again at once: not
+/// inside any more means that the first copy has done its work.
+#[track_caller]
+fn unlocks_without_its_reply<K: Subject>(proxy: &Proxy, closed: bool, guard: Guard<'_, K>) {
+    let name = guard.name().to_owned();
+    let limit = loses_a_reply(proxy, closed);
+    let unlocked = on_time("unlock", limit, || guard.unlock());
+    if closed {
+        unlocked.unwrap();
+    } else {
+        error_of(unlocked, ErrorKind::OutcomeUnknown, &name);
+    }
 }
 
 mod bodies {
@@ -86,14 +100,7 @@ mod bodies {
             let lock = client.lock_with_kind("unlocked", kind);
             let guard = lock.lock().unwrap();
             proxy.only_matching(b"rc:{unlocked}");
-            let limit = loses_a_reply(&proxy, closed);
-            let unlocked = on_time("unlock", limit, || guard.unlock());
-            if closed {
-                // Asked again at once: not inside any more means that the first copy has done its work.
-                unlocked.unwrap();
-            } else {
-                error_of(unlocked, ErrorKind::OutcomeUnknown, "unlocked");
-            }
+            unlocks_without_its_reply(&proxy, closed, guard);
             assert_eq!(lock.hold_count(), 0);
             on_time("the next owner", ms(0), || another_gets_in(&server, kind, "unlocked", SURELY));
             assert!(ear.losses().is_empty());
@@ -166,13 +173,7 @@ mod bodies {
                 wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
                 wait_until(SURELY, "the listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
                 proxy.only_matching(b"rc:{next}");
-                let limit = loses_a_reply(&proxy, closed);
-                let unlocked = on_time("unlock", limit, || guard.unlock());
-                if closed {
-                    unlocked.unwrap();
-                } else {
-                    error_of(unlocked, ErrorKind::OutcomeUnknown, "next");
-                }
+                unlocks_without_its_reply(&proxy, closed, guard);
                 on_time("the next thread", ms(1000), || waiting.join().unwrap());
             });
             proxy.heal().unwrap();

@@ -55,7 +55,7 @@ fn role_writer() {
         return;
     }
     let mut chance = Random::new(ROLE);
-    let client = connected(|| builder(&env("SERVER")).command_timeout(LONG));
+    let client = patiently(&env("SERVER"));
     let all: Vec<_> = (0..RESOURCES).map(|i| client.fenced(&format!("it {i}"))).collect();
     let mut told = vec![0; 2 + all.len()];
     for turn in 0..RESOURCES * WRITES {

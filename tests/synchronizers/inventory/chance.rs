@@ -12,7 +12,7 @@ use redis_concurrent::{Inventory, Order};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_until};
 
 use crate::inventory::balanced;
-use crate::support::{LONG, Random, SOON, builder, connected, env, ms};
+use crate::support::{LONG, Random, SOON, builder, connected, env, ms, patiently};
 
 const PROCESSES: usize = 16;
 /// Of each child: what a killed one has is soon back.
@@ -140,7 +140,7 @@ fn redis_counts_what_the_processes_saw_whichever_is_killed() {
     let mut random = Random::new("redis_counts_what_the_processes_saw_whichever_is_killed");
     let decisions: u64 = std::env::var("DECISIONS").map_or(10_000, |n| n.parse().unwrap());
     let server = RedisServer::start().unwrap();
-    let office = connected(|| builder(&server.url()).command_timeout(LONG)).inventory("sale");
+    let office = patiently(&server.url()).inventory("sale");
     for sku in SKUS {
         office.add_stock(sku, STOCK).unwrap();
     }

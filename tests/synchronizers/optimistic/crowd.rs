@@ -13,11 +13,6 @@ const WRITERS: usize = 32;
 /// What a crowd of processes takes on the busiest machine, unless it hangs.
 const AGES: Duration = Duration::from_secs(300);
 
-/// No request of a crowd goes without its reply.
-fn patiently(url: &str) -> Client {
-    connected(|| builder(url).command_timeout(LONG))
-}
-
 fn value(server: &RedisServer) -> usize {
     redis::cmd("GET").arg(KEY).query(&mut server.connection().unwrap()).unwrap()
 }

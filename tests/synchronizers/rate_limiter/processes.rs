@@ -10,9 +10,9 @@ use std::time::Duration;
 use redis_concurrent::Rate;
 use redis_concurrent_testkit::{Child, is_role, wait_until};
 
-use crate::names::{LONG, server};
+use crate::names::server;
 use crate::rate_limiter::{HOUR, used};
-use crate::support::{builder, connected};
+use crate::support::patiently;
 
 const PROCESSES: usize = 16;
 const NAME: &str = "processes";
@@ -29,7 +29,7 @@ fn role_caller() {
     let env = |name: &str| std::env::var(name).unwrap();
     let (url, log, share): (String, _, usize) =
         (env("CALLER_URL"), env("CALLER_LOG"), env("CALLER_SHARE").parse().unwrap());
-    let client = connected(|| builder(&url).command_timeout(LONG));
+    let client = patiently(&url);
     let limiter = client.rate_limiter(NAME, rate(env("CALLER_LIMIT").parse().unwrap()));
     // One byte for each answer, right after it, and straight to the file: it outlives us.
     let mut log = OpenOptions::new().append(true).open(log).unwrap();
