@@ -35,6 +35,7 @@ mod faults;
 mod process;
 mod proxy;
 mod pump;
+mod reserved;
 mod sentinels;
 mod server;
 mod server_options;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::faults::Faults;
 use super::pump::{self, Link, Shared};
-use super::server::PORT_TRIES;
+use super::reserved::{PORT_TRIES, Reserved};
 
 /// How often the proxy checks for new connections.
 const ACCEPT_POLL: Duration = Duration::from_millis(1);
@@ -32,7 +32,7 @@ const PORT_LIMIT: Duration = Duration::from_secs(30);
 pub struct Proxy {
     shared: Arc<Shared>,
     front: Arc<Front>,
-    address: SocketAddr,
+    address: Reserved,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -59,10 +59,10 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// See [`start`](Self::start).
+    /// See [`start`](Self::start); also if a server or a proxy of this process has the address, even if
+    /// nothing listens there now.
     pub fn start_at(address: SocketAddr, target_port: u16) -> io::Result<Self> {
-        let listener = listen(address)?;
-        let address = listener.local_addr()?;
+        let (listener, address) = reserve(address)?;
         let shared = Arc::new(Shared::default());
         shared.target.store(target_port, Ordering::SeqCst);
         let front = Arc::new(Front { listener: Mutex::new(Some(listener)), links: Mutex::default() });
@@ -102,7 +102,7 @@ impl Proxy {
 
     /// Returns the URL to connect to, without a password.
     pub fn url(&self) -> String {
-        format!("redis://{}/", self.address)
+        format!("redis://{}/", self.address.address())
     }
 
     /// Directs new connections to another port; existing connections keep their target.
@@ -201,14 +201,14 @@ impl Proxy {
         let mut listener = self.front.listener.lock();
         if on {
             *listener = None;
-            return await_closed(self.address);
+            return await_closed(self.address.address());
         }
         if listener.is_some() {
             return Ok(());
         }
         let end = Instant::now() + PORT_LIMIT;
         loop {
-            match listen(self.address) {
+            match listen(self.address.address()) {
                 Ok(again) => {
                     *listener = Some(again);
                     return Ok(());
@@ -321,6 +321,17 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// Listens at an address that no other server or proxy of this process has.
+fn reserve(address: SocketAddr) -> io::Result<(TcpListener, Reserved)> {
+    for _ in 0..PORT_TRIES {
+        let listener = listen(address)?;
+        if let Some(reserved) = Reserved::at(listener.local_addr()?) {
+            return Ok((listener, reserved));
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
 }
 
 /// Blocks until the port has no listener. A process that another thread is just starting shares our open

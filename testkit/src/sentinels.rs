@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use super::process::Guarded;
 use super::proxy::Proxy;
-use super::server::{RedisServer, encode, find_program, free_port};
+use super::reserved::Reserved;
+use super::server::{RedisServer, encode, find_program};
 use super::server_options::TlsFiles;
 use super::wait::{eventually, wait_until};
 
@@ -181,7 +182,8 @@ impl SentinelFleet {
 
     /// Returns the addresses of the sentinels as `host:port`; with TLS, their TLS ports.
     pub fn addresses(&self) -> Vec<String> {
-        self.sentinels.iter().map(|it| format!("127.0.0.1:{}", it.tls_port.unwrap_or(it.port))).collect()
+        let port = |it: &Sentinel| it.tls_port.as_ref().unwrap_or(&it.port).port();
+        self.sentinels.iter().map(|it| format!("127.0.0.1:{}", port(it))).collect()
     }
 
     /// Returns the servers, by number.
@@ -284,8 +286,8 @@ fn info(server: &RedisServer) -> String {
 pub struct Sentinel {
     // Before the folder, so that the process is gone when the folder is deleted.
     process: Mutex<Option<Guarded>>,
-    port: u16,
-    tls_port: Option<u16>,
+    port: Reserved,
+    tls_port: Option<Reserved>,
     password: Option<String>,
     folder: TempDir,
 }
@@ -293,9 +295,9 @@ pub struct Sentinel {
 impl Sentinel {
     fn start(options: &SentinelFleetBuilder, primary: u16) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("sentinel-").tempdir()?;
-        let port = free_port()?;
+        let port = Reserved::free_port()?;
         let mut conf = vec![
-            format!("port {port}"),
+            format!("port {}", port.port()),
             "bind 127.0.0.1".into(),
             format!("dir {}", folder.path().display()),
             format!("sentinel monitor {MASTER} 127.0.0.1 {primary} {QUORUM}"),
@@ -314,9 +316,9 @@ impl Sentinel {
             conf.push(format!("requirepass \"{password}\""));
             conf.push(format!("sentinel sentinel-pass \"{password}\""));
         }
-        let tls_port = options.tls.is_some().then(free_port).transpose()?;
-        if let (Some(files), Some(port)) = (&options.tls, tls_port) {
-            conf.extend(files.options(port).map(|(key, value)| format!("{key} {value}")));
+        let tls_port = options.tls.is_some().then(Reserved::free_port).transpose()?;
+        if let (Some(files), Some(port)) = (&options.tls, &tls_port) {
+            conf.extend(files.options(port.port()).map(|(key, value)| format!("{key} {value}")));
         }
         fs::write(folder.path().join("sentinel.conf"), conf.join("\n") + "\n")?;
         let process = Mutex::new(Some(spawn(folder.path())?));
@@ -328,7 +330,7 @@ impl Sentinel {
 
     /// Returns its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.port()
     }
 
     /// Kills the process (SIGKILL) and waits for it to end; has no effect if it is not running.
@@ -385,7 +387,7 @@ impl Sentinel {
 
     fn connection(&self) -> RedisResult<Connection> {
         let login = self.password.as_ref().map(|it| format!(":{}@", encode(it))).unwrap_or_default();
-        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}/", self.port))?;
+        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}/", self.port()))?;
         let connection = client.get_connection_with_timeout(ASK_LIMIT)?;
         connection.set_read_timeout(Some(ASK_LIMIT))?;
         Ok(connection)

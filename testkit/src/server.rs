@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use redis::{Client, Connection, IntoConnectionInfo, RedisResult};
 use tempfile::TempDir;
 
 use super::process::Guarded;
+use super::reserved::{PORT_TRIES, Reserved};
 use super::server_options::RedisServerBuilder;
 use super::server_view::farewell;
 
@@ -24,12 +24,6 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// How often a starting server is polled.
 const START_POLL: Duration = Duration::from_millis(2);
-
-/// How many ports are tried: another process may take a port between our check and Redis's bind.
-pub(super) const PORT_TRIES: usize = 20;
-
-/// How far the port of the cluster bus is above that of its node.
-const BUS: u16 = 10_000;
 
 /// How long a connection of this harness waits for the server.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
@@ -52,10 +46,28 @@ pub struct RedisServer {
     process: Mutex<Option<Guarded>>,
     options: RedisServerBuilder,
     program: PathBuf,
-    port: u16,
-    /// 0 without TLS.
-    tls_port: u16,
+    ports: Ports,
     folder: TempDir,
+}
+
+/// The ports of a server, which it keeps while it is down.
+#[derive(Debug)]
+struct Ports {
+    own: Reserved,
+    tls: Option<Reserved>,
+    /// Of the cluster's bus.
+    bus: Option<Reserved>,
+}
+
+impl Ports {
+    fn free(options: &RedisServerBuilder) -> io::Result<Self> {
+        let tls = options.tls.is_some().then(Reserved::free_port).transpose()?;
+        if !options.cluster_bus {
+            return Ok(Self { own: Reserved::free_port()?, tls, bus: None });
+        }
+        let [own, bus] = Reserved::free_ports()?;
+        Ok(Self { own, tls, bus: Some(bus) })
+    }
 }
 
 /// A kind of connection to the server.
@@ -102,24 +114,21 @@ impl RedisServer {
     pub(super) fn launch(options: RedisServerBuilder) -> io::Result<Self> {
         let mut server = Self {
             process: Mutex::new(None),
+            ports: Ports::free(&options)?,
             options,
             program: find_program()?,
-            port: 0,
-            tls_port: 0,
             // A short name: the path of a Unix socket is limited to about 100 bytes.
             folder: tempfile::Builder::new().prefix("redis-").tempdir()?,
         };
         for _ in 0..PORT_TRIES {
-            server.port = if server.options.cluster_bus { free_ports()? } else { free_port()? };
-            if server.options.tls.is_some() {
-                server.tls_port = free_port()?;
-            }
             match server.start_process() {
                 Ok(process) => {
                     *server.process.lock() = Some(process);
                     return Ok(server);
                 }
-                Err(StartError::PortTaken | StartError::Interrupted) => {}
+                Err(StartError::PortTaken | StartError::Interrupted) => {
+                    server.ports = Ports::free(&server.options)?;
+                }
                 Err(StartError::Other(error)) => return Err(error),
             }
         }
@@ -131,18 +140,18 @@ impl RedisServer {
 
     /// Returns the port on 127.0.0.1, which stays the same after a restart.
     pub fn port(&self) -> u16 {
-        self.port
+        self.ports.own.port()
     }
 
     /// Returns the TLS port, if the server was built with [TLS](RedisServerBuilder::tls).
     pub fn tls_port(&self) -> Option<u16> {
-        self.options.tls.as_ref().map(|_| self.tls_port)
+        self.ports.tls.as_ref().map(Reserved::port)
     }
 
     /// The port at which other servers reach this one.
     pub(super) fn peer_port(&self) -> u16 {
         let announced = self.options.announced.map(|(port, _)| port);
-        announced.or(self.tls_port()).unwrap_or(self.port)
+        announced.or(self.tls_port()).unwrap_or(self.port())
     }
 
     /// The port at which other nodes reach this node's cluster bus.
@@ -150,16 +159,16 @@ impl RedisServer {
         self.options.announced.map_or(self.bus_port(), |(_, bus)| bus)
     }
 
-    /// The port of the node's own cluster bus.
+    /// The port of the node's own cluster bus; 0 if it is no node.
     pub(super) fn bus_port(&self) -> u16 {
-        self.port + BUS
+        self.ports.bus.as_ref().map_or(0, Reserved::port)
     }
 
     /// Returns the URL to connect to over TCP, with the password if there is one.
     pub fn url(&self) -> String {
         match &self.options.password {
-            Some(password) => format!("redis://:{}@127.0.0.1:{}/", encode(password), self.port),
-            None => format!("redis://127.0.0.1:{}/", self.port),
+            Some(password) => format!("redis://:{}@127.0.0.1:{}/", encode(password), self.port()),
+            None => format!("redis://127.0.0.1:{}/", self.port()),
         }
     }
 
@@ -282,7 +291,7 @@ impl RedisServer {
                 Err(StartError::PortTaken) => {
                     return Err(io::Error::new(
                         io::ErrorKind::AddrInUse,
-                        format!("port {} was taken while the server was down", self.port),
+                        format!("port {} was taken while the server was down", self.port()),
                     ));
                 }
                 Err(StartError::Other(error)) => return Err(error),
@@ -308,7 +317,8 @@ impl RedisServer {
     }
 
     fn tls_args(&self) -> Vec<String> {
-        let options = self.options.tls.iter().flat_map(|files| files.options(self.tls_port));
+        let both = self.options.tls.iter().zip(self.tls_port());
+        let options = both.flat_map(|(files, port)| files.options(port));
         let mut args: Vec<_> = options.flat_map(|(key, value)| [format!("--{key}"), value]).collect();
         if !args.is_empty() && self.options.cluster_bus {
             // Otherwise the bus port would be derived from the TLS port.
@@ -318,7 +328,7 @@ impl RedisServer {
         args
     }
 
-    /// Makes one attempt to start the process on `self.port`.
+    /// Makes one attempt to start the process on its ports.
     fn start_process(&self) -> Result<Guarded, StartError> {
         let log = File::options().create(true).append(true).open(self.log_path())?;
         let log_start = log.metadata()?.len();
@@ -328,7 +338,7 @@ impl RedisServer {
             command
                 .args(["--save", "", "--appendonly", "no"])
                 .args(["--bind", "127.0.0.1", "--enable-debug-command", "local"])
-                .args(["--port", &self.port.to_string(), "--dir"])
+                .args(["--port", &self.port().to_string(), "--dir"])
                 .arg(folder)
                 .args(self.tls_args())
                 .args(&self.options.args)
@@ -366,7 +376,7 @@ impl RedisServer {
                 };
                 return Err(StartError::Other(io::Error::other(format!(
                     "redis-server on port {} {what}; the end of its log:\n{}",
-                    self.port,
+                    self.port(),
                     tail(&log)
                 ))));
             }
@@ -421,24 +431,6 @@ fn locate(program: &OsStr, folders: &OsStr) -> Option<PathBuf> {
     // Joining an absolute path gives that path.
     let candidates = std::env::split_paths(folders).map(|folder| folder.join(program));
     candidates.into_iter().find(|path| path.is_file())
-}
-
-/// Finds a port without a listener. Linux never picks one that an outgoing connection uses.
-pub(super) fn free_port() -> io::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
-}
-
-/// Finds such a port for a cluster node, whose bus uses the port [`BUS`] above it.
-fn free_ports() -> io::Result<u16> {
-    for _ in 0..PORT_TRIES {
-        let port = free_port()?;
-        let bus = port.checked_add(BUS).map(|bus| TcpListener::bind((Ipv4Addr::LOCALHOST, bus)));
-        if bus.is_some_and(|bus| bus.is_ok()) {
-            return Ok(port);
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::AddrInUse, "no free port has a free one for the cluster's bus"))
 }
 
 /// Percent-encodes every character that may have a meaning in a URL.
