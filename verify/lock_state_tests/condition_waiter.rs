@@ -125,6 +125,30 @@ fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
     assert_eq!(desk.lock_state.hold_count(1, at(12)), 0);
 }
 
+/// The observers, which were told of the grant, are told of its end.
+#[test]
+fn a_grant_that_comes_back_to_a_closed_gate_is_reported_as_lost() {
+    for closes_first in [true, false] {
+        let (mut desk, acquired) = held();
+        let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
+        let mut waiter = condition_waiter();
+        let ticket = waiter.enter(suspended.request(1), 10);
+        let asking = waiter.asks(ticket, 10);
+        waiter.answer(&asking, busy(10), 11);
+        waiter.message(asking.owner, 11);
+        let came = waiter.is_in(ticket, 20);
+        // The client closes its lock states one after the other.
+        let leaves =
+            if closes_first { waiter.lock_state.close(at(21)) } else { desk.lock_state.close(at(21)) };
+        assert_eq!(leaves.len(), usize::from(closes_first));
+        let grant = waiter.lock_state.hand_over(came.ticket);
+        let then = desk.lock_state.put_back(suspended, grant, None, at(22));
+        assert_eq!(then.lost, Some((came.owner, LossReason::Closed, 1)));
+        assert_eq!(then.leave.is_some(), !closes_first);
+        assert_eq!(desk.lock_state.hold_count(1, at(22)), 0);
+    }
+}
+
 #[test]
 fn a_position_that_was_taken_meanwhile_is_kept_and_not_passed() {
     let (mut desk, acquired) = held();

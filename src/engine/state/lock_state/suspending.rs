@@ -102,6 +102,7 @@ impl LockState {
         lost: Option<LossReason>,
         now: Moment,
     ) -> Effects {
+        let is_new = granted.is_some();
         let mut grant = granted.unwrap_or(suspended.grant);
         grant.holds = 1;
         grant.lost = grant.lost.or(lost);
@@ -113,8 +114,12 @@ impl LockState {
             self.leaving += 1;
             leave = Some(PendingRelease::of(&grant, now));
         }
+        // The observers know of the new grant, which `close` did not report, as it was not here.
+        let closed =
+            (is_new && grant.lost == Some(LossReason::Closed)).then_some((owner, LossReason::Closed, 1));
         self.grants.insert(grant);
         // It was not renewed while it was suspended.
-        Effects { leave, ..self.expire(owner, now) }
+        let expired = self.expire(owner, now);
+        Effects { leave, lost: closed.or(expired.lost), ..expired }
     }
 }
