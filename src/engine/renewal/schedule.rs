@@ -14,7 +14,7 @@ use crate::sync::Condvar;
 
 /// How many requests go out in one write.
 pub(super) const BATCH: usize = 64;
-/// The divisor of the period by which a renewal may be early, to be sent with others of its server.
+/// The divisor of its client's period by which a renewal may be early, to be sent with others of its server.
 const EARLY: u32 = 256;
 /// The most lines that are counted for this. If a client renews at many servers, the tasks due soon are
 /// spread over their lines. A renewal may be early by one such part of the period for each line, so that each
@@ -167,21 +167,23 @@ impl State {
     /// Removes and returns the tasks that are due, at most one batch per server.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
-        let mut taken: HashMap<u64, usize> = HashMap::new();
-        // Once a task is due, those due soon go with it: otherwise many locks, each with a due time of its
-        // own, would need a write each instead of one per batch.
-        let mut until = now;
+        // By server: until when its tasks are taken, and how many are.
+        let mut taken: HashMap<u64, (Moment, usize)> = HashMap::new();
         while let Some(entry) = self.schedule.first_entry() {
             let key @ (due, client, owner) = *entry.key();
+            if tasks.is_empty() && due > now {
+                break;
+            }
             let server = entry.get().entry.server().id;
-            let mine = taken.entry(server).or_insert(0);
-            if tasks.is_empty() && due <= now {
+            // Once a task is due, those due soon go with it: otherwise many locks, each with a due time of
+            // its own, would need a write each instead of one per batch.
+            let (until, mine) = taken.entry(server).or_insert_with(|| {
                 let period = self.lines.get(&server).map_or(Duration::ZERO, |line| line.renew_every);
                 let used = |(id, line): &(&u64, &Line)| line.client == client && self.served.contains(id);
                 let lines = self.lines.iter().filter(used).count().clamp(1, MOST_LINES);
-                until = now.after(period / EARLY * lines as u32);
-            }
-            if due > until || *mine == BATCH {
+                (now.after(period / EARLY * lines as u32), 0)
+            });
+            if due > *until || *mine == BATCH {
                 break;
             }
             *mine += 1;

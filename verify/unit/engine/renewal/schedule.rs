@@ -40,3 +40,28 @@ fn an_end_is_reported_while_one_of_its_renewals_is_in_a_lines_hands() {
     tasks.iter().for_each(|task| state.settle(task));
     assert_eq!(state.next(), None);
 }
+
+/// The first one is due, the others soon.
+#[test]
+fn a_renewal_goes_early_with_others_by_a_part_of_its_own_clients_period_only() {
+    let client = || Client::builder().url("redis://127.0.0.1:1").connect_later().unwrap();
+    let (hourly, brisk) = (client(), client());
+    let locks = [&hourly, &brisk].map(|client| client.simple_lock("it"));
+    let [slow, quick] = locks.each_ref().map(|lock| lock.entry().unwrap());
+    let mut state = State::default();
+    for (entry, period) in [(slow, Duration::from_secs(3600)), (quick, Duration::from_millis(200))] {
+        state.lines.insert(entry.server().id, Line::new(entry.shared.id, period, Duration::ZERO));
+    }
+    let now = Moment::now();
+    let mut plan = |entry: &Arc<LockEntry>, owner, ms| {
+        let at = now.after(Duration::from_millis(ms));
+        state.insert(Task::new(entry.clone(), owner, What::Grant, at, at));
+    };
+    for (entry, owner, ms) in [(slow, 1, 0), (slow, 2, 100), (quick, 3, 150), (slow, 4, 160)] {
+        plan(entry, owner, ms);
+    }
+    let owners = |tasks: Vec<Task>| tasks.into_iter().map(|task| task.owner).collect::<Vec<_>>();
+    assert_eq!(owners(state.take_due(now)), [1, 2]);
+    assert!(owners(state.take_due(now)).is_empty());
+    assert_eq!(owners(state.take_due(now.after(Duration::from_millis(150)))), [3, 4]);
+}
