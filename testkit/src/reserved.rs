@@ -23,6 +23,7 @@ pub(super) struct Reserved(SocketAddr);
 impl Reserved {
     /// Reserves this address; `None` if it is reserved already.
     pub(super) fn at(address: SocketAddr) -> Option<Self> {
+        // Not `then_some`: dropping what was not reserved would free the address of its owner.
         TAKEN.lock().insert(address).then(|| Self(address))
     }
 
