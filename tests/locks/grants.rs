@@ -106,7 +106,7 @@ fn of_a_rule_of_ones_own_is_that_of_its_arguments() {
     let came = scene.inherits(
         &first,
         || last.unlock().unwrap(),
-        || second.try_lock_for(ms(500)).unwrap().map(|guard| guard.unlock().unwrap()),
+        || replied(|| second.try_lock_for(ms(500))).map(|guard| guard.unlock().unwrap()),
     );
     assert_eq!(came, None, "two are inside, and it wants to be alone");
     drop(held);

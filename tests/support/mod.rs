@@ -229,6 +229,15 @@ pub fn in_brief<T>(outcome: Result<Option<T>, Error>) -> Option<T> {
     }
 }
 
+/// Repeats a call with a short timeout until Redis replied in that time.
+#[track_caller]
+pub fn replied<T>(mut call: impl FnMut() -> Result<T, Error>) -> T {
+    eventually(LONG, || match call() {
+        Err(error) if error.kind() == ErrorKind::Unavailable => None,
+        outcome => Some(outcome.unwrap()),
+    })
+}
+
 /// Waits until a hold was renewed three times: each time, more time is left than a moment before.
 #[track_caller]
 pub fn renewed_again(left: impl Fn() -> Duration) {

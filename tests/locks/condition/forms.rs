@@ -10,7 +10,7 @@ use redis_concurrent::{
 use redis_concurrent_testkit::wait_until;
 
 use crate::condition::stage::{Stage, is_held, not_empty, signal};
-use crate::support::{Ears, Heard, LONG, SOON, ms, nothing_left};
+use crate::support::{Ears, Heard, LONG, SOON, ms, nothing_left, replied};
 
 /// A form of a wait: whether it was signalled. None of them comes to its end by itself.
 type Form = fn(&ReentrantLock, &mut Guard<'_, Reentrant>, &CancellationToken) -> Result<bool, Error>;
@@ -91,7 +91,7 @@ fn an_owned_guard_waits_and_signals_on_whichever_thread() {
     // Without a signal: at once, in time, and when it is cancelled.
     let (condition, token) = (not_empty(&lock), CancellationToken::new());
     assert!(!condition.wait_with(&mut guard, Wait::once()).unwrap());
-    assert!(!condition.wait_for(&mut guard, ms(100)).unwrap());
+    assert!(!replied(|| condition.wait_for(&mut guard, ms(100))));
     assert!(!guard.is_lost());
     token.cancel();
     let wait = Wait::forever().cancelled_by(&token);
@@ -109,20 +109,23 @@ fn without_a_signal_a_timed_wait_is_false_in_time_and_not_early() {
     let mut guard = lock.lock().unwrap();
     let limit = ms(200);
     for form in 0..4 {
-        let began = Instant::now();
-        let signalled = match form {
-            0 => condition.wait_for(&mut guard, limit),
-            1 => condition.wait_until(&mut guard, began + limit),
-            2 => condition.wait_for_interruptibly(&mut guard, limit, &CancellationToken::new()),
-            _ => condition.wait_while_for(&mut guard, limit, || true),
-        };
-        assert!(!signalled.unwrap());
+        let mut began = Instant::now();
+        let signalled = replied(|| {
+            began = Instant::now();
+            match form {
+                0 => condition.wait_for(&mut guard, limit),
+                1 => condition.wait_until(&mut guard, began + limit),
+                2 => condition.wait_for_interruptibly(&mut guard, limit, &CancellationToken::new()),
+                _ => condition.wait_while_for(&mut guard, limit, || true),
+            }
+        });
+        assert!(!signalled);
         let took = began.elapsed();
         assert!(took >= limit && took < limit + SOON, "{took:?}");
         assert_eq!((lock.hold_count(), stage.waiting(), stage.queued()), (1, 0, 0));
     }
     // No time at all is a wait too: it lets others in.
-    assert!(!condition.wait_until(&mut guard, Instant::now()).unwrap());
+    assert!(!replied(|| condition.wait_until(&mut guard, Instant::now())));
     is_held(&lock, guard);
     nothing_left(&stage.server);
 }
@@ -239,7 +242,7 @@ fn a_hold_that_came_back_is_renewed() {
     let often = stage.client_with(|b| b.lease(LONG).renew_every(ms(300)).observer(ears.clone()));
     let lock = often.reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
-    assert!(!not_empty(&lock).wait_for(&mut guard, ms(50)).unwrap());
+    assert!(!replied(|| not_empty(&lock).wait_for(&mut guard, ms(50))));
     let heard = ears.count(Heard::Renewed);
     wait_until(LONG, "several renewals", || ears.count(Heard::Renewed) > heard + 3);
     is_held(&lock, guard);
