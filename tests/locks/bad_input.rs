@@ -361,7 +361,7 @@ fn a_setting_that_cannot_work_is_named() {
     let with = |change: fn(ClientBuilder) -> ClientBuilder| {
         let start = Instant::now();
         let error = change(Client::builder().url("redis://127.0.0.1:1/")).connect().map(drop).unwrap_err();
-        assert!(start.elapsed() < ms(500));
+        assert!(start.elapsed() < SURELY);
         error
     };
     type Change = fn(ClientBuilder) -> ClientBuilder;
