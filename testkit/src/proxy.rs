@@ -62,7 +62,8 @@ impl Proxy {
     /// See [`start`](Self::start); also if a server or a proxy of this process has the address, even if
     /// nothing listens there now.
     pub fn start_at(address: SocketAddr, target_port: u16) -> io::Result<Self> {
-        let (listener, address) = reserve(address)?;
+        let (listener, address) = Reserved::listen(address)?;
+        listener.set_nonblocking(true)?;
         let shared = Arc::new(Shared::default());
         shared.target.store(target_port, Ordering::SeqCst);
         let front = Arc::new(Front { listener: Mutex::new(Some(listener)), links: Mutex::default() });
@@ -321,17 +322,6 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
-}
-
-/// Listens at an address that no other server or proxy of this process has.
-fn reserve(address: SocketAddr) -> io::Result<(TcpListener, Reserved)> {
-    for _ in 0..PORT_TRIES {
-        let listener = listen(address)?;
-        if let Some(reserved) = Reserved::at(listener.local_addr()?) {
-            return Ok((listener, reserved));
-        }
-    }
-    Err(io::ErrorKind::AddrInUse.into())
 }
 
 /// Blocks until the port has no listener. A process that another thread is just starting shares our open

@@ -27,16 +27,21 @@ impl Reserved {
         TAKEN.lock().insert(address).then(|| Self(address))
     }
 
+    /// Listens at an address that nobody has reserved, and reserves it; port 0 stands for any free port.
+    pub(super) fn listen(address: SocketAddr) -> io::Result<(TcpListener, Self)> {
+        for _ in 0..PORT_TRIES {
+            let listener = TcpListener::bind(address)?;
+            if let Some(reserved) = Self::at(listener.local_addr()?) {
+                return Ok((listener, reserved));
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{address} is reserved")))
+    }
+
     /// Reserves a port of 127.0.0.1 without a listener. Linux never picks one that an outgoing connection
     /// uses.
     pub(super) fn free_port() -> io::Result<Self> {
-        for _ in 0..PORT_TRIES {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            if let Some(reserved) = Self::at(listener.local_addr()?) {
-                return Ok(reserved);
-            }
-        }
-        Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free"))
+        Self::listen((Ipv4Addr::LOCALHOST, 0).into()).map(|(_, reserved)| reserved)
     }
 
     /// Reserves such a port for a cluster node, and that of its bus, [`BUS`] above it.

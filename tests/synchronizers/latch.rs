@@ -14,13 +14,7 @@ use crate::support::{SOON, builder, connected, patient, replied};
 /// A wait for so long, as often as that is too short for an answer.
 #[track_caller]
 fn waits_in_vain(latch: &CountDownLatch, limit: Duration) {
-    wait_until(LONG, "its time is up", || match latch.wait_for(limit) {
-        Err(error) if error.is_unavailable() => false,
-        passed => {
-            assert!(!passed.unwrap());
-            true
-        }
-    });
+    assert!(!replied(|| latch.wait_for(limit)));
 }
 
 #[test]
