@@ -10,10 +10,12 @@ use crate::red_lock::stage::{LONG, NAME, PATIENT, Stage, ms};
 /// So short that a server is older soon: whole seconds are counted.
 const LEASE: Duration = Duration::from_millis(1500);
 
+const NODE_TIMEOUT: Duration = Duration::from_millis(375);
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn red(stage: &Stage) -> RedLock {
-    RedLock::new(stage.clients(|b| b.lease(LEASE))).unwrap().with_node_timeout(LEASE / 4)
+    RedLock::new(stage.clients(|b| b.lease(LEASE))).unwrap().with_node_timeout(NODE_TIMEOUT)
 }
 
 /// Nothing is held by a majority until the servers are as old as the lease.
@@ -59,7 +61,7 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
 fn by_a_server_that_forgot(trusts: bool) -> bool {
     let stage = Stage::five();
     let clients = stage.clients(|b| b.lease(LEASE));
-    let a = RedLock::new(clients.clone()).unwrap().with_node_timeout(LEASE / 4);
+    let a = RedLock::new(clients.clone()).unwrap().with_node_timeout(NODE_TIMEOUT);
     let (a, b) =
         if trusts { (a.skip_startup_delay(), red(&stage).skip_startup_delay()) } else { (a, red(&stage)) };
     until_old(&a);
@@ -67,13 +69,15 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
     for away in &stage.servers[3..] {
         away.stop().unwrap();
     }
-    // What A asks of them before it knows, they grant as soon as they are back: until it asks three alone.
+    // What A asks of them before it knows, they grant as soon as they are back. Three requests alone do not
+    // show that it knows: it may be waiting for connections to the others, for at most the node timeout.
+    let away_since = Instant::now();
     wait_until(LONG, "A leaves two servers out", || {
         let requests = || clients.iter().map(|client| client.request_count()).sum::<u64>();
         let before = requests();
         // All three that run have to answer: where one is late, it is unlocked in the background.
         let _ = released_all(&a.lock("aside").lock().unwrap().unlock());
-        requests() - before == 6
+        requests() - before == 6 && away_since.elapsed() > 2 * NODE_TIMEOUT
     });
     let guard = a.lock(NAME).lock_owned().unwrap();
     assert_eq!(guard.servers(), 3);
@@ -101,8 +105,8 @@ fn a_server_that_forgot_gives_nobody_a_majority() {
 /// The control: this is what the rule is for.
 #[test]
 fn where_young_servers_are_trusted_it_may() {
-    // Often A's own requests are in the way.
-    assert!((0..60).any(|_| by_a_server_that_forgot(true)));
+    // On a busy machine A may hear of it first.
+    assert!((0..30).any(|_| by_a_server_that_forgot(true)));
 }
 
 #[test]
