@@ -32,10 +32,11 @@ fn of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since() {
     let lock = client.reentrant_lock("x").with_lease(LONG);
     proxy.only_matching(b"$6\r\nserver");
     proxy.black_hole(true);
-    // The connection is older than the server will be.
+    // The connection is older than the server will be, by more than the three seconds that are allowed for a
+    // server's count of its uptime.
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
-    until_up(&server, 3);
+    until_up(&server, 5);
     server.kill().unwrap();
     server.restart().unwrap();
     until_up(&server, 4);
