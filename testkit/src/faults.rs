@@ -34,8 +34,8 @@ pub(super) enum Reply {
 pub(super) struct Exchange {
     /// The client's address.
     from: Option<IpAddr>,
-    /// Whether the last request matched the filter.
-    matches: bool,
+    /// The filter that the last request matched, as [`Faults::filters`] numbers them.
+    matches: Option<u64>,
     /// Whether the next reply is to be lost together with the connection.
     cut_at_reply: bool,
 }
@@ -50,7 +50,9 @@ impl Exchange {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     /// If empty, every request matches.
-    pub(super) filter: Vec<u8>,
+    filter: Vec<u8>,
+    /// How many filters there have been.
+    filters: u64,
     pub(super) black_hole: bool,
     /// The address whose connections are in a black hole, whatever they send.
     pub(super) cut_off: Option<IpAddr>,
@@ -71,13 +73,19 @@ pub(super) struct Faults {
 }
 
 impl Faults {
+    /// Narrows all faults to requests that arrive from now on and contain these bytes.
+    pub(super) fn narrow(&mut self, filter: &[u8]) {
+        self.filter = filter.to_vec();
+        self.filters += 1;
+    }
+
     pub(super) fn request(&mut self, chunk: &[u8], exchange: &mut Exchange) -> Request {
         if self.cuts_off(exchange) {
             self.struck += 1;
             return Request::Lose;
         }
-        exchange.matches = contains(chunk, &self.filter);
-        if !exchange.matches {
+        exchange.matches = contains(chunk, &self.filter).then_some(self.filters);
+        if exchange.matches.is_none() {
             return Request::Forward;
         }
         let fate = if self.black_hole {
@@ -122,7 +130,8 @@ impl Faults {
 
     /// Turns everything off, but keeps the counters.
     pub(super) fn clear(&mut self) {
-        *self = Self { releases: self.releases + 1, struck: self.struck, ..Self::default() };
+        let (releases, filters) = (self.releases + 1, self.filters + 1);
+        *self = Self { releases, filters, struck: self.struck, ..Self::default() };
     }
 
     fn cuts_off(&self, exchange: &Exchange) -> bool {
@@ -132,7 +141,7 @@ impl Faults {
     /// Whether faults apply to what the server sends; what it sends unasked counts with the last request, if
     /// there was one.
     fn concerns(&self, exchange: &Exchange) -> bool {
-        self.filter.is_empty() || exchange.matches
+        self.filter.is_empty() || exchange.matches == Some(self.filters)
     }
 }
 
@@ -165,10 +174,22 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_spares_the_replies_to_what_was_asked_before() {
+        let mut faults = Faults::default();
+        let mut before = Exchange::default();
+        assert_eq!(faults.request(b"xabcx", &mut before), Request::Forward);
+        faults.narrow(b"abc");
+        faults.lose_replies = 1;
+        assert_eq!(faults.reply(b"", &before), Reply::Forward);
+        assert_eq!(faults.request(b"xabcx", &mut before), Request::Forward);
+        assert_eq!(faults.reply(b"", &before), Reply::Lose);
+    }
+
+    #[test]
     fn what_it_is_deaf_to_is_lost_whatever_was_asked() {
         let mut faults =
             Faults { filter: b"abc".to_vec(), deaf_to: b"message".to_vec(), ..Faults::default() };
-        let (other, hit) = (Exchange::default(), Exchange { matches: true, ..Exchange::default() });
+        let (other, hit) = (Exchange::default(), Exchange { matches: Some(0), ..Exchange::default() });
         for exchange in [&other, &hit] {
             assert_eq!(faults.reply(b"a message", exchange), Reply::Lose);
             assert_eq!(faults.reply(b"an answer", exchange), Reply::Forward);

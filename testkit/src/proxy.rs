@@ -111,12 +111,12 @@ impl Proxy {
         self.shared.target.store(port, Ordering::SeqCst);
     }
 
-    /// Narrows all faults on chunks to requests that contain these bytes (the SHA1 of a script, for example)
-    /// and to what the server sends after such a request on the same connection. Empty `bytes` match every
-    /// request. Faults on whole connections ([`cut_all`](Self::cut_all),
+    /// Narrows all faults on chunks to requests that arrive after this call and contain these bytes (the SHA1
+    /// of a script, for example), and to what the server sends after such a request on the same connection.
+    /// Empty `bytes` match every request. Faults on whole connections ([`cut_all`](Self::cut_all),
     /// [`refuse_connections`](Self::refuse_connections)) are not narrowed.
     pub fn only_matching(&self, bytes: &[u8]) {
-        self.set(|faults| faults.filter = bytes.to_vec());
+        self.set(|faults| faults.narrow(bytes));
     }
 
     /// Discards the next `n` reply chunks; the connections stay open. Replaces an earlier count.
