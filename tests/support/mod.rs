@@ -238,6 +238,15 @@ pub fn replied<T>(mut call: impl FnMut() -> Result<T, Error>) -> T {
     })
 }
 
+/// The error of such a call, once Redis replied in time.
+#[track_caller]
+pub fn refused<T>(mut call: impl FnMut() -> Result<T, Error>) -> Error {
+    replied(|| match call() {
+        Err(error) if error.kind() != ErrorKind::Unavailable => Ok(error),
+        outcome => outcome.map(|_| panic!("it was not refused")),
+    })
+}
+
 /// Waits until a hold was renewed three times: each time, more time is left than a moment before.
 #[track_caller]
 pub fn renewed_again(left: impl Fn() -> Duration) {

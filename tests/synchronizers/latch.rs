@@ -9,7 +9,7 @@ use redis_concurrent::{CancellationToken, CountDownLatch, ErrorKind};
 use redis_concurrent_testkit::{Proxy, released_all, wait_until};
 
 use crate::names::{LONG, await_positions, client, key, ms, server};
-use crate::support::{SOON, builder, connected, patient, replied};
+use crate::support::{SOON, builder, connected, patient, refused, replied};
 
 /// A wait for so long, as often as that is too short for an answer.
 #[track_caller]
@@ -59,7 +59,7 @@ fn what_is_wrong_is_said() {
         latch.count().map(drop).unwrap_err(),
         latch.count_down().map(drop).unwrap_err(),
         latch.wait().unwrap_err(),
-        latch.wait_for(Duration::ZERO).map(drop).unwrap_err(),
+        refused(|| latch.wait_for(Duration::ZERO)),
         latch.delete().map(drop).unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
@@ -83,7 +83,7 @@ fn without_a_count_every_form_is_refused_and_says_the_cure() {
         for error in [
             latch.wait().unwrap_err(),
             latch.wait_for(LONG).unwrap_err(),
-            latch.wait_for(Duration::ZERO).unwrap_err(),
+            refused(|| latch.wait_for(Duration::ZERO)),
             latch.wait_until(Instant::now() + LONG).unwrap_err(),
             latch.wait_interruptibly(&never).unwrap_err(),
             latch.wait_for_interruptibly(LONG, &never).unwrap_err(),
