@@ -354,10 +354,10 @@ impl Client {
         self.0.route.servers().iter().map(|server| server.backend.request_count()).sum()
     }
 
-    /// The number of locks that this client has in use: those with a handle, a guard or a waiting thread.
+    /// The number of locks that this client has in use: those with a handle, a guard or a waiting thread. 0 in
+    /// a forked child, which uses none of its parent's locks.
     pub fn lock_count(&self) -> usize {
-        // A forked child uses none of its parent's locks.
-        self.0.lock(&self.0.entries).map_or(0, |entries| entries.len())
+        self.0.entries().map_or(0, |entries| entries.len())
     }
 
     /// Adds an observer of this client's locks, until the [`Observation`] is dropped. An observer for the

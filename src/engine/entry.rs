@@ -218,8 +218,8 @@ impl fmt::Debug for LockEntry {
 
 impl Drop for LockEntry {
     fn drop(&mut self) {
-        // In a forked child the table may be locked for good: then the entry stays in it.
-        if let Ok(mut entries) = self.shared.lock(&self.shared.entries) {
+        // In a forked child it stays in the table.
+        if let Ok(mut entries) = self.shared.entries() {
             entries.remove(self.slot, self.type_id(), self.name());
         }
     }
@@ -395,7 +395,7 @@ impl LockEntries {
     ) -> Result<Arc<LockEntry>, Error> {
         // An entry must not be dropped under the mutex.
         let mut others = Vec::new();
-        let mut entries = shared.lock(&shared.entries).map_err(|e| e.about(name))?;
+        let mut entries = shared.entries().map_err(|e| e.about(name))?;
         for slot in entries.by_name.slots(type_id, name) {
             match entries.at(slot) {
                 Some(entry) if entry.is_of(type_id, name) => return Ok(entry),
@@ -413,15 +413,14 @@ impl LockEntries {
         let shared = &entry.shared;
         let shape = shared.lock(&entry.core).map_err(|e| entry.error(e))?.lock_state.shape().clone();
         let made = (entry.kind, entry.names.clone(), entry.scripts.clone(), shape);
-        let mut entries = shared.lock(&shared.entries).map_err(|e| entry.error(e))?;
+        let mut entries = shared.entries().map_err(|e| entry.error(e))?;
         entries.add(shared, made, None)
     }
 
     /// Returns all entries of this kind and name: this one, and those of single threads' waits.
     pub(crate) fn beside(entry: &LockEntry) -> Vec<Arc<LockEntry>> {
         // The others are dropped here, outside the mutex: dropping the last reference to an entry locks it.
-        let all =
-            entry.shared.lock(&entry.shared.entries).map_or_else(|_| Vec::new(), |entries| entries.all());
+        let all = entry.shared.entries().map_or_else(|_| Vec::new(), |entries| entries.all());
         let same = |other: &Arc<LockEntry>| other.is_of(entry.type_id(), entry.name());
         all.into_iter().filter(same).collect()
     }
@@ -435,7 +434,7 @@ impl LockEntries {
     ) -> Result<Arc<LockEntry>, Error> {
         let made = (lock.kind, lock.names.clone(), scripts, shape);
         let awaited = Box::new(AwaitedCondition { name: condition, lock: Arc::downgrade(lock) });
-        let mut entries = lock.shared.lock(&lock.shared.entries).map_err(|e| lock.error(e))?;
+        let mut entries = lock.shared.entries().map_err(|e| lock.error(e))?;
         entries.add(&lock.shared, made, Some(awaited))
     }
 

@@ -182,6 +182,17 @@ impl Shared {
         Ok(mutex.lock())
     }
 
+    /// Locks the table of entries, which all threads of the client share. Checks first which process this is:
+    /// where threads wait for a mutex, unlocking it takes a lock of the whole process, which a thread that
+    /// does not exist in a forked child may hold there forever.
+    ///
+    /// # Errors
+    /// `Forked` in a forked child.
+    pub(crate) fn entries(&self) -> Result<MutexGuard<'_, LockEntries>, Error> {
+        self.same_process()?;
+        Ok(self.entries.lock())
+    }
+
     /// Checks that the client may send requests: it is not closed, and this is not a forked child.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         self.same_process()?;

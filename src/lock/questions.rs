@@ -122,7 +122,7 @@ impl<K: Kind> RedisLock<K> {
         Ok(others.map(|it| threads(&it.record)).sum::<usize>() + ours)
     }
 
-    /// Returns the number of threads of this process that wait for the lock. No request.
+    /// Returns the number of threads of this process that wait for the lock; 0 in a forked child. No request.
     pub fn local_queue_length(&self) -> usize {
         self.entries().iter().map(queued).sum()
     }
@@ -227,7 +227,8 @@ impl<K: Kind> RedisLock<K> {
     }
 }
 
-/// The number of threads of this process that wait at this entry.
+/// The number of threads of this process that wait at this entry. None of them is in a forked child.
 fn queued(entry: &Arc<LockEntry>) -> usize {
-    engine::lock(entry).map_or(0, |core| core.lock_state.local_queue_length())
+    let here = entry.shared.same_process().and_then(|()| engine::lock(entry));
+    here.map_or(0, |core| core.lock_state.local_queue_length())
 }

@@ -194,7 +194,9 @@ fn a_child_forked_in_the_middle_of_things_does_not_hang() {
                 in_child(|| {
                     forked(busy.lock());
                     forked(busy.try_lock_for(ms(20)));
-                    let _ = (busy.hold_count(), busy.local_queue_length(), x.hold_count());
+                    let counts =
+                        [busy.hold_count(), busy.local_queue_length(), x.hold_count(), client.lock_count()];
+                    assert_eq!(counts, [0; 4]);
                     forked(client.reentrant_lock("made anew").try_lock());
                     forked(guard.take().unwrap().unlock());
                 });
