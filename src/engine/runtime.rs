@@ -170,7 +170,8 @@ impl Shared {
     }
 
     /// Locks one of this client's mutexes. In a forked child, a thread that does not exist there may hold it
-    /// forever, so a thread that finds it held first checks which process this is.
+    /// forever, so a thread that finds it held first checks which process this is. That is too late where it
+    /// is free and other threads wait for it: see [`entries`](Self::entries).
     ///
     /// # Errors
     /// `Forked` in a forked child, if the mutex was held at the fork.

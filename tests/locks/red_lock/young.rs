@@ -10,6 +10,7 @@ use crate::red_lock::stage::{LONG, NAME, PATIENT, Stage, ms};
 /// So short that a server is older soon: whole seconds are counted.
 const LEASE: Duration = Duration::from_millis(1500);
 
+/// A quarter of the lease.
 const NODE_TIMEOUT: Duration = Duration::from_millis(375);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
