@@ -3,7 +3,7 @@ std = 'lua51'
 max_line_length = 120
 read_globals = {'KEYS', 'ARGV', 'redis', 'cmsgpack'}
 
--- A kind's rule: what docs/writing-a-kind.md says it is given, and no more.
+-- A kind's rule: what docs/design/writing-a-kind.md says it is given, and no more.
 local rule = {globals = {'kind'}, read_globals = {'K', 'F', 'call', 'now', 'number', 'foreign_key', 'fetch',
   'fmt', 'waiting', 'silent', 'dead', 'deaf', 'drop', 'tell', 'their_turn', 'announce_free'}}
 files['lua/*.lua'] = rule

@@ -69,7 +69,7 @@ shuttle:
 planted: setup
 	@CARGO="$(CARGO)" ci/planted.sh
 
-# Measures and simulates the figures and tables of docs/scale.md again: some minutes on an idle machine. `scale-page`
+# Measures and simulates the figures and tables of docs/design/scale.md again: some minutes on an idle machine. `scale-page`
 # only rewrites the tables, from the existing figures.
 scale: setup
 	$(CARGO) test --release --package verify -- --ignored --exact --nocapture engine::scale::page::measure_and_write
@@ -80,7 +80,7 @@ scale-page:
 bench: setup
 	$(CARGO) bench
 
-# Measures the table and the pictures of docs/benchmarks.md again, in a quarter of an hour; for a
+# Measures the table and the pictures of docs/design/benchmarks.md again, in a quarter of an hour; for a
 # part of it: make figures FIGURES="pair handoff" ROUNDS=1 SECONDS=0.5
 figures: setup
 	benches/figures.sh

@@ -1,6 +1,6 @@
 //! Measures what the locks cost and how they behave under contention, in one process and in many.
 //!
-//! `docs/benchmarks.md` says how to run it and what its columns mean. It starts a private `redis-server` for
+//! `docs/design/benchmarks.md` says how to run it and what its columns mean. It starts a private `redis-server` for
 //! each row, and another instance of itself for each further process.
 
 #[path = "contention/run.rs"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what docs/benchmarks.md shows: each part goes to docs/benchmarks/<part>.jsonl, and the
+# Measures what docs/design/benchmarks.md shows: each part goes to docs/design/benchmarks/<part>.jsonl, and the
 # table and the pictures are made of these files. By the environment:
 #
 #   FIGURES       the parts (pair threads reentry processes crowds local-handoff handoff renewal names
@@ -9,7 +9,7 @@
 #   SECONDS       how long a round lasts (1)
 #   LOCKS, KEEP   renewal, in one round: how many locks are held (100000), for how many seconds (60)
 #   NAMES         names, in one round: how many (1000000)
-#   FIGURES_DIR   where everything goes (docs/benchmarks)
+#   FIGURES_DIR   where everything goes (docs/design/benchmarks)
 set -euo pipefail
 exec </dev/null
 # bash has counted its own time in SECONDS since it started.
@@ -17,7 +17,7 @@ seconds=$(tr '\0' '\n' <"/proc/$$/environ" | sed -n 's/^SECONDS=//p')
 seconds=${seconds:-1}
 rounds=${ROUNDS:-5}
 parts=${FIGURES:-pair threads reentry processes crowds local-handoff handoff renewal names reading readers signals permits starts limiter multi stock optimistic redlock linger}
-where=$(realpath -m "${FIGURES_DIR:-$(dirname "$0")/../docs/benchmarks}")
+where=$(realpath -m "${FIGURES_DIR:-$(dirname "$0")/../docs/design/benchmarks}")
 cd "$(dirname "$0")/.."
 
 # Quotes for JSON what some program says of itself.

@@ -1,6 +1,6 @@
-//! Generates the table and the pictures of `docs/benchmarks.md` from `docs/benchmarks/*.jsonl`.
+//! Generates the table and the pictures of `docs/design/benchmarks.md` from `docs/design/benchmarks/*.jsonl`.
 //!
-//! `cargo bench --bench pictures -- docs/benchmarks` writes them. Without a folder it writes nothing, and
+//! `cargo bench --bench pictures -- docs/design/benchmarks` writes them. Without a folder it writes nothing, and
 //! fails if the existing files were not generated from the existing figures.
 
 use std::path::Path;
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let at = |folder: &str| root.map_or_else(|| folder.into(), |root| root.join(folder));
     let done = match folder {
         Some(folder) => write(&at(&folder)),
-        None => make::check(&at("docs/benchmarks")),
+        None => make::check(&at("docs/design/benchmarks")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -225,7 +225,7 @@ impl ClientBuilder {
     /// is then sent in one write together with the other waiting requests.
     ///
     /// More connections mean shorter waits if the network is slow. Fewer mean less work for the operating
-    /// system and for Redis, and so more requests per second if these are busy: `docs/benchmarks.md` has
+    /// system and for Redis, and so more requests per second if these are busy: `docs/design/benchmarks.md` has
     /// figures.
     #[doc(alias = "pool")]
     pub fn max_connections(mut self, most: u32) -> Self {

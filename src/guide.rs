@@ -3,7 +3,7 @@
 // The README and the pages of the repository as modules, so that they are part of the documentation and their
 // examples are tested. A page links to another by a reference name, which it defines at its end as a path in
 // the repository. Here the definitions of `guide/links.md`, `docs/pictures/embedded.md` and
-// `docs/benchmarks/plots.md` come first, and the first definition of a name counts: these lead to modules,
+// `docs/design/benchmarks/plots.md` come first, and the first definition of a name counts: these lead to modules,
 // and to the pictures themselves.
 
 macro_rules! pages {
@@ -16,9 +16,9 @@ macro_rules! pages {
 }
 
 pages! {
-    architecture "../docs/architecture.md"
+    architecture "../docs/design/architecture.md"
     command_line "../docs/command-line.md"
-    conformance "../docs/conformance.md"
+    conformance "../docs/design/conformance.md"
     cookbook "../docs/cookbook.md"
     failover "../docs/failover.md"
     fencing "../docs/fencing.md"
@@ -27,17 +27,17 @@ pages! {
     interop "../docs/interop.md"
     operations "../docs/operations.md"
     pitfalls "../docs/pitfalls.md"
-    protocol "../docs/protocol.md"
+    protocol "../docs/design/protocol.md"
     rules "../lua/README.md"
-    scale "../docs/scale.md"
+    scale "../docs/design/scale.md"
     shutting_down "../docs/shutting-down.md"
     vs "../docs/vs.md"
-    writing_a_kind "../docs/writing-a-kind.md"
+    writing_a_kind "../docs/design/writing-a-kind.md"
 }
 
 #[cfg_attr(not(doctest), doc = include_str!("guide/links.md"))]
-#[cfg_attr(not(doctest), doc = include_str!("../docs/benchmarks/plots.md"))]
-#[doc = include_str!("../docs/benchmarks.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/design/benchmarks/plots.md"))]
+#[doc = include_str!("../docs/design/benchmarks.md")]
 pub mod benchmarks {}
 
 // Its examples are tested by the crate that they are about.

@@ -141,7 +141,7 @@ fn an_error_is_told_by_the_function_and_the_line_that_its_author_wrote() {
 /// takes it from there.
 #[test]
 fn what_a_rule_is_given_is_what_its_page_and_luacheck_say() {
-    let page = include_str!("../docs/writing-a-kind.md");
+    let page = include_str!("../docs/design/writing-a-kind.md");
     let table = page.split("| given | what it is |").nth(1).unwrap().split("\n\n").next().unwrap();
     let first = |line: &str| line.split('|').nth(1).unwrap().to_owned();
     let cells: Vec<_> = table.lines().filter(|line| line.starts_with("| `")).map(first).collect();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One row; fields that a workload does not measure stay empty. `docs/benchmarks.md` explains each.
+/// One row; fields that a workload does not measure stay empty. `docs/design/benchmarks.md` explains each.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Row {

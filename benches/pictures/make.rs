@@ -88,7 +88,7 @@ pub(crate) fn check(folder: &Path) -> Result<(), String> {
     match files.iter().find(|(path, text)| read(path).as_ref() != Ok(text)) {
         None => Ok(()),
         Some((path, _)) => Err(format!(
-            "{} was not made of the figures beside it: cargo bench --bench pictures -- docs/benchmarks",
+            "{} was not made of the figures beside it: cargo bench --bench pictures -- docs/design/benchmarks",
             path.display()
         )),
     }

@@ -1,4 +1,4 @@
-//! The table of `docs/benchmarks.md`.
+//! The table of `docs/design/benchmarks.md`.
 
 use std::fmt::Write;
 

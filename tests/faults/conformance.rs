@@ -1,5 +1,5 @@
 //! What the suites of other libraries check of locks, also over several servers, conditions, semaphores,
-//! latches, barriers and rate limiters, row by row, on each that this crate has. `docs/conformance.md` has the
+//! latches, barriers and rate limiters, row by row, on each that this crate has. `docs/design/conformance.md` has the
 //! table: which row is which test, and where this crate does something else.
 
 mod rows;

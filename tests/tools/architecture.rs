@@ -1,4 +1,4 @@
-//! `docs/architecture.md` names functions and where they are, and how many there are on the way to the socket.
+//! `docs/design/architecture.md` names functions and where they are, and how many there are on the way to the socket.
 
 #![cfg(not(shuttle))]
 
@@ -41,7 +41,7 @@ fn row(line: usize, text: &str) -> Option<Row> {
 fn page() -> (Vec<Row>, Vec<Walk>) {
     let (mut rows, mut walks) = (Vec::new(), Vec::<Walk>::new());
     let mut in_walk = false;
-    for (line, text) in (1..).zip(read("docs/architecture.md").lines()) {
+    for (line, text) in (1..).zip(read("docs/design/architecture.md").lines()) {
         if let Some(walk) = text.strip_prefix("<!-- walk: ") {
             let name = walk.split(',').next().unwrap_or_default().to_owned();
             let numbers: Vec<usize> = walk.split(' ').filter_map(|word| word.parse().ok()).collect();
@@ -99,7 +99,7 @@ fn each_function_is_in_its_file() {
         .filter(|row| body(&read(&row.file), &row.function, &row.file).is_none())
         .map(|row| format!("line {}: {} is not in {}", row.line, row.function, row.file))
         .collect();
-    assert!(missing.is_empty(), "docs/architecture.md has rotted:\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "docs/design/architecture.md has rotted:\n{}", missing.join("\n"));
 }
 
 #[test]

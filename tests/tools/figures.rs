@@ -1,4 +1,4 @@
-//! `docs/benchmarks.md` and its pictures: that they are of the figures beside them, and that what
+//! `docs/design/benchmarks.md` and its pictures: that they are of the figures beside them, and that what
 //! makes them tells a goal that was reached from one that was not.
 
 #[path = "../../benches/pictures/make.rs"]
@@ -47,7 +47,7 @@ impl Scene {
 
 #[test]
 fn the_page_and_the_pictures_are_of_the_figures_beside_them() {
-    make::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/benchmarks")).unwrap();
+    make::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/design/benchmarks")).unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The definitions that come first in the crate's documentation.
 const IN_THE_CRATE: &str = include_str!("../../src/guide/links.md");
-const PLOTS: &str = include_str!("../../docs/benchmarks/plots.md");
+const PLOTS: &str = include_str!("../../docs/design/benchmarks/plots.md");
 const PICTURES: &str = include_str!("../../docs/pictures/embedded.md");
 /// Where `guide` names its pages.
 const GUIDE: &str = include_str!("../../src/guide.rs");
@@ -22,7 +22,7 @@ fn pages() -> BTreeMap<String, PathBuf> {
         Some((module.to_owned(), root().join(file.strip_suffix('"')?)))
     };
     pages.extend(GUIDE.lines().filter_map(line));
-    for (module, file) in [("benchmarks", "docs/benchmarks.md"), ("in_async_code", "docs/async.md")] {
+    for (module, file) in [("benchmarks", "docs/design/benchmarks.md"), ("in_async_code", "docs/async.md")] {
         pages.insert(module.to_owned(), root().join(file));
     }
     assert!(pages.len() > 10, "{pages:?}");

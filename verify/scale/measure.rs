@@ -42,11 +42,11 @@ pub(super) fn measure() -> Figures {
     figures
 }
 
-/// Reads the server's CPU time, in microseconds, from the figures of `docs/benchmarks.md`, which an idle
+/// Reads the server's CPU time, in microseconds, from the figures of `docs/design/benchmarks.md`, which an idle
 /// machine measured.
 pub(super) fn cpu(figures: &mut Figures) {
     let row = |file: &str, has: &str| -> String {
-        let path = format!("{}/../docs/benchmarks/{file}.jsonl", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../docs/design/benchmarks/{file}.jsonl", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
         let found = text.lines().find(|line| has.split(' ').all(|it| line.contains(it)));
         found.unwrap_or_else(|| panic!("{has} in {file}")).to_owned()

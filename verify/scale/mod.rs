@@ -6,7 +6,7 @@
 //! Redis of [`super::small_redis`]. The network, the scheduling of threads and the cost of requests to the
 //! primary are simulated, with measured costs (`costs.rs`). `points.rs` lists what is both measured and
 //! simulated. `make scale` measures it on this machine, on a real server and with the library as a user runs
-//! it (`measure.rs`), and writes `measured.txt` and the tables of `docs/scale.md`; a test here fails if a
+//! it (`measure.rs`), and writes `measured.txt` and the tables of `docs/design/scale.md`; a test here fails if a
 //! simulated figure differs from the measured one by more than 20 %, or if the page says anything else
 //! (`page.rs`).
 

@@ -1,4 +1,4 @@
-//! The tables of `docs/scale.md`: written by `make scale`, and reproducible afterwards.
+//! The tables of `docs/design/scale.md`: written by `make scale`, and reproducible afterwards.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,7 +28,7 @@ fn measured() -> PathBuf {
 }
 
 fn page() -> PathBuf {
-    at("../docs/scale.md")
+    at("../docs/design/scale.md")
 }
 
 /// Two significant digits; three above 100.
@@ -170,7 +170,10 @@ fn filled(page: &str, figures: &Figures) -> String {
 fn the_page_says_what_was_measured() {
     let figures = Figures::read(&fs::read_to_string(measured()).unwrap());
     let page = fs::read_to_string(page()).unwrap();
-    assert!(filled(&page, &figures) == page, "docs/scale.md is not what its figures make: make scale-page");
+    assert!(
+        filled(&page, &figures) == page,
+        "docs/design/scale.md is not what its figures make: make scale-page"
+    );
 }
 
 /// Whatever the order in which things happen.

@@ -1,9 +1,9 @@
-//! The table in `docs/conformance.md` names the tests that there are, and counts right.
+//! The table in `docs/design/conformance.md` names the tests that there are, and counts right.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-const PAGE: &str = include_str!("../../../docs/conformance.md");
+const PAGE: &str = include_str!("../../../docs/design/conformance.md");
 
 /// The rows of the tables: their test, how we compare, our test, a remark.
 fn rows() -> Vec<Vec<&'static str>> {
