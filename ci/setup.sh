@@ -2,9 +2,9 @@
 # Makes sure that the named programs are there, and installs what is missing with apt-get (Debian,
 # Ubuntu). Asks no questions, and reports what it does on standard error.
 #
-#   ci/setup.sh [make] [cc] [redis] [luacheck] [rust-tools] [redis-py] [java] [promtool]
+#   ci/setup.sh [make] [cc] [redis] [luacheck] [rust-tools] [redis-py] [java] [promtool] [valgrind]
 #
-# It continues without redis-py, java or promtool: the tests that need them report that they were skipped.
+# It continues without redis-py, java, promtool or valgrind: the tests that need them report that they were skipped.
 set -eu
 exec </dev/null >&2
 
@@ -97,6 +97,7 @@ for want in "$@"; do
         ;;
     redis-py) has_redis_py || wishes="$wishes python3-redis" ;;
     java) { has javac && has mvn; } || wishes="$wishes default-jdk-headless maven" ;;
+    valgrind) has valgrind || wishes="$wishes valgrind" ;;
     promtool) has promtool || fetch_promtool || say "going on without promtool" ;;
     *) fail "what is $want?" ;;
     esac

@@ -20,3 +20,4 @@ mod observers;
 mod pitfalls;
 mod servers;
 mod spans;
+mod valgrind;
