@@ -20,7 +20,7 @@ local position = waiting(w.owner)
 -- A write that cannot grow comes first, so that a full Redis accepts the rest as well. A release is such a
 -- write.
 if position or F[8] == '' then call('HDEL', K[3], '') end
-w.steady = position and steadily(position) or now()
+w.steady = steadily(position) or now()
 local came_back, since = position and position.condition == false, nil
 if position and call('ZSCORE', K[2], w.owner) then
   w.condition = position.condition

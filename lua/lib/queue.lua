@@ -33,8 +33,9 @@ end
 
 -- steadily(w) -> since when the heartbeats of w have come without a gap, given that one came now. They come
 -- every third of its waiter timeout, or more often, and may be late by as much. Negative if there was a gap
--- before.
+-- before; nothing if it has no position.
 local function steadily(w)
+  if not w then return end
   return w.steady and (now() - w.heartbeat) * 3 < w.waiter_timeout * 2000 and w.steady or -now()
 end
 
