@@ -108,7 +108,9 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// `Conflict` if the attempts or the time are used up, and another client was first each time: no data was
 /// changed. `Timeout` if the closure itself finished after the deadline: no data was changed.
 /// `OutcomeUnknown` if the reply to `EXEC` was lost: either all of the transaction or none of it was
-/// executed, or may still be. `EXEC` is never sent twice; to find out, read again.
+/// executed, or may still be. `EXEC` is never sent twice; to find out, read again. `OutcomeUnknown` also if
+/// Redis, or a proxy, has begun to refuse `MULTI` on a connection that could begin transactions before: the
+/// commands may then have run one by one, perhaps over another client's change, as the error says.
 ///
 /// `WrongType` for a command on a key of another type, and `Refused` for a command that Redis rejected for
 /// another reason **within** the transaction: Redis does not roll back, so **all its other commands were
@@ -340,8 +342,11 @@ impl Optimistic {
         }
         let answers = reads.watching.exec(&write).map_err(|failure| match failure {
             Failure::Unanswered(e) => {
-                error(ErrorKind::OutcomeUnknown, "all or none of it was written, or may still be")
-                    .caused_by(e)
+                let why = match e.kind() {
+                    ErrorKind::Protocol => "it was written, perhaps over another client's change",
+                    _ => "all or none of it was written, or may still be",
+                };
+                error(ErrorKind::OutcomeUnknown, why).caused_by(e)
             }
             failure => failure.error().because("Redis rejected it, nothing was written").about(name),
         })?;

@@ -261,6 +261,15 @@ const FAULTS: &[Fault] = &[
             ("lua", "operations::granting::what_is_taken_back_was_told_to_nobody", "failed: simple"),
         ],
     },
+    // An update whose MULTI was refused is reported like one whose EXEC was: as not written.
+    Fault {
+        name: "refused-multi-is-not-told",
+        caught_by: &[(
+            "synchronizers",
+            "optimistic::refusing::an_update_whose_transaction_is_refused_says_that_it_was_written_without_protection",
+            "assertion `left == right`",
+        )],
+    },
     // Only a leave admits the next waiter; a request or a heartbeat does not.
     Fault {
         name: "only-leave-admits",

@@ -54,6 +54,9 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { let server = entry.server(); let asked = Moment::now(); } =>
         { if PLANTED { return Fate::Released; }
           let server = entry.server(); let asked = Moment::now(); }
+    "refused-multi-is-not-told" in "src":
+        { if ran_alone(&answers) } =>
+        { if !PLANTED && ran_alone(&answers) }
     "young-server-counts" in "src":
         { if old_at <= now } =>
         { if old_at <= now || PLANTED }

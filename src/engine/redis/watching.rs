@@ -109,6 +109,16 @@ impl<'a> Watching<'a> {
         if let Some(error) = first_error(&answers) {
             self.connection.check_role(&error);
         }
+        if ran_alone(&answers) {
+            self.connection.broken = true;
+            let error = Error::new(ErrorKind::Protocol, "")
+                .because("the transaction was refused, and commands ran one by one, without protection");
+            let first = answers.into_iter().next().map(Value::extract_error);
+            return Err(Failure::Unanswered(match first {
+                Some(Err(refusal)) => error.caused_by(refusal),
+                _ => error,
+            }));
+        }
         match exec {
             Some(Value::Array(answers)) => {
                 self.watched = false;
@@ -158,6 +168,19 @@ impl Drop for Watching<'_> {
             self.connection.broken = true;
         }
     }
+}
+
+/// Whether a command behind `MULTI` took effect at once, by the replies to all that precedes `EXEC`.
+fn ran_alone(answers: &[Value]) -> bool {
+    let Some((multi, commands)) = answers.split_first() else { return false };
+    commands.iter().any(|answer| match answer {
+        Value::ServerError(e) => {
+            *multi != Value::Okay
+                && !matches!(refused(e.clone().into()), Failure::Denied(_) | Failure::Later(_))
+        }
+        Value::SimpleString(queued) => queued != "QUEUED",
+        _ => true,
+    })
 }
 
 fn first_error(answers: &[Value]) -> Option<Value> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use redis::{Cmd, Commands, cmd};
+use redis::{Cmd, Commands, Connection, cmd};
 use redis_concurrent::{Client, ErrorKind, Outcome};
 
 use crate::optimistic::stage::*;
@@ -159,6 +159,43 @@ fn where_transactions_are_not_allowed_nothing_is_written() {
         assert!(format!("{error:#}").contains(missing), "{error:#}");
         assert_eq!(it.get(KEY), None, "{missing}");
     }
+}
+
+/// A right, or a proxy's consent, that ends while the connection is in use.
+#[test]
+fn an_update_whose_transaction_is_refused_says_that_it_was_written_without_protection() {
+    let mut it = Stage::new();
+    let rights = |redis: &mut Connection, rules: &[&str]| {
+        cmd("ACL").arg("SETUSER").arg("default").arg(rules).exec(redis).unwrap();
+    };
+    it.client.optimistic(&[KEY]).run(add_one).unwrap();
+    let connections = it.proxy.connections();
+    for missing in [&["-multi"][..], &["-multi", "-exec"]] {
+        let mut it_ran = 0;
+        let error = it.client.optimistic(&[KEY]).run(|_, write| {
+            it_ran += 1;
+            rights(&mut it.redis, missing);
+            let _: () = it.redis.set(KEY, "another's").unwrap();
+            write.set(KEY, "mine").incr("sold", 1);
+            Ok(Outcome::Commit(()))
+        });
+        rights(&mut it.redis, &["+@all"]);
+        let error = error.unwrap_err();
+        assert_eq!((error.kind(), it_ran), (ErrorKind::OutcomeUnknown, 1), "{error:#}");
+        assert!(format!("{error:#}").contains("one by one"), "{error:#}");
+        it.set(KEY, "1");
+        it.client.optimistic(&[KEY]).run(add_one).unwrap();
+    }
+    assert_eq!((it.get("sold").as_deref(), it.proxy.connections()), (Some("2"), connections + 2));
+    // What was not executed either is no loss of protection.
+    let error = it.client.optimistic(&[KEY]).run(|_, write| {
+        rights(&mut it.redis, &["-multi", "-set"]);
+        write.set(KEY, "mine");
+        Ok(Outcome::Commit(()))
+    });
+    rights(&mut it.redis, &["+@all"]);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(it.get(KEY).as_deref(), Some("2"));
 }
 
 #[test]
