@@ -267,7 +267,7 @@ pub struct Run {
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "30s", help_heading = KEEPING)]
     pub lease: Duration,
     /// COMMAND gets SIGTERM when less than this of the lease is certain, SIGKILL at half of it, at most 2s
-    /// before the end [default: a sixth of the lease]
+    /// before the end; at least 100ms, less than half of the lease [default: a sixth of it]
     #[arg(long, value_name = "DUR", value_parser = duration, help_heading = KEEPING)]
     pub grace: Option<Duration>,
     /// What to do when the lock is about to be lost

@@ -62,18 +62,28 @@ fn check(args: &Run) -> Result<(), Failure> {
         let days = LONGEST_STAY.as_secs() / (24 * 3600);
         return Err(Failure::new(code::CONFIG, format!("--once-for must be at most {days} days")));
     }
-    if args.grace.is_some_and(|grace| grace >= args.lease / 2) {
+    let grace = grace(args);
+    if grace < LEAST_GRACE {
         return Err(Failure::new(
             code::CONFIG,
-            "--grace must be less than half of --lease: a healthy hold has that left",
+            format!("--grace must be at least {LEAST_GRACE:?}: COMMAND would not be dead in time"),
+        ));
+    }
+    if grace >= args.lease / 2 {
+        return Err(Failure::new(
+            code::CONFIG,
+            format!("--grace, {grace:?}, must be less than half of --lease: a healthy hold has that left"),
         ));
     }
     Ok(())
 }
 
+/// The least `--grace`: half of it is for a process to be scheduled, and to die.
+const LEAST_GRACE: Duration = Duration::from_millis(100);
+
 /// Returns how much of the lease must be certain while the command runs.
 fn grace(args: &Run) -> Duration {
-    args.grace.unwrap_or(args.lease / 6)
+    args.grace.unwrap_or_else(|| (args.lease / 6).max(LEAST_GRACE))
 }
 
 /// Runs the command, from the grant of the lock to its release.

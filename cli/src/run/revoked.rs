@@ -9,13 +9,16 @@ use redis_concurrent::{Client, Error, HeldBy};
 use crate::args::Run;
 use crate::target::Target;
 
-/// How long to ask Redis whether that is so: meanwhile another caller may hold a lock that is gone and not
+/// How long to ask Redis whether that is so, at most: meanwhile another caller may hold a lock that is gone and not
 /// revoked.
 const ASKED: Duration = Duration::from_millis(250);
 
 /// Returns how long the grants with these tokens still keep others from all of the lost locks. It is zero if
-/// a lock has no token, or if Redis does not answer.
-pub fn keeps_others_out(client: &Client, args: &Run, tokens: &[Option<u64>]) -> Duration {
+/// a lock has no token, or if Redis does not answer within `limit`.
+pub fn keeps_others_out(client: &Client, args: &Run, tokens: &[Option<u64>], limit: Duration) -> Duration {
+    if limit.is_zero() {
+        return Duration::ZERO;
+    }
     let asked = Instant::now();
     let (sender, heard) = bounded(1);
     let (client, target) = (client.clone(), Target::of(args.at, args.redisson));
@@ -29,7 +32,7 @@ pub fn keeps_others_out(client: &Client, args: &Run, tokens: &[Option<u64>]) -> 
         return Duration::ZERO;
     }
     // Redis has counted the rest down since then at the earliest.
-    heard.recv_timeout(ASKED).ok().flatten().unwrap_or_default().saturating_sub(asked.elapsed())
+    heard.recv_timeout(limit.min(ASKED)).ok().flatten().unwrap_or_default().saturating_sub(asked.elapsed())
 }
 
 /// Returns the rest of the lease of the grant with this token, if it is still there.

@@ -66,8 +66,16 @@ pub fn supervise(
     let mut limit = args.at_most.map_or_else(never, after);
     let (mut kill_at, mut killed): (Option<Instant>, Option<Instant>) = (None, None);
     let (mut for_loss, mut too_long) = (false, false);
+    // Until when others are certainly kept out, unless the lock is taken away.
+    let mut until = Instant::now();
     let status = loop {
+        let now = Instant::now();
+        let left = guard.remaining();
+        if !left.is_zero() {
+            until = now + left;
+        }
         select! {
+            recv(if left.is_zero() { never() } else { after(left / 2) }) -> _ => {},
             recv(command.exited) -> _ => {
                 command.wait_for(child)?;
                 if for_loss && args.on_loss == OnLoss::Kill && killed.is_none() {
@@ -82,8 +90,10 @@ pub fn supervise(
                 command.send(signal);
             },
             recv(kill) -> _ => {
+                // What the clock has ended is not asked about: meanwhile another caller might begin.
+                let may_ask = until.saturating_duration_since(Instant::now()).saturating_sub(killed_before);
                 let rest = match guard.loss() {
-                    Some(_) => revoked::keeps_others_out(client, args, &guard.tokens()),
+                    Some(_) => revoked::keeps_others_out(client, args, &guard.tokens(), may_ask),
                     None => Duration::ZERO,
                 };
                 kill_at = earliest(kill_at, rest.saturating_sub(killed_before).min(grace));

@@ -138,6 +138,10 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&["", "true"]).ends(78).says("must not be empty");
     run(&[&"x".repeat(1025), "true"]).ends(78).says("at most 1024 bytes");
     run(&["--grace", "2s", "config2", "true"]).ends(78).says("half of --lease");
+    for short in ["0", "1ms", "99ms"] {
+        run(&["--grace", short, "config2", "true"]).ends(78).says("at least 100ms");
+    }
+    run(&["--grace", "100ms", "config2", "true"]).ends(0);
     done(&server.url(), &["run", "--lease", "50ms", "x", "true"]).ends(78).says("100ms");
     done(&server.url(), &["run", "--lease", "0", "x", "true"]).ends(78).says("100ms");
     done("", &["ls"]).ends(78).says("it is empty");
@@ -286,6 +290,35 @@ fn lost_or_about_to_be() {
     assert!(lock.force_unlock().unwrap().was_held());
     std::fs::write(file.with_extension("go"), "").unwrap();
     it.done().ends(80).says("lost");
+}
+
+/// The holder cannot reach the server any more, and another one can.
+#[test]
+fn with_the_shortest_grace_the_command_is_dead_before_another_begins() {
+    let server = RedisServer::builder().start().unwrap();
+    let proxy = redis_concurrent_testkit::Proxy::start(server.port()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    let says = format!("date +%s.%N >> {}", file.display());
+    let lives = format!("trap '' TERM; while :; do {says}; done");
+    // One run is enough for the server to be trusted.
+    done(&server.url(), &["run", "--lease", "1s", "short", "true"]).ends(0);
+    for _ in 0..5 {
+        proxy.heal().unwrap();
+        let _ = std::fs::remove_file(&file);
+        let terms = ["run", "--lease", "1s", "--grace", "100ms", "short", "--", "sh", "-c", &lives];
+        let it = Started::new(program(&proxy.url(), &terms));
+        line_of(&file);
+        proxy.black_hole(true);
+        let next = "date +%s.%N";
+        let begun = done(&server.url(), &["run", "--lease", "1s", "-w", "30s", "short", "sh", "-c", next])
+            .ends(0)
+            .out;
+        it.done().ends(80);
+        let log = std::fs::read_to_string(&file).unwrap();
+        let last = log.lines().last().unwrap();
+        assert!(last < begun.trim(), "{last} is after {begun}");
+    }
 }
 
 /// `break` leaves the lock to its holder until its command has ended; `--now` does not.
