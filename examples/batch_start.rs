@@ -27,7 +27,7 @@ fn work() -> Result<(), Failure> {
     let client = Client::connect(&env::var("BATCH_URL")?)?;
     let [start, done] = latches(&client, &env::var("BATCH_JOB")?);
     tell_parent("ready")?;
-    if !start.wait_for(LIMIT)? {
+    if !start.wait_with(LIMIT)? {
         return Err("the job never began".into());
     }
     tell_parent("works")?;
@@ -52,7 +52,7 @@ fn coordinate() -> Result<(), Failure> {
     }
     println!("the input is there");
     start.count_down()?;
-    if !done.wait_for(LIMIT)? {
+    if !done.wait_with(LIMIT)? {
         return Err(format!("after {LIMIT:?} {:?} parts are open", done.count()?).into());
     }
     for mut worker in workers {

@@ -7,7 +7,7 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Client, Error};
+use redis_concurrent::{CancellationToken, Client};
 use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
 type Failure = Box<dyn std::error::Error>;
@@ -32,11 +32,11 @@ fn schedule() -> Result<(), Failure> {
         let _ = hear_parent();
         stop.cancel();
     });
-    let led: Result<(), Error> = election.run_interruptibly(&shutdown, |term| {
+    let led = election.run_with(&shutdown, |term| {
         // Rounds of the work, for as long as this process certainly leads: its writes carry term.number().
         while !term.ending().wait_timeout(Duration::from_millis(100)) {}
     });
-    tell_parent(&format!("led: {led:?}"))?;
+    tell_parent(&format!("led: {:?}", led.map(drop)))?;
     client.close()?;
     Ok(())
 }
@@ -61,7 +61,7 @@ fn show() -> Result<(), Failure> {
     let mut changes = election.observe();
     let mut leader = || -> Result<_, Failure> {
         loop {
-            let change = changes.next_for(LIMIT)?.ok_or("no leader in time")?;
+            let change = changes.next_with(LIMIT)?.ok_or("no leader in time")?;
             if let Some(leader) = change.leader {
                 return Ok(leader);
             }

@@ -27,7 +27,7 @@ fn compute() -> Result<(), Failure> {
     let barrier = client.cyclic_barrier(&env::var("PHASES_NAME")?, PROCESSES);
     for phase in 1..=PHASES {
         let mut stock = String::new();
-        let index = barrier.wait_for_then(LIMIT, || stock = " and took stock".to_owned())?;
+        let index = barrier.wait_then_with(LIMIT, || stock = " and took stock".to_owned())?;
         tell_parent(&format!("phase {phase} is over, {index} came later{stock}"))?;
     }
     if hear_parent()?.as_deref() == Some("wait") {

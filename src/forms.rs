@@ -39,17 +39,6 @@ macro_rules! forms {
             self.lock_with($crate::wait::Wait::timeout(timeout))
         }
 
-        /// Waits until `deadline`; returns `None` if it passes.
-        ///
-        /// # Errors
-        /// See [the type](Self#errors-of-all-forms).
-        $vis fn try_lock_until(
-            &self,
-            deadline: std::time::Instant,
-        ) -> Result<Option<$Guard>, $crate::error::Error> {
-            self.lock_with($crate::wait::Wait::until(deadline))
-        }
-
         /// Waits for the lock until `cancel` is cancelled. A sleeping thread wakes at once; a thread inside a
         /// request notices when the request ends.
         ///
@@ -62,19 +51,6 @@ macro_rules! forms {
         ) -> Result<$Guard, $crate::error::Error> {
             let wait = $crate::wait::Wait::forever().cancelled_by(cancel);
             self.lock_with(wait)?.ok_or_else(|| $crate::forms::timed_out(self.name()))
-        }
-
-        /// Waits for at most `timeout`, or until `cancel` is cancelled; returns `None` if the timeout
-        /// expires.
-        ///
-        /// # Errors
-        /// `Cancelled`; see also [the type](Self#errors-of-all-forms).
-        $vis fn try_lock_for_interruptibly(
-            &self,
-            timeout: std::time::Duration,
-            cancel: &$crate::cancel::CancellationToken,
-        ) -> Result<Option<$Guard>, $crate::error::Error> {
-            self.lock_with($crate::wait::Wait::timeout(timeout).cancelled_by(cancel))
         }
 
         // ---- holds of the guard ------------------------------------------------------------
@@ -99,82 +75,34 @@ macro_rules! forms {
         $vis fn try_lock_owned(&self) -> Result<Option<$Owned>, $crate::error::Error> {
             $crate::forms::busy_if_held(self.lock_owned_with($crate::wait::Wait::once()))
         }
-
-        /// Like [`try_lock_for`](Self::try_lock_for), with a guard that may move to another thread.
-        ///
-        /// # Errors
-        /// See [the type](Self#errors-of-all-forms).
-        $vis fn try_lock_owned_for(
-            &self,
-            timeout: std::time::Duration,
-        ) -> Result<Option<$Owned>, $crate::error::Error> {
-            self.lock_owned_with($crate::wait::Wait::timeout(timeout))
-        }
-
-        /// Like [`try_lock_until`](Self::try_lock_until), with a guard that may move to another thread.
-        ///
-        /// # Errors
-        /// See [the type](Self#errors-of-all-forms).
-        $vis fn try_lock_owned_until(
-            &self,
-            deadline: std::time::Instant,
-        ) -> Result<Option<$Owned>, $crate::error::Error> {
-            self.lock_owned_with($crate::wait::Wait::until(deadline))
-        }
-
-        /// Like [`lock_interruptibly`](Self::lock_interruptibly), with a guard that may move to another
-        /// thread.
-        ///
-        /// # Errors
-        /// See [`lock_interruptibly`](Self::lock_interruptibly).
-        $vis fn lock_owned_interruptibly(
-            &self,
-            cancel: &$crate::cancel::CancellationToken,
-        ) -> Result<$Owned, $crate::error::Error> {
-            let wait = $crate::wait::Wait::forever().cancelled_by(cancel);
-            self.lock_owned_with(wait)?.ok_or_else(|| $crate::forms::timed_out(self.name()))
-        }
-
-        /// Like [`try_lock_for_interruptibly`](Self::try_lock_for_interruptibly), with a guard that may move
-        /// to another thread.
-        ///
-        /// # Errors
-        /// See [`try_lock_for_interruptibly`](Self::try_lock_for_interruptibly).
-        $vis fn try_lock_owned_for_interruptibly(
-            &self,
-            timeout: std::time::Duration,
-            cancel: &$crate::cancel::CancellationToken,
-        ) -> Result<Option<$Owned>, $crate::error::Error> {
-            self.lock_owned_with($crate::wait::Wait::timeout(timeout).cancelled_by(cancel))
-        }
     };
     // The same methods, made public, and those that every lock defines over its own `acquire`. `$L` is what
     // its guards hold.
     ($L:ty) => {
         forms!(pub, $crate::guard::Guard<'_, $L>, $crate::guard::OwnedGuard<$L>);
 
-        /// Waits as `wait` says; returns `None` if the time is up: for combinations that have no method of
-        /// their own, such as a deadline together with a token.
+        /// Waits as `wait` says: a timeout, a deadline, a token, or [several of them](crate::Wait). Returns
+        /// `None` if the time is up.
         ///
         /// # Errors
         /// `Cancelled` if `wait` has a token that is cancelled. See also [the
         /// type](Self#errors-of-all-forms).
-        pub fn lock_with(
+        pub fn lock_with<'w>(
             &self,
-            wait: $crate::wait::Wait<'_>,
+            wait: impl Into<$crate::wait::Wait<'w>>,
         ) -> Result<Option<$crate::guard::Guard<'_, $L>>, $crate::error::Error> {
-            self.acquire(&wait)
+            self.acquire(&wait.into())
         }
 
         /// Like [`lock_with`](Self::lock_with), with a guard that may move to another thread.
         ///
         /// # Errors
         /// See [`lock_with`](Self::lock_with).
-        pub fn lock_owned_with(
+        pub fn lock_owned_with<'w>(
             &self,
-            wait: $crate::wait::Wait<'_>,
+            wait: impl Into<$crate::wait::Wait<'w>>,
         ) -> Result<Option<$crate::guard::OwnedGuard<$L>>, $crate::error::Error> {
-            self.acquire(&wait)
+            self.acquire(&wait.into())
         }
 
         /// Runs `work` under the lock and returns its value. If the unlock afterwards fails, the error is

@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Arg, Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value};
 
-use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::backoff::Backoff;
 use crate::engine::pause::pause;
@@ -196,57 +195,48 @@ impl Optimistic {
     where
         F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
-        self.until_done(&Wait::forever(), update)
+        self.run_with(Wait::forever(), update)
     }
 
-    /// Like [`run`](Self::run), for at most `timeout`; a zero timeout makes one attempt.
-    ///
-    /// # Errors
-    /// See [the type](Optimistic#errors-of-all-forms).
-    pub fn run_for<T, F>(&self, timeout: Duration, update: F) -> Result<Report<T>, Error>
-    where
-        F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
-    {
-        self.until_done(&Wait::timeout(timeout), update)
-    }
-
-    /// Like [`run`](Self::run), until `deadline`; one in the past makes one attempt.
-    ///
-    /// # Errors
-    /// See [the type](Optimistic#errors-of-all-forms).
-    pub fn run_until<T, F>(&self, deadline: Instant, update: F) -> Result<Report<T>, Error>
-    where
-        F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
-    {
-        self.until_done(&Wait::until(deadline), update)
-    }
-
-    /// Like [`run`](Self::run), until `cancel` is cancelled. A pause ends at once; within an attempt, a
-    /// cancellation is noticed until `EXEC` is sent, and never after that.
+    /// Like [`run`](Self::run), but waits as `wait` says (a timeout, a deadline, a token, a [`Wait`]). A zero
+    /// timeout makes one attempt. A cancellation ends a pause at once; within an attempt it is noticed until
+    /// `EXEC` is sent, and never after that.
     ///
     /// # Errors
     /// `Cancelled`: no data was changed. See also [the type](Optimistic#errors-of-all-forms).
-    pub fn run_interruptibly<T, F>(&self, cancel: &CancellationToken, update: F) -> Result<Report<T>, Error>
+    pub fn run_with<'w, T, F>(&self, wait: impl Into<Wait<'w>>, mut update: F) -> Result<Report<T>, Error>
     where
         F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
-        self.until_done(&Wait::forever().cancelled_by(cancel), update)
-    }
-
-    /// Like [`run`](Self::run), for at most `timeout`, or until `cancel` is cancelled.
-    ///
-    /// # Errors
-    /// `Cancelled`: no data was changed. See also [the type](Optimistic#errors-of-all-forms).
-    pub fn run_for_interruptibly<T, F>(
-        &self,
-        timeout: Duration,
-        cancel: &CancellationToken,
-        update: F,
-    ) -> Result<Report<T>, Error>
-    where
-        F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
-    {
-        self.until_done(&Wait::timeout(timeout).cancelled_by(cancel), update)
+        let wait = &wait.into();
+        let name = self.name();
+        let error = |kind, why: &str| Error::new(kind, &name).because(why);
+        self.check().map_err(|why| error(ErrorKind::InvalidInput, &why))?;
+        let mut backoff = None;
+        let mut attempts = 0;
+        loop {
+            if wait.is_cancelled() {
+                return Err(error(ErrorKind::Cancelled, "nothing was written"));
+            }
+            attempts += 1;
+            let began = Moment::now();
+            if let Some((value, replies)) = self.once(&name, wait, &mut update)? {
+                let committed = replies.is_some();
+                return Ok(Report { value, committed, attempts, replies: replies.unwrap_or_default() });
+            }
+            let last = wait.once || attempts == self.max_attempts;
+            if !last {
+                // No connection is occupied meanwhile.
+                let backoff = backoff.get_or_insert_with(Backoff::new);
+                let now = Moment::now();
+                pause(&self.shared, now.after(backoff.pause(now.since(began), LONGEST_PAUSE)), wait);
+            }
+            if last || is_late(wait) {
+                let why =
+                    format!("another client was faster in each of {attempts} attempts, nothing was written");
+                return Err(error(ErrorKind::Conflict, &why));
+            }
+        }
     }
 
     // ---- underneath ------------------------------------------------------------------------
@@ -278,41 +268,6 @@ impl Optimistic {
             ));
         }
         Ok(())
-    }
-
-    fn until_done<T>(
-        &self,
-        wait: &Wait<'_>,
-        mut update: impl FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
-    ) -> Result<Report<T>, Error> {
-        let name = self.name();
-        let error = |kind, why: &str| Error::new(kind, &name).because(why);
-        self.check().map_err(|why| error(ErrorKind::InvalidInput, &why))?;
-        let mut backoff = None;
-        let mut attempts = 0;
-        loop {
-            if wait.is_cancelled() {
-                return Err(error(ErrorKind::Cancelled, "nothing was written"));
-            }
-            attempts += 1;
-            let began = Moment::now();
-            if let Some((value, replies)) = self.once(&name, wait, &mut update)? {
-                let committed = replies.is_some();
-                return Ok(Report { value, committed, attempts, replies: replies.unwrap_or_default() });
-            }
-            let last = wait.once || attempts == self.max_attempts;
-            if !last {
-                // No connection is occupied meanwhile.
-                let backoff = backoff.get_or_insert_with(Backoff::new);
-                let now = Moment::now();
-                pause(&self.shared, now.after(backoff.pause(now.since(began), LONGEST_PAUSE)), wait);
-            }
-            if last || is_late(wait) {
-                let why =
-                    format!("another client was faster in each of {attempts} attempts, nothing was written");
-                return Err(error(ErrorKind::Conflict, &why));
-            }
-        }
     }
 
     /// One attempt. `None` if another client was faster; with replies if it was committed.

@@ -5,13 +5,11 @@ mod rate;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
 
 use redis::Value;
 
 pub use self::decision::Decision;
 pub use self::rate::Rate;
-use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::change;
 use crate::engine::pause::pause;
@@ -130,7 +128,7 @@ impl RateLimiter {
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
     pub fn try_acquire(&self, n: u32) -> Result<Decision, Error> {
-        self.acquire_with(n, &Wait::once())
+        self.acquire_with(n, Wait::once())
     }
 
     /// Waits for `n` permits, without a deadline.
@@ -138,50 +136,40 @@ impl RateLimiter {
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
     pub fn acquire(&self, n: u32) -> Result<(), Error> {
-        self.acquire_or_timeout(n, &Wait::forever())
+        // Without a deadline, the wait cannot time out.
+        if self.acquire_with(n, Wait::forever())?.allowed {
+            Ok(())
+        } else {
+            Err(self.error(ErrorKind::Timeout, ""))
+        }
     }
 
-    /// Waits for `n` permits, for at most `timeout`. If Redis reports that this is too short, the request is
-    /// rejected at once, as waiting would be useless; the decision says how long it would take. A zero
-    /// timeout makes a single attempt; `Duration::MAX` waits forever.
+    /// Waits for `n` permits as `wait` says (a timeout, a deadline, a token, a [`Wait`]). If Redis reports
+    /// that a timeout is too short, the request is rejected at once, as waiting would be useless; the decision
+    /// says how long it would take.
     ///
     /// # Errors
-    /// See [the type](RateLimiter#errors-of-all-forms).
-    pub fn try_acquire_for(&self, n: u32, timeout: Duration) -> Result<Decision, Error> {
-        self.acquire_with(n, &Wait::timeout(timeout))
-    }
-
-    /// Waits for `n` permits, until `deadline`; like [`try_acquire_for`](RateLimiter::try_acquire_for)
-    /// otherwise.
-    ///
-    /// # Errors
-    /// See [the type](RateLimiter#errors-of-all-forms).
-    pub fn try_acquire_until(&self, n: u32, deadline: Instant) -> Result<Decision, Error> {
-        self.acquire_with(n, &Wait::until(deadline))
-    }
-
-    /// Waits for `n` permits, or until `cancel` is cancelled. A sleeping thread wakes at once; a thread
-    /// inside a request notices when the request ends, after at most the command timeout.
-    ///
-    /// # Errors
-    /// `Cancelled`, even if the permits were available, if the token was cancelled before the call: no permit
-    /// was counted. See also [the type](RateLimiter#errors-of-all-forms).
-    pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<(), Error> {
-        self.acquire_or_timeout(n, &Wait::forever().cancelled_by(cancel))
-    }
-
-    /// Waits for `n` permits, for at most `timeout`, or until `cancel` is cancelled; like
-    /// [`try_acquire_for`](RateLimiter::try_acquire_for) otherwise.
-    ///
-    /// # Errors
-    /// `Cancelled`; see also [`acquire_interruptibly`](RateLimiter::acquire_interruptibly).
-    pub fn try_acquire_for_interruptibly(
-        &self,
-        n: u32,
-        timeout: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Decision, Error> {
-        self.acquire_with(n, &Wait::timeout(timeout).cancelled_by(cancel))
+    /// `Cancelled` if a token is cancelled: if it was before the call, no permit was counted. See also [the
+    /// type](RateLimiter#errors-of-all-forms).
+    pub fn acquire_with<'w>(&self, n: u32, wait: impl Into<Wait<'w>>) -> Result<Decision, Error> {
+        let wait = wait.into();
+        self.check(n)?;
+        loop {
+            if wait.is_cancelled() {
+                return Err(self.error(ErrorKind::Cancelled, ""));
+            }
+            let limit = wait.limit(Moment::now(), self.shared.config.command_timeout);
+            let answer = self.change(&ACQUIRE, &self.rate.args(n), limit)?;
+            let decision = self.read(&answer)?;
+            if decision.allowed || wait.once {
+                return Ok(decision);
+            }
+            let again = Moment::now().after(decision.retry_after);
+            if wait.deadline.is_some_and(|deadline| deadline < again) {
+                return Ok(decision);
+            }
+            pause(&self.shared, again, &wait);
+        }
     }
 
     // ---- the count -------------------------------------------------------------------------
@@ -214,31 +202,6 @@ impl RateLimiter {
     }
 
     // ---- underneath ------------------------------------------------------------------------
-
-    fn acquire_or_timeout(&self, n: u32, wait: &Wait<'_>) -> Result<(), Error> {
-        // Without a deadline, the wait cannot time out.
-        if self.acquire_with(n, wait)?.allowed { Ok(()) } else { Err(self.error(ErrorKind::Timeout, "")) }
-    }
-
-    fn acquire_with(&self, n: u32, wait: &Wait<'_>) -> Result<Decision, Error> {
-        self.check(n)?;
-        loop {
-            if wait.is_cancelled() {
-                return Err(self.error(ErrorKind::Cancelled, ""));
-            }
-            let limit = wait.limit(Moment::now(), self.shared.config.command_timeout);
-            let answer = self.change(&ACQUIRE, &self.rate.args(n), limit)?;
-            let decision = self.read(&answer)?;
-            if decision.allowed || wait.once {
-                return Ok(decision);
-            }
-            let again = Moment::now().after(decision.retry_after);
-            if wait.deadline.is_some_and(|deadline| deadline < again) {
-                return Ok(decision);
-            }
-            pause(&self.shared, again, wait);
-        }
-    }
 
     fn check(&self, n: u32) -> Result<(), Error> {
         self.rate.check().map_err(|why| self.error(ErrorKind::InvalidInput, why))?;

@@ -10,10 +10,10 @@ use crate::clock::Moment;
 /// late reply into an unknown outcome.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How long a call may wait, and what may end its wait earlier. Methods such as `lock`, `try_lock_for` and
-/// `lock_interruptibly` are shorthand for a call with one of these; combinations that have no method of their
-/// own, such as a deadline together with a token, are built here, for
-/// [`lock_with`](crate::RedisLock::lock_with) and its variants.
+/// How long a call may wait, and what may end its wait earlier. Every call that blocks has a form that takes
+/// one, such as [`lock_with`](crate::RedisLock::lock_with), and takes whatever converts into it: a `Duration`
+/// is a [timeout](Wait::timeout), an `Instant` a [deadline](Wait::until), and a [`CancellationToken`] ends a
+/// wait without a deadline. A deadline together with a token is built here.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -26,6 +26,9 @@ const GRACE: Duration = Duration::from_millis(100);
 /// let lock = client.reentrant_lock("stock:42");
 /// let shutdown = CancellationToken::new();
 ///
+/// if let Some(guard) = lock.lock_with(Duration::from_secs(2))? {
+///     guard.unlock()?;
+/// }
 /// let deadline = Instant::now() + Duration::from_secs(2);
 /// if let Some(guard) = lock.lock_with(Wait::until(deadline).cancelled_by(&shutdown))? {
 ///     guard.unlock()?;
@@ -43,6 +46,27 @@ pub struct Wait<'a> {
     /// Since when the caller has waited for its turn to make this call, in a queue of its own where others
     /// may wait behind it.
     pub(crate) arrived: Option<Moment>,
+}
+
+impl From<Duration> for Wait<'_> {
+    /// See [`Wait::timeout`].
+    fn from(timeout: Duration) -> Self {
+        Wait::timeout(timeout)
+    }
+}
+
+impl From<Instant> for Wait<'_> {
+    /// See [`Wait::until`].
+    fn from(deadline: Instant) -> Self {
+        Wait::until(deadline)
+    }
+}
+
+impl<'a> From<&'a CancellationToken> for Wait<'a> {
+    /// No deadline; see [`Wait::cancelled_by`].
+    fn from(cancel: &'a CancellationToken) -> Self {
+        Wait::forever().cancelled_by(cancel)
+    }
 }
 
 impl<'a> Wait<'a> {

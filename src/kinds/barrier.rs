@@ -2,10 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::per_caller::PerCaller;
-use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
 use crate::engine::release::{Stay, release_by};
@@ -127,45 +125,14 @@ impl CyclicBarrier {
         self.meet(&Wait::forever(), NO_ACTION)
     }
 
-    /// Waits for at most `timeout`. A zero timeout suffices only for the last party.
+    /// Waits as `wait` says (a timeout, a deadline, a token, a [`Wait`]). A timeout of zero suffices only for
+    /// the last party.
     ///
     /// # Errors
-    /// `Timeout` if the time is up: the barrier breaks if this thread had arrived. See also [the
-    /// type](CyclicBarrier#errors-of-all-forms).
-    pub fn wait_for(&self, timeout: Duration) -> Result<usize, Error> {
-        self.meet(&within(timeout), NO_ACTION)
-    }
-
-    /// Waits until `deadline`.
-    ///
-    /// # Errors
-    /// `Timeout` if the time is up: the barrier breaks if this thread had arrived. See also [the
-    /// type](CyclicBarrier#errors-of-all-forms).
-    pub fn wait_until(&self, deadline: Instant) -> Result<usize, Error> {
-        self.meet(&Wait::until_moment(Moment::at(deadline)), NO_ACTION)
-    }
-
-    /// Waits until the other parties have arrived or `cancel` is cancelled. A sleeping thread wakes at once;
-    /// a thread inside a request notices when the request ends, after at most the command timeout.
-    ///
-    /// # Errors
-    /// `Cancelled`: the barrier breaks if this thread had arrived. See also [the
-    /// type](CyclicBarrier#errors-of-all-forms).
-    pub fn wait_interruptibly(&self, cancel: &CancellationToken) -> Result<usize, Error> {
-        self.meet(&Wait::forever().cancelled_by(cancel), NO_ACTION)
-    }
-
-    /// Waits for at most `timeout`, or until `cancel` is cancelled.
-    ///
-    /// # Errors
-    /// `Timeout` or `Cancelled`: the barrier breaks if this thread had arrived. See also [the
-    /// type](CyclicBarrier#errors-of-all-forms).
-    pub fn wait_for_interruptibly(
-        &self,
-        timeout: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<usize, Error> {
-        self.meet(&within(timeout).cancelled_by(cancel), NO_ACTION)
+    /// `Timeout` if the time is up, `Cancelled` if a token is cancelled: the barrier breaks if this thread had
+    /// arrived. See also [the type](CyclicBarrier#errors-of-all-forms).
+    pub fn wait_with<'w>(&self, wait: impl Into<Wait<'w>>) -> Result<usize, Error> {
+        self.meet(&wait.into().begun(), NO_ACTION)
     }
 
     /// Like [`wait`](CyclicBarrier::wait); if this thread completes the round, it runs `action` before the
@@ -179,13 +146,17 @@ impl CyclicBarrier {
         self.meet(&Wait::forever(), Some(action))
     }
 
-    /// Like [`wait_for`](CyclicBarrier::wait_for), with an action as for
-    /// [`wait_then`](CyclicBarrier::wait_then). The timeout does not apply to the action.
+    /// Like [`wait_with`](CyclicBarrier::wait_with), with an action as for
+    /// [`wait_then`](CyclicBarrier::wait_then). A timeout does not apply to the action.
     ///
     /// # Errors
-    /// See [`wait_then`](CyclicBarrier::wait_then) and [`wait_for`](CyclicBarrier::wait_for).
-    pub fn wait_for_then(&self, timeout: Duration, action: impl FnOnce()) -> Result<usize, Error> {
-        self.meet(&within(timeout), Some(action))
+    /// See [`wait_then`](CyclicBarrier::wait_then) and [`wait_with`](CyclicBarrier::wait_with).
+    pub fn wait_then_with<'w>(
+        &self,
+        wait: impl Into<Wait<'w>>,
+        action: impl FnOnce(),
+    ) -> Result<usize, Error> {
+        self.meet(&wait.into().begun(), Some(action))
     }
 
     // ---- its state -------------------------------------------------------------------------
@@ -259,12 +230,6 @@ impl CyclicBarrier {
 
 /// For the methods without an action.
 const NO_ACTION: Option<fn()> = None;
-
-/// Unlike for a lock, a zero timeout is not a single attempt: the party arrives, and if it is not the last,
-/// the barrier breaks for the others.
-fn within(timeout: Duration) -> Wait<'static> {
-    Wait::until_moment(Moment::now().after(timeout))
-}
 
 /// The kind of [`CyclicBarrier`](crate::CyclicBarrier): the queue itself is the round. Redis admits the last
 /// party to arrive, and then the waiting ones.

@@ -8,7 +8,7 @@ pub(crate) mod term;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::campaign::campaign;
 use self::changes::Changes;
@@ -16,7 +16,6 @@ use self::kind::{Candidate, Observing, check_value};
 use self::leader::{Leader, Waiting};
 use self::term::Term;
 use super::per_caller::PerCaller;
-use crate::cancel::CancellationToken;
 use crate::engine::runtime::Shared;
 use crate::error::Error;
 use crate::forms::timed_out;
@@ -140,41 +139,13 @@ impl Election {
         self.campaign_with(Wait::once())
     }
 
-    /// Waits for at most `timeout`; returns `None` if it expires. A zero timeout makes a single attempt;
-    /// `Duration::MAX` waits forever.
-    ///
-    /// # Errors
-    /// See [the type](Election#errors-of-all-forms).
-    pub fn campaign_for(&self, timeout: Duration) -> Result<Option<Term>, Error> {
-        self.campaign_with(Wait::timeout(timeout))
-    }
-
-    /// Waits until `deadline`; returns `None` if it passes.
-    ///
-    /// # Errors
-    /// See [the type](Election#errors-of-all-forms).
-    pub fn campaign_until(&self, deadline: Instant) -> Result<Option<Term>, Error> {
-        self.campaign_with(Wait::until(deadline))
-    }
-
-    /// Waits until this candidate leads or `cancel` is cancelled. A sleeping thread wakes at once; a thread
-    /// inside a request notices when the request ends, after at most the command timeout.
-    ///
-    /// # Errors
-    /// `Cancelled`, even if there was no leader, if the token was cancelled before the call. See also [the
-    /// type](Election#errors-of-all-forms).
-    pub fn campaign_interruptibly(&self, cancel: &CancellationToken) -> Result<Term, Error> {
-        self.campaign_with(Wait::forever().cancelled_by(cancel))?.ok_or_else(|| timed_out(self.name()))
-    }
-
-    /// Waits as `wait` says; returns `None` if the time is up: for combinations that have no method of their
-    /// own, such as a deadline together with a token.
+    /// Waits as `wait` says (a timeout, a deadline, a token, a [`Wait`]); returns `None` if the time is up.
     ///
     /// # Errors
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// type](Election#errors-of-all-forms).
-    pub fn campaign_with(&self, wait: Wait<'_>) -> Result<Option<Term>, Error> {
-        campaign(&self.lock, self.stop_before, &wait)
+    pub fn campaign_with<'w>(&self, wait: impl Into<Wait<'w>>) -> Result<Option<Term>, Error> {
+        campaign(&self.lock, self.stop_before, &wait.into())
     }
 
     /// Campaigns, does `work` as the leader, and resigns. The work must end when [`Term::ending`] is
@@ -207,25 +178,17 @@ impl Election {
         self.run_with(Wait::forever(), work)?.ok_or_else(|| timed_out(self.name()))
     }
 
-    /// Like [`run`](Election::run), until `cancel` is cancelled: that ends the wait, or, like the end of the
-    /// term, cancels [`Term::ending`].
-    ///
-    /// # Errors
-    /// `Cancelled` if the token was cancelled before this candidate led; see also [`run`](Election::run).
-    pub fn run_interruptibly<R>(
-        &self,
-        cancel: &CancellationToken,
-        work: impl FnOnce(&Term) -> R,
-    ) -> Result<R, Error> {
-        self.run_with(Wait::forever().cancelled_by(cancel), work)?.ok_or_else(|| timed_out(self.name()))
-    }
-
     /// Like [`run`](Election::run), with a campaign that waits as `wait` says; `None` if the time is up. A
     /// deadline applies to the campaign only, a token to the term, too.
     ///
     /// # Errors
     /// `Cancelled` if the token was cancelled before this candidate led; see also [`run`](Election::run).
-    pub fn run_with<R>(&self, wait: Wait<'_>, work: impl FnOnce(&Term) -> R) -> Result<Option<R>, Error> {
+    pub fn run_with<'w, R>(
+        &self,
+        wait: impl Into<Wait<'w>>,
+        work: impl FnOnce(&Term) -> R,
+    ) -> Result<Option<R>, Error> {
+        let wait = wait.into();
         let Some(term) = self.campaign_with(wait)? else { return Ok(None) };
         if let Some(cancel) = wait.cancel {
             cancel.cancels(&term.ending());

@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::per_caller::PerCaller;
-use crate::cancel::CancellationToken;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Reentrancy, Sharing};
@@ -174,66 +173,23 @@ impl CountDownLatch {
     /// `Refused` if there is no count. `Broken` if the count was reset or deleted, or has expired, meanwhile.
     /// See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn wait(&self) -> Result<(), Error> {
-        self.must(&Wait::forever())
+        // Without a deadline, the wait cannot time out.
+        if self.wait_with(Wait::forever())? {
+            Ok(())
+        } else {
+            Err(self.callers.error(ErrorKind::Timeout, ""))
+        }
     }
 
-    /// Waits for at most `timeout`; returns `false` if the time is up. A zero timeout checks once;
-    /// `Duration::MAX` waits forever.
-    ///
-    /// # Errors
-    /// See [`wait`](CountDownLatch::wait).
-    pub fn wait_for(&self, timeout: Duration) -> Result<bool, Error> {
-        self.passes(&Wait::timeout(timeout))
-    }
-
-    /// Waits until `deadline`; returns `false` if the time is up.
-    ///
-    /// # Errors
-    /// See [`wait`](CountDownLatch::wait).
-    pub fn wait_until(&self, deadline: Instant) -> Result<bool, Error> {
-        self.passes(&Wait::until(deadline))
-    }
-
-    /// Waits until the count is 0 or `cancel` is cancelled. A sleeping thread wakes at once; a thread inside
-    /// a request notices when the request ends, after at most the command timeout.
-    ///
-    /// # Errors
-    /// `Cancelled`, even if the count was 0, if the token was cancelled before the call. See also
-    /// [`wait`](CountDownLatch::wait).
-    pub fn wait_interruptibly(&self, cancel: &CancellationToken) -> Result<(), Error> {
-        self.must(&Wait::forever().cancelled_by(cancel))
-    }
-
-    /// Waits for at most `timeout`, or until `cancel` is cancelled; returns `false` if the time is up.
-    ///
-    /// # Errors
-    /// `Cancelled`; see also [`wait`](CountDownLatch::wait).
-    pub fn wait_for_interruptibly(
-        &self,
-        timeout: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<bool, Error> {
-        self.passes(&Wait::timeout(timeout).cancelled_by(cancel))
-    }
-
-    /// Waits as `wait` says; returns `false` if the time is up.
+    /// Waits as `wait` says (a timeout, a deadline, a token, a [`Wait`]); returns `false` if the time is up.
     ///
     /// # Errors
     /// `Cancelled` if `wait` has a token that is cancelled; see also [`wait`](CountDownLatch::wait).
-    pub fn wait_with(&self, wait: Wait<'_>) -> Result<bool, Error> {
-        self.passes(&wait)
+    pub fn wait_with<'w>(&self, wait: impl Into<Wait<'w>>) -> Result<bool, Error> {
+        Ok(self.callers.acquire("", &wait.into())?.is_some())
     }
 
     // ---- underneath ------------------------------------------------------------------------
-
-    fn passes(&self, wait: &Wait<'_>) -> Result<bool, Error> {
-        Ok(self.callers.acquire("", wait)?.is_some())
-    }
-
-    fn must(&self, wait: &Wait<'_>) -> Result<(), Error> {
-        // Without a deadline, the wait cannot time out.
-        if self.passes(wait)? { Ok(()) } else { Err(self.callers.error(ErrorKind::Timeout, "")) }
-    }
 
     fn checked(&self, count: u64) -> Result<String, Error> {
         if (1..=HIGHEST).contains(&count) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Value;
 
@@ -153,37 +153,12 @@ impl Once {
         self.begin_with(Wait::once())
     }
 
-    /// Like [`begin`](Once::begin), but waits for at most `timeout`. A zero timeout makes a single attempt;
-    /// `Duration::MAX` waits forever.
-    ///
-    /// # Errors
-    /// See [the type](Once#errors-of-all-forms).
-    pub fn begin_for(&self, timeout: Duration) -> Result<Begun, Error> {
-        self.begin_with(Wait::timeout(timeout))
-    }
-
-    /// Like [`begin`](Once::begin), but waits until `deadline`.
-    ///
-    /// # Errors
-    /// See [the type](Once#errors-of-all-forms).
-    pub fn begin_until(&self, deadline: Instant) -> Result<Begun, Error> {
-        self.begin_with(Wait::until(deadline))
-    }
-
-    /// Like [`begin`](Once::begin), but waits until `cancel` is cancelled.
-    ///
-    /// # Errors
-    /// `Cancelled`, also if the token was cancelled before the call. See also [the
-    /// type](Once#errors-of-all-forms).
-    pub fn begin_interruptibly(&self, cancel: &CancellationToken) -> Result<Begun, Error> {
-        self.begin_with(Wait::forever().cancelled_by(cancel))
-    }
-
-    /// Like [`begin`](Once::begin), but waits as `wait` says.
+    /// Like [`begin`](Once::begin), but waits as `wait` says (a timeout, a deadline, a token, a [`Wait`]).
     ///
     /// # Errors
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the type](Once#errors-of-all-forms).
-    pub fn begin_with(&self, wait: Wait<'_>) -> Result<Begun, Error> {
+    pub fn begin_with<'w>(&self, wait: impl Into<Wait<'w>>) -> Result<Begun, Error> {
+        let wait = wait.into();
         loop {
             match self.lock.lock_owned_with(wait) {
                 Ok(Some(guard)) => return Ok(Begun::Yours(Attempt { guard, kept: self.kept })),

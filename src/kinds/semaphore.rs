@@ -6,10 +6,9 @@ mod state;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::kind::{MOST, Permits, check};
-use crate::cancel::CancellationToken;
 use crate::engine::change::{change, change_hold};
 use crate::engine::redis::answers::number;
 use crate::engine::runtime::Shared;
@@ -201,54 +200,13 @@ impl Semaphore {
         self.acquire_with(n, Wait::once())
     }
 
-    /// Waits for `n` permits for at most `timeout`; returns `None` if it expires. A zero timeout makes a
-    /// single attempt; `Duration::MAX` waits forever.
-    ///
-    /// # Errors
-    /// See [the type](Semaphore#errors-of-all-forms).
-    pub fn try_acquire_for(&self, n: u32, timeout: Duration) -> Result<Option<Permit>, Error> {
-        self.acquire_with(n, Wait::timeout(timeout))
-    }
-
-    /// Waits for `n` permits until `deadline`; returns `None` if it passes.
-    ///
-    /// # Errors
-    /// See [the type](Semaphore#errors-of-all-forms).
-    pub fn try_acquire_until(&self, n: u32, deadline: Instant) -> Result<Option<Permit>, Error> {
-        self.acquire_with(n, Wait::until(deadline))
-    }
-
-    /// Waits for `n` permits until `cancel` is cancelled. A sleeping thread wakes at once; a thread inside a
-    /// request notices when the request ends.
-    ///
-    /// # Errors
-    /// `Cancelled`, even if the permits were available, if the token was cancelled before the call. See also
-    /// [the type](Semaphore#errors-of-all-forms).
-    pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<Permit, Error> {
-        let wait = Wait::forever().cancelled_by(cancel);
-        self.acquire_with(n, wait)?.ok_or_else(|| timed_out(self.name()))
-    }
-
-    /// Waits for `n` permits for at most `timeout`, or until `cancel` is cancelled; returns `None` if the
-    /// timeout expires.
-    ///
-    /// # Errors
-    /// `Cancelled`; see also [the type](Semaphore#errors-of-all-forms).
-    pub fn try_acquire_for_interruptibly(
-        &self,
-        n: u32,
-        timeout: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<Permit>, Error> {
-        self.acquire_with(n, Wait::timeout(timeout).cancelled_by(cancel))
-    }
-
-    /// Waits for `n` permits as `wait` says; returns `None` if the time is up.
+    /// Waits for `n` permits as `wait` says (a timeout, a deadline, a token, a [`Wait`]); returns `None` if
+    /// the time is up.
     ///
     /// # Errors
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// type](Semaphore#errors-of-all-forms).
-    pub fn acquire_with(&self, n: u32, wait: Wait<'_>) -> Result<Option<Permit>, Error> {
+    pub fn acquire_with<'w>(&self, n: u32, wait: impl Into<Wait<'w>>) -> Result<Option<Permit>, Error> {
         Ok(self.wanting(n)?.lock_owned_with(wait)?.map(Permit::from))
     }
 

@@ -2,11 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::{RedisLock, this_thread};
-use crate::cancel::CancellationToken;
-use crate::clock::Moment;
 use crate::engine::condition::{At, signal, wait};
 use crate::engine::modes::may_exclude;
 use crate::error::{Error, ErrorKind};
@@ -120,72 +117,19 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &Wait::forever()).map(drop)
     }
 
-    /// Waits for a signal for at most `timeout`; returns `false` if the timeout expires without one. Returns
-    /// once the lock is held again, which may take longer.
+    /// Waits for a signal as `wait` says (a timeout, a deadline, a token, a [`Wait`]); returns `false` if the
+    /// time is up without a signal, which for a zero timeout is immediately. Returns once the lock is held
+    /// again, which may take longer.
     ///
     /// # Errors
-    /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait_for<O: Ownership>(
+    /// `Cancelled`, with the lock held, if a token is cancelled; if it was before the call, the lock is not
+    /// released at all. See also [the type](Condition#errors-of-all-forms).
+    pub fn wait_with<'w, O: Ownership>(
         &self,
         guard: &mut Guard<'_, K, O>,
-        timeout: Duration,
+        wait: impl Into<Wait<'w>>,
     ) -> Result<bool, Error> {
-        self.wait_within(guard, &within(timeout))
-    }
-
-    /// Waits for a signal until `deadline`; returns `false` if the deadline passes without one. Returns once
-    /// the lock is held again, which may take longer.
-    ///
-    /// # Errors
-    /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait_until<O: Ownership>(
-        &self,
-        guard: &mut Guard<'_, K, O>,
-        deadline: Instant,
-    ) -> Result<bool, Error> {
-        self.wait_within(guard, &Wait::until_moment(Moment::at(deadline)))
-    }
-
-    /// Waits for a signal, or until `cancel` is cancelled. Returns once the lock is held again, which may
-    /// take longer.
-    ///
-    /// # Errors
-    /// `Cancelled`, with the lock held; if the token is already cancelled, the lock is not released at all.
-    /// See also [the type](Condition#errors-of-all-forms).
-    pub fn wait_interruptibly<O: Ownership>(
-        &self,
-        guard: &mut Guard<'_, K, O>,
-        cancel: &CancellationToken,
-    ) -> Result<(), Error> {
-        self.wait_within(guard, &Wait::forever().cancelled_by(cancel)).map(drop)
-    }
-
-    /// Waits for a signal for at most `timeout`, or until `cancel` is cancelled; returns `false` if the
-    /// timeout expires without a signal. Returns once the lock is held again, which may take longer.
-    ///
-    /// # Errors
-    /// `Cancelled`, with the lock held; see also [the type](Condition#errors-of-all-forms).
-    pub fn wait_for_interruptibly<O: Ownership>(
-        &self,
-        guard: &mut Guard<'_, K, O>,
-        timeout: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<bool, Error> {
-        self.wait_within(guard, &within(timeout).cancelled_by(cancel))
-    }
-
-    /// Waits for a signal as `wait` says; returns `false` if the time is up without a signal, which for
-    /// [`Wait::once`] is immediately. Returns once the lock is held again, which may take longer.
-    ///
-    /// # Errors
-    /// `Cancelled`, with the lock held, if the token of `wait` is cancelled; see also [the
-    /// type](Condition#errors-of-all-forms).
-    pub fn wait_with<O: Ownership>(
-        &self,
-        guard: &mut Guard<'_, K, O>,
-        wait: Wait<'_>,
-    ) -> Result<bool, Error> {
-        self.wait_within(guard, &wait.begun())
+        self.wait_within(guard, &wait.into().begun())
     }
 
     /// Waits for signals while `condition` returns `true`. It is evaluated with the lock held.
@@ -203,19 +147,19 @@ impl<K: Exclusive> Condition<K> {
         Ok(())
     }
 
-    /// Waits for signals while `condition` returns `true`, for at most `timeout`. The condition is evaluated
-    /// with the lock held. Returns `false` if the timeout expires and the condition still holds. Returns once
-    /// the lock is held again, which may take longer.
+    /// Waits for signals while `condition` returns `true`, as `wait` says. The condition is evaluated with
+    /// the lock held. Returns `false` if the time is up and the condition still holds. Returns once the lock
+    /// is held again, which may take longer.
     ///
     /// # Errors
-    /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait_while_for<O: Ownership>(
+    /// See [`wait_with`](Condition::wait_with).
+    pub fn wait_while_with<'w, O: Ownership>(
         &self,
         guard: &mut Guard<'_, K, O>,
-        timeout: Duration,
+        wait: impl Into<Wait<'w>>,
         mut condition: impl FnMut() -> bool,
     ) -> Result<bool, Error> {
-        let limits = within(timeout);
+        let limits = wait.into().begun();
         while condition() {
             if !self.wait_within(guard, &limits)? {
                 return Ok(!condition());
@@ -301,9 +245,4 @@ impl<K: Exclusive> Condition<K> {
         let scripts: Arc<Scripts> = lock.shared.condition_scripts::<K>().map_err(|e| lock.error(e))?;
         work(&At { lock, condition, scripts: &scripts })
     }
-}
-
-/// A wait of at most `timeout`, which begins even if `timeout` is zero.
-fn within(timeout: Duration) -> Wait<'static> {
-    Wait::timeout(timeout).begun()
 }

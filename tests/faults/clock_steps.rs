@@ -39,7 +39,7 @@ const ALL: [(&str, Work); 10] = [
 fn meet(client: &Client) -> Result<(), Error> {
     let barrier = client.cyclic_barrier("barrier", CLIENTS);
     loop {
-        match barrier.wait_for(BOUND) {
+        match barrier.wait_with(BOUND) {
             Err(error) if error.kind() == ErrorKind::Broken => barrier.reset()?,
             met => return met.map(drop),
         }
@@ -52,7 +52,7 @@ fn wait_or_signal(client: &Client) -> Result<(), Error> {
     let mut guard = lock.lock()?;
     let turn = lock.condition("turn");
     turn.signal(&guard)?;
-    turn.wait_for(&mut guard, ms(300))?;
+    turn.wait_with(&mut guard, ms(300))?;
     guard.unlock()
 }
 

@@ -165,7 +165,7 @@ fn a_slow_resolver_keeps_nobody_beyond_a_deadline() {
         name.leads_slowly_to(SLOW, &[FORMER]);
         site.former.cut_all();
         let began = Instant::now();
-        let ended = client.simple_lock("it").try_lock_owned_for(ms(300));
+        let ended = client.simple_lock("it").lock_owned_with(ms(300));
         assert!(ended.is_err() || ended.is_ok_and(|it| it.is_none()), "nothing leads there");
         assert!(began.elapsed() < SLOW, "it waited for the resolver: {:?}", began.elapsed());
     });

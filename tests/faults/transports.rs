@@ -249,7 +249,7 @@ fn meets_at(url: &str) {
             guard.unlock()?;
             first.wait()
         });
-        assert!(two.count_down_latch("start").wait_for(LONG).unwrap());
+        assert!(two.count_down_latch("start").wait_with(LONG).unwrap());
         let guard = other.lock().unwrap();
         let ball = other.condition("ball");
         assert_eq!(ball.wait_queue_length(&guard).unwrap(), 1);
@@ -260,7 +260,7 @@ fn meets_at(url: &str) {
     });
     // Its time may be up before it arrives.
     wait_until(LONG, "it is broken", || {
-        second.wait_for(Duration::from_millis(20)).is_err() && first.is_broken().unwrap()
+        second.wait_with(Duration::from_millis(20)).is_err() && first.is_broken().unwrap()
     });
     first.reset().unwrap();
     let receipt = permits.acquire(2).unwrap().into_receipt().unwrap();

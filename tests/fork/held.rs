@@ -28,7 +28,7 @@ fn what_the_parent_holds_is_forked_in_every_form() {
             forked(reentrant.try_lock_owned());
             forked(simple.lock());
             forked(simple.try_lock());
-            forked(simple.try_lock_owned_for(ms(20)));
+            forked(simple.lock_owned_with(ms(20)));
             forked(read.read_lock().try_lock());
             forked(read.write_lock().lock());
             forked(read.write_lock().try_lock());

@@ -22,7 +22,7 @@ fn a_child_holds_and_releases_none_of_its_parents_locks() {
         in_child(|| {
             forked(free.lock());
             forked(free.try_lock());
-            forked(free.try_lock_owned_for(SOON));
+            forked(free.lock_owned_with(SOON));
             forked(guard.take().unwrap().unlock());
             drop(owned.take());
             assert_eq!(ears.failures(), told, "a child's copies end in silence");

@@ -34,8 +34,8 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
         thread::scope(|scope| {
             let waiters = [
                 // Through two forks.
-                scope.spawn(|| latch.wait_for(6 * LONG).map(usize::from)),
-                scope.spawn(|| barrier.wait_for(6 * LONG)),
+                scope.spawn(|| latch.wait_with(6 * LONG).map(usize::from)),
+                scope.spawn(|| barrier.wait_with(6 * LONG)),
             ];
             for name in ["latch", "barrier"] {
                 let key = format!("rc:{{{name}}}:queue");
@@ -63,21 +63,21 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
                 forked(permits.holders());
                 forked(client.adopt::<Permits>(&paper));
                 forked(latch.wait());
-                forked(latch.wait_for(ms(50)));
-                forked(latch.wait_interruptibly(&token));
+                forked(latch.wait_with(ms(50)));
+                forked(latch.wait_with(&token));
                 forked(latch.try_set_count(9));
                 forked(latch.count_down());
                 forked(latch.count());
                 forked(latch.reset(9));
                 forked(latch.delete());
                 forked(barrier.wait());
-                forked(barrier.wait_for(ms(50)));
+                forked(barrier.wait_with(ms(50)));
                 forked(barrier.wait_then(|| panic!("an action in the child")));
                 forked(barrier.is_broken());
                 forked(barrier.reset());
                 forked(limiter.try_acquire(1));
                 forked(limiter.acquire(1));
-                forked(limiter.try_acquire_for(1, ms(50)));
+                forked(limiter.acquire_with(1, ms(50)));
                 forked(limiter.available());
                 forked(limiter.delete());
                 forked(permit.take().unwrap().release());

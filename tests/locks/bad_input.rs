@@ -33,7 +33,7 @@ mod bodies {
         check(lock.lock().unwrap_err());
         check(lock.try_lock().unwrap_err());
         check(lock.try_lock_for(ms(10)).unwrap_err());
-        check(lock.try_lock_until(Instant::now() + ms(10)).unwrap_err());
+        check(lock.lock_with(Instant::now() + ms(10)).unwrap_err());
         check(lock.lock_owned().unwrap_err());
         check(lock.try_lock_owned().unwrap_err());
         check(lock.with(|_| panic!("ran without the lock")).unwrap_err());
@@ -111,12 +111,12 @@ mod bodies {
         let (before, attempts) = (yours.request_count(), Cell::new(0));
         let attempt = || attempts.set(attempts.get() + 1);
         assert!(replied(|| (attempt(), taken.try_lock_for(Duration::ZERO)).1).is_none());
-        assert!(replied(|| (attempt(), taken.try_lock_until(past)).1).is_none());
-        assert!(replied(|| (attempt(), taken.try_lock_owned_for(Duration::ZERO)).1).is_none());
+        assert!(replied(|| (attempt(), taken.lock_with(past)).1).is_none());
+        assert!(replied(|| (attempt(), taken.lock_owned_with(Duration::ZERO)).1).is_none());
         assert!((before + 3..=before + attempts.get()).contains(&yours.request_count()));
         assert!(!is_queued(&server, "zero"));
         guard.unlock().unwrap();
-        replied(|| free.try_lock_until(past)).expect("free again").unlock().unwrap();
+        replied(|| free.lock_with(past)).expect("free again").unlock().unwrap();
         drop((free, taken));
         nothing_stays(&server, &[&mine, &yours]);
     }
@@ -131,8 +131,8 @@ mod bodies {
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| match round {
                     0 => drop(wanted.try_lock_for(Duration::MAX).unwrap().expect("for ever")),
-                    1 => drop(wanted.try_lock_owned_for(Duration::MAX).unwrap().expect("for ever")),
-                    2 => drop(wanted.try_lock_until(ages).unwrap().expect("for ages")),
+                    1 => drop(wanted.lock_owned_with(Duration::MAX).unwrap().expect("for ever")),
+                    2 => drop(wanted.lock_with(ages).unwrap().expect("for ages")),
                     _ => drop(wanted.try_lock_for(Duration::MAX / 2).unwrap().expect("for ever")),
                 });
                 wait_for_queue(&server, "ages");

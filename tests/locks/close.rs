@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, LockInfo, LossReason, Observer};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, LockInfo, LossReason, Observer, Wait};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -154,13 +154,13 @@ fn is_final() -> Result<(), Error> {
         closed(lock.lock().unwrap_err().kind());
         closed(lock.try_lock().unwrap_err().kind());
         closed(lock.try_lock_for(SOON).unwrap_err().kind());
-        closed(lock.try_lock_until(Instant::now() + SOON).unwrap_err().kind());
+        closed(lock.lock_with(Instant::now() + SOON).unwrap_err().kind());
         closed(lock.lock_interruptibly(&token).unwrap_err().kind());
-        closed(lock.try_lock_for_interruptibly(SOON, &token).unwrap_err().kind());
+        closed(lock.lock_with(Wait::timeout(SOON).cancelled_by(&token)).unwrap_err().kind());
         closed(lock.lock_owned().unwrap_err().kind());
         closed(lock.try_lock_owned().unwrap_err().kind());
-        closed(lock.try_lock_owned_for(SOON).unwrap_err().kind());
-        closed(lock.lock_owned_interruptibly(&token).unwrap_err().kind());
+        closed(lock.lock_owned_with(SOON).unwrap_err().kind());
+        closed(lock.lock_owned_with(&token).unwrap_err().kind());
         closed(lock.is_locked().unwrap_err().kind());
         closed(lock.holder().unwrap_err().kind());
         closed(lock.remaining().unwrap_err().kind());

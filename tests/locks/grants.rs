@@ -46,7 +46,7 @@ impl Scene {
     ) -> T {
         let cancel = CancellationToken::new();
         thread::scope(|scope| {
-            let head = scope.spawn(|| first.lock_owned_interruptibly(&cancel).map(drop));
+            let head = scope.spawn(|| first.lock_owned_with(&cancel).map(drop));
             self.positions(first.name(), 1);
             let next = scope.spawn(second);
             wait_until(SOON, "the next one waits behind it", || first.local_queue_length() == 2);
@@ -70,7 +70,7 @@ fn of_one_permit_is_not_that_of_three() {
     let mut three = Some(there.acquire(3).unwrap());
     let one = scene.waits.lock_with_kind("it", redis_concurrent::Permits::of(1).unwrap());
     let release = || drop(three.take());
-    let permit = scene.inherits(&one, release, || here.try_acquire_for(3, LONG).unwrap().unwrap());
+    let permit = scene.inherits(&one, release, || here.acquire_with(3, LONG).unwrap().unwrap());
     assert_eq!(permit.permits(), 3);
     assert_eq!(there.available().unwrap(), 0);
     assert!(there.try_acquire(1).unwrap().is_none());
@@ -177,14 +177,14 @@ fn never_more_permits_are_out_than_there_are() {
         out.fetch_sub(n, SeqCst);
     };
     for _ in 0..ROUNDS {
-        let all = there.try_acquire_for(PERMITS, LONG).unwrap().unwrap();
+        let all = there.acquire_with(PERMITS, LONG).unwrap().unwrap();
         let cancel = CancellationToken::new();
         let (pause, late) = (random.micros(1500), random.micros(1500));
         thread::scope(|scope| {
-            let head = scope.spawn(|| here.acquire_interruptibly(1, &cancel).map(drop));
+            let head = scope.spawn(|| here.acquire_with(1, &cancel).map(drop));
             wait_until(SOON, "the first one waits", || there.queue_length().unwrap() == 1);
             let next = scope.spawn(|| {
-                let permit = here.try_acquire_for(3, LONG).unwrap().unwrap();
+                let permit = here.acquire_with(3, LONG).unwrap().unwrap();
                 has(3, ms(2));
                 permit.release().unwrap();
             });
@@ -195,7 +195,7 @@ fn never_more_permits_are_out_than_there_are() {
             });
             thread::sleep(pause);
             all.release().unwrap();
-            let beside = there.try_acquire_for(3, LONG).unwrap().unwrap();
+            let beside = there.acquire_with(3, LONG).unwrap().unwrap();
             has(3, ms(2));
             beside.release().unwrap();
             assert!(head.join().unwrap().is_ok_and(|()| true) || cancel.is_cancelled());

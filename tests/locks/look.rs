@@ -217,7 +217,7 @@ fn waiters_are_shown_with_process_threads_and_heartbeat() {
     let waits = thread::spawn(move || {
         let condition = lock.condition("not|empty");
         let mut guard = lock.lock().unwrap();
-        condition.wait_for(&mut guard, LONG).unwrap()
+        condition.wait_with(&mut guard, LONG).unwrap()
     });
     wait_until(LONG, "it waits for the signal", || {
         viewer.look("job").unwrap().is_some_and(|look| !look.condition_waiters.is_empty())

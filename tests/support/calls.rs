@@ -56,8 +56,8 @@ pub const KINDS: [(&str, Calls); 10] = [
         vec![
             it.acquire(1).map(drop),
             it.try_acquire(1).map(drop),
-            it.try_acquire_for(1, LIMIT).map(drop),
-            it.acquire_interruptibly(1, &never).map(drop),
+            it.acquire_with(1, LIMIT).map(drop),
+            it.acquire_with(1, &never).map(drop),
             it.drain().map(drop),
             it.set_permits(1),
             it.try_set_permits(1).map(drop),
@@ -87,7 +87,7 @@ pub const KINDS: [(&str, Calls); 10] = [
             it.delete().map(drop),
             lock.lock().map(drop),
             lock.try_lock().map(drop),
-            lock.try_lock_owned_for(LIMIT).map(drop),
+            lock.lock_owned_with(LIMIT).map(drop),
             lock.is_locked().map(drop),
             lock.force_unlock().map(drop),
         ]
@@ -96,9 +96,9 @@ pub const KINDS: [(&str, Calls); 10] = [
         let (it, never) = (client.count_down_latch(name), CancellationToken::new());
         vec![
             it.wait(),
-            it.wait_for(LIMIT).map(drop),
-            it.wait_for(Duration::ZERO).map(drop),
-            it.wait_interruptibly(&never),
+            it.wait_with(LIMIT).map(drop),
+            it.wait_with(Duration::ZERO).map(drop),
+            it.wait_with(&never).map(drop),
             it.set_count(1),
             it.try_set_count(1).map(drop),
             it.count_down().map(drop),
@@ -113,8 +113,8 @@ pub const KINDS: [(&str, Calls); 10] = [
         vec![
             it.begin().map(drop),
             it.try_begin().map(drop),
-            it.begin_for(LIMIT).map(drop),
-            it.begin_interruptibly(&never).map(drop),
+            it.begin_with(LIMIT).map(drop),
+            it.begin_with(&never).map(drop),
             it.run(|_| panic!("it was done")).map(drop),
             it.ending().map(drop),
             it.is_in_progress().map(drop),
@@ -126,22 +126,22 @@ pub const KINDS: [(&str, Calls); 10] = [
         vec![
             it.campaign().map(drop),
             it.try_campaign().map(drop),
-            it.campaign_for(LIMIT).map(drop),
-            it.campaign_interruptibly(&never).map(drop),
+            it.campaign_with(LIMIT).map(drop),
+            it.campaign_with(&never).map(drop),
             it.run(|_| panic!("it led")),
             it.leader().map(drop),
             it.candidates().map(drop),
             it.depose().map(drop),
-            it.observe().next_for(LIMIT).map(drop),
+            it.observe().next_with(LIMIT).map(drop),
         ]
     }),
     ("cyclic barrier", |client, name| {
         let (it, never) = (client.cyclic_barrier(name, 2), CancellationToken::new());
         vec![
             it.wait().map(drop),
-            it.wait_for(LIMIT).map(drop),
-            it.wait_for(Duration::ZERO).map(drop),
-            it.wait_interruptibly(&never).map(drop),
+            it.wait_with(LIMIT).map(drop),
+            it.wait_with(Duration::ZERO).map(drop),
+            it.wait_with(&never).map(drop),
             it.wait_then(|| panic!("it met nobody")).map(drop),
             it.is_broken().map(drop),
             it.number_waiting().map(drop),
@@ -153,8 +153,8 @@ pub const KINDS: [(&str, Calls); 10] = [
         vec![
             it.try_acquire(1).map(drop),
             it.acquire(1),
-            it.try_acquire_for(1, LIMIT).map(drop),
-            it.acquire_interruptibly(1, &never),
+            it.acquire_with(1, LIMIT).map(drop),
+            it.acquire_with(1, &never).map(drop),
             it.available().map(drop),
             it.delete().map(drop),
         ]

@@ -51,7 +51,7 @@ fn one_party_passes_at_once_round_after_round() {
     let ran = AtomicUsize::new(0);
     for _ in 0..3 {
         assert_eq!(barrier.wait().unwrap(), 0);
-        assert_eq!(replied(|| barrier.wait_for(Duration::ZERO)), 0);
+        assert_eq!(replied(|| barrier.wait_with(Duration::ZERO)), 0);
         let index = barrier.wait_then(|| {
             ran.fetch_add(1, Ordering::SeqCst);
         });
@@ -181,7 +181,7 @@ fn the_action_of_the_last_one_runs_once_before_the_others_go_on() {
                 waiter
             });
             let before = ran.lock().len();
-            let index = other.wait_for_then(LONG, || {
+            let index = other.wait_then_with(LONG, || {
                 thread::sleep(ms(50));
                 assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
                 ran.lock().push("last");
@@ -245,7 +245,7 @@ fn a_party_that_gives_up_waiting_for_the_next_round_breaks_that_one() {
 /// A party gives up waiting, which breaks the barrier: once more if it had no time to arrive.
 fn gives_up(barrier: &CyclicBarrier) {
     wait_until(LONG, "it is broken", || {
-        barrier.wait_for(ms(30)).unwrap_err();
+        barrier.wait_with(ms(30)).unwrap_err();
         barrier.is_broken().unwrap()
     });
 }
@@ -257,7 +257,7 @@ fn breaks(name: &str, limit: Duration, breaks: impl FnOnce(&CyclicBarrier)) {
     let barrier = client().cyclic_barrier(name, 3);
     let others = if limit.is_zero() { patient(server()) } else { client() };
     thread::scope(|scope| {
-        let waiters = two_wait(scope, name, || others.cyclic_barrier(name, 3).wait_for(LONG));
+        let waiters = two_wait(scope, name, || others.cyclic_barrier(name, 3).wait_with(LONG));
         breaks(&barrier);
         let began = Instant::now();
         for waiter in waiters {
@@ -268,14 +268,14 @@ fn breaks(name: &str, limit: Duration, breaks: impl FnOnce(&CyclicBarrier)) {
     assert!(barrier.is_broken().unwrap());
     assert_eq!(barrier.number_waiting().unwrap(), 0);
     is_broken(barrier.wait());
-    assert_eq!(refused(|| barrier.wait_for(Duration::ZERO)).kind(), ErrorKind::Broken);
+    assert_eq!(refused(|| barrier.wait_with(Duration::ZERO)).kind(), ErrorKind::Broken);
     let mut redis = server().connection().unwrap();
     assert_eq!(redis.pttl::<_, i64>(key(name, "")).unwrap(), -1);
     barrier.reset().unwrap();
     assert!(!barrier.is_broken().unwrap());
     assert!((1..=60_000).contains(&redis.pttl::<_, i64>(key(name, "")).unwrap()));
     thread::scope(|scope| {
-        let waiters = two_wait(scope, name, || others.cyclic_barrier(name, 3).wait_for(LONG));
+        let waiters = two_wait(scope, name, || others.cyclic_barrier(name, 3).wait_with(LONG));
         assert_eq!(barrier.wait().unwrap(), 0);
         let _ = waiters.map(|waiter| waiter.join().unwrap().unwrap());
     });
@@ -302,7 +302,7 @@ fn what_is_wrong_is_said() {
     let barrier = client.cyclic_barrier("wrong", 2);
     for error in [
         barrier.wait().unwrap_err(),
-        refused(|| barrier.wait_for(Duration::ZERO)),
+        refused(|| barrier.wait_with(Duration::ZERO)),
         barrier.is_broken().unwrap_err(),
         barrier.reset().unwrap_err(),
     ] {

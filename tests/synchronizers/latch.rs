@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{CancellationToken, CountDownLatch, ErrorKind};
+use redis_concurrent::{CancellationToken, CountDownLatch, ErrorKind, Wait};
 use redis_concurrent_testkit::{Proxy, released_all, wait_until};
 
 use crate::names::{LONG, await_positions, client, key, ms, server};
@@ -14,7 +14,7 @@ use crate::support::{SOON, builder, connected, patient, refused, replied};
 /// A wait for so long, as often as that is too short for an answer.
 #[track_caller]
 fn waits_in_vain(latch: &CountDownLatch, limit: Duration) {
-    assert!(!replied(|| latch.wait_for(limit)));
+    assert!(!replied(|| latch.wait_with(limit)));
 }
 
 #[test]
@@ -28,12 +28,12 @@ fn a_count_is_set_once_and_counted_down_to_nothing() {
     waits_in_vain(&latch, ms(20));
     assert_eq!(latch.count_down().unwrap(), 1);
     assert_eq!(latch.count().unwrap(), Some(1));
-    assert!(!replied(|| latch.wait_for(Duration::ZERO)));
+    assert!(!replied(|| latch.wait_with(Duration::ZERO)));
     assert_eq!(latch.count_down().unwrap(), 0);
     assert_eq!(latch.count_down().unwrap(), 0);
     latch.wait().unwrap();
-    assert!(replied(|| latch.wait_for(Duration::ZERO)));
-    assert!(replied(|| latch.wait_until(Instant::now())));
+    assert!(replied(|| latch.wait_with(Duration::ZERO)));
+    assert!(replied(|| latch.wait_with(Instant::now())));
     assert!(latch.delete().unwrap());
     assert!(!latch.delete().unwrap());
     assert_eq!(latch.count().unwrap(), None);
@@ -59,7 +59,7 @@ fn what_is_wrong_is_said() {
         latch.count().map(drop).unwrap_err(),
         latch.count_down().map(drop).unwrap_err(),
         latch.wait().unwrap_err(),
-        refused(|| latch.wait_for(Duration::ZERO)),
+        refused(|| latch.wait_with(Duration::ZERO)),
         latch.delete().map(drop).unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
@@ -82,11 +82,11 @@ fn without_a_count_every_form_is_refused_and_says_the_cure() {
         }
         for error in [
             latch.wait().unwrap_err(),
-            latch.wait_for(LONG).unwrap_err(),
-            refused(|| latch.wait_for(Duration::ZERO)),
-            latch.wait_until(Instant::now() + LONG).unwrap_err(),
-            latch.wait_interruptibly(&never).unwrap_err(),
-            latch.wait_for_interruptibly(LONG, &never).unwrap_err(),
+            latch.wait_with(LONG).unwrap_err(),
+            refused(|| latch.wait_with(Duration::ZERO)),
+            latch.wait_with(Instant::now() + LONG).unwrap_err(),
+            latch.wait_with(&never).unwrap_err(),
+            latch.wait_with(Wait::timeout(LONG).cancelled_by(&never)).unwrap_err(),
             latch.count_down().unwrap_err(),
         ] {
             assert_eq!((error.kind(), error.name()), (ErrorKind::Refused, name), "{error}");
@@ -105,7 +105,7 @@ fn a_waiter_whose_count_ends_learns_it_at_its_next_heartbeat() {
     let latch = client.count_down_latch(name);
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| latch.wait_for(LONG));
+        let waiter = scope.spawn(|| latch.wait_with(LONG));
         await_positions(name, 1);
         assert!(latch.expire_after(ms(100)).unwrap());
         let began = Instant::now();
@@ -203,7 +203,7 @@ fn a_waiter_is_told_of_a_reset_or_a_deletion_and_nobody_else() {
         thread::scope(|scope| {
             // Two of one client, so that the second one is not just behind the first.
             let waiters =
-                [&one, &one, &other].map(|it| scope.spawn(|| it.count_down_latch("anew").wait_for(LONG)));
+                [&one, &one, &other].map(|it| scope.spawn(|| it.count_down_latch("anew").wait_with(LONG)));
             await_positions("anew", 3);
             if what == "reset" {
                 latch.reset(1).unwrap();
@@ -233,7 +233,7 @@ fn a_waiter_that_did_not_hear_of_a_deletion_finds_out_at_its_next_heartbeat() {
     let latch = client().count_down_latch(name);
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| deaf.count_down_latch(name).wait_for(LONG));
+        let waiter = scope.spawn(|| deaf.count_down_latch(name).wait_with(LONG));
         await_positions(name, 1);
         // It has heard that it waits: it says that it lives.
         let mut redis = server().connection().unwrap();
@@ -283,7 +283,7 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     proxy.swallow_replies(1);
     proxy.swallow_replies_with(b"message");
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| waits.wait_for(LONG));
+        let waiter = scope.spawn(|| waits.wait_with(LONG));
         await_positions(name, 1);
         latch.count_down().unwrap();
         assert!(waiter.join().unwrap().unwrap());
@@ -317,8 +317,8 @@ fn a_wait_ends_by_its_token() {
     let token = CancellationToken::new();
     thread::scope(|scope| {
         let waiters = [
-            scope.spawn(|| latch.wait_interruptibly(&token)),
-            scope.spawn(|| latch.wait_for_interruptibly(LONG, &token).map(drop)),
+            scope.spawn(|| latch.wait_with(&token).map(drop)),
+            scope.spawn(|| latch.wait_with(Wait::timeout(LONG).cancelled_by(&token)).map(drop)),
         ];
         await_positions("token", 2);
         token.cancel();
@@ -327,7 +327,7 @@ fn a_wait_ends_by_its_token() {
         }
     });
     await_positions("token", 0);
-    assert!(latch.wait_interruptibly(&token).unwrap_err().is_cancelled());
+    assert!(latch.wait_with(&token).unwrap_err().is_cancelled());
     assert_eq!(latch.count().unwrap(), Some(1));
     latch.delete().unwrap();
 }

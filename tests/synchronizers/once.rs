@@ -55,8 +55,8 @@ fn done_failed_in_progress_and_new_are_told_apart() {
     let attempt = yours(mine.begin().unwrap());
     assert_eq!((other.ending().unwrap(), other.is_in_progress().unwrap()), (None, true));
     assert!(matches!(other.try_begin().unwrap(), Begun::InProgress));
-    assert!(matches!(in_brief(other.begin_for(ms(20)).map(Some)), None | Some(Begun::InProgress)));
-    assert!(matches!(other.begin_until(Instant::now()).unwrap(), Begun::InProgress));
+    assert!(matches!(in_brief(other.begin_with(ms(20)).map(Some)), None | Some(Begun::InProgress)));
+    assert!(matches!(other.begin_with(Instant::now()).unwrap(), Begun::InProgress));
     assert!(!other.forget().unwrap(), "an attempt is not forgotten");
     attempt.done("42 \u{e9}|\"\n").unwrap();
     assert!(matches!(other.try_begin().unwrap(), Begun::Done(answer) if answer == "42 \u{e9}|\"\n"));
@@ -104,7 +104,7 @@ fn a_waiter_gets_the_answer_as_soon_as_it_is_there() {
                 })
             })
             .collect();
-        let cancelled = scope.spawn(|| once.begin_interruptibly(&cancel).unwrap_err());
+        let cancelled = scope.spawn(|| once.begin_with(&cancel).unwrap_err());
         await_positions("waits", 21);
         cancel.cancel();
         assert!(cancelled.join().unwrap().is_cancelled());

@@ -363,7 +363,7 @@ fn waits_on_the_runtimes_threads_are_a_deadlock() {
         let cancel = CancellationToken::new();
         for _ in 0..THREADS {
             let (lock, cancel) = (lock.clone(), cancel.clone());
-            tokio::task::spawn_blocking(move || lock.lock_owned_interruptibly(&cancel).map(drop));
+            tokio::task::spawn_blocking(move || lock.lock_owned_with(&cancel).map(drop));
         }
         wait_until(LONG, "all threads wait", || lock.local_queue_length() == THREADS);
         let mut release = tokio::task::spawn_blocking(move || held.unlock());

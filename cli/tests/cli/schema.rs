@@ -140,8 +140,7 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
     });
     let held = job.lock_owned().unwrap();
     let (third, ended) = (Client::builder().url(&url).client_name("shop").connect().unwrap(), end.clone());
-    let waits =
-        worker("waits", Box::new(move || drop(third.reentrant_lock("job").lock_owned_interruptibly(&ended))));
+    let waits = worker("waits", Box::new(move || drop(third.reentrant_lock("job").lock_owned_with(&ended))));
     wait_until(LONG, "it waits", || job.queue_length().unwrap() > 0);
     client.semaphore("gpu").set_permits(3).unwrap();
     let permits = client.semaphore("gpu").acquire(2).unwrap();

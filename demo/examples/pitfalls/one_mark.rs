@@ -71,7 +71,7 @@ pub fn right(scene: &Scene) -> Result<Passed, Failure> {
     };
     let patience = CancellationToken::new();
     thread::scope(|scope| {
-        let gives_up = scope.spawn(|| gives_up.write_lock().lock_owned_interruptibly(&patience).map(drop));
+        let gives_up = scope.spawn(|| gives_up.write_lock().lock_owned_with(&patience).map(drop));
         let waits = scope.spawn(|| waits.write_lock().lock_owned().map(drop));
         await_writers(2);
         patience.cancel();

@@ -63,7 +63,7 @@ pub fn right(scene: &Scene) -> Result<Readers, Failure> {
     reading.into_iter().try_for_each(|it| it.unlock())?;
     let [writer] = scene.clients()?;
     let writer = writer.read_write_lock("lock");
-    let writing = writer.write_lock().try_lock_owned_for(SURELY)?;
+    let writing = writer.write_lock().lock_owned_with(SURELY)?;
     let writer_in = writing.as_ref().map(|_| began.elapsed());
     drop(held);
     let counted = i64::try_from(writer.read_count()?)?;

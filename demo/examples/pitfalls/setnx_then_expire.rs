@@ -50,7 +50,7 @@ pub fn right(scene: &Scene) -> Result<Orphan, Failure> {
     doomed.dies()?;
     let began = Instant::now();
     let [next] = scene.clients()?;
-    let next = next.simple_lock("lock").try_lock_owned_for(SURELY)?;
+    let next = next.simple_lock("lock").lock_owned_with(SURELY)?;
     drop(held);
     Ok(Orphan { next_after: next.map(|_| began.elapsed()) })
 }

@@ -1,7 +1,6 @@
 //! Observing an election: each change of its leader, and whether one was missed.
 
 use std::fmt;
-use std::time::Duration;
 
 use redis::Value;
 
@@ -91,21 +90,14 @@ impl Changes {
         Changes { watching, seen: None }
     }
 
-    /// Waits for the next change, for at most `timeout`; returns `None` if it expires. A zero timeout checks
-    /// once; `Duration::MAX` waits forever.
-    ///
-    /// # Errors
-    /// See [the election](crate::Election#errors-of-all-forms). It can be called again.
-    pub fn next_for(&mut self, timeout: Duration) -> Result<Option<Change>, Error> {
-        self.next_with(Wait::timeout(timeout))
-    }
-
-    /// Waits for the next change as `wait` says; returns `None` if the time is up.
+    /// Waits for the next change as `wait` says (a timeout, a deadline, a token, a [`Wait`]); returns `None`
+    /// if the time is up.
     ///
     /// # Errors
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// election](crate::Election#errors-of-all-forms). It can be called again.
-    pub fn next_with(&mut self, wait: Wait<'_>) -> Result<Option<Change>, Error> {
+    pub fn next_with<'w>(&mut self, wait: impl Into<Wait<'w>>) -> Result<Option<Change>, Error> {
+        let wait = wait.into();
         loop {
             let args = match self.seen {
                 None => "watch".to_owned(),

@@ -56,7 +56,7 @@ pub(super) fn all<K: Kind>() -> Vec<Form<K>> {
         ends: Ends,
         take: for<'a> fn(&'a RedisLock<K>, Duration, &CancellationToken) -> Outcome<'a>,
     ) -> Form<K> {
-        let cancellable = name.ends_with("interruptibly") || name.ends_with("with");
+        let cancellable = name.ends_with("interruptibly") || name.ends_with("both");
         let owned = name.contains("owned");
         Form { name, ends, cancellable, owned, take }
     }
@@ -65,33 +65,26 @@ pub(super) fn all<K: Kind>() -> Vec<Form<K>> {
         form("lock", Never, |lock, _, _| lock.lock().map(|guard| Some(held(guard)))),
         form("try_lock", AtOnce, |lock, _, _| Ok(lock.try_lock()?.map(held))),
         form("try_lock_for", InTime, |lock, limit, _| Ok(lock.try_lock_for(limit)?.map(held))),
-        form("try_lock_until", InTime, |lock, limit, _| {
-            Ok(lock.try_lock_until(Instant::now() + limit)?.map(held))
-        }),
         form("lock_interruptibly", Never, |lock, _, cancel| {
             lock.lock_interruptibly(cancel).map(|guard| Some(held(guard)))
         }),
-        form("try_lock_for_interruptibly", InTime, |lock, limit, cancel| {
-            Ok(lock.try_lock_for_interruptibly(limit, cancel)?.map(held))
+        form("lock_with a deadline", InTime, |lock, limit, _| {
+            Ok(lock.lock_with(Instant::now() + limit)?.map(held))
         }),
-        form("lock_with", InTime, |lock, limit, cancel| {
+        form("lock_with both", InTime, |lock, limit, cancel| {
             let wait = Wait::until(Instant::now() + limit).cancelled_by(cancel);
             Ok(lock.lock_with(wait)?.map(held))
         }),
         form("lock_owned", Never, |lock, _, _| lock.lock_owned().map(|guard| Some(held(guard)))),
         form("try_lock_owned", AtOnce, |lock, _, _| Ok(lock.try_lock_owned()?.map(held))),
-        form("try_lock_owned_for", InTime, |lock, limit, _| Ok(lock.try_lock_owned_for(limit)?.map(held))),
-        form("try_lock_owned_until", InTime, |lock, limit, _| {
-            Ok(lock.try_lock_owned_until(Instant::now() + limit)?.map(held))
+        form("lock_owned_with a timeout", InTime, |lock, limit, _| {
+            Ok(lock.lock_owned_with(limit)?.map(held))
         }),
-        form("lock_owned_interruptibly", Never, |lock, _, cancel| {
-            lock.lock_owned_interruptibly(cancel).map(|guard| Some(held(guard)))
+        form("lock_owned_with a token, interruptibly", Never, |lock, _, cancel| {
+            Ok(lock.lock_owned_with(cancel)?.map(held))
         }),
-        form("try_lock_owned_for_interruptibly", InTime, |lock, limit, cancel| {
-            Ok(lock.try_lock_owned_for_interruptibly(limit, cancel)?.map(held))
-        }),
-        form("lock_owned_with", InTime, |lock, limit, cancel| {
-            let wait = Wait::until(Instant::now() + limit).cancelled_by(cancel);
+        form("lock_owned_with both", InTime, |lock, limit, cancel| {
+            let wait = Wait::timeout(limit).cancelled_by(cancel);
             Ok(lock.lock_owned_with(wait)?.map(held))
         }),
     ]

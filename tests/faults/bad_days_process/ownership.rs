@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, ErrorKind};
+use redis_concurrent::{CancellationToken, ErrorKind, Wait};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -43,9 +43,9 @@ fn all_forms_re_enter() {
         lock.lock().unwrap(),
         lock.try_lock().unwrap().unwrap(),
         lock.try_lock_for(ms(50)).unwrap().unwrap(),
-        lock.try_lock_until(Instant::now() + ms(50)).unwrap().unwrap(),
+        lock.lock_with(Instant::now() + ms(50)).unwrap().unwrap(),
         lock.lock_interruptibly(&never).unwrap(),
-        lock.try_lock_for_interruptibly(ms(50), &never).unwrap().unwrap(),
+        lock.lock_with(Wait::timeout(ms(50)).cancelled_by(&never)).unwrap().unwrap(),
         // Another handle of the same lock, fair or with a lease of its own, is the same lock.
         handle.lock().unwrap(),
     ];
@@ -91,7 +91,7 @@ fn an_owned_guard_goes_to_another_thread() {
     assert!(other.try_lock().unwrap().is_none());
     // It never re-enters, on whichever thread it is.
     assert!(lock.try_lock().unwrap().is_none());
-    assert!(in_brief(lock.try_lock_owned_for(ms(30))).is_none());
+    assert!(in_brief(lock.lock_owned_with(ms(30))).is_none());
     thread::spawn(move || guard.unlock().unwrap()).join().unwrap();
     free_at_once(&other);
     // Dropped on another thread it releases too.
@@ -115,17 +115,17 @@ fn waiting_for_oneself_would_deadlock() {
     };
     // The thread holds it, and the guard would be another owner.
     deadlock(reentrant.lock_owned().unwrap_err());
-    deadlock(reentrant.try_lock_owned_for(LONG).unwrap_err());
-    deadlock(reentrant.try_lock_owned_until(Instant::now() + LONG).unwrap_err());
-    deadlock(reentrant.lock_owned_interruptibly(&never).unwrap_err());
-    deadlock(reentrant.try_lock_owned_for_interruptibly(LONG, &never).unwrap_err());
+    deadlock(reentrant.lock_owned_with(LONG).unwrap_err());
+    deadlock(reentrant.lock_owned_with(Instant::now() + LONG).unwrap_err());
+    deadlock(reentrant.lock_owned_with(&never).unwrap_err());
+    deadlock(reentrant.lock_owned_with(Wait::timeout(LONG).cancelled_by(&never)).unwrap_err());
     assert!(reentrant.try_lock_owned().unwrap().is_none());
     // It is not reentrant: the timed forms say so as well.
     deadlock(simple.lock().unwrap_err());
     deadlock(simple.try_lock_for(LONG).unwrap_err());
-    deadlock(simple.try_lock_until(Instant::now() + LONG).unwrap_err());
+    deadlock(simple.lock_with(Instant::now() + LONG).unwrap_err());
     deadlock(simple.lock_interruptibly(&never).unwrap_err());
-    deadlock(simple.try_lock_for_interruptibly(LONG, &never).unwrap_err());
+    deadlock(simple.lock_with(Wait::timeout(LONG).cancelled_by(&never)).unwrap_err());
     deadlock(simple.lock_owned().unwrap_err());
     assert!(simple.try_lock().unwrap().is_none());
     assert!(simple.try_lock_owned().unwrap().is_none());

@@ -55,7 +55,7 @@ fn a_replica_whose_clock_is_ahead_ends_holds_and_their_holders_are_told() {
     assert!(other.reentrant_lock("it").try_lock().unwrap().is_none());
     pair.fail_over();
     let switched = Instant::now();
-    let next = other.reentrant_lock("it").try_lock_owned_for(LONG).unwrap().expect("there it is over");
+    let next = other.reentrant_lock("it").lock_owned_with(LONG).unwrap().expect("there it is over");
     assert!(next.token() > guard.token());
     wait_until(LONG, "the holder is told", || guard.is_lost());
     // Not at its next renewal, after a third of the lease.
@@ -87,7 +87,7 @@ fn a_replica_whose_clock_is_behind_keeps_holds_and_its_tokens_rise() {
     left.unlock().unwrap();
     kept.unlock().unwrap();
     for (name, former) in [("kept", token), ("left", former)] {
-        let next = other.reentrant_lock(name).try_lock_owned_for(LONG).unwrap().expect("it is free");
+        let next = other.reentrant_lock(name).lock_owned_with(LONG).unwrap().expect("it is free");
         assert!(next.token() > former, "{name}");
         next.unlock().unwrap();
     }
@@ -103,7 +103,7 @@ fn tokens_fall_where_the_replica_is_behind_and_did_not_know_the_last_grant() {
     promote(&pair.replica);
     let unknown = holder.reentrant_lock("it").lock_owned().unwrap();
     pair.fail_over();
-    let next = other.reentrant_lock("it").try_lock_owned_for(SOON).unwrap().expect("nobody has it there");
+    let next = other.reentrant_lock("it").lock_owned_with(SOON).unwrap().expect("nobody has it there");
     assert!(next.token() < unknown.token(), "docs/fencing.md says so");
     wait_until(SOON, "the former holder is told", || unknown.is_lost());
 }

@@ -75,7 +75,7 @@ fn clients_that_are_cut_off_with_a_primary_hold_beside_others_for_a_lease_at_mos
     // Both are held by two.
     let now_at = || cluster.primary_of(&key(&name)).unwrap().map(|it| it.port());
     wait_until(SILENT + BUSY, "its replica has its slots", || now_at() != Some(former.port()));
-    let held = others.simple_lock(&name).try_lock_owned_for(LONG).unwrap().expect("nobody else has it there");
+    let held = others.simple_lock(&name).lock_owned_with(LONG).unwrap().expect("nobody else has it there");
     assert!(!guard.is_lost(), "nobody can tell it");
     assert!(held.token() > guard.token());
 

@@ -92,7 +92,7 @@ fn redisson_itself_and_ours_are_one_lock() {
         assert_eq!(java.does(1, "lock"), "in");
         assert!(mine.try_lock().unwrap().is_none());
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| mine.try_lock_owned_for(3 * LONG).unwrap().expect("it is told"));
+            let waits = scope.spawn(|| mine.lock_owned_with(3 * LONG).unwrap().expect("it is told"));
             queued(&mine, 1);
             wait_until(LONG, "ours listen", || listeners().iter().all(|n| *n > 0));
             assert_eq!(java.does(1, "unlock"), "out");

@@ -98,7 +98,7 @@ fn nobody_is_a_round_ahead<K: Tried>(stage: &Stage<K>) {
 fn a_timed_wait_alone_times_out<K: Tried>(stage: &Stage<K>) {
     let barrier = stage.client().cyclic_barrier(NAME, 2);
     let (limit, began) = (ms(300), Instant::now());
-    assert_eq!(barrier.wait_for(limit).unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(barrier.wait_with(limit).unwrap_err().kind(), ErrorKind::Timeout);
     assert!((limit..limit + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
     stage.await_positions(0);
     assert!(barrier.is_broken().unwrap());

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use redis_concurrent::{CancellationToken, Condition, Error, ErrorKind, Guard};
+use redis_concurrent::{CancellationToken, Condition, Error, ErrorKind, Guard, Wait};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, Stage, Tried};
@@ -35,11 +35,11 @@ type Form<K> = fn(&Condition<K>, &mut Guard<'_, K>, &CancellationToken) -> Resul
 fn forms<K: Tried>() -> [Form<K>; 5] {
     [
         |it, guard, _| it.wait(guard),
-        |it, guard, _| it.wait_for(guard, LONG).map(|signalled| assert!(signalled)),
-        |it, guard, _| it.wait_until(guard, Instant::now() + LONG).map(|signalled| assert!(signalled)),
-        |it, guard, cancel| it.wait_interruptibly(guard, cancel),
+        |it, guard, _| it.wait_with(guard, LONG).map(|signalled| assert!(signalled)),
+        |it, guard, _| it.wait_with(guard, Instant::now() + LONG).map(|signalled| assert!(signalled)),
+        |it, guard, cancel| it.wait_with(guard, cancel).map(|signalled| assert!(signalled)),
         |it, guard, cancel| {
-            it.wait_for_interruptibly(guard, LONG, cancel).map(|signalled| assert!(signalled))
+            it.wait_with(guard, Wait::timeout(LONG).cancelled_by(cancel)).map(|signalled| assert!(signalled))
         },
     ]
 }
@@ -103,7 +103,7 @@ fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
         let mut began = Instant::now();
         let signalled = replied(|| {
             began = Instant::now();
-            if until { it.wait_until(&mut guard, began + limit) } else { it.wait_for(&mut guard, limit) }
+            if until { it.wait_with(&mut guard, began + limit) } else { it.wait_with(&mut guard, limit) }
         });
         assert!(!signalled);
         let took = began.elapsed();

@@ -43,7 +43,7 @@ fn forget<K: Tried>(stage: &Stage<K>) {
 /// The value of the leader that the next change with a leader tells.
 fn next_leader(changes: &mut Changes) -> String {
     loop {
-        let change = changes.next_for(LONG).unwrap().expect("a change");
+        let change = changes.next_with(LONG).unwrap().expect("a change");
         if let Some(leader) = change.leader {
             return leader.value;
         }
@@ -65,7 +65,7 @@ fn each_of_ten_candidates_leads_until_it_leaves<K: Tried>(stage: &Stage<K>) {
             let candidate = election(stage).value(&i.to_string());
             let (asks, leads, led) = (&asks, &leads, &led);
             scope.spawn(move || {
-                let term = candidate.campaign_for(LONG).unwrap().expect("its turn");
+                let term = candidate.campaign_with(LONG).unwrap().expect("its turn");
                 assert_eq!(leads.fetch_add(1, Ordering::SeqCst), 0, "another leads");
                 assert_eq!(asks.leader().unwrap().unwrap().term, term.number());
                 assert!(led.lock().insert(i));
@@ -87,8 +87,7 @@ fn all_candidates_are_told_with_their_values<K: Tried>(stage: &Stage<K>) {
         for i in 0..9 {
             let candidate = election(stage).value(&i.to_string());
             let cancel = &cancel;
-            scope
-                .spawn(move || assert!(candidate.campaign_interruptibly(cancel).unwrap_err().is_cancelled()));
+            scope.spawn(move || assert!(candidate.campaign_with(cancel).unwrap_err().is_cancelled()));
         }
         stage.await_positions(9);
         assert_eq!(asks.leader().unwrap().unwrap().value, "A is the leader");
@@ -104,11 +103,11 @@ fn all_candidates_are_told_with_their_values<K: Tried>(stage: &Stage<K>) {
 /// Curator TestLeaderSelector.testInterruption and testInterruptLeadership.
 fn a_leader_whose_work_is_told_to_end_resigns<K: Tried>(stage: &Stage<K>) {
     let (election, cancel) = (election(stage), CancellationToken::new());
-    let ended = election.run_interruptibly(&cancel, |term| {
+    let ended = election.run_with(&cancel, |term| {
         cancel.cancel();
         term.ending().wait_timeout(LONG)
     });
-    assert!(ended.unwrap());
+    assert_eq!(ended.unwrap(), Some(true));
     assert_eq!(election.leader().unwrap(), None);
     forget(stage);
 }
@@ -180,8 +179,7 @@ fn a_campaign_that_is_cancelled_does_not_lead<K: Tried>(stage: &Stage<K>) {
     let term = leads.campaign().unwrap();
     let cancel = CancellationToken::new();
     thread::scope(|scope| {
-        let waits =
-            scope.spawn(|| gives_up.run_interruptibly(&cancel, |_| unreachable!("it leads")).map(drop));
+        let waits = scope.spawn(|| gives_up.run_with(&cancel, |_| unreachable!("it leads")).map(drop));
         stage.await_positions(1);
         cancel.cancel();
         assert!(waits.join().unwrap().unwrap_err().is_cancelled());
@@ -251,7 +249,7 @@ fn an_observer_sees_the_next_leader_after_a_failover<K: Tried>(stage: &Stage<K>)
 fn a_leader_that_campaigns_again_waits_for_the_end_of_its_term<K: Tried>(stage: &Stage<K>) {
     let election = election(stage);
     let term = election.value("abc").campaign().unwrap();
-    assert!(in_brief(election.value("def").campaign_for(ms(50))).is_none());
+    assert!(in_brief(election.value("def").campaign_with(ms(50))).is_none());
     term.proclaim("def").unwrap();
     assert_eq!(next_leader(&mut election.observe()), "def");
     term.resign().unwrap();

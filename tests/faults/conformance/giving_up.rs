@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Error};
+use redis_concurrent::{CancellationToken, Error, Wait};
 use redis_concurrent_testkit::{eventually, released_all, wait_until};
 
 use crate::conformance::rows::rows;
@@ -41,7 +41,8 @@ fn a_timed_try_can_be_cancelled<K: Tried>(stage: &Stage<K>) {
     for waiting in [&lock, &other] {
         let cancel = CancellationToken::new();
         thread::scope(|scope| {
-            let waits = scope.spawn(|| waiting.try_lock_for_interruptibly(LONG, &cancel).map(drop));
+            let waits =
+                scope.spawn(|| waiting.lock_with(Wait::timeout(LONG).cancelled_by(&cancel)).map(drop));
             queued(&lock, 1);
             cancel.cancel();
             assert!(waits.join().unwrap().unwrap_err().is_cancelled());

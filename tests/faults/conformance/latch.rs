@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, Client, CountDownLatch, ErrorKind};
+use redis_concurrent::{CancellationToken, Client, CountDownLatch, ErrorKind, Wait};
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::conformance::rows::rows;
@@ -63,7 +63,7 @@ fn a_waiter_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 if timed {
-                    assert!(latch.wait_for(LONG).unwrap());
+                    assert!(latch.wait_with(LONG).unwrap());
                 } else {
                     latch.wait().unwrap();
                 }
@@ -83,7 +83,7 @@ fn a_waiter_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
 fn a_timed_wait_is_true_when_it_was_counted_down_in_time<K: Tried>(stage: &Stage<K>) {
     let (latch, other) = (latch(stage, 1), stage.client().count_down_latch(NAME));
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| other.wait_for(ms(500) + LATE));
+        let waiter = scope.spawn(|| other.wait_with(ms(500) + LATE));
         stage.await_positions(1);
         thread::sleep(ms(500));
         latch.count_down().unwrap();
@@ -95,7 +95,7 @@ fn a_timed_wait_is_true_when_it_was_counted_down_in_time<K: Tried>(stage: &Stage
 /// Redisson RedissonCountDownLatchTest.testAwaitTimeoutFail.
 fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
     let latch = latch(stage, 1);
-    in_vain(ms(500), |limit| latch.wait_for(limit).map(|opened| opened.then_some(())));
+    in_vain(ms(500), |limit| latch.wait_with(limit).map(|opened| opened.then_some(())));
     latch.count_down().unwrap();
     delete(&latch);
 }
@@ -105,13 +105,13 @@ fn a_wait_can_be_cancelled<K: Tried>(stage: &Stage<K>) {
     let latch = latch(stage, 1);
     let cancel = CancellationToken::new();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| latch.wait_interruptibly(&cancel));
+        let waiter = scope.spawn(|| latch.wait_with(&cancel));
         stage.await_positions(1);
         cancel.cancel();
         assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
     });
     stage.await_positions(0);
-    assert!(latch.wait_for_interruptibly(LONG, &cancel).unwrap_err().is_cancelled());
+    assert!(latch.wait_with(Wait::timeout(LONG).cancelled_by(&cancel)).unwrap_err().is_cancelled());
     assert_eq!(latch.count().unwrap(), Some(1));
     delete(&latch);
 }

@@ -63,8 +63,8 @@ fn each_window_lets_in_its_limit_and_no_more<K: Tried>(stage: &Stage<K>) {
 fn a_timed_try_that_is_in_vain_is_refused<K: Tried>(stage: &Stage<K>) {
     let limiter = limiter(stage, Rate::fixed_window(1, ms(5000)));
     let began = Instant::now();
-    assert!(limiter.try_acquire_for(1, ms(1000)).unwrap().allowed);
-    assert!(!limiter.try_acquire_for(1, ms(1000)).unwrap().allowed);
+    assert!(limiter.acquire_with(1, ms(1000)).unwrap().allowed);
+    assert!(!limiter.acquire_with(1, ms(1000)).unwrap().allowed);
     assert!(!allows(&limiter));
     assert!(began.elapsed() < ms(2000) + LONG / 10, "{:?}", began.elapsed());
     assert!(limiter.delete().unwrap());
@@ -75,11 +75,11 @@ fn without_a_wait_what_is_left_is_exact<K: Tried>(stage: &Stage<K>) {
     let limiter = limiter(stage, Rate::fixed_window(5, WINDOW));
     for _ in 0..2 {
         for left in (0..5).rev() {
-            assert!(limiter.try_acquire_for(1, Duration::ZERO).unwrap().allowed);
+            assert!(limiter.acquire_with(1, Duration::ZERO).unwrap().allowed);
             assert_eq!(limiter.available().unwrap(), left);
         }
         for _ in 0..5 {
-            assert!(!limiter.try_acquire_for(1, Duration::ZERO).unwrap().allowed);
+            assert!(!limiter.acquire_with(1, Duration::ZERO).unwrap().allowed);
         }
         await_end(stage);
         assert_eq!(limiter.available().unwrap(), 5);
@@ -90,7 +90,7 @@ fn without_a_wait_what_is_left_is_exact<K: Tried>(stage: &Stage<K>) {
 fn more_than_the_rate_is_refused_and_harms_nothing<K: Tried>(stage: &Stage<K>) {
     for rate in [Rate::fixed_window(1, WINDOW), Rate::smooth(1, WINDOW)] {
         let limiter = limiter(stage, rate);
-        assert_eq!(limiter.try_acquire_for(20, LONG).unwrap_err().kind(), ErrorKind::Refused);
+        assert_eq!(limiter.acquire_with(20, LONG).unwrap_err().kind(), ErrorKind::Refused);
         assert_eq!(limiter.acquire(20).unwrap_err().kind(), ErrorKind::Refused);
         assert!(allows(&limiter) && !allows(&limiter));
         assert!(limiter.delete().unwrap());

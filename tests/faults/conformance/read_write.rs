@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis_concurrent::{
     CancellationToken, Client, ErrorKind, Guard, Kind, LockGuard, OwnedGuard, Read, ReadWriteLock, RedisLock,
-    Write,
+    Wait, Write,
 };
 use redis_concurrent_testkit::wait_until;
 
@@ -87,9 +87,9 @@ fn in_every_form<'a, K: Kind>(lock: &'a RedisLock<K>, inside: impl Fn(&dyn LockG
     both(&|| lock.lock().unwrap());
     both(&|| lock.try_lock().unwrap().unwrap());
     both(&|| lock.try_lock_for(LONG).unwrap().unwrap());
-    both(&|| lock.try_lock_until(soon()).unwrap().unwrap());
+    both(&|| lock.lock_with(soon()).unwrap().unwrap());
     both(&|| lock.lock_interruptibly(&never).unwrap());
-    both(&|| lock.try_lock_for_interruptibly(LONG, &never).unwrap().unwrap());
+    both(&|| lock.lock_with(Wait::timeout(LONG).cancelled_by(&never)).unwrap().unwrap());
     let both = |take: &dyn Fn() -> OwnedGuard<K>| {
         for scope in [false, true] {
             let guard = take();
@@ -101,10 +101,10 @@ fn in_every_form<'a, K: Kind>(lock: &'a RedisLock<K>, inside: impl Fn(&dyn LockG
     };
     both(&|| lock.lock_owned().unwrap());
     both(&|| lock.try_lock_owned().unwrap().unwrap());
-    both(&|| lock.try_lock_owned_for(LONG).unwrap().unwrap());
-    both(&|| lock.try_lock_owned_until(soon()).unwrap().unwrap());
-    both(&|| lock.lock_owned_interruptibly(&never).unwrap());
-    both(&|| lock.try_lock_owned_for_interruptibly(LONG, &never).unwrap().unwrap());
+    both(&|| lock.lock_owned_with(LONG).unwrap().unwrap());
+    both(&|| lock.lock_owned_with(soon()).unwrap().unwrap());
+    both(&|| lock.lock_owned_with(&never).unwrap().unwrap());
+    both(&|| lock.lock_owned_with(Wait::timeout(LONG).cancelled_by(&never)).unwrap().unwrap());
 }
 
 /// JSR-166 ReentrantReadWriteLockTest.testLock; StampedLockTest.testWriteLock_lockUnlock, testValidate
@@ -164,8 +164,8 @@ fn three_hundred_reads_are_counted(stage: &Stage<Write>) {
         guards.push(match n % 4 {
             0 => read.lock_owned().unwrap(),
             1 => read.try_lock_owned().unwrap().unwrap(),
-            2 => read.try_lock_owned_for(LONG).unwrap().unwrap(),
-            _ => read.lock_owned_interruptibly(&never).unwrap(),
+            2 => read.lock_owned_with(LONG).unwrap().unwrap(),
+            _ => read.lock_owned_with(&never).unwrap().unwrap(),
         });
     }
     while let Some(guard) = guards.pop() {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Error, ReadWriteLock, Write};
+use redis_concurrent::{CancellationToken, Error, ReadWriteLock, Wait, Write};
 
 use crate::conformance::read_write::elsewhere;
 use crate::conformance::rows::rows;
@@ -30,8 +30,8 @@ fn a_timed_try_of_either_half_is_none_in_time_and_not_early(stage: &Stage<Write>
                 in_vain(limit, |limit| other.read_lock().try_lock_for(limit));
             }
             // What ends before it begins is one attempt.
-            assert!(in_brief(other.write_lock().try_lock_until(past)).is_none());
-            assert!(in_brief(other.read_lock().try_lock_until(past)).is_none());
+            assert!(in_brief(other.write_lock().lock_with(past)).is_none());
+            assert!(in_brief(other.read_lock().lock_with(past)).is_none());
         });
         assert!(lock.write_lock().is_held_by_current_thread() && !write.is_lost());
         write.unlock().unwrap();
@@ -40,7 +40,7 @@ fn a_timed_try_of_either_half_is_none_in_time_and_not_early(stage: &Stage<Write>
             for limit in [Duration::ZERO, ms(300)] {
                 in_vain(limit, |limit| other.write_lock().try_lock_for(limit));
             }
-            assert!(in_brief(other.write_lock().try_lock_until(past)).is_none());
+            assert!(in_brief(other.write_lock().lock_with(past)).is_none());
         });
         read.unlock().unwrap();
     }
@@ -52,9 +52,9 @@ fn a_waiter_for_either_half_can_be_cancelled(stage: &Stage<Write>) {
     type Form = fn(&ReadWriteLock, &CancellationToken) -> Result<(), Error>;
     let forms: [Form; 4] = [
         |lock, cancel| lock.write_lock().lock_interruptibly(cancel).map(drop),
-        |lock, cancel| lock.write_lock().try_lock_for_interruptibly(LONG, cancel).map(drop),
+        |lock, cancel| lock.write_lock().lock_with(Wait::timeout(LONG).cancelled_by(cancel)).map(drop),
         |lock, cancel| lock.read_lock().lock_interruptibly(cancel).map(drop),
-        |lock, cancel| lock.read_lock().try_lock_for_interruptibly(LONG, cancel).map(drop),
+        |lock, cancel| lock.read_lock().lock_with(Wait::timeout(LONG).cancelled_by(cancel)).map(drop),
     ];
     let lock = stage.read_write();
     for other in [lock.clone(), stage.read_write()] {

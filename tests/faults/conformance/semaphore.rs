@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, ErrorKind, Permit, Semaphore};
+use redis_concurrent::{CancellationToken, ErrorKind, Permit, Semaphore, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
@@ -66,15 +66,15 @@ type Outcome = Result<Option<Permit>, redis_concurrent::Error>;
 type Form = fn(&Semaphore, u32, &CancellationToken) -> Outcome;
 
 const CANCELLABLE: [Form; 2] = [
-    |it, n, cancel| it.acquire_interruptibly(n, cancel).map(Some),
-    |it, n, cancel| it.try_acquire_for_interruptibly(n, LONG, cancel),
+    |it, n, cancel| it.acquire_with(n, cancel),
+    |it, n, cancel| it.acquire_with(n, Wait::timeout(LONG).cancelled_by(cancel)),
 ];
 
 const OTHERS: [Form; 4] = [
     |it, n, _| it.acquire(n).map(Some),
     |it, n, _| it.try_acquire(n),
-    |it, n, _| it.try_acquire_for(n, LONG),
-    |it, n, _| it.try_acquire_until(n, Instant::now() + LONG),
+    |it, n, _| it.acquire_with(n, LONG),
+    |it, n, _| it.acquire_with(n, Instant::now() + LONG),
 ];
 
 #[track_caller]
@@ -105,7 +105,7 @@ fn tries_take_until_none_is_left<K: Tried>(stage: &Stage<K>) {
 fn a_timed_try_for_none_is_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
     let it = It::of(stage, 1);
     let _permit = it.acquire(1).unwrap();
-    in_vain(ms(300), |limit| it.try_acquire_for(1, limit));
+    in_vain(ms(300), |limit| it.acquire_with(1, limit));
 }
 
 /// JSR-166 SemaphoreTest.testInterruptible_acquire and its fellows.
@@ -139,7 +139,7 @@ fn the_queue_is_as_long_as_there_are_waiters<K: Tried>(stage: &Stage<K>) {
         assert_eq!(it.queue_length().unwrap(), 0);
         let cancel = CancellationToken::new();
         thread::scope(|scope| {
-            let first = scope.spawn(|| it.acquire_interruptibly(1, &cancel).map(drop));
+            let first = scope.spawn(|| it.acquire_with(1, &cancel).map(drop));
             queued(&it, 1);
             let second = scope.spawn(|| second.acquire(1).map(drop));
             queued(&it, 2);
@@ -283,7 +283,7 @@ fn a_timed_try_passes_when_enough_are_back<K: Tried>(stage: &Stage<K>) {
     let (it, other) = (It::of(stage, 4), stage.client().semaphore(NAME));
     let permits: Vec<_> = (0..2).map(|_| it.acquire(1).unwrap()).collect();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| (other.try_acquire_for(4, LONG).unwrap().unwrap(), Instant::now()));
+        let waits = scope.spawn(|| (other.acquire_with(4, LONG).unwrap().unwrap(), Instant::now()));
         queued(&it, 1);
         let mut released = Instant::now();
         for permit in permits {

@@ -124,10 +124,10 @@ fn what_remains_of_a_lease_is_told<K: Tried>(stage: &Stage<K>) {
 /// Curator TestInterProcessSemaphore.testSimple2.
 fn the_fourth_gets_what_one_of_three_gave_back<K: Tried>(stage: &Stage<K>) {
     let it = It::of(stage, 3);
-    let mut permits: Vec<_> = (0..3).map(|_| it.try_acquire_for(1, LONG).unwrap().unwrap()).collect();
-    assert!(in_brief(it.try_acquire_for(1, ms(300))).is_none());
+    let mut permits: Vec<_> = (0..3).map(|_| it.acquire_with(1, LONG).unwrap().unwrap()).collect();
+    assert!(in_brief(it.acquire_with(1, ms(300))).is_none());
     drop(permits.remove(0));
-    assert!(it.try_acquire_for(1, LONG).unwrap().is_some());
+    assert!(it.acquire_with(1, LONG).unwrap().is_some());
 }
 
 /// Curator TestInterProcessSemaphore.testClientClose.
@@ -215,7 +215,7 @@ fn work_stops_while_the_server_is_away<K: Tried>(stage: &Stage<K>) {
             let (grants, ends) = (&grants, &ends);
             scope.spawn(move || {
                 while !ends.load(SeqCst) {
-                    match semaphore.try_acquire_for(1, ms(500)) {
+                    match semaphore.acquire_with(1, ms(500)) {
                         Ok(Some(permit)) => {
                             grants.fetch_add(1, SeqCst);
                             // With the server away it goes on in the background.

@@ -114,7 +114,7 @@ impl Worker<'_> {
         if self.replicas > 0 {
             permits = permits.with_replicas(self.replicas, ACKNOWLEDGED);
         }
-        if let Some(permit) = self.got(permits.try_acquire_for(1, PATIENCE)) {
+        if let Some(permit) = self.got(permits.acquire_with(1, PATIENCE)) {
             self.holds(0, || left(permit.is_lost(), permit.remaining()));
             self.releases(left(permit.is_lost(), permit.remaining()));
             self.released(permit.release());
@@ -132,7 +132,7 @@ impl Worker<'_> {
             self.releases(left(guard.is_lost(), guard.remaining()));
             let first = self.who;
             self.asks("q/some", "await");
-            let waited = condition.wait_for(&mut guard, AWAITS);
+            let waited = condition.wait_with(&mut guard, AWAITS);
             // It says as well what became of the hold that it gave back.
             let how =
                 waited.as_ref().map_or_else(|error| format!("{:?} {error}", error.kind()), |_| "ok".into());

@@ -28,7 +28,8 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
         assert!(lock.force_unlock().unwrap().was_held());
         assert!(forced.unlock().unwrap_err().is_lease_lost());
         thread::scope(|scope| {
-            scope.spawn(|| assert!(waits.condition("c").wait_for(&mut waits.lock().unwrap(), LONG).unwrap()));
+            scope
+                .spawn(|| assert!(waits.condition("c").wait_with(&mut waits.lock().unwrap(), LONG).unwrap()));
             wait_until(LONG, "one waits for a signal", is_waited_for);
             let guard = lock.lock().unwrap();
             scope.spawn(|| comes_in(&queues));

@@ -66,7 +66,7 @@ fn it_has_conditions() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut guard = waiter.lock().unwrap();
-            assert!(waiter.condition("done").wait_for(&mut guard, LONG).unwrap());
+            assert!(waiter.condition("done").wait_with(&mut guard, LONG).unwrap());
             guard.unlock().unwrap();
         });
         let done = signaller.condition("done");

@@ -107,8 +107,8 @@ fn it_and_ours_hold_the_lock_in_turn_a_thousand_times() {
             assert!(holder.remaining.is_some_and(|left| left > Duration::from_secs(30)));
             // As a waiter that is not told.
             let (guard, took) = thread::scope(|scope| {
-                let waits = scope
-                    .spawn(|| (lock.try_lock_owned_for(LONG).unwrap().expect("in time"), Instant::now()));
+                let waits =
+                    scope.spawn(|| (lock.lock_owned_with(LONG).unwrap().expect("in time"), Instant::now()));
                 stage.await_queued(1);
                 assert_eq!(python.does("free"), "out");
                 let gone = Instant::now();

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::{
-    CancellationToken, Error, Exclusive, Guard, OwnedGuard, Ownership, RedisLock, Reentrancy,
+    CancellationToken, Error, Exclusive, Guard, OwnedGuard, Ownership, RedisLock, Reentrancy, Wait,
 };
 
 use crate::history::counter::Counter;
@@ -112,14 +112,15 @@ impl Worker<'_> {
                 self.guarded(&lock, got.map(Some));
             }
             Form::TryLockForInterruptibly => {
-                let got = self.interrupted(|cancel| lock.try_lock_for_interruptibly(limit, cancel));
+                let got =
+                    self.interrupted(|cancel| lock.lock_with(Wait::timeout(limit).cancelled_by(cancel)));
                 self.guarded(&lock, got);
             }
             Form::LockOwned => self.owned(lock.lock_owned().map(Some)),
-            Form::TryLockOwnedFor => self.owned(lock.try_lock_owned_for(limit)),
+            Form::TryLockOwnedFor => self.owned(lock.lock_owned_with(limit)),
             Form::LockOwnedInterruptibly => {
-                let got = self.interrupted(|cancel| lock.lock_owned_interruptibly(cancel));
-                self.owned(got.map(Some));
+                let got = self.interrupted(|cancel| lock.lock_owned_with(cancel));
+                self.owned(got);
             }
         }
         if self.style == Style::Mixed {

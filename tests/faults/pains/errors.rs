@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, ReentrantLock};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, ReentrantLock, Wait};
 use redis_concurrent_testkit::*;
 
 use crate::pains::LOAD;
@@ -21,14 +21,17 @@ fn timed(lock: &ReentrantLock, cancel: &CancellationToken) -> Vec<(&'static str,
     vec![
         ("try_lock", lock.try_lock().map(|it| it.is_some())),
         ("try_lock_for", lock.try_lock_for(wait).map(|it| it.is_some())),
-        ("try_lock_until", lock.try_lock_until(until()).map(|it| it.is_some())),
+        ("try_lock_until", lock.lock_with(until()).map(|it| it.is_some())),
         ("try_lock_owned", lock.try_lock_owned().map(|it| it.is_some())),
-        ("try_lock_owned_for", lock.try_lock_owned_for(wait).map(|it| it.is_some())),
-        ("try_lock_owned_until", lock.try_lock_owned_until(until()).map(|it| it.is_some())),
-        ("try_lock_for_interruptibly", lock.try_lock_for_interruptibly(wait, cancel).map(|it| it.is_some())),
+        ("try_lock_owned_for", lock.lock_owned_with(wait).map(|it| it.is_some())),
+        ("try_lock_owned_until", lock.lock_owned_with(until()).map(|it| it.is_some())),
+        (
+            "try_lock_for_interruptibly",
+            lock.lock_with(Wait::timeout(wait).cancelled_by(cancel)).map(|it| it.is_some()),
+        ),
         (
             "try_lock_owned_for_interruptibly",
-            lock.try_lock_owned_for_interruptibly(wait, cancel).map(|it| it.is_some()),
+            lock.lock_owned_with(Wait::timeout(wait).cancelled_by(cancel)).map(|it| it.is_some()),
         ),
     ]
 }
@@ -36,7 +39,7 @@ fn timed(lock: &ReentrantLock, cancel: &CancellationToken) -> Vec<(&'static str,
 fn interruptible(lock: &ReentrantLock, cancel: &CancellationToken) -> Vec<(&'static str, Outcome)> {
     vec![
         ("lock_interruptibly", lock.lock_interruptibly(cancel).map(|_| true)),
-        ("lock_owned_interruptibly", lock.lock_owned_interruptibly(cancel).map(|_| true)),
+        ("lock_owned_interruptibly", lock.lock_owned_with(cancel).map(|_| true)),
     ]
 }
 
@@ -124,7 +127,7 @@ fn pain_27_each_trouble_has_its_own_word_in_every_call() {
     // Held by this thread, for a guard; and by a kind that is not reentrant.
     let guard = lock.lock().unwrap();
     says(ErrorKind::WouldDeadlock, "x", "lock_owned", lock.lock_owned());
-    says(ErrorKind::WouldDeadlock, "x", "try_lock_owned_for", lock.try_lock_owned_for(ms(10)));
+    says(ErrorKind::WouldDeadlock, "x", "try_lock_owned_for", lock.lock_owned_with(ms(10)));
     let simple = client.simple_lock("z");
     let held = simple.lock().unwrap();
     says(ErrorKind::WouldDeadlock, "z", "lock", simple.lock());

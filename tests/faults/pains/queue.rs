@@ -187,8 +187,8 @@ fn pain_18_waits_whose_connections_are_cut_leave_no_position() {
         ("lock", |it| in_vain(it.reentrant_lock("x").fair().try_lock_for(ms(120)))),
         ("read", |it| in_vain(it.read_write_lock("y").read_lock().try_lock_for(ms(120)))),
         ("write", |it| in_vain(it.read_write_lock("y").write_lock().try_lock_for(ms(120)))),
-        ("semaphore", |it| in_vain(it.semaphore("z").try_acquire_for(1, ms(120)))),
-        ("latch", |it| in_vain(it.count_down_latch("l").wait_for(ms(120)).map(|open| open.then_some(())))),
+        ("semaphore", |it| in_vain(it.semaphore("z").acquire_with(1, ms(120)))),
+        ("latch", |it| in_vain(it.count_down_latch("l").wait_with(ms(120)).map(|open| open.then_some(())))),
     ];
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();

@@ -42,7 +42,7 @@ fn they_take_turns_and_wake_each_other_up(stage: &Stage, java: &mut Jvm) {
     for _ in 0..ROUNDS {
         assert!(lock.try_lock().unwrap().is_none());
         thread::scope(|scope| {
-            let waits = scope.spawn(|| lock.try_lock_owned_for(LONG).unwrap().map(|it| (it, Instant::now())));
+            let waits = scope.spawn(|| lock.lock_owned_with(LONG).unwrap().map(|it| (it, Instant::now())));
             stage.await_queued(1);
             let freed = Instant::now();
             assert_eq!(java.does(1, "unlock"), "out");
@@ -137,7 +137,7 @@ fn connections_break(stage: &Stage, java: &mut Jvm) {
     for _ in 0..3 {
         assert_eq!(java.does(1, "lock"), "in");
         thread::scope(|scope| {
-            let waits = scope.spawn(|| lock.try_lock_owned_for(LONG).unwrap().expect("in time"));
+            let waits = scope.spawn(|| lock.lock_owned_with(LONG).unwrap().expect("in time"));
             stage.await_listeners(1);
             let () = stage.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             let () = stage.ask(&["SCRIPT", "FLUSH"]);

@@ -95,7 +95,7 @@ fn a_primary_that_stood_still_is_not_believed_when_it_goes_on() {
     }
     fleet.servers()[0].stop().unwrap();
     let now = fleet.primary_after(0);
-    let held = active.simple_lock("it").try_lock_owned_for(LONG).unwrap().expect("it is free");
+    let held = active.simple_lock("it").lock_owned_with(LONG).unwrap().expect("it is free");
     fleet.servers()[0].cont().unwrap();
     // By its connections from before it would come in.
     assert!(idle.simple_lock("it").try_lock().unwrap().is_none());

@@ -48,7 +48,7 @@ fn calls(url: &str) -> Result<(), Error> {
     let reentrant = client.reentrant_lock("reentrant");
     let mut guard = reentrant.lock()?;
     let condition = reentrant.condition("c");
-    assert!(!condition.wait_for(&mut guard, short)?);
+    assert!(!condition.wait_with(&mut guard, short)?);
     condition.signal_all(&guard)?;
     guard.unlock()?;
     let _taken = reentrant.lock_owned()?;
@@ -65,7 +65,7 @@ fn calls(url: &str) -> Result<(), Error> {
     let permits = client.semaphore("permits");
     permits.set_permits(2)?;
     let permit = permits.acquire(2)?;
-    assert!(other.semaphore("permits").try_acquire_for(1, short)?.is_none());
+    assert!(other.semaphore("permits").acquire_with(1, short)?.is_none());
     assert_eq!(permits.holders()?.len(), 1);
     permit.release()?;
     permits.expire_after(LONG)?;
@@ -74,12 +74,12 @@ fn calls(url: &str) -> Result<(), Error> {
 
     let latch = client.count_down_latch("latch");
     latch.set_count(1)?;
-    assert!(!latch.wait_for(short)?);
+    assert!(!latch.wait_with(short)?);
     latch.count_down()?;
     latch.delete()?;
 
     let barrier = client.cyclic_barrier("barrier", 2);
-    match barrier.wait_for(short) {
+    match barrier.wait_with(short) {
         Err(e) if e.is_timeout() => {}
         other => return other.map(drop),
     }

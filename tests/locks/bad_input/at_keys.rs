@@ -15,7 +15,7 @@ fn calls(client: &Client, key: &str) -> Vec<Result<(), Error>> {
         lock.try_lock().map(drop),
         lock.try_lock_for(SURELY).map(drop),
         lock.lock_owned().map(drop),
-        lock.fair().try_lock_owned_for(SURELY).map(drop),
+        lock.fair().lock_owned_with(SURELY).map(drop),
         lock.with_lease(ms(500)).lock().map(drop),
         lock.with(|_| panic!("ran without the lock")).map(drop),
         lock.is_locked().map(drop),

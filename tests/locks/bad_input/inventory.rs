@@ -20,7 +20,7 @@ fn reserves(it: &Inventory, sku: &str, n: u64) -> Vec<Result<(), Error>> {
 
 fn locks(it: &Inventory, sku: &str, n: u64) -> Vec<Result<(), Error>> {
     let lock = it.inventory_lock(sku, n);
-    vec![lock.lock().map(drop), lock.try_lock().map(drop), lock.try_lock_owned_for(SURELY).map(drop)]
+    vec![lock.lock().map(drop), lock.try_lock().map(drop), lock.lock_owned_with(SURELY).map(drop)]
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn what_a_semaphore_cannot_do_changes_nothing() {
     let one = it.acquire(1).unwrap();
     let before = everything(&server);
     let asks = |n| {
-        let forms = [it.acquire(n), it.try_acquire_for(n, SURELY).map(Option::unwrap)];
+        let forms = [it.acquire(n), it.acquire_with(n, SURELY).map(Option::unwrap)];
         forms.into_iter().chain([it.try_acquire(n).map(Option::unwrap)]).map(|it| it.map(drop)).collect()
     };
     let changes = |n| vec![it.add_permits(n), it.reduce_permits(n)];
@@ -91,7 +91,7 @@ fn what_a_latch_cannot_do_changes_nothing() {
         all_say((ErrorKind::InvalidInput, "it", &format!("got {count}"), calls));
     }
     let never = client.count_down_latch("never-set");
-    let calls = vec![never.count_down().map(drop), never.wait(), never.wait_for(SURELY).map(drop)];
+    let calls = vec![never.count_down().map(drop), never.wait(), never.wait_with(SURELY).map(drop)];
     all_say((ErrorKind::Refused, "never-set", "set_count comes first", calls));
     assert_eq!(everything(&server), before);
 }
@@ -104,8 +104,8 @@ fn what_a_barrier_cannot_do_changes_nothing() {
         let it = mine.cyclic_barrier("it", parties);
         let waits = [
             it.wait(),
-            it.wait_for(SURELY),
-            it.wait_for(Duration::ZERO),
+            it.wait_with(SURELY),
+            it.wait_with(Duration::ZERO),
             it.wait_then(|| panic!("nobody completed it")),
         ];
         waits.into_iter().map(|it| it.map(drop)).collect()
@@ -115,7 +115,7 @@ fn what_a_barrier_cannot_do_changes_nothing() {
         vec![it.is_broken().map(drop), it.number_waiting().map(drop), it.reset()]
     };
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| yours.cyclic_barrier("it", 2).wait_for(LONG));
+        let waiter = scope.spawn(|| yours.cyclic_barrier("it", 2).wait_with(LONG));
         wait_for_queue(&server, "it");
         let before = everything(&server);
         for parties in [0, 10_001, usize::MAX] {
@@ -147,8 +147,8 @@ fn what_a_condition_cannot_do_changes_nothing() {
             let (it, never) = ($condition, redis_concurrent::CancellationToken::new());
             vec![
                 it.wait(&mut $guard),
-                it.wait_for(&mut $guard, SURELY).map(drop),
-                it.wait_interruptibly(&mut $guard, &never),
+                it.wait_with(&mut $guard, SURELY).map(drop),
+                it.wait_with(&mut $guard, &never).map(drop),
                 it.wait_while(&mut $guard, || true),
                 it.signal(&$guard),
                 it.signal_all(&$guard),
@@ -272,7 +272,7 @@ fn a_name_in_use_by_one_kind_is_kept_from_all_others() {
     let barrier = mine.cyclic_barrier("it", 2);
     // A party whose time was up before it arrived breaks nothing.
     wait_until(SURELY, "it is broken", || {
-        barrier.wait_for(ms(20)).unwrap_err();
+        barrier.wait_with(ms(20)).unwrap_err();
         barrier.is_broken().unwrap()
     });
     is_only("cyclic barrier", &server, clients);

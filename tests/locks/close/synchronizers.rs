@@ -48,7 +48,7 @@ const WAITS: [Wait; 11] = [
         |it, _| it.semaphore("their permits").local_queue_length(),
     ),
     Wait(
-        |it| it.semaphore("permits").try_acquire_for(2, LONG).map(drop),
+        |it| it.semaphore("permits").acquire_with(2, LONG).map(drop),
         |it, _| it.semaphore("permits").local_queue_length(),
     ),
     Wait(
@@ -61,7 +61,7 @@ const WAITS: [Wait; 11] = [
     ),
     Wait(|it| it.count_down_latch("latch").wait(), |_, server| count(server, "rc:{latch}:queue")),
     Wait(
-        |it| it.count_down_latch("timed").wait_for(LONG).map(drop),
+        |it| it.count_down_latch("timed").wait_with(LONG).map(drop),
         |_, server| count(server, "rc:{timed}:queue"),
     ),
     Wait(
@@ -166,7 +166,7 @@ fn a_closed_client_says_so_at_every_synchronizer() {
     let mut outcomes: Vec<_> = KINDS.into_iter().flat_map(|(kind, calls)| calls(&client, kind)).collect();
     outcomes.extend([
         condition.wait(&mut write),
-        condition.wait_for(&mut write, LONG).map(drop),
+        condition.wait_with(&mut write, LONG).map(drop),
         condition.signal(&write),
         condition.signal_all(&write),
         condition.has_waiters(&write).map(drop),

@@ -21,7 +21,7 @@ fn role_waiter() {
     }
     let lock = Client::connect(&env(URL)).unwrap().reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
-    assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+    assert!(not_empty(&lock).wait_with(&mut guard, LONG).unwrap());
     tell_parent("in").unwrap();
     hear_parent().unwrap();
 }
@@ -162,7 +162,7 @@ fn lost_answers_lose_neither_the_lock_nor_a_signal() {
             let waits = scope.spawn(|| {
                 let mut guard = lock.lock().unwrap();
                 let limit = if lost.ends_with(b"back\r\n") { ms(1000) } else { LONG };
-                let signalled = not_empty(&lock).wait_for(&mut guard, limit).unwrap();
+                let signalled = not_empty(&lock).wait_with(&mut guard, limit).unwrap();
                 is_held(&lock, guard);
                 signalled
             });
@@ -220,7 +220,7 @@ fn a_client_that_closes_ends_its_waits() {
             let next = scope.spawn(move || {
                 let mut guard = behind.lock().unwrap();
                 let limit = if signalled { LONG } else { ms(1500) };
-                let signalled = not_empty(&behind).wait_for(&mut guard, limit).unwrap();
+                let signalled = not_empty(&behind).wait_with(&mut guard, limit).unwrap();
                 is_held(&behind, guard);
                 signalled
             });
@@ -272,7 +272,7 @@ fn a_wait_that_cannot_even_begin_keeps_the_hold() {
     proxy.refuse_connections(true).unwrap();
     proxy.cut_all();
     // Out of reach: nothing was given up.
-    assert!(not_empty(&lock).wait_for(&mut guard, ms(300)).map_or(true, |signalled| !signalled));
+    assert!(not_empty(&lock).wait_with(&mut guard, ms(300)).map_or(true, |signalled| !signalled));
     assert_eq!((guard.token(), guard.is_lost()), (token, false));
     proxy.heal().unwrap();
     begins(&lock, &mut guard);
@@ -283,7 +283,7 @@ fn a_wait_that_cannot_even_begin_keeps_the_hold() {
 /// Redis is back, and soon the client knows it.
 #[track_caller]
 fn begins(lock: &ReentrantLock, guard: &mut Guard<'_, Reentrant>) {
-    wait_until(LONG, "a wait can begin", || matches!(not_empty(lock).wait_for(guard, ms(50)), Ok(false)));
+    wait_until(LONG, "a wait can begin", || matches!(not_empty(lock).wait_with(guard, ms(50)), Ok(false)));
 }
 
 #[test]
@@ -323,8 +323,8 @@ fn a_signal_is_for_the_holder_of_the_lock() {
 #[track_caller]
 fn waits_twice(lock: &ReentrantLock) {
     let mut guard = lock.lock().unwrap();
-    assert!(not_empty(lock).wait_for(&mut guard, LONG).unwrap());
-    assert!(!replied(|| not_empty(lock).wait_for(&mut guard, ms(50))));
+    assert!(not_empty(lock).wait_with(&mut guard, LONG).unwrap());
+    assert!(!replied(|| not_empty(lock).wait_with(&mut guard, ms(50))));
     guard.unlock().unwrap();
 }
 
@@ -380,7 +380,7 @@ fn with_the_memory_full_a_waiter_is_signalled_and_one_that_gave_up_comes_back() 
         // From here on the memory is full: the thread comes in, waits, is signalled, waits again.
         memory("1");
         let mut guard = guard;
-        assert!(!replied(|| not_empty(&other).wait_for(&mut guard, ms(300))));
+        assert!(!replied(|| not_empty(&other).wait_with(&mut guard, ms(300))));
         assert_eq!(stage.waiting(), 1);
         not_empty(&other).signal(&guard).unwrap();
         guard.unlock().unwrap();

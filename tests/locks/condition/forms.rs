@@ -17,10 +17,10 @@ type Form = fn(&ReentrantLock, &mut Guard<'_, Reentrant>, &CancellationToken) ->
 
 const FORMS: [Form; 8] = [
     |lock, guard, _| not_empty(lock).wait(guard).map(|()| true),
-    |lock, guard, _| not_empty(lock).wait_for(guard, LONG),
-    |lock, guard, _| not_empty(lock).wait_until(guard, Instant::now() + LONG),
-    |lock, guard, cancel| not_empty(lock).wait_interruptibly(guard, cancel).map(|()| true),
-    |lock, guard, cancel| not_empty(lock).wait_for_interruptibly(guard, LONG, cancel),
+    |lock, guard, _| not_empty(lock).wait_with(guard, LONG),
+    |lock, guard, _| not_empty(lock).wait_with(guard, Instant::now() + LONG),
+    |lock, guard, cancel| not_empty(lock).wait_with(guard, cancel),
+    |lock, guard, cancel| not_empty(lock).wait_with(guard, Wait::timeout(LONG).cancelled_by(cancel)),
     |lock, guard, cancel| {
         let wait = Wait::until(Instant::now() + LONG).cancelled_by(cancel);
         not_empty(lock).wait_with(guard, wait)
@@ -31,7 +31,7 @@ const FORMS: [Form; 8] = [
     },
     |lock, guard, _| {
         let mut asked = 0;
-        not_empty(lock).wait_while_for(guard, LONG, || (asked += 1, asked < 2).1)
+        not_empty(lock).wait_while_with(guard, LONG, || (asked += 1, asked < 2).1)
     },
 ];
 
@@ -74,7 +74,7 @@ fn an_owned_guard_waits_and_signals_on_whichever_thread() {
     let waiting = {
         let condition = not_empty(&lock);
         thread::spawn(move || {
-            let signalled = condition.wait_for(&mut guard, LONG);
+            let signalled = condition.wait_with(&mut guard, LONG);
             signalled.map(|signalled| (signalled, guard))
         })
     };
@@ -91,7 +91,7 @@ fn an_owned_guard_waits_and_signals_on_whichever_thread() {
     // Without a signal: at once, in time, and when it is cancelled.
     let (condition, token) = (not_empty(&lock), CancellationToken::new());
     assert!(!condition.wait_with(&mut guard, Wait::once()).unwrap());
-    assert!(!replied(|| condition.wait_for(&mut guard, ms(100))));
+    assert!(!replied(|| condition.wait_with(&mut guard, ms(100))));
     assert!(!guard.is_lost());
     token.cancel();
     let wait = Wait::forever().cancelled_by(&token);
@@ -113,10 +113,11 @@ fn without_a_signal_a_timed_wait_is_false_in_time_and_not_early() {
         let signalled = replied(|| {
             began = Instant::now();
             match form {
-                0 => condition.wait_for(&mut guard, limit),
-                1 => condition.wait_until(&mut guard, began + limit),
-                2 => condition.wait_for_interruptibly(&mut guard, limit, &CancellationToken::new()),
-                _ => condition.wait_while_for(&mut guard, limit, || true),
+                0 => condition.wait_with(&mut guard, limit),
+                1 => condition.wait_with(&mut guard, began + limit),
+                2 => condition
+                    .wait_with(&mut guard, Wait::timeout(limit).cancelled_by(&CancellationToken::new())),
+                _ => condition.wait_while_with(&mut guard, limit, || true),
             }
         });
         assert!(!signalled);
@@ -125,7 +126,7 @@ fn without_a_signal_a_timed_wait_is_false_in_time_and_not_early() {
         assert_eq!((lock.hold_count(), stage.waiting(), stage.queued()), (1, 0, 0));
     }
     // No time at all is a wait too: it lets others in.
-    assert!(!replied(|| condition.wait_until(&mut guard, Instant::now())));
+    assert!(!replied(|| condition.wait_with(&mut guard, Instant::now())));
     is_held(&lock, guard);
     nothing_left(&stage.server);
 }
@@ -137,7 +138,7 @@ fn a_wait_that_is_over_waits_for_the_lock() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut guard = lock.lock().unwrap();
-            assert!(!not_empty(&lock).wait_for(&mut guard, ms(2000)).unwrap());
+            assert!(!not_empty(&lock).wait_with(&mut guard, ms(2000)).unwrap());
             is_held(&lock, guard);
         });
         stage.await_waiting(1);
@@ -187,7 +188,8 @@ fn a_waiter_signalled_and_then_cancelled_or_late_was_signalled() {
             let waits = scope.spawn(|| {
                 let mut guard = lock.lock().unwrap();
                 let limit = if timed { ms(600) } else { LONG };
-                let signalled = not_empty(&lock).wait_for_interruptibly(&mut guard, limit, &cancel);
+                let signalled =
+                    not_empty(&lock).wait_with(&mut guard, Wait::timeout(limit).cancelled_by(&cancel));
                 is_held(&lock, guard);
                 signalled.unwrap()
             });
@@ -242,7 +244,7 @@ fn a_hold_that_came_back_is_renewed() {
     let often = stage.client_with(|b| b.lease(LONG).renew_every(ms(300)).observer(ears.clone()));
     let lock = often.reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
-    assert!(!replied(|| not_empty(&lock).wait_for(&mut guard, ms(50))));
+    assert!(!replied(|| not_empty(&lock).wait_with(&mut guard, ms(50))));
     let heard = ears.count(Heard::Renewed);
     wait_until(LONG, "several renewals", || ears.count(Heard::Renewed) > heard + 3);
     is_held(&lock, guard);
@@ -260,12 +262,12 @@ fn the_guard_of_another_lock_is_refused_at_once() {
         let mut guard = foreign.lock().unwrap();
         let refused = [
             condition.wait(&mut guard),
-            condition.wait_for(&mut guard, LONG).map(drop),
-            condition.wait_until(&mut guard, Instant::now() + LONG).map(drop),
-            condition.wait_interruptibly(&mut guard, &cancel),
-            condition.wait_for_interruptibly(&mut guard, LONG, &cancel).map(drop),
+            condition.wait_with(&mut guard, LONG).map(drop),
+            condition.wait_with(&mut guard, Instant::now() + LONG).map(drop),
+            condition.wait_with(&mut guard, &cancel).map(drop),
+            condition.wait_with(&mut guard, Wait::timeout(LONG).cancelled_by(&cancel)).map(drop),
             condition.wait_while(&mut guard, || true),
-            condition.wait_while_for(&mut guard, LONG, || true).map(drop),
+            condition.wait_while_with(&mut guard, LONG, || true).map(drop),
             condition.signal(&guard),
             condition.signal_all(&guard),
             condition.has_waiters(&guard).map(drop),

@@ -118,7 +118,7 @@ fn a_signal_that_nobody_waits_for_is_for_nobody() {
     let lock = stage.lock();
     signal(&lock);
     let mut guard = lock.lock().unwrap();
-    assert!(!replied(|| not_empty(&lock).wait_for(&mut guard, ms(100))));
+    assert!(!replied(|| not_empty(&lock).wait_with(&mut guard, ms(100))));
     guard.unlock().unwrap();
 }
 
@@ -142,7 +142,7 @@ fn whose_time_is_over_in_the_instant_of_its_signal_is_one_owner_still() {
                         not_empty(&lock).signal(&guard).unwrap();
                     }
                     inside.store(false, Ordering::SeqCst);
-                    let woken = replied(|| not_empty(&lock).wait_for(&mut guard, chance.micros(4000)));
+                    let woken = replied(|| not_empty(&lock).wait_with(&mut guard, chance.micros(4000)));
                     assert!(!inside.swap(true, Ordering::SeqCst));
                     signalled.fetch_add(usize::from(woken), Ordering::SeqCst);
                     let before = std::mem::replace(&mut *last.lock().unwrap(), guard.token());

@@ -23,7 +23,7 @@ fn the_signal_of_a_client_that_closes_is_the_next_ones() {
         stage.await_queued(0);
         let woken = scope.spawn(|| {
             let mut guard = second.lock().unwrap();
-            not_empty(&second).wait_for(&mut guard, 2 * LONG).unwrap()
+            not_empty(&second).wait_with(&mut guard, 2 * LONG).unwrap()
         });
         stage.await_waiting(2);
         stage.await_queued(0);
@@ -62,7 +62,7 @@ fn signalled_in_time(limit: Duration) -> bool {
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut guard = mine.lock().unwrap();
-            not_empty(&mine).wait_for(&mut guard, limit).unwrap()
+            not_empty(&mine).wait_with(&mut guard, limit).unwrap()
         });
         let waits_now = || (stage.waiting(), stage.queued()) == (1, 0);
         wait_until(LONG, "it waits for the signal", || waits_now() || began.elapsed() > limit);
@@ -93,7 +93,7 @@ fn a_wait_takes_its_position_in_the_request_that_gives_the_lock_up() {
     let lock = client.reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     // From here on grants can be heard.
-    assert!(!not_empty(&lock).wait_for(&mut guard, ms(1000)).unwrap());
+    assert!(!not_empty(&lock).wait_with(&mut guard, ms(1000)).unwrap());
     guard.unlock().unwrap();
     let signals = stage.lock();
     thread::scope(|scope| {

@@ -32,7 +32,7 @@ impl Stage {
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
                 let mut guard = lock.lock().unwrap();
-                assert!(not_empty(lock).wait_for(&mut guard, LONG).unwrap());
+                assert!(not_empty(lock).wait_with(&mut guard, LONG).unwrap());
                 is_held(lock, guard);
             });
             self.await_waiting(before + 1);

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::CancellationToken;
+use redis_concurrent::{CancellationToken, Wait};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -35,7 +35,7 @@ fn a_grant_is_never_dropped() {
                         let outcome = match random.below(3) {
                             0 => lock.try_lock_for(random.micros(1500)),
                             1 => lock.lock_interruptibly(token).map(Some),
-                            _ => lock.try_lock_for_interruptibly(random.micros(3000), token),
+                            _ => lock.lock_with(Wait::timeout(random.micros(3000)).cancelled_by(token)),
                         };
                         match outcome {
                             Ok(Some(guard)) => {

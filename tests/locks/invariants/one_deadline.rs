@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, ReentrantLock};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, ReentrantLock, Wait};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -27,14 +27,14 @@ fn all_end_in_time(lock: &ReentrantLock, state: &str, fits: impl Fn(&Outcome) ->
     type Form<'a> = &'a dyn Fn() -> Outcome;
     let forms: [(&str, Form<'_>); 6] = [
         ("try_lock_for", &|| lock.try_lock_for(LIMIT).map(|g| g.is_some())),
-        ("try_lock_until", &|| lock.try_lock_until(Instant::now() + LIMIT).map(|g| g.is_some())),
+        ("try_lock_until", &|| lock.lock_with(Instant::now() + LIMIT).map(|g| g.is_some())),
         ("try_lock_for_interruptibly", &|| {
-            lock.try_lock_for_interruptibly(LIMIT, &never).map(|g| g.is_some())
+            lock.lock_with(Wait::timeout(LIMIT).cancelled_by(&never)).map(|g| g.is_some())
         }),
-        ("try_lock_owned_for", &|| lock.try_lock_owned_for(LIMIT).map(|g| g.is_some())),
-        ("try_lock_owned_until", &|| lock.try_lock_owned_until(Instant::now() + LIMIT).map(|g| g.is_some())),
+        ("try_lock_owned_for", &|| lock.lock_owned_with(LIMIT).map(|g| g.is_some())),
+        ("try_lock_owned_until", &|| lock.lock_owned_with(Instant::now() + LIMIT).map(|g| g.is_some())),
         ("try_lock_owned_for_interruptibly", &|| {
-            lock.try_lock_owned_for_interruptibly(LIMIT, &never).map(|g| g.is_some())
+            lock.lock_owned_with(Wait::timeout(LIMIT).cancelled_by(&never)).map(|g| g.is_some())
         }),
     ];
     for (name, form) in forms {

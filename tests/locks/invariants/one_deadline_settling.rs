@@ -155,7 +155,7 @@ fn one_deadline_of_a_campaign_whose_first_lease_cannot_be_renewed() {
     let leads = beside.election("x").campaign().unwrap();
     // So long before its end that its first lease is too short for it.
     let election = behind.election("x").stop_before(ms(15_000));
-    let campaign = || election.campaign_for(LIMIT);
+    let campaign = || election.campaign_with(LIMIT);
     let goes_on = || leads.resign().unwrap();
     let outcome = unanswered_once_it_was_told("campaign_for", (&server, &door), campaign, goes_on);
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -168,7 +168,7 @@ fn one_deadline_of_a_campaign_whose_first_lease_cannot_be_renewed() {
 fn one_deadline_of_a_party_that_cannot_say_that_it_has_passed() {
     let (server, door, behind, beside) = with_a_door();
     let barrier = behind.cyclic_barrier("x", 2);
-    let wait = || barrier.wait_for(LIMIT);
+    let wait = || barrier.wait_with(LIMIT);
     let goes_on = || assert_eq!(beside.cyclic_barrier("x", 2).wait().unwrap(), 0);
     let outcome = unanswered_once_it_was_told("wait_for", (&server, &door), wait, goes_on);
     assert_eq!(outcome.unwrap(), 1);
@@ -180,7 +180,7 @@ fn one_deadline_of_a_caller_that_cannot_read_the_answer_of_another() {
     let (server, door, behind, beside) = with_a_door();
     let once = behind.once("x");
     let Begun::Yours(attempt) = beside.once("x").begin().unwrap() else { panic!("it is new") };
-    let begin = || once.begin_for(LIMIT);
+    let begin = || once.begin_with(LIMIT);
     let goes_on = || attempt.done("it").unwrap();
     let outcome = unanswered_once_it_was_told("begin_for", (&server, &door), begin, goes_on);
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -191,8 +191,8 @@ fn one_deadline_of_a_caller_that_cannot_read_the_answer_of_another() {
 fn one_deadline_of_an_observer_that_cannot_read_the_change() {
     let (server, door, behind, beside) = with_a_door();
     let mut changes = behind.election("x").observe();
-    assert!(changes.next_for(LIMIT).unwrap().is_some());
-    let next = || changes.next_for(LIMIT);
+    assert!(changes.next_with(LIMIT).unwrap().is_some());
+    let next = || changes.next_with(LIMIT);
     let goes_on = || drop(beside.election("x").campaign().unwrap());
     let outcome = unanswered_once_it_was_told("next_for", (&server, &door), next, goes_on);
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);

@@ -31,9 +31,9 @@ fn every_form_takes_all_and_gives_all_back() {
         it.lock().unwrap(),
         it.try_lock().unwrap().unwrap(),
         it.try_lock_for(LONG).unwrap().unwrap(),
-        it.try_lock_until(soon()).unwrap().unwrap(),
+        it.lock_with(soon()).unwrap().unwrap(),
         it.lock_interruptibly(&never).unwrap(),
-        it.try_lock_for_interruptibly(LONG, &never).unwrap().unwrap(),
+        it.lock_with(Wait::timeout(LONG).cancelled_by(&never)).unwrap().unwrap(),
     ];
     assert_eq!(held(&there), [true; 3]);
     assert_eq!(here.reentrant_lock("b").hold_count(), 6);
@@ -46,10 +46,12 @@ fn every_form_takes_all_and_gives_all_back() {
     let owned: [fn(&MultiLock) -> OwnedGuard<MultiLock>; 6] = [
         |it| it.lock_owned().unwrap(),
         |it| it.try_lock_owned().unwrap().unwrap(),
-        |it| it.try_lock_owned_for(LONG).unwrap().unwrap(),
-        |it| it.try_lock_owned_until(Instant::now() + LONG).unwrap().unwrap(),
-        |it| it.lock_owned_interruptibly(&CancellationToken::new()).unwrap(),
-        |it| it.try_lock_owned_for_interruptibly(LONG, &CancellationToken::new()).unwrap().unwrap(),
+        |it| it.lock_owned_with(LONG).unwrap().unwrap(),
+        |it| it.lock_owned_with(Instant::now() + LONG).unwrap().unwrap(),
+        |it| it.lock_owned_with(&CancellationToken::new()).unwrap().unwrap(),
+        |it| {
+            it.lock_owned_with(Wait::timeout(LONG).cancelled_by(&CancellationToken::new())).unwrap().unwrap()
+        },
     ];
     for take in owned {
         let guard = take(&it);
@@ -229,17 +231,14 @@ fn it_is_a_lock_like_any_other() {
     assert!(it.try_lock().unwrap().is_some() && it.try_lock_for(LONG).unwrap().is_some());
     let never = CancellationToken::new();
     assert!(it.lock_interruptibly(&never).is_ok());
-    assert!(it.try_lock_for_interruptibly(LONG, &never).unwrap().is_some());
     assert!(it.lock_with(Wait::timeout(LONG).cancelled_by(&never)).unwrap().is_some());
     // A guard in a box may go to another thread, if it was asked for as one.
     type Take = fn(&dyn Lock) -> Box<dyn LockGuard + Send>;
-    let owned: [Take; 7] = [
+    let owned: [Take; 5] = [
         |it| it.lock_owned().unwrap(),
         |it| it.try_lock_owned().unwrap().unwrap(),
-        |it| it.try_lock_owned_for(LONG).unwrap().unwrap(),
-        |it| it.try_lock_owned_until(Instant::now() + LONG).unwrap().unwrap(),
-        |it| it.lock_owned_interruptibly(&CancellationToken::new()).unwrap(),
-        |it| it.try_lock_owned_for_interruptibly(LONG, &CancellationToken::new()).unwrap().unwrap(),
+        |it| it.lock_owned_with(LONG.into()).unwrap().unwrap(),
+        |it| it.lock_owned_with((&CancellationToken::new()).into()).unwrap().unwrap(),
         |it| it.lock_owned_with(Wait::once()).unwrap().unwrap(),
     ];
     for take in owned {
@@ -320,7 +319,7 @@ fn one_that_stays_for_a_while_does_so_only_where_all_were_held() {
     let (a, b) = (there.reentrant_lock("a"), there.reentrant_lock("b"));
     let (first, busy) = (a.lock().unwrap(), b.lock().unwrap());
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| it.try_lock_owned_for(LONG).unwrap().expect("in time"));
+        let waiter = scope.spawn(|| it.lock_owned_with(LONG).unwrap().expect("in time"));
         queued(&a, 1);
         first.unlock().unwrap();
         queued(&b, 1);

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{AcquiredVia, CancellationToken, ErrorKind, MultiLock};
+use redis_concurrent::{AcquiredVia, CancellationToken, ErrorKind, MultiLock, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::multi_lock::stage::{Stage, locks, multi};
@@ -75,7 +75,7 @@ fn a_cancelled_wait_says_for_which_one_and_holds_none() {
         assert_eq!((error.kind(), error.name()), (ErrorKind::Cancelled, "b"));
         assert!(began.elapsed() < SOON);
     });
-    let error = it.try_lock_for_interruptibly(LONG, &cancel).unwrap_err();
+    let error = it.lock_with(Wait::timeout(LONG).cancelled_by(&cancel)).unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Cancelled, "a + b + c"), "before it began");
     assert!(!theirs[0].is_locked().unwrap() && !theirs[2].is_locked().unwrap());
     drop(busy);

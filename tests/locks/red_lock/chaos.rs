@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, RedLock};
+use redis_concurrent::{Client, ErrorKind, RedLock, Wait};
 use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent, wait_until};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -80,7 +80,7 @@ fn take(
     ended: &redis_concurrent::CancellationToken,
 ) {
     while !ended.is_cancelled() {
-        let guard = match lock.try_lock_for_interruptibly(ms(500), ended) {
+        let guard = match lock.lock_with(Wait::timeout(ms(500)).cancelled_by(ended)) {
             Ok(Some(guard)) => guard,
             Ok(None) => continue,
             Err(error) => {

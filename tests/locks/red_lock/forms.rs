@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Lock, QuorumLock, RedLock};
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Lock, QuorumLock, RedLock, Wait};
 use redis_concurrent_testkit::{closes_in_time, released_all, wait_until};
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
@@ -54,20 +54,18 @@ const FORMS: [(&str, Form); 12] = [
     ("lock", |it, _| it.lock().map(drop).is_ok()),
     ("try_lock", |it, _| it.try_lock().unwrap().map(drop).is_some()),
     ("try_lock_for", |it, _| it.try_lock_for(LONG).unwrap().map(drop).is_some()),
-    ("try_lock_until", |it, _| it.try_lock_until(Instant::now() + LONG).unwrap().map(drop).is_some()),
+    ("try_lock_until", |it, _| it.lock_with(Instant::now() + LONG).unwrap().map(drop).is_some()),
     ("lock_interruptibly", |it, c| it.lock_interruptibly(c).map(drop).is_ok()),
     ("try_lock_for_interruptibly", |it, c| {
-        it.try_lock_for_interruptibly(LONG, c).unwrap().map(drop).is_some()
+        it.lock_with(Wait::timeout(LONG).cancelled_by(c)).unwrap().map(drop).is_some()
     }),
     ("lock_owned", |it, _| it.lock_owned().map(drop).is_ok()),
     ("try_lock_owned", |it, _| it.try_lock_owned().unwrap().map(drop).is_some()),
-    ("try_lock_owned_for", |it, _| it.try_lock_owned_for(LONG).unwrap().map(drop).is_some()),
-    ("try_lock_owned_until", |it, _| {
-        it.try_lock_owned_until(Instant::now() + LONG).unwrap().map(drop).is_some()
-    }),
-    ("lock_owned_interruptibly", |it, c| it.lock_owned_interruptibly(c).map(drop).is_ok()),
+    ("try_lock_owned_for", |it, _| it.lock_owned_with(LONG).unwrap().map(drop).is_some()),
+    ("try_lock_owned_until", |it, _| it.lock_owned_with(Instant::now() + LONG).unwrap().map(drop).is_some()),
+    ("lock_owned_interruptibly", |it, c| it.lock_owned_with(c).map(drop).is_ok()),
     ("try_lock_owned_for_interruptibly", |it, c| {
-        it.try_lock_owned_for_interruptibly(LONG, c).unwrap().map(drop).is_some()
+        it.lock_owned_with(Wait::timeout(LONG).cancelled_by(c)).unwrap().map(drop).is_some()
     }),
 ];
 
@@ -167,7 +165,7 @@ fn it_is_any_lock_and_has_no_token() {
             1 => any.try_lock().unwrap().unwrap(),
             2 => any.try_lock_for(LONG).unwrap().unwrap(),
             3 => any.lock_interruptibly(&cancel).unwrap(),
-            _ => any.try_lock_for_interruptibly(LONG, &cancel).unwrap().unwrap(),
+            _ => any.lock_with(Wait::timeout(LONG).cancelled_by(&cancel)).unwrap().unwrap(),
         };
         assert_eq!(guard.token(), None);
         assert!(!guard.is_lost() && !guard.lost().is_cancelled() && guard.remaining() > LEASE / 2);

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, ErrorKind};
+use redis_concurrent::{CancellationToken, ErrorKind, Wait};
 use redis_concurrent_testkit::{released_all, wait_until};
 
 use super::{breaks, gives_up, is_broken};
@@ -16,17 +16,17 @@ fn its_time_is_up() {
     let (one, other) = (client().cyclic_barrier(name, 3), client().cyclic_barrier(name, 3));
     wait_until(LONG, "it hears so in time", || {
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| one.wait_for(LONG));
+            let waiter = scope.spawn(|| one.wait_with(LONG));
             await_positions(name, 1);
             let began = Instant::now();
-            let error = other.wait_for(ms(1500)).unwrap_err();
+            let error = other.wait_with(ms(1500)).unwrap_err();
             // Where a busy machine has no answer for it by then: once more.
             let is_heard = !error.is_unavailable();
             if is_heard {
                 assert_eq!((error.kind(), error.name()), (ErrorKind::Timeout, name));
                 assert!(began.elapsed() >= ms(1500));
                 is_broken(waiter.join().unwrap());
-                is_broken(other.wait_until(Instant::now() + LONG));
+                is_broken(other.wait_with(Instant::now() + LONG));
             }
             one.reset().unwrap();
             is_heard
@@ -41,9 +41,9 @@ fn a_token_breaks_it() {
     let token = CancellationToken::new();
     assert!(!barrier.is_broken().unwrap());
     thread::scope(|scope| {
-        let other = scope.spawn(|| barrier.wait_for(LONG));
+        let other = scope.spawn(|| barrier.wait_with(LONG));
         await_positions(name, 1);
-        let waiter = scope.spawn(|| barrier.wait_for_interruptibly(LONG, &token));
+        let waiter = scope.spawn(|| barrier.wait_with(Wait::timeout(LONG).cancelled_by(&token)));
         await_positions(name, 2);
         token.cancel();
         assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
@@ -51,7 +51,7 @@ fn a_token_breaks_it() {
     });
     barrier.reset().unwrap();
     // It never arrived.
-    assert!(barrier.wait_interruptibly(&token).unwrap_err().is_cancelled());
+    assert!(barrier.wait_with(&token).unwrap_err().is_cancelled());
     assert!(!barrier.is_broken().unwrap());
 }
 
@@ -78,7 +78,7 @@ fn a_waiter_hears_that_it_was_reset() {
     let name = "says";
     let barrier = client().cyclic_barrier(name, 2);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| barrier.wait_for(LONG));
+        let waiter = scope.spawn(|| barrier.wait_with(LONG));
         await_positions(name, 1);
         barrier.reset().unwrap();
         assert!(is_broken(waiter.join().unwrap()).contains("it was reset"));

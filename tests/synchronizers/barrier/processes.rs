@@ -61,7 +61,7 @@ fn a_party_killed_in_this_place_breaks_it(dead: usize) {
             if place == dead {
                 child = Some(member(&name));
             } else {
-                waiter = Some(scope.spawn(|| barrier.wait_for(LONG)));
+                waiter = Some(scope.spawn(|| barrier.wait_with(LONG)));
             }
             await_positions(&name, place + 1);
         }

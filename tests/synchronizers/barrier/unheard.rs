@@ -21,7 +21,7 @@ fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error
     let deaf = connected(|| builder(&proxy.url()));
     let barrier = client().cyclic_barrier(name, 2);
     let outcome = thread::scope(|scope| {
-        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
+        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_with(LONG));
         await_positions(name, 1);
         proxy.swallow_replies_with(MESSAGE);
         told(&barrier);
@@ -59,13 +59,13 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     wait_until(LONG, "it has passed", || alone.wait().is_ok());
     let before = deaf.cyclic_barrier("neither before", 2);
     wait_until(LONG, "it has waited", || {
-        before.reset().is_ok() && before.wait_for(ms(500)).unwrap_err().kind() == ErrorKind::Timeout
+        before.reset().is_ok() && before.wait_with(ms(500)).unwrap_err().kind() == ErrorKind::Timeout
     });
     proxy.swallow_replies_with(MESSAGE);
     proxy.only_matching(b"\r\nwait\r\n");
     proxy.swallow_replies(1);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
+        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_with(LONG));
         await_positions(name, 1);
         assert_eq!(barrier.wait().unwrap(), 0);
         assert_eq!(waiter.join().unwrap().unwrap(), 1);

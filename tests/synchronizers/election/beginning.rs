@@ -65,7 +65,7 @@ fn a_candidate_whose_renewal_had_no_reply_campaigns_again() {
     for timeout in [Duration::MAX, LONG] {
         let outcome = told(
             (&server, &door, &beside),
-            || behind.campaign_for(timeout),
+            || behind.campaign_with(timeout),
             || {
                 wait_until(LONG, "it does not wait for that reply any more", || door.held() > 1);
                 door.hold_requests(false);
@@ -81,7 +81,7 @@ fn a_candidate_whose_renewal_was_refused_campaigns_again() {
     let mut redis = server.connection().unwrap();
     let outcome = told(
         (&server, &door, &beside),
-        || behind.campaign_for(Duration::MAX),
+        || behind.campaign_with(Duration::MAX),
         || {
             let mut replicas = |n: u32| {
                 let needed =
@@ -143,7 +143,7 @@ fn a_candidate_that_is_deposed_and_has_no_time_left_is_told_that_it_does_not_lea
     let (server, door, beside, behind) = with_a_door(LONG);
     let outcome = told(
         (&server, &door, &beside),
-        || behind.campaign_for(ms(4000)),
+        || behind.campaign_with(ms(4000)),
         || assert!(beside.depose().unwrap().was_held()),
     );
     assert_eq!(outcome.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);

@@ -22,8 +22,8 @@ fn one_candidate_leads_and_others_see_who() {
     assert_eq!(leader.process.unwrap().pid, std::process::id());
     assert!(leader.remaining <= Duration::from_secs(30) && leader.since.elapsed().unwrap() < LONG);
     assert!(two.try_campaign().unwrap().is_none());
-    assert!(in_brief(two.campaign_for(ms(20))).is_none());
-    assert!(two.campaign_until(Instant::now()).unwrap().is_none());
+    assert!(in_brief(two.campaign_with(ms(20))).is_none());
+    assert!(two.campaign_with(Instant::now()).unwrap().is_none());
     first.resign().unwrap();
     assert_eq!(two.leader().unwrap(), None);
     let second = two.try_campaign().unwrap().unwrap();
@@ -79,13 +79,13 @@ fn a_campaign_that_is_cancelled_or_too_late_leaves_the_queue() {
     let term = election.campaign().unwrap();
     let cancel = CancellationToken::new();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| election.campaign_interruptibly(&cancel).unwrap_err());
+        let waits = scope.spawn(|| election.campaign_with(&cancel).unwrap_err());
         await_positions("gives up", 1);
         cancel.cancel();
         assert!(waits.join().unwrap().is_cancelled());
     });
     await_positions("gives up", 0);
-    assert!(election.campaign_interruptibly(&cancel).unwrap_err().is_cancelled());
+    assert!(election.campaign_with(&cancel).unwrap_err().is_cancelled());
     term.resign().unwrap();
 }
 

@@ -13,7 +13,7 @@ use crate::support::{SOON, builder, connect, connected, in_brief, patient, repli
 /// The value of the leader that the next change is about, and whether one was missed.
 #[track_caller]
 fn next(changes: &mut Changes) -> (Option<String>, bool) {
-    let Change { leader, missed, .. } = changes.next_for(LONG).unwrap().expect("a change");
+    let Change { leader, missed, .. } = changes.next_with(LONG).unwrap().expect("a change");
     (leader.map(|leader| leader.value), missed)
 }
 
@@ -28,18 +28,18 @@ fn an_observer_gets_each_change_once_and_waits_for_the_next() {
     let election = client().election("each");
     let mut changes = client().election("each").observe();
     assert_eq!(next(&mut changes), NONE);
-    assert_eq!(in_brief(changes.next_for(ms(20))), None);
-    assert_eq!(replied(|| changes.next_for(Duration::ZERO)), None);
+    assert_eq!(in_brief(changes.next_with(ms(20))), None);
+    assert_eq!(replied(|| changes.next_with(Duration::ZERO)), None);
     let term = election.value("a").campaign().unwrap();
     assert_eq!(next(&mut changes), some("a"));
     term.proclaim("b").unwrap();
     assert_eq!(next(&mut changes), some("b"));
-    assert_eq!(replied(|| changes.next_for(Duration::ZERO)), None);
+    assert_eq!(replied(|| changes.next_with(Duration::ZERO)), None);
     term.resign().unwrap();
     assert_eq!(next(&mut changes), NONE);
     // One that comes later begins with what there is.
     assert_eq!(next(&mut election.observe()), NONE);
-    assert_eq!(in_brief(changes.next_for(ms(20))), None);
+    assert_eq!(in_brief(changes.next_with(ms(20))), None);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_happened_while_an_observer_did_not_look_is_said_to_be_missed() {
     let term = election.value("a").campaign().unwrap();
     term.proclaim("b").unwrap();
     assert_eq!(next(&mut changes), (Some("b".to_owned()), true));
-    assert_eq!(in_brief(changes.next_for(ms(20))), None);
+    assert_eq!(in_brief(changes.next_with(ms(20))), None);
     drop(term);
     assert_eq!(next(&mut changes), NONE);
 }
@@ -130,7 +130,7 @@ fn a_term_whose_lease_ended_while_an_observer_did_not_look_is_missed_like_any_ot
     term.proclaim("C").unwrap();
     lapses(term);
     assert_eq!(next(&mut changes), (None, true));
-    assert_eq!(in_brief(changes.next_for(ms(20))), None);
+    assert_eq!(in_brief(changes.next_with(ms(20))), None);
     // A term that was resigned is another thing.
     let term = election.value("d").campaign().unwrap();
     assert_eq!(next(&mut changes), some("d"));

@@ -30,13 +30,13 @@ fn work_runs_in_a_term_that_it_resigns() {
 fn a_token_ends_the_wait_and_the_work() {
     let election = client().election("token");
     let cancel = CancellationToken::new();
-    let cancelled = election.run_interruptibly(&cancel, |term| {
+    let cancelled = election.run_with(&cancel, |term| {
         cancel.cancel();
         (term.ending().wait_timeout(LONG), term.is_over())
     });
-    assert_eq!(cancelled.unwrap(), (true, false));
+    assert_eq!(cancelled.unwrap(), Some((true, false)));
     assert_eq!(election.leader().unwrap(), None);
-    let error = election.run_interruptibly(&cancel, |_| unreachable!("it was cancelled before")).unwrap_err();
+    let error = election.run_with(&cancel, |_| unreachable!("it was cancelled before")).unwrap_err();
     assert!(error.is_cancelled(), "{error}");
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Commands};
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Outcome};
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Outcome, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::optimistic::stage::*;
@@ -158,8 +158,8 @@ fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
         };
         let it = it.client.optimistic(&[KEY]).max_attempts(10_000);
         let outcome = match deadline {
-            Some(deadline) => it.run_until(deadline, &mut update),
-            None => it.run_for(limit, &mut update),
+            Some(deadline) => it.run_with(deadline, &mut update),
+            None => it.run_with(limit, &mut update),
         };
         (runs, outcome.unwrap_err().kind())
     };
@@ -182,7 +182,7 @@ fn an_update_done_after_the_deadline_writes_nothing() {
     let mut it = Stage::new();
     let connections = it.proxy.connections() + 1;
     let deadline = Instant::now() + ms(3000);
-    let late = it.client.optimistic(&[KEY]).run_until(deadline, |_, write| {
+    let late = it.client.optimistic(&[KEY]).run_with(deadline, |_, write| {
         thread::sleep(deadline.saturating_duration_since(Instant::now()) + ms(10));
         write.set(KEY, "late");
         Ok(Outcome::Commit(()))
@@ -197,12 +197,11 @@ fn a_cancellation_is_seen_before_between_and_within_the_tries() {
     let mut it = Stage::new();
     let connections = it.proxy.connections() + 1;
     let cancelled = |token: &CancellationToken, update: &mut dyn FnMut()| {
-        let outcome =
-            it.client.optimistic(&[KEY]).max_attempts(10_000).run_interruptibly(token, |_, write| {
-                update();
-                write.set(KEY, "mine");
-                Ok(Outcome::Commit(()))
-            });
+        let outcome = it.client.optimistic(&[KEY]).max_attempts(10_000).run_with(token, |_, write| {
+            update();
+            write.set(KEY, "mine");
+            Ok(Outcome::Commit(()))
+        });
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Cancelled);
     };
     let token = CancellationToken::new();
@@ -221,7 +220,7 @@ fn a_cancellation_is_seen_before_between_and_within_the_tries() {
         cancelled(&token, &mut || redis.set::<_, _, ()>(KEY, "theirs").unwrap());
     });
     assert_eq!(it.get(KEY).as_deref(), Some("theirs"));
-    let both = it.client.optimistic(&[KEY]).run_for_interruptibly(LONG, &token, add_one);
+    let both = it.client.optimistic(&[KEY]).run_with(Wait::timeout(LONG).cancelled_by(&token), add_one);
     assert_eq!(both.unwrap_err().kind(), ErrorKind::Cancelled);
     it.comes_back(connections);
 }
@@ -234,7 +233,7 @@ fn a_pause_keeps_no_connection() {
         let (client, server, stop) = (&it.client, &it.server, &stop);
         let loser = scope.spawn(move || {
             let mut redis = server.connection().unwrap();
-            client.optimistic(&[KEY]).max_attempts(10_000).run_interruptibly(stop, |_, write| {
+            client.optimistic(&[KEY]).max_attempts(10_000).run_with(stop, |_, write| {
                 redis.set::<_, _, ()>(KEY, "theirs").unwrap();
                 write.set(KEY, "mine");
                 Ok(Outcome::Commit(()))
@@ -306,7 +305,7 @@ fn a_silent_server_is_borne_for_the_command_limit_and_less_with_a_deadline() {
     it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.server.stop().unwrap();
     let began = Instant::now();
-    let outcome = it.client.optimistic(&[KEY]).run_for(ms(100), add_one);
+    let outcome = it.client.optimistic(&[KEY]).run_with(ms(100), add_one);
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     it.server.cont().unwrap();

@@ -209,5 +209,5 @@ fn a_closed_client_says_so() {
     });
     assert!(error.is_ok_and(|update| update.committed), "it had what it needs");
     assert_eq!(optimistic.run(add_one).unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(it.client.optimistic(&[KEY]).run_for(SOON, add_one).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(it.client.optimistic(&[KEY]).run_with(SOON, add_one).unwrap_err().kind(), ErrorKind::Closed);
 }

@@ -99,7 +99,7 @@ fn a_server_that_is_not_there_is_unavailable_at_once() {
     let began = Instant::now();
     // Nothing was connected yet: what never left is not unknown.
     for outcome in
-        [limiter.acquire(1), limiter.try_acquire_for(1, LONG).map(drop), limiter.available().map(drop)]
+        [limiter.acquire(1), limiter.acquire_with(1, LONG).map(drop), limiter.available().map(drop)]
     {
         let error = outcome.unwrap_err();
         assert!(error.is_unavailable(), "{error}");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Rate, RateLimiter};
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Rate, RateLimiter, Wait};
 
 use crate::names::{LONG, client, key, ms, server};
 use crate::rate_limiter::{HOUR, used};
@@ -14,10 +14,10 @@ fn all_forms(limiter: &RateLimiter, n: u32) -> Vec<Error> {
     let outcomes = [
         limiter.try_acquire(n).map(drop),
         limiter.acquire(n),
-        limiter.try_acquire_for(n, LONG).map(drop),
-        limiter.try_acquire_until(n, Instant::now() + LONG).map(drop),
-        limiter.acquire_interruptibly(n, &never),
-        limiter.try_acquire_for_interruptibly(n, LONG, &never).map(drop),
+        limiter.acquire_with(n, LONG).map(drop),
+        limiter.acquire_with(n, Instant::now() + LONG).map(drop),
+        limiter.acquire_with(n, &never).map(drop),
+        limiter.acquire_with(n, Wait::timeout(LONG).cancelled_by(&never)).map(drop),
     ];
     outcomes.into_iter().map(Result::unwrap_err).collect()
 }

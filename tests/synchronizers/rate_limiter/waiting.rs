@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, ErrorKind, Rate, RateLimiter};
+use redis_concurrent::{CancellationToken, ErrorKind, Rate, RateLimiter, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::names::{LONG, client, ms};
@@ -44,10 +44,12 @@ fn a_waiter_comes_in_when_there_is_room_after_two_requests() {
 #[test]
 fn a_timed_wait_comes_in_in_time() {
     let limiter = exhausted("timed", Rate::fixed_window(1, ms(300)));
-    assert!(limiter.try_acquire_for(1, LONG).unwrap().allowed);
-    assert!(limiter.try_acquire_until(1, Instant::now() + LONG).unwrap().allowed);
-    assert!(limiter.try_acquire_for(1, Duration::MAX).unwrap().allowed);
-    assert!(limiter.try_acquire_for_interruptibly(1, LONG, &CancellationToken::new()).unwrap().allowed);
+    assert!(limiter.acquire_with(1, LONG).unwrap().allowed);
+    assert!(limiter.acquire_with(1, Instant::now() + LONG).unwrap().allowed);
+    assert!(limiter.acquire_with(1, Duration::MAX).unwrap().allowed);
+    assert!(
+        limiter.acquire_with(1, Wait::timeout(LONG).cancelled_by(&CancellationToken::new())).unwrap().allowed
+    );
 }
 
 #[test]
@@ -58,11 +60,11 @@ fn a_wait_in_vain_is_none_and_says_how_long_it_would_take() {
     let (before, began) = (client.request_count(), Instant::now());
     let never = CancellationToken::new();
     for decision in [
-        limiter.try_acquire_for(1, LONG),
-        limiter.try_acquire_for(1, Duration::ZERO),
-        limiter.try_acquire_until(1, began + LONG),
-        limiter.try_acquire_until(1, began),
-        limiter.try_acquire_for_interruptibly(1, LONG, &never),
+        limiter.acquire_with(1, LONG),
+        limiter.acquire_with(1, Duration::ZERO),
+        limiter.acquire_with(1, began + LONG),
+        limiter.acquire_with(1, began),
+        limiter.acquire_with(1, Wait::timeout(LONG).cancelled_by(&never)),
     ] {
         let decision = decision.unwrap();
         assert!(!decision.allowed && decision.retry_after > HOUR / 2, "{decision:?}");
@@ -79,8 +81,8 @@ fn a_waiter_is_woken_by_its_token() {
     let (before, token) = (client.request_count(), CancellationToken::new());
     thread::scope(|scope| {
         let waiters = [
-            scope.spawn(|| limiter.acquire_interruptibly(1, &token)),
-            scope.spawn(|| limiter.try_acquire_for_interruptibly(1, 2 * LONG, &token).map(drop)),
+            scope.spawn(|| limiter.acquire_with(1, &token).map(drop)),
+            scope.spawn(|| limiter.acquire_with(1, Wait::timeout(2 * LONG).cancelled_by(&token)).map(drop)),
         ];
         wait_until(LONG, "both were refused", || client.request_count() == before + 2);
         token.cancel();
@@ -92,7 +94,7 @@ fn a_waiter_is_woken_by_its_token() {
     });
     // Cancelled before: nothing is asked, and nothing counted.
     let free = client.rate_limiter("token:free", limiter.rate());
-    assert!(free.acquire_interruptibly(1, &token).unwrap_err().is_cancelled());
+    assert!(free.acquire_with(1, &token).unwrap_err().is_cancelled());
     assert_eq!(client.request_count(), before + 2);
     assert_eq!(free.available().unwrap(), 1);
 }
@@ -104,10 +106,8 @@ fn a_waiter_is_woken_when_its_client_closes() {
     limiter.acquire(1).unwrap();
     let before = client.request_count();
     thread::scope(|scope| {
-        let waiters = [
-            scope.spawn(|| limiter.acquire(1)),
-            scope.spawn(|| limiter.try_acquire_for(1, 2 * LONG).map(drop)),
-        ];
+        let waiters =
+            [scope.spawn(|| limiter.acquire(1)), scope.spawn(|| limiter.acquire_with(1, 2 * LONG).map(drop))];
         wait_until(LONG, "both were refused", || client.request_count() == before + 2);
         client.close().unwrap();
         let began = Instant::now();

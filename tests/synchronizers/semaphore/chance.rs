@@ -32,16 +32,16 @@ fn ask(semaphore: &Semaphore, random: &mut Random) -> Option<Permit> {
     let n = 1 + random.below(PERMITS.into()) as u32;
     match random.below(6) {
         0 => in_brief(semaphore.try_acquire(n)),
-        1 => in_brief(semaphore.try_acquire_for(n, random.micros(4000))),
+        1 => in_brief(semaphore.acquire_with(n, random.micros(4000))),
         2 => in_brief(semaphore.drain()),
         3 => {
             let cancel = CancellationToken::new();
             thread::scope(|scope| {
-                let asks = scope.spawn(|| semaphore.acquire_interruptibly(n, &cancel));
+                let asks = scope.spawn(|| semaphore.acquire_with(n, &cancel));
                 thread::sleep(random.micros(4000));
                 cancel.cancel();
                 match asks.join().unwrap() {
-                    Ok(permit) => Some(permit),
+                    Ok(permit) => permit,
                     Err(error) => {
                         assert!(error.is_cancelled(), "{error}");
                         None
@@ -49,7 +49,7 @@ fn ask(semaphore: &Semaphore, random: &mut Random) -> Option<Permit> {
                 }
             })
         }
-        _ => semaphore.try_acquire_for(n, LONG).unwrap(),
+        _ => semaphore.acquire_with(n, LONG).unwrap(),
     }
 }
 
@@ -161,7 +161,7 @@ fn what_is_available_is_exact_whatever_became_of_the_requests() {
     assert_eq!(semaphores[0].permits().unwrap(), Some(PERMITS));
     assert_eq!(semaphores[0].holders().unwrap(), []);
     wait_until(LONG, "the dead are out of the queue", || semaphores[0].queue_length().unwrap() == 0);
-    let all = semaphores[1].try_acquire_for(PERMITS, SOON).unwrap().unwrap();
+    let all = semaphores[1].acquire_with(PERMITS, SOON).unwrap().unwrap();
     assert_eq!(semaphores[2].available().unwrap(), 0);
     all.release().unwrap();
 }

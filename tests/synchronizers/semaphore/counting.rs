@@ -25,7 +25,7 @@ fn what_is_taken_is_not_available_until_it_is_back() {
     let server = RedisServer::start().unwrap();
     let (_client, semaphore) = semaphore(&server, 5);
     let two = semaphore.acquire(2).unwrap();
-    let three = semaphore.try_acquire_for(3, SOON).unwrap().unwrap();
+    let three = semaphore.acquire_with(3, SOON).unwrap().unwrap();
     assert_eq!((two.permits(), three.permits()), (2, 3));
     assert_eq!(counts(&semaphore), (Some(5), 0, 0));
     assert!(semaphore.try_acquire(1).unwrap().is_none());

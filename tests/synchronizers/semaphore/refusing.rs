@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Permits, Semaphore};
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Permits, Semaphore, Wait};
 use redis_concurrent_testkit::RedisServer;
 
 use crate::support::{LONG, SOON, connect, ms};
@@ -14,10 +14,10 @@ fn every_form(semaphore: &Semaphore, n: u32) -> Vec<Error> {
     vec![
         semaphore.acquire(n).map(drop).unwrap_err(),
         semaphore.try_acquire(n).map(drop).unwrap_err(),
-        semaphore.try_acquire_for(n, LONG).map(drop).unwrap_err(),
-        semaphore.try_acquire_until(n, Instant::now() + LONG).map(drop).unwrap_err(),
-        semaphore.acquire_interruptibly(n, &never).map(drop).unwrap_err(),
-        semaphore.try_acquire_for_interruptibly(n, LONG, &never).map(drop).unwrap_err(),
+        semaphore.acquire_with(n, LONG).map(drop).unwrap_err(),
+        semaphore.acquire_with(n, Instant::now() + LONG).map(drop).unwrap_err(),
+        semaphore.acquire_with(n, &never).map(drop).unwrap_err(),
+        semaphore.acquire_with(n, Wait::timeout(LONG).cancelled_by(&never)).map(drop).unwrap_err(),
     ]
 }
 

@@ -56,7 +56,7 @@ fn a_waiter_that_hears_neither_its_answer_nor_its_message_gets_its_permits_all_t
     holder.set_permits(3).unwrap();
     let held = holder.acquire(2).unwrap();
     // So that Redis knows the script, and the listener is there.
-    assert!(in_brief(deaf.try_acquire_for(2, ms(500))).is_none());
+    assert!(in_brief(deaf.acquire_with(2, ms(500))).is_none());
     proxy.only_matching(b"\r\nwait\r\n");
     proxy.swallow_replies(1);
     proxy.swallow_replies_with(b"message");
@@ -88,7 +88,7 @@ fn where_there_are_none_on_purpose_all_wait_until_others_add_some() {
     for (way, none) in ways {
         none(&here);
         assert!(there.try_acquire(1).unwrap().is_none(), "{way}");
-        assert!(in_brief(there.try_acquire_for(3, ms(50))).is_none(), "{way}");
+        assert!(in_brief(there.acquire_with(3, ms(50))).is_none(), "{way}");
         assert!(there.drain().unwrap().is_none(), "{way}");
         thread::scope(|scope| {
             let waiter = scope.spawn(|| there.acquire(3).map(|permit| permit.permits()));
@@ -161,11 +161,11 @@ fn a_waiter_that_gives_up_leaves_everything_as_it_was() {
     let _one = here.acquire(1).unwrap();
     for semaphore in [&here, &there] {
         let began = Instant::now();
-        assert!(in_brief(semaphore.try_acquire_for(3, ms(150))).is_none());
+        assert!(in_brief(semaphore.acquire_with(3, ms(150))).is_none());
         assert!(began.elapsed() >= ms(150));
         let cancel = CancellationToken::new();
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| semaphore.acquire_interruptibly(3, &cancel).map(drop));
+            let waiter = scope.spawn(|| semaphore.acquire_with(3, &cancel).map(drop));
             queued(&here, 1);
             cancel.cancel();
             assert!(waiter.join().unwrap().unwrap_err().is_cancelled());

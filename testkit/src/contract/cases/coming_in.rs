@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, ErrorKind, Kind, Lock, LockGuard, Queueing, Reentrancy};
+use redis_concurrent::{CancellationToken, ErrorKind, Kind, Lock, LockGuard, Queueing, Reentrancy, Wait};
 
 use super::cases;
 use crate::contract::forms::{self, Ends, in_brief};
@@ -90,8 +90,8 @@ fn every_form_without_time_is_one_attempt<K: Kind, W: Kind>(stage: &Stage<'_, K,
         held.unlock().unwrap();
     }
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
-    assert!(here.try_lock_until(past).unwrap().is_some(), "one attempt");
-    assert!(here.try_lock_owned_until(past).unwrap().is_some(), "one attempt");
+    assert!(here.lock_with(past).unwrap().is_some(), "one attempt");
+    assert!(here.lock_owned_with(past).unwrap().is_some(), "one attempt");
 }
 
 fn a_token_cancelled_before_is_told_even_on_a_free_lock<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
@@ -275,7 +275,7 @@ fn a_trait_object_does_it_all<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
             1 => lock.try_lock().unwrap(),
             2 => lock.try_lock_for(LONG).unwrap(),
             3 => Some(lock.lock_interruptibly(&cancel).unwrap()),
-            _ => lock.try_lock_for_interruptibly(LONG, &cancel).unwrap(),
+            _ => lock.lock_with(Wait::timeout(LONG).cancelled_by(&cancel)).unwrap(),
         };
         let guard = guard.unwrap_or_else(|| panic!("form {i}"));
         assert_eq!(guard.token().is_some(), stage.exclusive());
