@@ -8,6 +8,7 @@ use crate::cancel::CancellationToken;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::server_info::ServerInfo;
+use crate::engine::renewal::successor::connected;
 use crate::engine::route::Route;
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
@@ -37,8 +38,8 @@ struct Health {
     away: Option<(Error, Moment)>,
     /// Whether a thread probes the server.
     is_probed: bool,
-    /// Since when the server has been up, if it was still too young when last asked.
-    up_since: Option<Moment>,
+    /// Since when the server has been there, if that was too short when last asked.
+    since: Option<Moment>,
     /// How long its replies usually take.
     usual: Duration,
 }
@@ -71,27 +72,29 @@ impl Node {
 
     /// Why the server does not count yet for this lease, if that is known.
     pub(super) fn young(&self, lease: Duration, now: Moment) -> Option<Error> {
-        let old_at = old_at(self.health.lock().up_since?, lease);
+        let old_at = old_at(self.health.lock().since?, lease);
         (old_at > now).then(|| young(old_at.since(now)))
     }
 
-    /// Checks that the server that replied has been up for a whole lease: otherwise it may have forgotten
-    /// what it granted to others.
+    /// Checks that the server that replied has been at its address for a whole lease: otherwise it may know
+    /// nothing of what was granted to others there.
     pub(super) fn counts(
         &self,
         server: Option<&ServerInfo>,
         lease: Duration,
         now: Moment,
     ) -> Result<(), Error> {
-        let Some(up_since) = server.and_then(|server| server.up_since) else {
+        let Some((server, up_since)) = server.and_then(|server| Some((server, server.up_since?))) else {
             let why = "the server does not report its uptime (INFO server)";
             return Err(Error::new(ErrorKind::Unavailable, "").because(why));
         };
-        let old_at = old_at(up_since, lease);
+        connected(&self.shared, &self.server, server);
+        let since = self.server.known.serves_since(server.run_id.as_deref(), up_since, Moment::now());
+        let old_at = old_at(since, lease);
         if old_at <= now {
             return Ok(());
         }
-        self.health.lock().up_since = Some(up_since);
+        self.health.lock().since = Some(since);
         Err(young(old_at.since(now)))
     }
 
@@ -172,13 +175,13 @@ impl Node {
     }
 }
 
-/// When a server that has been up since `up_since` will have been up for a whole lease.
-fn old_at(up_since: Moment, lease: Duration) -> Moment {
-    up_since.after(lease).after(drift(lease))
+/// When a server that has been there since then will have been there for a whole lease.
+fn old_at(since: Moment, lease: Duration) -> Moment {
+    since.after(lease).after(drift(lease))
 }
 
 fn young(left: Duration) -> Error {
-    let why = format!("it was started recently, and counts in {left:.1?}");
+    let why = format!("it was started or replaced recently, and counts in {left:.1?}");
     Error::new(ErrorKind::Unavailable, "").because(why)
 }
 

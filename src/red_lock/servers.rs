@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::posted::Posted;
+use crate::engine::renewal::successor::connected;
 use crate::error::{Error, ErrorKind};
 use crate::settings::SHORTEST_LEASE;
 
@@ -58,14 +59,16 @@ const FEWEST: usize = 3;
 /// background, and count once they arrive.
 ///
 /// A server that was started less than a lease ago does not count, as it may have forgotten what it granted
-/// (unless [configured otherwise](RedLock::skip_startup_delay)). So all users of a name must use the same
-/// lease.
+/// (unless [configured otherwise](RedLock::skip_startup_delay)); nor does one that took the place of another
+/// less than a lease ago, as its client found. So all users of a name must use the same lease.
 ///
 /// # What it guarantees, and what it does not
 ///
 /// As long as the clocks of servers and clients run at about the same rate, no server's clock is set forward,
-/// and no server forgets what it granted other than by a restart, there are never two holds of a name that
-/// are [valid](crate::Guard::remaining) at once, whichever minority of the servers fails, in whichever way.
+/// no server forgets what it granted other than by a restart, and each address leads all callers to the same
+/// server, there are never two holds of a name that are [valid](crate::Guard::remaining) at once, whichever
+/// minority of the servers fails, in whichever way. (Of an address that begins to lead to another server, only
+/// a client that was connected before can tell.)
 ///
 /// A hold has no fencing token, and cannot have one: the servers do not know each other's numbers, so there
 /// is nothing that grows with each hold. A process that pauses for longer than its lease may therefore finish
@@ -178,7 +181,11 @@ fn run_ids(nodes: &[Arc<Node>]) -> Result<Vec<Option<String>>, Error> {
             Err(failure) => Err(failure),
         };
         match server {
-            Ok(server) => server?.run_id.clone(),
+            Ok(server) => {
+                let server = server?;
+                connected(&node.shared, &node.server, &server);
+                server.run_id.clone()
+            }
             Err(failure) => {
                 node.failed(failure.error());
                 None

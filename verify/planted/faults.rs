@@ -412,6 +412,15 @@ const FAULTS: &[Fault] = &[
             "called `Result::unwrap_err()` on an `Ok` value",
         )],
     },
+    // A server that took the address of another counts at once if it has been up for long.
+    Fault {
+        name: "replaced-server-counts",
+        caught_by: &[(
+            "locks",
+            "red_lock::young::a_server_at_the_address_of_another_gives_nobody_a_majority",
+            "assertion failed: !by_a_server_that_forgot(Forgets::Replaced, false)",
+        )],
+    },
 ];
 
 /// Each walk prints its seed.

@@ -60,6 +60,9 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "young-server-counts" in "src":
         { if old_at <= now } =>
         { if old_at <= now || PLANTED }
+    "replaced-server-counts" in "src":
+        { if run.succeeds => run.found, } =>
+        { if run.succeeds && !PLANTED => run.found, }
 
     "deaf-keeps" in "src":
         { pub(crate) fn deaf(&mut self, now: Moment) -> Effects } =>

@@ -48,7 +48,7 @@ impl Known {
         match past.filter(|past| past.its_own) {
             // The server has forgotten nothing: the hold, which was valid, was there until the first copy
             // arrived.
-            Some(past) if past.up_since <= self.since => return Fate::Released,
+            Some(past) if past.served_since <= self.since => return Fate::Released,
             // The first copy was sent to a server that no longer exists.
             Some(past) if first_by < past.not_before && past.up_since <= began => return Fate::Lost,
             _ => {}

@@ -21,10 +21,18 @@ pub(crate) struct ServerInfo {
 /// The server that a client's connections led to last, as far as they were asked.
 #[derive(Default)]
 pub(crate) struct LastServer {
-    /// Its run id, and since when it has certainly been up.
-    up_since: Mutex<Option<(String, Moment)>>,
+    run: Mutex<Option<Run>>,
     /// When it last replied.
     heard: LatestMoment,
+}
+
+/// A run of a server.
+struct Run {
+    id: String,
+    /// When it was first heard.
+    found: Moment,
+    /// Whether another one was there before.
+    succeeds: bool,
 }
 
 impl LastServer {
@@ -32,13 +40,14 @@ impl LastServer {
     /// server that does not say which one it is does not count.
     pub(crate) fn is_another(&self, server: &ServerInfo, heard: Moment) -> Option<Moment> {
         let run_id = server.run_id.as_ref()?;
-        let mut last = self.up_since.lock();
+        let mut last = self.run.lock();
         let before = self.heard.get();
         self.heard.put(heard);
-        if last.as_ref().is_some_and(|(before, _)| before == run_id) {
+        if last.as_ref().is_some_and(|run| run.id == *run_id) {
             return None;
         }
-        last.replace((run_id.clone(), heard)).map(|_| before)
+        let succeeds = last.is_some();
+        last.replace(Run { id: run_id.clone(), found: heard, succeeds }).map(|_| before)
     }
 
     /// Records that the server replied.
@@ -46,9 +55,16 @@ impl LastServer {
         self.heard.put(at);
     }
 
-    /// Returns when this run of a server was first seen, if it is the last server's: it has been up since.
-    fn heard_since(&self, run_id: &str) -> Option<Moment> {
-        self.up_since.lock().as_ref().filter(|(last, _)| last == run_id).map(|(_, heard)| *heard)
+    /// Returns since when all requests to this client's server have gone to this run of it, which was up by
+    /// `up_since` and was heard at `heard`. Where another one was before, it may have been up for long without
+    /// a request from those who share the address: what counts is when it was found there.
+    pub(crate) fn serves_since(&self, run_id: Option<&str>, up_since: Moment, heard: Moment) -> Moment {
+        match (&*self.run.lock(), run_id) {
+            (Some(run), Some(id)) if run.id != id => heard,
+            (Some(run), Some(_)) if run.succeeds => run.found,
+            (Some(run), Some(_)) => run.found.min(up_since),
+            _ => up_since,
+        }
     }
 }
 
@@ -95,6 +111,8 @@ impl Role {
 /// What a server says about its past.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
+    /// Since when this client's requests have certainly gone to it.
+    pub(crate) served_since: Moment,
     /// A time by which it was up.
     pub(crate) up_since: Moment,
     /// A time before which it was not up.
@@ -119,9 +137,10 @@ impl Past {
         let before = field(&info, "master_replid2:").unwrap_or_default();
         // In its first two seconds, the server's own count says little.
         let counted = heard.before(uptime.saturating_sub(COARSE));
-        let heard_since = field(&info, "run_id:").and_then(|run_id| last.heard_since(run_id));
+        let served_since = last.serves_since(field(&info, "run_id:"), counted, heard);
         Some(Past {
-            up_since: heard_since.map_or(counted, |since| since.min(counted)),
+            served_since,
+            up_since: served_since.min(counted),
             not_before: asked.before(uptime + 2 * COARSE),
             its_own: role == "master" && before.bytes().all(|digit| digit == b'0'),
         })

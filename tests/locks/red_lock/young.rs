@@ -1,11 +1,13 @@
-//! Servers that were started a moment ago may have forgotten what they granted.
+//! Servers that were started a moment ago may have forgotten what they granted; one that took the address of
+//! another never knew it.
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{ErrorKind, RedLock};
-use redis_concurrent_testkit::{released_all, wait_until};
+use redis_concurrent::{Client, ErrorKind, RedLock};
+use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
 use crate::red_lock::stage::{LONG, NAME, PATIENT, Stage, ms};
+use crate::support::connected;
 
 /// So short that a server is older soon: whole seconds are counted.
 const LEASE: Duration = Duration::from_millis(1500);
@@ -57,14 +59,32 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
     wait_until(LONG, "it counts", || trusting.lock().is_ok_and(|guard| guard.servers() == 5));
 }
 
-/// A holds the lock on three servers, of which one dies and comes back empty; the other two were away when A
-/// came. Returns what B gets by these three.
-fn by_a_server_that_forgot(trusts: bool) -> bool {
+/// How one of the servers loses what it granted.
+#[derive(Clone, Copy, PartialEq)]
+enum Forgets {
+    /// It dies, and comes back empty.
+    Restarted,
+    /// Its address leads to a server that has been up for as long.
+    Replaced,
+}
+
+/// A holds the lock on three servers, of which one forgets it; the other two were away when A came. Returns
+/// what B gets by these three.
+fn by_a_server_that_forgot(how: Forgets, trusts: bool) -> bool {
+    let spare = RedisServer::start().unwrap();
     let stage = Stage::five();
-    let clients = stage.clients(|b| b.lease(LEASE));
-    let a = RedLock::new(clients.clone()).unwrap().with_node_timeout(NODE_TIMEOUT);
-    let (a, b) =
-        if trusts { (a.skip_startup_delay(), red(&stage).skip_startup_delay()) } else { (a, red(&stage)) };
+    let front = Proxy::start(stage.servers[2].port()).unwrap();
+    let clients = |third: String| -> Vec<Client> {
+        let mut urls: Vec<_> = stage.servers.iter().map(RedisServer::url).collect();
+        urls[2] = third;
+        urls.iter().map(|url| connected(|| Client::builder().url(url).lease(LEASE))).collect()
+    };
+    let red = |clients: &[Client]| {
+        let red = RedLock::new(clients).unwrap().with_node_timeout(NODE_TIMEOUT);
+        if trusts { red.skip_startup_delay() } else { red }
+    };
+    let clients_of_a = clients(stage.servers[2].url());
+    let (a, b) = (red(&clients_of_a), red(&clients(front.url())));
     until_old(&a);
     until_old(&b);
     for away in &stage.servers[3..] {
@@ -74,7 +94,7 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
     // show that it knows: it may be waiting for connections to the others, for at most the node timeout.
     let away_since = Instant::now();
     wait_until(LONG, "A leaves two servers out", || {
-        let requests = || clients.iter().map(|client| client.request_count()).sum::<u64>();
+        let requests = || clients_of_a.iter().map(Client::request_count).sum::<u64>();
         let before = requests();
         // All three that run have to answer: where one is late, it is unlocked in the background.
         let _ = released_all(&a.lock("aside").lock().unwrap().unlock());
@@ -82,8 +102,17 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
     });
     let guard = a.lock(NAME).lock_owned().unwrap();
     assert_eq!(guard.servers(), 3);
-    stage.servers[2].kill().unwrap();
-    stage.servers[2].restart().unwrap();
+    match how {
+        Forgets::Restarted => {
+            stage.servers[2].kill().unwrap();
+            stage.servers[2].restart().unwrap();
+        }
+        Forgets::Replaced => {
+            // A's connections stay, as they do where a name changes.
+            front.set_target(spare.port());
+            front.cut_all();
+        }
+    }
     for away in &stage.servers[3..] {
         away.cont().unwrap();
     }
@@ -100,14 +129,39 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
 
 #[test]
 fn a_server_that_forgot_gives_nobody_a_majority() {
-    assert!(!by_a_server_that_forgot(false));
+    assert!(!by_a_server_that_forgot(Forgets::Restarted, false));
+}
+
+#[test]
+fn a_server_at_the_address_of_another_gives_nobody_a_majority() {
+    assert!(!by_a_server_that_forgot(Forgets::Replaced, false));
 }
 
 /// The control: this is what the rule is for.
 #[test]
 fn where_young_servers_are_trusted_it_may() {
     // On a busy machine A may hear of it first.
-    assert!((0..30).any(|_| by_a_server_that_forgot(true)));
+    assert!((0..30).any(|_| by_a_server_that_forgot(Forgets::Restarted, true)));
+}
+
+/// It counts once a lease has passed since it was found there, however long it was up before.
+#[test]
+fn a_server_at_the_address_of_another_counts_a_lease_later() {
+    let spares: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
+    let stage = Stage::of(3);
+    let fronts: Vec<_> = stage.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
+    let clients: Vec<_> =
+        fronts.iter().map(|front| connected(|| Client::builder().url(&front.url()).lease(LEASE))).collect();
+    let red = RedLock::new(clients).unwrap().with_node_timeout(NODE_TIMEOUT);
+    let counts = || red.lock(NAME).try_lock().is_ok_and(|guard| guard.is_some());
+    wait_until(LONG, "they are old enough", counts);
+    let replaced = Instant::now();
+    for (front, spare) in fronts.iter().zip(&spares) {
+        front.set_target(spare.port());
+        front.cut_all();
+    }
+    wait_until(LONG, "they count", counts);
+    assert!(replaced.elapsed() >= LEASE, "{:?}", replaced.elapsed());
 }
 
 #[test]

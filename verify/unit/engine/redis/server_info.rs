@@ -17,7 +17,23 @@ fn another_server_is_one_that_says_so() {
     last.heard(at(8));
     last.heard(at(7));
     assert_eq!(last.is_another(&named(Some("a")), at(9)), Some(at(8)));
-    assert_eq!(last.heard_since("b"), None);
+}
+
+#[test]
+fn another_server_serves_since_it_was_found() {
+    let last = LastServer::default();
+    let at = |n| Moment::default().after(Duration::from_secs(n));
+    let found = |id: &str, n| {
+        last.is_another(&ServerInfo { run_id: Some(id.to_owned()), up_since: None }, at(n));
+    };
+    let serves = |id| last.serves_since(id, at(1), at(9));
+    assert_eq!(serves(Some("a")), at(1), "none was there before");
+    found("a", 5);
+    assert_eq!((serves(Some("a")), serves(Some("b")), serves(None)), (at(1), at(9), at(1)));
+    found("b", 6);
+    assert_eq!((serves(Some("b")), serves(Some("a"))), (at(6), at(9)));
+    found("a", 7);
+    assert_eq!(serves(Some("a")), at(7), "meanwhile b was asked");
 }
 
 #[test]
@@ -52,7 +68,7 @@ fn a_past_is_as_long_as_is_certain() {
         Past::read(&Value::BulkString(answer.into()), asked, heard, &LastServer::default()).unwrap()
     };
     let (up_since, not_before) = (heard.before(4 * second), asked.before(7 * second));
-    assert_eq!(past("master", "000"), Past { up_since, not_before, its_own: true });
+    assert_eq!(past("master", "000"), Past { served_since: up_since, up_since, not_before, its_own: true });
     assert!(!past("slave", "000").its_own);
     assert!(!past("master", "0a0").its_own, "it was promoted");
 }
@@ -71,4 +87,5 @@ fn one_that_was_heard_of_before_has_been_up_since() {
     assert_eq!(up_since("a", 0), early);
     assert_eq!(up_since("a", 9), heard.before(Duration::from_secs(8)));
     assert_eq!(up_since("b", 0), heard, "a start of its own");
+    assert_eq!(up_since("b", 9), heard.before(Duration::from_secs(8)));
 }
