@@ -32,7 +32,8 @@ pitfalls: setup
 # Unit tests, tests/, and the examples in the documentation; then the tests of the command line. All of them run, even
 # if one fails.
 test: setup
-	$(CARGO) test --no-fail-fast; first=$$?; $(CARGO) test --package redis-concurrent-cli && exit $$first
+	$(CARGO) test --no-fail-fast; first=$$?; $(CARGO) test --package redis-concurrent-cli && \
+		$(CARGO) test --package redis-concurrent-cli --features tls tls:: && exit $$first
 
 # The tests that may depend on the server, on servers other than the system's: on all of ci/servers.sh, or
 # make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"; SAVE=1 writes the README's table.

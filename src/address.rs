@@ -48,9 +48,10 @@ pub(crate) fn sentinels_at(url: &str) -> Option<Result<(SentinelAddresses, redis
     Some(sentinels_of(scheme, rest))
 }
 
-/// `[user:password@]host[:port],host[:port]/master[/db][?query]`
+/// `[user:password@]host[:port],host[:port]/master[/db][?query][#insecure]`
 fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::Client), Error> {
     let HostList { login, hosts, tail } = HostList::of(rest)?;
+    let (tail, fragment) = tail.split_at(tail.find('#').unwrap_or(tail.len()));
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     let path = path.strip_prefix('/').unwrap_or_default();
     let (master, db) = path.split_once('/').unwrap_or((path, ""));
@@ -65,12 +66,12 @@ fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::C
     let of_sentinels =
         if user.is_empty() && password.is_empty() { String::new() } else { format!("{user}:{password}@") };
     let nodes = hosts.filter(|node| !node.is_empty());
-    let nodes: Vec<_> = nodes.map(|node| format!("{scheme}://{of_sentinels}{node}")).collect();
+    let nodes: Vec<_> = nodes.map(|node| format!("{scheme}://{of_sentinels}{node}{fragment}")).collect();
     let master =
         unescape(master).ok_or_else(|| bad("the primary's name is not valid percent-encoded text"))?;
     let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
     // The host is a placeholder: the sentinels name the real one.
-    let login = server_at(&format!("{scheme}://{login}primary/{db}{query}"))?;
+    let login = server_at(&format!("{scheme}://{login}primary/{db}{query}{fragment}"))?;
     Ok((named_sentinels(&nodes, &master)?, login))
 }
 
@@ -87,7 +88,7 @@ pub(crate) fn named_sentinels(nodes: &[impl AsRef<str>], master: &str) -> Result
     let nodes = nodes.iter().map(|node| {
         let node = node.as_ref();
         let (scheme, rest) = node.split_once("://").unwrap_or(("redis", node));
-        let ends = rest.find(['/', '?']).unwrap_or(rest.len());
+        let ends = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, behind) = rest.split_at(ends);
         let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
         // Colons in brackets belong to an IPv6 address.
@@ -103,17 +104,58 @@ pub(crate) fn named_sentinels(nodes: &[impl AsRef<str>], master: &str) -> Result
 
 /// Returns a client for the server at this URL, without connecting. Errors never contain the password.
 pub(crate) fn server_at(url: &str) -> Result<redis::Client, Error> {
-    let tcp = ["redis", "rediss", "valkey", "valkeys"];
-    if let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| tcp.contains(scheme)) {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return redis::Client::open(url).map_err(no_address);
+    };
+    let is_tls = ["rediss", "valkeys"].contains(&scheme);
+    let is_tcp = is_tls || ["redis", "valkey"].contains(&scheme);
+    if is_tcp {
         check_encoded(rest)?;
-        // Another crate may have enabled TLS in the redis crate, so this is an error only if the redis crate
-        // rejects the URL.
-        if !cfg!(feature = "tls") && ["rediss", "valkeys"].contains(&scheme) {
-            let needed = format!("{scheme}:// needs the feature `tls` of redis-concurrent");
-            return redis::Client::open(url).map_err(|_| bad(needed));
-        }
     }
-    redis::Client::open(url).map_err(no_address)
+    let understood = format!("{scheme}://{}", understood(rest, is_tcp, is_tls)?);
+    // Another crate may have enabled TLS in the redis crate, so this is an error only if the redis crate rejects
+    // the URL.
+    if !cfg!(feature = "tls") && is_tls {
+        let needed = format!("{scheme}:// needs the feature `tls` of redis-concurrent");
+        return redis::Client::open(understood).map_err(|_| bad(needed));
+    }
+    redis::Client::open(understood).map_err(no_address)
+}
+
+/// Returns what follows the scheme, with a database in the query where the redis crate looks for it. That crate
+/// ignores what it does not know: of two callers, one would use another database.
+fn understood(rest: &str, is_tcp: bool, is_tls: bool) -> Result<String, Error> {
+    let (rest, fragment) = rest.split_at(rest.find('#').unwrap_or(rest.len()));
+    if !(fragment.is_empty() || is_tls && fragment == "#insecure") {
+        return Err(bad(
+            "what follows the '#' in this URL is not understood: only rediss:// may have #insecure",
+        ));
+    }
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let names: &[_] = if is_tcp { &["db", "protocol"] } else { &["db", "protocol", "user", "pass"] };
+    let mut pairs: Vec<_> = query.split('&').filter(|pair| !pair.is_empty()).collect();
+    let count = |name: &&str| {
+        pairs.iter().filter(|pair| pair.split_once('=').is_some_and(|(it, _)| it == *name)).count()
+    };
+    // Neither names nor values are repeated: they may be part of a password.
+    if names.iter().map(count).sum::<usize>() < pairs.len() || names.iter().any(|name| count(name) > 1) {
+        let names = names.join(", ");
+        return Err(bad(format!("the query of this URL is not understood: it can have {names}, each once")));
+    }
+    let in_query = pairs.iter().position(|pair| is_tcp && pair.starts_with("db=")).map(|at| pairs.remove(at));
+    let database = in_query.map(|pair| &pair["db=".len()..]);
+    if database.is_some_and(|it| it.is_empty() || !it.bytes().all(|byte| byte.is_ascii_digit())) {
+        return Err(bad("the database of this URL is not a number"));
+    }
+    let path = match (path.split_once('/'), database) {
+        (Some((_, in_path)), Some(number)) if !["", number].contains(&in_path.trim_matches('/')) => {
+            return Err(bad("this URL names two databases"));
+        }
+        (_, Some(number)) => format!("{}/{number}", path.split('/').next().unwrap_or_default()),
+        (_, None) => path.to_owned(),
+    };
+    let query = if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) };
+    Ok(format!("{path}{query}{fragment}"))
 }
 
 /// Rejects credentials that are not percent-encoded. They end at the last `@`, which cannot occur after the
@@ -140,7 +182,7 @@ pub(crate) fn with_database(server: redis::Client) -> Result<redis::Client, Erro
 }
 
 pub(crate) fn no_address(e: redis::RedisError) -> Error {
-    bad(format!("this is not the address of a server: {e}"))
+    bad(format!("this is not the address of a server, as redis://host:6379/0 is: {e}"))
 }
 
 #[cfg(all(test, not(shuttle)))]

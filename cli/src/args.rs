@@ -48,8 +48,23 @@ pub struct Global {
     #[arg(short, long, global = true, env = "REDIS_URL", hide_env_values = true)]
     pub url: Option<String>,
     /// A file whose first line is the URL; rejected if other users may read it
+    ///
+    /// A group may read it if it is one of yours, or the file is root's, as a mounted secret is.
     #[arg(long, global = true, value_name = "FILE")]
     pub url_file: Option<PathBuf>,
+    /// All users may read the --url-file
+    #[arg(long, global = true, requires = "url_file")]
+    pub public_url_file: bool,
+    /// PEM certificates of the authorities that the server's is by, for rediss:// [default: $SSL_CERT_FILE, or
+    /// Mozilla's]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// The program's own PEM certificate, for a server that asks for one
+    #[arg(long, global = true, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// The private key of --cert
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
     /// The prefix of all keys
     #[arg(long, global = true, value_name = "NS", env = "REDIS_CONCURRENT_NAMESPACE", default_value = "rc")]
     pub namespace: String,

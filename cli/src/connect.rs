@@ -1,12 +1,13 @@
 //! The servers: from the options, the environment, or a file that nobody else may read.
 
-use std::fs::File;
+use std::fmt::Display;
+use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redis_concurrent::redis::{self, ConnectionInfo, IntoConnectionInfo};
+use redis_concurrent::redis::{self, ConnectionInfo};
 use redis_concurrent::{Client, ClientBuilder};
 
 use crate::args::Global;
@@ -15,37 +16,47 @@ use crate::exit::{Failure, code};
 /// The timeout for opening a connection of our own, and for each of its replies.
 const LIMIT: Duration = Duration::from_secs(5);
 
+const NO_TLS: &str = "needs this program built with the feature tls";
+
 /// Where the locks are, and what their keys begin with.
 pub struct Servers {
-    address: Address,
+    /// Includes the password.
+    url: String,
     namespace: String,
+    certificates: Certificates,
 }
 
-/// Includes the password.
-enum Address {
-    Server(Box<ConnectionInfo>),
-    /// A URL of sentinels, or of a cluster.
-    Several(String),
+/// PEM texts for `rediss://`.
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there are none without TLS"))]
+struct Certificates {
+    roots: Option<Vec<u8>>,
+    /// The program's own certificate, and its key.
+    own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Servers {
     /// Returns the servers of the options. A file is read only once, here, as it may be a pipe.
     pub fn of(global: &Global) -> Result<Servers, Failure> {
         let url = match (&global.url_file, &global.url) {
-            (Some(file), _) => first_line(file)?,
+            (Some(file), _) => first_line(file, global.public_url_file)?,
             (None, Some(url)) => url.clone(),
             (None, None) => "redis://127.0.0.1/".to_owned(),
         };
-        Ok(Servers { address: address(url)?, namespace: global.namespace.clone() })
+        check(&url)?;
+        // An empty one is none, as it is to redis-cli.
+        let password = std::env::var("REDISCLI_AUTH").ok().filter(|it| !it.is_empty());
+        let url = password.map_or(url.clone(), |it| with_password(&url, &it));
+        Ok(Servers {
+            certificates: Certificates::of(global, is_by_tls(&url))?,
+            url,
+            namespace: global.namespace.clone(),
+        })
     }
 
     /// Returns a builder for a client of the library, without further settings.
     pub fn builder(&self) -> ClientBuilder {
-        let builder = Client::builder().namespace(&self.namespace);
-        match &self.address {
-            Address::Server(info) => builder.connection_info((**info).clone()),
-            Address::Several(url) => builder.url(url),
-        }
+        let builder = Client::builder().namespace(&self.namespace).url(&self.url);
+        self.certificates.given_to(builder)
     }
 
     pub fn connect(&self) -> Result<Client, Failure> {
@@ -56,10 +67,8 @@ impl Servers {
     pub fn connected(&self, builder: ClientBuilder) -> Result<Client, Failure> {
         builder.connect().map_err(|error| {
             let failure = Failure::from(error);
-            match &self.address {
-                Address::Server(info) => failure.at(info.addr()),
-                Address::Several(_) => failure,
-            }
+            let only = if self.is_of_several() { Vec::new() } else { self.primaries().unwrap_or_default() };
+            only.iter().fold(failure, |failure, info| failure.at(info.addr()))
         })
     }
 
@@ -69,54 +78,83 @@ impl Servers {
 
     /// Whether the URL is that of a cluster.
     pub fn is_cluster(&self) -> bool {
-        let of_cluster =
-            |url: &str| url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("+cluster"));
-        matches!(&self.address, Address::Several(url) if of_cluster(url))
+        scheme(&self.url).ends_with("+cluster")
+    }
+
+    /// Whether the URL is that of sentinels, or of a cluster.
+    fn is_of_several(&self) -> bool {
+        self.is_cluster() || scheme(&self.url).ends_with("+sentinel")
     }
 
     /// Returns how to connect to the servers that have locks. A server that the URL names itself is not asked
     /// whether it can have any.
     pub fn primaries(&self) -> Result<Vec<ConnectionInfo>, Failure> {
-        match &self.address {
-            Address::Server(info) => Ok(vec![(**info).clone()]),
-            Address::Several(_) => Ok(self.connect()?.primaries()?),
-        }
+        let client = if self.is_of_several() { self.connect()? } else { self.builder().connect_later()? };
+        Ok(client.primaries()?)
     }
 }
 
-fn address(url: String) -> Result<Address, Failure> {
-    let bad = |why: String| Failure::new(code::CONFIG, format!("the URL of the server: {why}"));
-    if url.is_empty() {
-        return Err(bad("it is empty".to_owned()));
+impl Certificates {
+    /// Returns those of the options. `$SSL_CERT_FILE` is also there for other programs, so it is for TLS only.
+    fn of(global: &Global, is_by_tls: bool) -> Result<Certificates, Failure> {
+        let files = [&global.cacert, &global.cert, &global.key];
+        if cfg!(not(feature = "tls")) && files.iter().any(|it| it.is_some()) {
+            return Err(bad(format!("certificates {NO_TLS}")));
+        }
+        let of_environment = std::env::var_os("SSL_CERT_FILE").filter(|it| is_by_tls && !it.is_empty());
+        let roots = global.cacert.clone().or(of_environment.map(PathBuf::from));
+        let read = |file: &PathBuf| {
+            std::fs::read(file).map_err(|e| Failure::new(code::CONFIG, format!("{}: {e}", file.display())))
+        };
+        let own = global.cert.as_ref().zip(global.key.as_ref());
+        Ok(Certificates {
+            roots: roots.as_ref().map(read).transpose()?,
+            own: own.map(|(cert, key)| Ok::<_, Failure>((read(cert)?, read(key)?))).transpose()?,
+        })
     }
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    if let Some(port) = port_out_of_range(&url) {
+
+    #[cfg(feature = "tls")]
+    fn given_to(&self, mut builder: ClientBuilder) -> ClientBuilder {
+        if let Some(pem) = &self.roots {
+            builder = builder.tls_root_certificates(pem);
+        }
+        match &self.own {
+            Some((cert, key)) => builder.tls_client_certificate(cert, key),
+            None => builder,
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn given_to(&self, builder: ClientBuilder) -> ClientBuilder {
+        builder
+    }
+}
+
+fn scheme(url: &str) -> &str {
+    url.split_once("://").map_or("", |(scheme, _)| scheme)
+}
+
+fn is_by_tls(url: &str) -> bool {
+    ["rediss", "valkeys"].iter().any(|it| scheme(url).starts_with(it))
+}
+
+fn bad(why: impl Display) -> Failure {
+    Failure::new(code::CONFIG, format!("the URL of the server: {why}"))
+}
+
+/// Checks what the library's own errors say less about.
+fn check(url: &str) -> Result<(), Failure> {
+    if url.is_empty() {
+        return Err(bad("it is empty"));
+    }
+    if let Some(port) = port_out_of_range(url) {
         return Err(bad(format!("a port must be between 1 and 65535, got {port}")));
     }
-    let needs_tls = scheme.starts_with("rediss") && !cfg!(feature = "tls");
-    let no_tls = || bad(format!("{scheme}:// needs this program built with the feature tls"));
-    let password = std::env::var("REDISCLI_AUTH").ok();
-    if scheme.ends_with("+cluster") || scheme.ends_with("+sentinel") {
-        return match needs_tls {
-            true => Err(no_tls()),
-            false => Ok(Address::Several(password.map_or(url.clone(), |it| with_password(&url, &it)))),
-        };
+    match is_by_tls(url) && cfg!(not(feature = "tls")) {
+        true => Err(bad(format!("{}:// {NO_TLS}", scheme(url)))),
+        false => Ok(()),
     }
-    // The parser's message may repeat the URL, so only the category of the error is reported.
-    let info = url.as_str().into_connection_info().map_err(|e| match needs_tls {
-        true => no_tls(),
-        false => bad(format!("{} (as in redis://host:6379/0)", e.category())),
-    })?;
-    let settings = info.redis_settings();
-    Ok(Address::Server(Box::new(match password {
-        Some(password) if settings.password().is_none() => {
-            let settings = settings.clone().set_password(password);
-            info.set_redis_settings(settings)
-        }
-        _ => info,
-    })))
 }
-
 /// Returns a port that is out of range, if there is one. Text that is not a number is left to the parsers.
 fn port_out_of_range(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
@@ -127,25 +165,40 @@ fn port_out_of_range(url: &str) -> Option<&str> {
     ports.filter(is_number).find(|port| !matches!(port.parse::<u16>(), Ok(1..)))
 }
 
-/// Returns a URL of several hosts with this password, unless it already has one.
+/// Returns the URL with this password, unless it already has one.
 fn with_password(url: &str, password: &str) -> String {
+    let password: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    // A socket's is in the query.
+    if scheme.ends_with("unix") {
+        let has_one = rest.split(['?', '&']).skip(1).any(|pair| pair.starts_with("pass="));
+        let joint = if rest.contains('?') { '&' } else { '?' };
+        return if has_one { url.to_owned() } else { format!("{url}{joint}pass={password}") };
+    }
     let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
     if user.contains(':') {
         return url.to_owned();
     }
-    let password: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
     format!("{scheme}://{user}:{password}@{hosts}")
 }
 
-/// Returns the first line of a file that contains a URL.
-fn first_line(file: &Path) -> Result<String, Failure> {
+/// Returns the first line of a file that contains a URL. Others may read it only if `public`.
+fn first_line(file: &Path, public: bool) -> Result<String, Failure> {
     let shown = file.display();
     let bad = |why: String| Failure::new(code::CONFIG, format!("{shown}: {why}"));
     let open = File::open(file).map_err(|e| bad(e.to_string()))?;
-    let mode = open.metadata().map_err(|e| bad(e.to_string()))?.mode();
-    if mode & 0o077 != 0 {
-        return Err(bad(format!("others may read it (mode {:03o}): chmod 600 {shown}", mode & 0o777)));
+    let it = open.metadata().map_err(|e| bad(e.to_string()))?;
+    let mode = it.mode() & 0o777;
+    let others = if public {
+        0o033
+    } else if is_for_a_group_of_ours(&it) {
+        0o037
+    } else {
+        0o077
+    };
+    if mode & others != 0 {
+        let how = if mode & 0o033 == 0 { ", or --public-url-file" } else { "" };
+        return Err(bad(format!("others may access it (mode {mode:03o}): chmod 600 {shown}{how}")));
     }
     let mut line = String::new();
     BufReader::new(open).read_line(&mut line).map_err(|e| bad(e.to_string()))?;
@@ -153,6 +206,14 @@ fn first_line(file: &Path) -> Result<String, Failure> {
         "" => Err(bad("its first line is empty".to_owned())),
         url => Ok(url.to_owned()),
     }
+}
+
+/// Whether its group is meant to read it, as a secret that is mounted into a container: root's, or of a group
+/// that this process is in.
+fn is_for_a_group_of_ours(it: &Metadata) -> bool {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let ours = groups.into_iter().chain([rustix::process::getegid()]);
+    it.uid() == 0 || ours.map(|gid| gid.as_raw()).any(|gid| gid == it.gid())
 }
 
 /// Opens a connection of our own, for requests that are not about locks.
@@ -183,8 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn a_password_goes_into_urls_of_several_hosts() {
+    fn a_password_goes_into_urls() {
         for (url, with) in [
+            ("redis://a/3", "redis://:%70%40@a/3"),
+            ("redis://:own@a/3", "redis://:own@a/3"),
+            ("redis+unix:///s", "redis+unix:///s?pass=%70%40"),
+            ("unix:///s?db=1", "unix:///s?db=1&pass=%70%40"),
+            ("unix:///s?db=1&pass=own", "unix:///s?db=1&pass=own"),
             ("redis+cluster://a:1,b", "redis+cluster://:%70%40@a:1,b"),
             ("redis+sentinel://app@a,b/m", "redis+sentinel://app:%70%40@a,b/m"),
             ("redis+sentinel://app:own@a,b/m", "redis+sentinel://app:own@a,b/m"),

@@ -28,6 +28,8 @@ fn a_sentinel_url_names_all_of_them_and_one_primary() {
     assert_eq!((settings.db(), settings.protocol()), (5, redis::ProtocolVersion::RESP3));
     // Sentinels have no databases.
     assert!(named.nodes.iter().all(|node| node.get_connection_info().redis_settings().db() == 0));
+    let (_, login) = sentinels("redis+sentinel://one/my?db=4").unwrap();
+    assert_eq!(login.get_connection_info().redis_settings().db(), 4);
     let (named, login) = sentinels("redis+sentinel://one/my").unwrap();
     assert_eq!((at(&named.nodes[0]), at(&login)), (":@one:26379".into(), ":@primary:6379".into()));
 }

@@ -126,6 +126,28 @@ fn a_right_that_is_refused() {
     let mut command =
         program(&format!("redis://127.0.0.1:{}/", server.port()), &["run", "--lease", "4s", "x", "true"]);
     assert!(command.env("REDISCLI_AUTH", "hush").status().unwrap().success());
+    // An empty one is none.
+    let mut command = program(&shared().url(), &["run", "--lease", "4s", "auth", "true"]);
+    assert!(command.env("REDISCLI_AUTH", "").status().unwrap().success());
+}
+
+/// Two callers that write the database in two ways must not hold the lock at once.
+#[test]
+fn each_part_of_a_url_is_understood_or_refused() {
+    let at = |tail: &str| format!("redis://127.0.0.1:{}{tail}", shared().port());
+    let holder = client(shared());
+    let elsewhere = redis_concurrent::Client::connect(&at("/3")).unwrap();
+    let _held =
+        (holder.reentrant_lock("url").lock_owned().unwrap(), elsewhere.reentrant_lock("url").lock_owned());
+    for url in [at("/3"), at("?db=3"), at("/?db=3&protocol=resp3"), at("/3?db=3")] {
+        done(&url, &["run", "-n", "--lease", "4s", "url", "true"]).ends(75);
+    }
+    for (url, why) in
+        [(at("?database=3"), "db, protocol"), (at("/0?db=3"), "two databases"), (at("/0#3"), "'#'")]
+    {
+        done(&url, &["run", "-n", "--lease", "4s", "url", "true"]).ends(78).says(why);
+        done(&url, &["ls"]).ends(78).says(why);
+    }
 }
 
 #[test]
@@ -230,9 +252,30 @@ fn a_file_with_the_url() {
     let path = file.to_str().unwrap();
     let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
     let args = ["run", "--lease", "4s", "--url-file", path, "file", "true"];
-    for open in [0o644, 0o640, 0o604] {
+    let refused = |args: &[&str]| {
+        done("redis://127.0.0.1:1/", args).ends(78).says("others may access it").says("chmod 600")
+    };
+    let public = [&["run", "--public-url-file"], &args[1..]].concat();
+    for open in [0o644, 0o604, 0o444, 0o660, 0o620] {
         mode(open);
-        done("redis://127.0.0.1:1/", &args).ends(78).says("others may read it").says("chmod 600");
+        refused(&args);
+        match open & 0o033 {
+            0 => drop(done("redis://127.0.0.1:1/", &public).ends(0)),
+            _ => drop(refused(&public)),
+        }
+    }
+    // As secrets are mounted into a container.
+    for for_our_group in [0o640, 0o440] {
+        mode(for_our_group);
+        done("redis://127.0.0.1:1/", &args).ends(0);
+    }
+    if rustix::process::getuid().is_root() {
+        let to = |group| std::os::unix::fs::chown(&file, Some(65_534), Some(group)).unwrap();
+        to(54_321);
+        refused(&args);
+        to(rustix::process::getgid().as_raw());
+        done("redis://127.0.0.1:1/", &args).ends(0);
+        std::os::unix::fs::chown(&file, Some(0), None).unwrap();
     }
     mode(0o600);
     done("redis://127.0.0.1:1/", &args).ends(0);
