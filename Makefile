@@ -36,7 +36,7 @@ test: setup
 		$(CARGO) test --package redis-concurrent-cli --features tls tls:: && exit $$first
 
 # The tests that may depend on the server, on servers other than the system's: on all of ci/servers.sh, or
-# make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"; SAVE=1 writes the README's table.
+# make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"; SAVE=1 writes the table of docs/operations.md.
 matrix: setup
 	@CARGO="$(CARGO)" ONLY="$(ONLY)" SAVE="$(SAVE)" ci/matrix.sh $(SERVERS)
 

@@ -5,7 +5,7 @@
 #   ci/matrix.sh [NAME...]             all servers, or the named ones
 #   ONLY="Lua replicas" ci/matrix.sh   only these groups of tests
 #   LIMIT=600                          how long the tests of one module may take, in seconds
-#   SAVE=1                             puts the rows into the table of README.md, in place of those of the same
+#   SAVE=1                             puts the rows into the table of docs/operations.md, in place of those of the same
 #                                      servers; if its columns differ, in place of all
 #
 # A test that did not pass is run again, alone, before it counts as failed: the machine may be busy. Fails if a
@@ -90,7 +90,7 @@ row() {
     return $status
 }
 
-# save TABLE: puts it into README.md.
+# save TABLE: puts it into docs/operations.md.
 save() {
     awk '
         function server(row, words) { split(row, words, " *[|] *"); return words[2] }
@@ -104,8 +104,8 @@ save() {
             for (i = 3; i <= n; i++) print rows[i] | "sort -V"
             close("sort -V"); print ""; inside = 0
         }
-        !inside { print }' "$1" README.md >"$1.page"
-    cat "$1.page" >README.md
+        !inside { print }' "$1" docs/operations.md >"$1.page"
+    cat "$1.page" >docs/operations.md
 }
 
 read -ra columns <<<"${ONLY:-$(awk '/^[^ ]/ { print $1 }' <<<"$groups" | xargs)}"

@@ -24,6 +24,7 @@ pages! {
     fencing "../docs/fencing.md"
     from_java "../docs/from-java.md"
     from_other_locks "../docs/from-other-locks.md"
+    guarantees "../docs/guarantees.md"
     interop "../docs/interop.md"
     operations "../docs/operations.md"
     pitfalls "../docs/pitfalls.md"

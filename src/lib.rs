@@ -67,8 +67,7 @@
 //!
 //! # The guide
 //!
-//! - [Which one](guide#which-one), [what is guaranteed](guide#what-is-guaranteed), [what is
-//!   not](guide#what-is-not-guaranteed), and [when not to use it](guide#when-not-to-use-it).
+//! - [Which one](guide#which-one), and [what is guaranteed](guide::guarantees), and what is not.
 //! - [Cookbook](guide::cookbook): a cron job, a leader, a sale, an idempotent consumer, and a dozen more.
 //! - [In async code](guide::in_async_code), [shutting down](guide::shutting_down), [fencing](guide::fencing),
 //!   [pitfalls](guide::pitfalls).
@@ -86,8 +85,7 @@
 //! - `metrics`: `MetricsObserver`, which reports the same to the `metrics` facade.
 //! - `tls`: servers at `rediss://`, verified against Mozilla's certificate authorities or your own.
 //!
-//! Rust 1.89 or later; Redis 6.2 or later, or Valkey. [`cargo run --example`](guide#what-it-offers) runs the
-//! examples.
+//! Rust 1.89 or later; Redis 6.2 or later, or Valkey. `cargo run --example` runs the examples.
 
 // On docs.rs each item shows the feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
