@@ -16,8 +16,11 @@ pub(crate) mod time;
 pub(crate) use self::scheduled::{Condvar, Mutex, MutexGuard, RwLock, thread};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic;
+/// Not random: an order of steps must be reproducible.
+#[cfg(shuttle)]
+pub(crate) type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 #[cfg(not(shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(shuttle))]
-pub(crate) use std::{sync::atomic, thread};
+pub(crate) use std::{hash::RandomState, sync::atomic, thread};

@@ -12,7 +12,7 @@ use super::cluster::Repeated;
 use super::redis::backend::Idempotent;
 use super::redis::failure::Failure;
 use super::redis::slots::Slot;
-use super::runtime::Shared;
+use super::runtime::{SEQUENCE_BITS, Shared};
 use super::server::Server;
 use super::state::grant::KEEPS;
 use super::state::lock_state::{LockState, PendingRelease, Shape, Ticket};
@@ -199,7 +199,7 @@ impl LockEntry {
         self.names == other.names && self.server().manager.leads_where(&other.server().manager)
     }
 
-    /// Returns an owner number that leads back here and that no grant has.
+    /// Returns an owner number that leads back here.
     pub(crate) fn number(&self) -> u64 {
         u64::from(self.slot)
     }
@@ -375,6 +375,7 @@ pub(crate) fn owner_number(text: &str) -> Option<u64> {
 /// all grants.
 const SLOT_BITS: u32 = 22;
 const SLOTS: usize = 1 << SLOT_BITS;
+const _: () = assert!(1 << (SEQUENCE_BITS + SLOT_BITS) == KEEPS, "all its bits are used");
 
 /// The entries of a client.
 #[derive(Default)]

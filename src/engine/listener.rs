@@ -253,8 +253,8 @@ impl Listener {
         now
     }
 
-    /// Handles `<uuid>:<n> listen 0 <ms> <channel>`: for that many milliseconds, the waiters of the lock ask
-    /// again at each message on that channel. Returns whether it was such a message.
+    /// Handles `<uuid>:<n> listen 0 <ms> <channel>`: for that many milliseconds, at most a waiter timeout, the
+    /// waiters of the lock ask again at each message on that channel. Returns whether it was such a message.
     pub(super) fn told_to_listen(
         &self,
         text: &str,
@@ -269,10 +269,11 @@ impl Listener {
         let (Some(ms), Some(channel)) = (words.nth(1).and_then(|ms| ms.parse().ok()), words.next()) else {
             return Ok(true);
         };
-        let entry =
-            self.shared.upgrade().zip(owner).and_then(|(it, owner)| it.entries.lock().of_owner(owner));
-        let until = Moment::now().after(Duration::from_millis(ms));
+        let (Some(shared), Some(owner)) = (self.shared.upgrade(), owner) else { return Ok(true) };
+        let entry = shared.entries.lock().of_owner(owner);
+        let until = Moment::now().after(Duration::from_millis(ms).min(shared.config.waiter_timeout));
         if let Some(entry) = entry
+            && entry.core.lock().lock_state.knows(owner)
             && notices.listen(pubsub, &entry, channel, until)?
         {
             // Something may have been announced there before.

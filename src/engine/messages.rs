@@ -12,7 +12,7 @@ use super::state::lock_state::{Effects, LockState};
 use crate::clock::Moment;
 
 /// Applies the message `<uuid>:<n> <what> <number> <lease ms> [<value>]`; the value of a forced unlock is its
-/// reason. A message that concerns no lock of this client is ignored.
+/// reason. A message to an owner that is not known here is ignored: whoever may publish could have sent it.
 pub(super) fn dispatch(shared: &Shared, text: &str) {
     let mut words = text.split(' ');
     let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
@@ -22,23 +22,24 @@ pub(super) fn dispatch(shared: &Shared, text: &str) {
     let mut next = || numbers.next().unwrap_or(0);
     let (number, lease, value) = (next(), next(), next());
     let entry = shared.entries.lock().of_owner(owner);
-    let Some(entry) = entry else { return };
+    let Some(mut entry) = entry else { return };
+    // What a wait for a condition was granted is held in its lock's entry.
+    if what == "no:forced"
+        && let Some(awaited) = &entry.condition
+        && !entry.core.lock().lock_state.knows(owner)
+    {
+        let Some(lock) = awaited.lock.upgrade() else { return };
+        entry = lock;
+    }
     let now = Moment::now();
     let mut core = entry.core.lock();
+    if !core.lock_state.knows(owner) {
+        return;
+    }
     let then = match what {
         "in" => core.lock_state.granted(owner, number, Duration::from_millis(lease), value, now),
         "wanted" => core.lock_state.is_wanted(owner, now),
         "yield" => return core.lock_state.yields(owner),
-        // What a wait for a condition was granted is held in its lock's entry.
-        "no:forced" if entry.condition.is_some() && !core.lock_state.knows(owner) => {
-            drop(core);
-            let Some(entry) = entry.condition.as_ref().and_then(|awaited| awaited.lock.upgrade()) else {
-                return;
-            };
-            let mut core = entry.core.lock();
-            let then = core.lock_state.forced(owner, said, now);
-            return carry_out(&entry, core, then);
-        }
         "no:forced" => core.lock_state.forced(owner, said, now),
         // A script has left some of the waiters to the next script, which this process must send.
         "again" => core.lock_state.ask_again(now),

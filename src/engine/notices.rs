@@ -66,8 +66,9 @@ struct Channel {
 }
 
 impl Notices {
-    /// Makes the waiters of `entry` ask again at each message on `channel`. Returns whether the subscription
-    /// is new, so that messages may have been missed.
+    /// Makes the waiters of `entry` ask again at each message on `channel`, unless they listen to another one
+    /// already: a message must not cost more than one subscription. Returns whether the subscription is new,
+    /// so that messages may have been missed.
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
@@ -78,25 +79,23 @@ impl Notices {
         channel: &str,
         until: Moment,
     ) -> RedisResult<bool> {
-        let known = self.channels.iter_mut().find(|known| known.name == channel);
-        let is_new = known.is_none();
-        let entries = match known {
-            Some(known) => {
-                (known.attentive, known.until) = (true, known.until.max(until));
-                &mut known.entries
+        let is_new = !self.channels.iter().any(|known| known.name == channel);
+        let listens = |it: &Channel| it.entries.iter().any(|known| is_of(known, entry));
+        if is_new && self.channels.iter().any(listens) {
+            return Ok(false);
+        }
+        if is_new {
+            let (name, beside) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
+            let added = Channel { name, beside, entries: Vec::new(), attentive: true, until };
+            added.subscribe(pubsub)?;
+            self.channels.push(added);
+        }
+        if let Some(known) = self.channels.iter_mut().find(|known| known.name == channel) {
+            (known.attentive, known.until) = (true, known.until.max(until));
+            known.entries.retain(|known| known.strong_count() > 0);
+            if !listens(known) {
+                known.entries.push(Arc::downgrade(entry));
             }
-            None => {
-                let (name, beside) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
-                let channel = Channel { name, beside, entries: Vec::new(), attentive: true, until };
-                channel.subscribe(pubsub)?;
-                self.channels.push(channel);
-                let Some(added) = self.channels.last_mut() else { return Ok(is_new) };
-                &mut added.entries
-            }
-        };
-        entries.retain(|known| known.strong_count() > 0);
-        if !entries.iter().any(|known| known.ptr_eq(&Arc::downgrade(entry))) {
-            entries.push(Arc::downgrade(entry));
         }
         Ok(is_new)
     }
@@ -136,6 +135,10 @@ impl Notices {
         }
         Ok(())
     }
+}
+
+fn is_of(known: &Weak<LockEntry>, entry: &Arc<LockEntry>) -> bool {
+    std::ptr::eq(known.as_ptr(), Arc::as_ptr(entry))
 }
 
 impl Channel {

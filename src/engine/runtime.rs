@@ -3,9 +3,11 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use super::entry::LockEntries;
 use super::process;
@@ -24,7 +26,10 @@ use crate::observe::Observers;
 use crate::script::{Script, Scripts};
 use crate::settings::Config;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, RandomState};
+
+/// How many bits a number of [`Shared::sequence`] has.
+pub(super) const SEQUENCE_BITS: u32 = 41;
 
 /// What all locks of a kind share: the composed scripts, and the shape.
 type Common = (Arc<Scripts>, Arc<Shape>);
@@ -52,6 +57,8 @@ pub(crate) struct Shared {
     kinds: Mutex<HashMap<TypeId, Common>>,
     pid: u32,
     sequence: AtomicU64,
+    /// The key of the order in which owner numbers are used.
+    secret: RandomState,
     closed: AtomicBool,
     /// Cancelled when the client is closed: wakes threads that sleep without an entry.
     pub(crate) ended: CancellationToken,
@@ -81,6 +88,7 @@ impl Shared {
             kinds: Mutex::default(),
             pid: std::process::id(),
             sequence: AtomicU64::new(1),
+            secret: RandomState::default(),
             closed: AtomicBool::new(false),
             ended: CancellationToken::new(),
         });
@@ -111,9 +119,17 @@ impl Shared {
         })
     }
 
-    /// Returns a number that was never returned before.
+    /// Returns a number of [`SEQUENCE_BITS`] bits that was never returned before, and that nobody can guess:
+    /// who knows an owner id, and may publish, can lie to its waiter. A Feistel network shuffles all numbers.
     pub(crate) fn sequence(&self) -> u64 {
-        self.sequence.fetch_add(1, Ordering::Relaxed)
+        const LOW: u32 = SEQUENCE_BITS / 2;
+        let n = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let (mut high, mut low) = (n >> LOW, n % (1 << LOW));
+        for round in 0..3 {
+            low ^= self.secret.hash_one((round, false, high)) % (1 << LOW);
+            high ^= self.secret.hash_one((round, true, low)) % (1 << (SEQUENCE_BITS - LOW));
+        }
+        high << LOW | low
     }
 
     /// Returns what all locks of a kind share.
@@ -143,6 +159,8 @@ impl Shared {
             reentrancy: K::REENTRANCY,
             local_handoff: self.config.local_handoff,
             heartbeat: self.config.waiter_timeout.min(self.config.lease) / 3,
+            // As `let_in()` in lua/lib/queue.lua.
+            first_lease: self.config.waiter_timeout.max(Duration::from_secs(1)),
         };
         let made = (Arc::new(made), Arc::new(shape));
         kinds.insert(key, made.clone());

@@ -9,7 +9,7 @@ use redis::{Commands, Connection, cmd};
 use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind, Kind, Reentrant, ReentrantLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, scripts, wait_until};
 
-use crate::support::{Ears, Heard, LONG, SOON, connected, ms};
+use crate::support::{Ears, Heard, LONG, SOON, channels, connected, ms};
 
 /// A server, a proxy before it, a client behind that, and one without.
 struct Scene {
@@ -122,6 +122,87 @@ fn a_message_that_was_overtaken_is_not_believed() {
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
     });
+}
+
+/// Whoever may publish and knows an owner id may lie to its waiter, but not for long.
+#[test]
+fn a_forged_message_is_worth_no_more_than_a_first_lease() {
+    for fixed in [None, Some(LONG)] {
+        let mut scene = scene_with(|builder| builder.lease(3 * LONG));
+        let held = scene.lock(&scene.near);
+        let waits = fixed.map_or(scene.lock(&scene.far), |lease| scene.lock(&scene.far).with_lease(lease));
+        let guard = held.lock().unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let forged = waits.try_lock_for(LONG).unwrap().unwrap();
+                assert!(forged.remaining() <= ms(1_200), "{fixed:?}: {:?}", forged.remaining());
+                wait_until(SOON, "it learns that it holds nothing", || forged.is_lost());
+            });
+            let owner = scene.await_positions(1).remove(0).0;
+            let channel = format!("rc:inbox:{}", owner.split(':').next().unwrap());
+            for beyond in [1 << 52, (1 << 53) - 1, u64::MAX] {
+                let _: i64 = scene.redis.publish(&channel, format!("{owner} in {beyond} 3600000")).unwrap();
+            }
+            let before = scene.server.command_calls().unwrap()["evalsha"];
+            wait_until(LONG, "it sends a heartbeat", || {
+                waiter.is_finished() || scene.server.command_calls().unwrap()["evalsha"] > before
+            });
+            assert_eq!(scene.positions().len(), 1, "{fixed:?}: no token has such a number");
+            let number = scene.fence() + 1;
+            let _: i64 = scene.redis.publish(&channel, format!("{owner} in {number} 3600000")).unwrap();
+            waiter.join().unwrap();
+        });
+        assert!(!guard.is_lost() && guard.unlock().is_ok());
+    }
+}
+
+#[test]
+fn an_owner_id_is_not_guessed() {
+    let mut scene = scene();
+    let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
+    let guard = held.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waits.try_lock_for(LONG).unwrap().map(|held| held.token() >> 12));
+        let owner = scene.await_positions(1).remove(0).0;
+        let uuid = owner.split(':').next().unwrap();
+        let number = scene.fence() + 1;
+        for guess in 0..100 * 4 {
+            let n: u64 = (guess / 4) * (1 << 22) + guess % 4;
+            for told in ["in", "again", "no:strange", "no:forced", "listen"] {
+                let text = format!("{uuid}:{n} {told} {number} 60000 rc:guessed");
+                let _: i64 = scene.redis.publish(format!("rc:inbox:{uuid}"), text).unwrap();
+            }
+        }
+        let before = scene.server.command_calls().unwrap()["evalsha"];
+        wait_until(LONG, "it sends heartbeats", || {
+            waiter.is_finished() || scene.server.command_calls().unwrap()["evalsha"] > before + 1
+        });
+        assert!(!waiter.is_finished(), "it believed one of them");
+        assert_eq!(channels(&scene.server), [format!("rc:inbox:{uuid}")]);
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap() > number);
+    });
+}
+
+#[test]
+fn a_lock_makes_its_client_listen_to_one_channel_of_others() {
+    let mut scene = scene();
+    let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
+    let guard = held.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waits.try_lock_for(LONG).unwrap().is_some());
+        let owner = scene.await_positions(1).remove(0).0;
+        let channel = format!("rc:inbox:{}", owner.split(':').next().unwrap());
+        for n in 0..1_000 {
+            let text = format!("{owner} listen 0 3600000 rc:strange-{n}");
+            let _: i64 = scene.redis.publish(&channel, text).unwrap();
+        }
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap());
+    });
+    // With the second channel, by which scripts tell the library's subscribers from others.
+    assert!(channels(&scene.server).len() <= 3, "{:?}", channels(&scene.server).len());
+    wait_until(SOON, "it listens there for a waiter timeout", || channels(&scene.server).len() == 1);
 }
 
 // ---- a new owner id each grant; the next head inherits the ask ----------------------------

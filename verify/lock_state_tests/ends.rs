@@ -195,9 +195,9 @@ fn while_a_guard_of_a_lost_hold_lives_its_thread_is_told_and_others_come_in() {
 fn the_end_of_a_lease_of_another_length_counts_its_own_drift() {
     let mut desk = Desk::new();
     let (_, asking) = desk.queue_up(request(1), 5, 0);
-    desk.lock_state.granted(asking.owner, 6, ms(100_000), 0, at(0));
+    desk.lock_state.granted(asking.owner, 6, ms(1_000), 0, at(0));
     let then = desk.lock_state.close(at(1));
-    assert_eq!(then[0].valid_until, at(100_000 - 1_000));
+    assert_eq!(then[0].valid_until, at(1_000 - 10));
 }
 
 // ---- kinds that are shared -------------------------------------------------------------------------

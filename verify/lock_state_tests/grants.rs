@@ -110,6 +110,23 @@ fn a_message_counts_with_the_lease_in_it() {
     assert_eq!(desk.valid_until(acquired), at(1_000 - 10));
 }
 
+#[test]
+fn a_message_is_worth_no_more_than_a_first_lease_and_is_confirmed_soon() {
+    for lease in [LEASE, 3_600_000] {
+        let mut desk = Desk::new();
+        let mut long = request(1);
+        long.terms.lease = ms(lease);
+        let (ticket, asking) = desk.queue_up(long, 5, 0);
+        desk.lock_state.granted(asking.owner, MOST_NUMBER + 1, ms(LEASE), 0, at(0));
+        assert!(matches!(desk.turn(ticket, 0), Step::Park(_)), "no token has such a number");
+        desk.lock_state.granted(asking.owner, 6, ms(7_200_000), 0, at(0));
+        let acquired = desk.is_in(ticket, 0);
+        assert_eq!(desk.valid_until(acquired), at(LEASE - DRIFT), "{lease}");
+        let grant = desk.lock_state.look(acquired.owner).unwrap();
+        assert_eq!(grant.due(at(0), ms(lease / 3)), at((LEASE - DRIFT) / 6), "{lease}");
+    }
+}
+
 /// What admits without a hold has no lease to renew: a thread that is notified late has passed nevertheless.
 #[test]
 fn a_late_message_of_what_has_no_holds_admits() {

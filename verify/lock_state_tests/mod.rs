@@ -15,7 +15,7 @@ mod turns;
 
 use std::time::Duration;
 
-use super::state::grant::MOST_HAND_OVERS;
+use super::state::grant::{MOST_HAND_OVERS, MOST_NUMBER};
 use super::state::lock_state::{
     AcquireMode, Acquired, Answer, Asking, Effects, Entered, Exit, GaveUp, HolderId, LockState,
     PendingRelease, Refusal, Renewal, Request, Shape, Step, Terms, Ticket,
@@ -62,6 +62,7 @@ fn shape() -> Shape {
         reentrancy: Reentrancy::Counted,
         local_handoff: ms(100),
         heartbeat: ms(1_000),
+        first_lease: ms(LEASE),
     }
 }
 

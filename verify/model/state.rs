@@ -1,5 +1,7 @@
 //! The state of a model.
 
+use std::time::Duration;
+
 use super::lock_states::LockStates;
 use super::lock_states::WRITES;
 use super::modes::{Beside, Role};
@@ -189,7 +191,8 @@ impl World {
             0 => (Sharing::Exclusive, Reentrancy::Counted),
             _ => (Sharing::Shared, Reentrancy::Independent),
         };
-        Shape { sharing, reentrancy, local_handoff: self.local_handoff, heartbeat: TICK }
+        let first_lease = Duration::from_millis(self.waiter_timeout.max(1_000));
+        Shape { sharing, reentrancy, local_handoff: self.local_handoff, heartbeat: TICK, first_lease }
     }
 
     pub(super) fn lock_states(&self) -> LockStates {

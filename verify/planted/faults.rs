@@ -70,6 +70,25 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // A message is believed for as long as it says.
+    Fault {
+        name: "message-says-how-long",
+        caught_by: &[
+            ("lib", WORTH, "assertion `left == right`"),
+            (
+                "locks",
+                "safety_rules::a_forged_message_is_worth_no_more_than_a_first_lease",
+                "panicked at tests/locks/safety_rules.rs",
+            ),
+        ],
+    },
+    // A grant of the whole lease that only a message reported is not renewed early.
+    Fault { name: "message-not-confirmed", caught_by: &[("lib", WORTH, "assertion `left == right`")] },
+    // Owner numbers are counted up.
+    Fault {
+        name: "owner-is-guessed",
+        caught_by: &[("locks", "safety_rules::an_owner_id_is_not_guessed", "it believed one of them")],
+    },
     // A leave that should give its owner a tombstone does not.
     Fault {
         name: "no-tombstone",
@@ -426,5 +445,7 @@ const FAULTS: &[Fault] = &[
 /// Each walk prints its seed.
 const REPLAY: &str = "engine::model::replay::the_reentrant_lock_says_what_the_models_redis_says";
 /// Each run prints its seed.
+const WORTH: &str =
+    "engine::lock_state_tests::grants::a_message_is_worth_no_more_than_a_first_lease_and_is_confirmed_soon";
 const CHANCE: &str =
     "engine::lock_state_tests::chance::by_chance_there_is_one_owner_and_nobody_is_left_behind";

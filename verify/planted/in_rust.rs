@@ -31,6 +31,15 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "any-number" in "src":
         { number > ask.floor } =>
         { (number > ask.floor || PLANTED) }
+    "message-says-how-long" in "src":
+        { lease.min(first_lease).min(ask.terms.lease) } =>
+        { if PLANTED { lease } else { lease.min(first_lease).min(ask.terms.lease) } }
+    "message-not-confirmed" in "src":
+        { if got.told || (got.lease < lease && request.terms.fixed) } =>
+        { if got.told && !(PLANTED && got.lease == lease) || (got.lease < lease && request.terms.fixed) }
+    "owner-is-guessed" in "src":
+        { high << LOW | low } =>
+        { if PLANTED { n } else { high << LOW | low } }
     "valid-from-last-sent" in "src":
         { ask.base.unwrap_or(ask.sent) } =>
         { ask.base.filter(|_| !PLANTED).unwrap_or(ask.sent) }

@@ -96,6 +96,7 @@ impl Fleet {
             reentrancy: Reentrancy::Counted,
             local_handoff: scene.local_handoff,
             heartbeat: scene.heartbeat(),
+            first_lease: scene.waiter_timeout,
         });
         let keeps = scene.what == What::Keep;
         let of_client = |client: usize| {

@@ -76,6 +76,8 @@ pub(crate) struct Shape {
     pub(crate) local_handoff: Duration,
     /// The longest pause between two checks of anything.
     pub(crate) heartbeat: Duration,
+    /// The longest lease that a waiter is granted by a message.
+    pub(crate) first_lease: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

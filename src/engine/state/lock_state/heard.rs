@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ask::PendingGrant;
 use super::{Answer, BACKOFF, Effects, LONGEST_BACKOFF, LockState, PendingRelease, Renewal, SLACK};
 use crate::clock::Moment;
-use crate::engine::state::grant::ends_at;
+use crate::engine::state::grant::{MOST_NUMBER, ends_at};
 use crate::observe::{AcquiredVia, KeptEnd, LossReason};
 
 impl LockState {
@@ -117,7 +117,8 @@ impl LockState {
         Effects { wake: self.head(), ..Effects::default() }
     }
 
-    /// A message: `owner` was granted the lock.
+    /// A message: `owner` was granted the lock. It is worth no more than a script can have granted, whoever
+    /// sent it.
     pub(crate) fn granted(
         &mut self,
         owner: u64,
@@ -127,10 +128,13 @@ impl LockState {
         now: Moment,
     ) -> Effects {
         let said = if self.joined() { now } else { Moment::default() };
+        let first_lease = self.shape.first_lease;
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
             && ask.grant.is_none()
             && number > ask.floor
+            && number <= MOST_NUMBER
         {
+            let lease = lease.min(first_lease).min(ask.terms.lease);
             let base = ask.base.unwrap_or(ask.sent);
             let valid_until = ends_at(base, lease.min(ask.least));
             let (since, told, way, confirmed) = (base, true, AcquiredVia::Granted, false);

@@ -138,7 +138,7 @@ impl LockState {
         let got = ask.grant.as_mut()?;
         let lease = request.terms.lease;
         let left = got.valid_until.since(now);
-        let granted = if got.told { got.lease.min(lease) } else { lease };
+        let granted = if got.told { got.lease } else { lease };
         // A pass-through kind has admitted the caller, however long ago: there is no lease to renew.
         let usable = self.shape.sharing == Sharing::PassThrough
             || left > granted / 2
@@ -173,7 +173,8 @@ impl LockState {
             ..Grant::new(ask.owner, got.number, request.terms.clone())
         };
         grant.is_worth(ask.least);
-        if got.lease < lease && (got.told || request.terms.fixed) {
+        // What only a message says is renewed soon, which confirms it.
+        if got.told || (got.lease < lease && request.terms.fixed) {
             grant.begins_for(got.lease, got.since);
         }
         let way = got.way;
