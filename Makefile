@@ -20,7 +20,7 @@ TEST ?= engine::interleavings
 # How many states of each world `make models` explores at most.
 MODELS_STATES ?= 1000000
 
-.PHONY: demo pitfalls test matrix contract history failover models shuttle planted scale scale-page bench figures lint msrv doc setup
+.PHONY: demo pitfalls test matrix contract history failover models shuttle planted scale scale-page bench figures lint msrv targets doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -99,6 +99,11 @@ lint:
 msrv:
 	@ci/setup.sh cc
 	ci/msrv.sh
+
+# Compiles for Windows, macOS, FreeBSD and musl.
+targets:
+	@ci/setup.sh cc
+	@CARGO="$(CARGO)" ci/targets.sh
 
 doc:
 	@ci/setup.sh cc

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-#[cfg(not(shuttle))]
+#[cfg(all(unix, not(shuttle)))]
 use rustix::time::{ClockId, clock_gettime};
 
 #[cfg(shuttle)]
@@ -46,7 +46,7 @@ impl Moment {
     /// Earlier than every other.
     pub(crate) const BEGINNING: Moment = Moment(NonZeroU64::MIN);
 
-    #[cfg(not(shuttle))]
+    #[cfg(all(unix, not(shuttle)))]
     pub(crate) fn now() -> Self {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         const CLOCK: ClockId = ClockId::Boottime;
@@ -54,6 +54,14 @@ impl Moment {
         const CLOCK: ClockId = ClockId::Monotonic;
         let t = clock_gettime(CLOCK);
         Moment::of(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+    }
+
+    /// Windows counts the time of a suspended machine here, too.
+    #[cfg(not(any(unix, shuttle)))]
+    pub(crate) fn now() -> Self {
+        static FIRST: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+        // Far from both ends.
+        Moment::of(1 << 62).after(FIRST.elapsed())
     }
 
     #[cfg(shuttle)]

@@ -6,6 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(not(unix))]
+compile_error!(
+    "redis-concurrent-cli needs Unix: its `run` supervises a command with signals and process groups"
+);
+
 mod args;
 mod bench;
 mod connect;

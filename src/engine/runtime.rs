@@ -73,7 +73,10 @@ impl Shared {
     ) -> Arc<Shared> {
         static CLIENTS: AtomicU64 = AtomicU64::new(0);
         let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        #[cfg(unix)]
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        #[cfg(not(unix))]
+        let host = std::env::var("COMPUTERNAME").unwrap_or_default();
         let shared = Arc::new(Shared {
             id,
             uuid: uuid::Uuid::new_v4().to_string(),
