@@ -1,5 +1,6 @@
 //! Cancellation: a flag that wakes its waiters when it is set.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -42,21 +43,39 @@ type Waker = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct State {
-    wakers: Vec<(u64, Waker)>,
+    /// By their numbers, which are in the order in which they came.
+    wakers: BTreeMap<u64, Waker>,
     next: u64,
-    children: Vec<Weak<Inner>>,
+    children: Vec<WeakToken>,
     /// The tokens that cancel this one, kept alive until it is cancelled. (They refer to it only weakly.)
     parents: Vec<Arc<Inner>>,
     // Created on first use. No message is ever sent: dropping the sender is the message.
     channel: Option<(Option<Sender<()>>, Receiver<()>)>,
 }
 
-impl State {
-    /// Removes and returns the waker of this number. The others keep their order.
-    fn take_waker(&mut self, id: u64) -> Option<Waker> {
-        let at = self.wakers.iter().position(|(other, _)| *other == id)?;
-        Some(self.wakers.remove(at).1)
+/// A token that does not keep it alive.
+#[derive(Clone)]
+pub(crate) struct WeakToken(Weak<Inner>);
+
+impl WeakToken {
+    pub(crate) fn upgrade(&self) -> Option<CancellationToken> {
+        self.0.upgrade().map(CancellationToken)
     }
+
+    /// Whether anything keeps the token alive.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+/// Appends to a list that may contain what is no longer needed. That is removed when the list would grow: at
+/// most as much of it stays as is needed, and an insertion costs the same however long the list is.
+pub(crate) fn push_swept<T>(list: &mut Vec<T>, item: T, is_needed: impl FnMut(&T) -> bool) {
+    if list.len() == list.capacity() {
+        list.retain(is_needed);
+        list.reserve(list.len().max(4));
+    }
+    list.push(item);
 }
 
 impl CancellationToken {
@@ -95,13 +114,16 @@ impl CancellationToken {
             other.cancel();
             return;
         }
-        state.children.retain(|c| c.strong_count() > 0);
-        state.children.push(Arc::downgrade(&other.0));
+        push_swept(&mut state.children, other.downgrade(), WeakToken::is_kept);
         drop(state);
         let mut state = other.0.state.lock();
         if !other.is_cancelled() {
             state.parents.push(self.0.clone());
         }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakToken {
+        WeakToken(Arc::downgrade(&self.0))
     }
 
     /// Waits until the token is cancelled, for at most `timeout`. Returns whether it is.
@@ -164,7 +186,7 @@ impl CancellationToken {
         }
         let id = state.next;
         state.next += 1;
-        state.wakers.push((id, Arc::new(then)));
+        state.wakers.insert(id, Arc::new(then));
         OnCancel { token: self, id: Some(id) }
     }
 
@@ -181,14 +203,14 @@ impl Inner {
         let mut next = self.cancel_alone();
         next.reverse();
         while let Some(child) = next.pop() {
-            if let Some(child) = child.upgrade() {
+            if let Some(child) = child.0.upgrade() {
                 next.extend(child.cancel_alone().into_iter().rev());
             }
         }
     }
 
     /// Cancels this token alone and wakes its waiters. Returns its children.
-    fn cancel_alone(&self) -> Vec<Weak<Inner>> {
+    fn cancel_alone(&self) -> Vec<WeakToken> {
         let (wakers, children, _parents);
         {
             let mut state = self.state.lock();
@@ -203,7 +225,7 @@ impl Inner {
             }
         }
         // Outside the mutex: a waker locks the mutex of what it wakes.
-        for (_, wake) in wakers {
+        for wake in wakers.into_values() {
             // A panicking waker must not keep the others asleep, nor end a thread that keeps locks alive.
             let _ = catch_unwind(AssertUnwindSafe(move || wake()));
         }
@@ -291,7 +313,7 @@ impl OnCancel<'_> {
 impl Drop for OnCancel<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            let gone = self.token.0.state.lock().take_waker(id);
+            let gone = self.token.0.state.lock().wakers.remove(&id);
             // Dropped outside the mutex: what the callback owns may use the token in its own `drop`.
             drop(gone);
         }

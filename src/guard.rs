@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use self::sealed::Hold as _;
 use crate::cancel::CancellationToken;
-use crate::engine::warning;
+use crate::engine::warning::{self, Warned};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::settings::check_lease;
@@ -49,7 +49,7 @@ pub(crate) mod sealed {
     use super::{GuardOwned, ThreadOwned};
     use crate::cancel::CancellationToken;
     use crate::engine::state::lock_state::HolderId;
-    use crate::engine::warning::TimeLeft;
+    use crate::engine::warning::Holds;
     use crate::error::Error;
 
     pub trait Held {
@@ -67,8 +67,9 @@ pub(crate) mod sealed {
         fn release(self) -> Result<(), Error>;
         /// Why it is lost, if it is.
         fn loss(&self) -> Option<Error>;
-        /// Returns a function that any thread can call to learn how much of the hold is left.
-        fn time_left(&self) -> TimeLeft;
+        /// Returns functions that any thread can call to learn how much of the hold is left, or of the holds
+        /// that it consists of.
+        fn time_left(&self) -> Holds;
     }
 
     pub trait Ownership {
@@ -131,6 +132,8 @@ pub(crate) mod sealed {
 #[must_use = "a guard that is not kept releases at once"]
 pub struct Guard<'a, L: Held, O: Ownership = ThreadOwned> {
     pub(crate) hold: L::Hold,
+    /// Dropped after the hold has ended.
+    warned: Warned,
     /// A guard that belongs to its thread borrows its lock.
     marker: PhantomData<(&'a (), O)>,
 }
@@ -170,7 +173,7 @@ pub type OwnedGuard<L> = Guard<'static, L, GuardOwned>;
 
 impl<L: Held, O: Ownership> Guard<'_, L, O> {
     pub(crate) fn new(hold: L::Hold) -> Self {
-        Guard { hold, marker: PhantomData }
+        Guard { hold, warned: Warned::default(), marker: PhantomData }
     }
 
     /// The lock's name; for several locks their names, joined by ` + `.
@@ -225,8 +228,9 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     /// the margin is at most half of it.
     ///
     /// From the first call on, the client listens, as for [`lost`](Guard::lost), and one thread of the
-    /// process serves all such tokens: it sleeps until the earliest of them may be due, and ends with the
-    /// last one.
+    /// process serves all such tokens: it sleeps until the earliest of them may be due, and ends a second
+    /// after the last one. Nothing is kept for a token that was dropped, or whose hold has ended: keep the
+    /// token (or a child) for as long as you use its [`receiver`](CancellationToken::receiver).
     ///
     /// ```
     /// use std::time::Duration;
@@ -247,7 +251,7 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     /// ```
     #[doc(alias = "renew_deadline")]
     pub fn ends_within(&self, margin: Duration) -> CancellationToken {
-        warning::ends_within(self.hold.time_left(), self.hold.lost(), margin)
+        self.warned.ends_within(self.hold.time_left(), &self.hold.lost(), margin)
     }
 
     /// Sets the lease to its full length from now, like [`renew_for`](Guard::renew_for). For a hold with a
@@ -284,7 +288,7 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     fn set_lease(&self, lease: Option<Duration>) -> Result<(), Error> {
         let renewed = self.hold.renew(lease);
         // Without a reply, less of the hold may be certain than before.
-        warning::look_again();
+        warning::look_again(self.hold.time_left());
         renewed
     }
 }

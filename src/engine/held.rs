@@ -10,7 +10,7 @@ use super::redis::replies::Renewed;
 use super::redis::requests;
 use super::state::grant::Grant;
 use super::state::lock_state::{Renewal, Terms, Ticket};
-use super::warning::{TimeLeft, until};
+use super::warning::{HoldKey, TimeLeft, until};
 use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -58,17 +58,20 @@ pub(crate) fn renewing(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result
     Ok(owner)
 }
 
-/// Returns a function from a margin to the time until less than that remains of the hold. A first lease is
-/// renewed soon and may be shorter than the margin, so the margin counts as half of it at most.
-pub(crate) fn time_left(entry: &Arc<LockEntry>, ticket: Ticket) -> TimeLeft {
+/// Returns the hold's key among the warnings, and a function from a margin to the time until less than that
+/// remains of it. A first lease is renewed soon and may be shorter than the margin, so the margin counts as
+/// half of it at most.
+pub(crate) fn time_left(entry: &Arc<LockEntry>, ticket: Ticket) -> (HoldKey, TimeLeft) {
+    let key = (Arc::as_ptr(entry).addr(), ticket);
     let entry = Arc::downgrade(entry);
-    Box::new(move |margin| {
+    let left = move |margin: Duration| {
         let entry = entry.upgrade()?;
         let core = lock(&entry).ok()?;
         let grant = core.lock_state.grant_of(ticket)?;
         let margin = if grant.is_first() { margin.min(Duration::from(grant.first) / 2) } else { margin };
         Some(until(left(grant, Moment::now()), margin))
-    })
+    };
+    (key, Arc::new(left))
 }
 
 /// Returns why the hold is lost, if it is.

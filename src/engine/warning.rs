@@ -1,20 +1,31 @@
 //! Early warnings: tokens that are cancelled when too little of a hold is certain to remain.
 //!
-//! One thread of the process sleeps until the first warning may be due. Renewals do not wake it: when the
-//! warning would be due without them, it checks how much of the hold is left, and sleeps again. It ends with
-//! the last warning.
+//! One thread of the process sleeps until the first hold may have come to one of its margins. Renewals in the
+//! background do not wake it: when a margin would be reached without them, it checks how much of the hold is
+//! left, and sleeps again. What shortens or ends a hold has this hold alone [looked at](look_again) again. The
+//! thread ends a moment after the last hold with a warning.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::cancel::CancellationToken;
+use crate::cancel::{CancellationToken, WeakToken, push_swept};
 use crate::clock::Moment;
 use crate::sync::{Condvar, Mutex, thread};
 
 /// Returns the time until less than the given margin of a hold remains: zero if that is so now, or the hold
 /// is lost; `None` once the hold has ended.
-pub(crate) type TimeLeft = Box<dyn Fn(Duration) -> Option<Duration> + Send>;
+pub(crate) type TimeLeft = Arc<dyn Fn(Duration) -> Option<Duration> + Send + Sync>;
+
+/// A hold: the address of what has it, which its [`TimeLeft`] keeps from being used again, and its number
+/// there.
+pub(crate) type HoldKey = (usize, u64);
+
+/// What can be watched of a guard: each of its holds.
+pub(crate) type Holds = Vec<(HoldKey, TimeLeft)>;
+
+/// For how long the thread waits for another warning before it ends.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Returns the time until less than `margin` remains, if `left` remains now.
 pub(crate) fn until(left: Duration, margin: Duration) -> Duration {
@@ -23,12 +34,6 @@ pub(crate) fn until(left: Duration, margin: Duration) -> Duration {
         Some(spare) if !left.is_zero() => spare + Duration::from_micros(1),
         _ => Duration::ZERO,
     }
-}
-
-struct Warning {
-    left: TimeLeft,
-    margin: Duration,
-    token: CancellationToken,
 }
 
 /// The warnings of this process.
@@ -40,61 +45,79 @@ struct Warnings {
 
 #[derive(Default)]
 struct State {
-    /// The warnings, by the earliest time at which each may be due and a number of its own.
-    planned: BTreeMap<(Moment, u64), Warning>,
-    numbers: u64,
-    /// How often [`look_again`] has moved the planned warnings forward.
-    looks: u64,
+    holds: HashMap<HoldKey, Watch>,
+    /// The holds, by the earliest time at which a warning of each may be due.
+    planned: BTreeSet<(Moment, HoldKey)>,
+    /// Until when the thread sleeps.
+    wakes_at: Moment,
     /// Whether the thread runs.
     running: bool,
 }
 
-impl State {
-    /// Returns when to check a warning: at `at`, which was computed when there had been `looks` calls of
-    /// [`look_again`]; or now, if there has been one since, as the hold may have been shortened.
-    fn still_at(&self, at: Moment, looks: u64) -> Moment {
-        if self.looks == looks { at } else { Moment::now() }
-    }
+/// The warnings of one hold.
+struct Watch {
+    left: TimeLeft,
+    warnings: Vec<Warning>,
+    planned: Moment,
+    /// How often a warning was added, or the hold may have become shorter.
+    changes: u64,
+}
+
+#[derive(Clone)]
+struct Warning {
+    margin: Duration,
+    /// Weak: nobody needs the warning once its token is gone.
+    token: WeakToken,
 }
 
 static CURRENT: Mutex<Option<Arc<Warnings>>> = Mutex::new(None);
 
-/// Returns a token that is cancelled when less than `margin` is left, or when `lost` is cancelled.
-pub(crate) fn ends_within(left: TimeLeft, lost: CancellationToken, margin: Duration) -> CancellationToken {
-    let token = CancellationToken::new();
-    lost.cancels(&token);
-    let warning = Warning { left, margin, token: token.clone() };
-    let warnings = Warnings::current();
-    let looks = warnings.state.lock().looks;
-    if let Some((at, warning)) = warning.due(Moment::now()) {
-        warnings.plan(at, looks, warning);
-    }
-    token
-}
+/// The holds of a guard for which it was asked for warnings. When it is dropped, after its hold, no warning of
+/// a hold that has ended is left.
+#[derive(Default)]
+pub(crate) struct Warned(OnceLock<Box<(Arc<Warnings>, Vec<HoldKey>)>>);
 
-/// Checks all warnings again, as a hold may now end earlier than planned.
-pub(crate) fn look_again() {
-    let current = CURRENT.lock().clone();
-    if let Some(warnings) = current.filter(|it| it.pid == std::process::id()) {
-        let mut state = warnings.state.lock();
-        state.looks += 1;
-        let now = Moment::now();
-        let all = std::mem::take(&mut state.planned);
-        state.planned = all.into_iter().map(|((at, number), it)| ((at.min(now), number), it)).collect();
-        warnings.changed.notify_one();
-    }
-}
-
-impl Warning {
-    /// Returns when the warning may be due. Returns `None` if the hold has ended, or if it is due now, in
-    /// which case its token is cancelled.
-    fn due(self, now: Moment) -> Option<(Moment, Warning)> {
-        let until = (self.left)(self.margin)?;
-        if until.is_zero() {
-            self.token.cancel();
-            return None;
+impl Warned {
+    /// Returns a token that is cancelled when less than `margin` is left of any of the holds, or when `lost`
+    /// is cancelled.
+    pub(crate) fn ends_within(
+        &self,
+        holds: Holds,
+        lost: &CancellationToken,
+        margin: Duration,
+    ) -> CancellationToken {
+        let token = lost.child();
+        // So also in a forked child, which has lost its parent's holds.
+        if token.is_cancelled() {
+            return token;
         }
-        Some((now.after(until), self))
+        let warnings = Warnings::current();
+        self.0.get_or_init(|| Box::new((warnings.clone(), holds.iter().map(|(key, _)| *key).collect())));
+        for (key, left) in holds {
+            warnings.add(key, left, margin, &token);
+        }
+        token
+    }
+}
+
+impl Drop for Warned {
+    fn drop(&mut self) {
+        if let Some((warnings, keys)) = self.0.get().map(|it| &**it)
+            && warnings.pid == std::process::id()
+        {
+            keys.iter().for_each(|key| warnings.look(*key));
+        }
+    }
+}
+
+/// Checks the warnings of these holds again, as they may now end earlier than planned.
+pub(crate) fn look_again(holds: Holds) {
+    let warnings = Warnings::current();
+    for (key, _) in holds {
+        if let Some(watch) = warnings.state.lock().holds.get_mut(&key) {
+            watch.changes += 1;
+        }
+        warnings.look(key);
     }
 }
 
@@ -114,18 +137,29 @@ impl Warnings {
         }
     }
 
-    fn plan(self: &Arc<Self>, at: Moment, looks: u64, warning: Warning) {
+    fn add(self: &Arc<Self>, key: HoldKey, left: TimeLeft, margin: Duration, token: &CancellationToken) {
+        {
+            let mut state = self.state.lock();
+            let new =
+                || Watch { left: left.clone(), warnings: Vec::new(), planned: Moment::NEVER, changes: 0 };
+            let watch = state.holds.entry(key).or_insert_with(new);
+            watch.changes += 1;
+            let warning = Warning { margin, token: token.downgrade() };
+            push_swept(&mut watch.warnings, warning, |it| it.token.is_kept());
+        }
+        // Only now: what shortens the hold after this has it looked at again.
+        match left(margin) {
+            Some(spare) if !spare.is_zero() => self.plan(key, Moment::now().after(spare), token),
+            _ => self.look(key),
+        }
+    }
+
+    /// Has the hold looked at `at` the latest. If that is impossible, cancels the token.
+    fn plan(self: &Arc<Self>, key: HoldKey, at: Moment, token: &CancellationToken) {
         let mut state = self.state.lock();
-        let at = state.still_at(at, looks);
-        state.numbers += 1;
-        let number = state.numbers;
-        let first = state.planned.keys().next().is_none_or(|(first, _)| at < *first);
-        let token = warning.token.clone();
-        state.planned.insert((at, number), warning);
+        state.plan(key, |planned| planned.min(at));
+        self.wake(&state);
         if state.running {
-            if first {
-                self.changed.notify_one();
-            }
             return;
         }
         let warnings = self.clone();
@@ -133,7 +167,6 @@ impl Warnings {
             Ok(_) => state.running = true,
             // A warning too early is better than none.
             Err(_) => {
-                state.planned.remove(&(at, number));
                 drop(state);
                 tracing::warn!("the warning thread could not be started: the early warning fires at once");
                 token.cancel();
@@ -141,30 +174,85 @@ impl Warnings {
         }
     }
 
+    /// Cancels what is due of a hold's warnings, and plans the next look at it. Without the mutex while it
+    /// asks how much is left and cancels, as both may run code of others.
+    fn look(&self, key: HoldKey) {
+        loop {
+            let Some((left, all, changes)) = self.state.lock().of(key) else { return };
+            let now = Moment::now();
+            let mut next = Moment::NEVER;
+            for Warning { margin, token } in all {
+                let Some(token) = token.upgrade().filter(|token| !token.is_cancelled()) else { continue };
+                match left(margin) {
+                    Some(spare) if spare.is_zero() => token.cancel(),
+                    Some(spare) => next = next.min(now.after(spare)),
+                    None => {}
+                }
+            }
+            let mut state = self.state.lock();
+            if state.holds.get(&key).is_none_or(|watch| watch.changes == changes) {
+                state.plan(key, |_| next);
+                if next == Moment::NEVER {
+                    state.holds.remove(&key);
+                }
+                return self.wake(&state);
+            }
+        }
+    }
+
+    /// Wakes the thread if it would sleep for too long.
+    fn wake(&self, state: &State) {
+        let first = state.planned.first().map_or_else(|| Moment::now().after(IDLE), |(at, _)| *at);
+        if state.running && first < state.wakes_at {
+            self.changed.notify_one();
+        }
+    }
+
     fn run(self: Arc<Self>) {
+        let mut idle_until = None;
         let mut state = self.state.lock();
         loop {
             let now = Moment::now();
-            let Some((&(at, number), _)) = state.planned.first_key_value() else {
-                state.running = false;
-                return;
-            };
-            if at > now {
-                match at.instant() {
-                    Some(instant) => drop(self.changed.wait_until(&mut state, instant)),
-                    None => self.changed.wait(&mut state),
-                }
+            let first = state.planned.first().copied();
+            if let Some((_, key)) = first.filter(|(at, _)| *at <= now) {
+                state.plan(key, |_| Moment::NEVER);
+                drop(state);
+                self.look(key);
+                state = self.state.lock();
                 continue;
             }
-            let Some(warning) = state.planned.remove(&(at, number)) else { continue };
-            // Wakers and hold checks run outside our mutex.
-            let looks = state.looks;
-            drop(state);
-            let again = warning.due(now);
-            state = self.state.lock();
-            if let Some((at, warning)) = again {
-                let at = state.still_at(at, looks);
-                state.planned.insert((at, number), warning);
+            let until = match first {
+                Some((at, _)) => {
+                    idle_until = None;
+                    at
+                }
+                None => *idle_until.get_or_insert_with(|| now.after(IDLE)),
+            };
+            if until <= now {
+                state.running = false;
+                return;
+            }
+            state.wakes_at = until;
+            match until.instant() {
+                Some(instant) => drop(self.changed.wait_until(&mut state, instant)),
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+}
+
+impl State {
+    fn of(&self, key: HoldKey) -> Option<(TimeLeft, Vec<Warning>, u64)> {
+        self.holds.get(&key).map(|watch| (watch.left.clone(), watch.warnings.clone(), watch.changes))
+    }
+
+    /// Sets when the hold is looked at next, from when it would be.
+    fn plan(&mut self, key: HoldKey, at: impl FnOnce(Moment) -> Moment) {
+        if let Some(watch) = self.holds.get_mut(&key) {
+            self.planned.remove(&(watch.planned, key));
+            watch.planned = at(watch.planned);
+            if watch.planned < Moment::NEVER {
+                self.planned.insert((watch.planned, key));
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::engine;
 use crate::engine::entry::LockEntry;
 use crate::engine::release::Stay;
 use crate::engine::state::lock_state::{Acquired, Ticket};
-use crate::engine::warning::TimeLeft;
+use crate::engine::warning::Holds;
 use crate::error::Error;
 use crate::guard::{Guard, OwnedGuard, Ownership, sealed};
 use crate::kind::{Exclusive, Kind, Sharing};
@@ -139,8 +139,8 @@ impl<K: Kind> sealed::Hold for Hold<K> {
         engine::held::loss(&self.entry, self.ticket)
     }
 
-    fn time_left(&self) -> TimeLeft {
-        engine::held::time_left(&self.entry, self.ticket)
+    fn time_left(&self) -> Holds {
+        vec![engine::held::time_left(&self.entry, self.ticket)]
     }
 }
 

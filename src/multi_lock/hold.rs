@@ -7,8 +7,7 @@ use std::time::Duration;
 use crate::cancel::CancellationToken;
 use crate::engine::release::Stay;
 use crate::engine::several::Holds;
-use crate::engine::warning::TimeLeft;
-use crate::engine::{held, unheard};
+use crate::engine::{held, unheard, warning};
 use crate::error::Error;
 use crate::guard::sealed::Hold;
 use crate::observe::{LockInfo, Span};
@@ -68,9 +67,8 @@ impl Hold for MultiHold {
         self.holds.iter().find_map(|held| held::loss(&held.entry, held.ticket))
     }
 
-    fn time_left(&self) -> TimeLeft {
-        let each: Vec<_> = self.holds.iter().map(|held| held::time_left(&held.entry, held.ticket)).collect();
-        Box::new(move |margin| each.iter().map(|left| left(margin)).min().flatten())
+    fn time_left(&self) -> warning::Holds {
+        self.holds.iter().map(|held| held::time_left(&held.entry, held.ticket)).collect()
     }
 }
 

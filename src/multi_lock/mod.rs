@@ -3,6 +3,7 @@
 mod hold;
 mod member;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,12 +198,15 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     if parts.is_empty() {
         return Err(Error::new(ErrorKind::InvalidInput, "").because("a multi-lock needs at least one lock"));
     }
-    for (i, part) in parts.iter().enumerate() {
-        let why = if parts[..i].iter().any(|other| part.entry.is_same_key(&other.entry)) {
+    let mut by_key: HashMap<_, Vec<&Part>> = HashMap::new();
+    for part in &parts {
+        let same_key = by_key.entry(part.entry.names.key()).or_default();
+        let why = if same_key.iter().any(|other| part.entry.is_same_key(&other.entry)) {
             "the multi-lock contains this lock twice and would wait for itself"
         } else if part.sharing == Sharing::PassThrough {
             "a lock of this kind has no holders, so it cannot be part of a multi-lock"
         } else {
+            same_key.push(part);
             continue;
         };
         return Err(part.entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::holding::Holding;
 use super::renew::renew;
 use crate::cancel::CancellationToken;
-use crate::engine::warning::{TimeLeft, until};
+use crate::engine::warning::{Holds, until};
 use crate::error::{Error, ErrorKind};
 use crate::guard::sealed::Hold;
 use crate::observe::{LockInfo, Span};
@@ -66,9 +66,10 @@ impl Hold for QuorumHold {
         self.holding.loss()
     }
 
-    fn time_left(&self) -> TimeLeft {
+    fn time_left(&self) -> Holds {
+        let key = (Arc::as_ptr(&self.holding).addr(), 0);
         let holding = Arc::downgrade(&self.holding);
-        Box::new(move |margin| Some(until(holding.upgrade()?.left()?, margin)))
+        vec![(key, Arc::new(move |margin| Some(until(holding.upgrade()?.left()?, margin))))]
     }
 
     fn release(mut self) -> Result<(), Error> {

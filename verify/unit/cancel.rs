@@ -102,13 +102,25 @@ fn what_is_over_is_not_kept() {
     for _ in 0..100 {
         drop(token.child().child());
     }
-    assert!(token.0.state.lock().children.len() <= 1);
+    assert!(token.0.state.lock().children.len() < 10);
     // A child keeps its parent alive until it is cancelled.
     let (child, parent) = (token.child(), Arc::downgrade(&token.0));
     drop(token);
     assert!(parent.upgrade().is_some());
     child.cancel();
     assert!(parent.upgrade().is_none());
+}
+
+#[test]
+fn many_that_are_needed_are_not_looked_at_each_time() {
+    let (mut list, mut looks) = (Vec::new(), 0);
+    for i in 0..10_000 {
+        push_swept(&mut list, i, |_| {
+            looks += 1;
+            true
+        });
+    }
+    assert!(list.into_iter().eq(0..10_000) && looks < 20_000, "{looks}");
 }
 
 /// So many tokens, each the child of the previous one, that a call for each does not fit on a small stack.

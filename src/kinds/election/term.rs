@@ -7,7 +7,7 @@ use super::kind::{Candidate, check_value};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::change::change_hold;
-use crate::engine::{held, warning};
+use crate::engine::held;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::wait::Wait;
@@ -18,17 +18,6 @@ use crate::wait::Wait;
 pub struct Term {
     guard: OwnedGuard<Candidate>,
     ending: CancellationToken,
-    /// Dropped after the guard.
-    _warned: Warned,
-}
-
-/// Wakes the thread of the warnings when a term is over, so that it does not wait for that term any longer.
-struct Warned;
-
-impl Drop for Warned {
-    fn drop(&mut self) {
-        warning::look_again();
-    }
 }
 
 impl Term {
@@ -51,10 +40,9 @@ impl Term {
                 guard.hold.never_counted(limit);
                 return Err(error);
             }
-            warning::look_again();
         }
         let ending = guard.ends_within(margin);
-        Ok(Term { guard, ending, _warned: Warned })
+        Ok(Term { guard, ending })
     }
 
     /// The election's name.
@@ -107,8 +95,7 @@ impl Term {
     /// `Unavailable` if it certainly did not run the request: in both cases it is sent again in the
     /// background until the lease has expired.
     pub fn resign(self) -> Result<(), Error> {
-        let Term { guard, _warned, .. } = self;
-        guard.unlock()
+        self.guard.unlock()
     }
 }
 

@@ -59,7 +59,8 @@ fn a_fixed_lease_comes_to_it_in_any_case_and_a_longer_one_later() {
     let stop = guard.ends_within(Duration::from_secs(50));
     assert!(!stop.is_cancelled());
     let began = Instant::now();
-    guard.renew_for(Duration::from_secs(52)).unwrap();
+    // By another guard of the hold, which then goes.
+    lock.lock().unwrap().renew_for(Duration::from_secs(52)).unwrap();
     assert!(warned(&stop), "the lease was shortened");
     assert!(began.elapsed() > ms(1000) && guard.remaining() > Duration::from_secs(20));
     assert!(guard.ends_within(Duration::from_secs(55)).is_cancelled(), "less than that is left already");
@@ -113,6 +114,25 @@ fn a_loss_gives_it_and_a_release_does_not() {
     assert!(other.reentrant_lock("job").force_unlock().unwrap().all_notified());
     assert!(warned(&stop));
     assert!(guard.unlock().is_err() && !released.is_cancelled());
+}
+
+#[test]
+fn nothing_is_kept_of_a_token_that_was_dropped() {
+    let servers = [0; 3].map(|_| RedisServer::start().unwrap());
+    let clients: Vec<_> = servers.iter().map(connect).collect();
+    let (a, b) = (clients[0].reentrant_lock("a"), clients[0].reentrant_lock("b"));
+    let red = RedLock::new(&clients).unwrap().skip_startup_delay();
+    let (one, two) = (a.lock_owned().unwrap(), MultiLock::new(&[&b]).lock_owned().unwrap());
+    let three = red.lock("c").lock_owned().unwrap();
+    // Its channel is disconnected when nothing keeps the token.
+    let receivers = [one.ends_within(ms(1)), two.ends_within(ms(1)), three.ends_within(ms(1))].map(|token| {
+        assert!(!token.is_cancelled());
+        token.receiver()
+    });
+    for receiver in receivers {
+        wait_until(SOON, "the token is gone", || receiver.try_recv().is_err_and(|e| e.is_disconnected()));
+    }
+    assert!(one.loss().is_none() && two.loss().is_none() && three.loss().is_none());
 }
 
 #[test]
