@@ -79,7 +79,7 @@ macro_rules! forms {
     // The same methods, made public, and those that every lock defines over its own `acquire`. `$L` is what
     // its guards hold.
     ($L:ty) => {
-        forms!(pub, $crate::guard::Guard<'_, $L>, $crate::guard::OwnedGuard<$L>);
+        forms!(pub, $crate::guard::Guard<$L>, $crate::guard::OwnedGuard<$L>);
 
         /// Waits as `wait` says: a timeout, a deadline, a token, or [several of them](crate::Wait). Returns
         /// `None` if the time is up.
@@ -90,7 +90,7 @@ macro_rules! forms {
         pub fn lock_with<'w>(
             &self,
             wait: impl Into<$crate::wait::Wait<'w>>,
-        ) -> Result<Option<$crate::guard::Guard<'_, $L>>, $crate::error::Error> {
+        ) -> Result<Option<$crate::guard::Guard<$L>>, $crate::error::Error> {
             self.acquire(&wait.into())
         }
 
@@ -112,7 +112,7 @@ macro_rules! forms {
         /// See [`lock`](Self::lock): if it fails, `work` does not run.
         pub fn with<R>(
             &self,
-            work: impl FnOnce(&$crate::guard::Guard<'_, $L>) -> R,
+            work: impl FnOnce(&$crate::guard::Guard<$L>) -> R,
         ) -> Result<R, $crate::error::Error> {
             let guard = self.lock()?;
             Ok(work(&guard))

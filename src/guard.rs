@@ -92,7 +92,7 @@ pub(crate) mod sealed {
 }
 
 /// A hold of a lock, released when it is dropped. `L` is what it holds: the [kind](crate::Kind) of a
-/// [`RedisLock`](crate::RedisLock) (`Guard<'_, Reentrant>`), [`MultiLock`](crate::MultiLock) or
+/// [`RedisLock`](crate::RedisLock) (`Guard<Reentrant>`), [`MultiLock`](crate::MultiLock) or
 /// [`QuorumLock`](crate::QuorumLock).
 ///
 /// The guard of `lock` and its variants belongs to its thread: it cannot be sent to another one, but another
@@ -102,7 +102,7 @@ pub(crate) mod sealed {
 /// ```
 /// use redis_concurrent::{Client, Guard, Ownership, Reentrant};
 ///
-/// fn work<O: Ownership>(guard: &Guard<'_, Reentrant, O>) -> u64 {
+/// fn work<O: Ownership>(guard: &Guard<Reentrant, O>) -> u64 {
 ///     guard.token()
 /// }
 ///
@@ -130,18 +130,16 @@ pub(crate) mod sealed {
 /// **`let _ = lock.lock()?;` holds nothing**: that pattern drops the guard at once. Write `let _guard = …`,
 /// or use `with`, which cannot be misused.
 #[must_use = "a guard that is not kept releases at once"]
-pub struct Guard<'a, L: Held, O: Ownership = ThreadOwned> {
+pub struct Guard<L: Held, O: Ownership = ThreadOwned> {
     pub(crate) hold: L::Hold,
     /// Dropped after the hold has ended.
     warned: Warned,
-    /// A guard that belongs to its thread borrows its lock.
-    marker: PhantomData<(&'a (), O)>,
+    marker: PhantomData<O>,
 }
 
-/// A [`Guard`] that owns its hold itself: it borrows nothing and may move to another thread, be kept in a
-/// struct, and be released anywhere. It never re-enters: a thread that has one and asks for the same lock
-/// again, without a timeout, waits until the guard is dropped, and so waits for itself if it still owns the
-/// guard.
+/// A [`Guard`] that owns its hold itself: it may move to another thread, and be released anywhere. It never
+/// re-enters: a thread that has one and asks for the same lock again, without a timeout, waits until the
+/// guard is dropped, and so waits for itself if it still owns the guard.
 ///
 /// ```
 /// use redis_concurrent::{Client, Error, OwnedGuard, Reentrant};
@@ -169,9 +167,9 @@ pub struct Guard<'a, L: Held, O: Ownership = ThreadOwned> {
 /// # Ok(())
 /// # }
 /// ```
-pub type OwnedGuard<L> = Guard<'static, L, GuardOwned>;
+pub type OwnedGuard<L> = Guard<L, GuardOwned>;
 
-impl<L: Held, O: Ownership> Guard<'_, L, O> {
+impl<L: Held, O: Ownership> Guard<L, O> {
     pub(crate) fn new(hold: L::Hold) -> Self {
         Guard { hold, warned: Warned::default(), marker: PhantomData }
     }
@@ -293,7 +291,7 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     }
 }
 
-impl<L: Lockable, O: Ownership> Guard<'_, L, O> {
+impl<L: Lockable, O: Ownership> Guard<L, O> {
     /// Releases the hold: the lock is free if it was the thread's last guard. Blocks for the command timeout
     /// at most, and not at all if the lock is handed on to a thread of this process.
     ///
@@ -318,7 +316,7 @@ impl<L: Lockable, O: Ownership> Guard<'_, L, O> {
     }
 }
 
-impl<L: Held, O: Ownership> fmt::Debug for Guard<'_, L, O> {
+impl<L: Held, O: Ownership> fmt::Debug for Guard<L, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.hold.fmt(f)
     }

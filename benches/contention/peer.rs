@@ -32,7 +32,7 @@ pub(crate) struct ByLibrary<'a, K: Exclusive> {
     client: &'a Client,
     lock: &'a RedisLock<K>,
     conditions: [Condition<K>; 2],
-    guard: Option<Guard<'a, K>>,
+    guard: Option<Guard<K>>,
 }
 
 impl<'a, K: Exclusive> ByLibrary<'a, K> {

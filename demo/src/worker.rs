@@ -217,7 +217,7 @@ impl Worker {
         Ok(())
     }
 
-    fn take<'a>(&self, lock: Option<&'a dyn Lock>) -> Result<Option<Box<dyn LockGuard + 'a>>, Error> {
+    fn take(&self, lock: Option<&dyn Lock>) -> Result<Option<Box<dyn LockGuard>>, Error> {
         let asked = now();
         let guard = lock.map(|it| it.lock()).transpose()?;
         self.has_waited(asked);
@@ -250,7 +250,7 @@ fn without_locks(claim: &Claim, asked: u64) -> Trace {
 
 /// Releases a lock. An expired lease does not end the worker: the audit will show whether it did any harm. A
 /// release whose outcome is unknown continues in the background.
-fn give(guard: Option<Box<dyn LockGuard + '_>>) -> Result<(), Error> {
+fn give(guard: Option<Box<dyn LockGuard>>) -> Result<(), Error> {
     match guard.map(|it| it.unlock()) {
         Some(Err(error)) if !error.is_lease_lost() && !error.is_outcome_unknown() => Err(error),
         _ => Ok(()),

@@ -135,7 +135,7 @@ impl ReadWriteLock {
     /// # Errors
     /// `LeaseLost` if the write lock was lost; `NotOwner` for the guard of another lock; `Unavailable`,
     /// `Closed`. In each case, the guard has ended.
-    pub fn downgrade(&self, guard: Guard<'_, Write>) -> Result<Guard<'_, Read>, Error> {
+    pub fn downgrade(&self, guard: Guard<Write>) -> Result<Guard<Read>, Error> {
         self.read.instead_of(guard)
     }
 
@@ -214,7 +214,7 @@ impl Kind for Write {
 
 impl Exclusive for Write {}
 
-impl<O: Ownership> Guard<'_, Read, O> {
+impl<O: Ownership> Guard<Read, O> {
     /// The number of the last write, by any process: two reads with the same number have seen the same state
     /// of what the lock protects. It stays the same while the hold lasts. 0 if no write began within the last
     /// two hours: this identifies no write, and two reads with 0 may have seen different states. Writes of

@@ -87,7 +87,7 @@ fn permits_of(hold: &Hold<Permits>) -> u32 {
     hold.value().try_into().unwrap_or(u32::MAX)
 }
 
-impl<O: Ownership> Guard<'_, Permits, O> {
+impl<O: Ownership> Guard<Permits, O> {
     /// How many permits it has.
     pub fn permits(&self) -> u32 {
         permits_of(&self.hold)

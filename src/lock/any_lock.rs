@@ -42,7 +42,7 @@ use crate::wait::Wait;
 ///
 /// impl Lock for Lossy {
 ///     fn name(&self) -> &str { "fake" }
-///     fn lock_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+///     fn lock_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard>>, Error> {
 ///         Ok(Some(Box::new(LossyGuard)))
 ///     }
 ///     fn lock_owned_with(
@@ -74,7 +74,7 @@ pub trait Lock: Send + Sync {
     ///
     /// # Errors
     /// See [the trait](Self#errors-of-all-forms).
-    fn lock_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error>;
+    fn lock_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard>>, Error>;
 
     /// Like [`lock_with`](Lock::lock_with), with a guard that may move to another thread.
     ///
@@ -82,7 +82,7 @@ pub trait Lock: Send + Sync {
     /// See [`lock_with`](Lock::lock_with).
     fn lock_owned_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard + Send>>, Error>;
 
-    forms!(, Box<dyn LockGuard + '_>, Box<dyn LockGuard + Send>);
+    forms!(, Box<dyn LockGuard>, Box<dyn LockGuard + Send>);
 }
 
 /// A hold of any lock, released when dropped. A fake has to implement the methods without a default.
@@ -129,7 +129,7 @@ macro_rules! locks {
                 <$Lock>::name(self)
             }
 
-            fn lock_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+            fn lock_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard>>, Error> {
                 Ok(<$Lock>::lock_with(self, wait)?.map(|guard| Box::new(guard) as _))
             }
 
@@ -142,7 +142,7 @@ macro_rules! locks {
 
 locks!([K: Kind] RedisLock<K>, [] MultiLock, [] QuorumLock);
 
-impl<L: Held, O: Ownership> LockGuard for Guard<'_, L, O> {
+impl<L: Held, O: Ownership> LockGuard for Guard<L, O> {
     fn name(&self) -> &str {
         self.hold.name()
     }

@@ -113,7 +113,7 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait<O: Ownership>(&self, guard: &mut Guard<'_, K, O>) -> Result<(), Error> {
+    pub fn wait<O: Ownership>(&self, guard: &mut Guard<K, O>) -> Result<(), Error> {
         self.wait_within(guard, &Wait::forever()).map(drop)
     }
 
@@ -126,7 +126,7 @@ impl<K: Exclusive> Condition<K> {
     /// released at all. See also [the type](Condition#errors-of-all-forms).
     pub fn wait_with<'w, O: Ownership>(
         &self,
-        guard: &mut Guard<'_, K, O>,
+        guard: &mut Guard<K, O>,
         wait: impl Into<Wait<'w>>,
     ) -> Result<bool, Error> {
         self.wait_within(guard, &wait.into().begun())
@@ -138,7 +138,7 @@ impl<K: Exclusive> Condition<K> {
     /// See [the type](Condition#errors-of-all-forms).
     pub fn wait_while<O: Ownership>(
         &self,
-        guard: &mut Guard<'_, K, O>,
+        guard: &mut Guard<K, O>,
         mut condition: impl FnMut() -> bool,
     ) -> Result<(), Error> {
         while condition() {
@@ -155,7 +155,7 @@ impl<K: Exclusive> Condition<K> {
     /// See [`wait_with`](Condition::wait_with).
     pub fn wait_while_with<'w, O: Ownership>(
         &self,
-        guard: &mut Guard<'_, K, O>,
+        guard: &mut Guard<K, O>,
         wait: impl Into<Wait<'w>>,
         mut condition: impl FnMut() -> bool,
     ) -> Result<bool, Error> {
@@ -177,7 +177,7 @@ impl<K: Exclusive> Condition<K> {
     /// # Errors
     /// `OutcomeUnknown` if Redis did not reply: a thread may have been signalled, and signalling again may
     /// wake another. See also [the type](Condition#errors-of-all-forms).
-    pub fn signal<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<(), Error> {
+    pub fn signal<O: Ownership>(&self, guard: &Guard<K, O>) -> Result<(), Error> {
         self.ask(guard, "one").map(drop)
     }
 
@@ -187,7 +187,7 @@ impl<K: Exclusive> Condition<K> {
     /// # Errors
     /// `OutcomeUnknown` if Redis did not reply: the waiters may have been signalled. See also [the
     /// type](Condition#errors-of-all-forms).
-    pub fn signal_all<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<(), Error> {
+    pub fn signal_all<O: Ownership>(&self, guard: &Guard<K, O>) -> Result<(), Error> {
         self.ask(guard, "all").map(drop)
     }
 
@@ -196,7 +196,7 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn has_waiters<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<bool, Error> {
+    pub fn has_waiters<O: Ownership>(&self, guard: &Guard<K, O>) -> Result<bool, Error> {
         Ok(self.wait_queue_length(guard)? > 0)
     }
 
@@ -205,17 +205,13 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait_queue_length<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<usize, Error> {
+    pub fn wait_queue_length<O: Ownership>(&self, guard: &Guard<K, O>) -> Result<usize, Error> {
         self.ask(guard, "count")
     }
 
     // ---- underneath ------------------------------------------------------------------------
 
-    fn wait_within<O: Ownership>(
-        &self,
-        guard: &mut Guard<'_, K, O>,
-        limits: &Wait<'_>,
-    ) -> Result<bool, Error> {
+    fn wait_within<O: Ownership>(&self, guard: &mut Guard<K, O>, limits: &Wait<'_>) -> Result<bool, Error> {
         let signalled = self.with(guard, |at| {
             if let Some(other_mode) = &self.lock.other_mode {
                 may_exclude(at.lock, other_mode, this_thread())?;
@@ -227,13 +223,13 @@ impl<K: Exclusive> Condition<K> {
         Ok(signalled)
     }
 
-    fn ask<O: Ownership>(&self, guard: &Guard<'_, K, O>, what: &str) -> Result<usize, Error> {
+    fn ask<O: Ownership>(&self, guard: &Guard<K, O>, what: &str) -> Result<usize, Error> {
         self.with(guard, |at| signal(at, guard.hold.ticket(), what))
     }
 
     fn with<O: Ownership, R>(
         &self,
-        guard: &Guard<'_, K, O>,
+        guard: &Guard<K, O>,
         work: impl FnOnce(&At<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let lock = self.lock.entry()?;

@@ -158,7 +158,7 @@ impl<K: Kind> fmt::Debug for Hold<K> {
     }
 }
 
-impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
+impl<K: Exclusive, O: Ownership> Guard<K, O> {
     /// The fencing token: greater than that of every earlier hold of this lock, in any process. That holds
     /// even after Redis lost its data, unless its clock stepped back by more than the outage lasted; it does
     /// not hold for a [`redisson_fenced_lock`](crate::Client::redisson_fenced_lock), whose counter is lost

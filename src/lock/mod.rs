@@ -60,8 +60,10 @@ pub type SpringLock = RedisLock<Spring>;
 /// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
-/// let lock = client.reentrant_lock("stock:42");
+/// let guard = client.reentrant_lock("job").lock()?; // a guard borrows nothing
+/// guard.unlock()?;
 ///
+/// let lock = client.reentrant_lock("stock:42");
 /// let guard = lock.lock()?; // waits its turn; the lease is renewed while the guard lives
 /// assert!(lock.try_lock()?.is_some()); // this thread holds it, and may acquire it again
 /// guard.unlock()?;
@@ -81,9 +83,8 @@ pub type SpringLock = RedisLock<Spring>;
 /// owner: it may move to another thread, and never re-enters. Each call returns a guard. Guards may end in
 /// any order; when the last one ends, the lock is released.
 ///
-/// A [`Guard`] borrows its handle. In `client.reentrant_lock("job").lock()?` the handle is a temporary that
-/// is dropped at the end of the statement, so keep it in a variable, or take an owned guard, which borrows
-/// nothing and can be stored in a struct.
+/// A guard borrows nothing: `let guard = client.reentrant_lock("job").lock()?;` keeps the hold, and either kind
+/// of guard can be stored in a struct.
 ///
 /// # Leases
 ///
@@ -203,7 +204,7 @@ impl<K: Kind> RedisLock<K> {
     }
 
     /// Acquires this mode in place of `guard`, this thread's hold of the other mode, in one request.
-    pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<'_, M>) -> Result<Guard<'_, K>, Error> {
+    pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<M>) -> Result<Guard<K>, Error> {
         let ours = self.other_mode.as_ref().is_some_and(|it| Arc::ptr_eq(it, guard.hold.entry()));
         if !ours {
             return Err(
@@ -249,7 +250,7 @@ impl<K: Kind> RedisLock<K> {
         Request { holder, thread, terms, once, from: None, instead: false }
     }
 
-    fn acquire<'g, O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<'g, K, O>>, Error> {
+    fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<K, O>>, Error> {
         Ok(self.take(self.request::<O>(wait.once), wait)?.map(Guard::new))
     }
 

@@ -183,7 +183,7 @@ impl MultiLock {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    fn acquire<'g, O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<'g, MultiLock, O>>, Error> {
+    fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<MultiLock, O>>, Error> {
         let parts = self.parts.as_ref().map_err(Clone::clone)?;
         let thread = this_thread();
         let outcome = Call { parts, holder: holder::<O>(thread), thread, wait }.acquire();
@@ -214,7 +214,7 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     Ok(parts)
 }
 
-impl<O: Ownership> Guard<'_, MultiLock, O> {
+impl<O: Ownership> Guard<MultiLock, O> {
     /// The fencing tokens, in the order in which the locks were named; `None` for a lock that is not
     /// exclusive. See [`token`](Guard::token).
     pub fn tokens(&self) -> Vec<Option<u64>> {

@@ -71,7 +71,7 @@ impl sealed::Held for QuorumLock {
     type Hold = QuorumHold;
 }
 
-impl<O: Ownership> Guard<'_, QuorumLock, O> {
+impl<O: Ownership> Guard<QuorumLock, O> {
     /// Returns the number of servers on which the lock is held: all of them if all are up, 0 once the hold is
     /// lost.
     pub fn servers(&self) -> usize {
@@ -132,7 +132,7 @@ impl QuorumLock {
         Ok(entries)
     }
 
-    fn acquire<'g, O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<'g, QuorumLock, O>>, Error> {
+    fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<QuorumLock, O>>, Error> {
         let thread = this_thread();
         let terms = self.terms.clone();
         let request =

@@ -43,7 +43,7 @@ fn only_the_process_that_acquired_releases() {
         let other = connect(&server);
         let (xs, ys) = (other.reentrant_lock("x"), other.reentrant_lock("y"));
         // Connections, the listener and the renewal thread are at work.
-        let mut guard: Option<Guard<'_, Reentrant>> = Some(x.lock().unwrap());
+        let mut guard: Option<Guard<Reentrant>> = Some(x.lock().unwrap());
         let mut owned: Option<OwnedGuard<Reentrant>> = Some(y.lock_owned().unwrap());
         wait_until(SOON, "renewed", || ears.count(Heard::Renewed) > 1);
         let told = ears.failures();

@@ -137,7 +137,7 @@ pub fn until_it_happens<T>(happened: impl Fn() -> bool, mut scene: impl FnMut() 
 /// Gives back what is held. Where the machine stands still the answer may be late: it is unlocked all the same,
 /// in the background at the latest. Returns the token.
 #[track_caller]
-pub fn gives_back<K: Subject>(guard: Guard<'_, K>) -> u64 {
+pub fn gives_back<K: Subject>(guard: Guard<K>) -> u64 {
     let token = guard.token();
     released_all(&guard.unlock());
     token

@@ -59,7 +59,7 @@ impl Kind for InStock {
     }
 }
 
-impl<O: Ownership> Guard<'_, InStock, O> {
+impl<O: Ownership> Guard<InStock, O> {
     /// The fencing token: greater than that of every earlier hold of this inventory's lock, in any process.
     /// See [`Exclusive`](crate::Exclusive).
     pub fn token(&self) -> u64 {

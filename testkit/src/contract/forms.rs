@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, Error, Kind, LockGuard, RedisLock, Wait};
 
 /// What a form returns: a hold, with a guard of either type.
-pub(super) type Held<'a> = Box<dyn LockGuard + 'a>;
+pub(super) type Held = Box<dyn LockGuard>;
 
-type Outcome<'a> = Result<Option<Held<'a>>, Error>;
+type Outcome = Result<Option<Held>, Error>;
 
 /// One way to acquire a lock.
 pub(super) struct Form<K: Kind> {
@@ -15,7 +15,7 @@ pub(super) struct Form<K: Kind> {
     pub(super) ends: Ends,
     pub(super) cancellable: bool,
     pub(super) owned: bool,
-    take: for<'a> fn(&'a RedisLock<K>, Duration, &CancellationToken) -> Outcome<'a>,
+    take: fn(&RedisLock<K>, Duration, &CancellationToken) -> Outcome,
 }
 
 /// When a form gives up by itself.
@@ -28,12 +28,7 @@ pub(super) enum Ends {
 
 impl<K: Kind> Form<K> {
     /// Acquires in this way; a form without a timeout or a token ignores them.
-    pub(super) fn take<'a>(
-        &self,
-        lock: &'a RedisLock<K>,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Outcome<'a> {
+    pub(super) fn take(&self, lock: &RedisLock<K>, limit: Duration, cancel: &CancellationToken) -> Outcome {
         (self.take)(lock, limit, cancel)
     }
 }
@@ -46,7 +41,7 @@ pub(super) fn in_brief<T>(call: impl Fn() -> Result<Option<T>, Error>) -> Result
     (1..TIMES).map(|_| call()).find(answered).unwrap_or_else(call)
 }
 
-fn held<'a>(guard: impl LockGuard + 'a) -> Held<'a> {
+fn held(guard: impl LockGuard + 'static) -> Held {
     Box::new(guard)
 }
 
@@ -54,7 +49,7 @@ pub(super) fn all<K: Kind>() -> Vec<Form<K>> {
     fn form<K: Kind>(
         name: &'static str,
         ends: Ends,
-        take: for<'a> fn(&'a RedisLock<K>, Duration, &CancellationToken) -> Outcome<'a>,
+        take: fn(&RedisLock<K>, Duration, &CancellationToken) -> Outcome,
     ) -> Form<K> {
         let cancellable = name.ends_with("interruptibly") || name.ends_with("both");
         let owned = name.contains("owned");

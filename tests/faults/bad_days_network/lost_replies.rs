@@ -25,7 +25,7 @@ fn loses_a_reply(proxy: &Proxy, closed: bool) -> Duration {
 /// Unlocks while the reply to that is lost. After a connection that was closed the release is sent again at once: not
 /// inside any more means that the first copy has done its work.
 #[track_caller]
-fn unlocks_without_its_reply<K: Subject>(proxy: &Proxy, closed: bool, guard: Guard<'_, K>) {
+fn unlocks_without_its_reply<K: Subject>(proxy: &Proxy, closed: bool, guard: Guard<K>) {
     let name = guard.name().to_owned();
     let limit = loses_a_reply(proxy, closed);
     let unlocked = on_time("unlock", limit, || guard.unlock());

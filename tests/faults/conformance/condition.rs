@@ -29,7 +29,7 @@ rows! { read_write_lock:
     the_longest_waiter_is_signalled_first
 }
 
-type Form<K> = fn(&Condition<K>, &mut Guard<'_, K>, &CancellationToken) -> Result<(), Error>;
+type Form<K> = fn(&Condition<K>, &mut Guard<K>, &CancellationToken) -> Result<(), Error>;
 
 /// Untimed, timed, until, interruptible; and timed and interruptible.
 fn forms<K: Tried>() -> [Form<K>; 5] {

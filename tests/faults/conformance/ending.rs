@@ -40,7 +40,7 @@ fn a_guard_releases_at_the_end_of_its_scope<K: Tried>(stage: &Stage<K>) {
 /// node-redlock "the using helper acquires, extends, and releases locks".
 fn work_may_take_longer_than_the_lease<K: Tried>(stage: &Stage<K>) {
     let lock = stage.lock_of(&stage.client_with(|b| b.lease(LASTING).renew_every(EVERY)));
-    let work = |guard: &redis_concurrent::Guard<'_, K>| {
+    let work = |guard: &redis_concurrent::Guard<K>| {
         let before = (stage.owner(), guard.token());
         thread::sleep(LASTING * 3 / 2);
         assert!(!guard.is_lost());

@@ -31,7 +31,7 @@ struct Work {
 }
 
 impl Work {
-    fn run<K: Tried>(&self, guard: &Guard<'_, K>, during: Duration) {
+    fn run<K: Tried>(&self, guard: &Guard<K>, during: Duration) {
         assert!(!self.inside.swap(true, SeqCst), "two are inside");
         let (seen, token) = (self.count.load(SeqCst), guard.token());
         let last = self.token.swap(token, SeqCst);

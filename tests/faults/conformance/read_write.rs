@@ -72,10 +72,10 @@ fn a_new_one_is_free_and_tells_its_order(stage: &Stage<Write>) {
 }
 
 /// Takes and gives back in every form, by `unlock` and by the end of the guard's scope.
-fn in_every_form<'a, K: Kind>(lock: &'a RedisLock<K>, inside: impl Fn(&dyn LockGuard)) {
+fn in_every_form<K: Kind>(lock: &RedisLock<K>, inside: impl Fn(&dyn LockGuard)) {
     let never = CancellationToken::new();
     let soon = || Instant::now() + LONG;
-    let both = |take: &dyn Fn() -> Guard<'a, K>| {
+    let both = |take: &dyn Fn() -> Guard<K>| {
         for scope in [false, true] {
             let guard = take();
             inside(&guard);
@@ -173,7 +173,7 @@ fn three_hundred_reads_are_counted(stage: &Stage<Write>) {
         assert_eq!(lock.read_count().unwrap(), guards.len());
     }
     // And by one thread, nested.
-    let mut guards: Vec<Guard<'_, Read>> = Vec::new();
+    let mut guards: Vec<Guard<Read>> = Vec::new();
     for n in 1..=300 {
         guards.push(match n % 3 {
             0 => read.lock().unwrap(),

@@ -98,7 +98,7 @@ impl Worker<'_> {
         self.note(Event::Asked { lock: lock.into(), form: form.into() });
     }
 
-    fn lock<K: Kind + Clone>(&mut self, name: &str, lock: &RedisLock<K>, token: fn(&Guard<'_, K>) -> u64) {
+    fn lock<K: Kind + Clone>(&mut self, name: &str, lock: &RedisLock<K>, token: fn(&Guard<K>) -> u64) {
         self.asks(name, "lock");
         let lock = self.acknowledged(lock.clone());
         if let Some(guard) = self.got(lock.try_lock_for(PATIENCE)) {

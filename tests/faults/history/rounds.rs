@@ -146,7 +146,7 @@ impl Worker<'_> {
         })
     }
 
-    fn guarded<K: Exclusive>(&mut self, lock: &RedisLock<K>, got: Result<Option<Guard<'_, K>>, Error>) {
+    fn guarded<K: Exclusive>(&mut self, lock: &RedisLock<K>, got: Result<Option<Guard<K>>, Error>) {
         let Some(guard) = self.got(got) else { return };
         self.held(&guard);
         self.count(&guard);
@@ -186,7 +186,7 @@ impl Worker<'_> {
     }
 
     /// Comes in again, on the same thread, and counts there too.
-    fn re_enter<K: Exclusive>(&mut self, lock: &RedisLock<K>, outer: &Guard<'_, K>) {
+    fn re_enter<K: Exclusive>(&mut self, lock: &RedisLock<K>, outer: &Guard<K>) {
         match lock.lock() {
             Ok(inner) => {
                 if inner.token() != outer.token() {
@@ -206,7 +206,7 @@ impl Worker<'_> {
 
     /// Reads, takes its time, writes, and never asks whether the hold is lost: that is the token's
     /// business.
-    fn count<K: Exclusive, O: Ownership>(&mut self, hold: &Guard<'_, K, O>) {
+    fn count<K: Exclusive, O: Ownership>(&mut self, hold: &Guard<K, O>) {
         let Some(read) = self.counter.read(hold.name(), hold.token()) else {
             return self.refused(hold);
         };
@@ -245,17 +245,17 @@ impl Worker<'_> {
 
     // ---- the log. Times are taken before `remaining()` is asked, so that none says too much ------
 
-    fn held<K: Exclusive, O: Ownership>(&self, hold: &Guard<'_, K, O>) {
+    fn held<K: Exclusive, O: Ownership>(&self, hold: &Guard<K, O>) {
         let at = clock();
         self.note(at, Event::Held { token: hold.token(), left: left(hold) });
     }
 
-    fn release<K: Exclusive, O: Ownership>(&self, hold: &Guard<'_, K, O>) {
+    fn release<K: Exclusive, O: Ownership>(&self, hold: &Guard<K, O>) {
         let at = clock();
         self.note(at, Event::Release { left: left(hold) });
     }
 
-    fn refused<K: Exclusive, O: Ownership>(&self, hold: &Guard<'_, K, O>) {
+    fn refused<K: Exclusive, O: Ownership>(&self, hold: &Guard<K, O>) {
         let at = clock();
         self.note(at, Event::Refused { left: left(hold) });
     }
@@ -274,6 +274,6 @@ impl Worker<'_> {
     }
 }
 
-fn left<K: Exclusive, O: Ownership>(hold: &Guard<'_, K, O>) -> u64 {
+fn left<K: Exclusive, O: Ownership>(hold: &Guard<K, O>) -> u64 {
     hold.remaining().as_micros() as u64
 }

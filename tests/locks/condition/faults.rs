@@ -282,7 +282,7 @@ fn a_wait_that_cannot_even_begin_keeps_the_hold() {
 
 /// Redis is back, and soon the client knows it.
 #[track_caller]
-fn begins(lock: &ReentrantLock, guard: &mut Guard<'_, Reentrant>) {
+fn begins(lock: &ReentrantLock, guard: &mut Guard<Reentrant>) {
     wait_until(LONG, "a wait can begin", || matches!(not_empty(lock).wait_with(guard, ms(50)), Ok(false)));
 }
 

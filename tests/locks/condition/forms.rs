@@ -13,7 +13,7 @@ use crate::condition::stage::{Stage, is_held, not_empty, signal};
 use crate::support::{Ears, Heard, LONG, SOON, ms, nothing_left, replied};
 
 /// A form of a wait: whether it was signalled. None of them comes to its end by itself.
-type Form = fn(&ReentrantLock, &mut Guard<'_, Reentrant>, &CancellationToken) -> Result<bool, Error>;
+type Form = fn(&ReentrantLock, &mut Guard<Reentrant>, &CancellationToken) -> Result<bool, Error>;
 
 const FORMS: [Form; 8] = [
     |lock, guard, _| not_empty(lock).wait(guard).map(|()| true),

@@ -57,7 +57,7 @@ pub fn signal(lock: &ReentrantLock) {
 
 /// The hold is as a hold should be, and can be given back.
 #[track_caller]
-pub fn is_held(lock: &ReentrantLock, guard: Guard<'_, Reentrant>) {
+pub fn is_held(lock: &ReentrantLock, guard: Guard<Reentrant>) {
     assert!(!guard.is_lost() && lock.is_held_by_current_thread());
     assert!(lock.is_locked().unwrap());
     guard.unlock().unwrap();

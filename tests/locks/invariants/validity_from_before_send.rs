@@ -10,7 +10,7 @@ use crate::support::*;
 
 /// What the hold believes may be less than what Redis has, never more.
 #[track_caller]
-fn believes_no_more_than_redis<O: Ownership>(hold: &Guard<'_, Reentrant, O>, server: &RedisServer) {
+fn believes_no_more_than_redis<O: Ownership>(hold: &Guard<Reentrant, O>, server: &RedisServer) {
     let at = Instant::now();
     let believed = hold.remaining();
     let left = Duration::from_millis(pttl(server, &format!("rc:{{{}}}", hold.name())).max(0) as u64);

@@ -8,7 +8,7 @@ fn may_go(guard: OwnedGuard<Reentrant>) {
     to_another_thread(guard);
 }
 
-fn stays(guard: Guard<'_, Reentrant>) {
+fn stays(guard: Guard<Reentrant>) {
     to_another_thread(guard);
 }
 

@@ -11,11 +11,11 @@ impl Kind for Bulkhead {
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
 }
 
-fn one_at_a_time(guard: &Guard<'_, Simple>) -> u64 {
+fn one_at_a_time(guard: &Guard<Simple>) -> u64 {
     guard.token()
 }
 
-fn many(guard: &Guard<'_, Bulkhead>) -> u64 {
+fn many(guard: &Guard<Bulkhead>) -> u64 {
     guard.token()
 }
 
