@@ -71,8 +71,8 @@ impl ErrorKind {
 ///
 /// A lock that another caller holds is not an error: the result is `Ok(None)`.
 ///
-/// `{}` prints this error alone, so that a reporter that walks the chain of sources prints each once. `{:#}`
-/// and `{:?}` print the whole chain on one line, for a log.
+/// `{}` prints this error alone. `{:#}` and `{:?}` print it with its sources on one line, for a log. Predicates
+/// exist for what programs commonly ask; for the rest compare the [kind](Error::kind).
 ///
 /// ```
 /// use redis_concurrent::{Error, ErrorKind};
@@ -107,20 +107,15 @@ impl Error {
         Error(Arc::new(Inner { detail: detail.into(), ..(*self.0).clone() }))
     }
 
-    /// The same error with its source. If `source` itself prints its own sources, as the errors of the crate
-    /// `redis` do, the chain continues after these, so that a reporter that walks it prints nothing twice.
+    /// The same error with its source.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        let repeats = source.source().is_some_and(|below| tells(&source, below));
-        let source: Arc<dyn StdError + Send + Sync> =
-            if repeats { Arc::new(Told(source)) } else { Arc::new(source) };
-        Error(Arc::new(Inner { source: Some(source), ..(*self.0).clone() }))
+        Error(Arc::new(Inner { source: Some(Arc::new(source)), ..(*self.0).clone() }))
     }
 
     /// The source, if it is an `E`.
     pub(crate) fn cause<E: StdError + 'static>(&self) -> Option<&E> {
-        let source = self.source()?;
-        source.downcast_ref().or_else(|| source.downcast_ref::<Told<E>>().map(|Told(cause)| cause))
+        self.source()?.downcast_ref()
     }
 
     /// The same error about the lock `name`.
@@ -167,41 +162,6 @@ impl Error {
         self.kind() == ErrorKind::LeaseLost
     }
 
-    /// Whether the caller does not hold what it tried to use ([`NotOwner`](ErrorKind::NotOwner)).
-    pub fn is_not_owner(&self) -> bool {
-        self.kind() == ErrorKind::NotOwner
-    }
-
-    /// Whether the wait could never end ([`WouldDeadlock`](ErrorKind::WouldDeadlock)).
-    pub fn is_would_deadlock(&self) -> bool {
-        self.kind() == ErrorKind::WouldDeadlock
-    }
-
-    /// Whether the key holds another kind of lock, or something else ([`WrongType`](ErrorKind::WrongType)).
-    pub fn is_wrong_type(&self) -> bool {
-        self.kind() == ErrorKind::WrongType
-    }
-
-    /// Whether the kind's script, or Redis, permanently rejected the call ([`Refused`](ErrorKind::Refused)).
-    pub fn is_refused(&self) -> bool {
-        self.kind() == ErrorKind::Refused
-    }
-
-    /// Whether the synchronizer was broken while the caller waited ([`Broken`](ErrorKind::Broken)).
-    pub fn is_broken(&self) -> bool {
-        self.kind() == ErrorKind::Broken
-    }
-
-    /// Whether another client changed what this call was about to change ([`Conflict`](ErrorKind::Conflict)).
-    pub fn is_conflict(&self) -> bool {
-        self.kind() == ErrorKind::Conflict
-    }
-
-    /// Whether too few replicas acknowledged the grant ([`NotReplicated`](ErrorKind::NotReplicated)).
-    pub fn is_not_replicated(&self) -> bool {
-        self.kind() == ErrorKind::NotReplicated
-    }
-
     /// Whether Redis could not be reached, or cannot serve requests now
     /// ([`Unavailable`](ErrorKind::Unavailable)). A call that acquires keeps nothing that it took; an
     /// `unlock` continues in the background.
@@ -213,26 +173,6 @@ impl Error {
     /// ([`OutcomeUnknown`](ErrorKind::OutcomeUnknown)).
     pub fn is_outcome_unknown(&self) -> bool {
         self.kind() == ErrorKind::OutcomeUnknown
-    }
-
-    /// Whether the client was created before this process was forked ([`Forked`](ErrorKind::Forked)).
-    pub fn is_forked(&self) -> bool {
-        self.kind() == ErrorKind::Forked
-    }
-
-    /// Whether the client was closed ([`Closed`](ErrorKind::Closed)).
-    pub fn is_closed(&self) -> bool {
-        self.kind() == ErrorKind::Closed
-    }
-
-    /// Whether a setting, a name or an argument is invalid ([`InvalidInput`](ErrorKind::InvalidInput)).
-    pub fn is_invalid_input(&self) -> bool {
-        self.kind() == ErrorKind::InvalidInput
-    }
-
-    /// Whether Redis sent an unexpected reply ([`Protocol`](ErrorKind::Protocol)).
-    pub fn is_protocol(&self) -> bool {
-        self.kind() == ErrorKind::Protocol
     }
 
     /// Whether the call's own timeout expired ([`Timeout`](ErrorKind::Timeout)), in a call that does not
@@ -261,17 +201,13 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// This error and its sources, except those whose text is already contained in the text before them: many
-    /// errors print their own source.
+    /// This error and its sources, up to the first that is of another crate: those print their own.
     fn chain(&self) -> String {
         let mut chain = self.to_string();
         let mut source = self.source();
         while let Some(error) = source {
-            let text = error.to_string();
-            if !chain.contains(&text) {
-                chain = format!("{chain}: {text}");
-            }
-            source = error.source();
+            chain = format!("{chain}: {error}");
+            source = error.downcast_ref::<Error>().and_then(StdError::source);
         }
         chain
     }
@@ -286,36 +222,6 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|e| e as &(dyn StdError + 'static))
-    }
-}
-
-/// A cause that prints its own sources: these are left out of the chain.
-struct Told<E>(E);
-
-/// Whether `error` prints its source `below`.
-fn tells(error: &dyn StdError, below: &dyn StdError) -> bool {
-    error.to_string().contains(&below.to_string())
-}
-
-impl<E: StdError> StdError for Told<E> {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        let mut below = self.0.source()?;
-        while tells(&self.0, below) {
-            below = below.source()?;
-        }
-        Some(below)
-    }
-}
-
-impl<E: fmt::Display> fmt::Display for Told<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl<E: fmt::Debug> fmt::Debug for Told<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

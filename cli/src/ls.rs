@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use redis_concurrent::{Client, Holder, Look, redis};
+use redis_concurrent::{Client, ErrorKind, Holder, Look, redis};
 
 use crate::args::{Global, Ls};
 use crate::connect::{self, Servers};
@@ -130,7 +130,7 @@ fn strings(namespace: &str, client: &Client, pattern: &str) -> Result<Vec<Look>,
             for key in keys.filter(|key| !key.starts_with(&ours) && seen.insert(key.clone())) {
                 match client.look_at_key(&key) {
                     Ok(look) => looks.extend(look.filter(|it| !it.holders.is_empty())),
-                    Err(error) if error.is_invalid_input() => {}
+                    Err(error) if error.kind() == ErrorKind::InvalidInput => {}
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -381,7 +381,7 @@ impl Cluster {
 
 /// Returns whether the failure says that the server is not part of a cluster.
 fn is_wrong(failure: &Failure) -> bool {
-    matches!(failure, Failure::Denied(e) if e.is_invalid_input())
+    matches!(failure, Failure::Denied(e) if e.kind() == ErrorKind::InvalidInput)
 }
 
 fn unknown() -> Failure {

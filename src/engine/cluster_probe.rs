@@ -24,7 +24,9 @@ impl Cluster {
                 }
                 (Ok(_), Some(_)) => {}
                 (Ok((_, told)), None) => map = Some((node.clone(), told)),
-                (Err(Unprobed::Unfit(e)), _) if e.is_invalid_input() => return Err(Unprobed::Unfit(e)),
+                (Err(Unprobed::Unfit(e)), _) if e.kind() == ErrorKind::InvalidInput => {
+                    return Err(Unprobed::Unfit(e));
+                }
                 (Err(e), _) => {
                     tracing::warn!(%node, "a node of the cluster could not be asked");
                     failed = Some(e);

@@ -110,7 +110,7 @@ fn come_back(
     };
     let loss = match outcome {
         _ if stay.stayed || granted.is_some() => None,
-        Err(error) if error.is_closed() => Some(LossReason::Closed),
+        Err(error) if error.kind() == ErrorKind::Closed => Some(LossReason::Closed),
         _ => Some(LossReason::Revoked),
     };
     if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {

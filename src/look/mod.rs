@@ -75,7 +75,7 @@ impl Client {
         loop {
             let server = route.to(route.slot(names.key().as_bytes()));
             match self.look_once(name, names, server) {
-                Err(e) if e.is_wrong_type() && attempt < ATTEMPTS => attempt += 1,
+                Err(e) if e.kind() == ErrorKind::WrongType && attempt < ATTEMPTS => attempt += 1,
                 Err(e) if e.is_unavailable() && is_first_server && self.asks_where(server) => {
                     is_first_server = false;
                 }
@@ -133,7 +133,7 @@ impl Client {
         if let Some(view) = view.or_else(|| may_be_redissons.then_some(&view::REDISSON)) {
             match view.look(self.shared(), server, &mut connection, names, &mut look) {
                 Ok(()) if may_be_redissons => view.tag.clone_into(&mut look.kind),
-                Err(e) if !may_be_redissons || !e.is_wrong_type() => return Err(e),
+                Err(e) if !may_be_redissons || e.kind() != ErrorKind::WrongType => return Err(e),
                 _ => {}
             }
         }

@@ -15,7 +15,7 @@ use crate::engine::redis::resp::call;
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
 use crate::engine::state::grant::first_token;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::kinds::barrier::Barrier;
 use crate::kinds::inventory::stock::Stock;
@@ -327,7 +327,7 @@ impl View {
 pub(super) fn answered(answer: &Value) -> Result<(), Error> {
     let Value::ServerError(e) = answer else { return Ok(()) };
     let error = refused(e.clone().into()).error();
-    if error.is_wrong_type() { Ok(()) } else { Err(error) }
+    if error.kind() == ErrorKind::WrongType { Ok(()) } else { Err(error) }
 }
 
 /// A number, or a text that is one.

@@ -160,7 +160,7 @@ impl Node {
             // An error reply is a reply.
             Err(failure) if !failure.is_final() => {
                 let error = failure.error();
-                let closed = error.is_closed();
+                let closed = error.kind() == ErrorKind::Closed;
                 // An attempt may have got a reply in the meantime.
                 if let Some((why, _)) = &mut self.health.lock().away {
                     *why = error;

@@ -236,7 +236,7 @@ mod bodies {
     #[track_caller]
     fn is_another<T>(outcome: Result<T, Error>, is: &str) {
         let error = error_of(outcome, ErrorKind::WrongType, "both");
-        assert!(error.is_wrong_type());
+        assert_eq!(error.kind(), ErrorKind::WrongType);
         assert_eq!(format!("{error:#}"), format!("\"both\": wrong type: key \"rc:{{both}}\" is {is}"));
     }
 

@@ -359,7 +359,7 @@ fn a_client_that_closes_lets_its_waiters_go() {
         let waiter = scope.spawn(|| latch.wait());
         await_positions("closed", 1);
         let _ = released_all(&client.close());
-        assert!(waiter.join().unwrap().unwrap_err().is_closed());
+        assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });
     await_positions("closed", 0);
 }

@@ -9,7 +9,7 @@ const URL: &str = "rediss://127.0.0.1:1/";
 #[test]
 fn the_library_names_the_feature() {
     let error = redis_concurrent::Client::connect(URL).unwrap_err();
-    assert!(error.is_invalid_input(), "{error}");
+    assert!(error.kind() == redis_concurrent::ErrorKind::InvalidInput, "{error}");
     assert!(error.to_string().contains("needs the feature `tls` of redis-concurrent"), "{error}");
 }
 

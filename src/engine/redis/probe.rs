@@ -83,7 +83,11 @@ pub(crate) fn probe_node(
     let told = asked.also(&slots::request())?;
     if let Value::ServerError(e) = &told {
         let error = refused(e.clone().into()).error();
-        return Err(Unprobed::Unfit(if error.is_invalid_input() { node.is_of_no_cluster() } else { error }));
+        return Err(Unprobed::Unfit(if error.kind() == ErrorKind::InvalidInput {
+            node.is_of_no_cluster()
+        } else {
+            error
+        }));
     }
     let map = slots::read(&told, node);
     if map.is_empty() {

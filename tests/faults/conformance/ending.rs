@@ -132,7 +132,7 @@ fn a_closed_client_lets_the_next_one_in<K: Tried>(stage: &Stage<K>) {
             closed
         });
         assert!(guard.is_lost());
-        assert!(guard.unlock().unwrap_err().is_closed());
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
         if closed.is_err() {
             other.force_unlock().unwrap();
         }

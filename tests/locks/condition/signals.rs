@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::wait_until;
 
 use crate::condition::stage::{Stage, not_empty, signal};
@@ -17,7 +18,7 @@ fn the_signal_of_a_client_that_closes_is_the_next_ones() {
         let closed = scope.spawn(|| {
             let mut guard = first.lock().unwrap();
             let error = not_empty(&first).wait(&mut guard).unwrap_err();
-            assert!(error.is_closed(), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
         });
         stage.await_waiting(1);
         stage.await_queued(0);

@@ -82,7 +82,7 @@ fn a_reader_cannot_wait_for_itself() {
     let mut write = lock.write_lock().lock().unwrap();
     let read = lock.read_lock().lock().unwrap();
     let condition = lock.write_lock().condition("never");
-    assert!(condition.wait_with(&mut write, ms(300)).unwrap_err().is_would_deadlock());
+    assert_eq!(condition.wait_with(&mut write, ms(300)).unwrap_err().kind(), ErrorKind::WouldDeadlock);
     assert!(!write.is_lost() && condition.signal(&write).is_ok());
     drop((read, write));
     drop(lock.write_lock().lock().unwrap());

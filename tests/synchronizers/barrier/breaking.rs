@@ -96,6 +96,6 @@ fn a_client_that_closes_breaks_it() {
             let _ = released_all(&closing.close());
         });
         let error = error.unwrap_err();
-        assert!(error.is_closed(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     });
 }

@@ -28,7 +28,7 @@ fn each_loss_is_told_once_with_its_reason() {
         let why = eventually(LONG, || whys.iter().copied().find(|why| diary.has(&Heard::Lost(*why))));
         assert!(held.is_lost());
         let error = held.unlock().unwrap_err();
-        assert!(error.is_lease_lost() || error.is_closed(), "{error}");
+        assert!(error.is_lease_lost() || error.kind() == ErrorKind::Closed, "{error}");
         let losses = diary.all().iter().filter(|it| matches!(it, Heard::Lost(_))).count();
         assert_eq!(losses, 1, "{:?}", diary.all());
         assert_eq!(diary.count(&Heard::Released), 0, "{:?}", diary.all());
