@@ -74,8 +74,9 @@ const LONGEST: usize = 256 * 1024;
 /// # Errors of all forms
 ///
 /// As with [any lock](RedisLock#errors-of-all-forms): `Unavailable` if Redis cannot be reached, `WrongType`
-/// if the key is in use by something else, `Closed`, `Forked`, and `InvalidInput` for a key that is empty or
-/// longer than 1,024 bytes, and for a time to keep below 100 ms or above a year.
+/// if the key is in use by something else, `Protocol` if its outcome is in a state that only a later version
+/// knows, `Closed`, `Forked`, and `InvalidInput` for a key that is empty or longer than 1,024 bytes, and for a
+/// time to keep below 100 ms or above a year.
 #[derive(Clone)]
 pub struct Once {
     lock: RedisLock<Attempts>,
@@ -205,11 +206,16 @@ impl Once {
     fn ending_by(&self, wait: &Wait<'_>) -> Result<Option<Ending>, Error> {
         let state: Vec<Value> = describe(self.lock.entry()?, "", wait)?;
         let answer = || text(state.get(1)).unwrap_or_default();
-        Ok(match text(state.first()).as_deref() {
-            Some("done") => Some(Ending::Done(answer())),
-            Some("failed") => Some(Ending::Failed(answer())),
-            _ => None,
-        })
+        match text(state.first()).as_deref() {
+            Some("done") => Ok(Some(Ending::Done(answer()))),
+            Some("failed") => Ok(Some(Ending::Failed(answer()))),
+            Some("begun" | "") if state.len() == 1 => Ok(None),
+            // A later version's, perhaps. To take it for none would be to ask again for ever.
+            other => {
+                let why = format!("the outcome is kept in a state that is not known here: {other:?}");
+                Err(Error::new(ErrorKind::Protocol, self.name()).because(why))
+            }
+        }
     }
 
     /// Whether a caller is doing the work now. One request.

@@ -164,6 +164,24 @@ fn an_answer_whose_reply_is_lost_is_stored_once() {
     }
 }
 
+/// A later version may add a state: nobody does the work again, and nobody asks for ever.
+#[test]
+fn an_outcome_that_it_does_not_know_is_told() {
+    let (client, mut redis) = (client(), server().connection().unwrap());
+    for (name, state) in [("paused", "paused"), ("empty", "")] {
+        let it = client.once(name);
+        let fields = [("kind", "idempotency key"), ("state", state), ("answer", "42")];
+        let () = redis.hset_multiple(key(name, ""), &fields).unwrap();
+        let errors =
+            [it.ending().unwrap_err(), it.try_begin().unwrap_err(), it.begin_with(LONG).unwrap_err()];
+        for error in errors {
+            assert_eq!((error.kind(), error.name()), (ErrorKind::Protocol, name), "{error}");
+        }
+        assert!(it.forget().unwrap());
+        yours(it.begin().unwrap()).give_back().unwrap();
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     let client = client();
