@@ -193,10 +193,10 @@ impl LockEntry {
         number.is_some_and(|number| number & (SLOTS as u64 - 1) == u64::from(self.slot))
     }
 
-    /// Returns whether both are about the same key of the same server, as far as their addresses tell,
-    /// whatever the kind, the mode and the client.
+    /// Returns whether both are about the same key of the [same](Server::is_same) server, whatever the kind,
+    /// the mode and the client.
     pub(crate) fn is_same_key(&self, other: &LockEntry) -> bool {
-        self.names == other.names && self.server().manager.leads_where(&other.server().manager)
+        self.names == other.names && self.server().is_same(other.server())
     }
 
     /// Returns an owner number that leads back here.

@@ -53,6 +53,12 @@ impl Server {
         })
     }
 
+    /// Whether both have the same data, as far as their addresses and what is known of the servers there tell.
+    pub(super) fn is_same(&self, other: &Server) -> bool {
+        let one_run = || self.known.run_id().is_some_and(|id| other.known.run_id() == Some(id));
+        self.manager.leads_where(&other.manager) || self.manager.db() == other.manager.db() && one_run()
+    }
+
     /// Tells its threads to end, which they do within a tick.
     pub(super) fn stop(&self) {
         self.inbox.life.stop();

@@ -10,17 +10,27 @@ mod holds;
 mod part;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use self::holds::Holds;
 pub use self::part::Part;
 use self::part::goes_with;
+use super::backoff::Backoff;
 use super::entry::LockEntry;
+use super::pause::pause;
 use super::redis::replicas;
+use super::renewal::successor::identified;
 use super::state::lock_state::{HolderId, Request};
 use super::{acquire, modes};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
+
+/// Why a lock cannot be wanted twice by one call.
+pub(crate) const TWICE: &str = "the multi-lock contains this lock twice and would wait for itself";
+
+/// The longest pause after a round that may have failed on a lock that it had itself.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// A call that wants all of several locks.
 pub(crate) struct Call<'a> {
@@ -45,7 +55,9 @@ impl Call<'_> {
             return Err(Error::new(ErrorKind::Cancelled, ""));
         }
         let mut awaited: Option<usize> = None;
+        let mut backoff = None;
         loop {
+            let began = Moment::now();
             let mut holds = Holds::of(wait);
             if let Some(i) = awaited {
                 let (request, readers) = self.request(i, false)?;
@@ -60,8 +72,12 @@ impl Call<'_> {
                 holds.complete = true;
                 return Ok(Some(holds));
             };
+            let entry = &parts[part].entry;
+            let namesake = holds.iter().find(|held| error.is_none() && held.entry.names == entry.names);
+            let namesake = namesake.map(|held| held.entry.clone());
             // All holds are given back before the thread waits.
             drop(holds);
+            let may_be_own = namesake.map_or(Ok(false), |held| self.may_be_one(&held, entry))?;
             // A cancelled wait is not over here: the next acquire reports the cancellation.
             let over = wait.once || (wait.is_over(Moment::now()) && !wait.is_cancelled());
             match error {
@@ -71,7 +87,28 @@ impl Call<'_> {
                 // it is not.
                 _ => awaited = Some(part),
             }
+            if may_be_own {
+                let backoff = backoff.get_or_insert_with(Backoff::new);
+                let until = Moment::now().after(backoff.pause(Moment::now().since(began), LONGEST_PAUSE));
+                pause(&entry.shared, until, wait);
+            }
         }
+    }
+
+    /// Returns whether the lock that was held and the one that was busy may be one lock, by two addresses of
+    /// its server that were not known to be the same.
+    ///
+    /// # Errors
+    /// `InvalidInput` if they are.
+    fn may_be_one(&self, held: &LockEntry, busy: &LockEntry) -> Result<bool, Error> {
+        let known = [held, busy].map(|entry| {
+            let limit = self.wait.limit(Moment::now(), entry.shared.config.command_timeout);
+            identified(&entry.shared, entry.server(), limit)
+        });
+        if held.is_same_key(busy) {
+            return Err(busy.error(Error::new(ErrorKind::InvalidInput, "").because(TWICE)));
+        }
+        Ok(known.contains(&false))
     }
 
     /// Tries all locks that are not among `holds`, in groups of one client and one kind, until one is busy.

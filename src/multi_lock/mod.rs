@@ -11,7 +11,7 @@ use std::time::Duration;
 use self::hold::MultiHold;
 pub use self::member::Member;
 use crate::engine::release::Stay;
-use crate::engine::several::{Call, Part};
+use crate::engine::several::{Call, Part, TWICE};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
@@ -82,8 +82,10 @@ use crate::wait::Wait;
 /// is held then. If the time is up, or at the single attempt of `try_lock`, the call returns `None` for a
 /// busy lock. `LeaseLost` also if a hold expired before the last lock was acquired. `InvalidInput`, without a
 /// request: for no locks at all; for the same lock twice, which includes the two halves of one read/write
-/// lock, and handles of two clients if both have the same address; for a kind that [has no
-/// holders](Sharing::PassThrough).
+/// lock, and handles of two clients of the same server; for a kind that [has no
+/// holders](Sharing::PassThrough). (For two clients whose addresses differ, of which one was not [connected at
+/// once](crate::ClientBuilder::connect_later), only after requests. A server that may not be asked which one
+/// it is counts as one for each address; a call then waits for the lock that it has itself, with pauses.)
 #[derive(Clone)]
 pub struct MultiLock {
     parts: Result<Vec<Part>, Error>,
@@ -202,7 +204,7 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     for part in &parts {
         let same_key = by_key.entry(part.entry.names.key()).or_default();
         let why = if same_key.iter().any(|other| part.entry.is_same_key(&other.entry)) {
-            "the multi-lock contains this lock twice and would wait for itself"
+            TWICE
         } else if part.sharing == Sharing::PassThrough {
             "a lock of this kind has no holders, so it cannot be part of a multi-lock"
         } else {

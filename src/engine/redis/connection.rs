@@ -90,13 +90,21 @@ impl ConnectionManager {
 
     /// Whether both lead to the same data, as far as their addresses tell.
     pub(crate) fn leads_where(&self, other: &ConnectionManager) -> bool {
-        match (&self.leads_to, &other.leads_to) {
+        let same = match (&self.leads_to, &other.leads_to) {
             (Destination::At(one), Destination::At(other)) => {
-                let (one, other) = (one.get_connection_info(), other.get_connection_info());
-                one.addr() == other.addr() && one.redis_settings().db() == other.redis_settings().db()
+                one.get_connection_info().addr() == other.get_connection_info().addr()
             }
             (Destination::Primary(one), Destination::Primary(other)) => one.lead_where(other),
             _ => false,
+        };
+        same && self.db() == other.db()
+    }
+
+    /// The number of its database.
+    pub(crate) fn db(&self) -> i64 {
+        match &self.leads_to {
+            Destination::At(client) => client.get_connection_info().redis_settings().db(),
+            Destination::Primary(sentinels) => sentinels.db(),
         }
     }
 

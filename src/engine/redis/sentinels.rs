@@ -219,8 +219,11 @@ impl Sentinels {
             let addr = |client: &redis::Client| client.get_connection_info().addr().clone();
             others.nodes.iter().any(|other| addr(other) == addr(node))
         };
-        let db = |login: &ConnectionInfo| login.redis_settings().db();
-        self.master == others.master && db(&self.login) == db(&others.login) && self.nodes.iter().any(shared)
+        self.master == others.master && self.nodes.iter().any(shared)
+    }
+
+    pub(super) fn db(&self) -> i64 {
+        self.login.redis_settings().db()
     }
 
     /// Describes the primary and its sentinels, for messages.

@@ -50,6 +50,11 @@ impl LastServer {
         last.replace(Run { id: run_id.clone(), found: heard, succeeds }).map(|_| before)
     }
 
+    /// Its run id, if it is known.
+    pub(crate) fn run_id(&self) -> Option<String> {
+        self.run.lock().as_ref().map(|run| run.id.clone())
+    }
+
     /// Records that the server replied.
     pub(crate) fn heard(&self, at: Moment) {
         self.heard.put(at);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::clock::Moment;
 use crate::engine::entry::{Core, LockEntry};
-use crate::engine::redis::server_info::ServerInfo;
+use crate::engine::redis::server_info::{Past, ServerInfo};
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
 
@@ -22,6 +22,16 @@ pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, told: &Serve
         server.backend.moves(heard);
         renew_all(shared, server);
     }
+}
+
+/// Returns whether it is known which server this is. If not, asks it, and blocks until `limit` at most.
+pub(crate) fn identified(shared: &Arc<Shared>, server: &Arc<Server>, limit: Moment) -> bool {
+    if server.known.run_id().is_none()
+        && let Ok(told) = server.backend.command(&Past::request(), limit)
+    {
+        connected(shared, server, &ServerInfo::read(&told, Moment::now()));
+    }
+    server.known.run_id().is_some()
 }
 
 /// Schedules a renewal of every grant at this server for now.

@@ -1,6 +1,7 @@
 //! What cannot work is told at once, about the lock that it is, and nothing is sent or held.
 
 use redis_concurrent::{Client, Error, ErrorKind, Member, MultiLock, Permits};
+use redis_concurrent_testkit::Proxy;
 
 use crate::multi_lock::stage::Stage;
 use crate::support::{LONG, ms};
@@ -49,6 +50,47 @@ fn the_same_lock_twice() {
     let lock = client.read_write_lock("rw");
     refuses(&client, &MultiLock::new(&[lock.read_lock(), &a, lock.write_lock()]), "rw", "twice");
     refuses(&client, &MultiLock::new(&[&a, &client.simple_lock("a")]), "a", "twice");
+}
+
+#[test]
+fn the_same_lock_by_two_addresses_of_its_server() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let client = stage.client();
+    let elsewhere = Client::builder().url(&proxy.url()).connect().unwrap();
+    let (a, same) = (client.reentrant_lock("a"), elsewhere.reentrant_lock("a"));
+    refuses(&client, &MultiLock::new(&[&a, &same]), "a", "twice");
+    // What a client that was not connected found out by its first calls is asked when it matters.
+    let later = Client::builder().url(&proxy.url()).connect_later().unwrap();
+    let both = MultiLock::new(&[&a, &later.reentrant_lock("a")]);
+    for error in every_form(&both) {
+        assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "a"), "{error}");
+        assert!(error.to_string().contains("twice"), "{error}");
+    }
+    // Another database has other locks.
+    let database = Client::builder().url(&format!("{}1", proxy.url())).connect().unwrap();
+    let both = MultiLock::new(&[&a, &database.reentrant_lock("a")]);
+    both.try_lock().unwrap().unwrap().unlock().unwrap();
+}
+
+/// Which server a proxy leads to is not known if it may not be asked.
+#[test]
+fn a_lock_that_it_may_have_itself_is_asked_for_after_pauses() {
+    let stage = Stage::new();
+    let mut redis = stage.server.connection().unwrap();
+    let rule = ["SETUSER", "silent", "on", "nopass", "~*", "&*", "+@all", "-info"];
+    let () = redis::cmd("ACL").arg(&rule[..]).query(&mut redis).unwrap();
+    let client = || {
+        Client::builder().url(&stage.server.url().replace("redis://", "redis://silent:x@")).connect().unwrap()
+    };
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let by_proxy = Client::builder().url(&proxy.url().replace("redis://", "redis://silent:x@"));
+    let (one, other) = (client(), by_proxy.connect().unwrap());
+    let both = MultiLock::new(&[&one.reentrant_lock("a"), &other.reentrant_lock("a")]);
+    let before = one.request_count() + other.request_count();
+    assert!(both.try_lock_for(ms(1000)).unwrap().is_none());
+    let requests = one.request_count() + other.request_count() - before;
+    assert!(requests < 200, "{requests} requests in a second");
 }
 
 #[test]
