@@ -314,6 +314,7 @@ impl Optimistic {
                 };
                 error(ErrorKind::OutcomeUnknown, why).caused_by(e)
             }
+            Failure::Unsent(e) => e.about(name),
             failure => failure.error().because("Redis rejected it, nothing was written").about(name),
         })?;
         let Some(answers) = answers else { return Ok(None) };

@@ -31,12 +31,13 @@ pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), 
     for ((member, release), posted) in to_all(leaving, began, deadline, post) {
         let backend = &member.entry.server().backend;
         let awaited = Moment::now();
-        let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, &release, true)).answer);
+        let told = posted.map(|p| p.told(backend, deadline, || pack(member, &release, true)));
+        let (answer, first_by) = told.map_or_else(|e| (Err(e), None), |told| (told.answer, told.first_by));
         match &answer {
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => member.node.failed(e.clone()),
             _ => member.node.answered(began, awaited),
         }
-        let answer = answer.and_then(|value| left(&value, release.next.as_ref(), None));
+        let answer = answer.and_then(|value| left(&value, release.next.as_ref(), first_by));
         outcomes.push(release.answered(answer));
     }
     outcomes

@@ -41,11 +41,12 @@ pub(super) fn renew(holding: &Holding, lease: Duration) -> Result<(), Error> {
     let mut renewed = 0;
     for ((member, owner), posted) in to_all(asked, sent, deadline, post) {
         let backend = &member.entry.server().backend;
-        let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, owner, true)).answer);
+        let told = posted.map(|p| p.told(backend, deadline, || pack(member, owner, true)));
+        let (answer, resent) = told.map_or_else(|e| (Err(e), false), |t| (t.answer, t.first_by.is_some()));
         if let Err(Failure::Unsent(e) | Failure::Unanswered(e)) = &answer {
             member.node.failed(e.clone());
         }
-        match held::renewed(&member.entry, owner, sent, lease, Renewed::of(answer, false)) {
+        match held::renewed(&member.entry, owner, sent, lease, Renewed::of(answer, resent)) {
             Ok(()) => renewed += 1,
             Err(error) => failed = Some(error),
         }

@@ -175,7 +175,7 @@ fn run_ids(nodes: &[Arc<Node>]) -> Result<Vec<Option<String>>, Error> {
     let longest = |node: &Node| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(|node| longest(node)).max().unwrap_or(Duration::ZERO));
     let name = |(node, posted): (&Arc<Node>, Result<Posted, Failure>)| {
-        let told = posted.map(|posted| posted.told(&node.server.backend, limit, Vec::new));
+        let told = posted.map(|posted| posted.told(&node.server.backend, limit, || ping.clone()));
         let server = match told {
             Ok(told) => told.answer.map(|_| told.server),
             Err(failure) => Err(failure),

@@ -56,7 +56,7 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     /// Writes the request if there is a connection for it by `limit`; otherwise one is being opened.
     pub(super) fn post(&mut self, limit: Moment) -> Result<(), Failure> {
-        self.posted = Some(self.write(limit, None)?);
+        self.posted = Some(self.write(limit)?);
         Ok(())
     }
 
@@ -66,14 +66,17 @@ impl Question<'_> {
         request
     }
 
-    fn write(&self, limit: Moment, dialled_since: Option<Moment>) -> Result<Posted, Failure> {
-        self.node.server.backend.post_to_known(&self.pack(false), limit, dialled_since)
+    fn write(&self, limit: Moment) -> Result<Posted, Failure> {
+        self.node.server.backend.post_to_known(&self.pack(false), limit, None)
     }
 
     /// Waits for the reply.
     pub(super) fn answer(mut self, asked: &Asked) -> Vote {
         let awaited = Moment::now();
-        let (told, resent) = self.hear(asked.deadline);
+        let told = match self.posted.take().map_or_else(|| self.write(asked.deadline), Ok) {
+            Ok(posted) => posted.told(&self.node.server.backend, asked.deadline, || self.pack(true)),
+            Err(failure) => Told { answer: Err(failure), server: None, first_by: None },
+        };
         match &told.answer {
             Err(Failure::Unsent(_) | Failure::Unanswered(_)) if asked.is_cut_short() => {}
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => self.node.failed(e.clone()),
@@ -82,7 +85,7 @@ impl Question<'_> {
         let Question { at, node, attempt, .. } = self;
         let entry = attempt.entry().clone();
         let lease = attempt.asking().terms.lease;
-        let answer = told.answer.and_then(|value| Ok((acquired(&value, lease)?, resent)));
+        let answer = told.answer.and_then(|value| Ok((acquired(&value, lease)?, told.first_by.is_some())));
         let never = answer.as_ref().is_err_and(Failure::is_final);
         let member = |ticket| Member { at, node: node.clone(), entry, ticket };
         match attempt.answered(answer, asked.deadline) {
@@ -95,28 +98,5 @@ impl Question<'_> {
             Err(error) if never || !error.is_unavailable() => Vote::Never(error),
             Err(error) => Vote::Failed(error),
         }
-    }
-
-    /// Returns the reply, and whether the request was sent twice to get it. What broke one connection has
-    /// often broken them all, so it is resent on one that was opened since.
-    fn hear(&mut self, deadline: Moment) -> (Told, bool) {
-        let backend = &self.node.server.backend;
-        let posted = self.posted.take().map_or_else(|| self.write(deadline, None), Ok);
-        let told = match posted {
-            Ok(posted) => posted.told(backend, deadline, || self.pack(true)),
-            Err(failure) => Told { answer: Err(failure), server: None },
-        };
-        let now = Moment::now();
-        let Err(Failure::Unanswered(first)) = &told.answer else { return (told, false) };
-        if deadline <= now {
-            return (told, false);
-        }
-        let Ok(posted) = self.write(deadline, Some(now)) else { return (told, false) };
-        let mut again = posted.told(backend, deadline, || self.pack(true));
-        if let Err(Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_)) = &again.answer {
-            // The first copy may still run.
-            again.answer = Err(Failure::Unanswered(first.clone()));
-        }
-        (again, true)
     }
 }

@@ -242,6 +242,23 @@ fn close_finishes_what_was_to_be_released_in_the_background() {
     assert_eq!(told, 1, "{:?}", ears.all());
 }
 
+#[test]
+fn close_releases_over_connections_made_anew_where_all_were_cut() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    for kept in [false, true] {
+        closes_in_time(|| {
+            let client = connected(|| builder(&proxy.url()));
+            let guard = client.reentrant_lock("x").linger(SOON).lock_owned().unwrap();
+            let _held = (!kept).then_some(guard);
+            proxy.cut_all();
+            let closed = client.close();
+            assert_eq!(closed.is_ok(), !exists(&server, "rc:{x}"), "{closed:?}");
+            closed
+        });
+    }
+}
+
 /// What was to be released later is released now.
 #[test]
 fn close_sends_what_was_to_be_released_in_the_background() {

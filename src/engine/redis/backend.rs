@@ -153,8 +153,8 @@ impl Backend {
         }
     }
 
-    /// Sends requests in pipelines until `limit`. Those whose script Redis does not know are sent again in
-    /// full (`eval`, by their index). Returns which requests had a reply that is not an error.
+    /// Sends requests that may be sent twice in pipelines, until `limit`. Those whose script Redis does not
+    /// know are sent again in full (`eval`, by their index). Returns which had a reply that is not an error.
     pub(crate) fn pipeline(
         &self,
         requests: &[Vec<u8>],
@@ -162,55 +162,26 @@ impl Backend {
         eval: impl Fn(usize) -> Vec<u8>,
     ) -> Vec<bool> {
         const BATCH: usize = 64;
-        let mut done = vec![false; requests.len()];
-        if requests.is_empty() {
-            return done;
-        }
-        let Ok(mut connection) = self.connection(limit, None) else { return done };
-        for (i, batch) in requests.chunks(BATCH).enumerate() {
-            let eval = |j| eval(i * BATCH + j);
-            let Ok(mut answers) = self.answers(&mut connection, batch, limit, eval) else { return done };
-            if connection.broken {
-                // A rejected request was not executed: the present primary will execute it.
-                let younger = self.connection(limit, Some(Moment::now()));
-                let Ok(again) = younger.and_then(|younger| {
-                    connection = younger;
-                    let again = self.answers(&mut connection, batch, limit, eval);
-                    again.map_err(|e| connection.unanswered(e))
-                }) else {
-                    return done;
-                };
-                answers = again;
-            }
-            for (j, answer) in answers.iter().enumerate() {
-                done[i * BATCH + j] = !matches!(answer, Value::ServerError(_));
-            }
+        let mut done = Vec::with_capacity(requests.len());
+        for batch in requests.chunks(BATCH) {
+            let sent = self.send(limit, Idempotent::Yes, None, |connection, _| {
+                self.count(batch.len() - 1);
+                let mut answers = connection.exchange(batch, limit)?;
+                for (i, answer) in answers.iter_mut().enumerate().filter(|(_, answer)| is_unknown(answer)) {
+                    self.count(1);
+                    connection.limit_to(limit);
+                    *answer = connection.link.request(&eval(done.len() + i))?;
+                }
+                Ok(Value::Array(answers))
+            });
+            let Ok((_, reply)) = sent else { break };
+            done.extend(list(&reply.value).iter().map(|answer| !matches!(answer, Value::ServerError(_))));
             if limit <= Moment::now() {
-                return done;
+                break;
             }
         }
+        done.resize(requests.len(), false);
         done
-    }
-
-    /// Sends requests in one write, and again in full those whose script Redis does not know.
-    fn answers(
-        &self,
-        connection: &mut Connection,
-        requests: &[Vec<u8>],
-        limit: Moment,
-        eval: impl Fn(usize) -> Vec<u8>,
-    ) -> Result<Vec<Value>, RedisError> {
-        self.count(requests.len());
-        let mut answers = connection.exchange(requests, limit)?;
-        for (i, answer) in answers.iter_mut().enumerate() {
-            if is_unknown(answer) {
-                self.count(1);
-                connection.limit_to(limit);
-                *answer = connection.link.request(&eval(i))?;
-            }
-            connection.check_role(answer);
-        }
-        Ok(answers)
     }
 
     /// Makes one attempt. After an I/O error that leaves time for it, makes one more on a connection made
@@ -235,7 +206,7 @@ impl Backend {
             let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
             let once = idempotent == Idempotent::No;
             let dialled_since = again_since.or_else(|| once.then(|| *self.broke.lock()));
-            let (answer, by, connection) = match self.sender(limit, dialled_since, alone) {
+            let (answer, by, connection) = match self.sender(limit, dialled_since, idempotent, alone) {
                 Ok(Sender::Own(mut connection, by, followers)) => {
                     self.count(1 + followers.len());
                     let answer = exchange(&mut connection, followers);

@@ -5,11 +5,12 @@ use std::mem;
 
 use redis::RedisError;
 
-use super::backend::Backend;
+use super::backend::{Backend, Idempotent};
 use super::batch::{Joined, Leader, Sender};
+use super::connection::Connection;
 use super::failure::Failure;
 use super::pool::{Pool, Pooled, breathe, is_exhausted};
-use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, not_connected};
+use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, not_connected, unanswered};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 
@@ -23,6 +24,8 @@ struct Checkout<'a> {
     limit: Moment,
     /// (The time of dialling counts: once a connection is made, it may be closed again before this is known.)
     dialled_since: Option<Moment>,
+    /// What is sent cannot be sent twice.
+    once: bool,
     /// When a connection was first waited for.
     asked: Option<Moment>,
     /// Why there was no connection the last time, if that is known.
@@ -74,7 +77,13 @@ impl Checkout<'_> {
                 && connection.is_since(self.backend.moved())
                 && self.dialled_since.is_none_or(|moment| connection.is_since(moment)) =>
             {
-                return Ok(Some(connection));
+                if !self.once || self.backend.is_still_open(&mut connection, self.limit)? {
+                    return Ok(Some(connection));
+                }
+                // What closed one connection while it rested has often closed them all.
+                self.dialled_since = Some(Moment::now());
+                self.asked.get_or_insert_with(Moment::now);
+                connection.discarded = true;
             }
             // An error from before says nothing about the present.
             Some(failure) if self.asked.is_some_and(|asked| asked <= connection.born) => {
@@ -114,7 +123,7 @@ impl Backend {
 
     /// Takes a connection from the pool that was dialled since `dialled_since`. Blocks until `limit` at most.
     pub(crate) fn connection(&self, limit: Moment, dialled_since: Option<Moment>) -> Result<Pooled, Failure> {
-        let mut checkout = self.checkout(limit, dialled_since);
+        let mut checkout = self.checkout(limit, dialled_since, false);
         let Ok(connection) =
             checkout.find::<Infallible>(false, |checkout, pool| checkout.wait(pool).map(Ok))?;
         Ok(connection)
@@ -126,13 +135,15 @@ impl Backend {
         &self,
         limit: Moment,
         dialled_since: Option<Moment>,
+        idempotent: Idempotent,
         alone: Option<&[u8]>,
     ) -> Result<Sender, Failure> {
-        let (mut joins, mut leader) = (alone.filter(|_| dialled_since.is_none()), None);
+        let once = idempotent == Idempotent::No;
+        let (mut joins, mut leader) = (alone.filter(|_| dialled_since.is_none() && !once), None);
         // A connection that is idle now belongs to the leader, which is about to wake up and takes this
         // request along.
         let queues = joins.is_some() && self.batch.is_led();
-        let found = self.checkout(limit, dialled_since).find(queues, |checkout, pool| {
+        let found = self.checkout(limit, dialled_since, once).find(queues, |checkout, pool| {
             if let Some(packed) = joins.take_if(|_| queues || is_exhausted(pool)) {
                 match self.batch.join(packed, limit) {
                     Joined::Leader(new) => leader = Some(new),
@@ -153,8 +164,21 @@ impl Backend {
         })
     }
 
-    fn checkout(&self, limit: Moment, dialled_since: Option<Moment>) -> Checkout<'_> {
-        Checkout { backend: self, limit, dialled_since, asked: None, before: None, dialled: 0 }
+    fn checkout(&self, limit: Moment, dialled_since: Option<Moment>, once: bool) -> Checkout<'_> {
+        Checkout { backend: self, limit, dialled_since, once, asked: None, before: None, dialled: 0 }
+    }
+
+    /// Whether a connection is open at its other end, too: if it has rested, at the cost of a round trip, for
+    /// which this waits until `limit`.
+    pub(super) fn is_still_open(&self, connection: &mut Connection, limit: Moment) -> Result<bool, Failure> {
+        if !connection.has_rested() {
+            return Ok(true);
+        }
+        self.count(1);
+        connection.limit_to(limit);
+        let Err(e) = connection.ping() else { return Ok(true) };
+        connection.broken = true;
+        if e.is_timeout() { Err(Failure::Unsent(unanswered(e, connection.limit))) } else { Ok(false) }
     }
 }
 

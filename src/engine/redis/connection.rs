@@ -17,6 +17,10 @@ use super::wire;
 use crate::clock::Moment;
 use crate::settings::Config;
 
+/// For how long nothing may be sent on a connection before a request that cannot be sent twice. Servers, proxies
+/// and balancers close connections that rest for a second or more.
+const REST: Duration = Duration::from_millis(500);
+
 /// Where new connections lead.
 #[derive(Clone, Debug)]
 pub(crate) enum Destination {
@@ -50,6 +54,8 @@ pub(crate) struct Connection {
     pub(crate) born: Moment,
     /// Just before it was dialled: where it leads was decided after that.
     dialled: Moment,
+    /// When something was last to be sent on it, or a reply to be read.
+    used: Moment,
     /// The read timeout that is set now, so that it is set again only if it changes.
     pub(crate) limit: Duration,
     /// Whether Redis has let us begin a transaction on it.
@@ -181,8 +187,8 @@ impl ConnectionManager {
 
     fn over(&self, link: Link, dialled: Moment) -> Connection {
         let (born, limit) = (Moment::now(), self.command_timeout);
-        let (broken, discarded) = (false, false);
-        Connection { link, broken, discarded, born, dialled, limit, transacts: false, server: None }
+        let (broken, discarded, used) = (false, false, born);
+        Connection { link, broken, discarded, born, dialled, used, limit, transacts: false, server: None }
     }
 }
 
@@ -198,8 +204,7 @@ impl r2d2::ManageConnection for ConnectionManager {
     }
 
     fn is_valid(&self, connection: &mut Box<Connection>) -> Result<(), RedisError> {
-        let ping = redis::cmd("PING").get_packed_command();
-        connection.link.request(&ping)?.extract_error().map(drop)
+        connection.ping()?.extract_error().map(drop)
     }
 
     fn has_broken(&self, connection: &mut Box<Connection>) -> bool {
@@ -224,6 +229,15 @@ impl Connection {
         let answer = self.link.recv_response();
         self.broken |= answer.is_err();
         answer
+    }
+
+    /// Whether nothing was sent on it for so long that it may have been closed since.
+    pub(crate) fn has_rested(&self) -> bool {
+        self.used.after(REST) <= Moment::now()
+    }
+
+    pub(crate) fn ping(&mut self) -> Result<Value, RedisError> {
+        self.link.request(&redis::cmd("PING").get_packed_command())
     }
 
     /// Whether it may lead to the primary, given that this was found to be another server at `moved`.
@@ -277,6 +291,7 @@ impl Connection {
     pub(crate) fn limit_to(&mut self, limit: Moment) -> Moment {
         const COARSE: Duration = Duration::from_millis(1);
         let now = Moment::now();
+        self.used = now;
         let left = limit.since(now).max(COARSE);
         if left + COARSE < self.limit || self.limit + COARSE < left {
             self.broken |= self.link.set_read_timeout(Some(left)).is_err();

@@ -26,21 +26,37 @@ pub(crate) struct Posted {
 pub(crate) struct Told {
     pub(crate) answer: Result<Value, Failure>,
     pub(crate) server: Option<Arc<ServerInfo>>,
+    /// If the request was sent twice: when the connection of the first copy was made.
+    pub(crate) first_by: Option<Moment>,
 }
 
 impl Posted {
-    /// Reads a script's reply, waiting until `limit`; an error reply of the server is an error here. If Redis
-    /// does not know the script, `full` is sent.
-    pub(crate) fn told(mut self, backend: &Backend, limit: Moment, full: impl FnOnce() -> Vec<u8>) -> Told {
-        let answer = self.hear(backend, limit, full);
-        Told { answer, server: self.connection.server.clone() }
+    /// Reads the reply to a request that may be sent twice, waiting until `limit`; an error reply of the
+    /// server is an error here. `full` is sent if Redis does not know the script, and as a second copy if the
+    /// connection broke: on one dialled since, as what broke one has often broken them all.
+    pub(crate) fn told(mut self, backend: &Backend, limit: Moment, full: impl Fn() -> Vec<u8>) -> Told {
+        let answer = self.hear(backend, limit, &full);
+        let told = Told { answer, server: self.connection.server.clone(), first_by: None };
+        let (first_by, now) = (self.connection.born, Moment::now());
+        drop(self);
+        let Err(Failure::Unanswered(first)) = &told.answer else { return told };
+        if limit <= now {
+            return told;
+        }
+        let Ok(mut again) = backend.post_to_known(&full(), limit, Some(now)) else { return told };
+        let answer = again.hear(backend, limit, &full).map_err(|failure| match failure {
+            // The first copy may still run.
+            Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_) => Failure::Unanswered(first.clone()),
+            failure => failure,
+        });
+        Told { answer, server: again.connection.server.clone(), first_by: Some(first_by) }
     }
 
     fn hear(
         &mut self,
         backend: &Backend,
         limit: Moment,
-        full: impl FnOnce() -> Vec<u8>,
+        full: impl Fn() -> Vec<u8>,
     ) -> Result<Value, Failure> {
         if self.asks_server {
             let told = self.receive(limit)?;
@@ -66,10 +82,9 @@ impl Posted {
 
 impl Backend {
     /// Writes one request, whose reply is read later, so that requests to several servers are in flight at
-    /// the same time. It is written only once.
+    /// the same time.
     pub(crate) fn post(&self, packed: &[u8], limit: Moment) -> Result<Posted, Failure> {
-        let connection = self.connection(limit, None)?;
-        self.write(connection, packed, false)
+        Ok(self.write(self.connection(limit, None)?, packed, false))
     }
 
     /// Like [`post`](Backend::post), for a caller that has to know which server replies: on a new connection,
@@ -83,23 +98,21 @@ impl Backend {
     ) -> Result<Posted, Failure> {
         let connection = self.connection(limit, dialled_since)?;
         if connection.server.is_some() {
-            return self.write(connection, packed, false);
+            return Ok(self.write(connection, packed, false));
         }
         self.count(1);
         let mut both = ServerInfo::request();
         both.extend_from_slice(packed);
-        self.write(connection, &both, true)
+        Ok(self.write(connection, &both, true))
     }
 
-    fn write(&self, mut connection: Pooled, packed: &[u8], asks_server: bool) -> Result<Posted, Failure> {
+    fn write(&self, mut connection: Pooled, packed: &[u8], asks_server: bool) -> Posted {
         self.count(1);
         let sent = Moment::now();
-        let written = connection.link.send_packed_command(packed);
+        // An error shows up when the reply is read.
+        let _ = connection.link.send_packed_command(packed);
         // Until the reply is read, the next request would take it for its own.
         connection.broken = true;
-        match written {
-            Ok(()) => Ok(Posted { connection, asks_server, sent }),
-            Err(e) => Err(connection.unanswered(e)),
-        }
+        Posted { connection, asks_server, sent }
     }
 }

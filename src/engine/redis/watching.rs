@@ -98,10 +98,13 @@ impl<'a> Watching<'a> {
     /// their replies; `None` if one has. They are sent only once, as two copies would do more than one.
     pub(crate) fn exec(mut self, commands: &Pipeline) -> Result<Option<Vec<Value>>, Failure> {
         self.ready()?;
+        let limit = self.limit();
+        if !self.server.backend.is_still_open(&mut self.connection, limit)? {
+            return Err(lost_before());
+        }
         let mut requests = vec![cmd("MULTI").get_packed_command()];
         requests.extend(commands.cmd_iter().map(Cmd::get_packed_command));
         requests.push(cmd("EXEC").get_packed_command());
-        let limit = self.limit();
         self.server.backend.count(requests.len());
         let mut answers =
             self.connection.exchange(&requests, limit).map_err(|e| self.connection.unanswered(e))?;
@@ -149,11 +152,7 @@ impl<'a> Watching<'a> {
     /// Fails if the connection is out of step, or belongs to another process.
     fn ready(&self) -> Result<(), Failure> {
         self.shared.same_process().map_err(Failure::Never)?;
-        if self.connection.broken {
-            let error = Error::new(ErrorKind::Unavailable, "").because("the connection had been lost before");
-            return Err(Failure::Unsent(error));
-        }
-        Ok(())
+        if self.connection.broken { Err(lost_before()) } else { Ok(()) }
     }
 
     fn limit(&self) -> Moment {
@@ -168,6 +167,11 @@ impl Drop for Watching<'_> {
             self.connection.broken = true;
         }
     }
+}
+
+fn lost_before() -> Failure {
+    let error = Error::new(ErrorKind::Unavailable, "");
+    Failure::Unsent(error.because("the connection was lost before, nothing was written"))
 }
 
 /// Whether a command behind `MULTI` took effect at once, by the replies to all that precedes `EXEC`.

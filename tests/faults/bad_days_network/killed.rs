@@ -4,12 +4,50 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::ErrorKind;
+use redis_concurrent::{Error, ErrorKind, Outcome, Rate};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
-use super::Work;
+use super::{Work, behind_proxy};
 use crate::both::both;
 use crate::server_days::*;
+
+/// Longer than a connection may rest before something that is sent only once.
+fn closed_while_it_rests(proxy: &Proxy) {
+    thread::sleep(ms(700));
+    proxy.cut_all();
+}
+
+#[test]
+fn what_is_sent_only_once_is_not_sent_on_a_connection_that_was_closed_while_it_rested() {
+    let (_server, proxy) = behind_proxy();
+    let client = connected(|| lively(&proxy.url()));
+    let limiter = client.rate_limiter("rests", Rate::fixed_window(100, ms(3_600_000)));
+    let fenced = client.fenced("rests");
+    let script = fenced.script("return redis.call('INCR', KEYS[1])");
+    let update = client.optimistic(&["rests"]);
+    type Call<'a> = &'a dyn Fn() -> Result<(), Error>;
+    let calls: [(&str, Call<'_>); 6] = [
+        ("a rate limiter", &|| limiter.acquire(1).map(drop)),
+        ("a rate limiter's end", &|| limiter.delete().map(drop)),
+        ("a fenced script", &|| script.run::<u64>(1, &["rests:n"], None::<&str>).map(drop)),
+        ("an expiry", &|| fenced.expire_after(SURELY).map(drop)),
+        ("a fenced end", &|| fenced.delete().map(drop)),
+        ("an update", &|| update.run(|_, _| Ok(Outcome::Commit(()))).map(drop)),
+    ];
+    for (what, call) in calls {
+        // Two connections rest.
+        update.run(|_, _| call().map(Outcome::Abort)).unwrap();
+        closed_while_it_rests(&proxy);
+        call().unwrap_or_else(|error| panic!("{what}: {error:#}"));
+    }
+    // What was watched on the connection is not known to have changed: nothing is written, and that is said.
+    let error = update.run(|_, write| {
+        write.set("rests", 1);
+        closed_while_it_rests(&proxy);
+        Ok(Outcome::Commit(()))
+    });
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+}
 
 mod bodies {
     use super::*;

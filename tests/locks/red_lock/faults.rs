@@ -7,6 +7,7 @@ use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, wait_until};
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
+use crate::support::connected;
 
 #[test]
 fn pain_27_contention_is_none_and_no_error() {
@@ -31,6 +32,24 @@ fn pain_27_contention_is_none_and_no_error() {
     wait_until(LONG, "with a server away", || busy(0));
     assert!(mine.try_lock().unwrap().is_none());
     stage.servers[0].cont().unwrap();
+}
+
+#[test]
+fn connections_that_were_closed_while_they_rested_cost_nothing() {
+    let stage = Stage::of(3);
+    let proxies: Vec<_> = stage.servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
+    let clients = proxies.iter().map(|proxy| connected(|| Client::builder().url(&proxy.url()).lease(LEASE)));
+    let red =
+        RedLock::new(clients.collect::<Vec<_>>()).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
+    let (lock, cut) = (red.lock(NAME), || proxies.iter().for_each(Proxy::cut_all));
+    let guard = lock.lock().unwrap();
+    cut();
+    assert!(lock.is_locked().unwrap());
+    cut();
+    guard.renew_for(LEASE).unwrap();
+    cut();
+    guard.unlock().unwrap();
+    assert_eq!(stage.held_on(), 0);
 }
 
 #[test]
