@@ -21,7 +21,7 @@ files['lua/lib/*.lua'] = {
 
 -- What stands in its functions is put there.
 files['lua/lib/all.lua'] = {ignore = {'212'}}
--- What stands before a part when it runs (src/rate_limiter.rs, src/fenced.rs).
+-- What stands before a part when it runs (src/recipes/rate_limiter.rs, src/recipes/fenced.rs).
 files['lua/rate_limiter/begin.lua'] = {ignore = {'211'}}
 for _, script in ipairs({'acquire', 'delete'}) do
   files['lua/rate_limiter/' .. script .. '.lua'] = {read_globals = {'K', 'call', 'kind', 'fetch', 'foreign_key'}}

@@ -18,22 +18,22 @@ use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
 use crate::engine::switchover;
 use crate::error::{Error, ErrorKind};
-use crate::fenced::Fenced;
 use crate::guard::OwnedGuard;
 use crate::kind::Kind;
 use crate::kinds::barrier::CyclicBarrier;
-use crate::kinds::election::Election;
-use crate::kinds::inventory::Inventory;
 use crate::kinds::latch::CountDownLatch;
-use crate::kinds::once::Once;
 use crate::kinds::read_write::ReadWriteLock;
 use crate::kinds::semaphore::Semaphore;
 use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple, Spring};
 use crate::lock::receipt::Receipt;
 use crate::lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock, SpringLock};
 use crate::observe::{Observation, Observer, Observers};
-use crate::optimistic::Optimistic;
-use crate::rate_limiter::{Rate, RateLimiter};
+use crate::recipes::election::Election;
+use crate::recipes::fenced::Fenced;
+use crate::recipes::inventory::Inventory;
+use crate::recipes::once::Once;
+use crate::recipes::optimistic::Optimistic;
+use crate::recipes::rate_limiter::{Rate, RateLimiter};
 use crate::settings::Config;
 
 /// A client of one Redis server, or of one cluster; it creates the locks. Cheap to clone, and meant to live

@@ -7,7 +7,8 @@ use redis::RedisError;
 
 use crate::clock::Moment;
 use crate::engine::redis::refusal;
-use crate::{Error, Kind, RedisLock, Wait, fenced, rate_limiter, script};
+use crate::recipes::{fenced, rate_limiter};
+use crate::{Error, Kind, RedisLock, Wait, script};
 
 /// The source text of the operations over one rule, as `EVAL` takes it. Each takes the lock's six keys, and
 /// the arguments that are listed at the top of its file in `lua/lib/`.

@@ -96,31 +96,29 @@
 mod rule;
 
 mod address;
+mod admin;
 mod builder;
 mod cancel;
 mod client;
 mod clock;
 mod engine;
 mod error;
-mod fenced;
 mod forms;
 mod guard;
 pub mod guide;
 mod kind;
 mod kinds;
 mod lock;
-mod look;
 mod multi_lock;
 mod names;
 mod nodes;
 mod observe;
-mod optimistic;
 mod percent;
 // Only for tests, and in builds that plant faults to see which tests notice: see verify/README.md.
 #[cfg(any(test, planted))]
 #[path = "../verify/planted/mod.rs"]
 mod planted;
-mod rate_limiter;
+mod recipes;
 mod red_lock;
 mod script;
 mod settings;
@@ -132,41 +130,41 @@ mod wait;
 #[doc(hidden)]
 pub mod internals;
 
+pub use admin::{ConditionWaiter, KeyInfo, Listing, Look, Sentinels, Waiter};
 pub use builder::ClientBuilder;
 pub use cancel::{CancellationToken, OnCancel};
 pub use client::Client;
 pub use error::{Error, ErrorKind};
-pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, GuardOwned, Held, Lockable, OwnedGuard, Ownership, ThreadOwned};
 pub use kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
 pub use kinds::barrier::CyclicBarrier;
-pub use kinds::election::Election;
-pub use kinds::election::changes::{Change, Changes};
-pub use kinds::election::leader::{Leader, Waiting};
-pub use kinds::election::term::Term;
-pub use kinds::inventory::order::Order;
-pub use kinds::inventory::stock::Stock;
-pub use kinds::inventory::{Inventory, InventoryLock, Reservation};
 pub use kinds::latch::CountDownLatch;
-pub use kinds::once::{Attempt, Begun, Ending, Once};
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::semaphore::{Permit, Semaphore};
-pub use kinds::{
-    Attempts, Candidate, InStock, Permits, Read, Redisson, RedissonFenced, Reentrant, Simple, Spring, Units,
-    Write,
-};
+pub use kinds::{Permits, Read, Redisson, RedissonFenced, Reentrant, Simple, Spring, Write};
 pub use lock::any_lock::{Lock, LockGuard};
 pub use lock::condition::Condition;
 pub use lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 pub use lock::receipt::Receipt;
 pub use lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock, SpringLock};
-pub use look::{ConditionWaiter, KeyInfo, Listing, Look, Sentinels, Waiter};
 pub use multi_lock::{Member, MultiLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
 pub use observe::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observation, Observer};
-pub use optimistic::{Optimistic, Outcome, Report, Snapshot};
-pub use rate_limiter::{Decision, Rate, RateLimiter};
+pub use recipes::election::Election;
+pub use recipes::election::changes::{Change, Changes};
+pub use recipes::election::kind::Candidate;
+pub use recipes::election::leader::{Leader, Waiting};
+pub use recipes::election::term::Term;
+pub use recipes::fenced::{Fenced, FencedScript};
+pub use recipes::inventory::kind::{InStock, Units};
+pub use recipes::inventory::order::Order;
+pub use recipes::inventory::stock::Stock;
+pub use recipes::inventory::{Inventory, InventoryLock, Reservation};
+pub use recipes::once::Attempts;
+pub use recipes::once::{Attempt, Begun, Ending, Once};
+pub use recipes::optimistic::{Optimistic, Outcome, Report, Snapshot};
+pub use recipes::rate_limiter::{Decision, Rate, RateLimiter};
 pub use red_lock::{QuorumLock, RedLock};
 pub use settings::LONGEST_STAY;
 pub use wait::Wait;

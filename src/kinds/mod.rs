@@ -1,11 +1,8 @@
 //! The kinds of lock that come with the crate, a file or a folder each: the rule, and its public types.
 
 pub(crate) mod barrier;
-pub(crate) mod election;
-pub(crate) mod inventory;
 pub(crate) mod latch;
-pub(crate) mod once;
-mod per_caller;
+pub(crate) mod per_caller;
 pub(crate) mod read_write;
 mod redisson;
 mod reentrant;
@@ -13,9 +10,6 @@ pub(crate) mod semaphore;
 mod simple;
 mod spring;
 
-pub use election::kind::Candidate;
-pub use inventory::kind::{InStock, Units};
-pub use once::Attempts;
 pub use read_write::{Read, Write};
 pub use redisson::{Redisson, RedissonFenced};
 pub use reentrant::Reentrant;

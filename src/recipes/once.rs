@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::per_caller::change_number;
 use crate::cancel::CancellationToken;
 use crate::engine::redis::answers::text;
 use crate::engine::redis::inspect::describe;
@@ -14,6 +13,7 @@ use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
+use crate::kinds::per_caller::change_number;
 use crate::lock::RedisLock;
 use crate::settings::check_lease;
 use crate::wait::Wait;

@@ -21,13 +21,14 @@ use crate::names::Names;
 use crate::script::Script;
 use crate::wait::Wait;
 
-static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("../lua/rate_limiter/acquire.lua")));
-static DELETE: LazyLock<Script> = LazyLock::new(|| script(include_str!("../lua/rate_limiter/delete.lua")));
+static ACQUIRE: LazyLock<Script> =
+    LazyLock::new(|| script(include_str!("../../lua/rate_limiter/acquire.lua")));
+static DELETE: LazyLock<Script> = LazyLock::new(|| script(include_str!("../../lua/rate_limiter/delete.lua")));
 
 /// Composes a script of the limiter: the beginning that both share, then `source`.
 pub(crate) fn script(source: &str) -> Script {
-    let begin = include_str!("../lua/rate_limiter/begin.lua");
-    Script::plain(&format!("{begin}{}{source}", include_str!("../lua/lib/foreign.lua")))
+    let begin = include_str!("../../lua/rate_limiter/begin.lua");
+    Script::plain(&format!("{begin}{}{source}", include_str!("../../lua/lib/foreign.lua")))
 }
 
 /// A distributed rate limiter, shared by all processes: the handle of one name, cheap to clone and to create.

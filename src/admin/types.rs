@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use crate::engine::redis::inspect::Waiting;
-use crate::kinds::inventory::stock::Stock;
 use crate::lock::holder::{Holder, Process, granted_at};
+use crate::recipes::inventory::stock::Stock;
 
 /// What is stored under a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look)
 /// and [`Client::list`](crate::Client::list).

@@ -18,13 +18,16 @@ use crate::engine::state::grant::first_token;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::kinds::barrier::Barrier;
-use crate::kinds::inventory::stock::Stock;
 use crate::kinds::latch::Latch;
-use crate::kinds::{Attempts, Candidate, InStock, Permits, Read, Redisson, Reentrant, Simple, Units, Write};
+use crate::kinds::{Permits, Read, Redisson, Reentrant, Simple, Write};
 use crate::lock::RedisLock;
 use crate::lock::holder::{ForcedUnlock, HeldBy, Holder};
 use crate::names::Names;
 use crate::percent::unescape;
+use crate::recipes::election::kind::Candidate;
+use crate::recipes::inventory::kind::{InStock, Units};
+use crate::recipes::inventory::stock::Stock;
+use crate::recipes::once::Attempts;
 use crate::script::Scripts;
 
 /// How a kind is examined.

@@ -20,11 +20,11 @@ use crate::settings::check_lease;
 /// The highest token, which is also the largest integer in Redis: no token has more than 19 digits.
 const HIGHEST: u64 = i64::MAX as u64;
 
-const LOOK: &str = include_str!("../lua/fenced/look.lua");
+const LOOK: &str = include_str!("../../lua/fenced/look.lua");
 
-static SET: LazyLock<Script> = LazyLock::new(|| admitting(include_str!("../lua/fenced/set.lua")));
+static SET: LazyLock<Script> = LazyLock::new(|| admitting(include_str!("../../lua/fenced/set.lua")));
 static WHOLE: LazyLock<Script> =
-    LazyLock::new(|| Script::plain(&format!("{LOOK}{}", include_str!("../lua/fenced/whole.lua"))));
+    LazyLock::new(|| Script::plain(&format!("{LOOK}{}", include_str!("../../lua/fenced/whole.lua"))));
 
 /// A value in Redis that accepts a write only with a token not lower than the highest it has seen, so that a
 /// holder that was paused for longer than its lease cannot overwrite what a later holder wrote. The handle is
@@ -289,7 +289,7 @@ impl FencedScript {
 /// Wraps the caller's script in one that runs it only with a token that is high enough. The caller's script
 /// comes first, so that the line numbers in its errors are its own, and it sees none of our variables.
 pub(crate) fn admitting(source: &str) -> Script {
-    let admit = include_str!("../lua/fenced/admit.lua");
+    let admit = include_str!("../../lua/fenced/admit.lua");
     Script::plain(&format!("local run = function() {source}\nend\n{LOOK}{admit}"))
 }
 
