@@ -1,6 +1,7 @@
 #!/bin/sh
 # Compiles the library as for a user with the oldest supported Rust: with exactly the rust-version that
-# Cargo.toml states, which rustup installs if it is missing, and with freshly resolved dependencies.
+# Cargo.toml states, which rustup installs if it is missing, and with freshly resolved dependencies; then with the
+# oldest ones that it accepts.
 set -eu
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -17,11 +18,20 @@ mkdir -p "$folder/crate"
 # In a folder of its own, so that no lock file of this one applies.
 cp -r Cargo.toml README.md src lua docs examples testkit verify demo benches cli tokio "$folder/crate/"
 cd "$folder/crate"
-CARGO_TARGET_DIR=$folder cargo "+$version" check --quiet --package redis-concurrent --lib
-CARGO_TARGET_DIR=$folder cargo "+$version" check --quiet --package redis-concurrent --lib --all-features
-copies=$(grep -c '^name = "parking_lot"$' Cargo.lock)
-[ "$copies" = 1 ] || {
-    echo "msrv: parking_lot is in the tree $copies times" >&2
-    exit 1
-}
+export CARGO_TARGET_DIR="$folder"
+cargo generate-lockfile --quiet
+# What src/lib.rs tells users of a Rust before 1.95 to do.
+cargo update --quiet scheduled-thread-pool --precise 0.2.7
+cargo "+$version" check --quiet --package redis-concurrent --lib
+cargo "+$version" check --quiet --package redis-concurrent --lib --all-features
 echo "compiles with Rust $version"
+
+# The packages that users get, with the oldest dependencies that they ask for; those of the tests are left out.
+for file in Cargo.toml tokio/Cargo.toml cli/Cargo.toml; do
+    awk '/^\[/ { tests = /dev-dependencies/ } !tests' "$file" |
+        sed -e 's/^members = .*/members = ["cli", "tokio"]/' -e '/^default-members = /d' >stripped
+    mv stripped "$file"
+done
+RUSTC_BOOTSTRAP=1 cargo generate-lockfile --quiet -Z direct-minimal-versions
+cargo "+$version" check --quiet --workspace --all-features
+echo "compiles with the oldest versions of its dependencies"

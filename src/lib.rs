@@ -83,9 +83,11 @@
 //!
 //! - `tracing` (default): what locks do, as events and spans of the crate `tracing`.
 //! - `metrics`: `MetricsObserver`, which reports the same to the `metrics` facade.
-//! - `tls`: servers at `rediss://`, verified against Mozilla's certificate authorities or your own.
+//! - `tls`: servers at `rediss://`, verified against Mozilla's certificate authorities or your own. A
+//!   program that has installed no cryptography provider of rustls gets ring's with its first such connection.
 //!
-//! Rust 1.89 or later; Redis 6.2 or later, or Valkey. `cargo run --example` runs the examples.
+//! Rust 1.89 or later (before 1.95 after `cargo update scheduled-thread-pool --precise 0.2.7`); Redis 6.2 or later,
+//! or Valkey. `cargo run --example` runs the examples.
 
 // On docs.rs each item shows the feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,8 +1,9 @@
 //! What is sent on a new connection before any request: the login, the database, the library's name.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use redis::{Client, Connection, RedisResult, Value, cmd};
+use redis::{Client, Connection, ErrorKind, RedisResult, Value, cmd};
 
 use crate::clock::Moment;
 
@@ -28,7 +29,7 @@ pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connectio
     }
     let login = settings.clone().set_db(0).set_skip_set_lib_name();
     let client = Client::open(info.clone().set_redis_settings(login))?;
-    let mut connection = client.get_connection_with_timeout(limit)?;
+    let mut connection = dialled(&client, limit)?;
     limit_to(&connection, until)?;
     connection.send_packed_command(&requests.concat())?;
     let mut refused = None;
@@ -45,6 +46,20 @@ pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connectio
     }
     limit_to(&connection, until)?;
     Ok(connection)
+}
+
+/// Connects by the `redis` crate, where rustls panics if other crates of the build have enabled several of its
+/// cryptography providers and none was installed.
+fn dialled(client: &Client, limit: Duration) -> RedisResult<Connection> {
+    #[cfg(feature = "tls")]
+    if matches!(client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        // An error says that the program has installed one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    catch_unwind(AssertUnwindSafe(|| client.get_connection_with_timeout(limit))).unwrap_or_else(|_| {
+        const WHY: &str = "a dependency panicked while it connected, with the message on standard error";
+        Err((ErrorKind::InvalidClientConfig, WHY).into())
+    })
 }
 
 fn limit_to(connection: &Connection, until: Moment) -> RedisResult<()> {
