@@ -306,7 +306,7 @@ pub struct Run {
     /// The holder's name as others see it, the client name in the library [default: COMMAND, 60 characters]
     #[arg(long, value_name = "TEXT", help_heading = WORLD)]
     pub label: Option<String>,
-    /// Keep COMMAND in the caller's process group, as with a terminal on standard input
+    /// Keep COMMAND in the caller's process group, as where the caller has a terminal
     #[arg(long, help_heading = WORLD)]
     pub foreground: bool,
     /// Write one JSON line to this file descriptor at the end
@@ -332,11 +332,13 @@ Environment of COMMAND:
 Signals:
   TERM HUP USR1 USR2 WINCH CONT are passed on; INT and QUIT, too, unless the
   terminal has sent them to COMMAND as well. While waiting, TERM HUP INT QUIT
-  give the queue position up and end the program by 128+n.
+  give the queue position up and end the program. A job that Ctrl-Z stops keeps
+  its lock.
 
 Exit status:
   0..255   COMMAND's
-  128+n    COMMAND, or the program while it waited, was ended by signal n
+  128+n    COMMAND, or the program while it waited, was ended by signal n; INT,
+           TERM, HUP and QUIT end the program itself
   64       usage
   69       Redis cannot be reached, or does not answer
   70       a bug: please report it

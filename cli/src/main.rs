@@ -37,13 +37,18 @@ fn main() -> ExitCode {
     if let Some(code) = run::child::become_command() {
         return code;
     }
-    let args = match args::Args::try_parse() {
+    let mut args = std::env::args_os().collect();
+    let front = run::front::taken_from(&mut args);
+    let args = match args::Args::try_parse_from(args) {
         Ok(args) => args,
         Err(error) => return exit::of_usage(&error),
     };
     let say = say::Say::new(args.global.quiet, args.global.verbose);
     let done = match args.command {
-        Command::Run(run) => run::run(&args.global, &run.with_shell_behind_name(), say),
+        Command::Run(run) => match front {
+            None => run::front::run(),
+            Some(front) => run::run(&args.global, &run.with_shell_behind_name(), front, say),
+        },
         Command::Ls(ls) => ls::ls(&args.global, &ls),
         Command::Show(show) => show::show(&args.global, &show),
         Command::Watch(watch) => watch::watch(&args.global, &watch, say),

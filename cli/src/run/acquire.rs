@@ -23,7 +23,7 @@ pub enum Acquired {
     Held(Client, OwnedGuard<MultiLock>),
     Busy,
     /// This signal ended the wait.
-    Ended(u8),
+    Ended(i32),
 }
 
 /// Waits for the lock, or for all of the locks, as `args` says.

@@ -2,11 +2,13 @@
 
 mod acquire;
 pub mod child;
+pub mod front;
 mod revoked;
 mod signals;
 mod start;
 mod status;
 mod supervise;
+mod tree;
 mod trust;
 
 use std::process::ExitCode;
@@ -16,18 +18,21 @@ use redis_concurrent::{Client, Error, LONGEST_STAY, MultiLock, OwnedGuard};
 
 use self::acquire::Acquired;
 use self::signals::Signals;
-use self::status::Status;
+use self::start::Group;
+use self::status::{Exit, Status};
 use self::supervise::Ended;
 use crate::args::{Global, Run};
 use crate::connect::Servers;
 use crate::exit::{Failure, code};
 use crate::say::Say;
 
-/// Runs the command of `args`. The exit status is the command's, or says why it did not run.
-pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
+/// Runs the command of `args`, below the process `front`. The exit status is the command's, or says why it did
+/// not run.
+pub fn run(global: &Global, args: &Run, front: i32, say: Say) -> Result<ExitCode, Failure> {
     check(args)?;
     let mut status = Status::open(args.status_fd)?;
-    let signals = Signals::listen()?;
+    let signals = Signals::listen(front)?;
+    tree::adopt_orphans();
     let began = Instant::now();
     let acquired = Servers::of(global).and_then(|servers| acquire::acquire(&servers, args, &signals, say));
     status.waited = began.elapsed();
@@ -35,17 +40,20 @@ pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
         Acquired::Busy => {
             let names = [std::slice::from_ref(&args.name), &args.and].concat().join(" + ");
             say.detail(format!("{names} is busy"));
-            Ok(if args.skip { 0 } else { args.busy_exit })
+            Ok(Exit::Code(if args.skip { 0 } else { args.busy_exit }))
         }
-        Acquired::Ended(signal) => Ok(128 + signal),
-        Acquired::Held(client, guard) => hold(global, args, (&client, guard), &signals, &mut status, say),
+        Acquired::Ended(signal) => Ok(Exit::Signal(signal)),
+        Acquired::Held(client, guard) => {
+            let group = Group::of(args, front);
+            hold((global, args, group), (&client, guard), &signals, &mut status, say)
+        }
     });
-    let exit = done.as_ref().map_or_else(Failure::status, |code| *code);
+    let exit = done.as_ref().map_or_else(Failure::status, |exit| exit.code());
     if let Err(error) = status.write(exit) {
         // The command's own outcome matters more than a status that nobody reads.
         say.note(format!("--status-fd cannot be written: {error}"));
     }
-    done.map(ExitCode::from)
+    done.map(Exit::end)
 }
 
 /// Checks what clap cannot check.
@@ -88,37 +96,28 @@ fn grace(args: &Run) -> Duration {
 
 /// Runs the command, from the grant of the lock to its release.
 fn hold(
-    global: &Global,
-    args: &Run,
+    (global, args, group): (&Global, &Run, Group),
     (client, guard): (&Client, OwnedGuard<MultiLock>),
     signals: &Signals,
     status: &mut Status,
     say: Say,
-) -> Result<u8, Failure> {
+) -> Result<Exit, Failure> {
     let began = Instant::now();
     status.acquired(&guard.tokens());
     say.detail(format!("{} is held, after {:.3} s", guard.name(), status.waited.as_secs_f64()));
-    let mut command = start::command(global, args, &guard.tokens())?;
+    let mut command = start::command(global, args, &guard.tokens(), group);
     if let Some(signal) = signals.ending() {
         release(guard, Stay::No).map_err(Failure::from)?;
-        return Ok(128 + signal);
+        return Ok(Exit::Signal(signal));
     }
-    let mut child = match command.spawn() {
+    let child = match command.spawn() {
         Ok(child) => child,
         Err(e) => {
             release(guard, Stay::No).map_err(Failure::from)?;
             return Err(Failure::new(code::NOT_EXECUTABLE, format!("the command could not be started: {e}")));
         }
     };
-    let ended = match supervise::supervise(&mut child, args, (client, &guard), signals, say) {
-        Ok(ended) => ended,
-        Err(failure) => {
-            // The command is no longer supervised, so it must end before its lock does.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(failure);
-        }
-    };
+    let ended = supervise::supervise(&child, (args, group), (client, &guard), signals, say);
     status.child = Some(ended.status);
     status.held = began.elapsed();
     let stay = match args.once_for {
@@ -156,7 +155,7 @@ fn conclude(
     (loss, failed): (Option<Error>, Option<Error>),
     status: &mut Status,
     say: Say,
-) -> u8 {
+) -> Exit {
     if let Some(error) = loss {
         status.lost = true;
         say.note(format!("the lock was lost: {error:#}"));
@@ -165,10 +164,10 @@ fn conclude(
         say.note(format!("the lock may stay held for a lease: {error:#}"));
     }
     match ended {
-        Ended { for_loss: true, .. } => args.lost_exit,
-        _ if status.lost => args.lost_exit,
-        Ended { too_long: true, .. } => code::TOO_LONG,
-        _ => status::code_of(ended.status),
+        Ended { for_loss: true, .. } => Exit::Code(args.lost_exit),
+        _ if status.lost => Exit::Code(args.lost_exit),
+        Ended { too_long: true, .. } => Exit::Code(code::TOO_LONG),
+        _ => Exit::of(ended.status),
     }
 }
 

@@ -2,23 +2,52 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use rustix::termios::tcgetpgrp;
+
 use super::child::BECOME;
+use super::front::this_program;
+use super::tree::Place;
 use crate::args::{Global, Run};
-use crate::exit::Failure;
 use crate::shown;
 
-/// Whether the command has a process group of its own: not if it may have to read from a terminal.
-pub fn has_own_group(args: &Run) -> bool {
-    !args.foreground && !std::io::stdin().is_terminal()
+/// The process group of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    Own,
+    /// That of the process in front.
+    Callers(i32),
+    /// The same, which is that of this process, too.
+    Inherited,
+}
+
+impl Group {
+    /// The caller's if there is a terminal that the command may have to read from, and that a shell hands
+    /// from group to group.
+    pub fn of(args: &Run, front: i32) -> Group {
+        if !args.foreground && File::open("/dev/tty").is_err() {
+            return Group::Own;
+        }
+        match Place::of(front).map(|it| it.group) {
+            Some(group) if group > 0 => Group::Callers(group),
+            _ => Group::Inherited,
+        }
+    }
+
+    /// Whether it is the one in the foreground of the terminal.
+    pub fn has_the_terminal(self) -> bool {
+        let Group::Callers(group) = self else { return false };
+        let first = File::open("/dev/tty").ok().and_then(|tty| tcgetpgrp(tty).ok());
+        first.is_some_and(|first| first.as_raw_pid() == group)
+    }
 }
 
 /// Returns the command of `args`, with the tokens of its lock in its environment.
-pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>]) -> Result<Command, Failure> {
-    let mut command = Command::new(this_program()?);
+pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>], group: Group) -> Command {
+    let mut command = Command::new(this_program());
     command.arg0("redis-concurrent").arg(BECOME).arg(std::process::id().to_string());
     match &args.shell {
         None => command.args(&args.command),
@@ -40,22 +69,16 @@ pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>]) -> Result<Co
             command.env(format!("REDIS_CONCURRENT_TOKEN{variable}"), shown::token(*token));
         }
     }
-    if has_own_group(args) {
-        command.process_group(0);
+    match group {
+        Group::Own => _ = command.process_group(0),
+        Group::Callers(group) => _ = command.process_group(group),
+        Group::Inherited => {}
     }
-    Ok(command)
+    command
 }
 
 fn is_token(variable: &OsStr) -> bool {
     variable.to_str().is_some_and(|it| it.starts_with("REDIS_CONCURRENT_TOKEN"))
-}
-
-/// Returns this program's own file; on Linux the running program itself, even if its file has been replaced.
-fn this_program() -> Result<OsString, Failure> {
-    if cfg!(target_os = "linux") {
-        return Ok("/proc/self/exe".into());
-    }
-    env::current_exe().map(Into::into).map_err(|e| Failure::internal(format!("this program's own file: {e}")))
 }
 
 /// Lets a shell that runs one simple command replace itself with it, so that signals reach the command.

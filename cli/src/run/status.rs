@@ -2,15 +2,18 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Resource, Rlimit, getpid, getrlimit, setrlimit};
 use serde_json::json;
+use signal_hook::low_level::emulate_default_handler;
 
+use super::signals::ENDING;
 use crate::exit::Failure;
 use crate::shown::{seconds, token as spelled};
 
@@ -65,13 +68,16 @@ fn shared(fd: u32) -> io::Result<File> {
 
 #[cfg(target_os = "linux")]
 fn duplicate(fd: u32) -> io::Result<File> {
-    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-    // Checked first, as the next file that is opened may get this number.
-    std::fs::symlink_metadata(format!("/proc/self/fd/{fd}"))?;
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
     let number = i32::try_from(fd).map_err(io::Error::other)?;
     let this = pidfd_open(getpid(), PidfdFlags::empty());
+    // The caller has not opened it.
+    if this.as_ref().is_ok_and(|this| this.as_raw_fd() == number) {
+        return Err(rustix::io::Errno::BADF.into());
+    }
     match this.and_then(|this| pidfd_getfd(this, number, PidfdGetfdFlags::empty())) {
         Ok(file) => Ok(file.into()),
+        Err(rustix::io::Errno::BADF) => Err(rustix::io::Errno::BADF.into()),
         // Containers may forbid it.
         Err(_) => open_again(fd),
     }
@@ -91,7 +97,46 @@ fn open_again(fd: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// Returns the exit status of a program that ends as its command did.
+/// How the program ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Exit {
+    Code(u8),
+    /// By this signal, so that a shell that runs it in a loop ends, too.
+    Signal(i32),
+}
+
+impl Exit {
+    /// Returns how to end as the command did.
+    pub fn of(status: ExitStatus) -> Exit {
+        match status.signal() {
+            Some(signal) if ENDING.contains(&signal) => Exit::Signal(signal),
+            _ => Exit::Code(code_of(status)),
+        }
+    }
+
+    /// Returns the exit status that a shell shows.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => code_of(ExitStatus::from_raw(signal)),
+        }
+    }
+
+    /// Ends the program so, if a signal is to do that and can; otherwise returns the exit status.
+    pub fn end(self) -> ExitCode {
+        // The first process of a container is not ended by its own signals.
+        if let Exit::Signal(signal) = self
+            && !getpid().is_init()
+        {
+            let none = Rlimit { current: Some(0), maximum: getrlimit(Resource::Core).maximum };
+            let _ = setrlimit(Resource::Core, none);
+            let _ = emulate_default_handler(signal);
+        }
+        ExitCode::from(self.code())
+    }
+}
+
+/// Returns the exit status that a shell shows of a command that ended so.
 pub fn code_of(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)

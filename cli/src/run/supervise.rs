@@ -1,30 +1,28 @@
 //! Supervises the running command: passes signals on to it, and ends it before another caller can hold its
 //! lock.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use redis_concurrent::crossbeam_channel::{Receiver, after, at, bounded, never, select};
+use redis_concurrent::crossbeam_channel::{Receiver, Sender, after, at, bounded, never, select, unbounded};
 use redis_concurrent::{Client, MultiLock, OwnedGuard};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, test_kill_process,
-    test_kill_process_group, waitid,
+    Pid, Signal, kill_process, kill_process_group, test_kill_process, test_kill_process_group,
 };
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGKILL, SIGTSTP, SIGTTIN, SIGTTOU};
+use signal_hook::low_level::signal_name;
 
-use super::signals::Signals;
-use super::{grace, revoked, start};
+use super::signals::{ENDING, Signals, TENDED};
+use super::start::Group;
+use super::tree::{self, DIES, LOOKED};
+use super::{front, grace, revoked};
 use crate::args::{OnLoss, Run};
-use crate::exit::Failure;
 use crate::say::Say;
 
 /// The longest time before the end of a hold at which the command is killed.
 const KILLED_BEFORE: Duration = Duration::from_secs(2);
-
-/// How often to check whether the rest of the command's process group has ended, too.
-const LOOKED: Duration = Duration::from_millis(10);
-/// How long that may take after a kill: a zombie that its parent does not wait for never goes away.
-const DIES: Duration = Duration::from_secs(1);
 
 /// How the command ended.
 pub struct Ended {
@@ -42,17 +40,19 @@ impl Ended {
     }
 }
 
-/// Waits for the command to end, and ends it if its lock or its time ends first; then waits for all of its
-/// process group, if it has one of its own. Called by the thread that started it, as the kernel kills the
-/// command when that thread ends.
+/// Waits for the command to end, and ends it if its lock or its time ends first. If it was ended by a signal, or
+/// because of its lock or time, all that it leaves behind is ended, too. Called by the thread that started it,
+/// as the kernel kills the command when that thread ends.
 pub fn supervise(
-    child: &mut Child,
-    args: &Run,
+    child: &Child,
+    (args, group): (&Run, Group),
     (client, guard): (&Client, &OwnedGuard<MultiLock>),
     signals: &Signals,
     say: Say,
-) -> Result<Ended, Failure> {
-    let mut command = Running::new(child, args)?;
+) -> Ended {
+    let mut command = Running { pid: Pid::from_child(child), group, status: None, wants_terminal: false };
+    let mut job_is_stopped = false;
+    let notes = Notes::to(say);
     let grace = grace(args);
     // Keeps the token and not only its channel, which receives nothing once the token is dropped.
     let killed_before = KILLED_BEFORE.min(grace / 2);
@@ -76,18 +76,33 @@ pub fn supervise(
         }
         select! {
             recv(if left.is_zero() { never() } else { after(left / 2) }) -> _ => {},
-            recv(command.exited) -> _ => {
-                command.wait_for(child)?;
-                if for_loss && args.on_loss == OnLoss::Kill && killed.is_none() {
-                    kill_at = earliest(kill_at, grace);
+            recv(command.looks()) -> _ => {},
+            recv(if job_is_stopped || command.wants_terminal { after(TENDED) } else { never() }) -> _ => {
+                if job_is_stopped {
+                    front::end_without_shell(signals.front);
+                }
+                if command.wants_terminal && group.has_the_terminal() {
+                    command.wants_terminal = false;
+                    command.send(Signal::CONT);
                 }
             },
-            recv(command.looks()) -> _ => {},
-            recv(signals.received) -> it => if let Ok(it) = it
-                && (command.own_group || !it.is_from_terminal())
-                && let Some(signal) = Signal::from_named_raw(it.signal)
-            {
-                command.send(signal);
+            recv(signals.received) -> it => match it {
+                Ok(it) if it.signal == SIGCHLD => {
+                    let is_over = command.reap(&notes) && command.was_ended(for_loss, args.on_loss);
+                    if is_over {
+                        tree::send(Signal::TERM);
+                        tree::send(Signal::CONT);
+                        kill_at = earliest(kill_at, grace);
+                    }
+                },
+                Ok(it) if it.signal == SIGKILL => kill_at = Some(Instant::now()),
+                Ok(it) => {
+                    job_is_stopped = it.signal == SIGTSTP || job_is_stopped && it.signal != SIGCONT;
+                    if group == Group::Own || !it.by_terminal {
+                        command.pass_on(it.signal);
+                    }
+                },
+                Err(_) => {},
             },
             recv(kill) -> _ => {
                 // What the clock has ended is not asked about: meanwhile another caller might begin.
@@ -100,38 +115,41 @@ pub fn supervise(
                 (kill, for_loss) = (never(), true);
             },
             recv(term) -> _ => {
-                match guard.loss() {
-                    Some(loss) => say.note(format!("COMMAND is stopped: {loss:#}")),
-                    None => say.note(format!("COMMAND is stopped: less than {grace:?} of the lock are certain")),
-                }
                 command.end();
+                notes.note(match guard.loss() {
+                    Some(loss) => format!("COMMAND is stopped: {loss:#}"),
+                    None => format!("COMMAND is stopped: less than {grace:?} of the lock are certain"),
+                });
                 (term, for_loss) = (never(), true);
             },
             recv(lost) -> _ => {
-                say.note(format!("COMMAND goes on without its lock: {}", guard.loss().map_or_else(String::new, |it| format!("{it:#}"))));
+                let why = guard.loss().map_or_else(String::new, |it| format!("{it:#}"));
+                notes.note(format!("COMMAND goes on without its lock: {why}"));
                 lost = never();
             },
             recv(limit) -> _ => {
-                say.note("COMMAND is stopped: --at-most is over");
                 command.end();
+                notes.note("COMMAND is stopped: --at-most is over".to_owned());
                 kill_at = earliest(kill_at, grace);
                 (limit, too_long) = (never(), true);
             },
             recv(kill_at.map_or_else(never, at)) -> _ => {
+                command.kill();
                 let what = if command.status.is_some() { "what COMMAND has left behind" } else { "COMMAND" };
-                say.note(format!("{what} is killed: {}", if for_loss { "its lock ends" } else { "it does not end" }));
-                command.send(Signal::KILL);
+                let why = if for_loss { "its lock ends" } else { "it does not end" };
+                notes.note(format!("{what} is killed: {why}"));
                 (kill_at, killed) = (None, killed.or_else(|| Some(Instant::now())));
             },
         }
         let goes_on = kill_at.is_some() || killed.is_some_and(|at| at.elapsed() < DIES);
         if let Some(status) = command.status
-            && !(goes_on && command.has_left_some())
+            && !(goes_on && command.has_left_some(killed.is_some()))
         {
             break status;
         }
     };
-    Ok(Ended { status, for_loss, too_long })
+    notes.are_written();
+    Ended { status, for_loss, too_long }
 }
 
 /// Returns `at`, or `rest` from now if that is sooner.
@@ -143,40 +161,36 @@ fn earliest(at: Option<Instant>, rest: Duration) -> Option<Instant> {
 /// A command that runs, or that has left running processes behind.
 struct Running {
     pid: Pid,
-    own_group: bool,
-    /// Receives a message when the command has ended. It has not been waited for then, so its process id is
-    /// still its own.
-    exited: Receiver<()>,
+    group: Group,
     /// Set once the command was waited for.
     status: Option<ExitStatus>,
+    /// Whether it was stopped as it asks the terminal in the background.
+    wants_terminal: bool,
 }
 
 impl Running {
-    fn new(child: &Child, args: &Run) -> Result<Running, Failure> {
-        let failed =
-            |why: String| Failure::internal(format!("the command's end cannot be waited for: {why}"));
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| failed("no process id".to_owned()))?;
-        let (sender, exited) = bounded(1);
-        let wait = move || {
-            while let Err(Errno::INTR) =
-                waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
-            {}
-            let _ = sender.send(());
-        };
-        std::thread::Builder::new()
-            .name("command".to_owned())
-            .spawn(wait)
-            .map_err(|e| failed(e.to_string()))?;
-        Ok(Running { pid, own_group: start::has_own_group(args), exited, status: None })
+    /// Waits for all children that have ended, also those that the command has left; says if the command was
+    /// stopped. Returns whether the command has ended now.
+    fn reap(&mut self, notes: &Notes) -> bool {
+        let before = self.status;
+        tree::reap(|pid, status| match status.stopping_signal() {
+            _ if pid != self.pid => {}
+            None => self.status = Some(ExitStatus::from_raw(status.as_raw())),
+            Some(signal) => {
+                self.wants_terminal = [SIGTTIN, SIGTTOU].contains(&signal);
+                let name = signal_name(signal).unwrap_or("a signal");
+                notes.note(format!("COMMAND is stopped by {name}, and keeps its lock"));
+            }
+        });
+        before.is_none() && self.status.is_some()
     }
 
-    /// Waits for the command, whose process id is no longer its own afterwards.
-    fn wait_for(&mut self, child: &mut Child) -> Result<(), Failure> {
-        let status =
-            child.wait().map_err(|e| Failure::internal(format!("the command's end is not known: {e}")))?;
-        (self.status, self.exited) = (Some(status), never());
-        Ok(())
+    /// Whether it has not ended by itself, so that what it leaves behind must end, too.
+    fn was_ended(&self, for_loss: bool, on_loss: OnLoss) -> bool {
+        match on_loss {
+            OnLoss::Term | OnLoss::Warn if for_loss => false,
+            _ => for_loss || self.status.is_some_and(|it| it.signal().is_some()),
+        }
     }
 
     /// Receives a message when it is time to look for processes that the command has left behind.
@@ -184,30 +198,82 @@ impl Running {
         if self.status.is_some() { after(LOOKED) } else { never() }
     }
 
-    /// Whether other processes of its group are alive after it was waited for. While they are, no other
-    /// process has its id; if one has, the group with that id is a different one, too.
-    fn has_left_some(&self) -> bool {
-        // If this program is the first process of a container, no other process waits for them.
-        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        while self.own_group && matches!(waitid(WaitId::Pgid(Some(self.pid)), ended), Ok(Some(_))) {}
-        self.own_group
+    /// Whether processes that it has started are alive; `kills` them all if they are.
+    fn has_left_some(&mut self, kills: bool) -> bool {
+        let some = tree::reap(|_, _| {}) || self.has_left_its_group();
+        if some && kills {
+            self.kill();
+        }
+        some
+    }
+
+    /// Whether others of its group are alive after it was waited for. While they are, no other process has
+    /// its id; if one has, the group with that id is a different one, too.
+    fn has_left_its_group(&self) -> bool {
+        self.group == Group::Own
             && test_kill_process_group(self.pid) != Err(Errno::SRCH)
             && test_kill_process(self.pid) == Err(Errno::SRCH)
     }
 
-    /// Sends a signal to the command, and to its process group if it has its own. A command that has just
-    /// ended needs none.
+    /// Sends a signal to the command, and to its process group if it has its own. A command that has ended
+    /// needs none.
     fn send(&self, signal: Signal) {
-        let _ = match self.own_group {
-            _ if self.status.is_some() && !self.has_left_some() => Ok(()),
-            true => kill_process_group(self.pid, signal),
-            false => kill_process(self.pid, signal),
+        let _ = match self.group {
+            _ if self.status.is_some() && !self.has_left_its_group() => Ok(()),
+            Group::Own => kill_process_group(self.pid, signal),
+            Group::Callers(_) | Group::Inherited => kill_process(self.pid, signal),
         };
+    }
+
+    /// Passes a signal on; one that may end the command reaches it even if it is stopped.
+    fn pass_on(&self, signal: i32) {
+        if let Some(it) = Signal::from_named_raw(signal) {
+            self.send(it);
+        }
+        if ENDING.contains(&signal) {
+            self.send(Signal::CONT);
+        }
     }
 
     /// Asks the command to end, even if it is stopped.
     fn end(&self) {
         self.send(Signal::TERM);
         self.send(Signal::CONT);
+    }
+
+    /// Kills it, and all that it has started.
+    fn kill(&self) {
+        self.send(Signal::KILL);
+        tree::send(Signal::KILL);
+    }
+}
+
+/// Writes notes on a thread of its own, which ends with them: a reader of standard error that does not read must
+/// not keep the command from being killed.
+struct Notes {
+    notes: Sender<String>,
+    written: Receiver<()>,
+}
+
+impl Notes {
+    fn to(say: Say) -> Notes {
+        let ((notes, all), (done, written)) = (unbounded::<String>(), bounded(1));
+        let write = move || {
+            all.iter().for_each(|note| say.note(note));
+            let _ = done.send(());
+        };
+        // Without a thread, there are no notes.
+        let _ = std::thread::Builder::new().name("notes".to_owned()).spawn(write);
+        Notes { notes, written }
+    }
+
+    fn note(&self, what: String) {
+        let _ = self.notes.send(what);
+    }
+
+    /// Waits until they are written, for a second at most.
+    fn are_written(self) {
+        drop(self.notes);
+        let _ = self.written.recv_timeout(DIES);
     }
 }

@@ -7,7 +7,7 @@ use redis_concurrent_testkit::wait_until;
 use crate::stage::{LONG, Started, client, done, is_alive, line_of, program, run, shared};
 
 /// A script that writes its process id to this file.
-fn says_its_pid(file: &Path, then: &str) -> String {
+pub fn says_its_pid(file: &Path, then: &str) -> String {
     format!("echo $$ > {0}.new; mv {0}.new {0}; {then}", file.display())
 }
 
@@ -49,8 +49,16 @@ fn a_wait_is_given_up() {
     guard.unlock().unwrap();
 }
 
-/// Returns how often the program's signal thread has slept: once more when it has received a signal.
+/// Returns the process below this one: of the program, the one that holds the lock.
+pub fn below(pid: u32) -> u32 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Returns how often the thread of that process that receives signals has slept: once more when it has
+/// received one.
 fn sleeps(pid: u32) -> u64 {
+    let pid = below(pid);
     let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|it| it.unwrap().path());
     let status =

@@ -1,7 +1,8 @@
 //! A server, and the program on it.
 
 use std::io::Read;
-use std::process::{Child, Command, Output, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ pub struct Done {
 impl Done {
     pub fn of(output: Output) -> Done {
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Done { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        Done { code: shown(output.status), out: text(output.stdout), err: text(output.stderr) }
     }
 
     #[track_caller]
@@ -80,6 +81,11 @@ impl Done {
         assert!(self.err.contains(what), "{what:?} is missing: {self:?}");
         self
     }
+}
+
+/// Returns an exit status as a shell shows it.
+pub fn shown(status: ExitStatus) -> Option<i32> {
+    status.code().or_else(|| Some(128 + status.signal()?))
 }
 
 /// A running program, killed when dropped.
@@ -124,7 +130,7 @@ impl Started {
     #[track_caller]
     pub fn done(mut self) -> Done {
         wait_until(LONG, "the program ends", || self.child.try_wait().unwrap().is_some());
-        let code = self.child.wait().unwrap().code();
+        let code = shown(self.child.wait().unwrap());
         let text = |it: &mut Option<JoinHandle<String>>| it.take().unwrap().join().unwrap();
         Done { code, out: text(&mut self.out), err: text(&mut self.err) }
     }

@@ -17,9 +17,9 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use crate::stage::{LONG, PROGRAM, shared};
 
 /// A program in a session of its own on a new terminal.
-struct OnTerminal {
+pub struct OnTerminal {
     child: std::process::Child,
-    keyboard: File,
+    keyboard: Option<File>,
     screen: Arc<Mutex<String>>,
     /// The reader of the screen also keeps the terminal open until this is false.
     reads: Arc<AtomicBool>,
@@ -27,8 +27,12 @@ struct OnTerminal {
 }
 
 impl OnTerminal {
-    /// `setsid --ctty` makes the terminal the controlling one of a new session, without unsafe code here.
     fn new(args: &[&str]) -> OnTerminal {
+        OnTerminal::of(&[&[PROGRAM], args].concat())
+    }
+
+    /// `setsid --ctty` makes the terminal the controlling one of a new session, without unsafe code here.
+    pub fn of(program: &[&str]) -> OnTerminal {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
@@ -43,8 +47,8 @@ impl OnTerminal {
         };
         let mut command = Command::new("setsid");
         command
-            .args(["--ctty", "--wait", "env", "--default-signal", PROGRAM])
-            .args(args)
+            .args(["--ctty", "--wait", "env", "--default-signal"])
+            .args(program)
             .env("REDIS_URL", shared().url());
         command.stdin(Stdio::from(open())).stdout(Stdio::from(open())).stderr(Stdio::from(open()));
         command.process_group(0);
@@ -68,33 +72,52 @@ impl OnTerminal {
                 }
             }
         });
-        OnTerminal { child, keyboard, screen, reads, reader: Some(reader) }
+        OnTerminal { child, keyboard: Some(keyboard), screen, reads, reader: Some(reader) }
     }
 
-    fn shows(&self, what: &str) {
+    /// Waits until the terminal shows this, and returns all that it shows.
+    #[track_caller]
+    pub fn shows(&self, what: &str) -> String {
         wait_until(LONG, &format!("the terminal shows {what}"), || {
             self.screen.lock().unwrap().contains(what)
         });
+        self.screen.lock().unwrap().clone()
     }
 
-    fn types(&mut self, keys: &[u8]) {
-        self.keyboard.write_all(keys).unwrap();
+    pub fn types(&mut self, keys: &[u8]) {
+        self.keyboard.as_mut().unwrap().write_all(keys).unwrap();
     }
 
     /// Closes all of the terminal that is open on this side.
-    fn hangs_up(mut self) {
-        self.reads.store(false, Ordering::SeqCst);
-        self.reader.take().unwrap().join().unwrap();
-        let OnTerminal { mut child, keyboard, .. } = self;
-        drop(keyboard);
-        wait_until(LONG, "it ends", || child.try_wait().unwrap().is_some());
+    pub fn hangs_up(self) {
+        drop(self);
     }
 
-    fn ends(mut self, code: i32) -> String {
+    #[track_caller]
+    pub fn ends(mut self, code: i32) -> String {
         wait_until(LONG, "it ends", || self.child.try_wait().unwrap().is_some());
         let screen = self.screen.lock().unwrap().clone();
-        assert_eq!(self.child.wait().unwrap().code(), Some(code), "{screen}");
+        // Of a program that a signal has ended, setsid returns the signal.
+        let signal = (code > 128).then_some(code - 128);
+        let ended = self.child.wait().unwrap().code();
+        assert!(ended == Some(code) || ended == signal, "{ended:?}: {screen}");
         screen
+    }
+}
+
+/// Its session's leader gets SIGHUP.
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        self.reads.store(false, Ordering::SeqCst);
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+        drop(self.keyboard.take());
+        if !std::thread::panicking() {
+            wait_until(LONG, "it ends", || self.child.try_wait().unwrap().is_some());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
