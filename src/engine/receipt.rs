@@ -53,8 +53,8 @@ pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Erro
     Ok(grant)
 }
 
-/// Makes the hold of the owner id `from`, of another process, a hold of this one. `grant` describes what it
-/// was there, and the terms on which it continues.
+/// Makes the hold of the owner id `from`, of another process, a hold of this one. `grant` has the terms on
+/// which it continues.
 pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<Acquired, Error> {
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
@@ -68,10 +68,10 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
     let mut core = entry.core.lock();
     let now = Moment::now();
     let error = match outcome {
-        Ok((Answer::In { left, value, .. }, resent)) => {
+        Ok((Answer::In { number, left, value }, resent)) => {
             core.arrived(owner);
             let valid_until = ends_at(sent, left);
-            let grant = Grant { owner, value, valid_until, since: now, unsettled: resent, ..grant };
+            let grant = Grant { owner, number, value, valid_until, since: now, unsettled: resent, ..grant };
             let Some(acquired) = core.lock_state.adopt(grant) else {
                 return Err(entry.error(Error::new(ErrorKind::Closed, "")));
             };
@@ -96,9 +96,4 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
     };
     core.arrived(owner);
     Err(entry.error(error))
-}
-
-/// Returns the grant that a receipt describes, before Redis has confirmed that it is ours.
-pub(crate) fn told(number: u64, hand_overs: u32, terms: Terms) -> Grant {
-    Grant { hand_overs, ..Grant::new(0, number, terms) }
 }

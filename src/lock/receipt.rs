@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::engine::entry::LockEntry;
-use crate::engine::receipt::told;
-use crate::engine::state::grant::{Grant, MOST_HAND_OVERS, MOST_NUMBER};
+use crate::engine::redis::slots::crc16;
+use crate::engine::state::grant::{Grant, MOST_HAND_OVERS};
 use crate::engine::state::lock_state::Terms;
 use crate::error::{Error, ErrorKind};
 use crate::names::{self, is_owner};
@@ -50,12 +50,10 @@ pub struct Receipt {
     /// Whether the name is a user-chosen key.
     at_key: bool,
     owner: String,
-    number: u64,
     hand_overs: u32,
     lease: Duration,
     fixed: bool,
     args: String,
-    value: u64,
 }
 
 impl Receipt {
@@ -65,12 +63,10 @@ impl Receipt {
             name: entry.name().to_owned(),
             at_key: entry.names.is_beside(),
             owner,
-            number: grant.number,
             hand_overs: grant.hand_overs,
             lease: grant.terms.lease,
             fixed: grant.terms.fixed,
             args: grant.terms.args.to_string(),
-            value: grant.value,
         }
     }
 
@@ -97,23 +93,23 @@ impl Receipt {
         &self.owner
     }
 
-    /// The grant that the receipt describes.
+    /// The grant that the receipt describes, but for its number and its value, which Redis has.
     pub(crate) fn grant(&self) -> Grant {
         let terms = Terms { fixed: self.fixed, ..Terms::new(self.lease, self.args.as_str()) };
-        told(self.number, self.hand_overs, terms)
+        Grant { hand_overs: self.hand_overs, ..Grant::new(0, 0, terms) }
     }
 }
 
-/// Version, kind, name, owner, number, hand-offs, lease in ms, `fixed` or `renewed`, the rule's argument, the
-/// rule's value; separated by dots. Everything but letters, digits, `-` and `_` is escaped. An `@` before the
+/// Version, kind, name, owner, hand-offs, lease in ms, `fixed` or `renewed`, the rule's argument, and the CRC16
+/// of all that; separated by dots. Everything but letters, digits, `-` and `_` is escaped. An `@` before the
 /// name marks a user-chosen key.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [kind, name, owner, args] = [&self.kind, &self.name, &self.owner, &self.args].map(|t| escape(t));
         let (lease, ends) = (self.lease.as_millis(), if self.fixed { "fixed" } else { "renewed" });
         let at = if self.at_key { "@" } else { "" };
-        let Receipt { number, hand_overs, value, .. } = self;
-        write!(f, "{VERSION}.{kind}.{at}{name}.{owner}.{number}.{hand_overs}.{lease}.{ends}.{args}.{value}")
+        let text = format!("{VERSION}.{kind}.{at}{name}.{owner}.{}.{lease}.{ends}.{args}", self.hand_overs);
+        write!(f, "{text}.{:04x}", crc16(text.as_bytes()))
     }
 }
 
@@ -127,12 +123,11 @@ impl FromStr for Receipt {
     fn from_str(text: &str) -> Result<Receipt, Error> {
         let fields: Vec<&str> = text.split('.').collect();
         let receipt = match *fields {
-            [VERSION, kind, name, owner, number, hand_overs, lease, ends, args, value] => Receipt {
+            [VERSION, kind, name, owner, hand_overs, lease, ends, args, _] => Receipt {
                 kind: unescape(kind).ok_or_else(|| bad("kind"))?,
                 name: unescape(name.strip_prefix('@').unwrap_or(name)).ok_or_else(|| bad("name"))?,
                 at_key: name.starts_with('@'),
                 owner: unescape(owner).filter(|it| is_owner(it)).ok_or_else(|| bad("owner"))?,
-                number: natural(number, MOST_NUMBER).ok_or_else(|| bad("number"))?,
                 hand_overs: natural(hand_overs, MOST_HAND_OVERS).ok_or_else(|| bad("hand-offs"))?,
                 lease: Duration::from_millis(natural(lease, u64::MAX).ok_or_else(|| bad("lease"))?),
                 fixed: match ends {
@@ -141,9 +136,8 @@ impl FromStr for Receipt {
                     _ => return Err(bad("kind of lease")),
                 },
                 args: unescape(args).ok_or_else(|| bad("arguments"))?,
-                value: natural(value, u64::MAX).ok_or_else(|| bad("value"))?,
             },
-            [VERSION, ..] => return Err(wrong(format!("expected 10 parts, got {}", fields.len()))),
+            [VERSION, ..] => return Err(wrong(format!("expected 9 parts, got {}", fields.len()))),
             [version, ..] if is_version(version) => {
                 return Err(wrong(format!("unsupported version {version}, expected {VERSION}")));
             }
@@ -154,7 +148,7 @@ impl FromStr for Receipt {
         }
         names::check(&receipt.name)?;
         check_lease("lease", receipt.lease).map_err(wrong)?;
-        // Each receipt has exactly one text: a text that differs was altered on its way.
+        // Each receipt has exactly one text, with one checksum: one that differs was altered on its way.
         if receipt.to_string() != text {
             return Err(wrong("it was altered"));
         }

@@ -1,13 +1,12 @@
 //! Grants that leave the lock state but not Redis, and grants that enter it without a request.
 
 use super::*;
-use crate::engine::receipt::told;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::CannotPart;
 
 /// The grant of a receipt, after Redis has said at time 0 that it is ours for a lease.
 fn adopted(owner: u64) -> Grant {
-    Grant { owner, valid_until: at(LEASE - DRIFT), since: at(0), ..told(7, 3, terms()) }
+    Grant { valid_until: at(LEASE - DRIFT), since: at(0), hand_overs: 3, ..Grant::new(owner, 7, terms()) }
 }
 
 #[test]

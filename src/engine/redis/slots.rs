@@ -20,13 +20,7 @@ pub(crate) struct Slot(u16);
 impl Slot {
     /// Computes the slot from the CRC16 (XMODEM) of the key's hash tag, or of the whole key.
     pub(crate) fn of(key: &[u8]) -> Slot {
-        let crc = hashed(key).iter().fold(0u16, |crc, byte| {
-            (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| match crc & 0x8000 {
-                0 => crc << 1,
-                _ => (crc << 1) ^ 0x1021,
-            })
-        });
-        Slot(crc % SLOTS as u16)
+        Slot(crc16(hashed(key)) % SLOTS as u16)
     }
 
     fn new(number: i64) -> Option<Slot> {
@@ -36,6 +30,16 @@ impl Slot {
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
+}
+
+/// Returns the CRC16 (XMODEM) of these bytes.
+pub(crate) fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| match crc & 0x8000 {
+            0 => crc << 1,
+            _ => (crc << 1) ^ 0x1021,
+        })
+    })
 }
 
 /// The address of a node.
