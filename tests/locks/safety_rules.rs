@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Commands, Connection, cmd};
-use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind, Kind, Reentrant, ReentrantLock};
+use redis_concurrent::{
+    CancellationToken, Client, ClientBuilder, ErrorKind, Kind, Reentrant, ReentrantLock, Simple,
+};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, scripts, wait_until};
 
 use crate::support::{Ears, Heard, LONG, SOON, channels, connected, ms};
@@ -496,6 +498,30 @@ fn tokens_rise_when_redis_has_lost_everything() {
     scene.server.flush_all().unwrap();
     let after = lock.lock().unwrap().token();
     assert!(after > before, "{after} after {before}");
+}
+
+/// Another program wrote the last number.
+#[test]
+fn a_number_that_no_token_can_have_is_refused() {
+    let mut scene = scene();
+    let (lock, fence) = (scene.lock(&scene.near), "rc:{rule}:fence");
+    for beyond in ["4503599627370495", "9007199254740991", "1e300"] {
+        let _: () = scene.redis.set(fence, beyond).unwrap();
+        let error = lock.try_lock().map(|guard| guard.map(|guard| guard.token())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{beyond}: {error}");
+        assert!(error.to_string().contains(fence), "{error}");
+        assert_eq!(scene.redis.get::<_, String>(fence).unwrap(), beyond, "the next caller learns of it, too");
+    }
+    let _: () = scene.redis.set(fence, (1u64 << 52) - 2).unwrap();
+    assert_eq!(lock.lock().unwrap().token(), u64::MAX << 12, "the last one");
+    assert_eq!(lock.try_lock().map(drop).unwrap_err().kind(), ErrorKind::Protocol);
+    scene.redis.del::<_, ()>(fence).unwrap();
+    // As it is while a lock is held, whose number is the last one.
+    let simple = scene.near.simple_lock("rule");
+    let receipt = simple.lock_owned().unwrap().into_receipt().unwrap();
+    let _: () = scene.redis.set(fence, 1u64 << 52).unwrap();
+    assert_eq!(scene.far.adopt::<Simple>(&receipt).map(drop).unwrap_err().kind(), ErrorKind::Protocol);
+    wait_until(SOON, "what was granted under it is given back", || !simple.is_locked().unwrap());
 }
 
 #[test]

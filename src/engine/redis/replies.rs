@@ -10,6 +10,7 @@ use super::failure::Failure;
 use super::refusal::refused_script;
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
+use crate::engine::state::grant::MOST_NUMBER;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, Renewal};
 use crate::error::{Error, ErrorKind};
 
@@ -17,12 +18,17 @@ use crate::error::{Error, ErrorKind};
 pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure> {
     match value {
         // Nobody was in the way: the reply is the number alone.
-        Value::Int(n) => match (*n).try_into() {
-            Ok(number) if number > 0 => Ok(Answer::In { number, left: lease, value: 0 }),
-            _ => Err(unexpected_reply(slice::from_ref(value))),
+        Value::Int(_) => match granted(Some(value)) {
+            Some(number) => Ok(Answer::In { number, left: lease, value: 0 }),
+            None => Err(unexpected_reply(slice::from_ref(value))),
         },
         several => answer(list(several), lease),
     }
+}
+
+/// Reads the number of a grant, from which tokens are made.
+fn granted(value: Option<&Value>) -> Option<u64> {
+    number(value)?.try_into().ok().filter(|number| (1..=MOST_NUMBER).contains(number))
 }
 
 /// Reads the items of a list that replies to an acquire for `lease`.
@@ -33,7 +39,7 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
     let read = || {
         Some(match number(items.first())? {
             1 => Answer::In {
-                number: number(items.get(1))?.try_into().ok()?,
+                number: granted(items.get(1))?,
                 // Negative if another client removed the key's expiry: our lease still counts.
                 left: number(items.get(2))?.try_into().map_or(lease, Duration::from_millis),
                 value: number(items.get(3)).and_then(|n| n.try_into().ok()).unwrap_or(0),

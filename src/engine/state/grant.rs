@@ -19,9 +19,10 @@ pub(crate) fn number_of(token: u64) -> u64 {
     token >> HAND_OVER_BITS
 }
 
-/// Returns the first token of the grant with this number.
+/// Returns the first token of the grant with this number. A higher number than any grant's counts as the
+/// highest.
 pub(crate) fn first_token(number: u64) -> u64 {
-    number << HAND_OVER_BITS
+    number.min(MOST_NUMBER) << HAND_OVER_BITS
 }
 
 /// Returns how much earlier a lease counted by Redis expires here, as clocks run at different speeds.
