@@ -4,8 +4,8 @@
 -- its owner asked for and when its last heartbeat came (server time). Order and liveness are kept apart: a
 -- heartbeat never moves a position. Only a waiter for a condition's signal, or one that has waited for it,
 -- has condition and since (its arrival there); condition is false once it came back without a signal. Steady
--- is the time since when its heartbeats have come without a gap, negative if there was a gap before; false
--- while it has its waiter timeout once more, to send a heartbeat in (see dead()).
+-- is the time since when its heartbeats have come without a gap; false while it has its waiter timeout once
+-- more, to send a heartbeat in (see dead()).
 
 local fmt = string.format
 local CLASS = 1125899906842624 -- 2^50: arrivals of one order class stay below it
@@ -32,11 +32,9 @@ local function silent(w)
 end
 
 -- steadily(w) -> since when the heartbeats of w have come without a gap, given that one came now. They come
--- every third of its waiter timeout, or more often, and may be late by as much. Negative if there was a gap
--- before; nothing if it has no position.
+-- every third of its waiter timeout, or more often, and may be late by as much. Nothing if that begins now.
 local function steadily(w)
-  if not w then return end
-  return w.steady and (now() - w.heartbeat) * 3 < w.waiter_timeout * 2000 and w.steady or -now()
+  return w and w.steady and (now() - w.heartbeat) * 3 < w.waiter_timeout * 2000 and w.steady or nil
 end
 
 -- dead(w) -> true if w is silent although another waiter was heard all the while. If none was, the server may
@@ -48,7 +46,7 @@ local function dead(w)
   if w.steady == false then return true end
   local function proves(p, gap)
     local ms = w.waiter_timeout + 0
-    return p[8] and gap * 3 < 2 and p[3] + 0 <= ms and now() - math.abs(p[8]) > ms * 1000
+    return p[8] and gap * 3 < 2 and p[3] + 0 <= ms and now() - p[8] > ms * 1000
   end
   if heard and proves(heard, 0) then return true end
   -- The caller, too: it may be the only live waiter, behind very many others.
@@ -199,9 +197,12 @@ end
 -- messages (the previous primary, now a replica) is not counted here, and yet receives them. Without the
 -- right to ask, the process is assumed to listen, and the waiter's own timer finds the grant.
 local function deaf(w)
-  local channel = inbox(w)
-  local answer = sharded('PUBSUB', 'SHARDNUMSUB', channel) or redis.pcall('PUBSUB', 'NUMSUB', channel)
-  return answer[2] == 0
+  if w.deaf == nil then
+    local channel = inbox(w)
+    local answer = sharded('PUBSUB', 'SHARDNUMSUB', channel) or redis.pcall('PUBSUB', 'NUMSUB', channel)
+    w.deaf = answer[2] == 0
+  end
+  return w.deaf
 end
 
 -- tell(w, what, number, value): sends a message to the process of w. Without channel rights none can be sent.
@@ -231,13 +232,19 @@ local function has_waiters(owner)
   if keeps(owner) and call('EXISTS', K[2]) == 1 then wanted(owner) end
 end
 
--- comes_back(w) -> true while w must be waited for because the server was stalled: until its heartbeat comes,
--- and then, for its waiter timeout at most, until its process listens again. False if the rule itself handles
--- waiters that leave without a grant.
+-- comes_back(w) -> true while w must be waited for: because the server was stalled, until its heartbeat comes;
+-- or because its inbox broke, until its process listens again. The order of the waiters must not depend on
+-- which of them is the first to connect again. If the process has died instead, this ends when a heartbeat is
+-- overdue; they come every third of the waiter timeout. False if the rule itself handles waiters that leave
+-- without a grant, or admits all of them.
 local function comes_back(w)
   if kind.on_leave then return false end
   if w.steady == false then return true end
-  return (w.steady or 0) < 0 and now() + w.steady <= w.waiter_timeout * 1000 and deaf(w)
+  local most = w.waiter_timeout / 2
+  if kind.whole or now() - w.heartbeat > most * 1000 or not deaf(w) then return false end
+  -- For busy(): when asking again makes sense.
+  w.waiter_timeout = most
+  return true
 end
 
 -- carry_on(): this script has done its share. Tells one of the first waiters in the queue to ask again, whose

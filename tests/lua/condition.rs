@@ -4,7 +4,7 @@
 use redis::{Commands, Connection};
 use redis_concurrent::{Kind, Reentrant, Simple};
 
-use crate::rig::{PREFIX, RECORD, Rig, is_deaf, server};
+use crate::rig::{OVERDUE, PREFIX, RECORD, Rig, is_deaf, server};
 use crate::support::LONG;
 
 /// One lock with clients `a` to `d`, which are there to be told; others are not. Each has one owner id.
@@ -232,6 +232,7 @@ fn a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves() {
                 _ => assert_eq!(rig.quit("a", "1"), ["0"]),
             }
             if how == "unheard" {
+                rig.age("a", OVERDUE);
                 // The server has seen that it is gone.
                 let channel = format!("{PREFIX}{}-a", rig.name);
                 redis_concurrent_testkit::wait_until(LONG, "it is gone", || {

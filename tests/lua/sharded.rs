@@ -5,7 +5,7 @@ use redis::{Connection, cmd};
 use redis_concurrent::{Kind, Simple};
 use redis_concurrent_testkit::{RedisCluster, RedisServer};
 
-use crate::rig::{LEASE, RECORD, Rig, WAITER_TIMEOUT};
+use crate::rig::{LEASE, OVERDUE, RECORD, Rig, WAITER_TIMEOUT};
 
 /// A listener to the inbox of the client `who`, subscribed by this command.
 fn listener(node: &RedisServer, rig: &Rig, verb: &str, who: &str) -> Connection {
@@ -45,6 +45,7 @@ fn a_grant_stands_or_falls_by_the_sharded_channel_of_its_waiter() {
         waits(&mut rig, &holder);
         assert!(rig.left(&holder).is_some(), "{verb}");
         assert_eq!(waits(&mut rig, &waiter).get(4).is_some_and(|deaf| deaf == "1"), !hears, "{verb}");
+        rig.age_position(&waiter, OVERDUE);
         leaves(&mut rig, &holder);
         // Given to the waiter, or taken back, and there is nobody in its place.
         assert_eq!((rig.left(&waiter).is_some(), rig.exists(0)), (hears, hears), "{verb}");

@@ -16,6 +16,8 @@ use crate::support::{Content, content};
 pub const PREFIX: &str = "rc:inbox:";
 pub const LEASE: i64 = 30_000;
 pub const WAITER_TIMEOUT: i64 = 3_000;
+/// So long after its last heartbeat, a waiter that does not listen is no longer waited for.
+pub const OVERDUE: i64 = WAITER_TIMEOUT / 2 + 1;
 /// For how long a message grants, until the first renewal.
 pub const FIRST: i64 = WAITER_TIMEOUT;
 /// The form of a record, which the scripts only pass on.

@@ -289,6 +289,15 @@ const FAULTS: &[Fault] = &[
             "assertion `left == right`",
         )],
     },
+    // A head whose inbox broke is passed by whoever connects again before it.
+    Fault {
+        name: "order-by-reconnecting",
+        caught_by: &[(
+            "lua",
+            "operations::granting::a_waiter_that_does_not_listen_is_waited_for_until_its_heartbeat_is_overdue",
+            "simple",
+        )],
+    },
     // Only a leave admits the next waiter; a request or a heartbeat does not.
     Fault {
         name: "only-leave-admits",

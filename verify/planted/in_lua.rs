@@ -156,4 +156,10 @@ pub(super) const IN_LUA: &[InLua] = &[
         text: "if kind.on_busy then kind.on_busy(w) end",
         becomes: "if not new then return busy(w, arrival, ahead, deaf(w)) end",
     },
+    InLua {
+        fault: "order-by-reconnecting",
+        file: "lib/queue.lua",
+        text: "now() - w.heartbeat > most * 1000 or",
+        becomes: "true or",
+    },
 ];

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{AcquireMode, Answer, FOR_EVER, Mode, PendingAcquire, QueuePosition, SmallRedis, Steady, Tell};
+use super::{AcquireMode, Answer, FOR_EVER, Mode, PendingAcquire, QueuePosition, SmallRedis, Tell};
 use crate::engine::state::lock_state::NOT_INSIDE;
 
 /// How a position came into the queue.
@@ -26,7 +26,7 @@ pub(in crate::engine) struct Waits {
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) heartbeat: u64,
     /// Like that of a [`QueuePosition`].
-    pub(in crate::engine) steady: Option<Steady>,
+    pub(in crate::engine) steady: Option<u64>,
 }
 
 /// A waiter that was admitted by a signal and may never learn of it: see `lua/lib/queue.lua`.
@@ -53,7 +53,7 @@ pub(in crate::engine) struct Awaiting {
     /// Stored with the positions.
     pub(in crate::engine) signalled: Option<Entrusted>,
     /// The owner whose position this script removed, and when that position had been heard.
-    pub(super) left: Option<(u64, (u64, Option<Steady>))>,
+    pub(super) left: Option<(u64, (u64, Option<u64>))>,
 }
 
 impl Awaiting {
@@ -68,9 +68,7 @@ impl Awaiting {
     }
 
     pub(super) fn forget_when(&mut self) {
-        self.positions
-            .values_mut()
-            .for_each(|waits| (waits.heartbeat, waits.steady) = (0, Some(Steady::default())));
+        self.positions.values_mut().for_each(|waits| (waits.heartbeat, waits.steady) = (0, Some(0)));
         self.ends = FOR_EVER;
     }
 }

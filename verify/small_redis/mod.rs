@@ -22,7 +22,7 @@ use self::exclusive::Exclusive;
 use self::permits::Permits;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
-pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, QueuePosition, Reply, Steady};
+pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, QueuePosition, Reply};
 use super::state::grant::KEEPS;
 use super::state::lock_state::{AcquireMode, Answer, Renewal};
 
@@ -185,9 +185,7 @@ impl SmallRedis {
     /// For a model in which nobody is silent for long and no tombstone expires: makes states equal that
     /// differ only in when something was last heard.
     pub(super) fn forget_when(&mut self) {
-        self.queue
-            .values_mut()
-            .for_each(|position| (position.heartbeat, position.steady) = (0, Some(Steady::default())));
+        self.queue.values_mut().for_each(|position| (position.heartbeat, position.steady) = (0, Some(0)));
         self.awaiting.forget_when();
         self.tombstones.values_mut().for_each(|end| *end = FOR_EVER);
         (self.queue_ends, self.tombstones_end) = (FOR_EVER, FOR_EVER);
@@ -276,12 +274,12 @@ impl SmallRedis {
     }
 
     /// Returns how steadily an owner has been heard that is heard now, and whose position was as `before`.
-    fn steadily(&self, owner: u64, before: Option<(u64, Option<Steady>)>, now: u64) -> Steady {
+    fn steadily(&self, owner: u64, before: Option<(u64, Option<u64>)>, now: u64) -> u64 {
         // A waiter on its way back from a condition has no position any more, and continues its former one.
         let before = before.or_else(|| self.awaiting.left.filter(|left| left.0 == owner).map(|left| left.1));
-        let Some((heartbeat, steady)) = before else { return Steady { since: now, late: false } };
+        let Some((heartbeat, steady)) = before else { return now };
         let on_time = (now - heartbeat) * 3 < self.waiter_timeout.saturating_mul(2);
-        steady.filter(|_| on_time).unwrap_or(Steady { since: now, late: true })
+        steady.filter(|_| on_time).unwrap_or(now)
     }
 
     fn silent(&self, heartbeat: u64, now: u64) -> bool {
@@ -291,7 +289,7 @@ impl SmallRedis {
     /// Whether `owner`, last heard at `heartbeat`, is dead: silent while another waiter was heard all the
     /// time, or silent for the second time. If none was heard, the server may have been down: each silent one
     /// gets its waiter timeout once more.
-    fn dead(&mut self, owner: u64, heartbeat: u64, steady: Option<Steady>, now: u64) -> bool {
+    fn dead(&mut self, owner: u64, heartbeat: u64, steady: Option<u64>, now: u64) -> bool {
         if !self.silent(heartbeat, now) || steady.is_none() {
             return self.silent(heartbeat, now);
         }
@@ -303,9 +301,9 @@ impl SmallRedis {
         let awaiting = positions.iter_mut().filter(|(it, _)| found(**it));
         let awaiting = awaiting.map(|(_, waits)| (&mut waits.heartbeat, &mut waits.steady));
         let mut all: Vec<_> = queue.chain(awaiting).collect();
-        let attends = |(heartbeat, steady): &(&mut u64, &mut Option<Steady>)| {
+        let attends = |(heartbeat, steady): &(&mut u64, &mut Option<u64>)| {
             (now - **heartbeat) * 3 < waiter_timeout.saturating_mul(2)
-                && steady.is_some_and(|steady| now - steady.since > waiter_timeout)
+                && steady.is_some_and(|since| now - since > waiter_timeout)
         };
         if all.iter().any(attends) {
             return true;
@@ -326,10 +324,15 @@ impl SmallRedis {
                 self.queue.first_key_value().map(|(arrival, position)| (*arrival, *position))?;
             let dead = self.dead(position.owner, position.heartbeat, position.steady, now);
             let position = *self.queue.get(&arrival)?;
-            let waits = !dead && Some(position.owner) != me && self.comes_back(&position, now, tell);
+            if !dead && Some(position.owner) != me && self.comes_back(&position, now, tell) {
+                // Asking again makes sense when its next heartbeat is overdue.
+                let earlier = position.steady.map_or(0, |_| self.waiter_timeout / 2);
+                let heartbeat = position.heartbeat.saturating_sub(earlier);
+                return Some(QueuePosition { heartbeat, ..position });
+            }
             // A waiter that only a message reaches may be dead.
             let lease = if Some(position.owner) == me { position.lease } else { self.first_lease(&position) };
-            if waits || (!dead && !self.comes_in(&PendingAcquire { lease, ..position.ask() }, now)) {
+            if !dead && !self.comes_in(&PendingAcquire { lease, ..position.ask() }, now) {
                 return Some(position);
             }
             self.queue.remove(&arrival);
@@ -384,9 +387,10 @@ impl SmallRedis {
         position.is_some_and(|waits| self.clone().dead(owner, waits.heartbeat, waits.steady, now))
     }
 
-    /// Whether the queue waits for this position: until it is heard or, once it was, until it listens again.
+    /// Whether the queue waits for this position: until it is heard, or until it listens again, unless a
+    /// heartbeat is overdue: always, where time does not count.
     fn comes_back(&self, position: &QueuePosition, now: u64, tell: &mut impl Tell) -> bool {
-        let back = |steady: Steady| steady.late && now - steady.since <= self.waiter_timeout;
-        position.steady.is_none_or(|steady| back(steady) && !tell.listens(position.owner))
+        let on_time = self.forgets() && now - position.heartbeat <= self.waiter_timeout / 2;
+        position.steady.is_none() || on_time && !tell.listens(position.owner)
     }
 }

@@ -163,22 +163,14 @@ pub(in crate::engine) struct Holder {
     pub(in crate::engine) instead: Option<u64>,
 }
 
-/// How steadily a position is heard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::engine) struct Steady {
-    /// The start of the time without a gap.
-    pub(in crate::engine) since: u64,
-    /// Whether there was a gap before.
-    pub(in crate::engine) late: bool,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct QueuePosition {
     pub(in crate::engine) owner: u64,
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) heartbeat: u64,
-    /// `None` while it has its waiter timeout once more, in which to be heard.
-    pub(in crate::engine) steady: Option<Steady>,
+    /// Since when it is heard without a gap; `None` while it has its waiter timeout once more, in which to be
+    /// heard.
+    pub(in crate::engine) steady: Option<u64>,
     pub(in crate::engine) mode: Mode,
     pub(in crate::engine) stage: Stage,
 }

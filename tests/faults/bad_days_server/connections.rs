@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use parking_lot::Mutex;
 use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{ClientKind, RedisServer, wait_until};
 
@@ -88,4 +89,34 @@ fn killed_connections_are_replaced_without_a_word() {
     assert!(ear.losses().is_empty());
     drop(lock);
     nothing_stays(&server, &[&client]);
+}
+
+/// The inboxes of all waiters break, and the lock is released before the first of them is back: none passes one
+/// that came before it.
+#[test]
+fn waiters_whose_inboxes_break_together_get_in_in_the_order_in_which_they_came() {
+    let server = RedisServer::start().unwrap();
+    let holder = connect(&server.url());
+    let holds = holder.reentrant_lock("order");
+    let clients: Vec<_> = (0..6).map(|_| connect(&server.url())).collect();
+    for round in 0..8 {
+        let held = holds.lock().unwrap();
+        let came = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for (n, client) in clients.iter().enumerate() {
+                let (lock, came) = (client.reentrant_lock("order").fair(), &came);
+                scope.spawn(move || {
+                    let guard = lock.lock().unwrap();
+                    came.lock().push(n);
+                    guard.unlock().unwrap();
+                });
+                wait_until(SURELY, "its position", || {
+                    on::<usize>(&mut server.connection().unwrap(), &["ZCARD", "rc:{order}:queue"]) == n + 1
+                });
+            }
+            server.kill_clients(ClientKind::PubSub).unwrap();
+            held.unlock().unwrap();
+        });
+        assert_eq!(came.into_inner(), [0, 1, 2, 3, 4, 5], "round {round}");
+    }
 }

@@ -72,7 +72,7 @@ fn a_signal_passes_thousands_of_silent_ones_in_pieces() {
         let mut it = waited_for();
         let _inbox = it.hears("x");
         all_but_the_last_die(&mut it);
-        it.all_are_silent();
+        it.all_are_silent(true);
         assert_eq!(last_beats(&mut it)[0], "0");
         assert_eq!(signals(&mut it, "h:2", "one"), 1);
         assert_eq!(it.queue(), ["x:1"]);
@@ -88,7 +88,7 @@ fn the_signal_of_one_that_quits_passes_thousands_of_silent_ones_in_pieces() {
         all_but_the_last_die(&mut it);
         assert_eq!(signals(&mut it, "h:2", "one"), 1);
         assert_eq!(it.queue(), ["w:0"]);
-        it.all_are_silent();
+        it.all_are_silent(true);
         let quit = it.scripts.quit.clone();
         assert_eq!(texts(&it.run("quit", &quit, &["w:0", "0", PREFIX, WAITER_TIMEOUT, "0", "full"])), ["0"]);
         assert_eq!(it.leaves("leave", "h:2"), "1");

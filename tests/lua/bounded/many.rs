@@ -203,19 +203,20 @@ impl Many {
         self.rig.eval(source, &[&now, ends]).unwrap();
     }
 
-    /// No waiter has sent a heartbeat for so long.
-    pub fn all_are_silent(&mut self) {
+    /// No waiter has sent a heartbeat for so long; or only one of each is overdue.
+    pub fn all_are_silent(&mut self, long: bool) {
         let source = "local all = redis.call('HGETALL', KEYS[3])
             for i = 1, #all, 2 do
                 if all[i] ~= 'signalled' then
                     local p = cmsgpack.unpack(all[i + 1])
                     -- And each had its waiter timeout once more.
-                    p[2], p[6], p[7], p[8] = p[2] - 1000000000, p[6] or false, p[7] or false, false
+                    p[2], p[6], p[7] = p[2] - ARGV[1], p[6] or false, p[7] or false
+                    if ARGV[1] == '1000000000' then p[8] = false end
                     redis.call('HSET', KEYS[3], all[i], cmsgpack.pack(p))
                 end
             end
             return {}";
-        self.rig.eval(source, &[]).unwrap();
+        self.rig.eval(source, &[if long { "1000000000" } else { "400000000" }]).unwrap();
     }
 
     pub fn waiting(&mut self) -> usize {

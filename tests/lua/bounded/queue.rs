@@ -33,9 +33,7 @@ fn the_silent_and_the_unheard_are_dropped_in_pieces() {
             let mut it = Many::of("reentrant", Reentrant::RULE);
             it.ask("try", "try", "h:1", "");
             it.many("wait", "w", WAITERS, "");
-            if silent {
-                it.all_are_silent();
-            }
+            it.all_are_silent(silent);
             let _inbox = it.hears("l");
             assert_eq!(it.ask("wait", "wait", "l:1", "")[0], "0");
             assert_eq!(it.leaves("leave", "h:1"), "1");

@@ -5,7 +5,8 @@ use redis_concurrent_testkit::{eventually, wait_until};
 
 use super::rigs;
 use crate::rig::{
-    Ask, FIRST, LEASE, PREFIX, RECORD, Rig, USUAL, assert_busy, assert_in, is_deaf, messages, server,
+    Ask, FIRST, LEASE, OVERDUE, PREFIX, RECORD, Rig, USUAL, WAITER_TIMEOUT, assert_busy, assert_in, is_deaf,
+    messages, server,
 };
 use crate::support::LONG;
 
@@ -66,6 +67,31 @@ fn whom_a_message_tells_is_let_in_for_a_window() {
     }
 }
 
+/// Its inbox broke a moment ago: nobody passes it, whoever listens, until a heartbeat of it is overdue.
+#[test]
+fn a_waiter_that_does_not_listen_is_waited_for_until_its_heartbeat_is_overdue() {
+    for comes_back in [true, false] {
+        for mut rig in rigs(&format!("broke-{comes_back}")) {
+            let (a, b, c, d) = (rig.a(), rig.b(), rig.c(), rig.id("d", 1));
+            let _inbox = rig.inbox(server(), "c");
+            rig.try_(&a);
+            rig.wait(&b);
+            rig.wait(&c);
+            rig.leave(&a);
+            assert_busy(rig.kind, &rig.try_(&d));
+            let (_, again, _) = assert_busy(rig.kind, &rig.keep(&c));
+            assert!(again <= WAITER_TIMEOUT / 2, "{}: {again}", rig.kind);
+            assert_eq!(rig.queue(), [b.clone(), c.clone()], "{}", rig.kind);
+            if comes_back {
+                assert_in(rig.kind, &rig.keep(&b), LEASE);
+            } else {
+                rig.age_position(&b, OVERDUE);
+                assert_in(rig.kind, &rig.keep(&c), LEASE);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_grant_that_nobody_hears_is_undone_and_goes_to_the_next() {
     for mut rig in rigs("unheard") {
@@ -74,6 +100,7 @@ fn a_grant_that_nobody_hears_is_undone_and_goes_to_the_next() {
         let first = assert_in(rig.kind, &rig.try_(&a), LEASE);
         let (_, _, arrival) = assert_busy(rig.kind, &rig.wait(&b));
         rig.wait(&c);
+        rig.age_position(&b, OVERDUE);
         rig.leave(&a);
         let number = rig.fence();
         assert!(number >= first + 2, "{}: the grant that was undone has used a number", rig.kind);
@@ -100,6 +127,7 @@ fn what_is_taken_back_was_told_to_nobody() {
         elsewhere.recv_response().unwrap();
         rig.try_(&a);
         rig.wait(&b);
+        rig.age_position(&b, OVERDUE);
         rig.leave(&a);
         assert_eq!(rig.our_keys(), [3], "{}: nothing is left but the fence", rig.kind);
         let mark: i64 = rig.con.publish(format!("{PREFIX}{}-mark", rig.name), "mark").unwrap();
@@ -155,8 +183,10 @@ fn with_nobody_to_hear_the_lock_is_free() {
     for mut rig in rigs("deaf") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         rig.try_(&a);
-        rig.wait(&b);
-        rig.wait(&c);
+        for waiter in [&b, &c] {
+            rig.wait(waiter);
+            rig.age_position(waiter, OVERDUE);
+        }
         assert_eq!(rig.leave(&a), ["1"], "{}", rig.kind);
         assert_eq!(rig.our_keys(), [3], "{}: nothing is left but the fence", rig.kind);
     }

@@ -1,7 +1,7 @@
 //! Which waiter waits for which.
 
 use super::{IN_ORDER, READ, WRITE, reading, rig};
-use crate::rig::{FIRST, WAITER_TIMEOUT, assert_busy, server};
+use crate::rig::{FIRST, OVERDUE, WAITER_TIMEOUT, assert_busy, server};
 
 #[test]
 fn writers_queue_before_readers_and_readers_in_order_as_they_came() {
@@ -91,11 +91,13 @@ fn a_grant_that_nobody_hears_is_undone_and_goes_to_the_next() {
     for (owner, ask) in [(&b, WRITE), (&c, READ), (&d, READ)] {
         rig.queues(owner, ask);
     }
+    rig.age_position(&b, OVERDUE);
     rig.leave(&a);
     // The writer is gone, and so is not in the way of the readers behind it.
     assert_eq!((rig.inside(), rig.writer()), (vec![c.clone(), d.clone()], None));
     let e = rig.id("e", 1);
     rig.queues(&e, WRITE);
+    rig.age_position(&e, OVERDUE);
     rig.leave(&c);
     rig.leave(&d);
     assert_eq!(rig.our_keys(), [3], "nobody is inside, nobody waits");

@@ -311,8 +311,7 @@ impl Real {
             args.extend([self.id(*owner), (now - heartbeat).to_string()]);
         }
         for (owner, _, steady) in &positions {
-            let sign = |late| if late { -1 } else { 1 };
-            let ms = steady.map_or("- 0".into(), |it| format!("{} {}", now - it.since, sign(it.late)));
+            let ms = steady.map_or("-".into(), |since| (now - since).to_string());
             args.extend(["~".into(), format!("{} {ms}", self.id(*owner))]);
         }
         for (owner, end) in &small.tombstones {

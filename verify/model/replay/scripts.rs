@@ -59,9 +59,9 @@ local positions = tonumber(ARGV[5])
 local ends, soon = {}, false
 for i = 6, #ARGV, 2 do
   if ARGV[i] == '~' then
-    local owner, ms, sign = string.match(ARGV[i + 1], '(%S+) (%S+) (%S+)')
+    local owner, ms = string.match(ARGV[i + 1], '(%S+) (%S+)')
     local p = cmsgpack.unpack(call('HGET', KEYS[3], owner))
-    p[8] = ms ~= '-' and (now - ms * 1000) * sign
+    p[8] = ms ~= '-' and now - ms * 1000
     call('HSET', KEYS[3], owner, cmsgpack.pack(p))
   elseif ARGV[i] == '=' then soon = ARGV[i + 1]
   elseif string.sub(ARGV[i], 1, 1) == '=' then ends[string.sub(ARGV[i], 2)] = ARGV[i + 1]
