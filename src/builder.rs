@@ -300,8 +300,9 @@ impl ClientBuilder {
     }
 
     /// How long a `lock()` without a deadline tolerates a server that cannot be reached, or cannot serve it,
-    /// before it returns [`Unavailable`](crate::ErrorKind::Unavailable). Default 10 s. Timed methods run to
-    /// their deadline.
+    /// before it returns [`Unavailable`](crate::ErrorKind::Unavailable), counted from the first request that
+    /// had no reply. No request of such a call waits longer than that, or 100 ms. Default 10 s. Timed methods
+    /// run to their deadline.
     pub fn unreachable_timeout(mut self, timeout: Duration) -> Self {
         self.config.unreachable_timeout = timeout;
         self

@@ -118,6 +118,13 @@ impl<'a> Wait<'a> {
         Wait { deadline, once: false, ..self }
     }
 
+    /// The same for a call that began at `began`. A single attempt may have to wait for a request of another
+    /// thread first: it is over when a request of its own, which may take `limit`, would have been.
+    pub(crate) fn since(self, began: Moment, limit: Duration) -> Self {
+        let deadline = if self.once { Some(began.after(limit)) } else { self.deadline };
+        Wait { deadline, ..self }
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.is_some_and(CancellationToken::is_cancelled)
     }
@@ -131,6 +138,7 @@ impl<'a> Wait<'a> {
     pub(crate) fn limit(&self, now: Moment, limit: Duration) -> Moment {
         let longest = now.after(limit);
         match self.deadline {
+            Some(d) if self.once => longest.min(d),
             Some(d) => longest.min(d.max(now).after(GRACE)).min(d.after(2 * GRACE)),
             None => longest,
         }

@@ -43,9 +43,11 @@ fn wait_for(
     if wait.is_cancelled() {
         return Err(entry.error(Error::new(ErrorKind::Cancelled, "")));
     }
+    let timeout = entry.shared.config.command_timeout;
+    let wait = wait.since(entered, timeout);
     loop {
-        let limit = || wait.limit(entered, entry.shared.config.command_timeout);
-        let acquired = match Waiter::enter(entry, readers, request, *wait, entered, limit)? {
+        let limit = || wait.limit(entered, timeout);
+        let acquired = match Waiter::enter(entry, readers, request, wait, entered, limit)? {
             // A re-entry or a kept grant was valid just now.
             Arrival::In(acquired) if acquired.way != AcquiredVia::Joined => return Ok(Some(acquired)),
             Arrival::In(acquired) => acquired,
@@ -66,6 +68,6 @@ fn wait_for(
         if !handed_on || !held::remaining(entry, acquired.ticket).is_zero() {
             return Ok(Some(acquired));
         }
-        take_back(entry, acquired.ticket, wait.limit(Moment::now(), entry.shared.config.command_timeout));
+        take_back(entry, acquired.ticket, wait.limit(Moment::now(), timeout));
     }
 }

@@ -47,7 +47,8 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) ->
     let (mut pause, mut unanswered) = (PAUSES.0, false);
     let failure = loop {
         let now = Moment::now();
-        let failure = match requests::change(entry, owner, what, now.after(shared.config.command_timeout)) {
+        let limit = now.after(shared.config.command_timeout).min(until);
+        let failure = match requests::change(entry, owner, what, limit) {
             Ok(answer) if number(answer.first()) == Some(1) => {
                 // The hold ends here as well. If its lease expired meanwhile, the update was still applied.
                 let _ = replaced(entry, ticket);

@@ -22,6 +22,8 @@ use crate::wait::Wait;
 
 /// How long a request may be in flight before the threads behind it report that Redis does not reply.
 const UNHEARD: Duration = Duration::from_millis(100);
+/// What a request may take at least, however short the unreachable timeout is.
+const SHORTEST: Duration = Duration::from_millis(100);
 /// How long a head waits for the inbox before it checks again, if it is not woken.
 const INBOX_TIMEOUT: Duration = Duration::from_millis(250);
 
@@ -190,8 +192,12 @@ impl<'a> Waiter<'a> {
                 // timeout.
                 (self.wait, over) = (Wait::forever(), false);
             }
+            let gives_up_at = self.gives_up_at(&core, now);
             let limit = || match may_park {
-                MayPark::Yes => self.wait.limit(now, shared.config.command_timeout),
+                MayPark::Yes => self
+                    .wait
+                    .limit(now, shared.config.command_timeout)
+                    .min(gives_up_at.max(now.after(SHORTEST))),
                 MayPark::No { limit } => limit,
             };
             self.keep_readers_behind(&core);
@@ -361,7 +367,10 @@ impl<'a> Waiter<'a> {
             self.waits = Some(Waits::begin(self.entry));
             return Ok(());
         }
-        let until = until.min(self.wait.deadline.unwrap_or(Moment::NEVER));
+        let mut until = until.min(self.wait.deadline.unwrap_or(Moment::NEVER));
+        if core.lock_state.trouble().is_some() {
+            until = until.min(self.gives_up_at(&core, now));
+        }
         // The first wait of a client starts its listener, even a wait for another thread of the same process:
         // with the listener up, a release can put the next head into the queue in the same round trip. A
         // waiter that is already listening asks for its channel, too: otherwise the channel would be given up
@@ -381,10 +390,16 @@ impl<'a> Waiter<'a> {
 
     /// Returns whether Redis has been unreachable for so long that a call without a deadline fails.
     fn gives_up(&self, core: &Core, now: Moment) -> bool {
-        let (bears, began) =
-            (self.entry.shared.config.unreachable_timeout, self.wait.arrived.unwrap_or(self.entered));
-        let trouble = core.lock_state.trouble().filter(|_| self.wait.deadline.is_none());
-        trouble.is_some_and(|since| now.since(since.max(began)) >= bears)
+        core.lock_state.trouble().is_some() && self.gives_up_at(core, now) <= now
+    }
+
+    /// Returns until when a call without a deadline waits for Redis, if it cannot be reached from `now` on.
+    fn gives_up_at(&self, core: &Core, now: Moment) -> Moment {
+        let since = core.lock_state.trouble().unwrap_or(now).max(self.wait.arrived.unwrap_or(self.entered));
+        match self.wait.deadline {
+            None => since.after(self.entry.shared.config.unreachable_timeout),
+            Some(_) => Moment::NEVER,
+        }
     }
 
     fn unavailable(&self, core: &Core) -> Error {

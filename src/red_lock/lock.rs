@@ -159,7 +159,7 @@ impl QuorumLock {
                 Err(Missed::Never(error)) => return Err(error),
                 Err(Missed::Busy) => trouble = None,
                 Err(Missed::TooFew(error)) => {
-                    let since = trouble.map_or_else(Moment::now, |(since, _)| since);
+                    let since = trouble.map_or(began, |(since, _)| since);
                     trouble = Some((since, error));
                 }
             }

@@ -84,6 +84,49 @@ fn one_deadline_in_the_local_queue_and_in_redis() {
 }
 
 #[test]
+fn one_deadline_for_an_attempt_behind_an_unlock_that_is_under_way() {
+    let server = RedisServer::start().unwrap();
+    let timeout = ms(6000);
+    let client = connected(|| {
+        builder(&server.url()).command_timeout(timeout).connect_timeout(timeout).waiter_timeout(LONG)
+    });
+    let lock = client.reentrant_lock("x");
+    let guard = lock.lock_owned().unwrap();
+    server.stop().unwrap();
+    thread::scope(|scope| {
+        let requests = client.request_count();
+        let unlocking = scope.spawn(|| guard.unlock());
+        wait_until(SOON, "it is under way", || client.request_count() > requests);
+        thread::sleep(timeout / 2);
+        // It waits for the rest of the unlock's time, and then has only as long for its own request.
+        let began = Instant::now();
+        let error = lock.try_lock().map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let took = began.elapsed();
+        assert!(took < timeout + timeout / 3, "{took:?}");
+        assert!(unlocking.join().unwrap().is_err());
+    });
+    server.cont().unwrap();
+}
+
+#[test]
+fn one_deadline_while_redis_is_silent_though_the_call_has_none() {
+    let server = RedisServer::start().unwrap();
+    let limit = ms(1000);
+    let slow = || builder(&server.url()).command_timeout(LONG).waiter_timeout(LONG).lease(3 * LONG);
+    let client = connected(|| slow().unreachable_timeout(limit));
+    let lock = client.reentrant_lock("x");
+    lock.lock().unwrap().unlock().unwrap();
+    server.stop().unwrap();
+    let began = Instant::now();
+    let error = lock.lock().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let took = began.elapsed();
+    assert!((limit..limit + TOLERANCE).contains(&took), "{took:?}");
+    server.cont().unwrap();
+}
+
+#[test]
 fn one_deadline_while_the_inbox_starts() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();

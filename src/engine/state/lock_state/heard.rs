@@ -61,7 +61,7 @@ impl LockState {
         } else {
             ask.failures += 1;
             ask.again_at = now.after(LONGEST_BACKOFF.min(BACKOFF * ask.failures));
-            self.trouble.get_or_insert(now);
+            self.trouble.get_or_insert(ask.sent);
         }
         let background = self.forget_given_up();
         if alone {
