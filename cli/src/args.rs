@@ -171,7 +171,8 @@ pub struct Watch {
 ///
 /// Notifies the holder, with the reason and the operator's name. Others get the lock when the holder's work
 /// has ended, as far as that is known: once `run` has stopped its command (SIGTERM, SIGKILL after --grace),
-/// or otherwise when the lease expires, which is no longer renewed. If a different holder has the lock now,
+/// or otherwise when the lease expires, which is no longer renewed. A holder that another library wrote cannot
+/// be stopped so: that needs --now. If a different holder has the lock now,
 /// nothing is changed (exit status 75). Permits of a semaphore, or goods of an inventory, are returned;
 /// counts are never changed. Exits 0 if the lock was taken away, 1 if nobody holds it.
 #[derive(ClapArgs, Debug)]

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use redis_concurrent::HeldBy;
+use redis_concurrent::{HeldBy, Holder};
 
 use crate::args::{Break, Global};
 use crate::connect::Servers;
@@ -24,6 +24,17 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
         say.note(format!("nobody holds {:?}", args.name));
         return Ok(ExitCode::from(1));
     };
+    if !args.now
+        && let Some(holder) =
+            look.holders.iter().find(|it| is_meant_by(&held_by, it) && cannot_be_stopped(it))
+    {
+        return Err(Failure::usage(format!(
+            "{} is held by {}, which this program cannot stop, and whose lease it cannot let expire: others would get \
+             the lock at once, as they do with --now",
+            look.name,
+            shown::holder(holder)
+        )));
+    }
     if io::stdin().is_terminal() && !args.yes && !look.holders.is_empty() {
         for holder in &look.holders {
             say::error(format!("{} is held by {}", look.name, shown::holder(holder)));
@@ -60,6 +71,19 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_meant_by(held_by: &HeldBy, holder: &Holder) -> bool {
+    match held_by {
+        HeldBy::Owner(owner) => *owner == holder.owner,
+        HeldBy::Token(token) => holder.token == Some(*token),
+        _ => true,
+    }
+}
+
+/// Whether the holder is another library's, which left neither a record nor a token, or its hold has no lease.
+fn cannot_be_stopped(holder: &Holder) -> bool {
+    holder.remaining.is_none() || (holder.process.is_none() && holder.since.is_none())
 }
 
 /// Returns what the holder is told: the reason, and the operator's name.

@@ -225,7 +225,8 @@ fn locks_at_keys_of_users_are_shown_and_taken_away() {
         done(&url, &["break", option, name, "--owner", "another"]).ends(75).says("another one holds it");
         // A token is never another program's.
         done(&url, &["break", option, name, "--token", "4096"]).ends(75);
-        done(&url, &["break", option, name, "--owner", owner]).ends(0).says("was taken away");
+        done(&url, &["break", option, name, "--owner", owner]).ends(64).says("as they do with --now");
+        done(&url, &["break", option, name, "--owner", owner, "--now"]).ends(0).says("was taken away");
         done(&url, &["break", option, name, "--whoever"]).ends(1).says("nobody holds");
         // A lock of ours: kept from others until its command has been stopped.
         let folder = tempfile::tempdir().unwrap();

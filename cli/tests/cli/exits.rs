@@ -406,6 +406,33 @@ fn what_is_taken_away_is_left_to_the_command_for_its_grace() {
     assert!(!clean.exists());
 }
 
+/// Nobody stops the work of a holder of another library.
+#[test]
+fn a_holder_of_another_library_is_taken_away_at_once_or_not_at_all() {
+    let server = shared();
+    let mut redis = server.connection().unwrap();
+    let java = "0b1c9e8a-51d5-4a5c-8f4f-0d1b6c0e7a11:42";
+    for (option, key, field) in
+        [("--at", "theirs:1", ""), ("--redisson", "theirs:2", java), ("--at", "theirs:3", "")]
+    {
+        let has_lease = key != "theirs:3";
+        match field {
+            "" => redis::cmd("SET").arg(key).arg("their own").exec(&mut redis).unwrap(),
+            field => redis::cmd("HSET").arg(key).arg(field).arg(1).exec(&mut redis).unwrap(),
+        }
+        if has_lease {
+            redis::cmd("PEXPIRE").arg(key).arg(60_000).exec(&mut redis).unwrap();
+        }
+        let there =
+            |redis: &mut redis::Connection| redis::cmd("EXISTS").arg(key).query::<bool>(redis).unwrap();
+        done(&server.url(), &["break", option, "--whoever", key]).ends(64).says("as they do with --now");
+        assert!(there(&mut redis));
+        run(&["-n", option, key, "true"]).ends(75);
+        done(&server.url(), &["break", option, "--whoever", "--now", key]).ends(0);
+        assert!(!there(&mut redis));
+    }
+}
+
 #[test]
 fn too_long() {
     run(&["--at-most", "200ms", "long", "sleep", "60"]).ends(124).says("--at-most");
