@@ -45,7 +45,8 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
         if let Some(token) = token {
             token.cancel();
         }
-        entry.shared.observers.tell_of_each(holds, |o| o.lost(entry.observed(), loss));
+        let lock = entry.clone();
+        entry.shared.observers.tell_apart(holds, move |o| o.lost(lock.observed(), loss));
     }
     if let Some(leaving) = then.leave {
         leave_queue(entry, leaving);
@@ -64,9 +65,10 @@ impl Core {
 }
 
 /// Reports the end of a kept grant, which no thread held.
-pub(super) fn no_longer_kept(entry: &LockEntry, why: Option<KeptEnd>) {
+pub(super) fn no_longer_kept(entry: &Arc<LockEntry>, why: Option<KeptEnd>) {
     if let Some(why) = why {
-        entry.shared.observers.tell_often(|o| o.no_longer_kept(entry.observed(), why));
+        let lock = entry.clone();
+        entry.shared.observers.tell_often_apart(move |o| o.no_longer_kept(lock.observed(), why));
     }
 }
 

@@ -22,6 +22,7 @@ use super::server::Server;
 use super::state::lock_state::LockState;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
+use crate::observe::serves_holds;
 use crate::sync::thread;
 
 /// How long the connection may be silent before it is pinged, and how long the reply may take: a dead peer is
@@ -69,6 +70,7 @@ pub(super) struct Listener {
 
 impl Listener {
     fn run(self) {
+        serves_holds();
         let mut down = Moment::now();
         let mut first = true;
         let mut pause = FIRST_PAUSE;
@@ -178,7 +180,7 @@ impl Listener {
     fn came_up(&self, missed: Option<Duration>) {
         let Some((shared, server)) = self.client() else { return };
         if let Some(missed) = missed {
-            shared.observers.tell(|o| o.reconnected(missed));
+            shared.observers.tell_apart(1, move |o| o.reconnected(missed));
             // Messages about grants from before may have been missed, too.
             self.is_deaf();
         }

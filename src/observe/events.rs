@@ -120,8 +120,12 @@ pub struct LockInfo<'a> {
 
 /// Receives the events of one client's locks. The default methods do nothing.
 ///
-/// The methods are called without any mutex of this crate held, on the thread on which the event happened.
-/// They should be quick: a slow observer delays that thread. A panic in an observer is caught and ignored.
+/// The methods are called without any mutex of this crate held, on the thread of the call that the event
+/// belongs to: a slow observer delays that call. What happens without a call (renewals, losses, the end of a
+/// kept lock, a new connection) is reported by a thread of the client's own, `rc-observers`, in order but
+/// perhaps after the events of later calls: a slow observer delays no renewal and no other hold. 16,384 such
+/// events can wait for it, the rest are counted as [missed](Observer::missed). A panic in an observer is caught
+/// and ignored.
 ///
 /// Each hold that is reported as [`acquired`](Observer::acquired) ends in one of three ways:
 /// [`released`](Observer::released), [`lost`](Observer::lost), or
@@ -206,6 +210,11 @@ pub trait Observer: Send + Sync + 'static {
     /// still has the hold, it is released in the background, or expires.
     fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {
         let _ = (lock, error);
+    }
+
+    /// So many events were not reported, because observers were too slow for what happens in the background.
+    fn missed(&self, events: u64) {
+        let _ = events;
     }
 
     /// The connection on which wake-ups arrive was replaced, after it had been down for `down`.

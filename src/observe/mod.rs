@@ -12,5 +12,5 @@ pub use self::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
 pub use self::observers::Observation;
-pub(crate) use self::observers::Observers;
+pub(crate) use self::observers::{Observers, serves_holds};
 pub(crate) use self::spans::Span;

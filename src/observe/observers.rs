@@ -1,14 +1,31 @@
 //! The observers of a client.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::events::Observer;
 #[cfg(feature = "tracing")]
 use super::tracing::Tracing;
-use crate::sync::Mutex;
+use crate::sync::{Condvar, Mutex, thread};
+
+thread_local! {
+    /// Whether holds depend on this thread.
+    static SERVES_HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Called once by each thread on which holds depend, whichever threads have them: no observer may delay it.
+pub(crate) fn serves_holds() {
+    SERVES_HOLDS.set(true);
+}
+
+/// How many events of such threads wait for observers at most, and for how long their thread waits for more.
+const MOST_QUEUED: usize = 1 << 14;
+const IDLE: Duration = Duration::from_secs(1);
 
 type Numbered = Arc<[(u64, Arc<dyn Observer>)]>;
 
@@ -23,7 +40,21 @@ struct State {
     count: AtomicUsize,
     /// The last number that was assigned, and the current observers.
     observers: Mutex<(u64, Numbered)>,
+    queue: Mutex<Queue>,
+    queued: Condvar,
 }
+
+/// The events that a thread of their own reports.
+#[derive(Default)]
+struct Queue {
+    events: VecDeque<(u32, Event)>,
+    /// How many there was no room for.
+    missed: u64,
+    /// Whether the thread runs.
+    running: bool,
+}
+
+type Event = Box<dyn Fn(&dyn Observer) + Send>;
 
 impl Observers {
     /// Adds an observer; returns its number.
@@ -60,12 +91,65 @@ impl Observers {
     /// Notifies all observers of an event that happens for each hold. If nobody listens, `what` is not even
     /// called.
     pub(crate) fn tell_often(&self, what: impl Fn(&dyn Observer)) {
+        if self.is_heard() {
+            self.tell(what);
+        }
+    }
+
+    fn is_heard(&self) -> bool {
         #[cfg(feature = "tracing")]
         let traced = Tracing::is_on();
         #[cfg(not(feature = "tracing"))]
         let traced = false;
-        if traced || self.is_observed() {
-            self.tell(what);
+        traced || self.is_observed()
+    }
+
+    /// Like [`tell_apart`](Self::tell_apart), for an event that happens for each renewal or hold.
+    pub(crate) fn tell_often_apart(&self, what: impl Fn(&dyn Observer) + Send + 'static) {
+        if self.is_heard() {
+            self.tell_apart(1, what);
+        }
+    }
+
+    /// The same as [`tell_of_each`](Self::tell_of_each), for an event that may happen on a thread that
+    /// [serves holds](serves_holds): another one then notifies the observers.
+    pub(crate) fn tell_apart(&self, holds: u32, what: impl Fn(&dyn Observer) + Send + 'static) {
+        if cfg!(shuttle) || !SERVES_HOLDS.get() {
+            return self.tell_of_each(holds, what);
+        }
+        let mut queue = self.0.queue.lock();
+        if queue.events.len() == MOST_QUEUED {
+            queue.missed += u64::from(holds);
+            return;
+        }
+        queue.events.push_back((holds, Box::new(what)));
+        self.0.queued.notify_one();
+        if !queue.running {
+            let observers = self.clone();
+            // If there is no thread now, there may be one at the next event.
+            let thread = thread::Builder::new().name("rc-observers".to_owned());
+            queue.running = thread.spawn(move || observers.run()).is_ok();
+        }
+    }
+
+    /// Reports queued events, until there have been none for a while.
+    fn run(self) {
+        let mut queue = self.0.queue.lock();
+        loop {
+            if queue.events.is_empty() {
+                self.0.queued.wait_for(&mut queue, IDLE);
+            }
+            let missed = std::mem::take(&mut queue.missed);
+            let Some((holds, what)) = queue.events.pop_front() else {
+                queue.running = false;
+                return;
+            };
+            drop(queue);
+            self.tell_of_each(holds, what);
+            if missed > 0 {
+                self.tell(|o| o.missed(missed));
+            }
+            queue = self.0.queue.lock();
         }
     }
 

@@ -68,6 +68,10 @@ impl Observer for Tracing {
         debug!(target: TARGET, lock = lock.name, kind = lock.kind, error = %format_args!("{error:#}"), "a guard could not release");
     }
 
+    fn missed(&self, events: u64) {
+        warn!(target: TARGET, events, "observers are too slow: events were not reported");
+    }
+
     fn reconnected(&self, down: Duration) {
         info!(target: TARGET, ?down, "listening for grants again");
     }

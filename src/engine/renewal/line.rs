@@ -22,6 +22,7 @@ use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
 use crate::error::{Error, ErrorKind};
+use crate::observe::serves_holds;
 
 /// The most requests in flight at once: some 2 MB of requests, 40 kB of replies.
 pub(super) const MAX_IN_FLIGHT: usize = 64 * BATCH;
@@ -77,6 +78,7 @@ impl LineThread {
     }
 
     pub(super) fn run(mut self) {
+        serves_holds();
         while let Some((tasks, waiting)) = self.next() {
             if tasks.is_empty() {
                 self.receive();
@@ -164,7 +166,7 @@ impl LineThread {
         }
         server.backend.count(requests);
         let load = self.under_way.max(requests) + waiting;
-        shared.observers.tell(|o| o.renewal_load(load, MAX_IN_FLIGHT));
+        shared.observers.tell_often_apart(move |o| o.renewal_load(load, MAX_IN_FLIGHT));
     }
 
     /// Makes sure that there is a connection. After a failed attempt, the next one is made only after a

@@ -102,7 +102,8 @@ impl Renewer {
         let Some((until, at)) = next else { return self.state.lock().settle(&task) };
         if done {
             let lag = sent.since(task.due);
-            task.entry.shared.observers.tell(|o| o.renewed(task.entry.observed(), lag, left));
+            let lock = task.entry.clone();
+            task.entry.shared.observers.tell_often_apart(move |o| o.renewed(lock.observed(), lag, left));
             self.put_back(Task { due: at, eval: false, ..task }, at);
         } else {
             tell_failure(&task.entry, until.since(now), failure);
@@ -119,8 +120,9 @@ pub(super) enum Missing {
     Unsent(Error),
 }
 
-pub(super) fn tell_failure(entry: &LockEntry, left: Duration, failure: Option<Failure>) {
+pub(super) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, failure: Option<Failure>) {
     let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable reply to a renewal");
     let error = entry.error(failure.map_or_else(unanswered, Failure::error));
-    entry.shared.observers.tell(|o| o.renewal_failed(entry.observed(), left, &error));
+    let lock = entry.clone();
+    entry.shared.observers.tell_apart(1, move |o| o.renewal_failed(lock.observed(), left, &error));
 }

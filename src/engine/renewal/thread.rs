@@ -21,6 +21,7 @@ use crate::engine::redis::failure::Failure;
 use crate::engine::server::Server;
 use crate::engine::state::lock_state::Effects;
 use crate::error::{Error, ErrorKind};
+use crate::observe::{Observer, serves_holds};
 use crate::sync::{Mutex, thread};
 
 impl Renewer {
@@ -45,6 +46,7 @@ impl Renewer {
     }
 
     fn run(self: Arc<Self>) {
+        serves_holds();
         let mut idle_since: Option<Moment> = None;
         loop {
             let mut state = self.state.lock();
@@ -137,7 +139,9 @@ impl Renewer {
                 let entry = &task.entry;
                 let error =
                     entry.error(Error::new(ErrorKind::OutcomeUnknown, "").because("no reply to its release"));
-                entry.shared.observers.tell(|o| o.release_abandoned(entry.observed(), &error));
+                let lock = entry.clone();
+                let what = move |o: &dyn Observer| o.release_abandoned(lock.observed(), &error);
+                entry.shared.observers.tell_apart(1, what);
                 return None;
             }
             What::Leave(..) => {}

@@ -1,10 +1,12 @@
 //! What an observer may do: panic, ask, and come in numbers.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use redis_concurrent::crossbeam_channel::{self, Receiver};
 use redis_concurrent::{AcquiredVia, Client, Error, LockInfo, LossReason, Observer};
 use redis_concurrent_testkit::{ClientKind, RedisServer, released_all, wait_until};
 
@@ -96,6 +98,58 @@ fn what_an_observer_throws_hurts_nobody() {
     let guard = lock.lock_owned().unwrap();
     let _ = released_all(&client.close());
     drop(guard);
+}
+
+/// Does not return from what happens in the background until its channel is disconnected, and counts what it
+/// missed.
+struct Blocks(Receiver<()>, Arc<AtomicU64>);
+
+impl Observer for Blocks {
+    fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
+        let _ = self.0.recv();
+    }
+    fn renewal_failed(&self, _: LockInfo<'_>, _: Duration, _: &Error) {
+        let _ = self.0.recv();
+    }
+    fn lost(&self, _: LockInfo<'_>, _: LossReason) {
+        let _ = self.0.recv();
+    }
+    fn missed(&self, events: u64) {
+        self.1.fetch_add(events, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_observer_that_does_not_return_costs_no_hold() {
+    let server = RedisServer::start().unwrap();
+    let ((sender, receiver), missed) = (crossbeam_channel::bounded(0), Arc::new(AtomicU64::new(0)));
+    let (lease, observer) = (ms(5000), || Blocks(receiver.clone(), missed.clone()));
+    let builder = || builder(&server.url()).lease(lease).renew_every(ms(50)).observer(observer());
+    let client = connected(builder);
+    let held = |name: &str| client.reentrant_lock(name).lock_owned().unwrap();
+    let all: Vec<_> = (0..100).map(|i| held(&format!("{i}"))).collect();
+    // Found out by the thread of deadlines, and by that of messages.
+    let fixed = client.reentrant_lock("fixed").with_lease(ms(500)).lock_owned().unwrap();
+    let (forced, another) = (held("forced"), held("another"));
+    // Dropped before them, also where this fails: the client ends with its threads.
+    let sender = sender;
+    assert!(fixed.lost().wait_timeout(LONG));
+    let (forced_lost, another_lost) = (forced.lost(), another.lost());
+    wait_until(LONG, "it listens", || !server.clients(ClientKind::PubSub).unwrap().is_empty());
+    connect(&server).reentrant_lock("forced").force_unlock().unwrap();
+    connect(&server).reentrant_lock("another").force_unlock().unwrap();
+    assert!(forced_lost.wait_timeout(LONG) && another_lost.wait_timeout(LONG));
+    assert!(!all[0].lost().wait_timeout(2 * lease), "it is renewed");
+    assert!(all.iter().all(|guard| guard.loss().is_none()));
+    // What has no room is counted.
+    assert_eq!(missed.load(Ordering::Relaxed), 0);
+    wait_until(8 * LONG, "there is no more room", || {
+        thread::sleep(ms(200));
+        client.request_count() > 20_000
+    });
+    assert!(all.iter().all(|guard| guard.loss().is_none()));
+    drop(sender);
+    wait_until(LONG, "it is told", || missed.load(Ordering::Relaxed) > 0);
 }
 
 /// Uses the client that it watches, as a service's metrics may.
