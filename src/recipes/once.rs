@@ -177,7 +177,8 @@ impl Once {
 
     /// Does `work` unless it was done before, and returns its outcome: the new one, or the one that is kept.
     /// An `Ok` of the work is stored as [done](Attempt::done), an `Err` as [failed](Attempt::fail). If it
-    /// panics, the attempt is given back.
+    /// panics, the attempt is given back. An answer or a reason has at most 262,144 bytes: the outcome of a longer
+    /// one is kept without it.
     ///
     /// # Errors
     /// Those of [`begin`](Once::begin), if `work` did not run, and of [`Attempt::done`], if it did.
@@ -276,14 +277,15 @@ impl Attempt {
         self.guard.lost()
     }
 
-    /// Marks the work as done: stores its answer, of at most 262,144 bytes, for all callers that ask for it.
+    /// Marks the work as done: stores its answer, of at most 262,144 bytes, for all callers that ask for it. The
+    /// work is kept as done without a longer one: the answer is then empty.
     /// Retries while Redis does not reply, for half a minute at most.
     ///
     /// # Errors
     /// `LeaseLost` or `Closed` if the attempt was lost before: another caller may be doing the work, or have
     /// done it. `OutcomeUnknown` if there was no reply: the answer is stored, or the attempt is given back.
     /// `Unavailable` if the answer certainly is not stored: the attempt is given back. `InvalidInput` for a
-    /// longer answer: the attempt is given back.
+    /// longer answer, once the work is kept without it.
     pub fn done(self, answer: &str) -> Result<(), Error> {
         self.end("done", answer)
     }
@@ -308,11 +310,19 @@ impl Attempt {
     }
 
     fn end(self, how: &str, answer: &str) -> Result<(), Error> {
-        if answer.len() > LONGEST {
-            let why = format!("an answer must be at most {LONGEST} bytes long, got {}", answer.len());
-            return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
+        // What was done must not be done again, whatever its answer is.
+        let storable = answer.len() <= LONGEST;
+        let stored = if storable { answer } else { "" };
+        let name = self.name().to_owned();
+        self.guard.hold.conclude(&[how, &self.kept.as_millis().to_string(), stored])?;
+        if storable {
+            return Ok(());
         }
-        self.guard.hold.conclude(&[how, &self.kept.as_millis().to_string(), answer])
+        let why = format!(
+            "an answer must be at most {LONGEST} bytes long, got {}: the work is kept as {how} without it",
+            answer.len()
+        );
+        Err(Error::new(ErrorKind::InvalidInput, &name).because(why))
     }
 }
 

@@ -191,7 +191,13 @@ fn what_is_wrong_is_said() {
         error.kind() == ErrorKind::InvalidInput && error.to_string().contains("at most 262144 bytes"),
         "{error}"
     );
-    let attempt = yours(client.once("wrong").begin().unwrap()); // it was given back
+    assert_eq!(client.once("wrong").ending().unwrap(), Some(done("")), "what was done is done again");
+    assert!(client.once("wrong").forget().unwrap());
+    let too_long = client.once("wrong").run(|_| Err("x".repeat(256 * 1024 + 1)));
+    assert_eq!(too_long.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(client.once("wrong").ending().unwrap(), Some(Ending::Failed(String::new())));
+    assert!(client.once("wrong").forget().unwrap());
+    let attempt = yours(client.once("wrong").begin().unwrap());
     attempt.done(&"x".repeat(256 * 1024)).unwrap();
     assert_eq!(client.once("wrong").ending().unwrap(), Some(done(&"x".repeat(256 * 1024))));
     for (once, says) in [
