@@ -268,7 +268,7 @@ pub struct Run {
     /// NAME is that of a Redisson lock, getLock(NAME)
     #[arg(long, conflicts_with_all = ["kind", "exclusive", "shared", "slots", "at"], help_heading = GETTING)]
     pub redisson: bool,
-    /// NAME is a semaphore of N permits, created if it is missing; acquire one permit
+    /// NAME is a semaphore of N permits; acquire one. Where it had another number, the last one that is asked for counts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with_all = ["kind", "exclusive", "shared"], help_heading = GETTING)]
     pub slots: Option<u32>,

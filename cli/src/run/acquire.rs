@@ -33,7 +33,7 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
     let Some(client) = reach(servers, args, once, signals, say)? else {
         return Ok(Acquired::Ended(signals.ended_by()));
     };
-    let locks = locks(&client, args)?;
+    let locks = locks(&client, args, say)?;
     loop {
         let wait = match args.wait {
             _ if once => Wait::once(),
@@ -120,9 +120,9 @@ fn label(args: &Run) -> String {
 }
 
 /// Returns all locks of `args`, as one.
-fn locks(client: &Client, args: &Run) -> Result<MultiLock, Failure> {
+fn locks(client: &Client, args: &Run, say: Say) -> Result<MultiLock, Failure> {
     let members: Vec<Box<dyn Member>> = match args.slots {
-        Some(permits) => vec![slot(client, &args.name, permits)?],
+        Some(permits) => vec![slot(client, &args.name, permits, say)?],
         None => args.names().map(|name| member(client, args, name)).collect(),
     };
     Ok(MultiLock::new(&members.iter().map(|it| &**it).collect::<Vec<_>>()))
@@ -153,13 +153,14 @@ fn on_terms<K: Kind>(lock: RedisLock<K>, args: &Run) -> Box<dyn Member> {
     })
 }
 
-/// Returns a permit of a semaphore, which is created if it is missing.
-fn slot(client: &Client, name: &str, permits: u32) -> Result<Box<dyn Member>, Failure> {
+/// Returns a permit of a semaphore, which is created if it is missing. The number that was asked for last counts.
+fn slot(client: &Client, name: &str, permits: u32, say: Say) -> Result<Box<dyn Member>, Failure> {
     let semaphore = client.semaphore(name);
     if !semaphore.try_set_permits(permits)? {
         let there = semaphore.permits()?.unwrap_or_default();
         if there != permits {
-            return Err(Failure::new(code::CONFIG, format!("{name:?} has {there} slots, not {permits}")));
+            semaphore.set_permits(permits)?;
+            say.note(format!("{name:?} had {there} slots, and has {permits} from now on"));
         }
     }
     Ok(Box::new(client.lock_with_kind(name, Permits::of(1)?)))

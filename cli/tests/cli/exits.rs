@@ -151,12 +151,21 @@ fn each_part_of_a_url_is_understood_or_refused() {
 }
 
 #[test]
+fn the_number_of_slots_that_was_asked_for_last_counts() {
+    let semaphore = client(shared()).semaphore("corrected");
+    for (slots, says) in
+        [("2", ""), ("3", "had 2 slots, and has 3"), ("3", ""), ("1", "had 3 slots, and has 1")]
+    {
+        run(&["--slots", slots, "corrected", "true"]).ends(0).says(says);
+        assert_eq!(semaphore.permits().unwrap().map(|n| n.to_string()).as_deref(), Some(slots));
+    }
+}
+
+#[test]
 fn a_name_or_a_setting_that_cannot_work() {
     let server = shared();
     client(server).semaphore("config").set_permits(2).unwrap();
     run(&["config", "true"]).ends(78).says("is a semaphore, not a reentrant lock");
-    run(&["--slots", "3", "config", "true"]).ends(78).says("has 2 slots, not 3");
-    run(&["--slots", "2", "config", "true"]).ends(0);
     run(&["", "true"]).ends(78).says("must not be empty");
     run(&[&"x".repeat(1025), "true"]).ends(78).says("at most 1024 bytes");
     run(&["--grace", "2s", "config2", "true"]).ends(78).says("half of --lease");
