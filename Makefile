@@ -20,7 +20,7 @@ TEST ?= engine::interleavings
 # How many states of each world `make models` explores at most.
 MODELS_STATES ?= 1000000
 
-.PHONY: demo pitfalls test matrix contract history failover models shuttle planted scale scale-page bench figures lint msrv targets doc setup
+.PHONY: demo pitfalls test matrix contract history failover models shuttle planted scale scale-page bench figures lint msrv targets package doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -104,6 +104,12 @@ msrv:
 targets:
 	@ci/setup.sh cc
 	@CARGO="$(CARGO)" ci/targets.sh
+
+# Packs all that is published, and compiles it from the archives alone.
+package:
+	@ci/setup.sh cc
+	$(CARGO) package --quiet --package redis-concurrent --package redis-concurrent-testkit \
+		--package redis-concurrent-tokio --package redis-concurrent-cli
 
 doc:
 	@ci/setup.sh cc

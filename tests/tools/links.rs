@@ -101,6 +101,24 @@ fn each_link_of_a_page_leads_to_a_file_and_a_heading_of_it() {
 }
 
 #[test]
+fn each_link_of_a_page_leads_to_a_file_of_the_package() {
+    let cargo = ["package", "--offline", "--allow-dirty", "--list", "--package", "redis-concurrent"];
+    let listed = std::process::Command::new(env!("CARGO")).current_dir(root()).args(cargo).output().unwrap();
+    let list = String::from_utf8(listed.stdout).unwrap();
+    let packed: BTreeSet<_> = list.lines().filter_map(|it| root().join(it).canonicalize().ok()).collect();
+    for file in pages().values() {
+        assert!(packed.contains(&file.canonicalize().unwrap()), "{} is not packed", file.display());
+        let text = read(file);
+        for (name, address) in definitions(&text).into_iter().filter(|(_, it)| !it.starts_with("https://")) {
+            let path = address.split('#').next().unwrap();
+            let to = file.parent().unwrap().join(path).canonicalize().unwrap();
+            let itself = path.is_empty() || to.is_dir();
+            assert!(itself || packed.contains(&to), "[{name}] in {}: {address}", file.display());
+        }
+    }
+}
+
+#[test]
 fn each_link_leads_to_the_same_place_in_the_documentation_of_the_crate() {
     let in_the_crate = definitions(IN_THE_CRATE);
     let (mut pictures, pages) = (definitions(PLOTS), pages());
