@@ -2,6 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use uuid::{Builder, Uuid};
 
 use crate::error::{Error, ErrorKind};
 
@@ -229,11 +234,22 @@ pub(crate) fn stem_of<'a>(channel: &'a str, uuid: &str) -> Option<&'a str> {
     channel.strip_suffix(uuid)?.strip_suffix(INBOX)
 }
 
+/// Returns a new client's uuid, the first half of its owner ids. It is not made of the system's `random` bytes
+/// alone, which a machine that was cloned, or started with the same seed, draws as well.
+pub(crate) fn client_uuid(random: [u8; 16], process: &str) -> Uuid {
+    static DRAWN: AtomicU64 = AtomicU64::new(0);
+    let drawn = DRAWN.fetch_add(1, Ordering::Relaxed);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mix = |half: u8| BuildHasherDefault::<DefaultHasher>::default().hash_one((half, process, now, drawn));
+    let mixed = u128::from_ne_bytes(random) ^ (u128::from(mix(0)) << 64 | u128::from(mix(1)));
+    Builder::from_random_bytes(mixed.to_ne_bytes()).into_uuid()
+}
+
 /// Whether this is an owner id of this library: `<client uuid>:<n>`, or `<client uuid>:<n>~`.
 pub(crate) fn is_owner(text: &str) -> bool {
     text.split_once(':').is_some_and(|(client, n)| {
         let n = n.strip_suffix('~').unwrap_or(n);
-        uuid::Uuid::try_parse(client).is_ok_and(|it| it.to_string() == client)
+        Uuid::try_parse(client).is_ok_and(|it| it.to_string() == client)
             && n.parse::<u64>().is_ok_and(|it| it.to_string() == n)
     })
 }

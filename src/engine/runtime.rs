@@ -21,7 +21,7 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
-use crate::names::inbox_prefix;
+use crate::names::{client_uuid, inbox_prefix};
 use crate::observe::Observers;
 use crate::script::{Script, Scripts};
 use crate::settings::Config;
@@ -77,10 +77,11 @@ impl Shared {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         #[cfg(not(unix))]
         let host = std::env::var("COMPUTERNAME").unwrap_or_default();
+        let identity = format!("{} {host} {}", std::process::id(), config.client_name);
         let shared = Arc::new(Shared {
             id,
-            uuid: uuid::Uuid::new_v4().to_string(),
-            identity: format!("{} {host} {}", std::process::id(), config.client_name),
+            uuid: client_uuid(uuid::Uuid::new_v4().into_bytes(), &identity).to_string(),
+            identity,
             inbox_prefix: inbox_prefix(&config.namespace),
             waiter_timeout: config.waiter_timeout.as_millis().to_string(),
             config,
