@@ -4,7 +4,8 @@
 use std::{collections::BTreeSet, env, time::Duration};
 
 use redis::Commands;
-use redis_concurrent::{Client, Condition, Reentrant, ReentrantLock};
+use redis_concurrent::kinds::Reentrant;
+use redis_concurrent::{Client, Condition, ReentrantLock};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
 
 const SIZE: usize = 4;

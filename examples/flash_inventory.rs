@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::{env, thread, time::Duration};
 
-use redis_concurrent::{Client, Error, ErrorKind, Inventory, Order};
+use redis_concurrent::inventory::Order;
+use redis_concurrent::{Client, Error, ErrorKind, Inventory};
 use redis_concurrent_testkit::RedisServer;
 
 const LAMPS: u64 = 10;

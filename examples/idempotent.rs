@@ -6,7 +6,8 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Begun, Client};
+use redis_concurrent::Client;
+use redis_concurrent::once::Begun;
 use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent};
 
 type Failure = Box<dyn std::error::Error>;

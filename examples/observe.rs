@@ -6,7 +6,8 @@
 use std::{env, thread, time::Duration};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use redis_concurrent::{Client, Error, MetricsObserver};
+use redis_concurrent::observe::MetricsObserver;
+use redis_concurrent::{Client, Error};
 use redis_concurrent_testkit::RedisServer;
 
 type Failure = Box<dyn std::error::Error>;

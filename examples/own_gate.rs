@@ -6,7 +6,8 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Error, Kind, Queueing, RedisLock, Reentrancy, Sharing, rule_file};
+use redis_concurrent::kinds::{Kind, Queueing, Reentrancy, Sharing};
+use redis_concurrent::{Client, Error, RedisLock, rule_file};
 use redis_concurrent_testkit::RedisServer;
 
 #[derive(Clone, Debug)]

@@ -6,7 +6,8 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::{env, thread, time::Duration, time::Instant};
 
-use redis_concurrent::{Client, Error, Kind, RedisLock, Reentrancy, Sharing, rule_file};
+use redis_concurrent::kinds::{Kind, Reentrancy, Sharing};
+use redis_concurrent::{Client, Error, RedisLock, rule_file};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
 
 /// At most `self.0` holders at a time.

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 use std::{env, thread};
 
-use redis_concurrent::{Client, Error, Rate};
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{Client, Error};
 use redis_concurrent_testkit::RedisServer;
 use tiny_http::{Header, Request, Response, Server};
 

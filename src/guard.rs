@@ -1,4 +1,4 @@
-//! The guards: each is a hold of a lock of any sort, until it is released.
+//! The guards, and what their types are made of, as errors of the compiler name it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,11 +10,12 @@ use crate::cancel::CancellationToken;
 use crate::engine::warning::{self, Warned};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
+pub use crate::settings::LONGEST_STAY;
 use crate::settings::check_lease;
 
-/// What a guard can hold: a lock of a [kind](crate::Kind), a [`MultiLock`](crate::MultiLock), or a
+/// What a guard can hold: a lock of a [kind](crate::kinds::Kind), a [`MultiLock`](crate::MultiLock), or a
 /// [`QuorumLock`](crate::QuorumLock). This trait is sealed; for a lock of your own, implement
-/// [`Kind`](crate::Kind).
+/// [`Kind`].
 pub trait Held: sealed::Held {}
 
 impl<L: sealed::Held> Held for L {}
@@ -91,7 +92,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// A hold of a lock, released when it is dropped. `L` is what it holds: the [kind](crate::Kind) of a
+/// A hold of a lock, released when it is dropped. `L` is what it holds: the [kind](crate::kinds::Kind) of a
 /// [`RedisLock`](crate::RedisLock) (`Guard<Reentrant>`), [`MultiLock`](crate::MultiLock) or
 /// [`QuorumLock`](crate::QuorumLock).
 ///
@@ -100,7 +101,9 @@ pub(crate) mod sealed {
 /// functions that accept either are generic over `O`.
 ///
 /// ```
-/// use redis_concurrent::{Client, Guard, Ownership, Reentrant};
+/// use redis_concurrent::{Client, Guard};
+/// use redis_concurrent::guard::Ownership;
+/// use redis_concurrent::kinds::Reentrant;
 ///
 /// fn work<O: Ownership>(guard: &Guard<Reentrant, O>) -> u64 {
 ///     guard.token()
@@ -142,7 +145,8 @@ pub struct Guard<L: Held, O: Ownership = ThreadOwned> {
 /// guard is dropped, and so waits for itself if it still owns the guard.
 ///
 /// ```
-/// use redis_concurrent::{Client, Error, OwnedGuard, Reentrant};
+/// use redis_concurrent::{Client, Error, OwnedGuard};
+/// use redis_concurrent::kinds::Reentrant;
 ///
 /// /// A job that holds its lock from `begin` to `finish`, on whichever threads those run.
 /// struct Job {

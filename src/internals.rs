@@ -7,8 +7,9 @@ use redis::RedisError;
 
 use crate::clock::Moment;
 use crate::engine::redis::refusal;
+use crate::kind::Kind;
 use crate::recipes::{fenced, rate_limiter};
-use crate::{Error, Kind, RedisLock, Wait, script};
+use crate::{Error, RedisLock, Wait, script};
 
 /// The source text of the operations over one rule, as `EVAL` takes it. Each takes the lock's six keys, and
 /// the arguments that are listed at the top of its file in `lua/lib/`.
@@ -36,7 +37,7 @@ pub struct Scripts {
     pub all: String,
 }
 
-/// Composes the operations over `rule` ([`Kind::RULE`](crate::Kind::RULE)).
+/// Composes the operations over `rule` ([`Kind::RULE`](crate::kinds::Kind::RULE)).
 ///
 /// # Errors
 ///

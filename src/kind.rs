@@ -10,7 +10,8 @@
 /// the crate `redis-concurrent-testkit` checks that a rule keeps to it.
 ///
 /// ```
-/// use redis_concurrent::{Client, Kind, RedisLock, Reentrancy, Sharing, rule_file};
+/// use redis_concurrent::{Client, RedisLock, rule_file};
+/// use redis_concurrent::kinds::{Kind, Reentrancy, Sharing};
 ///
 /// /// At most `self.0` holders at a time.
 /// #[derive(Clone, Debug)]

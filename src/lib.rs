@@ -37,7 +37,8 @@
 //! A [`Client`], one per process and server, creates all but the last two of these:
 //!
 //! - [`RedisLock`]: every way to acquire a lock. Its kinds: [`ReentrantLock`], [`SimpleLock`] (also [at a key
-//!   that other programs lock](Client::simple_lock_at)), and [your own](Kind). Its terms: a [fixed
+//!   that other programs lock](Client::simple_lock_at)), and [your own](kinds::Kind); those of [other
+//!   libraries](interop). Its terms: a [fixed
 //!   lease](RedisLock::with_lease), [fair](RedisLock::fair), [a minimum hold time](RedisLock::min_hold),
 //!   [replicated](RedisLock::with_replicas).
 //! - [`ReadWriteLock`]: many readers, or one writer.
@@ -45,9 +46,9 @@
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
 //! - [`Election`]: a leader among processes, which other processes find and observe.
 //! - [`Once`]: work that is done once per key, and its answer for all later callers.
-//! - [`Inventory`]: units of goods, reserved before they are sold; and an [`InventoryLock`], available as
-//!   long as there are some.
-//! - [`RateLimiter`]: admits requests at a [`Rate`].
+//! - [`Inventory`]: units of goods, reserved before they are sold; and an [lock](inventory::InventoryLock) that is
+//!   available as long as there are some.
+//! - [`RateLimiter`]: admits requests at a [rate](rate_limiter::Rate).
 //! - [`Optimistic`]: an update that is applied only if no other client changed the data it is based on.
 //! - [`Fenced`]: a resource that rejects the writes of former holders.
 //! - [`MultiLock`]: several locks as one, of any kinds and any clients.
@@ -56,13 +57,14 @@
 //! They come with:
 //!
 //! - [`Guard`] and [`OwnedGuard`]: a hold of any of the locks, released when dropped.
-//! - [`Wait`]: how long a call may wait, for combinations that have no method of their own.
+//! - [`Wait`]: how long a call may wait.
 //! - [`Condition`]: where threads that hold a lock wait for a state that other holders bring about.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Lock`]: any of the locks behind a trait object.
 //! - [`CancellationToken`]: ends a wait, and [reports a loss](Guard::lost).
-//! - [`Observer`]: is notified of what happens; so are the crate `tracing` and, through `MetricsObserver`
+//! - [`Observer`](observe::Observer): is notified of what happens; so are the crate `tracing` and, through `MetricsObserver`
 //!   (feature `metrics`), the `metrics` facade.
+//! - [`admin`]: what is held, by whom, and how to take it away.
 //! - [`Error`] and its [`ErrorKind`].
 //!
 //! # The guide
@@ -98,7 +100,7 @@
 mod rule;
 
 mod address;
-mod admin;
+pub mod admin;
 mod builder;
 mod cancel;
 mod client;
@@ -106,15 +108,15 @@ mod clock;
 mod engine;
 mod error;
 mod forms;
-mod guard;
+pub mod guard;
 pub mod guide;
 mod kind;
-mod kinds;
+pub mod kinds;
 mod lock;
 mod multi_lock;
 mod names;
 mod nodes;
-mod observe;
+pub mod observe;
 mod percent;
 // Only for tests, and in builds that plant faults to see which tests notice: see verify/README.md.
 #[cfg(any(test, planted))]
@@ -132,43 +134,36 @@ mod wait;
 #[doc(hidden)]
 pub mod internals;
 
-pub use admin::{ConditionWaiter, KeyInfo, Listing, Look, Sentinels, Waiter};
+pub mod interop {
+    //! Locks that programs in other languages share: see [the page about them](crate::guide::interop).
+
+    pub use crate::kinds::redisson::{Redisson, RedissonFenced};
+    pub use crate::kinds::spring::Spring;
+    pub use crate::lock::{RedissonFencedLock, RedissonLock, SpringLock};
+}
+
 pub use builder::ClientBuilder;
 pub use cancel::{CancellationToken, OnCancel};
 pub use client::Client;
 pub use error::{Error, ErrorKind};
-pub use guard::{Guard, GuardOwned, Held, Lockable, OwnedGuard, Ownership, ThreadOwned};
-pub use kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
+pub use guard::{Guard, OwnedGuard};
 pub use kinds::barrier::CyclicBarrier;
 pub use kinds::latch::CountDownLatch;
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::semaphore::{Permit, Semaphore};
-pub use kinds::{Permits, Read, Redisson, RedissonFenced, Reentrant, Simple, Spring, Write};
 pub use lock::any_lock::{Lock, LockGuard};
 pub use lock::condition::Condition;
-pub use lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 pub use lock::receipt::Receipt;
-pub use lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock, SpringLock};
+pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 pub use multi_lock::{Member, MultiLock};
-#[cfg(feature = "metrics")]
-pub use observe::MetricsObserver;
-pub use observe::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observation, Observer};
 pub use recipes::election::Election;
-pub use recipes::election::changes::{Change, Changes};
-pub use recipes::election::kind::Candidate;
-pub use recipes::election::leader::{Leader, Waiting};
-pub use recipes::election::term::Term;
-pub use recipes::fenced::{Fenced, FencedScript};
-pub use recipes::inventory::kind::{InStock, Units};
-pub use recipes::inventory::order::Order;
-pub use recipes::inventory::stock::Stock;
-pub use recipes::inventory::{Inventory, InventoryLock, Reservation};
-pub use recipes::once::Attempts;
-pub use recipes::once::{Attempt, Begun, Ending, Once};
-pub use recipes::optimistic::{Optimistic, Outcome, Report, Snapshot};
-pub use recipes::rate_limiter::{Decision, Rate, RateLimiter};
+pub use recipes::fenced::Fenced;
+pub use recipes::inventory::Inventory;
+pub use recipes::once::Once;
+pub use recipes::optimistic::Optimistic;
+pub use recipes::rate_limiter::RateLimiter;
+pub use recipes::{election, fenced, inventory, once, optimistic, rate_limiter};
 pub use red_lock::{QuorumLock, RedLock};
-pub use settings::LONGEST_STAY;
 pub use wait::Wait;
 // The public API uses types of these crates: re-exported, they are of the right version.
 pub use {crossbeam_channel, redis};

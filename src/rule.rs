@@ -1,6 +1,6 @@
 //! Includes a rule together with the name of its file.
 
-/// Includes the [rule](crate::Kind::RULE) from a file, which is found as by [`include_str!`], so that errors
+/// Includes the [rule](crate::kinds::Kind::RULE) from a file, which is found as by [`include_str!`], so that errors
 /// in it are reported with the file and the line.
 ///
 /// ```

@@ -5,7 +5,8 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Kind, Permits, RedisLock};
+use redis_concurrent::kinds::{Kind, Permits};
+use redis_concurrent::{Client, RedisLock};
 use redis_concurrent_testkit::Child;
 use serde::{Deserialize, Serialize};
 

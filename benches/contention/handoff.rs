@@ -4,7 +4,8 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Kind, Reentrant, Simple};
+use redis_concurrent::Client;
+use redis_concurrent::kinds::{Kind, Reentrant, Simple};
 use redis_concurrent_testkit::Child;
 use serde::{Deserialize, Serialize};
 

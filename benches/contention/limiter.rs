@@ -4,7 +4,8 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Rate};
+use redis_concurrent::Client;
+use redis_concurrent::rate_limiter::Rate;
 
 use super::args::Args;
 use super::bare::{Bare, request};

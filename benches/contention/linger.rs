@@ -5,7 +5,8 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Exclusive, Kind, RedisLock, Simple};
+use redis_concurrent::kinds::{Exclusive, Kind, Simple};
+use redis_concurrent::{Client, RedisLock};
 use redis_concurrent_testkit::Child;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-use redis_concurrent::{Client, Condition, Exclusive, Guard, RedisLock};
+use redis_concurrent::kinds::Exclusive;
+use redis_concurrent::{Client, Condition, Guard, RedisLock};
 
 pub(crate) type Done<T> = Result<T, Box<dyn Error>>;
 

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Kind, OwnedGuard, RedisLock};
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::{Client, OwnedGuard, RedisLock};
 use serde::{Deserialize, Serialize};
 
 use super::args::Args;

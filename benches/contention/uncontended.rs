@@ -5,7 +5,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::thread;
 
-use redis_concurrent::{Client, Exclusive, Kind, RedisLock};
+use redis_concurrent::kinds::{Exclusive, Kind};
+use redis_concurrent::{Client, RedisLock};
 
 use super::args::Args;
 use super::clock::{cpu, now, sleep_until};

@@ -1,7 +1,8 @@
 //! Increments a number in a key by reading and writing it, without a lock or under one.
 
 use redis::{Commands, Connection};
-use redis_concurrent::{Client, Outcome, SimpleLock};
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::{Client, SimpleLock};
 
 use super::clock::{now, pass};
 use super::contended::Turn;

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::internals::keys;
-use redis_concurrent::{Client, LockInfo, Observer, redis};
+use redis_concurrent::observe::{LockInfo, Observer};
+use redis_concurrent::{Client, redis};
 use serde_json::json;
 
 use crate::args::{Bench, Global};

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use redis_concurrent::{Client, ErrorKind, Holder, Look, redis};
+use redis_concurrent::admin::{Holder, Look};
+use redis_concurrent::{Client, ErrorKind, redis};
 
 use crate::args::{Global, Ls};
 use crate::connect::{self, Servers};

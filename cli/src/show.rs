@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use redis_concurrent::{Look, Stock};
+use redis_concurrent::admin::Look;
+use redis_concurrent::inventory::Stock;
 
 use crate::args::{Global, Show};
 use crate::connect::Servers;
@@ -61,7 +62,7 @@ fn lines(look: &Look) -> Vec<String> {
     lines
 }
 
-fn holder(it: &redis_concurrent::Holder) -> String {
+fn holder(it: &redis_concurrent::admin::Holder) -> String {
     let mut parts = vec![shown::holder(it)];
     parts.extend(shown::thread(it.process.as_ref()));
     parts.extend(it.since.map(|at| {
@@ -75,7 +76,7 @@ fn holder(it: &redis_concurrent::Holder) -> String {
     parts.join(", ")
 }
 
-fn waiter(it: &redis_concurrent::Waiter) -> String {
+fn waiter(it: &redis_concurrent::admin::Waiter) -> String {
     let who = it.process.as_ref().map_or_else(
         || it.owner.clone(),
         |process| format!("{} {}@{}", process.client_name, process.pid, process.host),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use redis_concurrent::{Holder, Look, Process, Waiter};
+use redis_concurrent::admin::{Holder, Look, Process, Waiter};
 use serde_json::{Value, json};
 
 /// Formats a holder: `LABEL PID@HOST`, or the owner text of another program; and whether it only stays.

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use redis_concurrent::{HeldBy, Holder};
+use redis_concurrent::admin::{HeldBy, Holder};
 
 use crate::args::{Break, Global};
 use crate::connect::Servers;

@@ -1,7 +1,9 @@
 //! What NAME refers to: a lock of this library, or a key that is shared with other programs.
 
+use redis_concurrent::admin::{ForcedUnlock, HeldBy, Look};
+use redis_concurrent::kinds::Kind;
 use redis_concurrent::redis::ConnectionInfo;
-use redis_concurrent::{Client, Error, ForcedUnlock, HeldBy, Kind, Look, RedisLock};
+use redis_concurrent::{Client, Error, RedisLock};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {

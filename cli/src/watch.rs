@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use redis_concurrent::{Client, Look};
+use redis_concurrent::Client;
+use redis_concurrent::admin::Look;
 use serde_json::json;
 
 use crate::args::{Global, Watch};

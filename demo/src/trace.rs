@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use redis_concurrent::{AcquiredVia, LockInfo, Observer};
+use redis_concurrent::observe::{AcquiredVia, LockInfo, Observer};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 

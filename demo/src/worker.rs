@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Error, ErrorKind, Lock, LockGuard, Outcome};
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::{Error, ErrorKind, Lock, LockGuard};
 use redis_concurrent_testkit::{hear_parent, tell_parent};
 
 use super::Failure;
@@ -196,7 +197,7 @@ impl Worker {
     /// Reserves the pieces in the inventory, which has them, knows each buyer, and decides in one step.
     fn reserve(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
-        let wish = redis_concurrent::Order::of(&order.product, order.quantity.into())
+        let wish = redis_concurrent::inventory::Order::of(&order.product, order.quantity.into())
             .id(&format!("{} {:?}", order.product, order.customer));
         let asked = now();
         let fate = match inventory(&self.desk.client).try_reserve_order(&wish) {

@@ -19,7 +19,7 @@ use crate::engine::redis::connection::Connection;
 use crate::engine::redis::refusal::{not_connected, refused};
 use crate::engine::server::Server;
 use crate::error::{Error, ErrorKind};
-use crate::lock::holder::{ForcedUnlock, HeldBy};
+pub use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 use crate::names::Names;
 
 /// The tag in the state of a rate limiter.

@@ -1,18 +1,20 @@
-//! The kinds of lock that come with the crate, a file or a folder each: the rule, and its public types.
+//! What distinguishes one kind of lock from another: the contract, [`Kind`], for [kinds of your
+//! own](crate::guide::writing_a_kind), and the kinds that come with the crate.
 
 pub(crate) mod barrier;
 pub(crate) mod latch;
 pub(crate) mod per_caller;
 pub(crate) mod read_write;
-mod redisson;
+pub(crate) mod redisson;
 mod reentrant;
 pub(crate) mod semaphore;
 mod simple;
-mod spring;
+pub(crate) mod spring;
 
+pub use crate::kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
 pub use read_write::{Read, Write};
-pub use redisson::{Redisson, RedissonFenced};
+pub(crate) use redisson::{Redisson, RedissonFenced};
 pub use reentrant::Reentrant;
 pub use semaphore::kind::Permits;
 pub use simple::Simple;
-pub use spring::Spring;
+pub(crate) use spring::Spring;

@@ -4,10 +4,10 @@ use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 
 const RULE: &str = rule_file!("../../lua/redisson.lua");
 
-/// The kind of [`RedissonLock`](crate::RedissonLock): a hash as Redisson's `RLock` keeps it, which Java
+/// The kind of [`RedissonLock`](crate::interop::RedissonLock): a hash as Redisson's `RLock` keeps it, which Java
 /// programs lock by `redisson.getLock(key)`. See [`Client::redisson_lock`](crate::Client::redisson_lock).
 ///
-/// A thread that holds it may lock it again. As with the [reentrant lock](crate::Reentrant), **the hold count
+/// A thread that holds it may lock it again. As with the [reentrant lock](crate::kinds::Reentrant), **the hold count
 /// is kept in the process**: in Redis it is 1. Redisson counts its own holds there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Redisson;
@@ -21,7 +21,7 @@ impl Kind for Redisson {
 
 impl Exclusive for Redisson {}
 
-/// The kind of [`RedissonFencedLock`](crate::RedissonFencedLock): the same hash, and beside it the counter of
+/// The kind of [`RedissonFencedLock`](crate::interop::RedissonFencedLock): the same hash, and beside it the counter of
 /// Redisson's `RFencedLock`, from which each hold on either side gets its fencing token. See
 /// [`Client::redisson_fenced_lock`](crate::Client::redisson_fenced_lock).
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,10 +4,10 @@ use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 
 const RULE: &str = rule_file!("../../lua/spring.lua");
 
-/// The kind of [`SpringLock`](crate::SpringLock): a string as Spring Integration's `RedisLockRegistry` keeps
+/// The kind of [`SpringLock`](crate::interop::SpringLock): a string as Spring Integration's `RedisLockRegistry` keeps
 /// it, and the channel of its `PUB_SUB_LOCK` mode. See [`Client::spring_lock`](crate::Client::spring_lock).
 ///
-/// A thread that holds it may lock it again. As with the [reentrant lock](crate::Reentrant), **the hold count
+/// A thread that holds it may lock it again. As with the [reentrant lock](crate::kinds::Reentrant), **the hold count
 /// is kept in the process**.
 #[derive(Clone, Debug)]
 pub struct Spring {

@@ -206,7 +206,7 @@ impl<K: Exclusive, O: Ownership> Guard<K, O> {
     /// Releases the hold, but leaves it in Redis for `rest` from now: it is not renewed, and keeps every
     /// caller out. For a job that succeeded and should not be run again by another node. It takes the place
     /// of a [minimum hold time](crate::RedisLock::min_hold), which must be decided in advance. `rest` is from
-    /// 1 ms to 40 days ([`LONGEST_STAY`](crate::LONGEST_STAY)).
+    /// 1 ms to 40 days ([`LONGEST_STAY`](crate::guard::LONGEST_STAY)).
     ///
     /// For this thread the hold has ended. On an inner guard of a re-entered lock `rest` has no effect: the
     /// last guard decides. Blocks for one request, for at most the command timeout.

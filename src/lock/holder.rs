@@ -15,7 +15,7 @@ use crate::kind::Sharing;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The owner id, `<client uuid>:<n>`. For a [simple lock](crate::Simple) it may be the string of a
+    /// The owner id, `<client uuid>:<n>`. For a [simple lock](crate::kinds::Simple) it may be the string of a
     /// foreign holder, in which bytes that are not UTF-8 are replaced.
     pub owner: String,
     /// The holder's process, if it left a record (a plain string key has none).
@@ -23,18 +23,18 @@ pub struct Holder {
     /// When the lock was granted to that process, by the server's clock. `None` if the owner is not one of this
     /// library's, and for a shared hold of which it is not recorded (a read lock, a reservation). Permits have
     /// it, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders) or in a
-    /// [`Look`](crate::Look).
+    /// [`Look`](crate::admin::Look).
     pub since: Option<SystemTime>,
     /// The remaining lease if it is not renewed; `None` if it does not expire.
     pub remaining: Option<Duration>,
     /// The number of permits held, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders)
-    /// or in a [`Look`](crate::Look).
+    /// or in a [`Look`](crate::admin::Look).
     pub permits: Option<u32>,
-    /// In a [`Look`](crate::Look): whether the hold was released and only stays for the rest of its [minimum
+    /// In a [`Look`](crate::admin::Look): whether the hold was released and only stays for the rest of its [minimum
     /// hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::revoke_if). Otherwise
     /// false.
     pub stays: bool,
-    /// In a [`Look`](crate::Look) at an exclusive lock: the first fencing token of the grant. Each local
+    /// In a [`Look`](crate::admin::Look) at an exclusive lock: the first fencing token of the grant. Each local
     /// hand-off since has incremented it.
     pub token: Option<u64>,
 }

@@ -140,7 +140,7 @@ impl<K: Kind> RedisLock<K> {
     /// lock. The return value says whether the holder was notified. A holder that was not notified learns of
     /// the loss at its next renewal or at its release; with a fixed lease, only at its release.
     ///
-    /// A foreign string at the key of a [simple lock](crate::Simple) is deleted if it is still the one that
+    /// A foreign string at the key of a [simple lock](crate::kinds::Simple) is deleted if it is still the one that
     /// was found; the foreign holder is not notified.
     ///
     /// # Errors
@@ -155,7 +155,8 @@ impl<K: Kind> RedisLock<K> {
     /// it.
     ///
     /// ```
-    /// use redis_concurrent::{Client, HeldBy};
+    /// use redis_concurrent::Client;
+    /// use redis_concurrent::admin::HeldBy;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = redis_concurrent_testkit::RedisServer::start()?;

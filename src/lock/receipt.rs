@@ -25,7 +25,8 @@ const VERSION: &str = "rc1";
 /// hold**: once, it is worth as much as the guard was.
 ///
 /// ```
-/// use redis_concurrent::{Client, Receipt, Reentrant};
+/// use redis_concurrent::{Client, Receipt};
+/// use redis_concurrent::kinds::Reentrant;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = redis_concurrent_testkit::RedisServer::start()?;
@@ -70,7 +71,7 @@ impl Receipt {
         }
     }
 
-    /// The kind of the lock: its [`Kind::NAME`](crate::Kind::NAME).
+    /// The kind of the lock: its [`Kind::NAME`](crate::kinds::Kind::NAME).
     pub fn kind(&self) -> &str {
         &self.kind
     }

@@ -70,7 +70,7 @@ impl<K: Kind> RedisLock<K> {
     /// [receipt](crate::Receipt) and a wait for a [condition](crate::Condition) give up the hold without a
     /// minimum hold time.
     ///
-    /// From 1 ms to 40 days ([`LONGEST_STAY`](crate::LONGEST_STAY)), and not longer than a [fixed
+    /// From 1 ms to 40 days ([`LONGEST_STAY`](crate::guard::LONGEST_STAY)), and not longer than a [fixed
     /// lease](RedisLock::with_lease): any other value is `InvalidInput` on the first call.
     #[must_use]
     pub fn min_hold(&self, least: Duration) -> Self {
@@ -163,7 +163,7 @@ impl<K: Exclusive> RedisLock<K> {
     /// - Processes with a version of this library that does not know of lingering wait for up to `linger`. So
     ///   do programs that use another library at [`simple_lock_at`](crate::Client::simple_lock_at) and
     ///   [`redisson_lock`](crate::Client::redisson_lock), and, for a lock of a [kind of your
-    ///   own](crate::Kind) whose `kind.is_full` does not return the holder's id, all other processes.
+    ///   own](crate::kinds::Kind) whose `kind.is_full` does not return the holder's id, all other processes.
     ///
     /// A lock that several processes acquire in turn gains nothing. The library detects that: after the lock
     /// was given back three times in a row before it was used again, it does not linger for a while, at most

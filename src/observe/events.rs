@@ -109,7 +109,7 @@ impl LossReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockInfo<'a> {
-    /// The [name](crate::Kind::NAME) of its kind, for instance `"reentrant lock"`.
+    /// The [name](crate::kinds::Kind::NAME) of its kind, for instance `"reentrant lock"`.
     pub kind: &'static str,
     /// The name of the lock.
     pub name: &'a str,

@@ -29,7 +29,8 @@ const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
 /// them, with their other labels and what to alert on.
 ///
 /// ```
-/// use redis_concurrent::{Client, MetricsObserver};
+/// use redis_concurrent::Client;
+/// use redis_concurrent::observe::MetricsObserver;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = redis_concurrent_testkit::RedisServer::start()?;
@@ -90,7 +91,7 @@ impl MetricsObserver {
     /// should have few values, and be quick: it is called for each event.
     ///
     /// ```
-    /// # use redis_concurrent::MetricsObserver;
+    /// # use redis_concurrent::observe::MetricsObserver;
     /// let by_prefix = |name: &str| name.split(':').next().unwrap_or_default().to_owned();
     /// let observer = MetricsObserver::new().with_groups(by_prefix);
     /// # drop(observer);

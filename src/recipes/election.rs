@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::campaign::campaign;
-use self::changes::Changes;
-use self::kind::{Candidate, Observing, check_value};
-use self::leader::{Leader, Waiting};
-use self::term::Term;
+pub use self::changes::{Change, Changes};
+pub use self::kind::Candidate;
+use self::kind::{Observing, check_value};
+pub use self::leader::{Leader, Waiting};
+pub use self::term::Term;
 use crate::engine::runtime::Shared;
 use crate::error::Error;
 use crate::forms::timed_out;

@@ -9,9 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::kind::{InStock, MOST, Units, check};
-use self::order::{Order, OrderRequest};
-use self::stock::Stock;
+pub use self::kind::{InStock, Units};
+use self::kind::{MOST, check};
+pub use self::order::Order;
+use self::order::OrderRequest;
+pub use self::stock::Stock;
 use crate::engine::redis::answers::number;
 use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::Terms;
@@ -47,7 +49,8 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// database. The handle of one name, cheap to clone and to create.
 ///
 /// ```
-/// use redis_concurrent::{Client, Order};
+/// use redis_concurrent::Client;
+/// use redis_concurrent::inventory::Order;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = redis_concurrent_testkit::RedisServer::start()?;

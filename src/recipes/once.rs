@@ -28,7 +28,8 @@ const LONGEST: usize = 256 * 1024;
 /// create.
 ///
 /// ```
-/// use redis_concurrent::{Begun, Client};
+/// use redis_concurrent::Client;
+/// use redis_concurrent::once::Begun;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = redis_concurrent_testkit::RedisServer::start()?;

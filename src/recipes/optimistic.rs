@@ -58,7 +58,8 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// [`Client::optimistic`](crate::Client::optimistic) creates it.
 ///
 /// ```
-/// use redis_concurrent::{Client, Outcome};
+/// use redis_concurrent::Client;
+/// use redis_concurrent::optimistic::Outcome;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = redis_concurrent_testkit::RedisServer::start()?;

@@ -36,7 +36,8 @@ pub(crate) fn script(source: &str) -> Script {
 ///
 /// ```
 /// use std::time::Duration;
-/// use redis_concurrent::{Client, Rate};
+/// use redis_concurrent::Client;
+/// use redis_concurrent::rate_limiter::Rate;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = redis_concurrent_testkit::RedisServer::start()?;

@@ -2,7 +2,7 @@
 //! child processes, waiting with a timeout, and the contract suite for lock kinds.
 //!
 //! The tests, examples and benches of `redis-concurrent` use it, and so can the author of a
-//! [`Kind`](redis_concurrent::Kind): [`contract`](mod@contract) tests your own kind in one line.
+//! [`Kind`](redis_concurrent::kinds::Kind): [`contract`](mod@contract) tests your own kind in one line.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

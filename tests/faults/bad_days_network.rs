@@ -11,7 +11,8 @@ mod lost_replies;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use redis_concurrent::{Client, ErrorKind, LossReason};
+use redis_concurrent::observe::LossReason;
+use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::server_days::*;
@@ -90,9 +91,9 @@ fn a_client_closes_in_time_while_the_network_is_silent() {
     error_of(on_time("unlock", ms(0), || guard.unlock()), ErrorKind::Closed, "held");
     proxy.heal().unwrap();
     // What could not be given back ends with its lease, and the queue position with its waiter timeout.
-    another_gets_in(&server, redis_concurrent::Reentrant, "held", SURELY);
+    another_gets_in(&server, redis_concurrent::kinds::Reentrant, "held", SURELY);
     others.unlock().unwrap();
-    another_gets_in(&server, redis_concurrent::Reentrant, "wanted", SURELY);
+    another_gets_in(&server, redis_concurrent::kinds::Reentrant, "wanted", SURELY);
     drop((held, wanted, other));
     nothing_stays(&server, &[&client, &owner]);
 }

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{AcquiredVia, Error, ErrorKind, LockInfo, LossReason, Observer};
+use redis_concurrent::observe::{AcquiredVia, LockInfo, LossReason, Observer};
+use redis_concurrent::{Error, ErrorKind};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis_concurrent::{Client, Error, ErrorKind, LockInfo, LossReason, Observer};
+use redis_concurrent::observe::{LockInfo, LossReason, Observer};
+use redis_concurrent::{Client, Error, ErrorKind};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;

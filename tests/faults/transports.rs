@@ -8,7 +8,10 @@ mod wrong_server;
 use std::time::{Duration, Instant};
 
 use redis::{Commands, IntoConnectionInfo, cmd};
-use redis_concurrent::{Client, ErrorKind, Outcome, Permits, Rate};
+use redis_concurrent::kinds::Permits;
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 const LONG: Duration = Duration::from_secs(15);

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Guard, OwnedGuard, Reentrant};
+use redis_concurrent::kinds::Reentrant;
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Guard, OwnedGuard};
 use redis_concurrent_testkit::*;
 
 use child::in_child;

@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, ErrorKind, Outcome, Permits, Rate};
+use redis_concurrent::kinds::Permits;
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{CancellationToken, ErrorKind};
 use redis_concurrent_testkit::*;
 
 use crate::child::{in_child, leave, split, wait_for};

@@ -248,7 +248,7 @@ mod bodies {
         let before: Vec<u8> = ask(&server, &["DUMP", &key("both")]);
         // Of one client and of another.
         for client in [&mine, &yours] {
-            if K::NAME == <redis_concurrent::Simple as redis_concurrent::Kind>::NAME {
+            if K::NAME == <redis_concurrent::kinds::Simple as redis_concurrent::kinds::Kind>::NAME {
                 let other = client.reentrant_lock("both");
                 is_another(other.lock(), "a simple lock, not a reentrant lock");
                 is_another(other.try_lock_for(SURELY), "a simple lock, not a reentrant lock");

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, LockInfo, LossReason, Observer, Wait};
+use redis_concurrent::observe::{LockInfo, LossReason, Observer};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Wait};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;

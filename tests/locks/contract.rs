@@ -1,6 +1,8 @@
 //! The contract of all locks, kind by kind, plain and fair.
 
-use redis_concurrent::{Client, InventoryLock, Permits, RedisLock};
+use redis_concurrent::inventory::InventoryLock;
+use redis_concurrent::kinds::Permits;
+use redis_concurrent::{Client, RedisLock};
 use redis_concurrent_testkit::contract;
 
 use crate::bulkhead::Bulkhead;

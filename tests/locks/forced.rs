@@ -1,6 +1,7 @@
 //! A forced unlock with a precondition, and with a reason for the holder.
 
-use redis_concurrent::{ErrorKind, HeldBy, MultiLock};
+use redis_concurrent::admin::HeldBy;
+use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{SOON, channels, connect, ms};
@@ -58,7 +59,7 @@ fn one_of_several_holders_loses_its_share() {
     let semaphore = client.semaphore("gpu");
     semaphore.set_permits(3).unwrap();
     let (a, b) = (semaphore.acquire(1).unwrap(), semaphore.acquire(1).unwrap());
-    let permits = other.lock_with_kind("gpu", redis_concurrent::Permits::of(1).unwrap());
+    let permits = other.lock_with_kind("gpu", redis_concurrent::kinds::Permits::of(1).unwrap());
     let holders = other.semaphore("gpu").holders().unwrap();
     let forced = permits.force_unlock_if(&HeldBy::Owner(holders[0].owner.clone()), "").unwrap();
     assert_eq!((forced.holders, forced.skipped), (1, 1));

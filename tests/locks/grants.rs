@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Client, ErrorKind, Kind, RedisLock};
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::{CancellationToken, Client, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::bulkhead::Bulkhead;
@@ -68,7 +69,7 @@ fn of_one_permit_is_not_that_of_three() {
     there.set_permits(4).unwrap();
     let _one = there.acquire(1).unwrap();
     let mut three = Some(there.acquire(3).unwrap());
-    let one = scene.waits.lock_with_kind("it", redis_concurrent::Permits::of(1).unwrap());
+    let one = scene.waits.lock_with_kind("it", redis_concurrent::kinds::Permits::of(1).unwrap());
     let release = || drop(three.take());
     let permit = scene.inherits(&one, release, || here.acquire_with(3, LONG).unwrap().unwrap());
     assert_eq!(permit.permits(), 3);

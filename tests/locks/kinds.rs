@@ -3,9 +3,8 @@
 use std::thread;
 
 use parking_lot::Mutex;
-use redis_concurrent::{
-    Client, ErrorKind, Exclusive, Kind, Queueing, RedisLock, Reentrancy, Sharing, rule_file,
-};
+use redis_concurrent::kinds::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
+use redis_concurrent::{Client, ErrorKind, RedisLock, rule_file};
 use redis_concurrent_testkit::{RedisServer, contract, wait_until};
 
 use crate::bulkhead::Bulkhead;

@@ -7,7 +7,8 @@ mod used;
 
 use std::time::Duration;
 
-use redis_concurrent::{Client, Exclusive, RedisLock};
+use redis_concurrent::kinds::Exclusive;
+use redis_concurrent::{Client, RedisLock};
 use redis_concurrent_testkit::wait_until;
 
 use crate::support::LONG;

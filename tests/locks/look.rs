@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use redis_concurrent::{Client, ErrorKind, HeldBy, Look, Permits};
+use redis_concurrent::admin::{HeldBy, Look};
+use redis_concurrent::kinds::Permits;
+use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::{LONG, SOON, builder, channels, connect, ms, queued};
@@ -28,7 +30,7 @@ fn each_kind_is_known_by_its_name_alone() {
     inventory.add_stock("mug", 2).unwrap();
     let _reserved = inventory.try_reserve("mug", 1).unwrap().unwrap();
     let _ = client
-        .rate_limiter("limiter", redis_concurrent::Rate::fixed_window(9, ms(60_000)))
+        .rate_limiter("limiter", redis_concurrent::rate_limiter::Rate::fixed_window(9, ms(60_000)))
         .try_acquire(1)
         .unwrap();
 

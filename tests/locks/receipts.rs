@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{
-    AcquiredVia, Client, Error, ErrorKind, HeldBy, Kind, OwnedGuard, Permit, Permits, Read, Receipt,
-    RedisLock, Reentrant, Sharing, Simple,
-};
+use redis_concurrent::admin::HeldBy;
+use redis_concurrent::kinds::{Kind, Permits, Read, Reentrant, Sharing, Simple};
+use redis_concurrent::observe::AcquiredVia;
+use redis_concurrent::{Client, Error, ErrorKind, OwnedGuard, Permit, Receipt, RedisLock};
 use redis_concurrent_testkit::*;
 
 use crate::bulkhead::Bulkhead;

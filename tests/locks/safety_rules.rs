@@ -6,9 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Commands, Connection, cmd};
-use redis_concurrent::{
-    CancellationToken, Client, ClientBuilder, ErrorKind, Kind, Reentrant, ReentrantLock, Simple,
-};
+use redis_concurrent::kinds::{Kind, Reentrant, Simple};
+use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind, ReentrantLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, scripts, wait_until};
 
 use crate::support::{Ears, Heard, LONG, SOON, channels, connected, ms};

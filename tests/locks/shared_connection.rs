@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{Client, ErrorKind, Rate};
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;

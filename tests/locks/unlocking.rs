@@ -3,7 +3,9 @@
 
 use std::thread;
 
-use redis_concurrent::{AcquiredVia, Client, ErrorKind, Kind, LossReason, Permits, Reentrant};
+use redis_concurrent::kinds::{Kind, Permits, Reentrant};
+use redis_concurrent::observe::{AcquiredVia, LossReason};
+use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::*;

@@ -1,7 +1,7 @@
 //! Several locks in one script, straight against a server, below the client: all or nothing.
 
 use redis::{Value, cmd};
-use redis_concurrent::{Kind, Permits, Read, Reentrant, Simple};
+use redis_concurrent::kinds::{Kind, Permits, Read, Reentrant, Simple};
 
 use crate::rig::{Ask, PREFIX, RECORD, Rig, USUAL, server, server_that_fills, texts};
 

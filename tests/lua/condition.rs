@@ -2,7 +2,7 @@
 //! scripts stored, never by sleeping.
 
 use redis::{Commands, Connection};
-use redis_concurrent::{Kind, Reentrant, Simple};
+use redis_concurrent::kinds::{Kind, Reentrant, Simple};
 
 use crate::rig::{OVERDUE, PREFIX, RECORD, Rig, is_deaf, server};
 use crate::support::LONG;

@@ -3,7 +3,8 @@
 //! Time is played by editing what the scripts stored, never by sleeping.
 
 use redis::{Commands, RedisResult, cmd};
-use redis_concurrent::{Kind, Units};
+use redis_concurrent::inventory::Units;
+use redis_concurrent::kinds::Kind;
 use redis_concurrent_testkit::RedisServer;
 
 use crate::rig::{Ask, Rig, USUAL, int, next_message, server_that_fills, subscribe};

@@ -1,7 +1,7 @@
 //! The operations of a latch straight against a server, below the client.
 
 use redis::Commands;
-use redis_concurrent::{Kind, Reentrant};
+use redis_concurrent::kinds::{Kind, Reentrant};
 
 use crate::rig::{Ask, Rig, USUAL, int, messages, server, server_that_fills};
 

@@ -1,7 +1,7 @@
 //! The owners that end in `~`: their process keeps the lock, and is told when another caller wants it.
 
 use redis::{Connection, PubSub};
-use redis_concurrent::{Kind, Reentrant, Simple};
+use redis_concurrent::kinds::{Kind, Reentrant, Simple};
 
 use crate::rig::{Rig, server};
 use crate::support::ms;

@@ -15,7 +15,7 @@ mod silence;
 
 use std::time::Duration;
 
-use redis_concurrent::{Kind, Reentrant, Simple};
+use redis_concurrent::kinds::{Kind, Reentrant, Simple};
 use redis_concurrent_testkit::RedisServer;
 
 use crate::rig::{Ask, Rig, USUAL, server};

@@ -12,7 +12,7 @@ mod resent;
 mod share;
 
 use redis::{Commands, Connection};
-use redis_concurrent::{Kind, Read};
+use redis_concurrent::kinds::{Kind, Read};
 
 use crate::rig::{Ask, LEASE, Rig, USUAL, assert_busy, assert_in, int, messages, server};
 

@@ -2,7 +2,7 @@
 //! a condition.
 
 use redis::{Commands, RedisResult};
-use redis_concurrent::{Kind, Permits, Read, Reentrant, Simple, Write};
+use redis_concurrent::kinds::{Kind, Permits, Read, Reentrant, Simple, Write};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::rig::{Ask, LEASE, PREFIX, RECORD, Rig, USUAL};

@@ -3,7 +3,7 @@
 //! Time is played by editing what the scripts stored, never by sleeping.
 
 use redis::{Commands, Connection, RedisResult, cmd};
-use redis_concurrent::{Kind, Permits, Reentrant, Simple};
+use redis_concurrent::kinds::{Kind, Permits, Reentrant, Simple};
 use redis_concurrent_testkit::{RedisServer, eventually};
 
 use crate::rig::{Ask, PREFIX, RECORD, Rig, USUAL, int, next_message, server_that_fills, subscribe};

@@ -2,7 +2,7 @@
 //! one, and not by a classic one of the same name, a grant stands or is taken back.
 
 use redis::{Connection, cmd};
-use redis_concurrent::{Kind, Simple};
+use redis_concurrent::kinds::{Kind, Simple};
 use redis_concurrent_testkit::{RedisCluster, RedisServer};
 
 use crate::rig::{LEASE, OVERDUE, RECORD, Rig, WAITER_TIMEOUT};

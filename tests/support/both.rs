@@ -7,12 +7,12 @@ macro_rules! both {
         mod $name {
             #[test]
             fn simple_lock() {
-                super::bodies::$name(redis_concurrent::Simple);
+                super::bodies::$name(redis_concurrent::kinds::Simple);
             }
 
             #[test]
             fn reentrant_lock() {
-                super::bodies::$name(redis_concurrent::Reentrant);
+                super::bodies::$name(redis_concurrent::kinds::Reentrant);
             }
         }
     )*};

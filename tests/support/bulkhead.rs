@@ -1,6 +1,7 @@
 //! The kind of `examples/own_kind.lua`, as an author outside this crate writes it.
 
-use redis_concurrent::{Kind, Reentrancy, Sharing, rule_file};
+use redis_concurrent::kinds::{Kind, Reentrancy, Sharing};
+use redis_concurrent::rule_file;
 
 /// At most `self.0` holders at a time.
 #[derive(Clone, Debug)]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Client, Error, Order, Rate};
+use redis_concurrent::inventory::Order;
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{CancellationToken, Client, Error};
 
 /// Makes each call under one name. None of them waits before it gets an error.
 pub type Calls = fn(&Client, &str) -> Vec<Result<(), Error>>;

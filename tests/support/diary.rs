@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis_concurrent::{
-    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, KeptEnd, LockInfo, LossReason, Observer,
-};
+use redis_concurrent::observe::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind};
 
 use crate::support::{LONG, builder, connected};
 

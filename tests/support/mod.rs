@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::ConnectionLike;
-use redis_concurrent::{
-    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Kind, LockInfo, LossReason, Observer, RedisLock,
-    ReentrantLock,
-};
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::observe::{AcquiredVia, LockInfo, LossReason, Observer};
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, RedisLock, ReentrantLock};
 use redis_concurrent_testkit::{Child, RedisServer, eventually, is_role, wait_until};
 
 /// Far less than the default lease, and far more than anything takes that happens at once.

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Connection, FromRedisValue, cmd};
-use redis_concurrent::{
-    Client, ClientBuilder, Error, ErrorKind, Exclusive, Guard, LockInfo, LossReason, Observer, RedisLock,
-};
+use redis_concurrent::kinds::Exclusive;
+use redis_concurrent::observe::{LockInfo, LossReason, Observer};
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Guard, RedisLock};
 use redis_concurrent_testkit::{RedisServer, eventually, released_all, wait_until};
 
 pub use crate::support::connected;

@@ -6,7 +6,8 @@ mod faults;
 mod lock;
 mod reserving;
 
-use redis_concurrent::{Error, ErrorKind, Inventory, Stock};
+use redis_concurrent::inventory::Stock;
+use redis_concurrent::{Error, ErrorKind, Inventory};
 
 /// The counts of `tee`: stocked, available, reserved, sold.
 #[track_caller]

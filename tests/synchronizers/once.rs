@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{Attempt, Begun, CancellationToken, Client, Ending, ErrorKind, Once};
+use redis_concurrent::once::{Attempt, Begun, Ending};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, Once};
 use redis_concurrent_testkit::{Child, Proxy, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::names::{LONG, await_positions, client, key, ms, server};

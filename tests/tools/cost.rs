@@ -11,7 +11,9 @@ mod recorder;
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{AcquiredVia, Client, Kind, Permits, RedisLock};
+use redis_concurrent::kinds::{Kind, Permits};
+use redis_concurrent::observe::AcquiredVia;
+use redis_concurrent::{Client, RedisLock};
 use redis_concurrent_testkit::{Barrier, RedisServer};
 
 use crate::support::{Ears, Heard, LONG, builder, connected};

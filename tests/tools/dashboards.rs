@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 use parking_lot::Mutex;
-use redis_concurrent::{
-    AcquiredVia, Error, ErrorKind, KeptEnd, LockInfo, LossReason, MetricsObserver, Observer,
-};
+use redis_concurrent::observe::{AcquiredVia, KeptEnd, LockInfo, LossReason, MetricsObserver, Observer};
+use redis_concurrent::{Error, ErrorKind};
 use redis_concurrent_testkit::RedisServer;
 
 use crate::support::builder;

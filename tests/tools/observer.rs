@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{AcquiredVia, CancellationToken, ErrorKind, KeptEnd};
+use redis_concurrent::observe::{AcquiredVia, KeptEnd};
+use redis_concurrent::{CancellationToken, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::diary::{Diary, Heard, watched};

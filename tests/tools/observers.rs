@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use parking_lot::Mutex;
-use redis_concurrent::{AcquiredVia, ErrorKind, LossReason, MetricsObserver};
+use redis_concurrent::ErrorKind;
+use redis_concurrent::observe::{AcquiredVia, LossReason, MetricsObserver};
 use redis_concurrent_testkit::{RedisServer, released_all, wait_until};
 use tracing::span;
 

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::ops::Deref;
 
-use redis_concurrent::{Error, Held, Kind, OwnedGuard, Semaphore};
+use redis_concurrent::guard::Held;
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::{Error, OwnedGuard, Semaphore};
 
 use crate::workers::RELEASES;
 

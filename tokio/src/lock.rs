@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use redis_concurrent::{Error, Kind, RedisLock};
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::{Error, RedisLock};
 
 use crate::guard::AsyncGuard;
 use crate::turn::Turn;

@@ -1,6 +1,7 @@
 //! A read/write lock for tasks.
 
-use redis_concurrent::{Error, Read, ReadWriteLock, Write};
+use redis_concurrent::kinds::{Read, Write};
+use redis_concurrent::{Error, ReadWriteLock};
 
 use crate::guard::AsyncGuard;
 use crate::lock::AsyncLock;

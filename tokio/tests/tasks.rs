@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Client, ErrorKind, Kind, Reentrancy, Sharing, rule_file};
+use redis_concurrent::kinds::{Kind, Reentrancy, Sharing};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, rule_file};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use redis_concurrent_tokio::{AsyncLock, AsyncReadWriteLock, AsyncSemaphore};
 use tokio::runtime::{Builder, Runtime};

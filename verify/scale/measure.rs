@@ -16,7 +16,8 @@ use super::scene::{Scene, What, ms};
 use super::seen::Seen;
 use super::simulate;
 use crate::engine::rng::Rng;
-use crate::{CancellationToken, Client, Kind as LockKind, OwnedGuard, RedisLock, Simple};
+use crate::kinds::{Kind as LockKind, Simple};
+use crate::{CancellationToken, Client, OwnedGuard, RedisLock};
 
 const LONG: Duration = Duration::from_secs(60);
 /// Times are the minimum over this many rounds: other programs can only make them longer.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use redis_concurrent::Sentinels;
+use redis_concurrent::admin::Sentinels;
 use redis_concurrent::redis::{self, ConnectionInfo};
 
 use super::Finding;

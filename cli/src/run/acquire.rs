@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Error, Kind, Member, MultiLock, OwnedGuard, Permits, RedisLock, Wait};
+use redis_concurrent::kinds::{Kind, Permits};
+use redis_concurrent::{Client, Error, Member, MultiLock, OwnedGuard, RedisLock, Wait};
 
 use super::grace;
 use super::signals::Signals;

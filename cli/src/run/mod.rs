@@ -14,7 +14,8 @@ mod trust;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Error, LONGEST_STAY, MultiLock, OwnedGuard};
+use redis_concurrent::guard::LONGEST_STAY;
+use redis_concurrent::{Client, Error, MultiLock, OwnedGuard};
 
 use self::acquire::Acquired;
 use self::signals::Signals;

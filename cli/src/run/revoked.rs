@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use redis_concurrent::admin::HeldBy;
 use redis_concurrent::crossbeam_channel::bounded;
-use redis_concurrent::{Client, Error, HeldBy};
+use redis_concurrent::{Client, Error};
 
 use crate::args::Run;
 use crate::target::Target;

@@ -9,9 +9,10 @@
 
 use std::time::Duration;
 
+use redis_concurrent::guard::LONGEST_STAY;
 use redis_concurrent::internals::is_unknown_command;
 use redis_concurrent::redis::{self, Connection, ConnectionInfo, RedisResult};
-use redis_concurrent::{CancellationToken, Client, Error, LONGEST_STAY};
+use redis_concurrent::{CancellationToken, Client, Error};
 
 use super::signals::Signals;
 use crate::args::Run;

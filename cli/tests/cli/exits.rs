@@ -331,7 +331,9 @@ fn lost_or_about_to_be() {
     let it = sleeps(&long, &script);
     let lock = client(&server).reentrant_lock("x");
     until_heard(&server);
-    assert!(lock.force_unlock_if(&redis_concurrent::HeldBy::Anyone, "by the test").unwrap().was_held());
+    assert!(
+        lock.force_unlock_if(&redis_concurrent::admin::HeldBy::Anyone, "by the test").unwrap().was_held()
+    );
     it.done().ends(80).says("by force: by the test");
     // Only a warning, and the command ends by itself.
     let quick = format!(

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Error, ErrorKind, MultiLock, OwnedGuard, RedLock, Reentrant};
+use redis_concurrent::kinds::Reentrant;
+use redis_concurrent::{Client, Error, ErrorKind, MultiLock, OwnedGuard, RedLock};
 use redis_concurrent_testkit::RedisServer;
 
 use super::holders::Holders;

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{Client, LockInfo, Observer};
+use redis_concurrent::Client;
+use redis_concurrent::observe::{LockInfo, Observer};
 use redis_concurrent_testkit::wait_until;
 
 use super::bare::take;

@@ -5,7 +5,8 @@ use std::fmt;
 use std::thread;
 
 use redis::{Commands, Connection, RedisResult, Value, cmd};
-use redis_concurrent::{Client, Error, ErrorKind, Outcome};
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::{Client, Error, ErrorKind};
 
 use super::scene::Scene;
 use super::table::{counted, grouped};

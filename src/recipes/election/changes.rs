@@ -14,7 +14,7 @@ use crate::wait::Wait;
 /// The changes of an [election](crate::Election)'s leader, as they happen: an iterator that blocks until the
 /// next one, and does not end. The first item is the leader at that time.
 ///
-/// A change is another leader, none, or another [value](crate::Term::proclaim) of the same one. A term that
+/// A change is another leader, none, or another [value](crate::election::Term::proclaim) of the same one. A term that
 /// is handed on counts as one change; so does the next leader if the observer did not look between the expiry
 /// of the previous lease and the new term. Redis notifies the observer of each change; of a leader's death it
 /// learns when the lease has expired. While it waits, it has a queue position in Redis, like a thread that

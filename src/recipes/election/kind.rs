@@ -7,7 +7,7 @@ const LONGEST_VALUE: usize = 4096;
 
 const RULE: &str = rule_file!("../../../lua/election.lua");
 
-/// The kind of a [`Term`](crate::Term): a candidate that leads.
+/// The kind of a [`Term`](crate::election::Term): a candidate that leads.
 #[derive(Clone, Debug, Default)]
 pub struct Candidate {
     pub(super) value: String,

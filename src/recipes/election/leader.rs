@@ -12,9 +12,9 @@ use crate::lock::holder::{Process, granted_at};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The value of the candidate, or what the leader has [proclaimed since](crate::Term::proclaim).
+    /// The value of the candidate, or what the leader has [proclaimed since](crate::election::Term::proclaim).
     pub value: String,
-    /// The number of its term: see [`Term::number`](crate::Term::number).
+    /// The number of its term: see [`Term::number`](crate::election::Term::number).
     pub term: u64,
     /// Its process, if it left a record.
     pub process: Option<Process>,

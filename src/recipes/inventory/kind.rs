@@ -9,7 +9,7 @@ const RULE: &str = rule_file!("../../../lua/inventory.lua");
 /// The most units of a SKU that can ever be stocked: all numbers up to this one are exact in Lua.
 pub(super) const MOST: u64 = (1 << 53) - 1;
 
-/// The kind of a [`Reservation`](crate::Reservation): units that an [`Inventory`](crate::Inventory) has set
+/// The kind of a [`Reservation`](crate::inventory::Reservation): units that an [`Inventory`](crate::Inventory) has set
 /// aside, in one hash with the counts of all its SKUs. They are either sold or returned.
 ///
 /// A reservation never waits, and asks Redis by itself: neither other threads of its process nor the waiters
@@ -24,7 +24,7 @@ impl Kind for Units {
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
 }
 
-/// The kind of an [`InventoryLock`](crate::InventoryLock): exclusive, and available only while there are
+/// The kind of an [`InventoryLock`](crate::inventory::InventoryLock): exclusive, and available only while there are
 /// enough units of a SKU.
 ///
 /// It is a second kind over the rule of [`Units`]: one holder at a time for the whole inventory, whichever
@@ -61,7 +61,7 @@ impl Kind for InStock {
 
 impl<O: Ownership> Guard<InStock, O> {
     /// The fencing token: greater than that of every earlier hold of this inventory's lock, in any process.
-    /// See [`Exclusive`](crate::Exclusive).
+    /// See [`Exclusive`](crate::kinds::Exclusive).
     pub fn token(&self) -> u64 {
         self.hold.current_token()
     }

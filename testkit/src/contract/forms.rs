@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Error, Kind, LockGuard, RedisLock, Wait};
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::{CancellationToken, Error, LockGuard, RedisLock, Wait};
 
 /// What a form returns: a hold, with a guard of either type.
 pub(super) type Held = Box<dyn LockGuard>;

@@ -34,9 +34,10 @@ use std::thread;
 
 use self::place::Place;
 use self::stage::{Play, Stage};
-use redis_concurrent::{Client, Kind, RedisLock};
+use redis_concurrent::kinds::Kind;
 #[cfg(doc)]
-use redis_concurrent::{Reentrancy, Sharing};
+use redis_concurrent::kinds::{Reentrancy, Sharing};
+use redis_concurrent::{Client, RedisLock};
 
 /// How many cases run in parallel: they spend most of their time waiting.
 const SIDE_BY_SIDE: usize = 4;

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use redis::Commands;
 
 use redis_concurrent::internals;
-use redis_concurrent::{Client, ClientBuilder, Kind, RedisLock, Reentrancy, Sharing};
+use redis_concurrent::kinds::{Kind, Reentrancy, Sharing};
+use redis_concurrent::{Client, ClientBuilder, RedisLock};
 
 use super::place::Place;
 use crate::{RedisServer, scripts, wait_until};

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{Error, ErrorKind, Outcome, Rate};
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{Error, ErrorKind};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 use super::{Work, behind_proxy};

@@ -4,7 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Lock, Permits};
+use redis_concurrent::kinds::Permits;
+use redis_concurrent::{Client, Lock};
 use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::support::*;

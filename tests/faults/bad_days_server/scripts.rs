@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use redis_concurrent::{ErrorKind, LossReason};
+use redis_concurrent::ErrorKind;
+use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::{RedisServer, closes_in_time, wait_until};
 
 use crate::both::both;

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{ErrorKind, LossReason};
+use redis_concurrent::ErrorKind;
+use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use super::says_unavailable;

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, LossReason};
+use redis_concurrent::Client;
+use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use super::clock::SteppedServer;

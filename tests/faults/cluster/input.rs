@@ -13,7 +13,9 @@
 //! | a script that the other nodes do not have | [`a_script_that_is_not_in_the_other_nodes`]: sent there in full |
 //! | a database other than 0, a primary of several without the cluster's URL, a red lock over clusters | refused |
 
-use redis_concurrent::{Client, Error, ErrorKind, Member, MultiLock, Outcome, Rate, RedLock};
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{Client, Error, ErrorKind, Member, MultiLock, RedLock};
 use redis_concurrent_testkit::{RedisCluster, RedisServer};
 
 use super::{calm, connect, spread};

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis_concurrent::{Member, MultiLock, Outcome, Rate};
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{Member, MultiLock};
 use redis_concurrent_testkit::{RedisCluster, RedisServer, closes_in_time, eventually};
 
 use super::{calm, connect, home, key, spread};

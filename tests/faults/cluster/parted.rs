@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{Client, LossReason};
+use redis_concurrent::Client;
+use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::{RedisCluster, RedisServer, wait_until};
 
 use super::{home, key};

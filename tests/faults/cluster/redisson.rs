@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::{Connection, Value, cmd};
-use redis_concurrent::RedissonLock;
+use redis_concurrent::interop::RedissonLock;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use super::{calm, has_shards, spread};

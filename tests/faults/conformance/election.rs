@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis_concurrent::{CancellationToken, Changes, Client, Election, Wait};
+use redis_concurrent::election::Changes;
+use redis_concurrent::{CancellationToken, Client, Election, Wait};
 use redis_concurrent_testkit::{Barrier, RedisServer, closes_in_time, wait_until};
 
 use crate::conformance::rows::rows;

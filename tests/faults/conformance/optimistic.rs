@@ -1,6 +1,7 @@
 //! Reads without a lock, that are asked afterwards whether they were true.
 
-use redis_concurrent::{Client, ErrorKind, Outcome};
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::{Client, ErrorKind};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{NAME, Stage, Tried};

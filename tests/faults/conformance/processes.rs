@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Kind, Reentrant, Simple};
+use redis_concurrent::Client;
+use redis_concurrent::kinds::{Kind, Reentrant, Simple};
 use redis_concurrent_testkit::{Child, hear_parent, is_role, released_all, tell_parent};
 
 use crate::conformance::rows::rows;

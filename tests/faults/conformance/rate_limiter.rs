@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{ErrorKind, Rate, RateLimiter};
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{ErrorKind, RateLimiter};
 use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::kinds::{Kind, Read, Write};
 use redis_concurrent::{
-    CancellationToken, Client, ErrorKind, Guard, Kind, LockGuard, OwnedGuard, Read, ReadWriteLock, RedisLock,
-    Wait, Write,
+    CancellationToken, Client, ErrorKind, Guard, LockGuard, OwnedGuard, ReadWriteLock, RedisLock, Wait,
 };
 use redis_concurrent_testkit::wait_until;
 

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{Client, Write};
+use redis_concurrent::Client;
+use redis_concurrent::kinds::Write;
 use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::conformance::read_write::elsewhere;

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use redis_concurrent::{ReadWriteLock, Write};
+use redis_concurrent::ReadWriteLock;
+use redis_concurrent::kinds::Write;
 use redis_concurrent_testkit::{Barrier, wait_until};
 
 use crate::conformance::rows::rows;

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Error, ReadWriteLock, Wait, Write};
+use redis_concurrent::kinds::Write;
+use redis_concurrent::{CancellationToken, Error, ReadWriteLock, Wait};
 
 use crate::conformance::read_write::elsewhere;
 use crate::conformance::rows::rows;

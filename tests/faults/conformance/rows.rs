@@ -65,7 +65,7 @@ macro_rules! locks {
     ($row:path, $($kind:ident $order:ident),*) => {
         [$((
             concat!(stringify!($kind), " ", stringify!($order)),
-            (|place| place.play::<redis_concurrent::$kind>(stringify!($order) == "fair", $row))
+            (|place| place.play::<redis_concurrent::kinds::$kind>(stringify!($order) == "fair", $row))
                 as fn($crate::conformance::stage::Place),
         )),*]
     };

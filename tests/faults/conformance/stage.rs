@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use redis_concurrent::{Client, ClientBuilder, Error, Exclusive, RedisLock, Reentrancy};
+use redis_concurrent::kinds::{Exclusive, Reentrancy};
+use redis_concurrent::{Client, ClientBuilder, Error, RedisLock};
 use redis_concurrent_testkit::{eventually, expires_at, wait_until};
 
 use crate::server_days::connected;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Error, Guard, Kind, RedisLock};
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::{Client, Error, Guard, RedisLock};
 use redis_concurrent_testkit::{Child, eventually};
 
 use crate::history::log::{Event, Journal, Who};

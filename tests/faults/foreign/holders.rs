@@ -5,7 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redis_concurrent::{Error, Kind, LossReason, Simple};
+use redis_concurrent::Error;
+use redis_concurrent::kinds::{Kind, Simple};
+use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::{eventually, scripts, wait_until};
 
 use crate::foreign::stage::{KEY, LEASE, QUEUE, Stage};

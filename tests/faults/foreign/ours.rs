@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{ErrorKind, Receipt, Reentrant, Simple};
+use redis_concurrent::kinds::{Reentrant, Simple};
+use redis_concurrent::{ErrorKind, Receipt};
 use redis_concurrent_testkit::wait_until;
 
 use crate::foreign::stage::{KEY, LEASE, Stage};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::thread;
 
-use redis_concurrent::{Client, Exclusive, Reentrant, Simple};
+use redis_concurrent::Client;
+use redis_concurrent::kinds::{Exclusive, Reentrant, Simple};
 use redis_concurrent_testkit::Child;
 
 use crate::history::plan::{Blow, COMMAND, LOCKS, Victim};

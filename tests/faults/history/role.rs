@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use redis_concurrent::{LockInfo, LossReason, Observer};
+use redis_concurrent::observe::{LockInfo, LossReason, Observer};
 use redis_concurrent_testkit::{Child, hear_parent, tell_parent};
 
 use crate::history::log::{Event, Journal, Who};

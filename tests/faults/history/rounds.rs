@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{
-    CancellationToken, Error, Exclusive, Guard, OwnedGuard, Ownership, RedisLock, Reentrancy, Wait,
-};
+use redis_concurrent::guard::Ownership;
+use redis_concurrent::kinds::{Exclusive, Reentrancy};
+use redis_concurrent::{CancellationToken, Error, Guard, OwnedGuard, RedisLock, Wait};
 
 use crate::history::counter::Counter;
 use crate::history::log::{Event, Journal, Who};

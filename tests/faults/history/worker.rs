@@ -5,7 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Exclusive, RedisLock};
+use redis_concurrent::kinds::Exclusive;
+use redis_concurrent::{Client, RedisLock};
 use redis_concurrent_testkit::{Child, eventually, released_all};
 
 use crate::history::counter::Counter;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use redis_concurrent::MetricsObserver;
+use redis_concurrent::observe::MetricsObserver;
 use redis_concurrent_testkit::*;
 
 use crate::support::*;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{ErrorKind, Redisson, RedissonFenced, Reentrant};
+use redis_concurrent::ErrorKind;
+use redis_concurrent::interop::{Redisson, RedissonFenced};
+use redis_concurrent::kinds::Reentrant;
 use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::stage::{KEY, LEASE, Stage};

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::LossReason;
+use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::stage::{KEY, LEASE, Stage};

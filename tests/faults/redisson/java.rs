@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, RedissonLock};
+use redis_concurrent::Client;
+use redis_concurrent::interop::RedissonLock;
 use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent, wait_until};
 use rustix::process::Signal;
 

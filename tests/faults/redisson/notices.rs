@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use redis::Commands;
-use redis_concurrent::RedissonLock;
+use redis_concurrent::interop::RedissonLock;
 use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::stage::{CHANNEL, Java, KEY, LEASE, Stage, TOMBSTONES};

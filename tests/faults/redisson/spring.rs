@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redis_concurrent::{HeldBy, SpringLock};
+use redis_concurrent::admin::HeldBy;
+use redis_concurrent::interop::SpringLock;
 use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::jvm::Jvm;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, cmd};
-use redis_concurrent::{Client, RedissonLock};
+use redis_concurrent::Client;
+use redis_concurrent::interop::RedissonLock;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::server_days::ask;

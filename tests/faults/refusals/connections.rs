@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Rate};
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, wait_until};
 
 use crate::refusals::{AskOnce, tell};

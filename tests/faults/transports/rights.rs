@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use redis_concurrent::{Error, HeldBy, MultiLock, Order};
+use redis_concurrent::admin::HeldBy;
+use redis_concurrent::inventory::Order;
+use redis_concurrent::{Error, MultiLock};
 
 use super::*;
 use crate::server_days::ask;
@@ -43,7 +45,7 @@ fn calls(url: &str) -> Result<(), Error> {
     assert!(simple.holder()?.is_some());
     simple.queue_length()?;
     let receipt = guard.into_receipt()?;
-    other.adopt::<redis_concurrent::Simple>(&receipt)?.unlock()?;
+    other.adopt::<redis_concurrent::kinds::Simple>(&receipt)?.unlock()?;
 
     let reentrant = client.reentrant_lock("reentrant");
     let mut guard = reentrant.lock()?;

@@ -1,7 +1,8 @@
 //! What cannot be asked of an inventory: an error names the inventory and what it is about, and nothing in Redis is
 //! another than before.
 
-use redis_concurrent::{Error, ErrorKind, Inventory, Order};
+use redis_concurrent::inventory::Order;
+use redis_concurrent::{Error, ErrorKind, Inventory};
 use redis_concurrent_testkit::RedisServer;
 
 use crate::bad_input::synchronizers::{all_say, everything, quiet};

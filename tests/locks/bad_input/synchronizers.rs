@@ -4,7 +4,9 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Begun, Client, Error, ErrorKind, Rate};
+use redis_concurrent::once::Begun;
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{Client, Error, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::calls::KINDS;

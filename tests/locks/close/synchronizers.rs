@@ -4,7 +4,9 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Exclusive, Outcome, RedisLock};
+use redis_concurrent::kinds::Exclusive;
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedisLock};
 use redis_concurrent_testkit::*;
 
 use crate::calls::KINDS;

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{Client, ErrorKind, Guard, Reentrant, ReentrantLock};
+use redis_concurrent::kinds::Reentrant;
+use redis_concurrent::{Client, ErrorKind, Guard, ReentrantLock};
 use redis_concurrent_testkit::{Child, ClientKind, Proxy, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::condition::stage::{Stage, is_held, not_empty, signal};

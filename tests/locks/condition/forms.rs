@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{
-    AcquiredVia, CancellationToken, Error, ErrorKind, Guard, Reentrant, ReentrantLock, Wait,
-};
+use redis_concurrent::kinds::Reentrant;
+use redis_concurrent::observe::AcquiredVia;
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Guard, ReentrantLock, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::condition::stage::{Stage, is_held, not_empty, signal};

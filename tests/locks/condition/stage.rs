@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use redis_concurrent::{Condition, Guard, Reentrant, ReentrantLock};
+use redis_concurrent::kinds::Reentrant;
+use redis_concurrent::{Condition, Guard, ReentrantLock};
 use redis_concurrent_testkit::wait_until;
 
 pub use crate::one_lock::Stage;

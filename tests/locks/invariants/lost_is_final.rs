@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{AcquiredVia, Client, ErrorKind, LossReason};
+use redis_concurrent::observe::{AcquiredVia, LossReason};
+use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;

@@ -4,7 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Begun, Client, ErrorKind, MultiLock, RedLock};
+use redis_concurrent::once::Begun;
+use redis_concurrent::{Client, ErrorKind, MultiLock, RedLock};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;

@@ -19,7 +19,7 @@ const ENOUGH: usize = 100;
 const ROLE: &str = "invariants::one_owner::role_contender";
 
 /// Writes down a hold that is still valid now: since when, until when.
-fn log(file: &File, guard: &Guard<redis_concurrent::Reentrant>, since: u64) {
+fn log(file: &File, guard: &Guard<redis_concurrent::kinds::Reentrant>, since: u64) {
     let until = clock();
     if !guard.is_lost() {
         let line = format!("{} {} {since} {until}\n", guard.name(), guard.token());

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Guard, Ownership, Reentrant};
+use redis_concurrent::Guard;
+use redis_concurrent::guard::Ownership;
+use redis_concurrent::kinds::Reentrant;
 use redis_concurrent_testkit::*;
 
 use crate::support::*;

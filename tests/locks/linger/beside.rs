@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use redis_concurrent::{MultiLock, Reentrant};
+use redis_concurrent::MultiLock;
+use redis_concurrent::kinds::Reentrant;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use super::{LINGER, is_given_back, is_kept};

@@ -1,6 +1,8 @@
 //! What a kept lock is to its own process.
 
-use redis_concurrent::{AcquiredVia, Client, Error, ErrorKind, Exclusive, RedisLock};
+use redis_concurrent::kinds::Exclusive;
+use redis_concurrent::observe::AcquiredVia;
+use redis_concurrent::{Client, Error, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{RedisServer, closes_in_time};
 
 use super::{LINGER, is_given_back, is_kept};

@@ -5,9 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use redis_concurrent::kinds::{Permits, Reentrant, Simple};
+use redis_concurrent::observe::{LockInfo, Observer};
 use redis_concurrent::{
-    CancellationToken, Client, ErrorKind, Lock, LockGuard, LockInfo, Member, MultiLock, Observer, OwnedGuard,
-    Permits, Reentrant, Simple, Wait,
+    CancellationToken, Client, ErrorKind, Lock, LockGuard, Member, MultiLock, OwnedGuard, Wait,
 };
 use redis_concurrent_testkit::{Proxy, wait_until};
 

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use redis_concurrent::crossbeam_channel::Receiver;
-use redis_concurrent::{ErrorKind, LossReason, MultiLock};
+use redis_concurrent::observe::LossReason;
+use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::{Proxy, closes_in_time, wait_until};
 
 use crate::multi_lock::stage::{Stage, locks, multi};

@@ -1,6 +1,7 @@
 //! What cannot work is told at once, about the lock that it is, and nothing is sent or held.
 
-use redis_concurrent::{Client, Error, ErrorKind, Member, MultiLock, Permits};
+use redis_concurrent::kinds::Permits;
+use redis_concurrent::{Client, Error, ErrorKind, Member, MultiLock};
 use redis_concurrent_testkit::Proxy;
 
 use crate::multi_lock::stage::Stage;

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{AcquiredVia, CancellationToken, ErrorKind, MultiLock, Wait};
+use redis_concurrent::observe::AcquiredVia;
+use redis_concurrent::{CancellationToken, ErrorKind, MultiLock, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::multi_lock::stage::{Stage, locks, multi};

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, Kind, RedisLock};
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::{Client, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{Proxy, eventually, wait_until};
 
 use crate::flock::Flock;

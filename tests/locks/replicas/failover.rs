@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, LossReason};
+use redis_concurrent::observe::LossReason;
+use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::flock::{Flock, follow, info, promote};

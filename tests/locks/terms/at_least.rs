@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, Kind, RedisLock};
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::{Client, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, closes_in_time, wait_until};
 
 use crate::support::{LONG, SOON, builder, connect, connected, ms, nothing_left, queued};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, LossReason};
+use redis_concurrent::observe::LossReason;
+use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{Ears, Heard, LONG, builder, connect, ms};

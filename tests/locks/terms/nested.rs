@@ -1,6 +1,7 @@
 //! Whose terms a hold is on where a thread comes in again, or goes from one mode to the other.
 
-use redis_concurrent::{Client, ErrorKind, Kind, MultiLock, RedisLock};
+use redis_concurrent::kinds::Kind;
+use redis_concurrent::{Client, ErrorKind, MultiLock, RedisLock};
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::support::{LONG, SOON, connect, ms, nothing_left};

@@ -1,6 +1,6 @@
 //! 10,000 waiters for a condition's signal.
 
-use redis_concurrent::{Kind, Reentrant};
+use redis_concurrent::kinds::{Kind, Reentrant};
 
 use crate::bounded::many::{Many, WAITER_TIMEOUT, WAITERS, id, in_short, owned};
 use crate::rig::{PREFIX, RECORD, texts};

@@ -1,6 +1,7 @@
 //! An inventory with 2,000 reservations of 100 SKUs, and with 10,000 waiters for its lock.
 
-use redis_concurrent::{Kind, Units};
+use redis_concurrent::inventory::Units;
+use redis_concurrent::kinds::Kind;
 
 use crate::bounded::many::{LEASE, Many, WAITERS, asks, id, in_short, owned};
 use crate::rig::int;

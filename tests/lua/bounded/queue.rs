@@ -1,7 +1,7 @@
 //! 10,000 waiters for a lock with one holder.
 
 use redis::cmd;
-use redis_concurrent::{Kind, Reentrant};
+use redis_concurrent::kinds::{Kind, Reentrant};
 
 use crate::bounded::many::{HOLDERS, LEASE, Many, WAITERS, id, in_short};
 use crate::rig::int;

@@ -1,6 +1,6 @@
 //! 20,000 readers, and as many waiters as there may be.
 
-use redis_concurrent::{Kind, Read};
+use redis_concurrent::kinds::{Kind, Read};
 
 use crate::bounded::many::{HOLDERS, LEASE, Many, WAITERS, id, in_short};
 use crate::rig::int;

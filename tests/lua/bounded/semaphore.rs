@@ -1,6 +1,6 @@
 //! A semaphore with 20,000 permits out, each to another holder.
 
-use redis_concurrent::{Kind, Permits};
+use redis_concurrent::kinds::{Kind, Permits};
 
 use crate::bounded::many::{HOLDERS, LEASE, Many, WAITERS, id, in_short};
 use crate::rig::int;

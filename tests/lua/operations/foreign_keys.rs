@@ -1,7 +1,7 @@
 //! Keys that another program or another kind has written.
 
 use redis::{Commands, cmd};
-use redis_concurrent::{Kind, Simple};
+use redis_concurrent::kinds::{Kind, Simple};
 
 use super::rigs;
 use crate::rig::{LEASE, Rig, USUAL, assert_busy, server};

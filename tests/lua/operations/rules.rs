@@ -1,7 +1,7 @@
 //! What a rule may define besides.
 
 use redis::Commands;
-use redis_concurrent::{Kind, Simple};
+use redis_concurrent::kinds::{Kind, Simple};
 
 use crate::rig::{Ask, LEASE, Rig, USUAL, WAITER_TIMEOUT, assert_busy, assert_in, int, messages, server};
 

@@ -1,7 +1,7 @@
 //! What each half says of its holders, foreign keys, and a full Redis.
 
 use redis::{Commands, cmd};
-use redis_concurrent::{Kind, Read};
+use redis_concurrent::kinds::{Kind, Read};
 
 use super::{IN_ORDER, READ, WRITE, reading, rig};
 use crate::rig::{Ask, LEASE, RECORD, Rig, WAITER_TIMEOUT, assert_busy, assert_in, int, server_that_fills};

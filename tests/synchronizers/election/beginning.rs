@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use redis::Commands;
 
-use redis_concurrent::{Election, Error, ErrorKind, Term};
+use redis_concurrent::election::Term;
+use redis_concurrent::{Election, Error, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
 use crate::names::{LONG, key, ms};

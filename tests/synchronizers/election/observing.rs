@@ -4,7 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{CancellationToken, Change, Changes, ErrorKind, Term, Wait};
+use redis_concurrent::election::{Change, Changes, Term};
+use redis_concurrent::{CancellationToken, ErrorKind, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
 use crate::names::{LONG, await_positions, client, key, ms, server};

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Inventory, Order};
+use redis_concurrent::Inventory;
+use redis_concurrent::inventory::Order;
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_until};
 
 use crate::inventory::balanced;

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{ErrorKind, Order};
+use redis_concurrent::ErrorKind;
+use redis_concurrent::inventory::Order;
 use redis_concurrent_testkit::*;
 
 use crate::inventory::{counts, told};

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, Inventory, Order, Reservation};
+use redis_concurrent::inventory::{Order, Reservation};
+use redis_concurrent::{Client, ErrorKind, Inventory};
 use redis_concurrent_testkit::*;
 
 use crate::inventory::{balanced, counts, told};

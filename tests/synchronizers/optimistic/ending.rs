@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Commands};
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Outcome, Wait};
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::optimistic::stage::*;
@@ -150,7 +151,7 @@ fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
     let mut it = Stage::new();
     let mut never = |limit: Duration, deadline: Option<Instant>| {
         let mut runs = 0;
-        let mut update = |_: &mut redis_concurrent::Snapshot<'_>, write: &mut redis::Pipeline| {
+        let mut update = |_: &mut redis_concurrent::optimistic::Snapshot<'_>, write: &mut redis::Pipeline| {
             runs += 1;
             it.redis.set::<_, _, ()>(KEY, "theirs").unwrap();
             write.set(KEY, "mine");

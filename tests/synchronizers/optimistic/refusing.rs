@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use redis::{Cmd, Commands, Connection, cmd};
-use redis_concurrent::{Client, ErrorKind, Outcome};
+use redis_concurrent::optimistic::Outcome;
+use redis_concurrent::{Client, ErrorKind};
 
 use crate::optimistic::stage::*;
 use crate::support::*;

@@ -1,7 +1,8 @@
 //! One client with one connection in its pool: what an update leaves on it, the next one meets.
 
 use redis::{Commands, Connection, Pipeline};
-use redis_concurrent::{Client, Error, Outcome, Snapshot};
+use redis_concurrent::optimistic::{Outcome, Snapshot};
+use redis_concurrent::{Client, Error};
 use redis_concurrent_testkit::{Proxy, RedisServer};
 
 use crate::support::*;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Commands;
-use redis_concurrent::Rate;
+use redis_concurrent::rate_limiter::Rate;
 use redis_concurrent_testkit::wait_until;
 
 use crate::names::{LONG, client, key, ms, server};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Rate};
+use redis_concurrent::Client;
+use redis_concurrent::rate_limiter::Rate;
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::names::{LONG, ms, server};

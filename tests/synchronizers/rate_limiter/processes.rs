@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redis_concurrent::Rate;
+use redis_concurrent::rate_limiter::Rate;
 use redis_concurrent_testkit::{Child, is_role, wait_until};
 
 use crate::names::server;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Rate, RateLimiter, Wait};
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{CancellationToken, Error, ErrorKind, RateLimiter, Wait};
 
 use crate::names::{LONG, client, key, ms, server};
 use crate::rate_limiter::{HOUR, used};

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, ErrorKind, Rate, RateLimiter, Wait};
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{CancellationToken, ErrorKind, RateLimiter, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::names::{LONG, client, ms};

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Permits, Semaphore, Wait};
+use redis_concurrent::kinds::Permits;
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Semaphore, Wait};
 use redis_concurrent_testkit::RedisServer;
 
 use crate::support::{LONG, SOON, connect, ms};

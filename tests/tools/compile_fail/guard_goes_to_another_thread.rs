@@ -1,6 +1,7 @@
 //! A guard of `lock()` belongs to its thread; `lock_owned()` gives one that may go.
 
-use redis_concurrent::{Guard, OwnedGuard, Reentrant};
+use redis_concurrent::{Guard, OwnedGuard};
+use redis_concurrent::kinds::Reentrant;
 
 fn to_another_thread<T: Send>(_: T) {}
 

@@ -1,6 +1,7 @@
 //! A condition's waiter must have held the lock alone: a kind with several holders has no condition.
 
-use redis_concurrent::{Kind, RedisLock, Reentrancy, Sharing, Simple};
+use redis_concurrent::RedisLock;
+use redis_concurrent::kinds::{Kind, Reentrancy, Sharing, Simple};
 
 struct Bulkhead;
 

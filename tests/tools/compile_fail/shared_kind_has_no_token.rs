@@ -1,6 +1,7 @@
 //! A token orders holds, of which there is one at a time: what many hold has none.
 
-use redis_concurrent::{Guard, Kind, Reentrancy, Sharing, Simple};
+use redis_concurrent::Guard;
+use redis_concurrent::kinds::{Kind, Reentrancy, Sharing, Simple};
 
 struct Bulkhead;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{Client, Kind, OwnedGuard, Permits, RedisLock};
+use redis_concurrent::kinds::{Kind, Permits};
+use redis_concurrent::{Client, OwnedGuard, RedisLock};
 use redis_concurrent_testkit::RedisServer;
 use rustix::time::{ClockId, clock_gettime};
 

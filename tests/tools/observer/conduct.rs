@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis_concurrent::crossbeam_channel::{self, Receiver};
-use redis_concurrent::{AcquiredVia, Client, Error, LockInfo, LossReason, Observer};
+use redis_concurrent::observe::{AcquiredVia, LockInfo, LossReason, Observer};
+use redis_concurrent::{Client, Error};
 use redis_concurrent_testkit::{ClientKind, RedisServer, released_all, wait_until};
 
 use super::{LONG, ms};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redis::Commands;
-use redis_concurrent::{AcquiredVia, ErrorKind, LossReason};
+use redis_concurrent::ErrorKind;
+use redis_concurrent::observe::{AcquiredVia, LossReason};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, eventually, released_all, wait_until};
 
 use super::{LONG, ms};

@@ -2,9 +2,8 @@
 
 use std::thread;
 
-use redis_concurrent::{
-    AcquiredVia, CancellationToken, Client, ClientBuilder, ErrorKind, KeptEnd, LossReason,
-};
+use redis_concurrent::observe::{AcquiredVia, KeptEnd, LossReason};
+use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, released_all, wait_until};
 
 use crate::diary::{Diary, Heard};

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, ErrorKind, Kind, Lock, LockGuard, Queueing, Reentrancy, Wait};
+use redis_concurrent::kinds::{Kind, Queueing, Reentrancy};
+use redis_concurrent::{CancellationToken, ErrorKind, Lock, LockGuard, Wait};
 
 use super::cases;
 use crate::contract::forms::{self, Ends, in_brief};

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use redis_concurrent::{Kind, LockGuard};
+use redis_concurrent::LockGuard;
+use redis_concurrent::kinds::Kind;
 
 use super::cases;
 use crate::contract::stage::{LONG, Stage};
@@ -156,7 +157,7 @@ fn what_redis_no_longer_knows_is_lost<K: Kind, W: Kind>(stage: &Stage<'_, K, W>)
     assert!(lost.wait_timeout(LONG));
     assert!(guard.is_lost() && guard.remaining().is_zero());
     assert_eq!(lock.hold_count(), 0);
-    if stage.reentry() != redis_concurrent::Reentrancy::Independent {
+    if stage.reentry() != redis_concurrent::kinds::Reentrancy::Independent {
         let error = lock.try_lock_for(LONG).map(drop).unwrap_err();
         assert!(error.is_lease_lost(), "while its guard lives: {error}");
     }

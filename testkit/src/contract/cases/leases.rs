@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Kind};
+use redis_concurrent::CancellationToken;
+use redis_concurrent::kinds::Kind;
 
 use super::cases;
 use crate::contract::forms;

@@ -5,7 +5,7 @@ mod holding;
 mod leases;
 mod waiting;
 
-use redis_concurrent::Kind;
+use redis_concurrent::kinds::Kind;
 
 use super::stage::Stage;
 
@@ -14,7 +14,7 @@ pub(super) type Case<K, W> = (&'static str, fn(&Stage<'_, K, W>));
 /// Lists the names and functions of cases.
 macro_rules! cases {
     ($($case:ident)*) => {
-        pub(super) fn cases<K: redis_concurrent::Kind, W: redis_concurrent::Kind>() -> Vec<super::Case<K, W>> {
+        pub(super) fn cases<K: redis_concurrent::kinds::Kind, W: redis_concurrent::kinds::Kind>() -> Vec<super::Case<K, W>> {
             vec![$((stringify!($case), $case)),*]
         }
     };

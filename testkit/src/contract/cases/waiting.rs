@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use redis_concurrent::{CancellationToken, ErrorKind, Kind, Queueing};
+use redis_concurrent::kinds::{Kind, Queueing};
+use redis_concurrent::{CancellationToken, ErrorKind};
 
 use super::cases;
 use crate::contract::forms::{self, Ends};
