@@ -93,7 +93,8 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// * An error, its own ([`Error::new`]) or that of a read: as `Abort`, and the call returns it.
 ///
 /// While the closure runs, it occupies one connection of the client's pool, which is returned without a watch
-/// even if the closure panics. Only changes to the handle's own keys count, whatever else the closure reads.
+/// even if the closure panics. So a lock in a closure needs a second one: if the pool has none left, it fails
+/// at once with `Unavailable`. Only changes to the handle's own keys count, whatever else the closure reads.
 /// It should not write through the snapshot: that would take effect regardless of the outcome.
 ///
 /// # When to take a lock instead

@@ -1,5 +1,6 @@
 //! Taking a connection from the pool.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::mem;
 
@@ -16,6 +17,15 @@ use crate::error::{Error, ErrorKind};
 
 /// How many connections in a row may break while they are made: a single one says little.
 const DIALS: u32 = 3;
+
+thread_local! {
+    /// The pools of which this thread keeps a connection for longer than a request.
+    static KEPT: RefCell<Vec<*const Backend>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Why a thread that keeps a connection does not wait for another one.
+const NONE_LEFT: &str = "this thread keeps a connection for its optimistic update, and the pool has no other left: \
+                         call this outside the update, or raise max_connections";
 
 /// The search for a connection that was dialled since `dialled_since`, until `limit`. If none can be made,
 /// that error is returned at once, unless others are in use: then one of those is waited for.
@@ -45,6 +55,13 @@ impl Checkout<'_> {
             let pool = self.pool()?;
             // Usually one is idle, and then it is not worth reading the clock.
             let idle = if mem::take(&mut queues) { None } else { pool.try_get() };
+            // Where all wait for what the others keep, none would ever get one.
+            if idle.is_none()
+                && is_exhausted(&pool)
+                && KEPT.with_borrow(|kept| kept.contains(&(&raw const *self.backend)))
+            {
+                return Err(Failure::Denied(Error::new(ErrorKind::Unavailable, "").because(NONE_LEFT)));
+            }
             let found = idle.map_or_else(|| wait(self, &pool), |connection| Ok(Ok(connection)))?;
             match found {
                 Ok(connection) => {
@@ -109,6 +126,14 @@ impl Checkout<'_> {
 }
 
 impl Backend {
+    /// From now on this thread keeps a connection, or no longer does.
+    pub(super) fn keeps(&self, keeps: bool) {
+        KEPT.with_borrow_mut(|kept| match keeps {
+            true => kept.push(self),
+            false => drop(kept.iter().rposition(|it| *it == &raw const *self).map(|at| kept.swap_remove(at))),
+        });
+    }
+
     /// Returns an idle connection of the pool, if there is one. Does not block.
     pub(crate) fn idle(&self) -> Option<Pooled> {
         let pool = self.pool.read().clone()?;

@@ -65,6 +65,7 @@ impl<'a> Watching<'a> {
             }
         })?;
         connection.transacts = true;
+        server.backend.keeps(true);
         Ok(Watching { shared, server, connection, wait, watched: true })
     }
 
@@ -163,6 +164,7 @@ impl<'a> Watching<'a> {
 impl Drop for Watching<'_> {
     /// Also runs when the code that reads has panicked.
     fn drop(&mut self) {
+        self.server.backend.keeps(false);
         if self.watched && !self.query(&cmd("UNWATCH")).is_ok_and(|answer| answer == Value::Okay) {
             self.connection.broken = true;
         }

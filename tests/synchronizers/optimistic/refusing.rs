@@ -1,6 +1,7 @@
 //! What an update cannot do: it says so, and what was done of it.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use redis::{Cmd, Commands, Connection, cmd};
 use redis_concurrent::optimistic::Outcome;
@@ -197,6 +198,22 @@ fn an_update_whose_transaction_is_refused_says_that_it_was_written_without_prote
     rights(&mut it.redis, &["+@all"]);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(it.get(KEY).as_deref(), Some("2"));
+}
+
+#[test]
+fn a_lock_within_an_update_fails_at_once_where_no_connection_is_left() {
+    let it = Stage::new();
+    let lock = it.client.reentrant_lock("within");
+    let outside = it.client.optimistic(&[KEY]).run(|_, _| {
+        let began = Instant::now();
+        let error = lock.lock().map(drop).unwrap_err();
+        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(format!("{error:#}").contains("max_connections"), "{error:#}");
+        Ok(Outcome::Abort(()))
+    });
+    outside.unwrap();
+    lock.lock().unwrap().unlock().unwrap();
 }
 
 #[test]
