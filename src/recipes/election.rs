@@ -10,12 +10,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::campaign::campaign;
+use self::campaign::{LONGEST_PAUSE, PAUSE, campaign, may_pass};
 pub use self::changes::{Change, Changes};
 pub use self::kind::Candidate;
 use self::kind::{Observing, check_value};
 pub use self::leader::{Leader, Waiting};
 pub use self::term::Term;
+use crate::cancel::CancellationToken;
 use crate::engine::runtime::Shared;
 use crate::error::Error;
 use crate::forms::timed_out;
@@ -63,9 +64,10 @@ use crate::wait::Wait;
 ///
 /// # The leader's own work
 ///
-/// A leader must have stopped its work before its term can end. [`run`](Election::run) does the work and
-/// resigns; the work gets [`Term::ending`], a token that is cancelled [some time](Election::stop_before)
-/// before the term is no longer certain to last.
+/// A leader must have stopped its work before its term can end. [`run`](Election::run) does the work in one
+/// term and resigns, [`keep_running`](Election::keep_running) in one term after the other; the work gets
+/// [`Term::ending`], a token that is cancelled [some time](Election::stop_before) before the term is no longer
+/// certain to last.
 ///
 /// # Observing
 ///
@@ -197,6 +199,36 @@ impl Election {
         let outcome = work(&term);
         term.resign()?;
         Ok(Some(outcome))
+    }
+
+    /// Leads whenever it can, until `stop` is cancelled: campaigns, does `work` as the leader, resigns, and
+    /// campaigns again, behind the other candidates. It does so also after a term that was lost, and while
+    /// Redis cannot be reached; observers hear of each such failure ([`lost`](crate::Observer::lost),
+    /// [`not_acquired`](crate::Observer::not_acquired),
+    /// [`release_deferred`](crate::Observer::release_deferred)). The pause before the next campaign is 100 ms
+    /// after a term, and up to 5 s after failures in a row. `stop` ends the wait and the pause, and cancels
+    /// [`Term::ending`]; the call returns once the work has.
+    ///
+    /// # Errors
+    /// Those that would not pass: `Closed`, `Forked`, `WrongType`, `Refused`, `Protocol`, `InvalidInput`. See
+    /// also [the type](Election#errors-of-all-forms). (A wrong password is `Unavailable`, and may be corrected.)
+    pub fn keep_running(&self, stop: &CancellationToken, mut work: impl FnMut(&Term)) -> Result<(), Error> {
+        let mut pause = PAUSE;
+        while !stop.is_cancelled() {
+            let mut led = false;
+            let outcome = self.run_with(stop, |term| {
+                led = true;
+                work(term);
+            });
+            if let Err(error) = outcome
+                && !may_pass(error.kind())
+            {
+                return Err(error);
+            }
+            pause = if led { PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
+            stop.wait_timeout(pause);
+        }
+        Ok(())
     }
 
     // ---- what others see -------------------------------------------------------------------

@@ -10,8 +10,16 @@ use crate::error::{Error, ErrorKind};
 use crate::lock::RedisLock;
 use crate::wait::Wait;
 
-/// How long a candidate whose lease was not renewed leaves the leadership to others.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long a candidate whose lease was not renewed, or whose term is over, leaves the leadership to others.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause between two campaigns of a candidate that fail.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Whether a candidate that got this error may lead later.
+pub(super) fn may_pass(error: ErrorKind) -> bool {
+    use ErrorKind::{Cancelled, LeaseLost, NotReplicated, OutcomeUnknown, Unavailable};
+    matches!(error, Cancelled | LeaseLost | NotReplicated | OutcomeUnknown | Unavailable)
+}
 
 /// Campaigns as `wait` says, for a leader whose work is to stop `margin` before the end of its term. `None`
 /// if the time is up.

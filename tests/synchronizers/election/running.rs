@@ -1,11 +1,13 @@
 //! The leader's work: within its term, and told in time to stop.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Wait};
-use redis_concurrent_testkit::{Proxy, RedisServer};
+use redis_concurrent::{CancellationToken, Error, ErrorKind, LockInfo, Observer, Wait};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::names::{LONG, await_positions, client, ms};
 use crate::support::{builder, connect, connected, in_brief};
@@ -94,4 +96,83 @@ fn work_that_outlasts_its_term_is_told_so() {
         assert!(term.ending().wait_timeout(LONG));
     });
     assert!(error.unwrap_err().is_lease_lost());
+}
+
+/// Ends a thread that leads when a test fails.
+struct Stops(CancellationToken);
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Counts the campaigns that failed.
+struct Failures(Arc<AtomicUsize>);
+
+impl Observer for Failures {
+    fn not_acquired(&self, _: LockInfo<'_>, _: Duration, error: Option<&Error>) {
+        self.0.fetch_add(usize::from(error.is_some()), Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_leader_that_keeps_running_leads_again_after_a_loss_and_an_outage() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let brief =
+        |url: &str| builder(url).lease(ms(1500)).command_timeout(ms(300)).unreachable_timeout(ms(300));
+    let failed = Arc::new(AtomicUsize::new(0));
+    let client = connected(|| brief(&proxy.url()).observer(Failures(failed.clone())));
+    let (sender, terms) = channel();
+    let stop = CancellationToken::new();
+    thread::scope(|scope| {
+        let _stops = Stops(stop.clone());
+        let election = client.election("keeps").value("it");
+        let leads = scope.spawn(|| {
+            let election = election;
+            election.keep_running(&stop, |term| {
+                sender.send(term.number()).unwrap();
+                term.ending().wait_timeout(LONG);
+            })
+        });
+        let next = || terms.recv_timeout(LONG).unwrap();
+        let first = next();
+        assert!(connect(&server).election("keeps").depose().unwrap().was_held());
+        let second = next();
+        proxy.black_hole(true);
+        // Longer than a campaign tolerates, so one of them fails, too.
+        let other = connect(&server).election("keeps").campaign().unwrap();
+        wait_until(LONG, "a campaign failed", || failed.load(Ordering::SeqCst) > 0);
+        other.resign().unwrap();
+        proxy.heal().unwrap();
+        let third = next();
+        assert!(first < second && second < third, "{first} {second} {third}");
+        assert!(!leads.is_finished());
+        stop.cancel();
+        leads.join().unwrap().unwrap();
+    });
+    assert_eq!(connect(&server).election("keeps").leader().unwrap(), None);
+}
+
+#[test]
+fn a_leader_that_keeps_running_ends_with_what_would_not_pass() {
+    let (server, stop) = (RedisServer::start().unwrap(), CancellationToken::new());
+    let client = connect(&server);
+    let election = client.election("fails");
+    let mut terms = 0;
+    let closed = election.keep_running(&stop, |_| {
+        terms += 1;
+        // Work that returns early is done in the next term.
+        if terms == 3 {
+            client.close().unwrap();
+        }
+    });
+    assert_eq!(closed.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(terms, 3);
+    let long = connect(&server).election("fails").value(&"x".repeat(5000));
+    let error = long.keep_running(&stop, |_| unreachable!("it is invalid")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    stop.cancel();
+    election.keep_running(&stop, |_| unreachable!("it was stopped before")).unwrap();
 }
