@@ -5,7 +5,11 @@
 -- ->  what kind.update() returned: a list; if the change was done before, what it returns for 'again'
 --@ parts
 kind.load('')
-if has_tombstone(F[1]) then return kind.update('again') end
+if has_tombstone(F[1]) then
+  -- Written again, so that a WAIT behind a second copy waits for the first one's writes, too.
+  tombstone(F[1])
+  return kind.update('again')
+end
 local answer = kind.update(F[5], F[6], F[7])
 tombstone(F[1])
 admit_waiters()

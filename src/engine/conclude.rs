@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::entry::LockEntry;
 use super::redis::answers::number;
 use super::redis::failure::Failure;
+use super::redis::replicas::{self, Replicas};
 use super::redis::requests;
 use super::release::Stay;
 use super::state::lock_state::Ticket;
@@ -23,13 +24,18 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// Ends the hold `ticket` by the update `what`. The rule applies it once per owner id, however often it is
 /// sent, and never after that owner's leave. Asks again while Redis does not reply, for as long as a call
-/// without a deadline tolerates that.
+/// without a deadline tolerates that. Waits for those replicas that must have the update.
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` if the hold was over before. `OutcomeUnknown` if Redis did not reply: if the
 /// update was not applied, the hold is given back in the background. `Unavailable` if no request was sent;
-/// the hold is given back then, too.
-pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) -> Result<(), Error> {
+/// the hold is given back then, too. `NotReplicated` if the update was applied, and too few replicas have it.
+pub(crate) fn conclude(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    what: &[&str],
+    replicas: Option<Replicas>,
+) -> Result<(), Error> {
     let shared = &entry.shared;
     let began = Moment::now();
     let owner =
@@ -47,18 +53,26 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) ->
     let (mut pause, mut unanswered) = (PAUSES.0, false);
     let failure = loop {
         let now = Moment::now();
-        let limit = now.after(shared.config.command_timeout).min(until);
-        let failure = match requests::change(entry, owner, what, limit) {
-            Ok(answer) if number(answer.first()) == Some(1) => {
+        let answer = match replicas {
+            Some(replicas) => replicas::change(entry, owner, what, replicas, &wait),
+            None => {
+                let limit = now.after(shared.config.command_timeout).min(until);
+                requests::change(entry, owner, what, limit).map(|answer| (answer, Ok(())))
+            }
+        };
+        let failure = match answer {
+            Ok((answer, acknowledged)) if number(answer.first()) == Some(1) => {
                 // The hold ends here as well. If its lease expired meanwhile, the update was still applied.
                 let _ = replaced(entry, ticket);
-                return Ok(());
+                return acknowledged;
             }
             Ok(_) => return Err(over(entry, ticket, owner)),
             Err(failure) if failure.is_wrong_kind() => return Err(over(entry, ticket, owner)),
             Err(failure) => failure,
         };
-        unanswered |= matches!(failure, Failure::Unanswered(_));
+        // Where Redis rejects the WAIT, the update before it was applied.
+        unanswered |= matches!(failure, Failure::Unanswered(_))
+            || replicas.is_some() && !matches!(failure, Failure::Unsent(_));
         let now = Moment::now();
         if failure.is_final() || until <= now.after(pause) || shared.is_closed() {
             break failure;

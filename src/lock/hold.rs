@@ -11,6 +11,7 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entry::LockEntry;
+use crate::engine::redis::replicas::Replicas;
 use crate::engine::release::Stay;
 use crate::engine::state::lock_state::{Acquired, Ticket};
 use crate::engine::warning::Holds;
@@ -61,10 +62,11 @@ impl<K: Kind> Hold<K> {
         engine::replaced(&self.entry, ticket)
     }
 
-    /// Ends the hold by an update that the kind's rule makes under the hold's own owner id.
-    pub(crate) fn conclude(mut self, what: &[&str]) -> Result<(), Error> {
+    /// Ends the hold by an update that the kind's rule makes under the hold's own owner id, and that these
+    /// replicas must have.
+    pub(crate) fn conclude(mut self, what: &[&str], replicas: Option<Replicas>) -> Result<(), Error> {
         let ticket = self.ends();
-        engine::conclude(&self.entry, ticket, what)
+        engine::conclude(&self.entry, ticket, what, replicas)
     }
 
     /// Ends the hold here, but not in Redis.

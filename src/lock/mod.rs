@@ -115,7 +115,7 @@ pub struct RedisLock<K: Kind> {
     entry: Result<Arc<LockEntry>, Error>,
     kind: Arc<K>,
     terms: Terms,
-    replicas: Option<Replicas>,
+    pub(crate) replicas: Option<Replicas>,
     /// The same lock in its other mode.
     other_mode: Option<Arc<LockEntry>>,
 }

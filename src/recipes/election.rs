@@ -123,6 +123,14 @@ impl Election {
         Election { lock, stop_before: margin, ..self.clone() }
     }
 
+    /// The same election for a leader whose term begins only once `n` replicas know of it: see
+    /// [`RedisLock::with_replicas`]. Without this, a term that began just before a failover may overlap with the
+    /// next one until its leader is told, and the next number may be lower.
+    #[must_use]
+    pub fn with_replicas(&self, n: usize, timeout: Duration) -> Self {
+        Election { lock: self.lock.with_replicas(n, timeout), ..self.clone() }
+    }
+
     // ---- campaigning -----------------------------------------------------------------------
 
     /// Waits until this candidate leads, without a timeout.
@@ -203,11 +211,10 @@ impl Election {
 
     /// Leads whenever it can, until `stop` is cancelled: campaigns, does `work` as the leader, resigns, and
     /// campaigns again, behind the other candidates. It does so also after a term that was lost, and while
-    /// Redis cannot be reached; observers hear of each such failure ([`lost`](crate::Observer::lost),
-    /// [`not_acquired`](crate::Observer::not_acquired),
-    /// [`release_deferred`](crate::Observer::release_deferred)). The pause before the next campaign is 100 ms
-    /// after a term, and up to 5 s after failures in a row. `stop` ends the wait and the pause, and cancels
-    /// [`Term::ending`]; the call returns once the work has.
+    /// Redis cannot be reached; [observers](crate::observe::Observer) hear of each such failure, as `lost`,
+    /// `not_acquired` or `release_deferred`. The pause before the next campaign is 100 ms after a term, and up
+    /// to 5 s after failures in a row. `stop` ends the wait and the pause, and cancels [`Term::ending`]; the
+    /// call returns once the work has.
     ///
     /// # Errors
     /// Those that would not pass: `Closed`, `Forked`, `WrongType`, `Refused`, `Protocol`, `InvalidInput`. See

@@ -336,6 +336,6 @@ impl Reservation {
     /// with an id, [`is_committed`](Inventory::is_committed) tells which. `Unavailable` if Redis accepted no
     /// request: the units are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
-        self.hold.conclude(&["commit"])
+        self.hold.conclude(&["commit"], None)
     }
 }

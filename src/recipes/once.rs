@@ -9,6 +9,7 @@ use redis::Value;
 use crate::cancel::CancellationToken;
 use crate::engine::redis::answers::text;
 use crate::engine::redis::inspect::describe;
+use crate::engine::redis::replicas::Replicas;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
@@ -70,7 +71,8 @@ const LONGEST: usize = 256 * 1024;
 /// # What is kept
 ///
 /// The outcome is kept for a day, or for as long as [`keep_for`](Once::keep_for) says; then the key is new
-/// again. It is kept in Redis alone: if Redis loses its data, the work is done again.
+/// again. It is kept in Redis alone: if Redis loses its data, the work is done again; so it may be after a
+/// failover, unless [replicas](Once::with_replicas) must have the outcome.
 ///
 /// # Errors of all forms
 ///
@@ -135,6 +137,15 @@ impl Once {
         Once { lock, kept: time }
     }
 
+    /// The same work, whose attempts and outcomes count only once `n` replicas have them: see
+    /// [`RedisLock::with_replicas`]. [`done`](Attempt::done) and [`fail`](Attempt::fail) wait for the replicas,
+    /// too. Without this, an outcome that was stored just before a failover may be forgotten, and the work is
+    /// done again.
+    #[must_use]
+    pub fn with_replicas(&self, n: usize, timeout: Duration) -> Self {
+        Once { lock: self.lock.with_replicas(n, timeout), kept: self.kept }
+    }
+
     // ---- beginning -------------------------------------------------------------------------
 
     /// Begins the work, or waits for the end of another caller's attempt, without a timeout.
@@ -163,7 +174,13 @@ impl Once {
         let wait = wait.into();
         loop {
             match self.lock.lock_owned_with(wait) {
-                Ok(Some(guard)) => return Ok(Begun::Yours(Attempt { guard, kept: self.kept })),
+                Ok(Some(guard)) => {
+                    return Ok(Begun::Yours(Attempt {
+                        guard,
+                        kept: self.kept,
+                        replicas: self.lock.replicas,
+                    }));
+                }
                 Ok(None) => return Ok(Begun::InProgress),
                 // The work is finished; or it was, but its outcome has expired: then try again.
                 Err(error) if error.kind() == ErrorKind::Conflict => {
@@ -253,6 +270,7 @@ impl fmt::Debug for Once {
 pub struct Attempt {
     guard: OwnedGuard<Attempts>,
     kept: Duration,
+    replicas: Option<Replicas>,
 }
 
 impl Attempt {
@@ -286,7 +304,8 @@ impl Attempt {
     /// `LeaseLost` or `Closed` if the attempt was lost before: another caller may be doing the work, or have
     /// done it. `OutcomeUnknown` if there was no reply: the answer is stored, or the attempt is given back.
     /// `Unavailable` if the answer certainly is not stored: the attempt is given back. `InvalidInput` for a
-    /// longer answer, once the work is kept without it.
+    /// longer answer, once the work is kept without it. `NotReplicated`, [with replicas](Once::with_replicas), if
+    /// the answer is stored and too few of them have it: a failover may forget it.
     pub fn done(self, answer: &str) -> Result<(), Error> {
         self.end("done", answer)
     }
@@ -315,7 +334,7 @@ impl Attempt {
         let storable = answer.len() <= LONGEST;
         let stored = if storable { answer } else { "" };
         let name = self.name().to_owned();
-        self.guard.hold.conclude(&[how, &self.kept.as_millis().to_string(), stored])?;
+        self.guard.hold.conclude(&[how, &self.kept.as_millis().to_string(), stored], self.replicas)?;
         if storable {
             return Ok(());
         }

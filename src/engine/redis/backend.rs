@@ -283,26 +283,26 @@ impl Backend {
         Err(io::Error::new(io::ErrorKind::ConnectionAborted, moved).into())
     }
 
-    /// Sends a renewal (`renew`; in full if it is given `true`) and `command` on one connection, in one round
-    /// trip, until `limit` at most. Returns both replies. If Redis does not know the renewal script, both are
+    /// Calls a script (`write`; in full if it is given `true`) and sends `command` on one connection, in one
+    /// round trip, until `limit` at most. Returns both replies. If Redis does not know the script, both are
     /// sent again, and `command` is called again for the time that is left then.
-    pub(crate) fn renew_and(
+    pub(crate) fn write_and(
         &self,
-        renew: impl Fn(bool) -> Vec<u8>,
+        write: impl Fn(bool) -> Vec<u8>,
         command: impl Fn() -> Vec<u8>,
         limit: Moment,
     ) -> Result<Reply, Failure> {
         let (_, reply) = self.send(limit, Idempotent::Yes, None, |connection, _| {
             let mut both = |eval| -> Result<[Value; 2], RedisError> {
                 connection.limit_to(limit);
-                connection.link.send_packed_command(&[renew(eval), command()].concat())?;
-                let renewed = connection.link.recv_response()?;
+                connection.link.send_packed_command(&[write(eval), command()].concat())?;
+                let written = connection.link.recv_response()?;
                 connection.limit_to(limit);
-                Ok([renewed, connection.link.recv_response()?])
+                Ok([written, connection.link.recv_response()?])
             };
             self.count(1);
             let answers = match both(false)? {
-                [renewed, _] if is_unknown(&renewed) && Moment::now() < limit => {
+                [written, _] if is_unknown(&written) && Moment::now() < limit => {
                     self.count(2);
                     both(true)?
                 }

@@ -42,6 +42,13 @@ pub(crate) fn pack_leave_for(
     pack(out, entry, &entry.scripts.leave, &Leave::new(entry, leaving, next).in_order(), eval);
 }
 
+/// Adds an update of the kind's state to what is sent together with a WAIT.
+pub(super) fn pack_change(out: &mut Vec<u8>, entry: &LockEntry, owner: u64, what: &[&str], eval: bool) {
+    if let Some(script) = &entry.scripts.change {
+        pack(out, entry, script, &Caller::new(entry, owner, Duration::ZERO).with(what), eval);
+    }
+}
+
 /// Adds the question who holds the lock to what is sent to several servers at once.
 pub(crate) fn pack_inspect(out: &mut Vec<u8>, entry: &LockEntry, eval: bool) {
     let shared = &entry.shared;

@@ -1,4 +1,4 @@
-//! Whether replicas know of a hold: Redis's WAIT.
+//! Whether replicas know of a hold, or of the update that ended it: Redis's WAIT.
 //!
 //! WAIT reports how many replicas have what was written *on its own connection*. The hold may have been
 //! granted on another one (of the process that released it), so the lease is first set again on the
@@ -11,6 +11,8 @@ use std::time::Duration;
 use redis::{Value, cmd};
 
 use super::answers::{list, number};
+use super::backend::Reply;
+use super::failure::Failure;
 use super::{packed, replies};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
@@ -41,6 +43,39 @@ impl Replicas {
         }
         Ok(())
     }
+
+    /// Makes a write (`pack`; in full if it is given `true`) and waits on its connection until the replicas
+    /// have it. Returns both replies.
+    fn after(
+        self,
+        entry: &Arc<LockEntry>,
+        pack: impl Fn(bool) -> Vec<u8>,
+        sent: Moment,
+        wait: &Wait<'_>,
+    ) -> Result<Reply, Failure> {
+        // The reply must arrive before the deadline of the call.
+        let limit = wait.deadline.map_or(self.limit, |deadline| self.limit.min(deadline.since(sent)));
+        let over = sent.after(limit);
+        // A timeout of 0 would mean forever.
+        let left = || over.since(Moment::now()).max(Duration::from_millis(1));
+        let asks = || cmd("WAIT").arg(self.n).arg(left().as_millis() as u64).get_packed_command();
+        let until = wait.limit(over.after(WAIT_LAG), entry.shared.config.command_timeout);
+        entry.follow(until, |server| server.backend.write_and(&pack, asks, until))
+    }
+
+    /// Reads the reply to WAIT.
+    fn acknowledged(self, entry: &LockEntry, answer: Option<&Value>, what: &str) -> Result<(), Error> {
+        let Replicas { n, limit } = self;
+        let Some(had) = number(answer) else {
+            let why = format!("unexpected reply to WAIT: {answer:?}");
+            return Err(entry.error(Error::new(ErrorKind::Protocol, "").because(why)));
+        };
+        if usize::try_from(had).is_ok_and(|had| had >= n) {
+            return Ok(());
+        }
+        let why = format!("{had} of {n} replicas acknowledged {what} within {limit:?}");
+        Err(entry.error(Error::new(ErrorKind::NotReplicated, "").because(why)))
+    }
 }
 
 /// Checks whether a handle's terms are consistent, in themselves and with the replicas that must have its
@@ -61,27 +96,18 @@ pub(crate) fn have(
     replicas: Replicas,
     wait: &Wait<'_>,
 ) -> Result<(), Error> {
-    let Replicas { n, limit } = replicas;
-    let shared = &entry.shared;
     let sent = Moment::now();
     let owner = held::renewing(entry, ticket, sent)?;
     let lease = {
         let core = lock(entry)?;
-        core.lock_state.look(owner).map_or(shared.config.lease, |grant| grant.rewrite(sent))
+        core.lock_state.look(owner).map_or(entry.shared.config.lease, |grant| grant.rewrite(sent))
     };
-    // The reply must arrive before the deadline of the call.
-    let limit = wait.deadline.map_or(limit, |deadline| limit.min(deadline.since(sent)));
-    let over = sent.after(limit);
-    // A timeout of 0 would mean forever.
-    let left = || over.since(Moment::now()).max(Duration::from_millis(1));
-    let asks = || cmd("WAIT").arg(n).arg(left().as_millis() as u64).get_packed_command();
     let pack = |eval: bool| {
         let mut request = Vec::new();
         packed::pack_renew(&mut request, entry, owner, lease, eval);
         request
     };
-    let until = wait.limit(over.after(WAIT_LAG), shared.config.command_timeout);
-    let answers = entry.follow(until, |server| server.backend.renew_and(pack, asks, until));
+    let answers = replicas.after(entry, pack, sent, wait);
     let answers = match answers {
         Ok(reply) if reply.resent => {
             lock(entry)?.lock_state.doubt(owner, sent, lease);
@@ -104,13 +130,25 @@ pub(crate) fn have(
     }
     // The lease may have expired while the replicas were waited for.
     held::owner(entry, ticket, Moment::now())?;
-    let unexpected_reply = |value: Option<&Value>| {
-        Error::new(ErrorKind::Protocol, "").because(format!("unexpected reply to WAIT: {value:?}"))
+    replicas.acknowledged(entry, answers.get(1), "the hold")
+}
+
+/// Updates the state as [`requests::change`] does, and waits until that many replicas have the update.
+/// Returns the rule's reply, and the error if too few have it in time: the update is made all the same.
+pub(crate) fn change(
+    entry: &Arc<LockEntry>,
+    owner: u64,
+    what: &[&str],
+    replicas: Replicas,
+    wait: &Wait<'_>,
+) -> Result<(Vec<Value>, Result<(), Error>), Failure> {
+    let pack = |eval: bool| {
+        let mut request = Vec::new();
+        packed::pack_change(&mut request, entry, owner, what, eval);
+        request
     };
-    let had = number(answers.get(1)).ok_or_else(|| entry.error(unexpected_reply(answers.get(1))))?;
-    if usize::try_from(had).is_ok_and(|had| had >= n) {
-        return Ok(());
-    }
-    let why = format!("{had} of {n} replicas acknowledged the hold within {limit:?}");
-    Err(entry.error(Error::new(ErrorKind::NotReplicated, "").because(why)))
+    let reply = replicas.after(entry, pack, Moment::now(), wait)?;
+    let answers = list(&reply.value);
+    let answer = answers.first().map(list).unwrap_or_default().to_vec();
+    Ok((answer, replicas.acknowledged(entry, answers.get(1), "the outcome")))
 }

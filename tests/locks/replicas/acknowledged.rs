@@ -4,10 +4,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::kinds::Kind;
-use redis_concurrent::{Client, ErrorKind, RedisLock};
+use redis_concurrent::once::{Attempt, Begun, Ending};
+use redis_concurrent::{Client, ErrorKind, Once, RedisLock};
 use redis_concurrent_testkit::{Proxy, eventually, wait_until};
 
-use crate::flock::Flock;
+use crate::flock::{Flock, promote};
 use crate::support::{LONG, SOON, builder, connect, connected, exists, ms, nothing_left, pttl, queued};
 
 /// For replicas that answer.
@@ -322,4 +323,55 @@ fn silence_is_not_borne_beyond_the_call_s_deadline() {
     let began = Instant::now();
     assert!(lock.try_lock_for(ms(300)).unwrap_err().is_unavailable());
     assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+}
+
+fn begun(once: &Once) -> Attempt {
+    match once.begin().unwrap() {
+        Begun::Yours(attempt) => attempt,
+        other => panic!("not ours: {other:?}"),
+    }
+}
+
+#[test]
+fn replicas_have_an_outcome_that_was_stored() {
+    let flock = Flock::start(1);
+    flock.link.delay(ms(100));
+    let door = Proxy::start(flock.primary.port()).unwrap();
+    let client = builder(&door.url()).connect().unwrap();
+    for round in 0..6 {
+        let once = client.once(&round.to_string()).with_replicas(1, PATIENCE);
+        let attempt = begun(&once);
+        assert!(flock.is_everywhere(&format!("rc:{{{round}}}")));
+        if round % 2 == 1 {
+            // The second copy of the request finds that all is done.
+            door.swallow_next_reply_and_reset();
+        }
+        attempt.done("42").unwrap();
+        assert!(flock.is_everywhere(&format!("rc:{{{round}}}")), "round {round}");
+    }
+}
+
+/// The former primary of a planned failover goes on for a while, and all that it stores then is forgotten.
+#[test]
+fn an_outcome_and_a_term_that_a_failover_forgets_are_told() {
+    let flock = Flock::start(1);
+    let client = connect(&flock.primary);
+    let (plain, safe) = (client.once("plain"), client.once("safe").with_replicas(1, BRIEF));
+    let (trusts, asks) = (begun(&plain), begun(&safe));
+    promote(&flock.replicas[0]);
+    trusts.done("42").unwrap();
+    let error = asks.done("42").unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::NotReplicated, "safe"), "{error}");
+    // The attempt is over, and here the outcome is stored.
+    assert_eq!(safe.ending().unwrap(), Some(Ending::Done("42".to_owned())));
+    assert!(!safe.is_in_progress().unwrap());
+    let error = client.once("next").with_replicas(1, BRIEF).begin().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+    let successor = connect(&flock.replicas[0]);
+    assert_eq!(successor.once("plain").ending().unwrap(), None);
+    let election = client.election("scheduler");
+    let error = election.with_replicas(1, BRIEF).value("it").campaign().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::NotReplicated, "scheduler"), "{error}");
+    assert_eq!(election.leader().unwrap(), None);
+    election.campaign().unwrap().resign().unwrap();
 }

@@ -6,7 +6,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Error, ErrorKind, LockInfo, Observer, Wait};
+use redis_concurrent::observe::{LockInfo, Observer};
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::names::{LONG, await_positions, client, ms};
