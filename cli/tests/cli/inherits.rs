@@ -104,7 +104,7 @@ fn as_the_first_process_of_a_container() {
         line_of(&file);
         std::fs::remove_file(&file).unwrap();
         // As `docker stop`: from outside, to its first process.
-        signal(below(it.pid()), name);
+        signal(below(it.pid()).unwrap(), name);
         let it = it.done();
         // Some versions of unshare exit 1 if it was killed.
         assert!(it.code == Some(code) || name == "KILL" && it.code == Some(1), "{name}: {it:?}");

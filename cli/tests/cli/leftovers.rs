@@ -54,7 +54,7 @@ fn nothing_is_at_work_when_another_begins() {
             it.done().ends(137);
             // its part that holds the lock is, which ends with the lease;
             let it = writes("leftovers", text, &log);
-            signal(below(it.pid()), "KILL");
+            signal(below(it.pid()).unwrap(), "KILL");
             it.done()
                 .ends(137)
                 .says("COMMAND is killed: the process that held its lock was ended by signal 9");
@@ -118,7 +118,7 @@ fn a_stop_of_either_process_lets_no_lease_end() {
     let lock = client(shared()).reentrant_lock("still");
     for which in ["the program", "its holder"] {
         let it = writes("still", "{}; exit 1", &log);
-        let pid = if which == "the program" { it.pid() } else { below(it.pid()) };
+        let pid = if which == "the program" { it.pid() } else { below(it.pid()).unwrap() };
         signal(pid, "STOP");
         for _ in 0..2 {
             let left = || lock.remaining().unwrap().unwrap_or_default();

@@ -8,6 +8,7 @@ mod exits;
 mod inherits;
 mod jobs;
 mod leftovers;
+mod others;
 mod pages;
 mod rights;
 mod schema;

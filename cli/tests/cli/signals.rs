@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use redis_concurrent_testkit::wait_until;
 
-use crate::stage::{LONG, Started, client, done, is_alive, line_of, program, run, shared};
+use crate::stage::{LONG, PROGRAM, Started, client, done, is_alive, line_of, program, run, shared};
 
 /// A script that writes its process id to this file.
 pub fn says_its_pid(file: &Path, then: &str) -> String {
@@ -50,15 +50,15 @@ fn a_wait_is_given_up() {
 }
 
 /// Returns the process below this one: of the program, the one that holds the lock.
-pub fn below(pid: u32) -> u32 {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    children.split_whitespace().next().unwrap().parse().unwrap()
+pub fn below(pid: u32) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
 }
 
 /// Returns how often the thread of that process that receives signals has slept: once more when it has
 /// received one.
 fn sleeps(pid: u32) -> u64 {
-    let pid = below(pid);
+    let pid = below(pid).unwrap();
     let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|it| it.unwrap().path());
     let status =
@@ -114,6 +114,44 @@ fn a_killed_program_takes_its_command_along() {
     it.signal("KILL");
     wait_until(LONG, "the command is dead", || !is_alive(pid));
     run(&["-w", "30s", "killed", "true"]).ends(0);
+}
+
+/// To the program alone, and to its process group, which is not the command's.
+#[test]
+fn whatever_signal_it_gets_it_ends_with_its_command_or_neither_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let ends = [1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 14, 15, 16, 24, 25, 26, 27, 29, 30, 31];
+    // The runtime receives SIGBUS and SIGSEGV, for stack overflows, and ignores SIGPIPE.
+    let does_not = [7, 11, 13, 17, 18, 20, 21, 22, 23, 28];
+    let all: Vec<_> = ends.into_iter().chain(does_not).flat_map(|n| [(n, ""), (n, "-")]).collect();
+    for some in all.chunks(6) {
+        let begun = some.iter().map(|(n, group)| {
+            let (file, name) = (folder.path().join(format!("{group}{n}")), format!("kill{group}{n}"));
+            let script = says_its_pid(&file, "exec sleep 60");
+            let args = ["run", "--lease", "4s", &name, "--", "sh", "-c", &script];
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", "ulimit -c 0; exec setsid env --default-signal \"$@\"", "sh", PROGRAM]);
+            command.args(args).env("REDIS_URL", shared().url()).stdin(std::process::Stdio::null());
+            (Started::new(command), file, name)
+        });
+        let begun: Vec<_> = begun.collect();
+        for ((mut it, file, name), (n, group)) in begun.into_iter().zip(some) {
+            println!("{name}");
+            let pid: u32 = line_of(&file).parse().unwrap();
+            let to = format!("{group}{}", it.pid());
+            let sent = std::process::Command::new("kill").args([&format!("-{n}"), "--", &to]).status();
+            assert!(sent.unwrap().success());
+            if does_not.contains(n) {
+                assert!(is_alive(pid) && !it.has_ended());
+                it.signal("TERM");
+                it.done().ends(143);
+            } else {
+                it.done().ends(128 + n);
+            }
+            wait_until(LONG, "the command is dead", || !is_alive(pid));
+            run(&["-w", "30s", &name, "true"]).ends(0);
+        }
+    }
 }
 
 #[test]

@@ -127,6 +127,14 @@ impl Started {
         wait_until(LONG, "the program ends", || self.has_ended());
     }
 
+    /// Waits for its end; returns its exit status, or the signal that ended it.
+    #[track_caller]
+    pub fn ends_with(mut self) -> String {
+        self.ended();
+        let status = self.child.wait().unwrap();
+        status.code().or(status.signal()).unwrap().to_string()
+    }
+
     #[track_caller]
     pub fn done(mut self) -> Done {
         wait_until(LONG, "the program ends", || self.child.try_wait().unwrap().is_some());
