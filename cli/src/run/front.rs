@@ -39,7 +39,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     let failed = |e: io::Error| Failure::internal(format!("signals cannot be received: {e}"));
     // The holder and COMMAND get an empty mask from `Command`.
     SigSet::empty().thread_set_mask().map_err(|e| failed(e.into()))?;
-    let mut received =
+    let received =
         SignalsInfo::<WithOrigin>::new(signals::wanted().chain([SIGTTIN, SIGTTOU])).map_err(failed)?;
     tree::adopt_orphans();
     let mut holder = Command::new(this_program());
@@ -55,6 +55,14 @@ pub fn run() -> Result<ExitCode, Failure> {
     let holder =
         holder.spawn().map_err(|e| Failure::internal(format!("this program cannot start itself: {e}")))?;
     let holder = Pid::from_child(&holder);
+    // This thread started the holder, and must not end before it: the kernel would report a death.
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    let ended = thread.spawn(move || until_ended(holder, received)).map_err(failed)?.join();
+    ended.map(end_as).map_err(|_| Failure::internal("the thread that receives signals has panicked"))
+}
+
+/// Passes signals on until the holder has ended, and returns how.
+fn until_ended(holder: Pid, mut received: SignalsInfo<WithOrigin>) -> ExitStatus {
     loop {
         for it in received.wait() {
             if it.signal != SIGCHLD {
@@ -71,7 +79,7 @@ pub fn run() -> Result<ExitCode, Failure> {
                 }
             });
             if let Some(status) = ended {
-                return Ok(end_as(status));
+                return status;
             }
         }
     }

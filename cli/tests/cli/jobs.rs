@@ -16,7 +16,8 @@ fn state(pid: u32) -> char {
 
 #[track_caller]
 fn until_stopped(pid: u32, is: bool) {
-    wait_until(LONG, "the command is stopped, or continued", || (state(pid) == 'T') == is);
+    // `D`: a shell that waits for a child which was stopped before it became another program (vfork).
+    wait_until(LONG, &format!("{pid} is stopped, or continued"), || "TD".contains(state(pid)) == is);
 }
 
 /// A shell with job control that runs this script; `$RUN` starts the program.
@@ -58,7 +59,7 @@ fn control_z_stops_the_command_and_keeps_the_lock() {
                 grew
             });
         }
-        assert_eq!(state(pid), 'T');
+        until_stopped(pid, true);
         it.types(b"\n");
         until_stopped(pid, false);
         std::fs::write(&go, "").unwrap();

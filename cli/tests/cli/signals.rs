@@ -55,10 +55,8 @@ pub fn below(pid: u32) -> Option<u32> {
     children.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns how often the thread of that process that receives signals has slept: once more when it has
-/// received one.
+/// Returns how often the program's signal thread has slept: once more when it has received a signal.
 fn sleeps(pid: u32) -> u64 {
-    let pid = below(pid).unwrap();
     let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|it| it.unwrap().path());
     let status =
