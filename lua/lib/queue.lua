@@ -247,8 +247,9 @@ local function comes_back(w)
   return true
 end
 
--- carry_on(): this script has done its share. Tells one of the first waiters in the queue to ask again, whose
--- script continues. If none of them receives that, the next caller to ask continues.
+-- carry_on(): this script has done its share, or ends a hold earlier than waiters were told. Tells one of the
+-- first waiters in the queue to ask again, whose script continues. If none of them receives that, the next
+-- caller to ask continues.
 local function carry_on()
   carried = false
   for _, owner in ipairs(call('ZRANGE', K[2], 0, 7)) do

@@ -10,6 +10,11 @@ if not F[5] and call('ZSCORE', K[5], F[1]) then return -2 end
 local left = tonumber(F[5] ~= '2' and kind.renew(F[1], F[2]) or -1)
 if not F[5] then return left end
 --@ parts
-if F[5] == '2' then left = kind.load(F[1]) or -1 end
+if F[5] == '2' then
+  left = kind.load(F[1]) or -1
+else
+  -- The waiters were told of a later end.
+  carry_on()
+end
 tombstone(F[1], left)
 return left

@@ -7,7 +7,7 @@ use redis_concurrent::kinds::Kind;
 use redis_concurrent::{Client, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, closes_in_time, wait_until};
 
-use crate::support::{LONG, SOON, builder, connect, connected, ms, nothing_left, queued};
+use crate::support::{LONG, SOON, builder, comes_in, connect, connected, ms, nothing_left, patient, queued};
 
 /// Longer than any standstill of the machine.
 const LEAST: Duration = Duration::from_secs(20);
@@ -101,6 +101,26 @@ fn a_waiter_gets_in_when_its_time_is_over() {
     });
     // Far less than the lease of 30 s that it had before.
     assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+}
+
+/// However long its heartbeat and the holder's lease are.
+#[test]
+fn a_waiter_that_asked_before_is_told_when_what_stays_ends() {
+    for min_hold in [true, false] {
+        let server = RedisServer::start().unwrap();
+        let (a, b) = (patient(&server), patient(&server));
+        let (lock, others) = (a.reentrant_lock("job"), b.reentrant_lock("job"));
+        let lock = if min_hold { lock.min_hold(SHORT) } else { lock };
+        let guard = lock.lock().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| comes_in(&others));
+            queued(&lock, 1);
+            let ended = Instant::now();
+            if min_hold { guard.unlock() } else { guard.unlock_staying(SHORT) }.unwrap();
+            let came = waits.join().unwrap().duration_since(ended);
+            assert!(came < LONG / 2, "min_hold {min_hold}: {came:?}");
+        });
+    }
 }
 
 #[test]
