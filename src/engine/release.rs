@@ -151,7 +151,10 @@ pub(crate) fn begin_release(
             Some(due) if due > until => shared.renewer.look_at(entry, &mut core, owner, now, until),
             _ => Ok(()),
         },
-        Exit::Lost(loss, then) => {
+        Exit::Lost(loss, mut then) => {
+            if let Some(leaving) = &mut then.leave {
+                leaving.stays_until = stay.until(leaving.stays_until, now);
+            }
             carry_out(entry, core, then);
             return Err(entry.error(lost_as(loss, said.as_deref().map(|said| &**said))));
         }

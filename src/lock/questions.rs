@@ -182,8 +182,10 @@ impl<K: Kind> RedisLock<K> {
 
     /// Like [`force_unlock_if`](RedisLock::force_unlock_if), but keeps others out for as long as the holder
     /// may still be working. The hold is no longer renewed and the holder is notified, but the next waiter
-    /// gets the lock only when the lease expires. To end it earlier, once the holder's work is known to have
-    /// ended, call [`force_unlock_if`](RedisLock::force_unlock_if) for the same holder.
+    /// gets the lock only when the holder's guard is released or dropped, which still returns `LeaseLost`, or
+    /// when the lease expires. To end it earlier, once the holder's work is known to have ended, call
+    /// [`force_unlock_if`](RedisLock::force_unlock_if) for the same holder. A lock that its process only
+    /// [keeps](RedisLock::linger) is given back at once.
     ///
     /// A foreign holder's hold, or one that does not expire, is removed at once.
     ///

@@ -4,7 +4,7 @@ use redis_concurrent::admin::HeldBy;
 use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::support::{SOON, channels, connect, ms};
+use crate::support::{LONG, SOON, channels, comes_in, connect, ms, patient, queued};
 
 #[test]
 fn only_the_holder_that_was_looked_at_loses_it() {
@@ -96,4 +96,72 @@ fn a_reason_that_is_too_long_is_refused_before_anything_is_taken() {
     assert!(error.to_string().contains("at most 1024 bytes, got 1025"), "{error}");
     assert!(guard.remaining() > ms(0));
     guard.unlock().unwrap();
+}
+
+/// Its client does not listen, and is not told by a message.
+#[test]
+fn a_hold_is_told_of_what_its_own_client_forces() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    for gently in [false, true] {
+        let lock = client.reentrant_lock("job").with_lease(LONG);
+        let guard = lock.lock_owned().unwrap();
+        let forced = match gently {
+            true => lock.revoke_if(&HeldBy::Anyone, "mine"),
+            false => lock.force_unlock_if(&HeldBy::Anyone, "mine"),
+        };
+        assert!(forced.unwrap().all_notified() && guard.is_lost(), "gently: {gently}");
+        assert!(guard.unlock().unwrap_err().to_string().ends_with("by force: mine"), "gently: {gently}");
+        assert!(!lock.is_locked().unwrap(), "gently: {gently}");
+    }
+}
+
+/// The one who was asked to give up has done so: the next one need not wait for the rest of the lease.
+#[test]
+fn the_end_of_a_revoked_hold_frees_the_lock() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (patient(&server), patient(&server));
+    for unlocks in [true, false] {
+        let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
+        let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
+        let lost = outer.lost();
+        wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| comes_in(&view));
+            queued(&lock, 1);
+            assert!(view.revoke_if(&HeldBy::Anyone, "").unwrap().all_notified() && lost.wait_timeout(SOON));
+            assert!(inner.unlock().is_err() && lock.is_locked().unwrap(), "it has not ended");
+            match unlocks {
+                true => assert_eq!(outer.unlock().unwrap_err().kind(), ErrorKind::LeaseLost),
+                false => drop(outer),
+            }
+            waits.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn the_end_of_a_revoked_hold_that_is_to_stay_keeps_others_out() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let (lock, view) = (client.reentrant_lock("job").with_lease(2 * LONG), other.reentrant_lock("job"));
+    let guard = lock.lock().unwrap();
+    assert!(lock.revoke_if(&HeldBy::Anyone, "").unwrap().all_notified());
+    assert!(guard.unlock_staying(LONG).is_err());
+    wait_until(SOON, "it stays for that long", || view.remaining().unwrap().unwrap() <= LONG);
+    assert!(view.try_lock().unwrap().is_none());
+}
+
+/// No thread works under it, so nobody need be kept out.
+#[test]
+fn a_kept_lock_that_is_revoked_is_free() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (patient(&server), patient(&server));
+    let (lock, view) = (client.reentrant_lock("job").linger(LONG), other.reentrant_lock("job"));
+    wait_until(SOON, "it is kept", || {
+        lock.lock().unwrap().unlock().unwrap();
+        view.is_locked().unwrap()
+    });
+    assert_eq!(view.revoke_if(&HeldBy::Anyone, "").unwrap().holders, 1);
+    wait_until(SOON, "it is free", || !view.is_locked().unwrap());
 }

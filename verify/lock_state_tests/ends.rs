@@ -121,7 +121,7 @@ fn lost_by_verdict_sends_nothing() {
 }
 
 #[test]
-fn what_has_a_tombstone_is_lost_and_leaves_nothing_even_if_a_renewal_is_in_doubt() {
+fn what_has_a_tombstone_is_lost_and_leaves_when_its_hold_ends_even_if_a_renewal_is_in_doubt() {
     let forced = |state: &mut LockState, owner| state.forced(owner, "stuck", at(20));
     let renewed = |state: &mut LockState, owner| state.renewed(owner, at(15), Renewal::Tombstone, at(20));
     for learns in [forced as fn(&mut LockState, u64) -> Effects, renewed] {
@@ -130,9 +130,10 @@ fn what_has_a_tombstone_is_lost_and_leaves_nothing_even_if_a_renewal_is_in_doubt
         desk.lock_state.doubt(acquired.owner, at(10), ms(LEASE));
         let then = learns(&mut desk.lock_state, acquired.owner);
         assert!(then.lost.is_some() && then.background.is_none() && then.leave.is_none(), "{then:?}");
-        // Its release sends nothing either: the hold may stay in Redis, to keep others out.
+        // Until its release, the hold may stay in Redis, to keep others out.
         let Exit::Lost(_, then) = desk.exit(acquired, 30) else { panic!("it is lost") };
-        assert_eq!(then, Effects::default());
+        assert_eq!(then.leave.map(|leave| leave.owner), Some(acquired.owner));
+        desk.lock_state.left();
         assert!(desk.lock_state.is_idle());
     }
 }

@@ -51,7 +51,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { if answer == Answer::Ended } =>
         { if answer == Answer::Ended || PLANTED && answer == Answer::Unanswered }
     "lost-not-left" in "src":
-        { (why == LossReason::Expired || grant.unsettled) } =>
+        { (why == LossReason::Expired || grant.unsettled || (idle && grant.stays)) } =>
         { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || grant.unsettled)) }
     "unknown-is-passed" in "src":
         { self.writer_ahead && request.from.is_none() } =>

@@ -10,6 +10,7 @@ use super::answers::{list, number, text};
 use super::requests;
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
+use crate::engine::messages::dispatch;
 use crate::error::Error;
 use crate::names::is_owner;
 use crate::wait::Wait;
@@ -198,6 +199,11 @@ pub(crate) fn force_unlock(
         }
         let uuid = held.owner.split(':').next().unwrap_or_default();
         let text = format!("{} no:forced 0 0 {reason}", held.owner);
+        if uuid == shared.uuid {
+            dispatch(shared, text.trim_end());
+            forced.notified += 1;
+            continue;
+        }
         // If the message is not received, the holder's next renewal reports the loss.
         match entry.follow(limit, |server| entry.publish(server, uuid, text.trim_end(), limit)) {
             Ok(heard) => forced.notified += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),

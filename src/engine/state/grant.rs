@@ -72,6 +72,8 @@ pub(crate) struct Grant {
     /// A grant of another mode is requested in its place: Redis may no longer have this one, which is not a
     /// loss.
     pub(crate) exchanged: bool,
+    /// It was taken away, and Redis may keep others out for as long as a thread may still work under it.
+    pub(crate) stays: bool,
     /// For a shared grant only.
     pub(crate) joining: Option<Box<Joining>>,
     /// Only for a grant that its process may keep for its next hold.
@@ -148,6 +150,7 @@ impl Grant {
             holds: 0,
             shut: false,
             exchanged: false,
+            stays: false,
             joining: None,
             keep: None,
         }

@@ -29,10 +29,16 @@ impl LockState {
         grant.holds -= 1;
         let last = grant.holds == 0;
         if let Some(loss) = grant.lost {
-            if last {
-                self.grants.remove(owner);
+            let Some(grant) = last.then(|| self.grants.remove(owner)).flatten() else {
+                return Exit::Lost(loss, then);
+            };
+            if !grant.stays {
+                return Exit::Lost(loss, then);
             }
-            return Exit::Lost(loss, then);
+            self.leaving += 1;
+            let stays_until = grant.stays_until(since);
+            let leave = Some(PendingRelease { stays_until, ..PendingRelease::of(&grant, now) });
+            return Exit::Lost(loss, Effects { leave, ..then });
         }
         if !last {
             return Exit::Shared;

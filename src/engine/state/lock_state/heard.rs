@@ -264,12 +264,14 @@ impl LockState {
     fn lose_for_good(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {
         if let Some(grant) = self.grant_mut(owner) {
             grant.unsettled = false;
+            grant.stays = true;
         }
         self.lose(owner, why, now)
     }
 
-    /// A grant is lost because of `why`. If its local deadline passed, Redis may still have it: it leaves. If
-    /// Redis revoked it, there is nothing to leave, unless a copy of its request may still arrive.
+    /// A grant is lost because of `why`. If its local deadline passed, Redis may still have it: it leaves. If it
+    /// was taken away, Redis may keep others out for as long as a thread may still work under it: it leaves at
+    /// once if no thread does, and if a copy of its request may still arrive.
     pub(crate) fn lose(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {
         if self.ask.take_if(|a| a.owner == owner).is_some() {
             // Taken away before its thread learned that it was granted: this id is done with.
@@ -282,13 +284,15 @@ impl LockState {
         grant.lost = Some(why);
         let idle = grant.is_idle();
         let holds = grant.holds;
-        let background = (why == LossReason::Expired || grant.unsettled).then(|| {
-            grant.unsettled = true;
-            // A lease expires here a little before it does in Redis, where the minimum hold time is not over
-            // either then.
-            let stays = if why == LossReason::Expired { grant.stays_until(since) } else { Moment::default() };
-            PendingRelease { stays_until: stays, ..PendingRelease::of(grant, now) }
-        });
+        let background =
+            (why == LossReason::Expired || grant.unsettled || (idle && grant.stays)).then(|| {
+                grant.unsettled |= why == LossReason::Expired;
+                // A lease expires here a little before it does in Redis, where the minimum hold time is not over
+                // either then.
+                let stays =
+                    if why == LossReason::Expired { grant.stays_until(since) } else { Moment::default() };
+                PendingRelease { stays_until: stays, ..PendingRelease::of(grant, now) }
+            });
         let ended = Effects { wake: self.head(), background, ..Effects::default() };
         if idle {
             // No thread held it, so nothing is lost.
