@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use redis::RedisError;
+
 /// What went wrong. Kinds may be added: match with a wildcard arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -71,8 +73,9 @@ impl ErrorKind {
 ///
 /// A lock that another caller holds is not an error: the result is `Ok(None)`.
 ///
-/// `{}` prints this error alone. `{:#}` and `{:?}` print it with its sources on one line, for a log. Predicates
-/// exist for what programs commonly ask; for the rest compare the [kind](Error::kind).
+/// `{}` prints this error alone, so that a reporter that walks the chain of sources prints each once. `{:#}`
+/// and `{:?}` print it with its sources on one line, for a log. Predicates exist for what programs commonly
+/// ask; for the rest compare the [kind](Error::kind).
 ///
 /// ```
 /// use redis_concurrent::{Error, ErrorKind};
@@ -107,15 +110,21 @@ impl Error {
         Error(Arc::new(Inner { detail: detail.into(), ..(*self.0).clone() }))
     }
 
-    /// The same error with its source.
+    /// The same error with its source. An error of the crate `redis` prints its own sources: it is the last of
+    /// the chain.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        Error(Arc::new(Inner { source: Some(Arc::new(source)), ..(*self.0).clone() }))
+        let source: Box<dyn StdError + Send + Sync> = Box::new(source);
+        let source: Arc<dyn StdError + Send + Sync> = match source.downcast() {
+            Ok(redis) => Arc::new(OfRedis(*redis)),
+            Err(source) => source.into(),
+        };
+        Error(Arc::new(Inner { source: Some(source), ..(*self.0).clone() }))
     }
 
-    /// The source, if it is an `E`.
-    pub(crate) fn cause<E: StdError + 'static>(&self) -> Option<&E> {
-        self.source()?.downcast_ref()
+    /// The source, if it is an error of the crate `redis`.
+    pub(crate) fn of_redis(&self) -> Option<&RedisError> {
+        Some(&self.source()?.downcast_ref::<OfRedis>()?.0)
     }
 
     /// The same error about the lock `name`.
@@ -201,13 +210,13 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// This error and its sources, up to the first that is of another crate: those print their own.
+    /// This error and its sources.
     fn chain(&self) -> String {
         let mut chain = self.to_string();
         let mut source = self.source();
         while let Some(error) = source {
             chain = format!("{chain}: {error}");
-            source = error.downcast_ref::<Error>().and_then(StdError::source);
+            source = error.source();
         }
         chain
     }
@@ -222,6 +231,23 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|e| e as &(dyn StdError + 'static))
+    }
+}
+
+/// An error that prints its sources, so it names none.
+struct OfRedis(RedisError);
+
+impl StdError for OfRedis {}
+
+impl fmt::Display for OfRedis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for OfRedis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

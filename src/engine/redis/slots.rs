@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use redis::{RedisError, Value};
+use redis::Value;
 
 use super::answers::{list, number, text};
 use super::failure::Failure;
@@ -89,7 +89,7 @@ impl Redirect {
     /// Reads the redirect in this failure of a request to the node `asked`.
     pub(crate) fn of(failure: &Failure, asked: &Node) -> Option<Redirect> {
         let Failure::Later(error) = failure else { return None };
-        let said: &RedisError = error.cause()?;
+        let said = error.of_redis()?;
         Redirect::read(said.code()?, said.detail().unwrap_or_default(), asked)
     }
 
