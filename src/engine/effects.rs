@@ -17,7 +17,7 @@ use crate::sync::MutexGuard;
 /// How long a thread that gives up tries to leave the queue before the renewal thread does it.
 pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Locks the entry's mutex. Returns an error if it is held and this is a forked child.
+/// Locks the entry's mutex. Returns an error in a forked child.
 pub(crate) fn lock(entry: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
     entry.shared.lock(&entry.core).map_err(|e| entry.error(e))
 }

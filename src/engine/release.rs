@@ -119,6 +119,7 @@ pub(crate) fn begin_release(
 ) -> Result<Option<OngoingRelease<'_>>, Error> {
     let shared = &entry.shared;
     let now = Moment::now();
+    // An error in a forked child, which must not release its parent's holds.
     let mut core = lock(entry)?;
     if stay == Stay::Agreed && core.lock_state.ends_inner(ticket, now) {
         return Ok(None);
@@ -133,12 +134,6 @@ pub(crate) fn begin_release(
     let lingers = ending.is_some_and(|grant| grant.terms.lingers());
     let grant = Known::of(core.lock_state.shape().sharing, ending, now);
     let exit = core.lock_state.exit(ticket, now, inbox, || entry.fresh());
-    // A forked child must not release its parent's holds.
-    match exit {
-        Exit::Held | Exit::Shared => {}
-        Exit::Kept(..) => shared.same_process_at(now).map_err(|e| entry.error(e))?,
-        _ => shared.same_process().map_err(|e| entry.error(e))?,
-    }
     let stays_here = match exit {
         Exit::Held => return Ok(None),
         Exit::Shared => Ok(()),

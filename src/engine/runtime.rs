@@ -191,29 +191,23 @@ impl Shared {
         Err(Error::new(ErrorKind::Forked, "").because("fork before creating a client, or exec"))
     }
 
-    /// Locks one of this client's mutexes. In a forked child, a thread that does not exist there may hold it
-    /// forever, so a thread that finds it held first checks which process this is. That is too late where it
-    /// is free and other threads wait for it: see [`entries`](Self::entries).
+    /// Locks one of this client's mutexes. Checks first which process this is: in a forked child, a thread
+    /// that does not exist there may hold it forever, and where threads wait for it, unlocking it takes a lock
+    /// of the whole process, which such a thread may hold, too.
     ///
     /// # Errors
-    /// `Forked` in a forked child, if the mutex was held at the fork.
+    /// `Forked` in a forked child.
     pub(crate) fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> Result<MutexGuard<'a, T>, Error> {
-        if let Some(guard) = mutex.try_lock() {
-            return Ok(guard);
-        }
-        self.same_process()?;
+        self.same_process_at(Moment::now())?;
         Ok(mutex.lock())
     }
 
-    /// Locks the table of entries, which all threads of the client share. Checks first which process this is:
-    /// where threads wait for a mutex, unlocking it takes a lock of the whole process, which a thread that
-    /// does not exist in a forked child may hold there forever.
+    /// Locks the table of entries, which all threads of the client share: see [`lock`](Self::lock).
     ///
     /// # Errors
     /// `Forked` in a forked child.
     pub(crate) fn entries(&self) -> Result<MutexGuard<'_, LockEntries>, Error> {
-        self.same_process()?;
-        Ok(self.entries.lock())
+        self.lock(&self.entries)
     }
 
     /// Checks that the client may send requests: it is not closed, and this is not a forked child.

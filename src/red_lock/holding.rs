@@ -64,7 +64,7 @@ impl Holding {
     /// Locks the state. An error in a forked child, which has no part in its parent's holds.
     fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
         let shared = &self.first.shared;
-        shared.same_process().and_then(|()| shared.lock(&self.state)).map_err(|e| e.about(self.name()))
+        shared.lock(&self.state).map_err(|e| e.about(self.name()))
     }
 
     /// Adds a server that granted the lock later than the others. Returns the member if the hold has ended:

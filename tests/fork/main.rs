@@ -199,6 +199,9 @@ fn a_child_forked_in_the_middle_of_things_does_not_hang() {
                         [busy.hold_count(), busy.local_queue_length(), x.hold_count(), client.lock_count()];
                     assert_eq!(counts, [0; 4]);
                     forked(client.reentrant_lock("made anew").try_lock());
+                    let held = guard.as_ref().unwrap();
+                    assert!(held.is_lost() && held.loss().is_some_and(|e| e.kind() == ErrorKind::Forked));
+                    assert!(held.lost().is_cancelled() && held.ends_within(ms(1)).is_cancelled());
                     forked(guard.take().unwrap().unlock());
                 });
                 forks += 1;
