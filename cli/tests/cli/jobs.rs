@@ -158,8 +158,7 @@ fn a_stopped_command_can_be_ended() {
         signal(pid, stop);
         until_stopped(pid, true);
         it.signal(end);
-        let it = it.done().ends(code);
-        assert!(it.err.contains(&format!("COMMAND is stopped by SIG{stop}, and keeps its lock")), "{it:?}");
+        it.done().ends(code);
     }
 }
 
