@@ -73,6 +73,8 @@ impl ErrorKind {
 ///
 /// A lock that another caller holds is not an error: the result is `Ok(None)`.
 ///
+/// Control characters in what Redis or another process wrote are printed escaped.
+///
 /// `{}` prints this error alone, so that a reporter that walks the chain of sources prints each once. `{:#}`
 /// and `{:?}` print it with its sources on one line, for a log. Predicates exist for what programs commonly
 /// ask; for the rest compare the [kind](Error::kind).
@@ -192,6 +194,16 @@ impl Error {
     }
 }
 
+/// Escapes what a terminal would obey, or would show in another order: others wrote it.
+pub(crate) fn printable(text: &str) -> String {
+    let obeyed = |c: char| {
+        let turns = "\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
+        c.is_control() || turns.contains(c)
+    };
+    let escaped = |c: char| if obeyed(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    if text.contains(obeyed) { text.chars().map(escaped).collect() } else { text.to_owned() }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
@@ -203,7 +215,7 @@ impl fmt::Display for Error {
         }
         f.write_str(kind.text())?;
         if !detail.is_empty() {
-            write!(f, ": {detail}")?;
+            write!(f, ": {}", printable(detail))?;
         }
         Ok(())
     }
@@ -215,7 +227,7 @@ impl Error {
         let mut chain = self.to_string();
         let mut source = self.source();
         while let Some(error) = source {
-            chain = format!("{chain}: {error}");
+            chain = format!("{chain}: {}", printable(&error.to_string()));
             source = error.source();
         }
         chain

@@ -11,6 +11,12 @@ use crate::kind::Kind;
 use crate::recipes::{fenced, rate_limiter};
 use crate::{Error, RedisLock, Wait, script};
 
+/// Escapes the characters of `text` that a terminal would obey.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    crate::error::printable(text)
+}
+
 /// The source text of the operations over one rule, as `EVAL` takes it. Each takes the lock's six keys, and
 /// the arguments that are listed at the top of its file in `lua/lib/`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -34,18 +34,36 @@ Examples:
 
 Durations are 500ms, 30s, 5m, 1h30m; a bare number is seconds.";
 
+impl Args {
+    /// Sets what is not given from the environment. (To the parser a variable that is set is an option that is
+    /// given: it would show it in the usage of each error.)
+    pub fn with_environment(mut self) -> Args {
+        let global = &mut self.global;
+        let set = |name| std::env::var(name).ok();
+        global.url = global.url.take().or_else(|| set("REDIS_URL"));
+        global.namespace = global.namespace.take().or_else(|| set("REDIS_CONCURRENT_NAMESPACE"));
+        self
+    }
+}
+
+impl Global {
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("rc")
+    }
+}
+
 /// Options of all commands.
 #[derive(ClapArgs, Debug)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// The server [default: redis://127.0.0.1/]
+    /// The server [default: $REDIS_URL, or redis://127.0.0.1/]
     ///
     /// Alternatively, the primary that sentinels name, redis+sentinel://HOST:PORT,HOST:PORT/NAME, or a Redis
     /// Cluster, by some of its nodes, redis+cluster://HOST:PORT,HOST:PORT.
     ///
     /// All users of the machine can see a password in an argument: use the variable, $REDISCLI_AUTH, or
     /// --url-file.
-    #[arg(short, long, global = true, env = "REDIS_URL", hide_env_values = true)]
+    #[arg(short, long, global = true)]
     pub url: Option<String>,
     /// A file whose first line is the URL; rejected if other users may read it
     ///
@@ -65,9 +83,9 @@ pub struct Global {
     /// The private key of --cert
     #[arg(long, global = true, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// The prefix of all keys
-    #[arg(long, global = true, value_name = "NS", env = "REDIS_CONCURRENT_NAMESPACE", default_value = "rc")]
-    pub namespace: String,
+    /// The prefix of all keys [default: $REDIS_CONCURRENT_NAMESPACE, or rc]
+    #[arg(long, global = true, value_name = "NS")]
+    pub namespace: Option<String>,
     /// Print one JSON object per line; times are RFC 3339, durations seconds, tokens strings
     #[arg(long, global = true)]
     pub json: bool,
@@ -103,7 +121,7 @@ pub enum Command {
 
 /// List the locks that are held, by whom, and since when.
 ///
-/// Prints one line per lock, permit or reservation, the oldest first. HOLDER is LABEL PID@HOST, or the owner
+/// Prints one line per lock, permit or reservation, the oldest first. HOLDER is PID@HOST LABEL, or the owner
 /// text that another program wrote. It ends in "stays" if the lock was released but is kept for the rest of a
 /// set time. Uses SCAN, and only reads.
 #[derive(ClapArgs, Debug)]
@@ -134,6 +152,15 @@ pub struct Ls {
     /// Inspect at most N locks per second [default: no limit]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub rate: u32,
+    /// Also Redisson locks, getLock(NAME), at keys that match this SCAN pattern
+    #[arg(long, value_name = "PATTERN")]
+    pub redisson: Option<String>,
+    /// Do not shorten lines to the width of the terminal
+    #[arg(long)]
+    pub wide: bool,
+    /// Print only the names
+    #[arg(long, conflicts_with = "json")]
+    pub names: bool,
     /// Exit 1 if the list is empty
     #[arg(long)]
     pub exit_code: bool,
@@ -165,6 +192,9 @@ pub struct Watch {
     /// How often to look
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "1s")]
     pub every: Duration,
+    /// Do not shorten lines to the width of the terminal
+    #[arg(long)]
+    pub wide: bool,
 }
 
 /// Take a lock from its holder.
@@ -201,7 +231,7 @@ pub struct Break {
     /// Grant the lock to the next waiter at once, even if the holder's work still runs
     #[arg(long)]
     pub now: bool,
-    /// Do not ask for confirmation, even on a terminal
+    /// Do not ask for confirmation; needed where there is no terminal to ask on
     #[arg(long)]
     pub yes: bool,
 }
@@ -238,15 +268,18 @@ pub struct Run {
     #[arg(short = 'c', value_name = "SHELL COMMAND", conflicts_with = "command")]
     pub shell: Option<OsString>,
 
-    /// Do not wait
+    /// Do not wait for a holder
     #[arg(short, long, help_heading = GETTING)]
     pub nonblock: bool,
-    /// Wait at most this long [default: forever]
+    /// Wait at most this long for a holder [default: forever]
     #[arg(short, long, value_name = "DUR", value_parser = duration, conflicts_with = "nonblock", help_heading = GETTING)]
     pub wait: Option<Duration>,
     /// How long to tolerate an unreachable server
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10s", help_heading = GETTING)]
     pub bear: Duration,
+    /// Do not wait a lease on a server that was started, flushed or promoted a moment ago: for a try-out
+    #[arg(long, help_heading = GETTING)]
+    pub trust_server: bool,
     /// Exit N if the lock is busy
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::code::BUSY, help_heading = GETTING)]
     pub busy_exit: u8,
@@ -355,7 +388,8 @@ Exit status:
   An exit status of the program's own may also be COMMAND's: --status-fd tells.
 
 A server that was started, flushed or promoted within a lease may have forgotten
-a holder whose command still runs: COMMAND then starts when a lease is over.";
+a holder whose command still runs: COMMAND then starts when a lease is over,
+with -n, -w and --skip, too. --trust-server does not wait for that.";
 
 impl Run {
     /// Returns the names of all locks to hold.

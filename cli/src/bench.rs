@@ -53,13 +53,13 @@ pub fn bench(global: &Global, args: &Bench) -> Result<ExitCode, Failure> {
     let ping = measured[0].quantile(0.5).as_secs_f64().max(1e-9);
     let ms = |it: Duration| format!("{:.3}", it.as_secs_f64() * 1e3);
     if global.json {
-        for it in &measured {
+        say::objects(measured.iter().map(|it| {
             let [p50, p99, max] = [0.5, 0.99, 1.0].map(|part| it.quantile(part).as_secs_f64());
-            say::answer(json!({
+            json!({
                 "measure": it.name, "n": it.sorted.len(), "p50_s": p50, "p99_s": p99, "max_s": max,
                 "pings": (p50 / ping * 100.0).round() / 100.0,
-            }))?;
-        }
+            })
+        }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let head = ["", "n", "p50 ms", "p99 ms", "max ms", "of a PING"].map(str::to_owned);
@@ -68,7 +68,7 @@ pub fn bench(global: &Global, args: &Bench) -> Result<ExitCode, Failure> {
         let n = it.sorted.len().to_string();
         [it.name.to_owned(), n, ms(it.quantile(0.5)), ms(it.quantile(0.99)), ms(it.quantile(1.0)), times]
     });
-    say::table(std::iter::once(head).chain(rows))?;
+    say::table(std::iter::once(head).chain(rows), &[])?;
     Ok(ExitCode::SUCCESS)
 }
 

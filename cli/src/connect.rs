@@ -49,7 +49,7 @@ impl Servers {
         Ok(Servers {
             certificates: Certificates::of(global, is_by_tls(&url))?,
             url,
-            namespace: global.namespace.clone(),
+            namespace: global.namespace().to_owned(),
         })
     }
 

@@ -1,6 +1,7 @@
 //! `ls`: lists the locks that are held, by whom, and since when.
 
 use std::collections::HashSet;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -11,7 +12,7 @@ use redis_concurrent::{Client, ErrorKind, redis};
 use crate::args::{Global, Ls};
 use crate::connect::{self, Servers};
 use crate::exit::Failure;
-use crate::say;
+use crate::say::{self, Say};
 use crate::shown;
 
 /// The `COUNT` of a `SCAN` for keys outside the namespace, the same as the library's for locks.
@@ -30,7 +31,7 @@ impl Row {
     }
 }
 
-pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
+pub fn ls(global: &Global, args: &Ls, say: Say) -> Result<ExitCode, Failure> {
     let servers = Servers::of(global)?;
     let client = servers.connect()?;
     let listing = client.list().rate(args.rate);
@@ -38,9 +39,9 @@ pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
     for look in if args.all { listing.with_free() } else { listing } {
         rows.extend(listed(args, look?));
     }
-    if let Some(pattern) = &args.at {
-        for look in strings(servers.namespace(), &client, pattern)? {
-            rows.extend(listed(args, look));
+    for (pattern, of_type) in [(&args.at, "string"), (&args.redisson, "hash")] {
+        for look in pattern.iter().map(|it| outside(servers.namespace(), &client, it, of_type)) {
+            rows.extend(look?.into_iter().flat_map(|look| listed(args, look)));
         }
     }
     // Holds that began at a known time come first.
@@ -48,10 +49,18 @@ pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
     rows.sort_by(|one, other| age(one).cmp(&age(other)).then_with(|| one.look.name.cmp(&other.look.name)));
     let empty = rows.is_empty();
     if global.json {
-        say::answers(rows.iter().map(|row| shown::row(&row.look, row.holder())))?;
+        say::objects(rows.iter().map(|row| shown::row(&row.look, row.holder())))?;
+    } else if args.names {
+        let mut names: Vec<_> = rows.iter().map(|row| &row.look.name).collect();
+        names.dedup();
+        names.into_iter().try_for_each(say::answer)?;
     } else if !empty {
         let head = ["NAME", "KIND", "HOLDER", "SINCE", "LEASE", "WAITING", "TOKEN"].map(str::to_owned);
-        say::table(std::iter::once(head).chain(rows.iter().map(cells)))?;
+        // HOLDER first, then NAME.
+        let cut: &[usize] = if args.wide { &[] } else { &[2, 0] };
+        say::table(std::iter::once(head).chain(rows.iter().map(cells)), cut)?;
+    } else if io::stdout().is_terminal() {
+        say.note("there is no such lock");
     }
     Ok(ExitCode::from(u8::from(empty && args.exit_code)))
 }
@@ -104,9 +113,9 @@ fn cells(row: &Row) -> [String; 7] {
     let holder = row.holder();
     let text = |it: Option<String>| it.unwrap_or_else(|| "-".to_owned());
     [
-        shown::plain(&row.look.name),
+        row.look.name.clone(),
         row.look.kind.clone(),
-        text(holder.map(shown::holder)),
+        text(holder.map(shown::holder_first)),
         text(holder.and_then(|it| shown::age(it.since)).map(shown::span)),
         text(holder.and_then(|it| it.remaining).map(shown::span)),
         row.look.waiting().to_string(),
@@ -114,9 +123,9 @@ fn cells(row: &Row) -> [String; 7] {
     ]
 }
 
-/// Returns the string keys outside the namespace that match the pattern, on all servers: the text in a key is
-/// its holder. Keys that cannot be locks are left out.
-fn strings(namespace: &str, client: &Client, pattern: &str) -> Result<Vec<Look>, Failure> {
+/// Returns the keys of this type outside the namespace that match the pattern, on all servers: the text in a
+/// string is its holder, and a hash may be a Redisson lock. Keys that cannot be locks are left out.
+fn outside(namespace: &str, client: &Client, pattern: &str, of_type: &str) -> Result<Vec<Look>, Failure> {
     let ours = format!("{namespace}:{{");
     let mut looks = Vec::new();
     for info in client.primaries()? {
@@ -125,7 +134,7 @@ fn strings(namespace: &str, client: &Client, pattern: &str) -> Result<Vec<Look>,
         let mut seen = HashSet::new();
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE).arg("TYPE").arg("string");
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE).arg("TYPE").arg(of_type);
             let (next, keys): (u64, Vec<Vec<u8>>) = scan.query(&mut connection)?;
             let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
             for key in keys.filter(|key| !key.starts_with(&ours) && seen.insert(key.clone())) {

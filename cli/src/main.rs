@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().collect();
     let front = run::front::taken_from(&mut args);
     let args = match args::Args::try_parse_from(args) {
-        Ok(args) => args,
+        Ok(args) => args.with_environment(),
         Err(error) => return exit::of_usage(&error),
     };
     let say = say::Say::new(args.global.quiet, args.global.verbose);
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
             None => run::front::run(),
             Some(front) => run::run(&args.global, &run.with_shell_behind_name(), front, say),
         },
-        Command::Ls(ls) => ls::ls(&args.global, &ls),
+        Command::Ls(ls) => ls::ls(&args.global, &ls, say),
         Command::Show(show) => show::show(&args.global, &show),
         Command::Watch(watch) => watch::watch(&args.global, &watch, say),
         Command::Break(it) => take_away::take_away(&args.global, &it, say),

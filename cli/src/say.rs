@@ -2,9 +2,15 @@
 //! output.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+
+use redis_concurrent::internals::printable;
+use serde_json::Value;
 
 use crate::exit::Failure;
+
+/// A column of a table is not shortened to less.
+const LEAST: usize = 12;
 
 /// Which messages are printed.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +31,11 @@ impl Say {
         }
     }
 
+    /// Whether to print what someone at a terminal would ask next.
+    pub fn hints(self) -> bool {
+        !self.quiet && (self.verbose || io::stderr().is_terminal())
+    }
+
     /// Prints what the program is doing.
     pub fn detail(self, what: impl Display) {
         if self.verbose {
@@ -38,27 +49,43 @@ pub fn error(what: impl Display) {
     let text = what.to_string();
     let mut out = io::stderr().lock();
     for line in text.lines().filter(|line| !line.is_empty()) {
-        let _ = writeln!(out, "redis-concurrent: {line}");
+        let _ = writeln!(out, "redis-concurrent: {}", printable(line));
     }
 }
 
 /// Prints a line of an answer.
 pub fn answer(line: impl Display) -> Result<(), Failure> {
-    print(format!("{line}\n").as_bytes())
+    print(format!("{}\n", printable(&line.to_string())).as_bytes())
 }
 
-/// Prints many lines of an answer.
-pub fn answers(lines: impl Iterator<Item = impl Display>) -> Result<(), Failure> {
+/// Prints JSON objects, one per line.
+pub fn objects(objects: impl IntoIterator<Item = Value>) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = lines.into_iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
+    let escaped = |it: Value| {
+        // JSON's own escapes, for what a terminal would obey.
+        let escape = |c: char| {
+            let is_plain = printable(c.encode_utf8(&mut [0; 4])).chars().eq([c]);
+            if is_plain { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) }
+        };
+        it.to_string().chars().map(escape).collect::<String>()
+    };
+    let mut objects = objects.into_iter().map(escaped);
+    let written = objects.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
     written.map_err(|e| Failure::unwritten(&e))
 }
 
-/// Prints columns that are as wide as their widest cell.
-pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Result<(), Failure> {
-    let rows: Vec<_> = rows.collect();
-    let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
+/// Prints columns that are as wide as their widest cell, except that those of `cut` are shortened, one after the
+/// other, to what fits into the width of a terminal.
+pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>, cut: &[usize]) -> Result<(), Failure> {
+    let mut rows: Vec<_> = rows.map(|row| row.map(|cell| printable(&cell))).collect();
+    if let Some(terminal) = terminal_width() {
+        for i in cut {
+            let others: usize = (0..N).filter(|other| other != i).map(|other| width(&rows, other) + 2).sum();
+            let left = terminal.saturating_sub(others).max(LEAST);
+            rows.iter_mut().for_each(|row| row[*i] = shortened(&row[*i], left));
+        }
+    }
+    let widths: [usize; N] = std::array::from_fn(|i| width(&rows, i));
     let mut text = String::new();
     for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
@@ -66,6 +93,24 @@ pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Result<
         text.push('\n');
     }
     print(text.as_bytes())
+}
+
+fn width<const N: usize>(rows: &[[String; N]], column: usize) -> usize {
+    rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+}
+
+/// Returns the width of the terminal that standard output is; `None` if it is none.
+pub fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// Cuts a text that is longer than `width` characters.
+pub fn shortened(text: &str, width: usize) -> String {
+    match text.chars().count() > width {
+        true => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
 }
 
 /// Prints a whole answer.

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use redis_concurrent::admin::Look;
+use redis_concurrent::election::Leader;
 use redis_concurrent::inventory::Stock;
 
 use crate::args::{Global, Show};
@@ -18,18 +19,22 @@ pub fn show(global: &Global, args: &Show) -> Result<ExitCode, Failure> {
         say::error(format!("there is no {:?}", args.name));
         return Ok(ExitCode::from(1));
     };
+    let leader = match look.kind.as_str() {
+        "election" => client.election(&args.name).leader()?,
+        _ => None,
+    };
     if global.json {
-        say::answer(shown::look_json(&look))?;
+        say::objects([shown::look_json(&look, leader.as_ref())])?;
     } else {
-        for line in lines(&look) {
+        for line in lines(&look, leader.as_ref()) {
             say::answer(line)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn lines(look: &Look) -> Vec<String> {
-    let mut lines = vec![format!("{}  {}", shown::plain(&look.name), look.kind)];
+fn lines(look: &Look, leader: Option<&Leader>) -> Vec<String> {
+    let mut lines = vec![format!("{}  {}", look.name, look.kind)];
     let mut section = |title: &str, rows: Vec<String>| {
         if !rows.is_empty() {
             lines.push(format!("{title}:"));
@@ -37,6 +42,7 @@ fn lines(look: &Look) -> Vec<String> {
         }
     };
     section("holders", look.holders.iter().map(holder).collect());
+    section("leader's value", leader.map(|it| it.value.clone()).into_iter().collect());
     section("waiters", look.waiters.iter().map(waiter).collect());
     let waits = look.condition_waiters.iter();
     section(
@@ -44,7 +50,7 @@ fn lines(look: &Look) -> Vec<String> {
         waits.map(|it| format!("{}: {}", it.condition, waiter(&it.waiter))).collect(),
     );
     let stock = look.stock.iter().map(|(sku, it)| {
-        let (sku, Stock { stocked, available, reserved, sold, .. }) = (shown::plain(sku), it);
+        let (sku, Stock { stocked, available, reserved, sold, .. }) = (sku, it);
         format!("{sku}: stocked {stocked}, available {available}, reserved {reserved}, sold {sold}")
     });
     section("stock", stock.collect());
@@ -56,13 +62,13 @@ fn lines(look: &Look) -> Vec<String> {
     let keys = look.keys.iter().map(|it| {
         let ttl = it.ttl.map_or("never expires".to_owned(), |ttl| format!("expires in {}", shown::span(ttl)));
         let bytes = it.bytes.map_or(String::new(), |n| format!(", {n} bytes"));
-        format!("{}  {ttl}{bytes}", shown::plain(&it.key))
+        format!("{}  {ttl}{bytes}", it.key)
     });
     section("keys", keys.collect());
     lines
 }
 
-fn holder(it: &redis_concurrent::admin::Holder) -> String {
+pub fn holder(it: &redis_concurrent::admin::Holder) -> String {
     let mut parts = vec![shown::holder(it)];
     parts.extend(shown::thread(it.process.as_ref()));
     parts.extend(it.since.map(|at| {
@@ -72,11 +78,11 @@ fn holder(it: &redis_concurrent::admin::Holder) -> String {
         it.remaining.map_or("without an end".to_owned(), |left| format!("lease {} left", shown::span(left))),
     );
     parts.extend(it.token.map(|token| format!("token {}", shown::token(token))));
-    parts.push(format!("owner {}", shown::plain(&it.owner)));
+    parts.push(format!("owner {}", it.owner));
     parts.join(", ")
 }
 
-fn waiter(it: &redis_concurrent::admin::Waiter) -> String {
+pub fn waiter(it: &redis_concurrent::admin::Waiter) -> String {
     let who = it.process.as_ref().map_or_else(
         || it.owner.clone(),
         |process| format!("{} {}@{}", process.client_name, process.pid, process.host),
@@ -84,5 +90,5 @@ fn waiter(it: &redis_concurrent::admin::Waiter) -> String {
     let thread = shown::thread(it.process.as_ref()).map(|it| format!(", {it}")).unwrap_or_default();
     let threads = if it.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", it.threads) };
     let (since, heard) = (shown::time(it.since), shown::span(it.last_heartbeat));
-    shown::plain(format!("{who}{thread}, {threads}, since {since}, heard {heard} ago").trim())
+    format!("{who}{thread}, {threads}, since {since}, heard {heard} ago").trim().to_owned()
 }

@@ -3,22 +3,29 @@
 use std::time::{Duration, SystemTime};
 
 use redis_concurrent::admin::{Holder, Look, Process, Waiter};
+use redis_concurrent::election::Leader;
 use serde_json::{Value, json};
 
 /// Formats a holder: `LABEL PID@HOST`, or the owner text of another program; and whether it only stays.
 pub fn holder(holder: &Holder) -> String {
+    format!("{holder}{}", more(holder))
+}
+
+/// The same with the label last: the end is what a terminal may have no room for.
+pub fn holder_first(holder: &Holder) -> String {
+    let Some(process) = &holder.process else { return format!("{holder}{}", more(holder)) };
+    let text = format!("{}@{}{} {}", process.pid, process.host, more(holder), process.client_name);
+    text.trim_end().to_owned()
+}
+
+fn more(holder: &Holder) -> String {
     let permits = holder.permits.map(|n| format!(" ({n})")).unwrap_or_default();
-    plain(&format!("{holder}{permits}{}", if holder.stays { ", stays" } else { "" }))
+    format!("{permits}{}", if holder.stays { ", stays" } else { "" })
 }
 
 /// Formats the thread, as in `thread "main"`, if it has a name.
 pub fn thread(process: Option<&Process>) -> Option<String> {
-    process?.thread.as_ref().map(|name| plain(&format!("thread {name:?}")))
-}
-
-/// Replaces control characters, which a terminal would obey.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    process?.thread.as_ref().map(|name| format!("thread {name:?}"))
 }
 
 /// Formats a token with 19 digits: it compares as text and as a number.
@@ -97,7 +104,7 @@ pub fn row(look: &Look, holder: Option<&Holder>) -> Value {
 }
 
 /// Returns all of `show`.
-pub fn look_json(look: &Look) -> Value {
+pub fn look_json(look: &Look, leader: Option<&Leader>) -> Value {
     let conditions = look.condition_waiters.iter().map(|it| {
         let mut waiter = waiter_json(&it.waiter);
         waiter["condition"] = json!(it.condition);
@@ -114,7 +121,8 @@ pub fn look_json(look: &Look) -> Value {
         "name": look.name, "kind": look.kind,
         "holders": look.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "waiters": look.waiters.iter().map(waiter_json).collect::<Vec<_>>(),
-        "conditions": conditions.collect::<Vec<_>>(), "counts": counts, "stock": stock.collect::<Vec<_>>(), "fenced": look.fenced.map(token),
+        "conditions": conditions.collect::<Vec<_>>(), "counts": counts, "stock": stock.collect::<Vec<_>>(),
+        "fenced": look.fenced.map(token), "value": leader.map(|it| &it.value),
         "keys": look.keys.iter().map(|it| {
             json!({"key": it.key, "ttl_s": it.ttl.map(seconds), "bytes": it.bytes})
         }).collect::<Vec<_>>(),

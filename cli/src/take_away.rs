@@ -9,6 +9,7 @@ use crate::args::{Break, Global};
 use crate::connect::Servers;
 use crate::exit::{Failure, code};
 use crate::say::{self, Say};
+use crate::show;
 use crate::shown;
 use crate::target::Target;
 
@@ -35,9 +36,16 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
             shown::holder(holder)
         )));
     }
-    if io::stdin().is_terminal() && !args.yes && !look.holders.is_empty() {
+    if !args.yes && !look.holders.is_empty() {
+        if !io::stdin().is_terminal() {
+            return Err(Failure::usage("nobody can be asked without a terminal: --yes, if it is meant"));
+        }
         for holder in &look.holders {
-            say::error(format!("{} is held by {}", look.name, shown::holder(holder)));
+            say::error(format!("{} is held by {}", look.name, show::holder(holder)));
+        }
+        match look.waiters.first() {
+            Some(next) => say::error(format!("next: {}", show::waiter(next))),
+            None => say::error("nobody waits for it"),
         }
         if !is_meant()? {
             return Ok(ExitCode::from(1));
@@ -53,10 +61,10 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
         return Ok(ExitCode::from(code));
     }
     if global.json {
-        say::answer(serde_json::json!({
+        say::objects([serde_json::json!({
             "name": args.name, "taken": forced.holders, "told": forced.notified, "others": forced.skipped,
             "stays_s": shown::seconds(forced.remaining),
-        }))?;
+        })])?;
     }
     let told = if forced.all_notified() {
         "its holder was notified"

@@ -17,19 +17,22 @@ use crate::shown;
 /// What is compared between two looks.
 #[derive(Clone, PartialEq)]
 struct Seen {
-    holders: Vec<(String, String)>,
+    /// The owner, and the two ways to show it.
+    holders: Vec<(String, (String, String))>,
     waiting: usize,
     since: Option<SystemTime>,
 }
 
 impl Seen {
     fn of(look: &Look) -> Seen {
-        let holders = look.holders.iter().map(|it| (it.owner.clone(), shown::holder(it))).collect();
+        let holders =
+            look.holders.iter().map(|it| (it.owner.clone(), (shown::holder(it), shown::holder_first(it))));
+        let holders = holders.collect();
         Seen { holders, waiting: look.waiting(), since: look.holders.first().and_then(|it| it.since) }
     }
 
-    fn named(&self) -> String {
-        let names: Vec<_> = self.holders.iter().map(|(_, name)| name.as_str()).collect();
+    fn named(&self, shown: impl Fn(&(String, String)) -> &String) -> String {
+        let names: Vec<_> = self.holders.iter().map(|(_, names)| shown(names).as_str()).collect();
         if names.is_empty() { "-".to_owned() } else { names.join(" + ") }
     }
 }
@@ -43,7 +46,7 @@ pub fn watch(global: &Global, args: &Watch, say: Say) -> Result<ExitCode, Failur
         match look(&client, args) {
             Ok(now) => {
                 if let Some(before) = &before {
-                    tell(global, before, &now)?;
+                    tell(global, args.wide, before, &now)?;
                 } else {
                     say.detail(format!("{} locks", now.len()));
                 }
@@ -67,6 +70,7 @@ fn look(client: &Client, args: &Watch) -> Result<BTreeMap<String, Seen>, redis_c
 
 fn tell(
     global: &Global,
+    wide: bool,
     before: &BTreeMap<String, Seen>,
     now: &BTreeMap<String, Seen>,
 ) -> Result<(), Failure> {
@@ -83,14 +87,22 @@ fn tell(
         let moved = from.holders != to.holders;
         let held = from.since.filter(|_| moved).map(|it| at.duration_since(it).unwrap_or_default());
         if global.json {
-            say::answer(json!({
-                "time": shown::time(at), "name": name, "from": from.named(), "to": to.named(),
+            let named = |seen: &Seen| seen.named(|(label_first, _)| label_first);
+            say::objects([json!({
+                "time": shown::time(at), "name": name, "from": named(from), "to": named(to),
                 "held_s": held.map(shown::seconds), "waiting": to.waiting,
-            }))?;
+            })])?;
         } else {
             let held = held.map_or(String::new(), |it| format!("  held {}", shown::span(it)));
-            let (name, from, to, waiting) = (shown::plain(name), from.named(), to.named(), to.waiting);
-            say::answer(format!("{}  {name}  {from} -> {to}{held}  waiting {waiting}", shown::time(at)))?;
+            let waiting = to.waiting;
+            let line = |from: &str, to: &str| {
+                format!("{}  {name}  {from} -> {to}{held}  waiting {waiting}", shown::time(at))
+            };
+            let [from, to] = [from, to].map(|seen| seen.named(|(_, label_last)| label_last));
+            let width = say::terminal_width().filter(|_| !wide).unwrap_or(usize::MAX);
+            // Half of what the rest of the line leaves.
+            let left = width.saturating_sub(line("", "").chars().count()) / 2;
+            say::answer(line(&say::shortened(&from, left.max(12)), &say::shortened(&to, left.max(12))))?;
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::engine::entry::LockEntry;
 use crate::engine::redis::inspect::{Held, Inspection, inspect};
 use crate::engine::several::Part;
 use crate::engine::state::grant::number_of;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
 
 /// A holder of a lock, as Redis knows it. See [`RedisLock::holder`](crate::RedisLock::holder).
@@ -182,14 +182,14 @@ pub(crate) fn granted_at(number: u64) -> SystemTime {
 }
 
 /// Names the holder for a message or a log: `client name pid@host`, or the owner id if its process left no
-/// record.
+/// record. Control characters are escaped.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.process {
-            Some(process) if process.client_name.is_empty() => write!(f, "{}@{}", process.pid, process.host),
-            Some(process) => write!(f, "{} {}@{}", process.client_name, process.pid, process.host),
-            None => f.write_str(&self.owner),
-        }
+        f.write_str(&printable(&match &self.process {
+            Some(process) if process.client_name.is_empty() => format!("{}@{}", process.pid, process.host),
+            Some(process) => format!("{} {}@{}", process.client_name, process.pid, process.host),
+            None => self.owner.clone(),
+        }))
     }
 }
 

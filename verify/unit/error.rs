@@ -63,3 +63,29 @@ fn the_sources_are_printed_by_the_alternate_form_alone() {
     assert!(below.source().unwrap().source().is_none(), "it printed its own source");
     assert!(below.downcast_ref::<Error>().unwrap().of_redis().is_some());
 }
+
+/// What a terminal would obey, or show in another order, may come from whoever writes to Redis.
+#[test]
+fn what_others_wrote_is_printed_escaped() {
+    let hostile = "a\u{1b}[2Jb\u{9b}c\u{202e}d\ne";
+    let io = std::io::Error::other(hostile);
+    let error = Error::new(ErrorKind::Unavailable, hostile).because(hostile).caused_by(io);
+    let process =
+        crate::admin::Process { pid: 1, host: hostile.into(), client_name: hostile.into(), thread: None };
+    let holder = crate::admin::Holder {
+        owner: hostile.into(),
+        process: Some(process),
+        since: None,
+        remaining: None,
+        permits: None,
+        stays: false,
+        token: None,
+    };
+    let foreign = crate::admin::Holder { process: None, ..holder.clone() };
+    for text in
+        [format!("{error}"), format!("{error:#}"), format!("{error:?}"), format!("{holder} {foreign}")]
+    {
+        assert!(text.contains(r"b\u{9b}c\u{202e}d"), "{text}");
+        assert!(!text.contains(|c: char| c.is_control() || c == '\u{202e}'), "{text:?}");
+    }
+}

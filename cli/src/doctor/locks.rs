@@ -4,11 +4,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Error};
+use redis_concurrent::{Client, Error, redis};
 
 use super::Finding;
 use crate::bench::in_ms;
-use crate::connect::Servers;
+use crate::connect::{self, Servers};
 use crate::exit::Failure;
 use crate::shown;
 
@@ -17,16 +17,20 @@ const OLD: Duration = Duration::from_secs(3600);
 /// The timeout for a hand-off between two clients of our own.
 const HEARD: Duration = Duration::from_secs(5);
 
+/// The rights of the page on operations; `{}` is the namespace.
+const RIGHTS: &str = "\
+    '~{}:{*' '&{}:inbox:*' +ping +info +evalsha +eval +subscribe +unsubscribe +punsubscribe +publish '+pubsub|numsub' +time \
+    +wait +exists +del +unlink +pttl +pexpire +persist +get +set +hget +hmget +hset +hdel +hexists \
+    +hincrby +hlen +hscan +zadd +zrem +zscore +zrank +zcard +zcount +zrange +zrangebylex +zrevrangebylex \
+    +zremrangebyscore +zscan +watch +unwatch +multi +exec +discard";
+
 pub fn check(servers: &Servers) -> Vec<Finding> {
     let clients = [connect_one(servers), connect_one(servers)];
     let [one, other] = match clients {
         [Ok(one), Ok(other)] => [one, other],
         [Err(failure), _] | [_, Err(failure)] => {
-            return vec![Finding::fail(
-                "rights",
-                failure.to_string(),
-                "give the rights of the page on operations",
-            )];
+            let why = failure.to_string();
+            return vec![Finding::fail("rights", &why, grant(servers, &[&why]))];
         }
     };
     let mut findings = vec![match hand_off(&one, &other) {
@@ -39,14 +43,59 @@ pub fn check(servers: &Servers) -> Vec<Finding> {
             "allow the channels of the namespace, and PUBSUB",
         ),
         Err(error) => {
-            Finding::fail("locks", format!("{error:#}"), "give the rights of the page on operations")
+            let why = format!("{error:#}");
+            let to_do = grant(servers, &[&why]);
+            Finding::fail("locks", why, to_do)
         }
     }];
-    findings.extend(match names(&one) {
-        Ok(findings) => findings,
-        Err(error) => vec![Finding::warn("names", format!("{error:#}"), "the right to SCAN is missing")],
-    });
+    let denied = denied_lists(servers);
+    if !denied.is_empty() {
+        let told: Vec<_> = denied.iter().map(String::as_str).collect();
+        let found = format!("ls, watch, show and break cannot be used: {}", denied.join("; "));
+        findings.push(Finding::warn("lists", found, grant(servers, &told)));
+        return findings;
+    }
+    findings.extend(names(&one).unwrap_or_else(|error| {
+        vec![Finding::warn("names", format!("{error:#}"), "the existing locks were not looked at")]
+    }));
     findings
+}
+
+/// Returns what Redis says if this user lacks rights that only lists need.
+fn denied_lists(servers: &Servers) -> Vec<String> {
+    let key = format!("{}:{{doctor}}", servers.namespace());
+    let infos = servers.primaries().unwrap_or_default();
+    let mut denied: Vec<_> = infos
+        .into_iter()
+        .filter_map(|info| connect::to(info).ok())
+        .flat_map(|mut connection| {
+            let scan = redis::cmd("SCAN").arg(0).arg("COUNT").arg(1).exec(&mut connection);
+            let type_of = redis::cmd("TYPE").arg(&key).exec(&mut connection);
+            [scan, type_of]
+        })
+        .filter_map(|asked| Some(asked.err()?.to_string()).filter(|why| why.contains("permissions")))
+        .collect();
+    denied.sort();
+    denied.dedup();
+    denied
+}
+
+/// Returns the line that gives this user the rights that these errors of Redis are about.
+fn grant(servers: &Servers, denied: &[&str]) -> String {
+    // As in: this user has no permissions to run the 'scan' command
+    let commands = denied.iter().filter_map(|why| {
+        let (_, command) = why.split_once("permissions to run the '")?;
+        Some(format!("+{}", command.split_once('\'')?.0))
+    });
+    let commands: Vec<_> = commands.collect();
+    // Of a key, a channel, or within a script, Redis may not say what it denied.
+    let rights = match commands.is_empty() {
+        true => RIGHTS.replace("{}", servers.namespace()),
+        false => commands.join(" "),
+    };
+    let infos = servers.primaries().unwrap_or_default();
+    let user = infos.first().and_then(|info| info.redis_settings().username()).unwrap_or("default");
+    format!("redis-cli ACL SETUSER {user} {rights}")
 }
 
 fn connect_one(servers: &Servers) -> Result<Client, Failure> {
@@ -67,10 +116,7 @@ fn hand_off(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
             guard.map(|guard| guard.unlock().map(|()| at)).transpose()
         });
         let end = Instant::now() + HEARD;
-        while one.look(&name)?.is_some_and(|it| it.waiters.is_empty())
-            && Instant::now() < end
-            && !waits.is_finished()
-        {
+        while first.queue_length()? == 0 && Instant::now() < end && !waits.is_finished() {
             thread::park_timeout(Duration::from_millis(5));
         }
         let released = Instant::now();
@@ -88,7 +134,7 @@ fn names(client: &Client) -> Result<Vec<Finding>, Error> {
     for look in client.list() {
         let look = look?;
         held += look.holders.len();
-        let named = |all: &mut Vec<String>| all.push(shown::plain(&look.name));
+        let named = |all: &mut Vec<String>| all.push(look.name.clone());
         if look.holders.iter().any(|it| !it.stays && shown::age(it.since).is_some_and(|age| age > OLD)) {
             named(&mut old);
         }

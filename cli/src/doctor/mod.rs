@@ -65,9 +65,9 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
         if global.json {
             let to_do = Some(&it.to_do).filter(|it| !it.is_empty());
             let found = say::without_passwords(&it.found);
-            say::answer(json!({
+            say::objects([json!({
                 "check": it.name, "server": it.server, "state": it.word(), "found": found, "to_do": to_do,
-            }))?;
+            })])?;
         } else {
             let found = say::without_passwords(&it.found);
             let to_do = if it.to_do.is_empty() { String::new() } else { format!("; {}", it.to_do) };

@@ -1,20 +1,26 @@
 //! Acquires the lock: the kinds and terms of the options, and how long to wait.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::admin::Waiter;
 use redis_concurrent::kinds::{Kind, Permits};
-use redis_concurrent::{Client, Error, Member, MultiLock, OwnedGuard, RedisLock, Wait};
+use redis_concurrent::{CancellationToken, Client, Error, Member, MultiLock, OwnedGuard, RedisLock, Wait};
 
 use super::grace;
 use super::signals::Signals;
-use super::trust;
+use super::{start, trust};
 use crate::args::{LockKind, Run};
 use crate::connect::Servers;
 use crate::exit::{Failure, code};
-use crate::say::Say;
+use crate::say::{self, Say};
+use crate::target::Target;
 
 /// The pause before an unreachable server is tried again.
 const AGAIN: Duration = Duration::from_millis(250);
+
+/// After this long, someone wonders who has the lock.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// How many characters of a command its label has.
 const LABEL: usize = 60;
@@ -35,15 +41,22 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
         return Ok(Acquired::Ended(signals.ended_by()));
     };
     let locks = locks(&client, args, say)?;
+    if !once {
+        not_within_itself(&client, args)?;
+    }
     loop {
         let wait = match args.wait {
             _ if once => Wait::once(),
             Some(longest) => Wait::until(began + longest),
             None => Wait::forever(),
         };
-        let guard = match locks.lock_owned_with(wait.cancelled_by(&signals.stop)) {
+        let asks = Asks { client: &client, locks: &locks, args, say };
+        let guard = match asks.while_it_waits(|| locks.lock_owned_with(wait.cancelled_by(&signals.stop))) {
             Ok(Some(guard)) => guard,
-            Ok(None) => return Ok(Acquired::Busy),
+            Ok(None) => {
+                asks.tell();
+                return Ok(Acquired::Busy);
+            }
             Err(error) if error.is_cancelled() => return Ok(Acquired::Ended(signals.ended_by())),
             Err(error) => return Err(error.into()),
         };
@@ -51,8 +64,10 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
         let distrust = trust::how_long(&client, servers.namespace(), args, say);
         if !distrust.is_zero() {
             say.note(format!(
-                "the server was started, flushed or promoted a moment ago, and may have forgotten a holder: waiting {:.1} s",
-                distrust.as_secs_f64()
+                "the server was started, flushed or promoted a moment ago, and may have forgotten a holder: waiting {:.1} s, \
+                 for --lease {:?} (--trust-server does not wait)",
+                distrust.as_secs_f64(),
+                args.lease
             ));
         }
         let mut failed = None;
@@ -72,6 +87,79 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
             return Err(why.map_or_else(|| Failure::internal("a loss without a reason"), Failure::from));
         }
     }
+}
+
+/// Who has the lock, for someone who waits for it.
+struct Asks<'a> {
+    client: &'a Client,
+    locks: &'a MultiLock,
+    args: &'a Run,
+    say: Say,
+}
+
+impl Asks<'_> {
+    /// Waits, and tells who has the lock once that has taken a second.
+    fn while_it_waits<R>(&self, wait: impl FnOnce() -> R) -> R {
+        if self.args.nonblock || self.args.skip || !self.say.hints() {
+            return wait();
+        }
+        let over = CancellationToken::new();
+        let cancel = CancelOnDrop(over.clone());
+        thread::scope(|scope| {
+            let tells = move || {
+                if !over.wait_timeout(SECOND) {
+                    self.tell();
+                }
+            };
+            // Without the thread it waits all the same.
+            let _ = thread::Builder::new().name("asks".to_owned()).spawn_scoped(scope, tells);
+            let outcome = wait();
+            drop(cancel);
+            outcome
+        })
+    }
+
+    /// Tells who has the lock, and how many wait before this process.
+    fn tell(&self) {
+        if !self.say.hints() {
+            return;
+        }
+        let busy = self.locks.busy().to_string();
+        let who = busy.split_once("timed out: ").map_or("it is busy", |(_, who)| who);
+        // Several locks are not waited for in one queue. Nor does it matter if this user may not look.
+        let target = Target::of(self.args.at, self.args.redisson);
+        let look =
+            target.look(self.client, &self.args.name).ok().flatten().filter(|_| self.args.and.is_empty());
+        let own = |it: &Waiter| it.process.as_ref().is_some_and(|it| it.pid == std::process::id());
+        let ahead = look.and_then(|it| it.waiters.iter().position(own));
+        let ahead = ahead.map(|n| format!(", {n} ahead")).unwrap_or_default();
+        say::error(format!("{who}{ahead}"));
+    }
+}
+
+/// Ends the wait of another thread, even if this one panics.
+struct CancelOnDrop(CancellationToken);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Returns an error if a command of a `run` waits for a lock that this `run` holds: it would wait for itself.
+fn not_within_itself(client: &Client, args: &Run) -> Result<(), Failure> {
+    let tokens = start::enclosing_tokens();
+    for name in args.names().filter(|_| !tokens.is_empty()) {
+        // Without the right to look, it waits.
+        let look = Target::of(args.at, args.redisson).look(client, name).ok().flatten();
+        let holders = look.map(|it| it.holders).unwrap_or_default();
+        if holders.iter().any(|it| it.token.is_some_and(|token| tokens.contains(&token))) {
+            let why =
+                format!("{name:?} is held by the run that has started this one: it would wait for itself");
+            return Err(Failure::new(code::CONFIG, why));
+        }
+    }
+    Ok(())
 }
 
 /// Returns an error if a command may not begin. It needs more than its grace: the hold may have ended while

@@ -38,11 +38,7 @@ pub fn run(global: &Global, args: &Run, front: i32, say: Say) -> Result<ExitCode
     let acquired = Servers::of(global).and_then(|servers| acquire::acquire(&servers, args, &signals, say));
     status.waited = began.elapsed();
     let done = acquired.and_then(|acquired| match acquired {
-        Acquired::Busy => {
-            let names = [std::slice::from_ref(&args.name), &args.and].concat().join(" + ");
-            say.detail(format!("{names} is busy"));
-            Ok(Exit::Code(if args.skip { 0 } else { args.busy_exit }))
-        }
+        Acquired::Busy => Ok(Exit::Code(if args.skip { 0 } else { args.busy_exit })),
         Acquired::Ended(signal) => Ok(Exit::Signal(signal)),
         Acquired::Held(client, guard) => {
             let group = Group::of(args, front);
@@ -105,7 +101,7 @@ fn hold(
 ) -> Result<Exit, Failure> {
     let began = Instant::now();
     status.acquired(&guard.tokens());
-    say.detail(format!("{} is held, after {:.3} s", guard.name(), status.waited.as_secs_f64()));
+    say.detail(format!("{} was acquired after {:.3} s", guard.name(), status.waited.as_secs_f64()));
     let mut command = start::command(global, args, &guard.tokens(), group);
     if let Some(signal) = signals.ending() {
         release(guard, Stay::No).map_err(Failure::from)?;

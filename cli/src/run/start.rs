@@ -57,7 +57,7 @@ pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>], group: Group
         }
     };
     command.env("REDIS_CONCURRENT_LOCK", &args.name);
-    command.env("REDIS_CONCURRENT_NAMESPACE", &global.namespace);
+    command.env("REDIS_CONCURRENT_NAMESPACE", global.namespace());
     command.env("REDIS_CONCURRENT_LEASE_MS", args.lease.as_millis().to_string());
     // The tokens of an enclosing lock are not this lock's.
     for (variable, _) in env::vars_os().filter(|(it, _)| is_token(it)) {
@@ -75,6 +75,12 @@ pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>], group: Group
         Group::Inherited => {}
     }
     command
+}
+
+/// Returns the tokens of an enclosing `run`'s locks.
+pub fn enclosing_tokens() -> Vec<u64> {
+    let tokens = env::vars_os().filter(|(variable, _)| is_token(variable));
+    tokens.filter_map(|(_, token)| token.to_str()?.parse().ok()).collect()
 }
 
 fn is_token(variable: &OsStr) -> bool {

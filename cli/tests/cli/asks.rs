@@ -36,7 +36,8 @@ fn the_list_reads_like_ps() {
     assert_eq!(lines.len(), 4, "{}", it.out);
     assert!(
         lines[1].starts_with("stock:42  reentrant lock")
-            && lines[1].contains(&format!("billing {}@", std::process::id()))
+            && lines[1].contains(&format!("{}@", std::process::id()))
+            && lines[1].contains(" billing ")
     );
     assert!(lines[1].ends_with(&format!("{:019}", first.token())), "{}", lines[1]);
     assert!(
@@ -153,17 +154,19 @@ fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
     let file = folder.path().join("pid");
     let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
     for now in [false, true] {
-        done(&url, &["break", "job", "--whoever"]).ends(1).says("nobody holds");
+        done(&url, &["break", "--yes", "job", "--whoever"]).ends(1).says("nobody holds");
         let holder = Started::new(program(&url, &["run", "--lease", "8s", "job", "sh", "-c", &script]));
         let pid: u32 = line_of(&file).parse().unwrap();
         std::fs::remove_file(&file).unwrap();
         until_heard(&server);
         let look = &json(&done(&url, &["show", "--json", "job"]).out)[0]["holders"][0];
         let (owner, token) = (look["owner"].as_str().unwrap(), look["token"].as_str().unwrap());
-        done(&url, &["break", "job", "--owner", &format!("{owner}0")]).ends(75).says("another one holds it");
-        done(&url, &["break", "job", "--token", "4096"]).ends(75);
+        done(&url, &["break", "--yes", "job", "--owner", &format!("{owner}0")])
+            .ends(75)
+            .says("another one holds it");
+        done(&url, &["break", "--yes", "job", "--token", "4096"]).ends(75);
         assert!(is_alive(pid));
-        let args = ["break", "job", "--token", token, "--reason", "stuck since noon"];
+        let args = ["break", "--yes", "job", "--token", token, "--reason", "stuck since noon"];
         let it = if now { done(&url, &[&args[..], &["--now"]].concat()) } else { done(&url, &args) };
         it.ends(0).says("its holder was notified");
         // The holder's command is dead before another holder has the lock.
@@ -187,7 +190,7 @@ fn it_tells_for_how_long_those_that_were_taken_keep_others_out() {
     lasting.inventory("sale").add_stock("mug", 2).unwrap();
     let _reserved = lasting.inventory("sale").try_reserve("mug", 1).unwrap().unwrap();
     let taken = |args: &[&str]| {
-        let it = done(&server.url(), &[&["break", "--json"], args].concat()).ends(0);
+        let it = done(&server.url(), &[&["break", "--yes", "--json"], args].concat()).ends(0);
         let stays = json(&it.out)[0]["stays_s"].as_f64().unwrap();
         assert_eq!(it.err.contains("others get it"), stays > 0.0, "{it:?}");
         stays
@@ -222,12 +225,18 @@ fn locks_at_keys_of_users_are_shown_and_taken_away() {
     ] {
         let shown = &json(&done(&url, &["show", "--json", option, name]).ends(0).out)[0];
         assert_eq!((&shown["kind"], &shown["holders"][0]["owner"]), (&kind.into(), &owner.into()));
-        done(&url, &["break", option, name, "--owner", "another"]).ends(75).says("another one holds it");
+        done(&url, &["break", "--yes", option, name, "--owner", "another"])
+            .ends(75)
+            .says("another one holds it");
         // A token is never another program's.
-        done(&url, &["break", option, name, "--token", "4096"]).ends(75);
-        done(&url, &["break", option, name, "--owner", owner]).ends(64).says("as they do with --now");
-        done(&url, &["break", option, name, "--owner", owner, "--now"]).ends(0).says("was taken away");
-        done(&url, &["break", option, name, "--whoever"]).ends(1).says("nobody holds");
+        done(&url, &["break", "--yes", option, name, "--token", "4096"]).ends(75);
+        done(&url, &["break", "--yes", option, name, "--owner", owner])
+            .ends(64)
+            .says("as they do with --now");
+        done(&url, &["break", "--yes", option, name, "--owner", owner, "--now"])
+            .ends(0)
+            .says("was taken away");
+        done(&url, &["break", "--yes", option, name, "--whoever"]).ends(1).says("nobody holds");
         // A lock of ours: kept from others until its command has been stopped.
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
@@ -237,7 +246,7 @@ fn locks_at_keys_of_users_are_shown_and_taken_away() {
         let pid: u32 = line_of(&file).parse().unwrap();
         let shown = &json(&done(&url, &["show", "--json", option, name]).ends(0).out)[0];
         let token = shown["holders"][0]["token"].as_str().unwrap();
-        done(&url, &["break", option, name, "--token", token, "--reason", "by hand"]).ends(0);
+        done(&url, &["break", "--yes", option, name, "--token", token, "--reason", "by hand"]).ends(0);
         let wait = ["run", "-w", "60s", "--lease", "4s", option, name, "true"];
         done(&url, &wait).ends(0);
         assert!(!is_alive(pid));
@@ -247,8 +256,8 @@ fn locks_at_keys_of_users_are_shown_and_taken_away() {
     run("HSET map field value");
     let map = &json(&done(&url, &["show", "--json", "--redisson", "map"]).ends(0).out)[0];
     assert_eq!((&map["kind"], map["holders"].as_array().unwrap().len()), (&"a hash".into(), 0));
-    done(&url, &["break", "--redisson", "map", "--whoever"]).ends(78).says("not a Redisson lock");
-    done(&url, &["break", "--at", "map", "--whoever"]).ends(78).says("not a simple lock");
+    done(&url, &["break", "--yes", "--redisson", "map", "--whoever"]).ends(78).says("not a Redisson lock");
+    done(&url, &["break", "--yes", "--at", "map", "--whoever"]).ends(78).says("not a simple lock");
 }
 
 #[test]

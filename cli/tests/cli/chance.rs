@@ -143,7 +143,7 @@ fn by_chance_never_two_commands_run_at_once() {
                 server.restart().unwrap();
             }
             2 => drop(redis::cmd("FLUSHALL").exec(&mut server.connection().unwrap())),
-            3 => drop(done(&url, &["break", "job", "--whoever", "--reason", "chance"])),
+            3 => drop(done(&url, &["break", "--yes", "job", "--whoever", "--reason", "chance"])),
             4 => crowd[one].signal_if_running("KILL"),
             5 => crowd[one].signal_if_running("TERM"),
             6 => {

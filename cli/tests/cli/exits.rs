@@ -196,9 +196,9 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&["--at-least", "41d", "config4", "true"]).ends(78).says("3456000s");
     run(&["--once-for", "41d", "config4", "true"]).ends(78).says("at most 40 days");
     let long = "x".repeat(1025);
-    done(&server.url(), &["break", "--whoever", "--reason", &long, "config4"]).ends(1);
+    done(&server.url(), &["break", "--yes", "--whoever", "--reason", &long, "config4"]).ends(1);
     let held = client(server).reentrant_lock("config4").lock_owned().unwrap();
-    done(&server.url(), &["break", "--whoever", "--reason", &long, "config4"])
+    done(&server.url(), &["break", "--yes", "--whoever", "--reason", &long, "config4"])
         .ends(78)
         .says("at most 1024 bytes");
     held.unlock().unwrap();
@@ -401,18 +401,18 @@ fn what_is_taken_away_is_left_to_the_command_for_its_grace() {
     wait_until(LONG, "another one waits", || {
         client(server).reentrant_lock("gentle").queue_length().unwrap() == 1
     });
-    done(&server.url(), &["break", "--whoever", "gentle"]).ends(0);
+    done(&server.url(), &["break", "--yes", "--whoever", "gentle"]).ends(0);
     let it = it.done().ends(80).says("COMMAND is stopped");
     assert!(!it.err.contains("killed") && clean.exists(), "{it:?}");
     next.done().ends(0);
     // A command that ignores SIGTERM is killed.
     let it = begin("deaf", "2s", "");
-    done(&server.url(), &["break", "--whoever", "deaf"]).ends(0);
+    done(&server.url(), &["break", "--yes", "--whoever", "deaf"]).ends(0);
     it.done().ends(80).says("COMMAND is killed: its lock ends");
     // With `--now` another holder may have the lock.
     std::fs::remove_file(&clean).unwrap();
     let it = begin("now", "5s", &cleans("5"));
-    done(&server.url(), &["break", "--now", "--whoever", "now"]).ends(0);
+    done(&server.url(), &["break", "--yes", "--now", "--whoever", "now"]).ends(0);
     it.done().ends(80).says("COMMAND is killed: its lock ends");
     assert!(!clean.exists());
 }

@@ -66,7 +66,7 @@ fn nothing_is_at_work_when_another_begins() {
             is_silent_when_another_begins("leftovers", form, &log);
             // and the lock is taken away.
             let it = writes("leftovers", text, &log);
-            done(&shared().url(), &["break", "--whoever", "leftovers"]).ends(0);
+            done(&shared().url(), &["break", "--yes", "--whoever", "leftovers"]).ends(0);
             it.done().ends(80);
             is_silent_when_another_begins("leftovers", form, &log);
         }
@@ -103,7 +103,7 @@ fn a_reader_that_does_not_read_keeps_no_command_alive() {
     let mut child = command.stderr(writer).spawn().unwrap();
     drop(command);
     line_of(&file);
-    done(&shared().url(), &["break", "--whoever", "unread-err"]).ends(0);
+    done(&shared().url(), &["break", "--yes", "--whoever", "unread-err"]).ends(0);
     run(&["-w", "30s", "unread-err", "true"]).ends(0);
     let pid = std::fs::read_to_string(format!("{}.pid", file.display())).unwrap();
     assert!(!is_alive(pid.trim().parse().unwrap()), "it is at work");

@@ -18,3 +18,4 @@ mod stage;
 mod terminal;
 mod terms;
 mod tls;
+mod told;

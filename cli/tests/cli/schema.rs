@@ -148,7 +148,8 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
     client.fenced("price").set(held.token(), "7").unwrap();
 
     schema.hold("ls", &done(&url, &["ls", "--all", "--json"]).ends(0).out);
-    for name in ["job", "gpu", "sale", "price"] {
+    let _term = client.election("boss").value("10.0.0.7").campaign().unwrap();
+    for name in ["job", "gpu", "sale", "price", "boss"] {
         schema.hold("show", &done(&url, &["show", "--json", name]).ends(0).out);
     }
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +173,7 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
     schema.hold("doctor", &done(&url, &["doctor", "--json"]).out);
     schema.hold("doctor", &done("redis+sentinel://127.0.0.1:1/m", &["doctor", "--json"]).ends(2).out);
     schema.hold("bench", &done(&url, &["bench", "--json", "--seconds", "400ms"]).ends(0).out);
-    schema.hold("break", &done(&url, &["break", "--json", "--now", "--whoever", "gpu"]).ends(0).out);
+    schema.hold("break", &done(&url, &["break", "--yes", "--json", "--now", "--whoever", "gpu"]).ends(0).out);
     for script in ["exit 3", "kill -9 $$"] {
         let shell = format!("{} \"$@\" 3>&1 >/dev/null", crate::stage::PROGRAM);
         let mut command = std::process::Command::new("sh");

@@ -33,7 +33,7 @@ fn each_command(url: &str, [one, other]: [&str; 2], folder: &Path) -> Vec<Done> 
         let shown = done(url, &["show", "--json", name]).ends(0);
         assert_eq!(json(&shown.out)[0]["holders"][0]["label"], "billing");
         let token = format!("{:019}", guard.token());
-        all.extend([shown, done(url, &["break", name, "--now", "--token", &token]).ends(0)]);
+        all.extend([shown, done(url, &["break", "--yes", name, "--now", "--token", &token]).ends(0)]);
         assert!(guard.unlock().unwrap_err().is_lease_lost());
     }
     let both = ["run", "--lease", "4s", "--and", other, one, "sh", "-c", "echo $REDIS_CONCURRENT_TOKEN_1"];

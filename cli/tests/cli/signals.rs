@@ -179,7 +179,7 @@ fn what_a_command_leaves_behind_ends_before_its_lock_is_anothers() {
         std::fs::remove_file(&file).unwrap();
         (it, pid)
     };
-    let take_away = || done(&shared().url(), &["break", "--whoever", "behind"]).ends(0);
+    let take_away = || done(&shared().url(), &["break", "--yes", "--whoever", "behind"]).ends(0);
     let next = |command: &[&str]| run(&[&["-w", "30s", "behind"], command].concat()).ends(0);
     // It is killed if it ignores SIGTERM,
     let (it, pid) = begin(&["--lease", "4s"], ":");

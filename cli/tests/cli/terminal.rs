@@ -36,6 +36,8 @@ impl OnTerminal {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
+        let size = rustix::termios::Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&ours, size).unwrap();
         let name = ptsname(&ours, Vec::new()).unwrap();
         let open = || -> OwnedFd {
             rustix::fs::open(
@@ -173,6 +175,8 @@ fn a_lock_is_not_taken_away_before_that_is_confirmed() {
         assert!(!guard.is_lost());
         let mut it = OnTerminal::new(&["break", "tty-break", "--whoever", "--now"]);
         it.shows("tty-break is held by");
+        it.shows(&format!("token {:019}", guard.token()));
+        it.shows("nobody waits for it");
         it.shows("take it away? [y/N]");
         it.types(answer);
         it.ends(code);
@@ -195,4 +199,25 @@ fn a_terminal_that_goes_away_ends_the_command() {
     it.hangs_up();
     wait_until(LONG, "the command is dead", || !crate::stage::is_alive(command));
     wait_until(LONG, "the lock is free", || !lock.is_locked().unwrap());
+}
+
+#[test]
+fn lists_fit_into_it() {
+    let server = redis_concurrent_testkit::RedisServer::start().unwrap();
+    let client = redis_concurrent::Client::builder().url(&server.url()).client_name(&"label".repeat(10));
+    let client = client.connect().unwrap();
+    let ls = |more: &[&str], last: &str| {
+        let url = server.url();
+        let it = OnTerminal::new(&[&["ls", "--url", &url], more].concat());
+        it.shows(last);
+        it.ends(0)
+    };
+    ls(&[], "there is no such lock");
+    let held = client.reentrant_lock("stock:42").lock_owned().unwrap();
+    let token = format!("{:019}", held.token());
+    let screen = ls(&[], &token);
+    let line = screen.lines().find(|line| line.contains("stock:42")).unwrap();
+    assert!(line.chars().count() <= 100 && line.contains(&format!("{}@", std::process::id())), "{screen}");
+    assert!(line.contains('…'), "{screen}");
+    assert!(ls(&["--wide"], &token).contains(&"label".repeat(10)));
 }
