@@ -236,6 +236,8 @@ impl ClientBuilder {
 
     /// How long Redis keeps a hold that is not renewed, for instance because its process died. Default 30 s,
     /// at least 100 ms, at most a year.
+    #[doc(alias = "watchdog")]
+    #[doc(alias = "lockWatchdogTimeout")]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease;
         self
@@ -284,14 +286,14 @@ impl ClientBuilder {
         self
     }
 
-    /// How long opening a connection may take. Default 1 s.
+    /// How long opening a connection may take. Default 1 s, at least 1 ms.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
         self
     }
 
     /// How long the reply to one request may take. Default 2 s, or the [waiter
-    /// timeout](ClientBuilder::waiter_timeout) if that is shorter; not longer than the waiter timeout.
+    /// timeout](ClientBuilder::waiter_timeout) if that is shorter; at least 1 ms, not longer than the waiter timeout.
     ///
     /// A thread inside a request cannot be cancelled: it notices a cancellation after at most this time.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {

@@ -171,6 +171,7 @@ impl Client {
 
     /// The lock `name` of the kind [`Reentrant`]: its holder may acquire it again.
     #[doc(alias = "mutex")]
+    #[doc(alias = "getLock")]
     pub fn reentrant_lock(&self, name: &str) -> ReentrantLock {
         self.lock_with_kind(name, Reentrant)
     }
@@ -209,6 +210,7 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "getLock")]
     pub fn redisson_lock(&self, key: &str) -> RedissonLock {
         RedisLock::at(&self.0, Redisson, key)
     }
@@ -265,11 +267,13 @@ impl Client {
 
     /// The read/write lock `name`: many readers, or one writer.
     #[doc(alias = "rw_lock")]
+    #[doc(alias = "getReadWriteLock")]
     pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
         ReadWriteLock::new(&self.0, name)
     }
 
     /// The semaphore `name`: a number of permits, of which each caller acquires some.
+    #[doc(alias = "getSemaphore")]
     pub fn semaphore(&self, name: &str) -> Semaphore {
         Semaphore::new(&self.0, name)
     }
@@ -280,6 +284,7 @@ impl Client {
     }
 
     /// The latch `name`: threads wait there until its count is 0.
+    #[doc(alias = "getCountDownLatch")]
     pub fn count_down_latch(&self, name: &str) -> CountDownLatch {
         CountDownLatch::new(&self.0, name)
     }
@@ -303,6 +308,7 @@ impl Client {
 
     /// The rate limiter `name`, which admits requests at `rate`. The count is kept in Redis, the rate in this
     /// handle.
+    #[doc(alias = "getRateLimiter")]
     pub fn rate_limiter(&self, name: &str, rate: Rate) -> RateLimiter {
         RateLimiter::new(&self.0, name, rate)
     }

@@ -124,3 +124,15 @@ impl Queued for crate::Semaphore {
         self.lock().queue()
     }
 }
+
+impl Queued for crate::Once {
+    fn queue(&self) -> Option<usize> {
+        self.lock.queue()
+    }
+}
+
+impl Queued for crate::Election {
+    fn queue(&self) -> Option<usize> {
+        self.lock.queue()
+    }
+}

@@ -7,6 +7,9 @@ use crate::error::{Error, ErrorKind};
 /// The shortest lease: below it, the ordinary jitter of the network would decide which caller holds a lock.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
+/// The shortest connect timeout or command timeout: no server replies in less.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+
 /// The longest lease or waiter timeout. More would amount to forever, and that is not a lease.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -130,8 +133,11 @@ impl Config {
         if self.max_connections == 0 {
             return Err(bad("max_connections must be at least 1, got 0"));
         }
-        if self.connect_timeout.is_zero() || self.command_timeout.is_zero() {
-            return Err(bad("connect_timeout and command_timeout must not be zero"));
+        let shortest = self.connect_timeout.min(self.command_timeout);
+        if shortest < SHORTEST_TIMEOUT {
+            return Err(bad(format!(
+                "connect_timeout and command_timeout must be at least {SHORTEST_TIMEOUT:?}, got {shortest:?}"
+            )));
         }
         if self.waiter_timeout < self.command_timeout.min(LONGEST_LEASE) {
             return Err(bad(format!(

@@ -153,6 +153,8 @@ impl<K: Exclusive> RedisLock<K> {
     /// - *A process that dies keeps others out for the lease*, even between its holds, and so does one that
     ///   exits without [`Client::close`](crate::Client::close). So the lease of such a handle is short: 3 s
     ///   or three times `linger`, whichever is longer, unless the client's is shorter. Close the client.
+    /// - *The first hold does not linger.* A lock is kept only while this client listens for others that want it: its
+    ///   first release subscribes, and is sent as usual. On a cluster that is so for each lock.
     /// - *To Redis the lock is held between holds*: [`is_locked`](RedisLock::is_locked) and
     ///   [`holder`](RedisLock::holder) say so, and the first `try_lock` of another process returns `None`; a
     ///   message later the lock is free. [`hold_count`](RedisLock::hold_count) is 0.

@@ -82,7 +82,7 @@ use crate::wait::Wait;
 /// than 4,096 bytes, and a `stop_before` that leaves no time to lead.
 #[derive(Clone)]
 pub struct Election {
-    lock: RedisLock<Candidate>,
+    pub(crate) lock: RedisLock<Candidate>,
     watching: PerCaller<Observing>,
     stop_before: Duration,
 }

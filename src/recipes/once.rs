@@ -82,7 +82,7 @@ const LONGEST: usize = 256 * 1024;
 /// time to keep below 100 ms or above a year.
 #[derive(Clone)]
 pub struct Once {
-    lock: RedisLock<Attempts>,
+    pub(crate) lock: RedisLock<Attempts>,
     kept: Duration,
 }
 

@@ -365,7 +365,7 @@ fn a_setting_that_cannot_work_is_named() {
         error
     };
     type Change = fn(ClientBuilder) -> ClientBuilder;
-    let bad: [(&str, Change); 18] = [
+    let bad: [(&str, Change); 20] = [
         ("lease", |it| it.lease(ms(99))),
         ("lease", |it| it.lease(Duration::ZERO)),
         ("lease", |it| it.lease(Duration::MAX)),
@@ -385,6 +385,8 @@ fn a_setting_that_cannot_work_is_named() {
         ("client_name", |it| it.client_name("nul\0")),
         ("connect", |it| it.connect_timeout(Duration::ZERO)),
         ("command", |it| it.command_timeout(Duration::ZERO)),
+        ("at least 1ms, got 1ns", |it| it.command_timeout(Duration::from_nanos(1))),
+        ("at least 1ms, got 999µs", |it| it.connect_timeout(Duration::from_micros(999))),
     ];
     let mut wrong = Vec::new();
     for (n, (named, change)) in bad.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The pages' links lead somewhere: as files in the repository, and in the crate's documentation.
+//! The pages' links lead somewhere: as files in the repository, and in the crate's documentation. Their code is shown
+//! with what it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,25 @@ fn prose(text: &str) -> String {
         within ^= fence;
     }
     lines.join("\n")
+}
+
+/// Doc tests compile each block with its hidden lines. None of these may import what the shown ones need: the code
+/// would not compile where it is copied to.
+#[test]
+fn code_is_shown_with_what_it_imports() {
+    let mut blocks = 0;
+    for (module, file) in pages() {
+        let mut is_rust = false;
+        for line in read(&file).lines() {
+            if let Some(language) = line.strip_prefix("```") {
+                is_rust = language.starts_with("rust");
+                blocks += usize::from(is_rust);
+                assert!(!language.contains("ignore"), "{module}: a block that no test compiles");
+            }
+            assert!(!(is_rust && line.starts_with("# use ")), "{module}: hidden: {line}");
+        }
+    }
+    assert!(blocks > 20, "{blocks}");
 }
 
 /// What a heading is linked by.

@@ -7,7 +7,7 @@ use redis_concurrent::guard::Held;
 use redis_concurrent::kinds::Kind;
 use redis_concurrent::{Error, OwnedGuard, Semaphore};
 
-use crate::workers::RELEASES;
+use crate::workers::{InBackground, RELEASES};
 
 /// A hold of an [`AsyncLock`](crate::AsyncLock). Dropping it releases the hold in the background, without
 /// blocking the thread that drops it, inside a runtime or not. It dereferences to its [`OwnedGuard`], which
@@ -21,8 +21,7 @@ pub struct AsyncGuard<L: Held>
 where
     OwnedGuard<L>: Send + 'static,
 {
-    /// `None` once it is released.
-    guard: Option<OwnedGuard<L>>,
+    guard: InBackground<OwnedGuard<L>>,
 }
 
 /// Permits of an [`AsyncSemaphore`](crate::AsyncSemaphore), returned in the way in which an [`AsyncGuard`]
@@ -34,15 +33,15 @@ where
     OwnedGuard<L>: Send + 'static,
 {
     pub(crate) fn new(guard: OwnedGuard<L>) -> Self {
-        AsyncGuard { guard: Some(guard) }
+        AsyncGuard { guard: InBackground::new(guard) }
     }
 
     /// Ends the hold. Once begun, this continues even if its future is dropped.
     async fn end(
-        mut self,
+        self,
         end: impl FnOnce(OwnedGuard<L>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        let Some(guard) = self.guard.take() else { return Ok(()) };
+        let guard = self.guard.into_inner();
         let name = guard.name().to_owned();
         RELEASES.outcome(&name, move || end(guard)).await
     }
@@ -80,18 +79,7 @@ where
     type Target = OwnedGuard<L>;
 
     fn deref(&self) -> &OwnedGuard<L> {
-        self.guard.as_ref().expect("only what consumes it takes it out")
-    }
-}
-
-impl<L: Held> Drop for AsyncGuard<L>
-where
-    OwnedGuard<L>: Send + 'static,
-{
-    fn drop(&mut self) {
-        if let Some(guard) = self.guard.take() {
-            RELEASES.run(move || drop(guard));
-        }
+        self.guard.get()
     }
 }
 
@@ -100,6 +88,6 @@ where
     OwnedGuard<L>: Send + 'static,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AsyncGuard").field(&self.guard).finish()
+        f.debug_tuple("AsyncGuard").field(self.guard.get()).finish()
     }
 }

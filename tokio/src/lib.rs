@@ -33,14 +33,16 @@
 //! - one for each lock (semaphore, half of a read/write lock) of a client for which tasks of this process
 //!   wait, however many they are: the first task asks Redis, and the others wait for their turn, in order of
 //!   arrival, without a thread. Handles of one name share the thread, whether they are clones or not;
-//! - at most 64 for releases, and at most eight for single attempts, which never wait for a lock.
+//! - at most 64 for releases, and at most eight for single attempts, which never wait for a lock;
+//! - one for the times at which tasks give up or ask again.
 //!
 //! A thread ends after ten seconds without work.
 //!
 //! # Cancellation
 //!
 //! A future may be dropped at any time: its task then leaves the queue, and a hold that it was just granted
-//! is released. So a timeout is `tokio::time::timeout(limit, lock.lock())`. If the task was the first of its
+//! is released. With `try_lock_for` a busy lock is told from a Redis that cannot be reached; with the runtime's timeout
+//! around `lock()` it is not. If the task was the first of its
 //! process, the next one queues behind the waiters of other processes: see [`AsyncLock`].
 //!
 //! # Runtimes
@@ -55,14 +57,19 @@
 #[doc = include_str!("../../docs/async.md")]
 mod page {}
 
+mod any_lock;
+mod clock;
 mod guard;
 mod lock;
 mod read_write;
 mod semaphore;
+mod synchronizers;
 mod turn;
 mod workers;
 
+pub use any_lock::{AsyncAnyGuard, AsyncAnyLock};
 pub use guard::{AsyncGuard, AsyncPermit};
 pub use lock::AsyncLock;
 pub use read_write::AsyncReadWriteLock;
 pub use semaphore::AsyncSemaphore;
+pub use synchronizers::{AsyncElection, AsyncOnce, AsyncRateLimiter};

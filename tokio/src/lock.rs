@@ -1,10 +1,12 @@
 //! A lock for tasks.
 
 use std::fmt;
+use std::time::Duration;
 
 use redis_concurrent::kinds::Kind;
-use redis_concurrent::{Error, RedisLock};
+use redis_concurrent::{Error, RedisLock, Wait};
 
+use crate::clock;
 use crate::guard::AsyncGuard;
 use crate::turn::Turn;
 
@@ -47,6 +49,22 @@ impl<K: Kind> AsyncLock<K> {
             .turn
             .wait(self.lock.name(), move |wait| Ok(lock.lock_owned_with(wait)?.map(AsyncGuard::new)));
         guard.await
+    }
+
+    /// Waits for at most `timeout`; returns `None` if it expires. A zero timeout makes [one
+    /// attempt](AsyncLock::try_lock), `Duration::MAX` waits forever. Unlike a runtime's timeout around
+    /// [`lock`](AsyncLock::lock), it tells a busy lock from a Redis that cannot be reached: that is an error, unless
+    /// the time is up while another task of this process has its turn.
+    ///
+    /// # Errors
+    /// See [the type](AsyncLock#errors-of-all-forms).
+    pub async fn try_lock_for(&self, timeout: Duration) -> Result<Option<AsyncGuard<K>>, Error> {
+        if timeout.is_zero() {
+            return self.try_lock().await;
+        }
+        let lock = self.lock.clone();
+        let wait = move |wait: Wait<'_>| Ok(lock.lock_owned_with(wait)?.map(AsyncGuard::new));
+        self.turn.wait_by(self.lock.name(), clock::after(timeout), wait).await
     }
 
     /// Makes one attempt. Returns `None` if the lock is busy, or if tasks or threads of this process wait for

@@ -1,8 +1,11 @@
 //! A semaphore for tasks.
 
-use redis_concurrent::internals::check_permits;
-use redis_concurrent::{Error, Semaphore};
+use std::time::Duration;
 
+use redis_concurrent::internals::check_permits;
+use redis_concurrent::{Error, Semaphore, Wait};
+
+use crate::clock;
 use crate::guard::{AsyncGuard, AsyncPermit};
 use crate::turn::Turn;
 
@@ -45,6 +48,20 @@ impl AsyncSemaphore {
             Ok(semaphore.acquire_with(n, wait)?.map(AsyncGuard::new))
         });
         permit.await
+    }
+
+    /// Waits for `n` permits for at most `timeout`: see [`AsyncLock::try_lock_for`](crate::AsyncLock::try_lock_for).
+    ///
+    /// # Errors
+    /// See [the type](AsyncSemaphore#errors-of-all-forms).
+    pub async fn try_acquire_for(&self, n: u32, timeout: Duration) -> Result<Option<AsyncPermit>, Error> {
+        if timeout.is_zero() {
+            return self.try_acquire(n).await;
+        }
+        check_permits(&self.semaphore, n)?;
+        let semaphore = self.semaphore.clone();
+        let wait = move |wait: Wait<'_>| Ok(semaphore.acquire_with(n, wait)?.map(AsyncGuard::new));
+        self.turn.wait_by(self.semaphore.name(), clock::after(timeout), wait).await
     }
 
     /// Makes one attempt. Returns `None` if there are too few permits, or if tasks or threads of this process

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use redis_concurrent::internals::{Queued, arrived};
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 
+use crate::clock;
 use crate::workers::{ATTEMPTS, WAITS, is_forked};
 
 /// The turns at one lock of one client, shared by all handles of the lock.
@@ -67,6 +68,11 @@ impl Turn {
         Turn(tasks)
     }
 
+    /// Returns turns of their own, for a handle whose callers do not wait in a queue of their process.
+    pub(crate) fn apart() -> Turn {
+        Turn(Arc::default())
+    }
+
     /// Waits for the task's turn, and then runs `wait` on a thread. Both end when the future is dropped. The
     /// next task's turn comes when the thread is free again.
     pub(crate) async fn wait<T: Send + 'static>(
@@ -74,18 +80,36 @@ impl Turn {
         name: &str,
         wait: impl FnOnce(Wait<'_>) -> Result<Option<T>, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        // A wait without a deadline never times out.
+        self.wait_by(name, None, wait).await?.ok_or_else(|| Error::new(ErrorKind::Timeout, name))
+    }
+
+    /// The same with a deadline; `None` if that passes, also while other tasks have their turn.
+    pub(crate) async fn wait_by<T: Send + 'static>(
+        &self,
+        name: &str,
+        deadline: Option<Instant>,
+        wait: impl FnOnce(Wait<'_>) -> Result<Option<T>, Error> + Send + 'static,
+    ) -> Result<Option<T>, Error> {
         let (_waits, since) = (Task::of(&self.0), Instant::now());
         // In a forked child the task whose turn it is may be the parent's.
-        let turn = if is_forked() { None } else { Some(self.0.turn.clone().lock_owned().await) };
+        let turn = if is_forked() {
+            None
+        } else {
+            match clock::by(deadline, self.0.turn.clone().lock_owned()).await {
+                Some(turn) => Some(turn),
+                None => return Ok(None),
+            }
+        };
         let cancel = CancellationToken::new();
         let _ends = CancelOnDrop(cancel.clone());
         let outcome = WAITS.outcome(name, move || {
-            let outcome = wait(arrived(Wait::forever().cancelled_by(&cancel), since));
+            let limit = deadline.map_or_else(Wait::forever, Wait::until);
+            let outcome = wait(arrived(limit.cancelled_by(&cancel), since));
             drop(turn);
             outcome
         });
-        // A wait without a deadline never times out.
-        outcome.await?.ok_or_else(|| Error::new(ErrorKind::Timeout, name))
+        outcome.await
     }
 
     /// Makes one attempt. Also returns `None` if tasks of this process wait.

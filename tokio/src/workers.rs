@@ -37,6 +37,32 @@ pub(crate) fn is_forked() -> bool {
     HOME.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed).is_err_and(|home| home != here)
 }
 
+/// What is dropped on a thread for releases, as dropping it blocks for a request.
+#[derive(Debug)]
+pub(crate) struct InBackground<T: Send + 'static>(Option<T>);
+
+impl<T: Send + 'static> InBackground<T> {
+    pub(crate) fn new(it: T) -> Self {
+        InBackground(Some(it))
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        self.0.as_ref().expect("only what consumes it takes it out")
+    }
+
+    pub(crate) fn into_inner(mut self) -> T {
+        self.0.take().expect("only what consumes it takes it out")
+    }
+}
+
+impl<T: Send + 'static> Drop for InBackground<T> {
+    fn drop(&mut self) {
+        if let Some(it) = self.0.take() {
+            RELEASES.run(move || drop(it));
+        }
+    }
+}
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that are started, and end, as the work requires.
@@ -55,7 +81,7 @@ struct State {
 }
 
 impl Workers {
-    fn new(name: &'static str, most: usize) -> Workers {
+    pub(crate) fn new(name: &'static str, most: usize) -> Workers {
         Workers { name, most, state: Mutex::default(), more: Condvar::new() }
     }
 

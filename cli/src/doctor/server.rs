@@ -193,7 +193,7 @@ fn clock(connection: &mut Connection) -> Option<Finding> {
     let (s, us): (u64, u64) = redis::cmd("TIME").query(connection).ok()?;
     let ours =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?.saturating_sub(began.elapsed() / 2);
-    let apart = ours.abs_diff(Duration::from_micros(s * 1_000_000 + us));
+    let apart = ours.abs_diff(Duration::from_secs(s).saturating_add(Duration::from_micros(us)));
     Some(match apart > APART {
         true => Finding::warn(
             "clock",

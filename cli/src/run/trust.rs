@@ -71,7 +71,7 @@ fn ask(connection: &mut Connection, namespace: &str, lease: Duration, say: Say) 
         .arg("commandstats")
         .cmd("TIME")
         .query(connection)?;
-    let now = Duration::from_micros(s * 1_000_000 + us);
+    let now = Duration::from_secs(s).saturating_add(Duration::from_micros(us));
     // The uptime is in whole seconds.
     let up = field(&server, "uptime_in_seconds:").and_then(|it| it.parse().ok());
     let up = up.map_or(lease, Duration::from_secs);

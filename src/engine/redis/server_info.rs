@@ -146,7 +146,7 @@ impl Past {
         Some(Past {
             served_since,
             up_since: served_since.min(counted),
-            not_before: asked.before(uptime + 2 * COARSE),
+            not_before: asked.before(uptime.saturating_add(2 * COARSE)),
             its_own: role == "master" && before.bytes().all(|digit| digit == b'0'),
         })
     }

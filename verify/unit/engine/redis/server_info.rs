@@ -74,6 +74,14 @@ fn a_past_is_as_long_as_is_certain() {
 }
 
 #[test]
+fn a_past_that_no_server_has_is_read() {
+    let answer = format!("uptime_in_seconds:{}\r\nrole:master\r\n", u64::MAX);
+    let now = Moment::now();
+    let past = Past::read(&Value::BulkString(answer.into()), now, now, &LastServer::default()).unwrap();
+    assert!(past.up_since < now && past.not_before <= past.up_since, "{past:?}");
+}
+
+#[test]
 fn one_that_was_heard_of_before_has_been_up_since() {
     let (last, heard) = (LastServer::default(), Moment::now());
     let early = heard.before(Duration::from_secs(3));

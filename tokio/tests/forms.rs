@@ -1,0 +1,241 @@
+//! What tasks can do besides waiting for a lock: give up after a time, do work once, lead, be limited, and use a fake.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use redis_concurrent::once::Ending;
+use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Lock, LockGuard, MultiLock, Wait};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
+use redis_concurrent_tokio::{
+    AsyncAnyLock, AsyncElection, AsyncLock, AsyncOnce, AsyncRateLimiter, AsyncSemaphore,
+};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+
+/// Long enough for anything that is sure to happen.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Without a clock of its own.
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().unwrap()
+}
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+#[test]
+fn a_task_gives_up_in_time_also_behind_others() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (Client::connect(&server.url()).unwrap(), Client::connect(&server.url()).unwrap());
+    other.semaphore("permits").set_permits(2).unwrap();
+    let _held =
+        (other.reentrant_lock("it").lock_owned().unwrap(), other.semaphore("permits").acquire(1).unwrap());
+    let lock = AsyncLock::new(client.reentrant_lock("it"));
+    let permits = AsyncSemaphore::new(client.semaphore("permits"));
+    runtime().block_on(async {
+        let began = Instant::now();
+        let mut tasks = JoinSet::new();
+        // The first has its turn for longer than the others wait for theirs.
+        for timeout in [ms(900), ms(300), ms(600), ms(0)] {
+            let (lock, permits) = (lock.clone(), permits.clone());
+            tasks.spawn(async move {
+                assert!(lock.try_lock_for(timeout).await.unwrap().is_none());
+                assert!(began.elapsed() >= timeout && began.elapsed() < timeout + LONG);
+                let began = Instant::now();
+                assert!(permits.try_acquire_for(2, timeout).await.unwrap().is_none());
+                assert!(began.elapsed() >= timeout && began.elapsed() < timeout + LONG);
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+        permits.try_acquire_for(1, LONG).await.unwrap().expect("one is left").release().await.unwrap();
+        let free = AsyncLock::new(client.reentrant_lock("free"));
+        free.try_lock_for(Duration::MAX).await.unwrap().expect("it is free").unlock().await.unwrap();
+    });
+}
+
+/// With a runtime's timeout around a wait both would look the same.
+#[test]
+fn a_server_that_is_away_is_not_a_busy_lock() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = Client::connect(&proxy.url()).unwrap();
+    let lock = AsyncLock::new(client.reentrant_lock("away"));
+    proxy.refuse_connections(true).unwrap();
+    proxy.cut_all();
+    let error = runtime().block_on(lock.try_lock_for(ms(500))).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+}
+
+#[test]
+fn work_is_done_once_for_all_tasks_and_given_back_by_a_dropped_one() {
+    let server = RedisServer::start().unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    // A handle for each task.
+    let once = || AsyncOnce::new(client.once("charge"));
+    runtime().block_on(async {
+        let (begins, begun) = tokio::sync::oneshot::channel();
+        let mut first = tokio::spawn({
+            let once = once();
+            async move {
+                let work = async |_, _| {
+                    begins.send(()).unwrap();
+                    std::future::pending().await
+                };
+                once.run(work).await.map(drop)
+            }
+        });
+        begun.await.unwrap();
+        assert!(once().blocking().is_in_progress().unwrap());
+        first.abort();
+        assert!((&mut first).await.unwrap_err().is_cancelled());
+        let done = Arc::new(AtomicUsize::new(0));
+        let mut tasks = JoinSet::new();
+        for _ in 0..20 {
+            let (once, done) = (once(), done.clone());
+            tasks.spawn(async move {
+                let work = async |token, lost: CancellationToken| {
+                    assert!(token > 0 && !lost.is_cancelled());
+                    done.fetch_add(1, Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    Ok("receipt".to_owned())
+                };
+                once.run(work).await.unwrap()
+            });
+        }
+        while let Some(ending) = tasks.join_next().await {
+            assert_eq!(ending.unwrap(), Ending::Done("receipt".to_owned()));
+        }
+        assert_eq!(done.load(Ordering::SeqCst), 1);
+        let failed = AsyncOnce::new(client.once("bad")).run(async |_, _| Err("no".to_owned())).await.unwrap();
+        assert_eq!(failed, Ending::Failed("no".to_owned()));
+    });
+}
+
+#[test]
+fn a_task_leads_until_its_work_or_its_future_ends() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (Client::connect(&server.url()).unwrap(), Client::connect(&server.url()).unwrap());
+    let election = AsyncElection::new(client.election("boss").value("a task"));
+    runtime().block_on(async {
+        let first = election
+            .run(async |number, ending: CancellationToken| {
+                assert_eq!(other.election("boss").leader().unwrap().unwrap().value, "a task");
+                assert!(!ending.is_cancelled());
+                number
+            })
+            .await
+            .unwrap();
+        assert!(other.election("boss").leader().unwrap().is_none());
+        let (leads, led) = tokio::sync::oneshot::channel();
+        let second = tokio::spawn({
+            let election = election.clone();
+            async move {
+                let work = async |number, _| {
+                    leads.send(number).unwrap();
+                    std::future::pending::<()>().await;
+                };
+                election.run(work).await
+            }
+        });
+        assert!(led.await.unwrap() > first);
+        second.abort();
+        assert!(second.await.unwrap_err().is_cancelled());
+    });
+    other.election("boss").campaign_with(LONG).unwrap().expect("the term is resigned").resign().unwrap();
+}
+
+#[test]
+fn tasks_wait_for_a_rate_without_a_thread() {
+    let server = RedisServer::start().unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    let limiter = AsyncRateLimiter::new(client.rate_limiter("api", Rate::fixed_window(2, ms(300))));
+    runtime().block_on(async {
+        let began = Instant::now();
+        let mut tasks = JoinSet::new();
+        for _ in 0..7 {
+            let limiter = limiter.clone();
+            tasks.spawn(async move { limiter.acquire(1).await });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap().unwrap();
+        }
+        // The last one is in the fourth window.
+        assert!(began.elapsed() >= ms(600), "{:?}", began.elapsed());
+        let slow = AsyncRateLimiter::new(client.rate_limiter("slow", Rate::fixed_window(1, LONG)));
+        assert!(slow.try_acquire(1).await.unwrap().allowed);
+        assert!(!slow.try_acquire_for(1, ms(50)).await.unwrap().allowed);
+    });
+}
+
+/// Always lost.
+#[derive(Debug)]
+struct Lossy;
+
+impl LockGuard for Lossy {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn remaining(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn lost(&self) -> CancellationToken {
+        let token = CancellationToken::new();
+        token.cancel();
+        token
+    }
+
+    fn unlock(self: Box<Self>) -> Result<(), Error> {
+        Err(Error::new(ErrorKind::LeaseLost, "fake"))
+    }
+}
+
+struct Fake;
+
+impl Lock for Fake {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn lock_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+        Ok(Some(Box::new(Lossy)))
+    }
+
+    fn lock_owned_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + Send>>, Error> {
+        Ok(Some(Box::new(Lossy)))
+    }
+}
+
+#[test]
+fn a_service_takes_any_lock_also_a_fake() {
+    async fn service(lock: &AsyncAnyLock) -> Result<bool, Error> {
+        let Some(guard) = lock.try_lock_for(ms(100)).await? else { return Ok(false) };
+        guard
+            .lost()
+            .is_cancelled()
+            .then_some(())
+            .map_or(Ok(()), |()| Err(Error::new(ErrorKind::LeaseLost, "noticed")))?;
+        guard.unlock().await.map(|()| true)
+    }
+    let server = RedisServer::start().unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    let (one, two) = (client.simple_lock("one"), client.simple_lock("two"));
+    let both = AsyncAnyLock::new(Arc::new(MultiLock::new(&[&one, &two])));
+    runtime().block_on(async {
+        assert_eq!(service(&AsyncAnyLock::new(Arc::new(Fake))).await.unwrap_err().name(), "noticed");
+        assert!(service(&both).await.unwrap());
+        let held = one.lock_owned().unwrap();
+        assert!(!service(&both).await.unwrap());
+        assert!(both.try_lock().await.unwrap().is_none());
+        held.unlock().unwrap();
+        drop(both.lock().await.unwrap());
+    });
+    // It is released in the background.
+    wait_until(LONG, "it is released", || !two.is_locked().unwrap());
+}
