@@ -26,7 +26,7 @@ use crate::workers::{InBackground, RELEASES};
 ///
 /// impl Lock for Busy {
 ///     fn name(&self) -> &str { "fake" }
-///     fn lock_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+///     fn lock_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard>>, Error> {
 ///         Ok(None)
 ///     }
 ///     fn lock_owned_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + Send>>, Error> {

@@ -203,7 +203,7 @@ impl Lock for Fake {
         "fake"
     }
 
-    fn lock_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+    fn lock_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard>>, Error> {
         Ok(Some(Box::new(Lossy)))
     }
 

@@ -436,10 +436,12 @@ fn a_holder_of_another_library_is_taken_away_at_once_or_not_at_all() {
         }
         let there =
             |redis: &mut redis::Connection| redis::cmd("EXISTS").arg(key).query::<bool>(redis).unwrap();
-        done(&server.url(), &["break", option, "--whoever", key]).ends(64).says("as they do with --now");
+        done(&server.url(), &["break", "--yes", option, "--whoever", key])
+            .ends(64)
+            .says("as they do with --now");
         assert!(there(&mut redis));
         run(&["-n", option, key, "true"]).ends(75);
-        done(&server.url(), &["break", option, "--whoever", "--now", key]).ends(0);
+        done(&server.url(), &["break", "--yes", option, "--whoever", "--now", key]).ends(0);
         assert!(!there(&mut redis));
     }
 }
