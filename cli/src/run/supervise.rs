@@ -117,8 +117,8 @@ pub fn supervise(
             recv(term) -> _ => {
                 command.end();
                 notes.note(match guard.loss() {
-                    Some(loss) => format!("COMMAND is stopped: {loss:#}"),
-                    None => format!("COMMAND is stopped: less than {grace:?} of the lock are certain"),
+                    Some(loss) => format!("COMMAND is ended: {loss:#}"),
+                    None => format!("COMMAND is ended: less than {grace:?} of the lock are certain"),
                 });
                 (term, for_loss) = (never(), true);
             },
@@ -129,7 +129,7 @@ pub fn supervise(
             },
             recv(limit) -> _ => {
                 command.end();
-                notes.note("COMMAND is stopped: --at-most is over".to_owned());
+                notes.note("COMMAND is ended: --at-most is over".to_owned());
                 kill_at = earliest(kill_at, grace);
                 (limit, too_long) = (never(), true);
             },

@@ -250,7 +250,7 @@ fn locks_at_keys_of_users_are_shown_and_taken_away() {
         let wait = ["run", "-w", "60s", "--lease", "4s", option, name, "true"];
         done(&url, &wait).ends(0);
         assert!(!is_alive(pid));
-        holder.done().ends(80).says("COMMAND is stopped");
+        holder.done().ends(80).says("COMMAND is ended");
     }
     done(&url, &["break", "--redisson", "--at", "x", "--whoever"]).ends(64).says("cannot be used with");
     run("HSET map field value");

@@ -402,7 +402,7 @@ fn what_is_taken_away_is_left_to_the_command_for_its_grace() {
         client(server).reentrant_lock("gentle").queue_length().unwrap() == 1
     });
     done(&server.url(), &["break", "--yes", "--whoever", "gentle"]).ends(0);
-    let it = it.done().ends(80).says("COMMAND is stopped");
+    let it = it.done().ends(80).says("COMMAND is ended");
     assert!(!it.err.contains("killed") && clean.exists(), "{it:?}");
     next.done().ends(0);
     // A command that ignores SIGTERM is killed.
