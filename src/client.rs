@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine;
-use crate::engine::cluster::Cluster;
-use crate::engine::moves;
+use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::pool::{Pools, THREADS, THREADS_OF_SEVERAL};
@@ -13,10 +12,11 @@ use crate::engine::redis::probe::{Unprobed, probe};
 use crate::engine::redis::refusal::unanswered;
 use crate::engine::redis::slots::Node;
 use crate::engine::renewal::renewer::Renewer;
-use crate::engine::route::Route;
-use crate::engine::runtime::Shared;
-use crate::engine::server::Server;
-use crate::engine::switchover;
+use crate::engine::servers::cluster::Cluster;
+use crate::engine::servers::route::Route;
+use crate::engine::servers::server::Server;
+use crate::engine::takeover::moves;
+use crate::engine::takeover::switchover;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::Kind;
@@ -380,7 +380,7 @@ impl Client {
     /// `OutcomeUnknown` if a hold could not be released in time: it expires with its lease, and each such hold
     /// was reported to the observer.
     pub fn close(&self) -> Result<(), Error> {
-        engine::close(&self.0)
+        engine::call::close(&self.0)
     }
 
     /// Whether the client was closed.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use self::sealed::Hold as _;
 use crate::cancel::CancellationToken;
-use crate::engine::warning::{self, Warned};
+use crate::engine::call::warning::{self, Warned};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 pub use crate::settings::LONGEST_STAY;
@@ -49,8 +49,8 @@ pub(crate) mod sealed {
 
     use super::{GuardOwned, ThreadOwned};
     use crate::cancel::CancellationToken;
+    use crate::engine::call::warning::Holds;
     use crate::engine::state::lock_state::HolderId;
-    use crate::engine::warning::Holds;
     use crate::error::Error;
 
     pub trait Held {

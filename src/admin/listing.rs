@@ -11,10 +11,10 @@ use redis::{ServerError, ServerErrorKind, Value};
 use super::types::Look;
 use super::view::{self, View};
 use crate::client::Client;
+use crate::engine::operations::inspect::read;
 use crate::engine::redis::answers::{list, text};
 use crate::engine::redis::connection::Connection;
-use crate::engine::redis::inspect::read;
-use crate::engine::server::Server;
+use crate::engine::servers::server::Server;
 use crate::error::Error;
 use crate::names::{self, Names};
 

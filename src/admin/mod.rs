@@ -17,7 +17,7 @@ use crate::clock::Moment;
 use crate::engine::redis::answers::{number, text};
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::refusal::{not_connected, refused};
-use crate::engine::server::Server;
+use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
 pub use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 use crate::names::Names;

@@ -7,7 +7,7 @@ use redis::ConnectionInfo;
 
 use crate::client::Client;
 use crate::engine::redis::refusal::not_connected;
-use crate::engine::server::Server;
+use crate::engine::servers::server::Server;
 use crate::error::Error;
 use crate::names::Names;
 

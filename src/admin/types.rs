@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::engine::redis::inspect::Waiting;
+use crate::engine::operations::inspect::Waiting;
 use crate::lock::holder::{Holder, Process, granted_at};
 use crate::recipes::inventory::stock::Stock;
 

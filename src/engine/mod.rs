@@ -21,51 +21,30 @@
 //!     one critical section of each process ahead of it.
 //!
 //! A call goes `lock/ → engine → redis/backend.rs → script.rs → lua/`; nothing calls back up, and nothing
-//! here names what a user sees (`tests/tools/imports.rs` reads the paths). [`runtime::Shared`] is what all
-//! locks of a client share. Waiting is in [`acquire`]. Decisions are in [`state::lock_state`], expressed in
-//! the types of [`state::asking`], and concern what [`state::grant`] keeps. A thread that talks to Redis
-//! holds no mutex of the engine.
+//! here names what a user sees. The folders, each of which names those before it (`tests/tools/imports.rs`
+//! reads the paths, and lists what does not yet):
+//!
+//! - [`state`]: the machine that decides; no I/O, no clock
+//! - [`redis`]: bytes and connections
+//! - [`servers`]: which server has a key
+//! - [`entries`]: a lock of this process, the table of them, what the locks of a client share
+//! - [`operations`]: what is asked of Redis for a lock
+//! - [`renewal`]: keeping holds alive
+//! - [`call`]: what a caller's thread does; the one driver of a wait is [`call::waiter`]
+//! - [`hearing`]: what Redis tells
+//! - [`takeover`]: when a server changes
+//!
+//! A thread that talks to Redis holds no mutex of the engine.
 
-mod acquire;
-pub(crate) mod attempt;
-pub(crate) mod backoff;
-mod by_name;
-pub(crate) mod change;
-pub(crate) mod channels;
-mod close;
-pub(crate) mod cluster;
-mod cluster_probe;
-mod conclude;
-pub(crate) mod condition;
-mod effects;
-pub(crate) mod entry;
-mod hearing;
-pub(crate) mod held;
-mod inbox;
-mod life;
-pub(crate) mod listener;
-mod listener_by_lock;
-mod messages;
-pub(crate) mod modes;
-pub(crate) mod moves;
-mod notices;
-mod outcomes;
-pub(crate) mod pause;
-mod process;
-pub(crate) mod receipt;
+pub(crate) mod call;
+pub(crate) mod entries;
+pub(crate) mod hearing;
+pub(crate) mod operations;
 pub(crate) mod redis;
-pub(crate) mod release;
 pub(crate) mod renewal;
-mod rng;
-pub(crate) mod route;
-pub(crate) mod runtime;
-pub(crate) mod server;
-mod servers;
-pub(crate) mod several;
+pub(crate) mod servers;
 pub(crate) mod state;
-pub(crate) mod switchover;
-mod waiter;
-pub(crate) mod warning;
+pub(crate) mod takeover;
 
 // What shows that the engine is right: see verify/README.md.
 #[cfg(all(test, shuttle))]
@@ -84,11 +63,3 @@ mod scale;
 #[cfg_attr(shuttle, allow(dead_code, unused_imports))]
 #[path = "../../verify/small_redis/mod.rs"]
 mod small_redis;
-
-pub(crate) use self::acquire::acquire;
-pub(crate) use self::close::close;
-pub(crate) use self::conclude::conclude;
-use self::effects::LEAVE_TIMEOUT;
-pub(crate) use self::effects::{carry_out, lock};
-use self::outcomes::lost;
-pub(crate) use self::release::{release, release_quietly, replaced, take_back, unheard};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::per_caller::PerCaller;
 use crate::clock::Moment;
-use crate::engine::entry::LockEntry;
-use crate::engine::release::{Stay, release_by};
-use crate::engine::runtime::Shared;
+use crate::engine::call::release::{Stay, release_by};
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::entries::runtime::Shared;
 use crate::engine::state::lock_state::Ticket;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Reentrancy, Sharing};

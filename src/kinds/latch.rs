@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::per_caller::PerCaller;
-use crate::engine::runtime::Shared;
+use crate::engine::entries::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::settings::check_lease;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::engine::acquire;
-use crate::engine::change::change;
-use crate::engine::entry::{LockEntries, LockEntry, made};
+use crate::engine::call::acquire;
+use crate::engine::call::change::change;
+use crate::engine::entries::entry::{LockEntries, LockEntry, made};
+use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::inspect::{Inspection, describe, inspect};
 use crate::engine::redis::answers::number;
-use crate::engine::redis::inspect::{Inspection, describe, inspect};
-use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::{Acquired, HolderId, Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::runtime::Shared;
+use crate::engine::entries::runtime::Shared;
 use crate::error::Error;
 use crate::guard::{Guard, Ownership};
 use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::kind::{MOST, Permits, check};
-use crate::engine::change::{change, change_hold};
+use crate::engine::call::change::{change, change_hold};
+use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::answers::number;
-use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
 use crate::guard::sealed::{self, Hold as _};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{RedisLock, this_thread};
-use crate::engine::condition::{At, signal, wait};
-use crate::engine::modes::may_exclude;
+use crate::engine::call::condition::{At, signal, wait};
+use crate::engine::call::modes::may_exclude;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Ownership};
 use crate::kind::Exclusive;

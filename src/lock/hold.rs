@@ -10,11 +10,11 @@ use super::receipt::Receipt;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::entry::LockEntry;
-use crate::engine::redis::replicas::Replicas;
-use crate::engine::release::Stay;
+use crate::engine::call::release::Stay;
+use crate::engine::call::replicas::Replicas;
+use crate::engine::call::warning::Holds;
+use crate::engine::entries::entry::LockEntry;
 use crate::engine::state::lock_state::{Acquired, Ticket};
-use crate::engine::warning::Holds;
 use crate::error::Error;
 use crate::guard::{Guard, OwnedGuard, Ownership, sealed};
 use crate::kind::{Exclusive, Kind, Sharing};
@@ -53,25 +53,25 @@ impl<K: Kind> Hold<K> {
     /// at most.
     pub(crate) fn never_counted(mut self, limit: Moment) {
         let ticket = self.ends();
-        engine::take_back(&self.entry, ticket, limit);
+        engine::call::take_back(&self.entry, ticket, limit);
     }
 
     /// Ends the hold without a request: Redis has replaced it by one of the other mode.
     pub(super) fn replaced(mut self) -> Result<(), Error> {
         let ticket = self.ends();
-        engine::replaced(&self.entry, ticket)
+        engine::call::replaced(&self.entry, ticket)
     }
 
     /// Ends the hold by an update that the kind's rule makes under the hold's own owner id, and that these
     /// replicas must have.
     pub(crate) fn conclude(mut self, what: &[&str], replicas: Option<Replicas>) -> Result<(), Error> {
         let ticket = self.ends();
-        engine::conclude(&self.entry, ticket, what, replicas)
+        engine::call::conclude(&self.entry, ticket, what, replicas)
     }
 
     /// Ends the hold here, but not in Redis.
     pub(crate) fn part(mut self) -> Result<Receipt, Error> {
-        let grant = engine::receipt::part(&self.entry, self.ticket)?;
+        let grant = engine::call::receipt::part(&self.entry, self.ticket)?;
         self.ends();
         let owner = self.entry.owner_id(grant.owner);
         Ok(Receipt::new(K::NAME, &self.entry, owner, &grant))
@@ -88,7 +88,7 @@ impl<K: Kind> Hold<K> {
 
     /// Whether the thread has no other guard of this hold.
     pub(super) fn is_last(&self) -> bool {
-        engine::held::is_last(&self.entry, self.ticket)
+        engine::call::held::is_last(&self.entry, self.ticket)
     }
 
     pub(crate) fn set_value(&mut self, value: u64) {
@@ -97,7 +97,7 @@ impl<K: Kind> Hold<K> {
 
     fn release_as(mut self, stay: Stay) -> Result<(), Error> {
         let ticket = self.ends();
-        engine::release(&self.entry, ticket, stay)
+        engine::call::release(&self.entry, ticket, stay)
     }
 
     /// The value that the rule added to the grant.
@@ -108,7 +108,7 @@ impl<K: Kind> Hold<K> {
     /// The current token. It differs from the first one after a wait for a condition, which reacquires the
     /// lock.
     pub(crate) fn current_token(&self) -> u64 {
-        engine::held::token(&self.entry, self.ticket).unwrap_or(self.first_token)
+        engine::call::held::token(&self.entry, self.ticket).unwrap_or(self.first_token)
     }
 }
 
@@ -122,15 +122,15 @@ impl<K: Kind> sealed::Hold for Hold<K> {
     }
 
     fn remaining(&self) -> Duration {
-        engine::held::remaining(&self.entry, self.ticket)
+        engine::call::held::remaining(&self.entry, self.ticket)
     }
 
     fn lost(&self) -> CancellationToken {
-        engine::held::lost_token(&self.entry, self.ticket)
+        engine::call::held::lost_token(&self.entry, self.ticket)
     }
 
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
-        engine::held::renew_for(&self.entry, self.ticket, lease)
+        engine::call::held::renew_for(&self.entry, self.ticket, lease)
     }
 
     fn release(self) -> Result<(), Error> {
@@ -138,18 +138,18 @@ impl<K: Kind> sealed::Hold for Hold<K> {
     }
 
     fn loss(&self) -> Option<Error> {
-        engine::held::loss(&self.entry, self.ticket)
+        engine::call::held::loss(&self.entry, self.ticket)
     }
 
     fn time_left(&self) -> Holds {
-        vec![engine::held::time_left(&self.entry, self.ticket)]
+        vec![engine::call::held::time_left(&self.entry, self.ticket)]
     }
 }
 
 impl<K: Kind> Drop for Hold<K> {
     fn drop(&mut self) {
         if self.ticket > 0 {
-            engine::release_quietly(&self.entry, self.ticket);
+            engine::call::release_quietly(&self.entry, self.ticket);
         }
     }
 }

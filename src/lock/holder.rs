@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::engine::entry::LockEntry;
-use crate::engine::redis::inspect::{Held, Inspection, inspect};
-use crate::engine::several::Part;
+use crate::engine::call::several::Part;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::inspect::{Held, Inspection, inspect};
 use crate::engine::state::grant::number_of;
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;

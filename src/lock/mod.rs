@@ -20,10 +20,10 @@ pub(crate) use self::hold::Hold;
 use self::receipt::Receipt;
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::entry::{AtKey, LockEntries, LockEntry, made, made_beside};
-use crate::engine::redis::replicas::Replicas;
-use crate::engine::runtime::Shared;
-use crate::engine::several::Part;
+use crate::engine::call::replicas::Replicas;
+use crate::engine::call::several::Part;
+use crate::engine::entries::entry::{AtKey, LockEntries, LockEntry, made, made_beside};
+use crate::engine::entries::runtime::Shared;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
@@ -220,7 +220,7 @@ impl<K: Kind> RedisLock<K> {
         // A thread that already reads re-enters without a request, so no request would end the other hold.
         let once = held.is_last() && self.hold_count() == 0;
         let mut request = Request { instead: once, ..self.request::<ThreadOwned>(false) };
-        if let Some(held) = engine::held::terms(held.entry(), held.ticket()) {
+        if let Some(held) = engine::call::held::terms(held.entry(), held.ticket()) {
             request.terms = Terms { args: request.terms.args, ..held };
         }
         let hold = self.take(request, &Wait::forever())?.ok_or_else(|| timed_out(self.name()))?;
@@ -261,10 +261,10 @@ impl<K: Kind> RedisLock<K> {
         };
         let entry = own.as_ref().map_or_else(|| self.entry(), Ok)?;
         let readers = match &self.other_mode {
-            Some(other_mode) => engine::modes::consider(entry, other_mode, K::SHARING, &mut request)?,
+            Some(other_mode) => engine::call::modes::consider(entry, other_mode, K::SHARING, &mut request)?,
             None => None,
         };
-        let Some(acquired) = engine::acquire(entry, readers, &request, wait)? else { return Ok(None) };
+        let Some(acquired) = engine::call::acquire(entry, readers, &request, wait)? else { return Ok(None) };
         let hold = Hold::new(entry.clone(), acquired);
         Ok(Some(if self.replicas.is_none() { hold } else { self.once_replicated(hold, wait)? }))
     }
@@ -282,7 +282,7 @@ impl<K: Kind> RedisLock<K> {
     /// Waits until the required number of replicas have the hold.
     pub(crate) fn replicated(&self, hold: &Hold<K>, wait: &Wait<'_>) -> Result<(), Error> {
         match self.replicas {
-            Some(replicas) => engine::redis::replicas::have(hold.entry(), hold.ticket(), replicas, wait),
+            Some(replicas) => engine::call::replicas::have(hold.entry(), hold.ticket(), replicas, wait),
             None => Ok(()),
         }
     }
@@ -300,7 +300,7 @@ impl<K: Kind> RedisLock<K> {
         }
         let mut grant = receipt.grant();
         grant.terms.token_is_value = K::TOKEN_IS_VALUE;
-        let acquired = engine::receipt::adopt(entry, receipt.owner(), grant)?;
+        let acquired = engine::call::receipt::adopt(entry, receipt.owner(), grant)?;
         Ok(Guard::new(Hold::new(entry.clone(), acquired)))
     }
 }

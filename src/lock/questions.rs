@@ -7,8 +7,8 @@ use super::holder::{ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, hol
 use super::{RedisLock, this_thread};
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::entry::{LockEntries, LockEntry};
-use crate::engine::redis::inspect::{Forced, Held, Inspection, force_unlock, inspect};
+use crate::engine::entries::entry::{LockEntries, LockEntry};
+use crate::engine::operations::inspect::{Forced, Held, Inspection, force_unlock, inspect};
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Queueing, Sharing};
 
@@ -91,7 +91,7 @@ impl<K: Kind> RedisLock<K> {
         }
         let (thread, now) = (this_thread(), Moment::now());
         let held = |entry: &Arc<LockEntry>| {
-            engine::lock(entry).map_or(0, |core| core.lock_state.hold_count(thread, now))
+            engine::operations::effects::lock(entry).map_or(0, |core| core.lock_state.hold_count(thread, now))
         };
         self.entries().iter().map(held).sum()
     }
@@ -213,7 +213,7 @@ impl<K: Kind> RedisLock<K> {
         let entry = self.entry()?;
         let holders = self.inspect()?.holders;
         let others = holders.iter().filter(|held| !entry.is_mine(&held.owner)).count();
-        Ok(others + engine::lock(entry)?.lock_state.holders(Moment::now()))
+        Ok(others + engine::operations::effects::lock(entry)?.lock_state.holders(Moment::now()))
     }
 
     /// All entries of this lock in this process: a single one, or one for each call.
@@ -232,6 +232,6 @@ impl<K: Kind> RedisLock<K> {
 
 /// The number of threads of this process that wait at this entry. None of them is in a forked child.
 fn queued(entry: &Arc<LockEntry>) -> usize {
-    let here = entry.shared.same_process().and_then(|()| engine::lock(entry));
+    let here = entry.shared.same_process().and_then(|()| engine::operations::effects::lock(entry));
     here.map_or(0, |core| core.lock_state.local_queue_length())
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::engine::entry::LockEntry;
+use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::slots::crc16;
 use crate::engine::state::grant::{Grant, MOST_HAND_OVERS};
 use crate::engine::state::lock_state::Terms;

@@ -3,8 +3,8 @@
 use redis::Value;
 
 use super::RedisLock;
-use crate::engine::change::change;
-use crate::engine::redis::inspect::inspect;
+use crate::engine::call::change::change;
+use crate::engine::operations::inspect::inspect;
 use crate::error::Error;
 use crate::kind::Kind;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::RedisLock;
 use crate::clock::Millis;
-use crate::engine::redis::replicas::{self, Replicas};
+use crate::engine::call::replicas::{self, Replicas};
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
 use crate::settings::{check_lease, check_stay};

@@ -5,9 +5,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::cancel::CancellationToken;
-use crate::engine::release::Stay;
-use crate::engine::several::Holds;
-use crate::engine::{held, unheard, warning};
+use crate::engine::call::held;
+use crate::engine::call::release::Stay;
+use crate::engine::call::several::Holds;
+use crate::engine::call::unheard;
+use crate::engine::call::warning;
 use crate::error::Error;
 use crate::guard::sealed::Hold;
 use crate::observe::{LockInfo, Span};

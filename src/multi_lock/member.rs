@@ -10,7 +10,7 @@ pub trait Member: sealed::Part {}
 impl<K: Kind> Member for RedisLock<K> {}
 
 pub(super) mod sealed {
-    use crate::engine::several;
+    use crate::engine::call::several;
     use crate::error::Error;
     use crate::kind::Kind;
     use crate::lock::RedisLock;

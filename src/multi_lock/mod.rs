@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use self::hold::MultiHold;
 pub use self::member::Member;
-use crate::engine::release::Stay;
-use crate::engine::several::{Call, Part, TWICE};
+use crate::engine::call::release::Stay;
+use crate::engine::call::several::{Call, Part, TWICE};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
 use crate::guard::sealed::{self, holder};

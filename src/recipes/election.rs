@@ -17,7 +17,7 @@ use self::kind::{Observing, check_value};
 pub use self::leader::{Leader, Waiting};
 pub use self::term::Term;
 use crate::cancel::CancellationToken;
-use crate::engine::runtime::Shared;
+use crate::engine::entries::runtime::Shared;
 use crate::error::Error;
 use crate::forms::timed_out;
 use crate::kinds::per_caller::PerCaller;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use redis::{FromRedisValue, ToRedisArgs, ToSingleRedisArg, Value};
 
 use crate::clock::Moment;
-use crate::engine::change::eval;
+use crate::engine::call::change::eval;
+use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::answers::{number, text};
 use crate::engine::redis::backend::Idempotent;
 use crate::engine::redis::refusal::refused;
-use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::cancel::CancellationToken;
+use crate::engine::call::replicas::Replicas;
+use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::inspect::describe;
 use crate::engine::redis::answers::text;
-use crate::engine::redis::inspect::describe;
-use crate::engine::redis::replicas::Replicas;
-use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};

@@ -7,12 +7,12 @@ use std::time::Duration;
 use redis::{Arg, Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value};
 
 use crate::clock::Moment;
-use crate::engine::backoff::Backoff;
-use crate::engine::pause::pause;
+use crate::engine::call::backoff::Backoff;
+use crate::engine::call::pause::pause;
+use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::watching::Watching;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::refused;
-use crate::engine::redis::watching::Watching;
-use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::holding::Holding;
 use super::renew::renew;
 use crate::cancel::CancellationToken;
-use crate::engine::warning::{Holds, until};
+use crate::engine::call::warning::{Holds, until};
 use crate::error::{Error, ErrorKind};
 use crate::guard::sealed::Hold;
 use crate::observe::{LockInfo, Span};

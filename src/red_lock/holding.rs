@@ -7,8 +7,9 @@ use super::member::Member;
 use super::release::{defer, give_back};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::entry::LockEntry;
-use crate::engine::{held, unheard};
+use crate::engine::call::held;
+use crate::engine::call::unheard;
+use crate::engine::entries::entry::LockEntry;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, MutexGuard};
 

@@ -6,7 +6,7 @@ use super::holding::Holding;
 use super::node::Node;
 use super::release::defer;
 use super::vote::{Asked, Question, Vote};
-use crate::engine::attempt::Detached;
+use crate::engine::call::attempt::Detached;
 use crate::engine::redis::posted::Posted;
 use crate::sync::thread;
 

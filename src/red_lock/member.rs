@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::node::Node;
-use crate::engine::entry::LockEntry;
-use crate::engine::held;
+use crate::engine::call::held;
+use crate::engine::entries::entry::LockEntry;
 use crate::engine::state::lock_state::Ticket;
 
 /// The grant of one server: an ordinary hold there, renewed like any other.

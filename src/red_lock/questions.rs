@@ -7,10 +7,10 @@ use super::node::Node;
 use super::post::to_all;
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::entry::LockEntry;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::inspect::{Inspection, read};
+use crate::engine::operations::packed::pack_inspect;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::inspect::{Inspection, read};
-use crate::engine::redis::packed::pack_inspect;
 use crate::error::{Error, ErrorKind};
 use crate::lock::holder::{Holder, busy, held_by};
 use crate::lock::this_thread;
@@ -94,7 +94,8 @@ impl QuorumLock {
         let (me, now) = (this_thread(), Moment::now());
         let holds = |entry: &&Arc<LockEntry>| {
             entry.shared.same_process().is_ok()
-                && engine::lock(entry).is_ok_and(|core| core.lock_state.hold_count(me, now) > 0)
+                && engine::operations::effects::lock(entry)
+                    .is_ok_and(|core| core.lock_state.hold_count(me, now) > 0)
         };
         usize::from(entries.iter().filter(holds).count() >= self.servers.majority())
     }

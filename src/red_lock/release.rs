@@ -3,10 +3,10 @@
 use super::member::Member;
 use super::post::to_all;
 use crate::clock::Moment;
+use crate::engine::call::release::{OngoingRelease, Stay, begin_release};
+use crate::engine::operations::packed::pack_leave_for;
+use crate::engine::operations::replies::left;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::packed::pack_leave_for;
-use crate::engine::redis::replies::left;
-use crate::engine::release::{OngoingRelease, Stay, begin_release};
 use crate::error::Error;
 
 /// Releases the members, and waits until `deadline` for the servers to confirm. If a server is down or does

@@ -6,10 +6,10 @@ use super::holding::Holding;
 use super::member::Member;
 use super::post::to_all;
 use crate::clock::Moment;
-use crate::engine::held;
+use crate::engine::call::held;
+use crate::engine::operations::packed::pack_renew;
+use crate::engine::operations::replies::Renewed;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::packed::pack_renew;
-use crate::engine::redis::replies::Renewed;
 use crate::error::{Error, ErrorKind};
 
 /// Sets the lease of a hold to end `lease` from now, on the servers that granted it. Servers that are down

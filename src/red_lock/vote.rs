@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::member::Member;
 use super::node::Node;
 use crate::clock::Moment;
-use crate::engine::attempt::Attempt;
+use crate::engine::call::attempt::Attempt;
+use crate::engine::operations::packed::pack_acquire;
+use crate::engine::operations::replies::acquired;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::packed::pack_acquire;
 use crate::engine::redis::posted::{Posted, Told};
-use crate::engine::redis::replies::acquired;
 use crate::error::Error;
 
 /// What all the requests of an attempt have in common.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::stage::{self, Cast, Process, either};
 use crate::Error;
-use crate::engine::condition::{self, At};
+use crate::engine::call::condition::{self, At};
 use crate::engine::state::lock_state::Acquired;
 use crate::kinds::Reentrant;
 use crate::sync::time;

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use super::stage::{self, Cast, LINGER, Process, either, request};
 use crate::Error;
+use crate::engine::call::acquire;
+use crate::engine::call::modes;
+use crate::engine::call::release;
+use crate::engine::call::release::Stay;
 use crate::engine::redis::wire::memory;
-use crate::engine::release::Stay;
 use crate::engine::state::lock_state::{Acquired, Terms};
-use crate::engine::{acquire, modes, release};
 use crate::kind::Kind;
 use crate::kinds::{Read, Write};
 use crate::sync::time;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::stage::{self, Cast, Process, either, request};
 use crate::Error;
+use crate::engine::call::acquire;
+use crate::engine::call::release;
+use crate::engine::call::release::Stay;
 use crate::engine::redis::wire::memory;
-use crate::engine::release::Stay;
 use crate::engine::state::lock_state::Terms;
-use crate::engine::{acquire, release};
 use crate::kinds::Permits;
 use crate::sync::time;
 use crate::wait::Wait;

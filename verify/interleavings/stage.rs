@@ -9,17 +9,19 @@ use shuttle::rand::{Rng, thread_rng};
 
 use crate::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::entry::{LockEntries, LockEntry, made};
+use crate::engine;
+use crate::engine::call::acquire;
+use crate::engine::call::release;
+use crate::engine::call::release::Stay;
+use crate::engine::entries::entry::{LockEntries, LockEntry, made};
+use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::pool::{Pools, THREADS};
 use crate::engine::redis::wire::memory::{self, Faults, Server};
-use crate::engine::release::Stay;
 use crate::engine::renewal::renewer::Renewer;
-use crate::engine::route::Route;
-use crate::engine::runtime::Shared;
+use crate::engine::servers::route::Route;
 use crate::engine::state::lock_state::{Acquired, HolderId, Request, Terms};
-use crate::engine::{self, acquire, release};
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::kinds::Reentrant;
@@ -100,7 +102,7 @@ impl Process {
         let backend = Backend::new(
             Pools::new(&config, THREADS).and_then(|pools| pools.pool(manager.clone())).expect("no threads"),
         );
-        let route = Route::One(engine::server::Server::new(manager, backend));
+        let route = Route::One(engine::servers::server::Server::new(manager, backend));
         let shared = Shared::new(config, route, renewer, observers);
         let entry = entry_of::<Reentrant>(&shared, "lock");
         Process { shared, entry }
@@ -151,7 +153,7 @@ impl Process {
 
     /// Starts its listener.
     pub(super) fn starts_to_listen(&self) {
-        engine::listener::start(&self.shared, self.entry.server()).expect("a thread");
+        engine::hearing::listener::start(&self.shared, self.entry.server()).expect("a thread");
     }
 
     /// Starts its listener, and waits until it is up.
@@ -169,7 +171,7 @@ impl Process {
 
     /// Closes the client, and checks that its threads have ended with it.
     pub(super) fn close(&self) {
-        engine::close(&self.shared).expect("everything was released in time");
+        engine::call::close(&self.shared).expect("everything was released in time");
         let now = Moment::default();
         assert!(self.entry.server().wait_for_end(now), "a thread of the server's is left");
         assert!(
@@ -301,7 +303,7 @@ pub(super) fn make_good(server: &Server, processes: &[Process]) {
     server.wait_until_empty();
     for process in processes {
         // The repetition that settled it may not have been confirmed yet.
-        let done = engine::close(&process.shared);
+        let done = engine::call::close(&process.shared);
         assert!(done.as_ref().err().is_none_or(Error::is_outcome_unknown), "{done:?}");
     }
 }

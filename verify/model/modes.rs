@@ -1,5 +1,5 @@
 //! What a thread does with a lock of two modes, and what its lock states must then consider of each other:
-//! [`crate::engine::modes`] and `ReadWriteLock::downgrade`, in small.
+//! [`crate::engine::call::modes`] and `ReadWriteLock::downgrade`, in small.
 
 use std::time::Duration;
 

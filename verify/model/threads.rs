@@ -42,7 +42,7 @@ fn fresh(sequence: &mut u64, p: u8) -> u64 {
 }
 
 impl State {
-    /// Does what [`crate::engine::carry_out`] does.
+    /// Does what [`crate::engine::operations::effects::carry_out`] does.
     pub(super) fn carry_out(&mut self, p: u8, g: u8, then: Effects) -> Option<PendingRelease> {
         if let Some(ticket) = then.wake {
             self.wake(p, g, ticket);

@@ -1,4 +1,4 @@
-//! A thread's wait for a condition, and its signals: `engine/condition.rs` in small. While it waits, the
+//! A thread's wait for a condition, and its signals: `engine/call/condition.rs` in small. While it waits, the
 //! thread uses a lock state of its own.
 
 use super::World;

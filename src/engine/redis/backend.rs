@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
 
-use super::answers::list;
-use super::batch::{Answer, Batch, Followers, Sender};
-use super::connection::{By, Connection};
-use super::failure::Failure;
-use super::pool::{Pool, Pooled};
-use super::refusal::{no_primary, refused, refused_script, unanswered};
-use super::resp::call;
 use crate::clock::{LatestMoment, Moment};
+use crate::engine::redis::answers::list;
+use crate::engine::redis::batch::{Answer, Batch, Followers, Sender};
+use crate::engine::redis::connection::{By, Connection};
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::pool::{Pool, Pooled};
+use crate::engine::redis::refusal::{no_primary, refused, refused_script, unanswered};
+use crate::engine::redis::resp::call;
 use crate::error::Error;
 use crate::script::Script;
 use crate::sync::{Mutex, RwLock};
@@ -40,9 +40,9 @@ pub(crate) enum Idempotent {
 /// The pool, and the state and counters beside it.
 pub(crate) struct Backend {
     /// Gone once the client is closed.
-    pub(super) pool: RwLock<Option<Pool>>,
+    pub(in crate::engine) pool: RwLock<Option<Pool>>,
     /// Requests that wait for a connection.
-    pub(super) batch: Batch,
+    pub(in crate::engine) batch: Batch,
     requests: AtomicU64,
     /// When a connection last broke.
     broke: Mutex<Moment>,

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use redis::{RedisError, Value};
 
-use super::connection::{By, Connection};
-use super::pool::Pooled;
 use crate::clock::Moment;
+use crate::engine::redis::connection::{By, Connection};
+use crate::engine::redis::pool::Pooled;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 

@@ -6,13 +6,13 @@ use std::mem;
 
 use redis::RedisError;
 
-use super::backend::{Backend, Idempotent};
-use super::batch::{Joined, Leader, Sender};
-use super::connection::Connection;
-use super::failure::Failure;
-use super::pool::{Pool, Pooled, breathe, is_exhausted};
-use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, not_connected, unanswered};
 use crate::clock::Moment;
+use crate::engine::redis::backend::{Backend, Idempotent};
+use crate::engine::redis::batch::{Joined, Leader, Sender};
+use crate::engine::redis::connection::Connection;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::pool::{Pool, Pooled, breathe, is_exhausted};
+use crate::engine::redis::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, not_connected, unanswered};
 use crate::error::{Error, ErrorKind};
 
 /// How many connections in a row may break while they are made: a single one says little.
@@ -127,7 +127,7 @@ impl Checkout<'_> {
 
 impl Backend {
     /// From now on this thread keeps a connection, or no longer does.
-    pub(super) fn keeps(&self, keeps: bool) {
+    pub(in crate::engine) fn keeps(&self, keeps: bool) {
         KEPT.with_borrow_mut(|kept| match keeps {
             true => kept.push(self),
             false => drop(kept.iter().rposition(|it| *it == &raw const *self).map(|at| kept.swap_remove(at))),
@@ -156,7 +156,7 @@ impl Backend {
 
     /// The same for a request. If all connections are in use, it may go together with others, and so may have
     /// been sent when this returns. `alone` is all that it sends, if that may go with others.
-    pub(super) fn sender(
+    pub(in crate::engine) fn sender(
         &self,
         limit: Moment,
         dialled_since: Option<Moment>,
@@ -195,7 +195,11 @@ impl Backend {
 
     /// Whether a connection is open at its other end, too: if it has rested, at the cost of a round trip, for
     /// which this waits until `limit`.
-    pub(super) fn is_still_open(&self, connection: &mut Connection, limit: Moment) -> Result<bool, Failure> {
+    pub(in crate::engine) fn is_still_open(
+        &self,
+        connection: &mut Connection,
+        limit: Moment,
+    ) -> Result<bool, Failure> {
         if !connection.has_rested() {
             return Ok(true);
         }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
 
-use super::failure::Failure;
-use super::greeting::Greeting;
-use super::link::{Link, OpenLinks};
-use super::refusal::{no_primary, unanswered};
-use super::sentinels::Sentinels;
-use super::server_info::ServerInfo;
-use super::slots::Node;
-use super::wire;
 use crate::clock::Moment;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::greeting::Greeting;
+use crate::engine::redis::link::{Link, OpenLinks};
+use crate::engine::redis::refusal::{no_primary, unanswered};
+use crate::engine::redis::sentinels::Sentinels;
+use crate::engine::redis::server_info::ServerInfo;
+use crate::engine::redis::slots::Node;
+use crate::engine::redis::wire;
 use crate::settings::Config;
 
 /// For how long nothing may be sent on a connection before a request that cannot be sent twice. Servers, proxies

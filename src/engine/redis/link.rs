@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use redis::{ConnectionLike, RedisError, RedisResult, Value};
 
-use super::greeting::Greeting;
-use super::wire;
+use crate::engine::redis::greeting::Greeting;
+use crate::engine::redis::wire;
 
 /// The number of open links of one pool.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,6 @@
 //! means to a thread that waits or holds.
 
 pub(crate) mod answers;
-mod arguments;
 pub(crate) mod backend;
 mod batch;
 mod checkout;
@@ -16,22 +15,17 @@ pub(crate) mod failure;
 pub(crate) mod greeting;
 #[cfg(not(shuttle))]
 mod handshake;
-pub(crate) mod inspect;
+pub(crate) mod life;
 mod link;
-pub(crate) mod packed;
 pub(crate) mod pool;
 pub(crate) mod posted;
 pub(crate) mod probe;
+pub(crate) mod process;
 pub(crate) mod refusal;
-pub(crate) mod replicas;
-pub(crate) mod replies;
-pub(crate) mod requests;
-pub(crate) mod resent;
 pub(crate) mod resp;
+pub(crate) mod rng;
 pub(crate) mod sentinels;
 pub(crate) mod server_info;
-pub(crate) mod several;
 pub(crate) mod slots;
 pub(crate) mod subscriber;
-pub(crate) mod watching;
 pub(crate) mod wire;

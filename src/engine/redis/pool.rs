@@ -1,7 +1,7 @@
 //! The pool of connections: r2d2's.
 
 #[cfg(shuttle)]
-pub(crate) use super::wire::memory::{Pool, Pooled, Pools, breathe, is_exhausted};
+pub(crate) use crate::engine::redis::wire::memory::{Pool, Pooled, Pools, breathe, is_exhausted};
 
 #[cfg(not(shuttle))]
 pub(crate) use self::real::{Pool, Pooled, Pools, breathe, is_exhausted};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use redis::{ServerErrorKind, Value};
 
-use super::backend::Backend;
-use super::failure::Failure;
-use super::pool::Pooled;
-use super::refusal::{no_primary, refused, unanswered};
-use super::server_info::ServerInfo;
 use crate::clock::Moment;
+use crate::engine::redis::backend::Backend;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::refusal::{no_primary, refused, unanswered};
+use crate::engine::redis::server_info::ServerInfo;
 
 /// A request that was written. If it is dropped unread, its connection is closed.
 pub(crate) struct Posted {

@@ -5,13 +5,13 @@
 
 use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
-use super::answers::{list, number, text};
-use super::connection::ConnectionManager;
-use super::refusal::{no_sentinel_leads_there, not_connected, refused};
-use super::server_info::{ServerInfo, field, lines};
-use super::slots::{self, Node, Range};
-use super::wire::Connection;
 use crate::clock::Moment;
+use crate::engine::redis::answers::{list, number, text};
+use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::refusal::{no_sentinel_leads_there, not_connected, refused};
+use crate::engine::redis::server_info::{ServerInfo, field, lines};
+use crate::engine::redis::slots::{self, Node, Range};
+use crate::engine::redis::wire::Connection;
 use crate::error::{Error, ErrorKind};
 
 /// The first version with `SET … GET` and `PXAT`.

@@ -33,8 +33,8 @@ use std::time::Duration;
 
 use redis::{RedisError, ServerError, Value};
 
-use super::answers::list;
-use super::failure::Failure;
+use crate::engine::redis::answers::list;
+use crate::engine::redis::failure::Failure;
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
@@ -260,7 +260,7 @@ fn meaning_of(e: &RedisError) -> Option<Meaning> {
     Some(meaning(e.code()?, e.detail().unwrap_or_default()))
 }
 
-/// Returns what the [sentinels](super::sentinels) said of a primary, if they could not lead to it.
+/// Returns what the [sentinels](crate::engine::redis::sentinels) said of a primary, if they could not lead to it.
 pub(crate) fn no_sentinel_leads_there(e: &RedisError) -> Option<&str> {
     use redis::ErrorKind::{AuthenticationFailed, Client, MasterNameNotFoundBySentinel};
     let theirs = matches!(e.kind(), AuthenticationFailed | Client | MasterNameNotFoundBySentinel);

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, RedisError, Value, cmd};
 
-use super::answers::{list, number, text};
-use super::refusal::{NO_SENTINEL, is_denied};
-use super::server_info::Role;
-use super::wire;
 use crate::clock::Moment;
+use crate::engine::redis::answers::{list, number, text};
+use crate::engine::redis::refusal::{NO_SENTINEL, is_denied};
+use crate::engine::redis::server_info::Role;
+use crate::engine::redis::wire;
 use crate::sync::Mutex;
 
 /// How long one sentinel is waited for, at most.
@@ -222,7 +222,7 @@ impl Sentinels {
         self.master == others.master && self.nodes.iter().any(shared)
     }
 
-    pub(super) fn db(&self) -> i64 {
+    pub(in crate::engine) fn db(&self) -> i64 {
         self.login.redis_settings().db()
     }
 

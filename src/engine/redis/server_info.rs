@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::answers::text;
 use crate::clock::{LatestMoment, Moment};
+use crate::engine::redis::answers::text;
 use crate::sync::Mutex;
 
 /// What a server said about itself on a connection, which leads to no other server as long as it exists.
@@ -153,7 +153,7 @@ impl Past {
 }
 
 /// Returns the text of a reply to `INFO`; empty if the server may not be asked.
-pub(super) fn lines(answer: &Value) -> String {
+pub(in crate::engine) fn lines(answer: &Value) -> String {
     let info = match answer {
         Value::VerbatimString { text, .. } => Some(text.clone()),
         other => text(Some(other)),
@@ -162,7 +162,7 @@ pub(super) fn lines(answer: &Value) -> String {
 }
 
 /// Returns the value of `name`, which ends with a colon, in this text.
-pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(in crate::engine) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 

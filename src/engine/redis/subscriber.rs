@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use redis::{PushKind, RedisError, RedisResult, Value, cmd};
 
-use super::answers::text;
-use super::refusal::is_unknown;
-use super::wire::Connection;
+use crate::engine::redis::answers::text;
+use crate::engine::redis::refusal::is_unknown;
+use crate::engine::redis::wire::Connection;
 
 /// What the server has sent.
 #[derive(Debug)]

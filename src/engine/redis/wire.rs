@@ -12,6 +12,6 @@ pub(crate) mod memory;
 pub(crate) use self::memory::{Connection, PubSub, connect};
 
 #[cfg(not(shuttle))]
-pub(crate) use super::handshake::connect;
+pub(crate) use crate::engine::redis::handshake::connect;
 #[cfg(not(shuttle))]
 pub(crate) use redis::{Connection, PubSub};

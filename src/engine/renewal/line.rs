@@ -10,27 +10,27 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::outcome::{Missing, RELEASE_AGAIN};
-use super::renewer::Renewer;
-use super::schedule::{BATCH, Task, What};
-use super::successor;
 use crate::clock::Moment;
+use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::packed;
 use crate::engine::redis::connection::{Connection, ConnectionManager};
-use crate::engine::redis::packed;
 use crate::engine::redis::refusal::{no_primary, not_connected, refused};
 use crate::engine::redis::server_info::ServerInfo;
-use crate::engine::runtime::Shared;
-use crate::engine::server::Server;
+use crate::engine::renewal::outcome::{Missing, RELEASE_AGAIN};
+use crate::engine::renewal::renewer::Renewer;
+use crate::engine::renewal::schedule::{BATCH, Task, What};
+use crate::engine::renewal::successor;
+use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
 use crate::observe::serves_holds;
 
 /// The most requests in flight at once: some 2 MB of requests, 40 kB of replies.
-pub(super) const MAX_IN_FLIGHT: usize = 64 * BATCH;
+pub(in crate::engine) const MAX_IN_FLIGHT: usize = 64 * BATCH;
 /// How many replies are read before the timeout is set again.
 const READS: usize = 16;
 
 /// The thread of one server's line.
-pub(super) struct LineThread {
+pub(in crate::engine) struct LineThread {
     renewer: Arc<Renewer>,
     id: u64,
     /// Weak: the pool ends with its client.
@@ -60,7 +60,11 @@ struct Flight {
 }
 
 impl LineThread {
-    pub(super) fn new(renewer: Arc<Renewer>, server: &Arc<Server>, renewal_timeout: Duration) -> Self {
+    pub(in crate::engine) fn new(
+        renewer: Arc<Renewer>,
+        server: &Arc<Server>,
+        renewal_timeout: Duration,
+    ) -> Self {
         LineThread {
             renewer,
             id: server.id,
@@ -77,7 +81,7 @@ impl LineThread {
         }
     }
 
-    pub(super) fn run(mut self) {
+    pub(in crate::engine) fn run(mut self) {
         serves_holds();
         while let Some((tasks, waiting)) = self.next() {
             if tasks.is_empty() {

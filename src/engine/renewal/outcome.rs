@@ -5,25 +5,30 @@ use std::time::Duration;
 
 use redis::{ServerErrorKind, Value};
 
-use super::renewer::Renewer;
-use super::schedule::{Task, What};
 use crate::clock::Moment;
-use crate::engine::carry_out;
-use crate::engine::entry::LockEntry;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::replies;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::refused_script;
-use crate::engine::redis::replies;
+use crate::engine::renewal::renewer::Renewer;
+use crate::engine::renewal::schedule::{Task, What};
 use crate::engine::state::lock_state::Renewal;
 use crate::error::{Error, ErrorKind};
 
 /// The longest pause before a release is tried again.
-pub(super) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
+pub(in crate::engine) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
 /// The shortest pause before a failed request is tried again.
 const SOON: Duration = Duration::from_millis(5);
 
 impl Renewer {
     /// Applies one reply, and puts the task back if there is more to do.
-    pub(super) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Missing>) {
+    pub(in crate::engine) fn finish(
+        self: &Arc<Self>,
+        task: Task,
+        sent: Moment,
+        answer: Result<Value, Missing>,
+    ) {
         let now = Moment::now();
         if matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript)) {
             return self.again(Task { eval: true, ..task }, now);
@@ -113,14 +118,14 @@ impl Renewer {
 }
 
 /// Why there is no reply to a request.
-pub(super) enum Missing {
+pub(in crate::engine) enum Missing {
     /// It may have run, or may still do so.
     Unanswered,
     /// It was never sent.
     Unsent(Error),
 }
 
-pub(super) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, failure: Option<Failure>) {
+pub(in crate::engine) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, failure: Option<Failure>) {
     let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable reply to a renewal");
     let error = entry.error(failure.map_or_else(unanswered, Failure::error));
     let lock = entry.clone();

@@ -1,32 +1,32 @@
 //! What the rest of the engine leaves to the background: leases to renew, and releases to repeat.
 //!
-//! A [thread](super::thread) processes what is due. It is started when there is something to do.
+//! A [thread](crate::engine::renewal::thread) processes what is due. It is started when there is something to do.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::schedule::{Line, State, Task, What};
 use crate::clock::Moment;
-use crate::engine::entry::{Core, LockEntry};
-use crate::engine::server::Server;
+use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::renewal::schedule::{Line, State, Task, What};
+use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Condvar, Mutex, thread};
 
 /// The schedule, and the condvars that wake its threads.
 pub(crate) struct Renewer {
-    pub(super) pid: u32,
-    pub(super) state: Mutex<State>,
+    pub(in crate::engine) pid: u32,
+    pub(in crate::engine) state: Mutex<State>,
     /// Notified when something is due earlier than the thread of the schedule would wake.
-    pub(super) alarm: Condvar,
+    pub(in crate::engine) alarm: Condvar,
     /// Notified when a thread has ended.
-    pub(super) ended: Condvar,
+    pub(in crate::engine) ended: Condvar,
     /// The function of the schedule's thread.
     run: fn(Arc<Renewer>),
 }
 
 impl Renewer {
-    pub(super) fn with(run: fn(Arc<Renewer>)) -> Renewer {
+    pub(in crate::engine) fn with(run: fn(Arc<Renewer>)) -> Renewer {
         let (pid, state) = (std::process::id(), Mutex::default());
         Renewer { pid, state, alarm: Condvar::new(), ended: Condvar::new(), run }
     }
@@ -137,7 +137,7 @@ impl Renewer {
 
     /// Schedules the same task again at `at`, unless it is a look at a grant that has ended, or one that a
     /// `renew_for` has replaced meanwhile: two would renew forever.
-    pub(super) fn again(self: &Arc<Self>, task: Task, at: Moment) {
+    pub(in crate::engine) fn again(self: &Arc<Self>, task: Task, at: Moment) {
         if let What::Grant = task.what
             && !task.entry.core.lock().move_due(task.owner, task.at, at)
         {
@@ -146,7 +146,7 @@ impl Renewer {
         self.put_back(task, at);
     }
 
-    pub(super) fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
+    pub(in crate::engine) fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
         let entry = task.entry.clone();
         if let Err(error) = self.schedule(Task { at, ..task }) {
             tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::entry::LockEntry;
+use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::connection::Connection;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::sync::Condvar;
 
 /// How many requests go out in one write.
-pub(super) const BATCH: usize = 64;
+pub(in crate::engine) const BATCH: usize = 64;
 /// The divisor of its client's period by which a renewal may be early, to be sent with others of its server.
 const EARLY: u32 = 256;
 /// The most lines that are counted for this. If a client renews at many servers, the tasks due soon are
@@ -22,7 +22,7 @@ const EARLY: u32 = 256;
 const MOST_LINES: usize = 16;
 
 #[derive(Default)]
-pub(super) struct State {
+pub(in crate::engine) struct State {
     /// The tasks, by due time, client and owner.
     schedule: BTreeMap<Due, Planned>,
     /// The grants whose renewals are with the lines, by when they end, and how many renewals that are:
@@ -30,49 +30,49 @@ pub(super) struct State {
     /// time, whatever the lines wait for.
     ends: BTreeMap<Due, (Arc<LockEntry>, u32)>,
     /// The lines, by server, of clients that are not closed.
-    pub(super) lines: HashMap<u64, Line>,
+    pub(in crate::engine) lines: HashMap<u64, Line>,
     /// The leaves that are with a line, by client and owner: no longer in the schedule, and not yet done.
     leaving: BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>,
     /// The servers whose lines have a thread.
-    pub(super) served: BTreeSet<u64>,
+    pub(in crate::engine) served: BTreeSet<u64>,
     /// Whether the schedule has a thread.
-    pub(super) running: bool,
-    pub(super) wakes_at: Moment,
+    pub(in crate::engine) running: bool,
+    pub(in crate::engine) wakes_at: Moment,
 }
 
-pub(super) type Due = (Moment, u64, u64);
+pub(in crate::engine) type Due = (Moment, u64, u64);
 
 /// What one client has to send to a server, and the connection for it.
-pub(super) struct Line {
+pub(in crate::engine) struct Line {
     client: u64,
     /// The tasks to send, in this order.
-    pub(super) queue: VecDeque<Task>,
+    pub(in crate::engine) queue: VecDeque<Task>,
     /// Notified when a task is queued, or the client ends.
-    pub(super) work: Arc<Condvar>,
+    pub(in crate::engine) work: Arc<Condvar>,
     /// The connection, while no thread uses it.
-    pub(super) connection: Option<Connection>,
-    pub(super) renew_every: Duration,
+    pub(in crate::engine) connection: Option<Connection>,
+    pub(in crate::engine) renew_every: Duration,
     /// How long it waits for a reply.
-    pub(super) renewal_timeout: Duration,
+    pub(in crate::engine) renewal_timeout: Duration,
 }
 
-pub(super) struct Task {
-    pub(super) entry: Arc<LockEntry>,
-    pub(super) owner: u64,
-    pub(super) what: What,
+pub(in crate::engine) struct Task {
+    pub(in crate::engine) entry: Arc<LockEntry>,
+    pub(in crate::engine) owner: u64,
+    pub(in crate::engine) what: What,
     /// Its time in the schedule.
-    pub(super) at: Moment,
+    pub(in crate::engine) at: Moment,
     /// When it was first due, from which its lag is counted.
-    pub(super) due: Moment,
+    pub(in crate::engine) due: Moment,
     /// When its grant ends, if the task fails.
-    pub(super) until: Moment,
+    pub(in crate::engine) until: Moment,
     /// The lease that its renewal asks for.
-    pub(super) lease: Duration,
+    pub(in crate::engine) lease: Duration,
     /// Whether to send the whole script, as Redis does not know it.
-    pub(super) eval: bool,
+    pub(in crate::engine) eval: bool,
 }
 
-pub(super) enum What {
+pub(in crate::engine) enum What {
     /// Look at the grant: renew it, or find that it is over.
     Grant,
     /// Repeat a leave until it is answered or its lease is over anyway. Boxed, as it is rare and there may be
@@ -81,7 +81,7 @@ pub(super) enum What {
 }
 
 /// A task as the schedule stores it. There may be very many, so what its key says is not stored again.
-pub(super) struct Planned {
+pub(in crate::engine) struct Planned {
     entry: Arc<LockEntry>,
     /// `None` if it is a look at a grant that is first due at the time of its key.
     apart: Option<Box<Apart>>,
@@ -94,7 +94,7 @@ struct Apart {
 }
 
 impl Line {
-    pub(super) fn new(client: u64, renew_every: Duration, renewal_timeout: Duration) -> Line {
+    pub(in crate::engine) fn new(client: u64, renew_every: Duration, renewal_timeout: Duration) -> Line {
         Line {
             client,
             queue: VecDeque::new(),
@@ -108,7 +108,13 @@ impl Line {
 
 impl Task {
     /// Creates a task for the time `at` in the schedule.
-    pub(super) fn new(entry: Arc<LockEntry>, owner: u64, what: What, at: Moment, due: Moment) -> Task {
+    pub(in crate::engine) fn new(
+        entry: Arc<LockEntry>,
+        owner: u64,
+        what: What,
+        at: Moment,
+        due: Moment,
+    ) -> Task {
         let (until, lease) = (Moment::default(), Duration::ZERO);
         Task { entry, owner, what, at, due, until, lease, eval: false }
     }
@@ -148,24 +154,24 @@ impl Planned {
 
 impl State {
     /// Adds a task. Returns the one that was there before, whose entry must not be dropped under the mutex.
-    pub(super) fn insert(&mut self, task: Task) -> Option<Planned> {
+    pub(in crate::engine) fn insert(&mut self, task: Task) -> Option<Planned> {
         self.schedule.insert(task.key(), Planned::of(task))
     }
 
     /// Removes the task with this key. Its entry must not be dropped under the mutex.
-    pub(super) fn cancel(&mut self, key: &Due) -> Option<Planned> {
+    pub(in crate::engine) fn cancel(&mut self, key: &Due) -> Option<Planned> {
         self.schedule.remove(key)
     }
 
     /// Returns when the next task is due or the next grant ends.
-    pub(super) fn next(&self) -> Option<Moment> {
+    pub(in crate::engine) fn next(&self) -> Option<Moment> {
         let due = self.schedule.first_key_value().map(|((due, ..), _)| *due);
         let end = self.ends.first_key_value().map(|((end, ..), _)| *end);
         due.into_iter().chain(end).min()
     }
 
     /// Removes and returns the tasks that are due, at most one batch per server.
-    pub(super) fn take_due(&mut self, now: Moment) -> Vec<Task> {
+    pub(in crate::engine) fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
         // By server: until when its tasks are taken, and how many are.
         let mut taken: HashMap<u64, (Moment, usize)> = HashMap::new();
@@ -197,7 +203,7 @@ impl State {
     }
 
     /// Removes and returns the grants, by owner, that have ended while their renewals are with the lines.
-    pub(super) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<LockEntry>)> {
+    pub(in crate::engine) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<LockEntry>)> {
         let mut ended = Vec::new();
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
             let (_, _, owner) = *entry.key();
@@ -207,7 +213,7 @@ impl State {
     }
 
     /// Passes a task to this server's line. Returns the task if the client is gone.
-    pub(super) fn hand_over(&mut self, task: Task, server: u64) -> Option<Task> {
+    pub(in crate::engine) fn hand_over(&mut self, task: Task, server: u64) -> Option<Task> {
         let (_, client, owner) = task.key();
         let Some(line) = self.lines.get_mut(&server) else { return Some(task) };
         if let What::Grant = task.what {
@@ -220,7 +226,7 @@ impl State {
 
     /// Records that a task is no longer with its line. The caller still has the task, so that its entry is
     /// not dropped here, under the mutex.
-    pub(super) fn settle(&mut self, task: &Task) {
+    pub(in crate::engine) fn settle(&mut self, task: &Task) {
         let (_, client, owner) = task.key();
         match task.what {
             What::Grant => {
@@ -236,7 +242,7 @@ impl State {
     }
 
     /// Removes a client. What it had must not be dropped under the mutex.
-    pub(super) fn remove(&mut self, client: u64) -> Removed {
+    pub(in crate::engine) fn remove(&mut self, client: u64) -> Removed {
         let (lines, others) =
             std::mem::take(&mut self.lines).into_iter().partition(|(_, l)| l.client == client);
         self.lines = others;
@@ -257,7 +263,7 @@ impl State {
 }
 
 /// What a client had here.
-pub(super) struct Removed {
+pub(in crate::engine) struct Removed {
     lines: HashMap<u64, Line>,
     leaving: BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>,
     planned: BTreeMap<Due, Planned>,
@@ -266,7 +272,7 @@ pub(super) struct Removed {
 
 impl Removed {
     /// Returns the leaves that Redis has not answered.
-    pub(super) fn into_leaving(self) -> Vec<(Arc<LockEntry>, PendingRelease)> {
+    pub(in crate::engine) fn into_leaving(self) -> Vec<(Arc<LockEntry>, PendingRelease)> {
         let planned = self.planned.into_values().filter_map(Planned::into_leave);
         planned.chain(self.leaving.into_values()).collect()
     }

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::entry::{Core, LockEntry};
+use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::server_info::{Past, ServerInfo};
-use crate::engine::runtime::Shared;
-use crate::engine::server::Server;
+use crate::engine::servers::server::Server;
 
 /// Checks what the server at the end of a new connection said about itself. If it is another than before,
 /// renews all holds there.

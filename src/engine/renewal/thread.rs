@@ -5,20 +5,20 @@
 //! wake it. (It waits on a condition variable. The receiver of a channel yields several times before it
 //! sleeps, and on a busy core each yield takes time from a client and its server.) The thread reports every
 //! lease that expires by the clock, and never waits for a server. It passes requests to the server's
-//! [line](super::line), whose thread connects, writes and reads, so one server that does not reply has no
+//! [line](crate::engine::renewal::line), whose thread connects, writes and reads, so one server that does not reply has no
 //! effect on the leases at another. (A line needs a thread of its own, since a read of the `redis` crate that
 //! is given up loses its reply, and cannot be interrupted and resumed.) No thread here waits for a pool.
 
 use std::sync::Arc;
 
-use super::line::LineThread;
-use super::outcome::{Missing, tell_failure};
-use super::renewer::Renewer;
-use super::schedule::{Task, What};
 use crate::clock::Moment;
-use crate::engine::carry_out;
+use crate::engine::operations::effects::carry_out;
 use crate::engine::redis::failure::Failure;
-use crate::engine::server::Server;
+use crate::engine::renewal::line::LineThread;
+use crate::engine::renewal::outcome::{Missing, tell_failure};
+use crate::engine::renewal::renewer::Renewer;
+use crate::engine::renewal::schedule::{Task, What};
+use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::Effects;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{Observer, serves_holds};

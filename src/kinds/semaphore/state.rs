@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use redis::Value;
 
+use crate::engine::operations::inspect::{Held, Inspection};
 use crate::engine::redis::answers::{number, text};
-use crate::engine::redis::inspect::{Held, Inspection};
 use crate::lock::holder::Holder;
 
 /// The state, as the rule describes it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::kind::Candidate;
 use super::term::Term;
 use crate::clock::Moment;
-use crate::engine::pause::pause;
+use crate::engine::call::pause::pause;
 use crate::error::{Error, ErrorKind};
 use crate::lock::RedisLock;
 use crate::wait::Wait;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use redis::{Connection, ConnectionLike, RedisResult, Value, cmd, from_redis_value};
 
 use super::scripts::{VIEW, WIND};
-use crate::engine::entry::owner_number;
+use crate::engine::entries::entry::owner_number;
 use crate::engine::model::state::process_of;
+use crate::engine::operations::replies;
 use crate::engine::redis::answers::{list, number, text};
-use crate::engine::redis::replies;
 use crate::engine::redis::resp::call;
 use crate::engine::small_redis::{Message, Op, PendingAcquire, Reply, SmallRedis};
 use crate::engine::state::grant::KEEPS;

@@ -1,0 +1,148 @@
+//! One attempt in two halves, so that attempts at several locks can be in flight at the same time: all
+//! requests are written before any reply is read.
+//!
+//! An attempt never parks: what a single call would wait for (a leave in flight, another thread's request)
+//! counts as busy here. A call that waits does so for one lock, by [`acquire`](crate::engine::call::acquire()).
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::engine::call::held;
+use crate::engine::call::take_back;
+use crate::engine::call::waiter::{Arrival, MayPark, Progress, Waiter, this_name};
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{Acquired, Answer, Asking, Request, Ticket};
+use crate::error::Error;
+use crate::wait::Wait;
+
+/// The result of beginning an attempt.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is on the stack for one attempt, and a box would cost an allocation"
+)]
+pub(crate) enum Begun<'a> {
+    /// The attempt is over: the thread has a hold.
+    In(Acquired),
+    /// The attempt is over: a thread of this process is in the way.
+    Busy,
+    /// The attempt's request must be sent.
+    Asks(Attempt<'a>),
+}
+
+/// An attempt whose request must be sent, or was. If it is dropped without an [answer](Attempt::answered),
+/// its request counts as sent: whatever it was granted is given back in the background.
+pub(crate) struct Attempt<'a> {
+    waiter: Waiter<'a>,
+    asking: Asking,
+}
+
+/// Begins an attempt by `request`, which must be [`once`](Request::once). Two requests need not wait for the
+/// other attempts, and are sent here, within `limit`: the renewal of a grant that waits here for its thread,
+/// and the question of a thread that joins others whether still more may join.
+pub(crate) fn begin<'a>(
+    entry: &'a Arc<LockEntry>,
+    request: &Request,
+    limit: Moment,
+) -> Result<Begun<'a>, Error> {
+    let entered = Moment::now();
+    let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered, || limit)? {
+        Arrival::In(acquired)
+            if acquired.is_outermost() && held::remaining(entry, acquired.ticket).is_zero() =>
+        {
+            take_back(entry, acquired.ticket, limit);
+            return Ok(busy(entry, entered));
+        }
+        Arrival::In(acquired) => return Ok(Begun::In(acquired)),
+        Arrival::Busy => return Ok(busy(entry, entered)),
+        Arrival::Waits(waiter) => waiter,
+    };
+    Ok(match waiter.advance(MayPark::No { limit })? {
+        Progress::In(acquired) => Begun::In(acquired),
+        Progress::Over => busy(entry, entered),
+        Progress::Ask(asking, _) => {
+            waiter.sends();
+            Begun::Asks(Attempt { waiter, asking })
+        }
+    })
+}
+
+fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> Begun<'a> {
+    let waited = Moment::now().since(entered);
+    entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, None));
+    Begun::Busy
+}
+
+/// An attempt whose reply another thread will read. Dropping it has the same effect as dropping an
+/// [`Attempt`].
+pub(crate) struct Detached {
+    entry: Arc<LockEntry>,
+    ticket: Ticket,
+    entered: Moment,
+    /// `None` once it is resumed.
+    asking: Option<Asking>,
+}
+
+impl Detached {
+    /// Resumes the attempt in this thread. Returns `None` from the second time on.
+    pub(crate) fn attach(&mut self) -> Option<Attempt<'_>> {
+        let asking = self.asking.take()?;
+        let waiter = Waiter::resumed(&self.entry, self.ticket, self.entered, asking.owner);
+        Some(Attempt { waiter, asking })
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        drop(self.attach());
+    }
+}
+
+impl Attempt<'_> {
+    /// The request to send.
+    pub(crate) fn asking(&self) -> &Asking {
+        &self.asking
+    }
+
+    /// The lock that the attempt is for.
+    pub(crate) fn entry(&self) -> &Arc<LockEntry> {
+        self.waiter.entry
+    }
+
+    /// Makes the attempt one that another thread can resume.
+    pub(crate) fn detach(self) -> Detached {
+        let Attempt { mut waiter, mut asking } = self;
+        asking.thread = this_name();
+        waiter.is_passed_on();
+        let Waiter { entry, ticket, entered, .. } = waiter;
+        Detached { entry: entry.clone(), ticket, entered, asking: Some(asking) }
+    }
+
+    /// Ends the attempt, whose request was not sent.
+    pub(crate) fn called_off(mut self) {
+        self.waiter.called_off();
+        busy(self.waiter.entry, self.waiter.entered);
+    }
+
+    /// Ends the attempt with Redis's reply. Returns `None` if the lock is busy. A grant that must be renewed
+    /// before it is used is renewed within `limit`.
+    pub(crate) fn answered(
+        self,
+        outcome: Result<(Answer, bool), Failure>,
+        limit: Moment,
+    ) -> Result<Option<Acquired>, Error> {
+        let Attempt { mut waiter, asking } = self;
+        let (entry, entered) = (waiter.entry, waiter.entered);
+        let ended = waiter.heard(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
+        let ended = match ended {
+            Ok(Progress::In(acquired)) => return Ok(Some(acquired)),
+            // An attempt asks once; a request to ask again is given up.
+            Ok(Progress::Over | Progress::Ask(..)) => Ok(None),
+            Err(error) => Err(error),
+        };
+        drop(waiter);
+        let waited = Moment::now().since(entered);
+        entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, ended.as_ref().err()));
+        ended
+    }
+}

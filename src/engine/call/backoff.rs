@@ -1,0 +1,41 @@
+//! Randomized exponential backoff, for callers that collided.
+
+use std::time::Duration;
+
+use crate::engine::redis::rng::Rng;
+
+/// The most doublings of a pause: enough for a thousand colliding callers. (With a factor of at most 64, 32
+/// writers without a rest waste three times as many tries, and their longest wait is a third as long.)
+const DOUBLINGS: u32 = 10;
+
+/// The pauses of one call: "full jitter", after M. Brooker, *Exponential Backoff And Jitter*, AWS
+/// Architecture Blog, 2015. Each is a random time below a bound that doubles, so callers that failed together
+/// do not try again together.
+pub(crate) struct Backoff {
+    rng: Rng,
+    failures: u32,
+    slot: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        // Other processes may have begun in the same instant: only a random seed tells them apart.
+        let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
+        Backoff { rng: Rng(seed), failures: 0, slot: Duration::MAX }
+    }
+
+    /// Returns the pause after one more failure: a random time below one slot, doubled with each failure, and
+    /// below `longest`. As in Ethernet, a slot is as long as a try takes. The shortest try so far counts, as
+    /// longer ones include time in which other callers ran.
+    pub(crate) fn pause(&mut self, took: Duration, longest: Duration) -> Duration {
+        self.slot = self.slot.min(took);
+        self.failures = (self.failures + 1).min(DOUBLINGS);
+        let bound = self.slot.saturating_mul(1 << self.failures).min(longest);
+        let nanos = usize::try_from(bound.as_nanos()).unwrap_or(usize::MAX);
+        Duration::from_nanos(self.rng.below(nanos.max(1)) as u64)
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../../verify/unit/engine/call/backoff.rs"]
+mod tests;

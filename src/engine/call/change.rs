@@ -1,0 +1,81 @@
+//! Updates of a kind's state, or of state that is not a lock's, with the errors that their callers get. An
+//! update that ends a hold is in `conclude.rs`.
+
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::clock::Moment;
+use crate::engine::call::held;
+use crate::engine::call::lost;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::lock;
+use crate::engine::operations::requests;
+use crate::engine::redis::answers::number;
+use crate::engine::redis::backend::Idempotent;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::Ticket;
+use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
+use crate::script::Script;
+
+/// Updates the state by `what`, the name of an update followed by its arguments for the rule. Returns the
+/// rule's reply. Blocks for the command timeout at most.
+///
+/// # Errors
+/// `OutcomeUnknown` if Redis did not reply: the update may have been applied, or may still be.
+pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>, Error> {
+    let shared = &entry.shared;
+    shared.usable().map_err(|e| entry.error(e))?;
+    let limit = Moment::now().after(shared.config.command_timeout);
+    requests::change(entry, entry.fresh(), what, limit).map_err(|failure| entry.error(told(failure)))
+}
+
+/// Updates the state of the hold `ticket` by `what`, with the number `n` and the hold's owner id. Blocks for
+/// the command timeout at most.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` if the hold is lost, also if the rule replies that there is none; else see
+/// [`change`].
+pub(crate) fn change_hold(entry: &Arc<LockEntry>, ticket: Ticket, what: &str, n: &str) -> Result<(), Error> {
+    let owner = held::owner(entry, ticket, Moment::now())?;
+    let reply = change(entry, &[what, n, &entry.owner_id(owner)])?;
+    if number(reply.first()) == Some(1) {
+        return Ok(());
+    }
+    let mut core = lock(entry)?;
+    let effects = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
+    carry_out(entry, core, effects);
+    Err(entry.error(lost(LossReason::Revoked)))
+}
+
+/// Runs a script over keys that are not a lock's, each given in two parts. Errors show `name`. Blocks until
+/// `limit` at most.
+///
+/// # Errors
+/// See [`change`].
+pub(crate) fn eval<A: AsRef<[u8]>>(
+    shared: &Shared,
+    name: &str,
+    script: &Script,
+    keys: &[[&str; 2]],
+    args: &[A],
+    limit: Moment,
+    idempotent: Idempotent,
+) -> Result<Value, Error> {
+    shared.usable().map_err(|e| e.about(name))?;
+    let reply = shared.eval(script, keys, args, limit, idempotent);
+    reply.map(|reply| reply.value).map_err(|failure| told(failure).about(name))
+}
+
+/// The error of an update without a usable reply.
+fn told(failure: Failure) -> Error {
+    match failure {
+        Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "")
+            .because("the change may or may not have been made")
+            .caused_by(e),
+        failure => failure.error(),
+    }
+}

@@ -1,0 +1,171 @@
+//! Closing a client: everything that it holds or waits for leaves Redis, and its threads end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::packed;
+use crate::engine::servers::server::Server;
+use crate::engine::state::lock_state::PendingRelease;
+use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
+use crate::sync::thread;
+
+/// How long `close` may take in all.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(900);
+/// The part of that time that is reserved for the threads to end.
+const END_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// A leave to send, and the entry of its lock.
+type Leaving = (Arc<LockEntry>, PendingRelease);
+
+/// See [`Client::close`](crate::Client::close).
+pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
+    shared.same_process()?;
+    if !shared.shut() {
+        return Ok(());
+    }
+    let limit = Moment::now().after(CLOSE_TIMEOUT);
+    shared.ended.cancel();
+    // First all guards and waiters are notified, then Redis.
+    let mut leaving = end_all(shared);
+    for server in shared.route.servers() {
+        server.stop();
+    }
+    // Releases that were left to the background are sent now, some of them perhaps for a second time.
+    let unfinished = shared.renewer.remove(shared.id).into_iter();
+    leaving.extend(unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })));
+    let leaving = release_all(shared, leaving, limit.before(END_TIMEOUT));
+    let left = leaving.len();
+    for (entry, _) in leaving {
+        let error = entry.error(
+            Error::new(ErrorKind::Closed, "")
+                .because("not released in time: the hold expires with its lease"),
+        );
+        shared.observers.tell(|o| o.unlock_failed(entry.observed(), &error));
+    }
+    shared.route.end();
+    let servers = &shared.route.servers();
+    // A message to our own inbox ends the listener's read at once.
+    let channel = format!("{}{}", shared.inbox_prefix, shared.uuid);
+    let bye = redis::cmd("PUBLISH").arg(channel).arg("bye").clone();
+    for server in servers {
+        if server.inbox.is_up() {
+            let _ = server.backend.command(&bye, limit.before(END_TIMEOUT / 2));
+        }
+        server.backend.close();
+    }
+    let mut ended = shared.renewer.wait_for_end(servers, limit);
+    for server in servers {
+        ended &= server.wait_for_end(limit);
+    }
+    if !ended {
+        tracing::warn!("a thread of the closed client is still ending");
+    }
+    if left == 0 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::OutcomeUnknown, "")
+        .because(format!("{left} locks could not be released in time and expire with their leases")))
+}
+
+/// Closes all lock states of the client. Returns what must leave Redis.
+fn end_all(shared: &Shared) -> Vec<Leaving> {
+    let mut leaving = Vec::new();
+    // Not in the head of the loop: that would keep the table locked for all of it.
+    let entries = shared.entries.lock().all();
+    for entry in entries {
+        let mut core = entry.core.lock();
+        // A kept grant is no caller's hold, so its end is not reported as a loss.
+        let kept = core.lock_state.idle().map(|grant| grant.owner);
+        kept.map(|owner| core.forget(owner));
+        let mine = core.lock_state.close(Moment::now());
+        let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_loss_token(l.owner)).collect();
+        // For each grant, the number of holds that are lost with it.
+        let lost = mine.iter().filter_map(|l| {
+            core.forget(l.owner)?;
+            core.lock_state.look(l.owner).map(|grant| grant.holds)
+        });
+        let lost: Vec<_> = lost.collect();
+        let under_way = core.under_way().to_vec();
+        core.wake_all();
+        drop(core);
+        for token in tokens {
+            token.cancel();
+        }
+        for holds in lost {
+            shared.observers.tell_of_each(holds, |o| o.lost(entry.observed(), LossReason::Closed));
+        }
+        // Their senders have no reply yet: a copy may run later.
+        let under_way = under_way.into_iter().map(|l| PendingRelease { unsettled: true, ..l });
+        leaving.extend(mine.into_iter().chain(under_way).map(|l| (entry.clone(), l)));
+    }
+    leaving
+}
+
+/// Sends these leaves, each to the server that has its lock. In a cluster, sends those without an answer
+/// again, as their locks may have moved. Returns those that were not answered in time.
+fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
+    /// The second time is for locks that had moved.
+    const TIMES: usize = 2;
+    for _ in 0..TIMES {
+        leaving = release_at_once(by_server(leaving), limit);
+        match leaving.first() {
+            Some((entry, _)) if Moment::now() < limit && shared.route.lost(entry.server(), limit) => {}
+            _ => break,
+        }
+    }
+    leaving
+}
+
+/// Groups the leaves by server.
+fn by_server(leaving: Vec<Leaving>) -> Vec<(Arc<Server>, Vec<Leaving>)> {
+    let mut parts: Vec<(Arc<Server>, Vec<Leaving>)> = Vec::new();
+    for it in leaving {
+        let server = it.0.server();
+        match parts.iter_mut().find(|(known, _)| Arc::ptr_eq(known, server)) {
+            Some((_, part)) => part.push(it),
+            None => parts.push((server.clone(), vec![it])),
+        }
+    }
+    parts
+}
+
+/// Sends each part to its server, in parallel: a server that hangs does not delay the others. Returns the
+/// leaves that were not answered in time.
+fn release_at_once(parts: Vec<(Arc<Server>, Vec<Leaving>)>, limit: Moment) -> Vec<Leaving> {
+    let Some(((server, own), others)) = parts.split_first() else { return Vec::new() };
+    thread::scope(|scope| {
+        let started = others.iter().map(|(server, part)| {
+            let thread = thread::Builder::new().name("rc-close".to_owned());
+            thread.spawn_scoped(scope, move || release(server, part, limit))
+        });
+        let started: Vec<_> = started.collect();
+        let mut left = release(server, own, limit);
+        for (thread, (server, part)) in started.into_iter().zip(others) {
+            left.extend(match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|_| part.clone()),
+                // The thread could not be started.
+                Err(_) => release(server, part, limit),
+            });
+        }
+        left
+    })
+}
+
+/// Sends these leaves to this server. Returns those that it did not answer in time.
+fn release(server: &Server, leaving: &[Leaving], limit: Moment) -> Vec<Leaving> {
+    let leave = |(entry, leaving): &Leaving, eval: bool| {
+        let mut request = Vec::new();
+        packed::pack_leave(&mut request, entry, leaving, eval);
+        request
+    };
+    let requests: Vec<_> = leaving.iter().map(|it| leave(it, false)).collect();
+    let sent = server
+        .backend
+        .pipeline(&requests, limit, |i| leaving.get(i).map(|it| leave(it, true)).unwrap_or_default());
+    let failed = leaving.iter().zip(sent).filter(|(_, answered)| !answered);
+    failed.map(|(leave, _)| leave.clone()).collect()
+}

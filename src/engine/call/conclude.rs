@@ -1,0 +1,112 @@
+//! Ending a hold by an update of the kind's state, as when reserved goods are sold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::call::held;
+use crate::engine::call::lost;
+use crate::engine::call::pause;
+use crate::engine::call::release;
+use crate::engine::call::release::Stay;
+use crate::engine::call::release_quietly;
+use crate::engine::call::replaced;
+use crate::engine::call::replicas::{self, Replicas};
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::lock;
+use crate::engine::operations::requests;
+use crate::engine::redis::answers::number;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::Ticket;
+use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
+use crate::wait::Wait;
+
+/// The first pause after a failed request, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// The longest time for which a caller asks again. Redis remembers for a minute that the update was done;
+/// later it might reply that it was not.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Ends the hold `ticket` by the update `what`. The rule applies it once per owner id, however often it is
+/// sent, and never after that owner's leave. Asks again while Redis does not reply, for as long as a call
+/// without a deadline tolerates that. Waits for those replicas that must have the update.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` if the hold was over before. `OutcomeUnknown` if Redis did not reply: if the
+/// update was not applied, the hold is given back in the background. `Unavailable` if no request was sent;
+/// the hold is given back then, too. `NotReplicated` if the update was applied, and too few replicas have it.
+pub(crate) fn conclude(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    what: &[&str],
+    replicas: Option<Replicas>,
+) -> Result<(), Error> {
+    let shared = &entry.shared;
+    let began = Moment::now();
+    let owner =
+        match shared.usable().map_err(|e| entry.error(e)).and_then(|()| held::owner(entry, ticket, began)) {
+            Ok(owner) => owner,
+            Err(error) => {
+                release_quietly(entry, ticket);
+                return Err(error);
+            }
+        };
+    // From here on, a renewal that finds the hold gone is not a loss.
+    lock(entry)?.lock_state.exchange(owner);
+    let until = began.after(shared.config.unreachable_timeout.min(LONGEST));
+    let wait = Wait::until_moment(until);
+    let (mut pause, mut unanswered) = (PAUSES.0, false);
+    let failure = loop {
+        let now = Moment::now();
+        let answer = match replicas {
+            Some(replicas) => replicas::change(entry, owner, what, replicas, &wait),
+            None => {
+                let limit = now.after(shared.config.command_timeout).min(until);
+                requests::change(entry, owner, what, limit).map(|answer| (answer, Ok(())))
+            }
+        };
+        let failure = match answer {
+            Ok((answer, acknowledged)) if number(answer.first()) == Some(1) => {
+                // The hold ends here as well. If its lease expired meanwhile, the update was still applied.
+                let _ = replaced(entry, ticket);
+                return acknowledged;
+            }
+            Ok(_) => return Err(over(entry, ticket, owner)),
+            Err(failure) if failure.is_wrong_kind() => return Err(over(entry, ticket, owner)),
+            Err(failure) => failure,
+        };
+        // Where Redis rejects the WAIT, the update before it was applied.
+        unanswered |= matches!(failure, Failure::Unanswered(_))
+            || replicas.is_some() && !matches!(failure, Failure::Unsent(_));
+        let now = Moment::now();
+        if failure.is_final() || until <= now.after(pause) || shared.is_closed() {
+            break failure;
+        }
+        pause::pause(shared, now.after(pause), &wait);
+        pause = PAUSES.1.min(pause * 2);
+    };
+    // The owner leaves in the background, with a tombstone: a copy still in flight has no effect then.
+    lock(entry)?.lock_state.doubt(owner, began, shared.config.lease);
+    let ended = replaced(entry, ticket);
+    if unanswered {
+        let unknown = Error::new(ErrorKind::OutcomeUnknown, "").because(
+            "the update may or may not have been applied; if not, the hold is released in the background",
+        );
+        return Err(entry.error(unknown.caused_by(failure.error())));
+    }
+    ended.and(Err(entry.error(failure.error())))
+}
+
+/// Ends a hold that Redis has revoked. Returns the error for its caller.
+fn over(entry: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
+    let gone = lost(if entry.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
+    let mut core = entry.core.lock();
+    let then = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
+    carry_out(entry, core, then);
+    match release(entry, ticket, Stay::Agreed) {
+        Err(error) => error,
+        Ok(()) => entry.error(gone),
+    }
+}

@@ -1,0 +1,185 @@
+//! Waiting for a condition and signalling it. A wait moves a hold from its lock's state to a state of its
+//! own, and back.
+
+use std::sync::Arc;
+
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::engine::call::acquire;
+use crate::engine::call::held;
+use crate::engine::call::lost;
+use crate::engine::entries::entry::{LockEntries, LockEntry};
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::lock;
+use crate::engine::operations::requests;
+use crate::engine::operations::requests::Signalled;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{Acquired, PendingRelease, SuspendedHold, Ticket, WaitOutcome};
+use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
+use crate::script::Scripts;
+use crate::wait::Wait;
+
+/// A condition of a lock.
+pub(crate) struct At<'a> {
+    pub(crate) lock: &'a Arc<LockEntry>,
+    /// The condition's name in Redis.
+    pub(crate) condition: &'a str,
+    pub(crate) scripts: &'a Arc<Scripts>,
+}
+
+/// Gives up the hold `ticket` of the thread entirely, waits for a signal, and acquires the lock again.
+/// Returns whether the thread was signalled, as far as is known: a request without a reply counts as a
+/// signal.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` if the hold was lost before or during the wait. After `Cancelled` the lock is held
+/// again. After any other error the hold is lost, unless the wait had not begun.
+pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) -> Result<bool, Error> {
+    let (entry, shared) = (at.lock, &at.lock.shared);
+    shared.usable().map_err(|e| entry.error(e))?;
+    let began = Moment::now();
+    held::owner(entry, ticket, began)?;
+    let cancelled = || Err(entry.error(Error::new(ErrorKind::Cancelled, "")));
+    if limits.is_cancelled() {
+        return cancelled();
+    }
+    let shape = lock(entry)?.lock_state.shape().clone();
+    let waiter = LockEntries::for_condition(entry, at.condition.to_owned(), at.scripts.clone(), shape)?;
+    let given_up = give_up(entry, ticket)?;
+    let way = given_up.suspended.way();
+    waiter.core.lock().lock_state.gives_up(&given_up.leaving);
+    let outcome = acquire(&waiter, None, &given_up.suspended.request(thread), limits);
+    let stay = come_back(entry, &waiter, given_up, &outcome)?;
+    match outcome {
+        Ok(Some(_)) if !stay.unsignalled => Ok(true),
+        Ok(Some(_)) if limits.is_cancelled() => cancelled(),
+        Ok(Some(_)) => Ok(false),
+        // No request of the wait was sent: the hold was never given up.
+        outcome => {
+            shared.observers.tell_often(|o| o.acquired(entry.observed(), Moment::now().since(began), way));
+            outcome.map(|_| false)
+        }
+    }
+}
+
+/// A hold that its thread has given up for a wait.
+struct GivenUp {
+    suspended: SuspendedHold,
+    /// The leave of its grant.
+    leaving: PendingRelease,
+    /// The token that reports its loss, if a caller asked for it.
+    token: Option<CancellationToken>,
+}
+
+/// Takes the hold out of the state of its lock. The first request of the wait gives it up in Redis.
+fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
+    let shared = &entry.shared;
+    let mut core = lock(entry)?;
+    let now = Moment::now();
+    let held = core.lock_state.held(ticket, now).unwrap_or_default();
+    let (suspended, then) = match core.lock_state.set_aside(ticket, now) {
+        Ok(suspended) => suspended,
+        Err(lost_before) => {
+            let (loss, then) = *lost_before;
+            carry_out(entry, core, then);
+            return Err(entry.error(lost(loss)));
+        }
+    };
+    let leaving = suspended.leaving(now);
+    let token = core.asked_loss_token(leaving.owner);
+    core.ends(entry, leaving.owner);
+    // Until the wait has given it up in Redis, a client that closes has to release it.
+    core.sets_out(&leaving);
+    carry_out(entry, core, then);
+    shared.observers.tell_often(|o| o.released(entry.observed(), held));
+    Ok(GivenUp { suspended, leaving, token })
+}
+
+/// Puts the hold back into the state of its lock, with what the wait was granted. Returns an error if it is
+/// lost.
+fn come_back(
+    entry: &Arc<LockEntry>,
+    waiter: &Arc<LockEntry>,
+    given_up: GivenUp,
+    outcome: &Result<Option<Acquired>, Error>,
+) -> Result<WaitOutcome, Error> {
+    let shared = &entry.shared;
+    let GivenUp { suspended, leaving, token } = given_up;
+    let (stay, granted) = {
+        let mut core = waiter.core.lock();
+        let acquired = outcome.as_ref().ok().and_then(Option::as_ref);
+        let granted = acquired.and_then(|acquired| core.lock_state.hand_over(acquired.ticket));
+        (core.lock_state.wait_outcome(), granted)
+    };
+    let loss = match outcome {
+        _ if stay.stayed || granted.is_some() => None,
+        Err(error) if error.kind() == ErrorKind::Closed => Some(LossReason::Closed),
+        _ => Some(LossReason::Revoked),
+    };
+    if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {
+        // Redis may not have given up the hold, or a copy of one of its requests may still run.
+        shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
+    }
+    let owner = granted.as_ref().map_or(leaving.owner, |grant| grant.owner);
+    let granted_to = granted.is_some().then(|| waiter.clone());
+    let now = Moment::now();
+    let mut core = entry.core.lock();
+    core.arrived(leaving.owner);
+    let then = core.lock_state.put_back(suspended, granted, loss, now);
+    let mut watched = Ok(());
+    if let Some(grant) = core.lock_state.look(owner).filter(|grant| grant.lost.is_none()) {
+        let due = grant.due(now, shared.config.renew_every);
+        core.take_over(owner, due, token.clone(), granted_to);
+        watched = shared.renewer.look_at(entry, &mut core, owner, now, due);
+    }
+    let over = core.lock_state.look(owner).map_or(Some(LossReason::Revoked), |grant| grant.lost);
+    carry_out(entry, core, then);
+    let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| entry.error(e)) };
+    if let Some(token) = token {
+        token.cancel();
+    }
+    Err(outcome.as_ref().err().cloned().unwrap_or_else(|| entry.error(lost(loss))))
+}
+
+/// Signals the condition's waiters on behalf of the hold `ticket`: `one` or `all`; or only counts them
+/// (`count`). Returns how many were signalled or counted. Many waiters take several requests; no other thread
+/// can begin to wait in between, as that requires the lock.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` if the hold is lost; `OutcomeUnknown` if waiters may have been signalled.
+pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, Error> {
+    let (mut all, mut from) = (0, String::new());
+    loop {
+        let piece = signal_some(at, ticket, (what, &from))?;
+        all += piece.how_many.unwrap_or(0);
+        match piece.from {
+            Some(next) => from = next,
+            None => return Ok(all),
+        }
+    }
+}
+
+fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signalled, Error> {
+    let (entry, shared) = (at.lock, &at.lock.shared);
+    shared.usable().map_err(|e| entry.error(e))?;
+    let now = Moment::now();
+    let owner = held::owner(entry, ticket, now)?;
+    let limit = now.after(shared.config.command_timeout);
+    let Some(script) = &at.scripts.change else { return Ok(Signalled { how_many: Some(0), from: None }) };
+    match requests::signal(entry, script, owner, at.condition, what, limit) {
+        Ok(piece) if piece.how_many.is_some() => Ok(piece),
+        Ok(_) => {
+            let mut core = entry.core.lock();
+            let then = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
+            carry_out(entry, core, then);
+            Err(entry.error(lost(LossReason::Revoked)))
+        }
+        Err(Failure::Unanswered(e)) if what.0 != "count" => {
+            let error = Error::new(ErrorKind::OutcomeUnknown, "")
+                .because("waiters may or may not have been signalled");
+            Err(entry.error(error.caused_by(e)))
+        }
+        Err(failure) => Err(entry.error(failure.error())),
+    }
+}

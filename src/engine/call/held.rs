@@ -1,0 +1,167 @@
+//! What a guard can ask or do while the lock is held: the remaining lease, whether the hold is lost, and a
+//! lease of the caller's choice. Releasing it is in `release.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::engine::call::lost;
+use crate::engine::call::outcomes::lost_as;
+use crate::engine::call::warning::{HoldKey, TimeLeft, until};
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::lock;
+use crate::engine::operations::replies::Renewed;
+use crate::engine::operations::requests;
+use crate::engine::state::grant::Grant;
+use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
+use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
+
+/// Returns the remaining lease of the hold; zero once it is lost.
+pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
+    let now = Moment::now();
+    // A forked child does not hold what its parent holds.
+    let Ok(core) = lock(entry) else { return Duration::ZERO };
+    core.lock_state.grant_of(ticket).map_or(Duration::ZERO, |grant| left(grant, now))
+}
+
+fn left(grant: &Grant, now: Moment) -> Duration {
+    if grant.loss(now).is_none() { grant.valid_until.since(now) } else { Duration::ZERO }
+}
+
+/// Returns the hold's token, if the hold exists.
+pub(crate) fn token(entry: &LockEntry, ticket: Ticket) -> Option<u64> {
+    lock(entry).ok()?.lock_state.token_of(ticket)
+}
+
+/// Returns the terms on which the hold began, if it exists.
+pub(crate) fn terms(entry: &LockEntry, ticket: Ticket) -> Option<Terms> {
+    Some(lock(entry).ok()?.lock_state.grant_of(ticket)?.terms.clone())
+}
+
+/// Returns the owner number under which the hold is valid, or an error if it is lost.
+pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
+    let core = lock(entry)?;
+    let grant = core.lock_state.grant_of(ticket);
+    match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
+        Some(loss) => {
+            Err(entry.error(lost_as(loss, grant.and_then(|t| t.said.as_deref().map(|said| &**said)))))
+        }
+        None => Ok(grant.map_or(0, |t| t.owner)),
+    }
+}
+
+/// The same for a hold that its holder is about to renew, in addition to the renewal thread.
+pub(crate) fn renewing(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
+    let owner = owner(entry, ticket, now)?;
+    lock(entry)?.lock_state.is_renewed_beside(owner);
+    Ok(owner)
+}
+
+/// Returns the hold's key among the warnings, and a function from a margin to the time until less than that
+/// remains of it. A first lease is renewed soon and may be shorter than the margin, so the margin counts as
+/// half of it at most.
+pub(crate) fn time_left(entry: &Arc<LockEntry>, ticket: Ticket) -> (HoldKey, TimeLeft) {
+    let key = (Arc::as_ptr(entry).addr(), ticket);
+    let entry = Arc::downgrade(entry);
+    let left = move |margin: Duration| {
+        let entry = entry.upgrade()?;
+        let core = lock(&entry).ok()?;
+        let grant = core.lock_state.grant_of(ticket)?;
+        let margin = if grant.is_first() { margin.min(Duration::from(grant.first) / 2) } else { margin };
+        Some(until(left(grant, Moment::now()), margin))
+    };
+    (key, Arc::new(left))
+}
+
+/// Returns why the hold is lost, if it is.
+pub(crate) fn loss(entry: &LockEntry, ticket: Ticket) -> Option<Error> {
+    owner(entry, ticket, Moment::now()).err()
+}
+
+/// Returns a token that is cancelled when the hold is lost. Makes the client listen for messages about it.
+pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken {
+    let Ok(mut core) = lock(entry) else {
+        let token = CancellationToken::new();
+        token.cancel();
+        return token;
+    };
+    let grant = core.lock_state.grant_of(ticket);
+    let is_lost = grant.is_none_or(|t| t.loss(Moment::now()).is_some());
+    let owner = grant.map(|t| t.owner);
+    let token = owner.map(|owner| core.loss_token(owner)).unwrap_or_default();
+    drop(core);
+    if is_lost {
+        token.cancel();
+    } else if entry.shared.same_process().is_ok() {
+        entry.holder_listens(|| true);
+    }
+    token
+}
+
+/// Returns whether the thread of this hold has no other guard of it.
+pub(crate) fn is_last(entry: &LockEntry, ticket: Ticket) -> bool {
+    lock(entry).is_ok_and(|core| core.lock_state.count(ticket) == 1)
+}
+
+/// Sets the hold's lease to end `lease` from now; by default the lease for which it was acquired. Blocks for
+/// the command timeout at most.
+pub(crate) fn renew_for(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    lease: Option<Duration>,
+) -> Result<(), Error> {
+    renew_by(entry, ticket, lease, Moment::now().after(entry.shared.config.command_timeout))
+}
+
+/// The same, waiting for the reply until `limit`.
+pub(crate) fn renew_by(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    lease: Option<Duration>,
+    limit: Moment,
+) -> Result<(), Error> {
+    let shared = &entry.shared;
+    shared.same_process().map_err(|e| entry.error(e))?;
+    let sent = Moment::now();
+    let owner = renewing(entry, ticket, sent)?;
+    let lease = lease.or_else(|| Some(terms(entry, ticket)?.lease)).unwrap_or(shared.config.lease);
+    let answer = requests::renew(entry, owner, lease, limit);
+    renewed(entry, owner, sent, lease, answer)
+}
+
+/// The other half of [`renew_for`]: applies the outcome of the request that was sent at `sent`.
+pub(crate) fn renewed(
+    entry: &Arc<LockEntry>,
+    owner: u64,
+    sent: Moment,
+    lease: Duration,
+    answer: Renewed,
+) -> Result<(), Error> {
+    let shared = &entry.shared;
+    let mut core = entry.core.lock();
+    let now = Moment::now();
+    let then = core.lock_state.renewed(owner, sent, answer.renewal, now);
+    if answer.resent || answer.renewal == Renewal::Unanswered {
+        core.lock_state.doubt(owner, sent, lease);
+    }
+    if matches!(answer.renewal, Renewal::Left(_)) {
+        core.lock_state.wanted(owner, sent.after(lease));
+    }
+    let due = core.lock_state.look(owner).filter(|t| t.loss(now).is_none());
+    let due = due.map(|grant| grant.due(now, shared.config.renew_every.min(lease / 3)));
+    let watched = due.map(|due| shared.renewer.look_at(entry, &mut core, owner, now, due));
+    carry_out(entry, core, then);
+    watched.ok_or_else(|| entry.error(lost(LossReason::Revoked)))?.map_err(|e| entry.error(e))?;
+    match answer.error {
+        None => Ok(()),
+        Some(e) if answer.renewal == Renewal::Unanswered => {
+            let error =
+                Error::new(ErrorKind::OutcomeUnknown, "").because("the lease may or may not have been set");
+            Err(entry.error(error.caused_by(e)))
+        }
+        Some(error) => Err(entry.error(error)),
+    }
+}

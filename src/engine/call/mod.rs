@@ -1,0 +1,25 @@
+//! What a caller's thread does: acquire, wait, renew, release.
+
+pub(crate) mod acquire;
+pub(crate) mod attempt;
+pub(crate) mod backoff;
+pub(crate) mod change;
+pub(crate) mod close;
+pub(crate) mod conclude;
+pub(crate) mod condition;
+pub(crate) mod held;
+pub(crate) mod modes;
+pub(crate) mod outcomes;
+pub(crate) mod pause;
+pub(crate) mod receipt;
+pub(crate) mod release;
+pub(crate) mod replicas;
+pub(crate) mod several;
+pub(crate) mod waiter;
+pub(crate) mod warning;
+
+pub(crate) use self::acquire::acquire;
+pub(crate) use self::close::close;
+pub(crate) use self::conclude::conclude;
+pub(in crate::engine) use self::outcomes::lost;
+pub(crate) use self::release::{release, release_quietly, replaced, take_back, unheard};

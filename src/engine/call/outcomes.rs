@@ -1,0 +1,66 @@
+//! Translates the outcome of a request for the lock state and for the caller. What an error reply means is in
+//! `redis/refusal.rs`; what follows from it is in the state machine.
+
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{Answer, NOT_INSIDE, Refusal};
+use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
+use crate::percent::unescape;
+
+/// Returns the error that the holder of a lost hold gets.
+pub(in crate::engine) fn lost(loss: LossReason) -> Error {
+    let kind = if loss == LossReason::Closed { ErrorKind::Closed } else { ErrorKind::LeaseLost };
+    Error::new(kind, "").because(loss.text())
+}
+
+/// The same, with the reason `said` by the caller that took the hold away.
+pub(in crate::engine) fn lost_as(loss: LossReason, said: Option<&str>) -> Error {
+    match said {
+        Some(said) => lost(loss).because(format!("{}: {said}", loss.text())),
+        None => lost(loss),
+    }
+}
+
+/// Returns a request's outcome for the lock state, whether the request was sent twice, and the error for the
+/// thread, if any, with whether it is final.
+pub(in crate::engine) fn of_ask(
+    outcome: Result<(Answer, bool), Failure>,
+) -> (Answer, bool, Option<(Error, bool)>) {
+    match outcome {
+        Ok((answer, resent)) => (answer, resent, None),
+        Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, false, Some((e, false))),
+        Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
+        Err(failure) if failure.is_wrong_kind() => (Answer::Failed, false, Some((failure.error(), true))),
+        Err(Failure::Denied(e)) => (Answer::Failed, false, Some((e, true))),
+        // What a script wrote before it failed stays.
+        Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
+    }
+}
+
+/// Returns the error for a rejection by a script: there is no hold to give up; `broken`, or `broken-<how>`,
+/// if the object broke during the wait; `conflict-<with what>`; or the rule's own reason.
+pub(in crate::engine) fn of_rule(why: &str) -> Error {
+    if why == NOT_INSIDE {
+        return lost(LossReason::Revoked);
+    }
+    let (kind, why) = match (why.strip_prefix("broken"), why.strip_prefix("conflict-")) {
+        (Some(how), _) => (ErrorKind::Broken, how.trim_start_matches('-')),
+        (_, Some(with)) => (ErrorKind::Conflict, with),
+        _ => (ErrorKind::Refused, why),
+    };
+    let why = why.replace('-', " ");
+    // Names in the reason are escaped. If a rule writes a bare `%`, the text is used as it is.
+    Error::new(kind, "").because(unescape(&why).unwrap_or(why))
+}
+
+/// Returns the error for a rejection by the lock state.
+pub(in crate::engine) fn of_refusal(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Closed => Error::new(ErrorKind::Closed, ""),
+        Refusal::LeaseLost(loss) => lost(loss),
+        Refusal::WouldDeadlock => {
+            Error::new(ErrorKind::WouldDeadlock, "").because("this thread already holds it")
+        }
+        Refusal::Busy => Error::new(ErrorKind::Timeout, ""),
+    }
+}

@@ -1,0 +1,103 @@
+//! Receipts: a hold leaves this process without being released, and another process adopts it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::call::held;
+use crate::engine::call::lost;
+use crate::engine::call::waiter;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::lock;
+use crate::engine::operations::requests;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::grant::{Grant, ends_at};
+use crate::engine::state::lock_state::{Acquired, Answer, CannotPart, PendingRelease, Terms, Ticket};
+use crate::error::{Error, ErrorKind};
+
+impl CannotPart {
+    fn error(self) -> Error {
+        match self {
+            CannotPart::Lost(loss) => lost(loss),
+            CannotPart::Shared => {
+                Error::new(ErrorKind::Refused, "").because("other threads of this process share the hold")
+            }
+        }
+    }
+}
+
+/// Returns the lease of a hold that leaves: not the shorter one of a lock that lingers here.
+fn lease_of(entry: &LockEntry, terms: &Terms) -> Duration {
+    if terms.lingers() { entry.shared.config.lease } else { terms.lease }
+}
+
+/// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns its grant.
+pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error> {
+    if entry.scripts.adopt.is_none() {
+        return Err(entry.error(requests::no_rule()));
+    }
+    let (owner, lease) = {
+        let core = lock(entry)?;
+        let now = Moment::now();
+        let grant = core.lock_state.may_part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
+        (grant.owner, grant.renewal(now).max(lease_of(entry, &grant.terms)))
+    };
+    held::renew_for(entry, ticket, Some(lease))?;
+    let mut core = lock(entry)?;
+    let now = Moment::now();
+    let since = core.lock_state.held(ticket, now);
+    let (mut grant, then) = core.lock_state.part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
+    core.ends(entry, owner);
+    carry_out(entry, core, then);
+    grant.terms.lease = lease_of(entry, &grant.terms);
+    if let Some(since) = since {
+        entry.shared.observers.tell_often(|o| o.released(entry.observed(), since));
+    }
+    Ok(grant)
+}
+
+/// Makes the hold of the owner id `from`, of another process, a hold of this one. `grant` has the terms on
+/// which it continues.
+pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<Acquired, Error> {
+    let shared = &entry.shared;
+    shared.usable().map_err(|e| entry.error(e))?;
+    let (owner, lease) = (entry.fresh(), grant.terms.lease);
+    let sent = Moment::now();
+    // Until it is in the lock state, a client that closes releases it like the leaves in flight.
+    let (valid_until, stays_until) = (sent.after(lease), Moment::default());
+    let leaving = PendingRelease { owner, unsettled: true, valid_until, lease, stays_until };
+    lock(entry)?.sets_out(&leaving);
+    let outcome = requests::adopt(entry, owner, from, lease, sent.after(shared.config.command_timeout));
+    let mut core = entry.core.lock();
+    let now = Moment::now();
+    let error = match outcome {
+        Ok((Answer::In { number, left, value }, resent)) => {
+            core.arrived(owner);
+            let valid_until = ends_at(sent, left);
+            let grant = Grant { owner, number, value, valid_until, since: now, unsettled: resent, ..grant };
+            let Some(acquired) = core.lock_state.adopt(grant) else {
+                return Err(entry.error(Error::new(ErrorKind::Closed, "")));
+            };
+            return waiter::register_hold(entry, core, acquired, now, sent);
+        }
+        Ok((Answer::Ended, _)) => Error::new(ErrorKind::Closed, ""),
+        Ok(_) => Error::new(ErrorKind::NotOwner, "")
+            .because("the hold of this receipt has ended, or was adopted by another process"),
+        Err(failure @ (Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_))) => failure.error(),
+        Err(failure) if failure.is_wrong_kind() => failure.error(),
+        // What a script wrote before it failed stays.
+        Err(failure) => {
+            shared.renewer.leave(entry, leaving);
+            let unknown = matches!(failure, Failure::Unanswered(_));
+            match failure.error() {
+                e if unknown => Error::new(ErrorKind::OutcomeUnknown, "")
+                    .because("the hold may have been adopted; if so, it is released in the background")
+                    .caused_by(e),
+                e => e,
+            }
+        }
+    };
+    core.arrived(owner);
+    Err(entry.error(error))
+}

@@ -1,0 +1,380 @@
+//! Releasing: a hold is handed on in this process, or leaves Redis, with the next thread's request in the
+//! same round trip. A release has two halves, so that several holds can leave by one request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::engine::call::lost;
+use crate::engine::call::outcomes::lost_as;
+use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::lock;
+use crate::engine::operations::replies::Left;
+use crate::engine::operations::requests;
+use crate::engine::operations::resent::{Fate, Known};
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{Answer, Asking, Effects, Exit, LockState, PendingRelease, Ticket};
+use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
+use crate::settings::check_stay;
+
+/// How long a released hold stays in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// For the rest of its minimum hold time, if it has one.
+    Agreed,
+    /// Not at all, whatever its terms.
+    No,
+    /// For that long from now.
+    For(Duration),
+}
+
+impl Stay {
+    /// Returns a stay of `rest`.
+    ///
+    /// # Errors
+    /// `InvalidInput`, about `name`, if no hold may stay for that long.
+    pub(crate) fn for_rest(rest: Duration, name: &str) -> Result<Self, Error> {
+        check_stay("the rest", rest).map_err(|why| Error::new(ErrorKind::InvalidInput, name).because(why))?;
+        Ok(Stay::For(rest))
+    }
+
+    /// Called before the hold ends. Makes sure that its grant is not kept, or not handed on in this process, if
+    /// this stay rules that out.
+    fn shuts(self, lock_state: &mut LockState, ticket: Ticket, now: Moment) {
+        match self {
+            Stay::Agreed => {}
+            // A hold that was of no use is not kept for the next one.
+            Stay::No => lock_state.not_to_be_kept(ticket, now),
+            // A hold that stays is not handed to another thread here.
+            Stay::For(_) => lock_state.ends_with(ticket),
+        }
+    }
+
+    /// Returns until when a hold that ends now stays in Redis; `agreed` is the time by its own terms.
+    fn until(self, agreed: Moment, now: Moment) -> Moment {
+        match self {
+            Stay::Agreed => agreed,
+            Stay::No => Moment::default(),
+            Stay::For(rest) => now.after(rest),
+        }
+    }
+}
+
+/// Ends the hold `ticket` once.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` if the hold was over before. `Unavailable` if Redis did not execute the release,
+/// and `OutcomeUnknown` if it did not reply within the command timeout: the renewal thread then continues.
+/// `OutcomeUnknown` also if the hold is over, and it is not known whether this call released it.
+pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket, stay: Stay) -> Result<(), Error> {
+    begin_release(entry, ticket, stay)?.map_or(Ok(()), OngoingRelease::sent)
+}
+
+/// The same for a call that waits for the reply until `limit`; after that, the renewal thread continues.
+///
+/// # Errors
+/// See [`release`].
+pub(crate) fn release_by(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    stay: Stay,
+    limit: Moment,
+) -> Result<(), Error> {
+    begin_release(entry, ticket, stay)?.map_or(Ok(()), |mut release| {
+        release.within(limit);
+        release.sent()
+    })
+}
+
+/// Ends the hold `ticket`, which was of no use to the call that acquired it, and does not stay in Redis.
+/// Waits for the reply until `limit`.
+pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
+    if let Err(error) = release_by(entry, ticket, Stay::No, limit) {
+        unheard(entry, &error);
+    }
+}
+
+/// A hold that has ended here, and whose leave must be sent. It must be [answered](OngoingRelease::answered):
+/// until then no thread of this lock state may ask Redis.
+pub(crate) struct OngoingRelease<'a> {
+    pub(crate) entry: &'a Arc<LockEntry>,
+    pub(crate) leaving: PendingRelease,
+    /// The request that goes with it, for the next head.
+    pub(crate) next: Option<Asking>,
+    began: Moment,
+    limit: Moment,
+    /// Whether it is part of a call that ends at `limit`, as opposed to a release by the holder.
+    bounded: bool,
+    grant: Known,
+    held: Option<Duration>,
+    lost: Option<CancellationToken>,
+}
+
+/// The first half of a [`release`]. Returns `None` if no request is needed.
+pub(crate) fn begin_release(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    stay: Stay,
+) -> Result<Option<OngoingRelease<'_>>, Error> {
+    let shared = &entry.shared;
+    let now = Moment::now();
+    // An error in a forked child, which must not release its parent's holds.
+    let mut core = lock(entry)?;
+    if stay == Stay::Agreed && core.lock_state.ends_inner(ticket, now) {
+        return Ok(None);
+    }
+    stay.shuts(&mut core.lock_state, ticket, now);
+    // No request goes with a hold that stays.
+    let inbox = !matches!(stay, Stay::For(_)) && entry.hears();
+    // A hold whose beginning was not reported is not reported as released either.
+    let held = core.lock_state.held(ticket, now);
+    let ending = core.lock_state.grant_of(ticket);
+    let said = ending.and_then(|grant| grant.said.clone());
+    let lingers = ending.is_some_and(|grant| grant.terms.lingers());
+    let grant = Known::of(core.lock_state.shape().sharing, ending, now);
+    let exit = core.lock_state.exit(ticket, now, inbox, || entry.fresh());
+    let stays_here = match exit {
+        Exit::Held => return Ok(None),
+        Exit::Shared => Ok(()),
+        Exit::HandedOn(next) => {
+            core.wake(Some(next));
+            Ok(())
+        }
+        // The renewer must look at it when its time is over, at the latest.
+        Exit::Kept(owner, until) => match core.due(owner) {
+            Some(due) if due > until => shared.renewer.look_at(entry, &mut core, owner, now, until),
+            _ => Ok(()),
+        },
+        Exit::Lost(loss, mut then) => {
+            if let Some(leaving) = &mut then.leave {
+                leaving.stays_until = stay.until(leaving.stays_until, now);
+            }
+            carry_out(entry, core, then);
+            return Err(entry.error(lost_as(loss, said.as_deref().map(|said| &**said))));
+        }
+        Exit::Leave(mut leaving, mut next) => {
+            if let Some(next) = &mut next {
+                next.thread = core.name_of_head();
+            }
+            leaving.stays_until = stay.until(leaving.stays_until, now);
+            if lingers && !inbox {
+                // A grant is kept only where a message that another caller wants it would be received.
+                entry.holder_listens(|| true);
+            }
+            let lost = core.asked_loss_token(leaving.owner);
+            core.ends(entry, leaving.owner);
+            core.sets_out(&leaving);
+            let limit = now.after(shared.config.command_timeout);
+            let (began, bounded) = (now, false);
+            let release = OngoingRelease { entry, leaving, next, began, limit, bounded, grant, held, lost };
+            return Ok(Some(release));
+        }
+    };
+    drop(core);
+    released(entry, held);
+    stays_here.map(|()| None).map_err(|e| entry.error(e))
+}
+
+fn released(entry: &LockEntry, held: Option<Duration>) {
+    if let Some(held) = held {
+        entry.shared.observers.tell_often(|o| o.released(entry.observed(), held));
+    }
+}
+
+impl OngoingRelease<'_> {
+    /// Limits the wait for the reply to `limit`.
+    pub(crate) fn within(&mut self, limit: Moment) {
+        self.limit = self.limit.min(limit);
+        self.bounded = true;
+    }
+
+    /// Sends the leave by itself, and applies the reply.
+    pub(crate) fn sent(self) -> Result<(), Error> {
+        if self.is_late() {
+            return self.deferred();
+        }
+        let outcome = requests::leave(self.entry, &self.leaving, self.next.as_ref(), self.limit);
+        self.answered(outcome)
+    }
+
+    /// Returns until when the reply is waited for.
+    pub(crate) fn limit(&self) -> Moment {
+        self.limit
+    }
+
+    /// Returns whether the call has no time left to send the leave. A release by the holder is always sent.
+    pub(crate) fn is_late(&self) -> bool {
+        self.bounded && self.limit <= Moment::now()
+    }
+
+    /// Leaves the release to the renewal thread.
+    pub(crate) fn deferred(self) -> Result<(), Error> {
+        let later = Error::new(ErrorKind::Unavailable, "").because("left to the renewal thread");
+        self.answered(Err(Failure::Unsent(later)))
+    }
+
+    /// The second half of a [`release`]: applies the outcome of the leave.
+    pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
+        let OngoingRelease { entry, leaving, next, began, limit, grant, held, lost: token, .. } = self;
+        let shared = &entry.shared;
+        let mut core = entry.core.lock();
+        let at = Moment::now();
+        if let Err(failure) = &outcome
+            && !failure.is_wrong_kind()
+        {
+            // Under the mutex, so that a client that closes finds the leave there or here.
+            shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
+        }
+        let then = has_left(&mut core, leaving.owner, next.as_ref(), &outcome, at);
+        carry_out(entry, core, then);
+        let was_lost = || {
+            if let Some(token) = &token {
+                token.cancel();
+            }
+            shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Revoked));
+        };
+        match outcome {
+            Ok(left) if left.inside => {
+                released(entry, held);
+                Ok(())
+            }
+            // The thread that closed the client sent this leave as well, perhaps before we did.
+            outcome if shared.is_closed() => {
+                shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Closed));
+                let error = lost(LossReason::Closed);
+                Err(entry.error(match outcome.err() {
+                    Some(failure) => error.caused_by(failure.error()),
+                    None => error,
+                }))
+            }
+            Ok(left) => match left.resent.map_or(Fate::Lost, |by| grant.fate(entry, began, by, limit)) {
+                Fate::Released => {
+                    released(entry, held);
+                    Ok(())
+                }
+                Fate::Lost => {
+                    was_lost();
+                    Err(entry.error(lost(LossReason::Revoked)))
+                }
+                Fate::Unknown => {
+                    was_lost();
+                    let why = "it is no longer held: this call released it, or it had ended before";
+                    Err(entry.error(Error::new(ErrorKind::OutcomeUnknown, "").because(why)))
+                }
+            },
+            Err(failure) if failure.is_wrong_kind() => {
+                was_lost();
+                Err(entry.error(lost(LossReason::Revoked).caused_by(failure.error())))
+            }
+            Err(failure) => {
+                if let Some(held) = held {
+                    shared.observers.tell(|o| o.release_deferred(entry.observed(), held));
+                }
+                Err(entry.error(continues(failure)))
+            }
+        }
+    }
+}
+
+/// Returns the error of a release that the renewer continues.
+fn continues(failure: Failure) -> Error {
+    let kind = match failure {
+        // Redis has not executed it.
+        Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_) => ErrorKind::Unavailable,
+        // What a script wrote before it failed stays.
+        Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
+    };
+    let error = Error::new(kind, "").because("the release continues in the background");
+    error.caused_by(failure.error())
+}
+
+/// Applies the outcome of a leave that was answered, or is the renewer's task now, and of the request that
+/// went with it.
+fn has_left(
+    core: &mut Core,
+    owner: u64,
+    next: Option<&Asking>,
+    outcome: &Result<Left, Failure>,
+    at: Moment,
+) -> Effects {
+    core.arrived(owner);
+    let mut then = Effects::default();
+    if let Some(next) = next {
+        let answer = match outcome {
+            Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
+            Err(Failure::Unanswered(_)) => Answer::Unanswered,
+            Err(_) => Answer::Failed,
+        };
+        if outcome.as_ref().is_ok_and(|left| left.resent.is_some()) {
+            core.lock_state.unsettle(next.owner);
+        }
+        then = core.lock_state.answered(next.owner, answer, at);
+    }
+    let left = core.lock_state.left();
+    core.wake(left.wake);
+    then
+}
+
+/// Gives back a kept grant that the head cannot use, and sends the head's request with it.
+pub(in crate::engine) fn leave_and_ask(
+    entry: &Arc<LockEntry>,
+    leaving: PendingRelease,
+    asking: &Asking,
+    limit: Moment,
+) {
+    let outcome = requests::leave(entry, &leaving, Some(asking), limit);
+    let mut core = entry.core.lock();
+    let owner = leaving.owner;
+    if outcome.as_ref().is_err_and(|failure| !failure.is_wrong_kind()) {
+        entry.shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving });
+    }
+    let then = has_left(&mut core, owner, Some(asking), &outcome, Moment::now());
+    core.trouble = outcome.err().map(Failure::error);
+    carry_out(entry, core, then);
+}
+
+/// Ends the hold `ticket` here. In Redis it ends by another request: an update, or one for the lock's other
+/// mode.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` if it was over before.
+pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
+    let mut core = lock(entry)?;
+    let now = Moment::now();
+    let held = core.lock_state.held(ticket, now);
+    // The grant is shut, so that it is not handed to another thread here; and no request goes with a leave
+    // that is not sent.
+    let leaving = match core.lock_state.exit(ticket, now, false, || entry.fresh()) {
+        Exit::Leave(leaving, _) => leaving,
+        Exit::Lost(loss, then) => {
+            carry_out(entry, core, then);
+            return Err(entry.error(lost(loss)));
+        }
+        Exit::Held | Exit::Shared | Exit::HandedOn(_) | Exit::Kept(..) => return Ok(()),
+    };
+    core.ends(entry, leaving.owner);
+    if leaving.unsettled {
+        entry.shared.renewer.leave(entry, leaving);
+    }
+    let then = core.lock_state.left();
+    carry_out(entry, core, then);
+    released(entry, held);
+    Ok(())
+}
+
+/// Releases for a guard's `Drop`: failures are reported to the observer, as no caller gets the error.
+pub(crate) fn release_quietly(entry: &Arc<LockEntry>, ticket: Ticket) {
+    if let Err(error) = release(entry, ticket, Stay::Agreed) {
+        unheard(entry, &error);
+    }
+}
+
+/// Reports the error of a release to the observer, except in a forked child, which releases nothing.
+pub(crate) fn unheard(entry: &LockEntry, error: &Error) {
+    if error.kind() != ErrorKind::Forked {
+        entry.shared.observers.tell(|o| o.unlock_failed(entry.observed(), error));
+    }
+}

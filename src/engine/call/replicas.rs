@@ -1,0 +1,158 @@
+//! Whether replicas know of a hold, or of the update that ended it: Redis's WAIT.
+//!
+//! WAIT reports how many replicas have what was written *on its own connection*. The hold may have been
+//! granted on another one (of the process that released it), so the lease is first set again on the
+//! connection that then waits. Replicas receive writes in the primary's order, so a replica that has this one
+//! has the grant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Value, cmd};
+
+use crate::clock::Moment;
+use crate::engine::call::held;
+use crate::engine::call::lost;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::lock;
+use crate::engine::operations::packed;
+use crate::engine::operations::replies;
+use crate::engine::redis::answers::{list, number};
+use crate::engine::redis::backend::Reply;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
+use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
+use crate::wait::Wait;
+
+/// How late Redis may notice that a WAIT has timed out: it checks ten times a second.
+const WAIT_LAG: Duration = Duration::from_millis(100);
+
+/// How many replicas must have a hold, and how long that may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replicas {
+    pub(crate) n: usize,
+    pub(crate) limit: Duration,
+}
+
+impl Replicas {
+    /// Checks whether `limit` is possible for holds with this lease; the error says why not.
+    fn check(self, lease: Duration) -> Result<(), String> {
+        let limit = self.limit;
+        if limit < Duration::from_millis(1) || limit >= lease {
+            return Err(format!(
+                "the timeout for replicas must be at least 1ms and less than the lease of {lease:?}, got {limit:?}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Makes a write (`pack`; in full if it is given `true`) and waits on its connection until the replicas
+    /// have it. Returns both replies.
+    fn after(
+        self,
+        entry: &Arc<LockEntry>,
+        pack: impl Fn(bool) -> Vec<u8>,
+        sent: Moment,
+        wait: &Wait<'_>,
+    ) -> Result<Reply, Failure> {
+        // The reply must arrive before the deadline of the call.
+        let limit = wait.deadline.map_or(self.limit, |deadline| self.limit.min(deadline.since(sent)));
+        let over = sent.after(limit);
+        // A timeout of 0 would mean forever.
+        let left = || over.since(Moment::now()).max(Duration::from_millis(1));
+        let asks = || cmd("WAIT").arg(self.n).arg(left().as_millis() as u64).get_packed_command();
+        let until = wait.limit(over.after(WAIT_LAG), entry.shared.config.command_timeout);
+        entry.follow(until, |server| server.backend.write_and(&pack, asks, until))
+    }
+
+    /// Reads the reply to WAIT.
+    fn acknowledged(self, entry: &LockEntry, answer: Option<&Value>, what: &str) -> Result<(), Error> {
+        let Replicas { n, limit } = self;
+        let Some(had) = number(answer) else {
+            let why = format!("unexpected reply to WAIT: {answer:?}");
+            return Err(entry.error(Error::new(ErrorKind::Protocol, "").because(why)));
+        };
+        if usize::try_from(had).is_ok_and(|had| had >= n) {
+            return Ok(());
+        }
+        let why = format!("{had} of {n} replicas acknowledged {what} within {limit:?}");
+        Err(entry.error(Error::new(ErrorKind::NotReplicated, "").because(why)))
+    }
+}
+
+/// Checks whether a handle's terms are consistent, in themselves and with the replicas that must have its
+/// holds; the error says why not.
+pub(crate) fn agree(terms: &Terms, replicas: Option<Replicas>) -> Result<(), String> {
+    terms.check()?;
+    replicas.map_or(Ok(()), |replicas| replicas.check(terms.lease))
+}
+
+/// Waits until that many replicas have the hold `ticket`, which stays valid whatever the result.
+///
+/// # Errors
+/// `NotReplicated` if too few have it in time, `LeaseLost` if it is lost, `Unavailable` if Redis did not
+/// reply.
+pub(crate) fn have(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    replicas: Replicas,
+    wait: &Wait<'_>,
+) -> Result<(), Error> {
+    let sent = Moment::now();
+    let owner = held::renewing(entry, ticket, sent)?;
+    let lease = {
+        let core = lock(entry)?;
+        core.lock_state.look(owner).map_or(entry.shared.config.lease, |grant| grant.rewrite(sent))
+    };
+    let pack = |eval: bool| {
+        let mut request = Vec::new();
+        packed::pack_renew(&mut request, entry, owner, lease, eval);
+        request
+    };
+    let answers = replicas.after(entry, pack, sent, wait);
+    let answers = match answers {
+        Ok(reply) if reply.resent => {
+            lock(entry)?.lock_state.doubt(owner, sent, lease);
+            reply.value
+        }
+        Ok(reply) => reply.value,
+        Err(failure) => {
+            lock(entry)?.lock_state.doubt(owner, sent, lease);
+            return Err(entry.error(failure.error()));
+        }
+    };
+    let answers = list(&answers);
+    let renewal = answers.first().map(replies::renewed);
+    let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
+    let mut core = lock(entry)?;
+    let then = core.lock_state.renewed(owner, sent, renewal, Moment::now());
+    carry_out(entry, core, then);
+    if renewal.is_over() {
+        return Err(entry.error(lost(LossReason::Revoked)));
+    }
+    // The lease may have expired while the replicas were waited for.
+    held::owner(entry, ticket, Moment::now())?;
+    replicas.acknowledged(entry, answers.get(1), "the hold")
+}
+
+/// Updates the state as [`requests::change`] does, and waits until that many replicas have the update.
+/// Returns the rule's reply, and the error if too few have it in time: the update is made all the same.
+pub(crate) fn change(
+    entry: &Arc<LockEntry>,
+    owner: u64,
+    what: &[&str],
+    replicas: Replicas,
+    wait: &Wait<'_>,
+) -> Result<(Vec<Value>, Result<(), Error>), Failure> {
+    let pack = |eval: bool| {
+        let mut request = Vec::new();
+        packed::pack_change(&mut request, entry, owner, what, eval);
+        request
+    };
+    let reply = replicas.after(entry, pack, Moment::now(), wait)?;
+    let answers = list(&reply.value);
+    let answer = answers.first().map(list).unwrap_or_default().to_vec();
+    Ok((answer, replicas.acknowledged(entry, answers.get(1), "the outcome")))
+}

@@ -1,0 +1,150 @@
+//! Acquiring several locks at once, in the manner of C++'s `std::lock`: a thread waits for one of them, and
+//! only tries the rest. If one of those is busy, it gives all back and waits for that one. So it never waits
+//! for one lock while it holds another by the same call, and no order of the locks can cause a deadlock.
+//!
+//! Locks of one client and one kind are tried, and released, in one request. The call's holds are ordinary
+//! holds.
+
+mod batch;
+mod holds;
+mod part;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::call::acquire;
+use crate::engine::call::backoff::Backoff;
+use crate::engine::call::modes;
+use crate::engine::call::pause::pause;
+use crate::engine::call::replicas;
+pub(crate) use crate::engine::call::several::holds::Holds;
+pub use crate::engine::call::several::part::Part;
+use crate::engine::call::several::part::goes_with;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::renewal::successor::identified;
+use crate::engine::state::lock_state::{HolderId, Request};
+use crate::error::{Error, ErrorKind};
+use crate::wait::Wait;
+
+/// Why a lock cannot be wanted twice by one call.
+pub(crate) const TWICE: &str = "the multi-lock contains this lock twice and would wait for itself";
+
+/// The longest pause after a round that may have failed on a lock that it had itself.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// A call that wants all of several locks.
+pub(crate) struct Call<'a> {
+    pub(crate) parts: &'a [Part],
+    pub(crate) holder: HolderId,
+    pub(crate) thread: u64,
+    pub(crate) wait: &'a Wait<'a>,
+}
+
+/// The lock that could not be acquired, for which the others are given back.
+struct Out {
+    part: usize,
+    error: Option<Error>,
+}
+
+impl Call<'_> {
+    /// Acquires all locks. Returns `None` if one was still busy at the timeout. An error names the lock that
+    /// it came from; no lock is held then.
+    pub(crate) fn acquire(&self) -> Result<Option<Holds>, Error> {
+        let Call { parts, wait, .. } = *self;
+        if wait.is_cancelled() {
+            return Err(Error::new(ErrorKind::Cancelled, ""));
+        }
+        let mut awaited: Option<usize> = None;
+        let mut backoff = None;
+        loop {
+            let began = Moment::now();
+            let mut holds = Holds::of(wait);
+            if let Some(i) = awaited {
+                let (request, readers) = self.request(i, false)?;
+                let Some(acquired) = acquire(&parts[i].entry, readers, &request, wait)? else {
+                    return Ok(None);
+                };
+                holds.add(parts, i, acquired);
+            }
+            let Some(Out { part, error }) = self.try_rest(&mut holds) else {
+                self.replicate(&holds)?;
+                holds.are_valid()?;
+                holds.complete = true;
+                return Ok(Some(holds));
+            };
+            let entry = &parts[part].entry;
+            let namesake = holds.iter().find(|held| error.is_none() && held.entry.names == entry.names);
+            let namesake = namesake.map(|held| held.entry.clone());
+            // All holds are given back before the thread waits.
+            drop(holds);
+            let may_be_own = namesake.map_or(Ok(false), |held| self.may_be_one(&held, entry))?;
+            // A cancelled wait is not over here: the next acquire reports the cancellation.
+            let over = wait.once || (wait.is_over(Moment::now()) && !wait.is_cancelled());
+            match error {
+                Some(error) if over || !error.is_unavailable() => return Err(error),
+                None if over => return Ok(None),
+                // Redis may be reachable again soon: the wait for that lock decides how long to tolerate that
+                // it is not.
+                _ => awaited = Some(part),
+            }
+            if may_be_own {
+                let backoff = backoff.get_or_insert_with(Backoff::new);
+                let until = Moment::now().after(backoff.pause(Moment::now().since(began), LONGEST_PAUSE));
+                pause(&entry.shared, until, wait);
+            }
+        }
+    }
+
+    /// Returns whether the lock that was held and the one that was busy may be one lock, by two addresses of
+    /// its server that were not known to be the same.
+    ///
+    /// # Errors
+    /// `InvalidInput` if they are.
+    fn may_be_one(&self, held: &LockEntry, busy: &LockEntry) -> Result<bool, Error> {
+        let known = [held, busy].map(|entry| {
+            let limit = self.wait.limit(Moment::now(), entry.shared.config.command_timeout);
+            identified(&entry.shared, entry.server(), limit)
+        });
+        if held.is_same_key(busy) {
+            return Err(busy.error(Error::new(ErrorKind::InvalidInput, "").because(TWICE)));
+        }
+        Ok(known.contains(&false))
+    }
+
+    /// Tries all locks that are not among `holds`, in groups of one client and one kind, until one is busy.
+    fn try_rest(&self, holds: &mut Holds) -> Option<Out> {
+        let mut rest: Vec<usize> = (0..self.parts.len()).filter(|i| !holds.has(*i)).collect();
+        while let Some(first) = rest.first().map(|i| &self.parts[*i].entry) {
+            let (batch, others) = rest.into_iter().partition(|i| goes_with(&self.parts[*i].entry, first));
+            rest = others;
+            let out = self.try_batch(batch, holds);
+            if out.is_some() {
+                return out;
+            }
+        }
+        None
+    }
+
+    /// Waits for the replicas, for those holds that must be replicated.
+    fn replicate(&self, holds: &Holds) -> Result<(), Error> {
+        for (held, part) in holds.iter().zip(self.parts) {
+            if let Some(replicas) = part.replicas {
+                replicas::have(&held.entry, held.ticket, replicas, self.wait)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the request for this part, and the readers of this process if they must queue behind it.
+    fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<LockEntry>>), Error> {
+        let Part { entry, other_mode, sharing, terms, .. } = &self.parts[part];
+        let (holder, thread, terms) = (self.holder, self.thread, terms.clone());
+        let mut request = Request { holder, thread, terms, once, from: None, instead: false };
+        let readers = match other_mode {
+            Some(other_mode) => modes::consider(entry, other_mode, *sharing, &mut request)?,
+            None => None,
+        };
+        Ok((request, readers))
+    }
+}

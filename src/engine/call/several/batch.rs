@@ -1,0 +1,109 @@
+//! Trying several locks of one client and one kind by one request: all or nothing.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::call::attempt::{Attempt, Begun, begin};
+use crate::engine::call::several::{Call, Holds, Out};
+use crate::engine::operations::replies;
+use crate::engine::operations::requests;
+use crate::engine::operations::several;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{AcquireMode, Answer};
+
+impl<'a> Call<'a> {
+    /// Tries these parts. Those that are acquired are added to `holds`, even if another one is busy.
+    pub(super) fn try_batch(&self, batch: Vec<usize>, holds: &mut Holds) -> Option<Out> {
+        let mut limit = Moment::NEVER;
+        let mut attempts = Vec::new();
+        for i in batch {
+            let entry = &self.parts[i].entry;
+            limit = self.wait.limit(Moment::now(), entry.shared.config.command_timeout);
+            let error = match self.request(i, true).and_then(|(request, _)| begin(entry, &request, limit)) {
+                Ok(Begun::In(acquired)) => {
+                    holds.add(self.parts, i, acquired);
+                    continue;
+                }
+                Ok(Begun::Asks(attempt)) => {
+                    attempts.push((i, attempt));
+                    continue;
+                }
+                Ok(Begun::Busy) => None,
+                Err(error) => Some(error),
+            };
+            // Redis need not be asked for the others.
+            attempts.into_iter().rev().for_each(|(_, attempt)| attempt.called_off());
+            return Some(Out { part: i, error });
+        }
+        if attempts.len() > 1 {
+            return self.ask_all(attempts, limit, holds);
+        }
+        let (i, attempt) = attempts.pop()?;
+        let outcome = requests::acquire(attempt.entry(), attempt.asking(), limit);
+        self.ended(i, attempt, outcome, limit, holds)
+    }
+
+    fn ask_all(&self, attempts: Vec<(usize, Attempt<'a>)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
+        let all: Vec<_> = attempts.iter().map(|(_, attempt)| (attempt.entry(), attempt.asking())).collect();
+        let (answers, resent) = match several::acquire_all(&all, limit) {
+            Ok(answers) => answers,
+            Err(failure) => {
+                let ended = attempts
+                    .into_iter()
+                    .map(|(i, attempt)| self.ended(i, attempt, Err(failure.clone()), limit, holds));
+                return first(ended);
+            }
+        };
+        let asked = answers.len();
+        let all_in = answers.iter().all(replies::is_in);
+        let mut answers = answers.into_iter();
+        let ended = attempts.into_iter().enumerate().map(|(n, (i, attempt))| {
+            let Some(answer) = answers.next() else {
+                // It was not tried, unless an earlier copy of the request got further.
+                if !resent {
+                    attempt.called_off();
+                }
+                return None;
+            };
+            let given_back = !all_in && n + 1 < asked && attempt.asking().how != AcquireMode::Share;
+            let answer = if given_back { answer.map(busy_again) } else { answer };
+            let out = self.ended(i, attempt, answer.map(|answer| (answer, resent)), limit, holds);
+            out.filter(|_| !given_back)
+        });
+        first(ended)
+    }
+
+    fn ended(
+        &self,
+        i: usize,
+        attempt: Attempt<'a>,
+        outcome: Result<(Answer, bool), Failure>,
+        limit: Moment,
+        holds: &mut Holds,
+    ) -> Option<Out> {
+        match attempt.answered(outcome, limit) {
+            Ok(Some(acquired)) => {
+                holds.add(self.parts, i, acquired);
+                None
+            }
+            Ok(None) => Some(Out { part: i, error: None }),
+            Err(error) => Some(Out { part: i, error: Some(error) }),
+        }
+    }
+}
+
+/// Returns the first that is busy, after all attempts have ended.
+fn first(ended: impl Iterator<Item = Option<Out>>) -> Option<Out> {
+    ended.fold(None, Option::or)
+}
+
+/// Returns a busy reply in place of a grant that was given back for another lock. No other owner got its
+/// number.
+fn busy_again(answer: Answer) -> Answer {
+    match answer {
+        Answer::In { number, .. } => {
+            Answer::Busy { floor: number, again: Duration::ZERO, arrival: String::new() }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,160 @@
+//! Holds of several locks that are released together.
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::engine::call::held;
+use crate::engine::call::release::{OngoingRelease, Stay, begin_release};
+use crate::engine::call::several::part::{Part, goes_with};
+use crate::engine::call::unheard;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::several;
+use crate::engine::state::lock_state::{Acquired, Ticket};
+use crate::error::{Error, ErrorKind};
+use crate::kind::Sharing;
+use crate::wait::Wait;
+
+/// Holds of several locks, released together.
+pub(crate) struct Holds {
+    held: Vec<Held>,
+    /// The timeouts of the call that acquires them, which also apply to giving back an incomplete set.
+    wait: Wait<'static>,
+    /// Whether all were held at once. A hold of an incomplete set does not stay in Redis for a minimum hold
+    /// time.
+    pub(super) complete: bool,
+}
+
+/// A hold of one of the locks.
+pub(crate) struct Held {
+    /// The part to which it belongs.
+    part: usize,
+    pub(crate) entry: Arc<LockEntry>,
+    pub(crate) ticket: Ticket,
+    /// For an exclusive lock, the hold's token when it began.
+    first_token: Option<u64>,
+}
+
+impl Held {
+    /// Returns the hold's token, for an exclusive lock.
+    pub(crate) fn token(&self) -> Option<u64> {
+        self.first_token.map(|first| held::token(&self.entry, self.ticket).unwrap_or(first))
+    }
+}
+
+impl Holds {
+    pub(super) fn of(wait: &Wait<'_>) -> Holds {
+        Holds { held: Vec::new(), wait: wait.uncancelled(), complete: false }
+    }
+
+    pub(super) fn add(&mut self, parts: &[Part], part: usize, acquired: Acquired) {
+        let Part { entry, sharing, .. } = &parts[part];
+        let first_token = (*sharing == Sharing::Exclusive).then_some(acquired.token);
+        let at = self.held.partition_point(|held| held.part < part);
+        self.held.insert(at, Held { part, entry: entry.clone(), ticket: acquired.ticket, first_token });
+    }
+
+    pub(super) fn has(&self, part: usize) -> bool {
+        self.held.iter().any(|held| held.part == part)
+    }
+
+    /// Checks that no hold was lost before the last one was acquired.
+    pub(super) fn are_valid(&self) -> Result<(), Error> {
+        let lost = self.held.iter().find(|held| held::remaining(&held.entry, held.ticket).is_zero());
+        let Some(Held { entry, .. }) = lost else { return Ok(()) };
+        let error = Error::new(ErrorKind::LeaseLost, "")
+            .because("the lease expired before the other locks were acquired");
+        Err(entry.error(error))
+    }
+
+    /// Returns the holds, in the order of the parts.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter()
+    }
+
+    /// Releases them in reverse order, those that go by one request together. Returns the errors, in the
+    /// order of the parts.
+    pub(crate) fn release(mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
+        self.give_back(stay)
+    }
+
+    fn give_back(&mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
+        let mut rest = std::mem::take(&mut self.held);
+        rest.reverse();
+        let mut errors = Vec::new();
+        while let Some(first) = rest.first().map(|held| held.entry.clone()) {
+            let (batch, others): (Vec<_>, _) =
+                rest.into_iter().partition(|held| goes_with(&held.entry, &first));
+            rest = others;
+            leave(&batch, stay, (!self.complete).then_some(&self.wait), &mut errors);
+        }
+        errors.sort_by_key(|(part, ..)| *part);
+        errors.into_iter().map(|(_, entry, error)| (entry, error)).collect()
+    }
+}
+
+/// Releases the holds of one request. For a `call` that did not acquire all of them, no hold stays in Redis,
+/// and what the call has no time for is left to the renewal thread.
+fn leave(
+    batch: &[Held],
+    stay: Stay,
+    call: Option<&Wait<'_>>,
+    errors: &mut Vec<(usize, Arc<LockEntry>, Error)>,
+) {
+    let stay = if call.is_some() { Stay::No } else { stay };
+    let mut failed = |held: &Held, error| errors.push((held.part, held.entry.clone(), error));
+    let mut releases: Vec<(&Held, OngoingRelease<'_>)> = Vec::new();
+    for held in batch {
+        match begin_release(&held.entry, held.ticket, stay) {
+            Ok(Some(mut release)) => {
+                if let Some(call) = call {
+                    let timeout = held.entry.shared.config.command_timeout;
+                    release.within(call.limit(Moment::now(), timeout));
+                }
+                if release.leaving.rest(Moment::now).is_none() {
+                    releases.push((held, release));
+                } else if let Err(error) = release.sent() {
+                    failed(held, error);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => failed(held, error),
+        }
+    }
+    let outcomes: Vec<_> = match &releases[..] {
+        [] => return,
+        [(_, first), ..] if first.is_late() => {
+            for (held, one) in releases {
+                one.deferred().unwrap_or_else(|error| failed(held, error));
+            }
+            return;
+        }
+        [_] => {
+            for (held, one) in releases {
+                one.sent().unwrap_or_else(|error| failed(held, error));
+            }
+            return;
+        }
+        [(_, first), ..] => {
+            let all: Vec<_> =
+                releases.iter().map(|(_, it)| (it.entry, &it.leaving, it.next.as_ref())).collect();
+            match several::leave_all(&all, first.limit()) {
+                Ok(outcomes) => outcomes,
+                Err(failure) => releases.iter().map(|_| Err(failure.clone())).collect(),
+            }
+        }
+    };
+    for ((held, release), outcome) in releases.into_iter().zip(outcomes) {
+        if let Err(error) = release.answered(outcome) {
+            failed(held, error);
+        }
+    }
+}
+
+/// Reports errors to the observers, as no caller gets them.
+impl Drop for Holds {
+    fn drop(&mut self) {
+        for (entry, error) in self.give_back(Stay::Agreed) {
+            unheard(&entry, &error);
+        }
+    }
+}

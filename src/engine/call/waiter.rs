@@ -1,0 +1,506 @@
+//! A thread that waits in a lock state: it takes turns, sleeps between them, and sends the requests that the
+//! lock state decides on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::call::modes;
+use crate::engine::call::outcomes::{of_ask, of_refusal, of_rule};
+use crate::engine::call::release::leave_and_ask;
+use crate::engine::call::take_back;
+use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::operations::effects::LEAVE_TIMEOUT;
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::lock;
+use crate::engine::operations::effects::no_longer_kept;
+use crate::engine::operations::requests;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{
+    AcquireMode, Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
+};
+use crate::error::{Error, ErrorKind};
+use crate::observe::{AcquiredVia, KeptEnd, Span};
+use crate::sync::{Condvar, MutexGuard};
+use crate::wait::Wait;
+
+/// How long a request may be in flight before the threads behind it report that Redis does not reply.
+const UNHEARD: Duration = Duration::from_millis(100);
+/// What a request may take at least, however short the unreachable timeout is.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// How long a head waits for the inbox before it checks again, if it is not woken.
+const INBOX_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// The result of a thread's arrival at a lock state.
+pub(in crate::engine) enum Arrival<'a> {
+    /// The thread has a hold: a re-entry, a share in another thread's, or a kept grant.
+    In(Acquired),
+    /// The call makes a single attempt, and a thread of this process is in the way.
+    Busy,
+    Waits(Waiter<'a>),
+}
+
+/// The result of a waiter's turns, or what it must do next.
+pub(in crate::engine) enum Progress {
+    In(Acquired),
+    /// The wait ends without a hold: it timed out, or its single attempt found the lock busy.
+    Over,
+    /// Send this request, and wait for the reply until then.
+    Ask(Asking, Moment),
+}
+
+/// Whether a waiter may sleep for its turn.
+#[derive(Clone, Copy)]
+pub(in crate::engine) enum MayPark {
+    Yes,
+    /// It is one of several locks that are tried at the same time: whatever it would sleep for counts as
+    /// busy. A request may take until `limit`.
+    No {
+        limit: Moment,
+    },
+}
+
+/// A thread's position in the lock state. If it is dropped while the position is taken (an error, a panic),
+/// it passes on whatever it was granted.
+pub(in crate::engine) struct Waiter<'a> {
+    pub(in crate::engine) entry: &'a Arc<LockEntry>,
+    /// The lock's read mode, if this is a writer: readers queue behind it.
+    readers: Option<&'a Arc<LockEntry>>,
+    pub(in crate::engine) ticket: Ticket,
+    wait: Wait<'a>,
+    pub(in crate::engine) entered: Moment,
+    /// The time of the call, at which the first turn is taken, so that one attempt is made whatever the
+    /// deadline. `None` afterwards.
+    first: Option<Moment>,
+    taken: bool,
+    /// The owner of the request that is being sent. If the thread ends early (an error, a panic), the pending
+    /// acquire must not wait for the reply.
+    asking: Option<u64>,
+    /// Whether Redis may have received that request.
+    sent: bool,
+    /// `Some` from its first sleep on.
+    waits: Option<Waits<'a>>,
+}
+
+/// A wait that was reported to the observers.
+struct Waits<'a> {
+    entry: &'a LockEntry,
+    _span: Option<Span>,
+}
+
+impl<'a> Waits<'a> {
+    fn begin(entry: &'a LockEntry) -> Self {
+        entry.shared.observers.tell(|o| o.wait_began(entry.observed()));
+        Waits { entry, _span: Span::wait(|| entry.observed()) }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.entry.shared.observers.tell(|o| o.wait_ended(self.entry.observed()));
+    }
+}
+
+impl<'a> Waiter<'a> {
+    /// Takes a position in the lock state. `readers` is the lock's read mode, if its threads must queue
+    /// behind this one. A thread that joins others in a hold may have to ask Redis, within `limit`, whether
+    /// still more may join.
+    pub(in crate::engine) fn enter(
+        entry: &'a Arc<LockEntry>,
+        readers: Option<&'a Arc<LockEntry>>,
+        request: &Request,
+        wait: Wait<'a>,
+        entered: Moment,
+        limit: impl FnOnce() -> Moment,
+    ) -> Result<Arrival<'a>, Error> {
+        // Checked first, as in a forked child the lock state is a copy of the parent's.
+        entry.shared.usable_at(entered).map_err(|e| entry.error(e))?;
+        let mut core = lock(entry)?;
+        match core.lock_state.enter(request, entered) {
+            Ok(Entered::Again(acquired)) => Ok(Arrival::In(acquired)),
+            Ok(Entered::Joined(acquired, ahead)) => {
+                core.lock_state.came_in(acquired.ticket, entered);
+                drop(core);
+                if let Some(asking) = ahead {
+                    ask_ahead(entry, &asking, limit());
+                }
+                entry
+                    .shared
+                    .observers
+                    .tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
+                Ok(Arrival::In(acquired))
+            }
+            Ok(Entered::Kept(acquired)) => {
+                core.lock_state.came_in(acquired.ticket, entered);
+                drop(core);
+                entry
+                    .shared
+                    .observers
+                    .tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
+                Ok(Arrival::In(acquired))
+            }
+            Ok(Entered::Waits(ticket)) => {
+                if let Some(arrived) = wait.arrived {
+                    core.take_trouble_on(arrived);
+                }
+                drop(core);
+                let first = Some(entered);
+                let (taken, asking, sent, waits) = (true, None, false, None);
+                Ok(Arrival::Waits(Waiter {
+                    entry,
+                    readers,
+                    ticket,
+                    wait,
+                    entered,
+                    first,
+                    taken,
+                    asking,
+                    sent,
+                    waits,
+                }))
+            }
+            Err(Refusal::Busy) => Ok(Arrival::Busy),
+            Err(refusal) => Err(entry.error(of_refusal(refusal))),
+        }
+    }
+
+    /// Returns a waiter whose request was sent by another thread.
+    pub(in crate::engine) fn resumed(
+        entry: &'a Arc<LockEntry>,
+        ticket: Ticket,
+        entered: Moment,
+        asking: u64,
+    ) -> Self {
+        let (readers, wait, first) = (None, Wait::once(), None);
+        let (taken, asking, sent, waits) = (true, Some(asking), true, None);
+        Waiter { entry, readers, ticket, wait, entered, first, taken, asking, sent, waits }
+    }
+
+    /// Returns what wakes this waiter when its call is cancelled.
+    pub(in crate::engine) fn waker(&self) -> impl Fn() + Send + Sync + 'static {
+        let (entry, ticket) = (self.entry.clone(), self.ticket);
+        move || entry.core.lock().wake(Some(ticket))
+    }
+
+    /// Takes turns, and sleeps between them if it may, until there is a request to send or the wait is over.
+    /// No other code in the crate takes turns of a lock state, or sleeps for one.
+    pub(in crate::engine) fn advance(&mut self, may_park: MayPark) -> Result<Progress, Error> {
+        let entry = self.entry;
+        let shared = &entry.shared;
+        loop {
+            let mut core = entry.core.lock();
+            let again = self.first.is_none();
+            let now = self.first.take().unwrap_or_else(Moment::now);
+            // Redis has not replied to the calls ahead for too long: this one sends no request.
+            if !again && self.wait.arrived.is_some() && self.gives_up(&core, now) {
+                return Err(self.unavailable(&core));
+            }
+            let mut over = again && self.wait.is_over(now);
+            if over && core.lock_state.turns_back(now) {
+                // A wait for a condition cannot end without the lock: now it waits for the lock, without a
+                // timeout.
+                (self.wait, over) = (Wait::forever(), false);
+            }
+            let gives_up_at = self.gives_up_at(&core, now);
+            let limit = || match may_park {
+                MayPark::Yes => self
+                    .wait
+                    .limit(now, shared.config.command_timeout)
+                    .min(gives_up_at.max(now.after(SHORTEST))),
+                MayPark::No { limit } => limit,
+            };
+            self.keep_readers_behind(&core);
+            match core.lock_state.turn(self.ticket, now, entry.hears(), over, || entry.fresh()) {
+                Step::In(acquired, next) => {
+                    core.wake(next);
+                    self.taken = false;
+                    self.keep_readers_behind(&core);
+                    return register_hold(entry, core, acquired, now, self.entered).map(Progress::In);
+                }
+                Step::Ask(asking) => {
+                    let limit = limit();
+                    self.asking = Some(asking.owner);
+                    return Ok(Progress::Ask(asking, limit));
+                }
+                Step::Confirm(owner, lease) => {
+                    drop(core);
+                    confirm(entry, owner, lease, now, limit());
+                }
+                Step::Leave(leaving) => {
+                    let dropped = Some((leaving.owner, KeptEnd::Replaced));
+                    carry_out(entry, core, Effects { leave: Some(leaving), dropped, ..Effects::default() });
+                }
+                Step::LeaveAndAsk(leaving, mut asking) => {
+                    asking.thread = this_name();
+                    core.sets_out(&leaving);
+                    let kept = core.ends(entry, leaving.owner);
+                    drop(core);
+                    no_longer_kept(entry, kept.then_some(KeptEnd::Replaced));
+                    leave_and_ask(entry, leaving, &asking, limit());
+                }
+                Step::Park(until) if matches!(may_park, MayPark::Yes) => self.park(core, until, now)?,
+                ending => {
+                    let error = self.ending(ending, &core);
+                    self.leave(core);
+                    return error.map_or(Ok(Progress::Over), Err);
+                }
+            }
+        }
+    }
+
+    /// Tells the readers of this process whether writers wait here that only this process knows of.
+    fn keep_readers_behind(&self, core: &Core) {
+        if let Some(readers) = self.readers {
+            modes::queue_behind(core, readers);
+        }
+    }
+
+    /// Returns the error of a wait that ends without a hold; `None` if a single attempt was busy, or the time
+    /// was up.
+    fn ending(&self, turn: Step, core: &Core) -> Option<Error> {
+        let error = match turn {
+            Step::Over if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
+            Step::Over
+                if core.lock_state.trouble().is_some()
+                    || core.lock_state.is_unheard(Moment::now(), UNHEARD) =>
+            {
+                return Some(self.unavailable(core));
+            }
+            Step::Refused(why) => of_rule(&why),
+            Step::Closed => Error::new(ErrorKind::Closed, ""),
+            _ => return None,
+        };
+        Some(self.entry.error(error))
+    }
+
+    /// Sends a request for the head, and reports the outcome to the lock state.
+    pub(in crate::engine) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
+        let entry = self.entry;
+        let owner = asking.owner;
+        if !asking.enqueues || entry.hears() {
+            self.sent = true;
+            let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
+            self.heard(owner, requests::acquire(entry, &asking, limit))?;
+            // The queue position may be at another server now, where the client does not listen yet.
+            if queues && !entry.hears() {
+                entry.listens().map_err(|e| entry.error(e))?;
+            }
+            return Ok(());
+        }
+        if self.awaits_inbox(owner)? {
+            return Ok(());
+        }
+        // No queue position, as the grant would not be received; but the lock may be free now.
+        self.sent = true;
+        self.heard(owner, requests::acquire(entry, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
+        entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_TIMEOUT));
+        Ok(())
+    }
+
+    /// Makes the inbox come up, which must be there before a queue position is taken, as a grant is announced
+    /// only once. Returns `false` if that has failed, and the request may be sent as a mere try.
+    fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
+        let entry = self.entry;
+        entry.listens().map_err(|e| entry.error(e))?;
+        match entry.deafness() {
+            Some(failure) if failure.is_final() => return Err(entry.error(failure.error())),
+            // A wait for a condition cannot begin with a mere try.
+            Some(failure) if entry.condition.is_some() => {
+                let mut core = entry.core.lock();
+                let then = core.lock_state.answered(owner, Answer::Failed, Moment::now());
+                core.trouble = Some(failure.error());
+                carry_out(entry, core, then);
+            }
+            None => {
+                // Checked under the mutex: if the inbox comes up after this, it makes the entry ask again; if
+                // it came up before, that went unnoticed.
+                let mut core = entry.core.lock();
+                let now = Moment::now();
+                let again_at = if entry.hears() { now } else { now.after(INBOX_TIMEOUT) };
+                core.lock_state.postponed(owner, again_at);
+            }
+            Some(_) => return Ok(false),
+        }
+        self.asking = None;
+        Ok(true)
+    }
+
+    /// Records that the caller is about to send its request.
+    pub(in crate::engine) fn sends(&mut self) {
+        self.sent = true;
+    }
+
+    /// Records that its request was not sent: dropping the waiter makes it due again.
+    pub(in crate::engine) fn called_off(&mut self) {
+        self.sent = false;
+    }
+
+    /// Records that another thread continues with the position.
+    pub(in crate::engine) fn is_passed_on(&mut self) {
+        self.taken = false;
+    }
+
+    /// Reports the outcome of a request to the lock state. Returns an error only if the call makes a single
+    /// attempt, or the error is final.
+    pub(in crate::engine) fn heard(
+        &mut self,
+        owner: u64,
+        outcome: Result<(Answer, bool), Failure>,
+    ) -> Result<(), Error> {
+        let entry = self.entry;
+        let mut core = entry.core.lock();
+        (self.asking, self.sent) = (None, false);
+        let (answer, resent, error) = of_ask(outcome);
+        if resent {
+            core.lock_state.unsettle(owner);
+        }
+        let then = core.lock_state.answered(owner, answer, Moment::now());
+        core.trouble = error.as_ref().map(|(e, _)| e.clone());
+        carry_out(entry, core, then);
+        match error {
+            Some((error, never)) if never || self.wait.once => Err(entry.error(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sleeps until it is woken, until its deadline, or until `until`. The first call, except of a wait for a
+    /// condition, only reports the wait to the observers, outside the mutex: the caller must check the state
+    /// again.
+    fn park(&mut self, mut core: MutexGuard<'_, Core>, until: Moment, now: Moment) -> Result<(), Error> {
+        if self.gives_up(&core, now) {
+            return Err(self.unavailable(&core));
+        }
+        // (A waiter for a signal does not wait for the lock.)
+        if self.waits.is_none() && self.entry.condition.is_none() {
+            drop(core);
+            self.waits = Some(Waits::begin(self.entry));
+            return Ok(());
+        }
+        let mut until = until.min(self.wait.deadline.unwrap_or(Moment::NEVER));
+        if core.lock_state.trouble().is_some() {
+            until = until.min(self.gives_up_at(&core, now));
+        }
+        // The first wait of a client starts its listener, even a wait for another thread of the same process:
+        // with the listener up, a release can put the next head into the queue in the same round trip. A
+        // waiter that is already listening asks for its channel, too: otherwise the channel would be given up
+        // with the entry that first wanted it.
+        if let Err(error) = self.entry.will_listen() {
+            tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
+        }
+        let condvar = Arc::new(Condvar::new());
+        core.park(self.ticket, condvar.clone());
+        match until.instant() {
+            Some(instant) => drop(condvar.wait_until(&mut core, instant)),
+            None => condvar.wait(&mut core),
+        }
+        core.unpark(self.ticket);
+        Ok(())
+    }
+
+    /// Returns whether Redis has been unreachable for so long that a call without a deadline fails.
+    fn gives_up(&self, core: &Core, now: Moment) -> bool {
+        core.lock_state.trouble().is_some() && self.gives_up_at(core, now) <= now
+    }
+
+    /// Returns until when a call without a deadline waits for Redis, if it cannot be reached from `now` on.
+    fn gives_up_at(&self, core: &Core, now: Moment) -> Moment {
+        let since = core.lock_state.trouble().unwrap_or(now).max(self.wait.arrived.unwrap_or(self.entered));
+        match self.wait.deadline {
+            None => since.after(self.entry.shared.config.unreachable_timeout),
+            Some(_) => Moment::NEVER,
+        }
+    }
+
+    fn unavailable(&self, core: &Core) -> Error {
+        let error = core.trouble.clone().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
+        self.entry.error(error)
+    }
+
+    /// Gives up the position, without having released the mutex since it was found that there is no hold.
+    fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
+        self.taken = false;
+        if self.wait.arrived.is_some() {
+            core.pass_trouble_on(Moment::now());
+        }
+        let gave_up = core.lock_state.give_up(self.ticket, Moment::now());
+        self.keep_readers_behind(&core);
+        match gave_up {
+            GaveUp::Out(then) => carry_out(self.entry, core, then),
+            GaveUp::In(acquired) => {
+                drop(core);
+                take_back(self.entry, acquired.ticket, Moment::now().after(LEAVE_TIMEOUT));
+            }
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if !self.taken {
+            return;
+        }
+        let mut core = self.entry.core.lock();
+        match self.asking {
+            // Redis may grant the request: such a grant must not remain.
+            Some(owner) if self.sent => {
+                let then = core.lock_state.answered(owner, Answer::Unanswered, Moment::now());
+                carry_out(self.entry, core, then);
+                core = self.entry.core.lock();
+            }
+            Some(owner) => core.lock_state.postponed(owner, Moment::now()),
+            None => {}
+        }
+        self.leave(core);
+    }
+}
+
+/// Reports a new hold to the observers, and its grant to the renewer, unless other holds had it before.
+pub(in crate::engine) fn register_hold(
+    entry: &Arc<LockEntry>,
+    mut core: MutexGuard<'_, Core>,
+    acquired: Acquired,
+    now: Moment,
+    entered: Moment,
+) -> Result<Acquired, Error> {
+    let shared = &entry.shared;
+    // What a wait for a condition is granted is renewed by the lock's own entry.
+    if !matches!(acquired.way, AcquiredVia::HandedOff | AcquiredVia::Joined)
+        && entry.condition.is_none()
+        && let Some(grant) = core.lock_state.look(acquired.owner)
+    {
+        let due = grant.due(now, shared.config.renew_every);
+        if let Err(error) = shared.renewer.look_at(entry, &mut core, acquired.owner, now, due) {
+            drop(core);
+            take_back(entry, acquired.ticket, Moment::now().after(LEAVE_TIMEOUT));
+            return Err(entry.error(error));
+        }
+    }
+    core.lock_state.came_in(acquired.ticket, now);
+    drop(core);
+    shared.observers.tell_often(|o| o.acquired(entry.observed(), now.since(entered), acquired.way));
+    Ok(acquired)
+}
+
+/// Asks, for a thread that shares a hold, whether more threads may, before they come.
+fn ask_ahead(entry: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
+    let (answer, ..) = of_ask(requests::acquire(entry, asking, limit));
+    let mut core = entry.core.lock();
+    let then = core.lock_state.answered(asking.owner, answer, Moment::now());
+    carry_out(entry, core, then);
+}
+
+/// Returns the name of this thread, for a request that goes with another one or is sent by another thread.
+pub(in crate::engine) fn this_name() -> Option<Arc<str>> {
+    std::thread::current().name().map(Arc::from)
+}
+
+/// Renews a grant that came long ago, before it is used.
+fn confirm(entry: &Arc<LockEntry>, owner: u64, lease: Duration, now: Moment, limit: Moment) {
+    let answer = requests::renew(entry, owner, lease, limit);
+    let mut core = entry.core.lock();
+    if answer.resent {
+        core.lock_state.doubt(owner, now, lease);
+    }
+    let then = core.lock_state.confirmed(owner, answer.renewal, Moment::now());
+    carry_out(entry, core, then);
+}

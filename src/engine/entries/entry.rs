@@ -1,0 +1,513 @@
+//! The entry of a lock: its lock state with the mutex around it, the condvars of its threads, its keys and
+//! scripts; and the table of a client's entries, by kind and name and by owner number. The operations on a
+//! lock are in the files whose functions take an entry.
+
+use std::any::TypeId;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Weak};
+
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::engine::entries::by_name::ByName;
+use crate::engine::entries::runtime::{SEQUENCE_BITS, Shared};
+use crate::engine::redis::backend::Idempotent;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::slots::Slot;
+use crate::engine::servers::cluster::Repeated;
+use crate::engine::servers::server::Server;
+use crate::engine::state::grant::KEEPS;
+use crate::engine::state::lock_state::{LockState, PendingRelease, Shape, Ticket};
+use crate::engine::state::table::{Numbered, Table, push};
+use crate::error::Error;
+use crate::kind::{Kind, Sharing};
+use crate::names::Names;
+use crate::observe::LockInfo;
+use crate::script::Scripts;
+use crate::sync::{Condvar, Mutex};
+
+/// One lock of one client, shared by its handles and guards.
+pub(crate) struct LockEntry {
+    pub(crate) shared: Arc<Shared>,
+    kind: fn() -> Sort,
+    pub(crate) names: Names,
+    pub(crate) scripts: Arc<Scripts>,
+    /// `Some` if this is the entry of one thread's wait for a condition of the lock, and not of the lock
+    /// itself.
+    pub(crate) condition: Option<Box<AwaitedCondition>>,
+    slot: u32,
+    /// The slot of its keys in a cluster.
+    pub(crate) hash_slot: Slot,
+    /// Whether a grant is held, as opposed to passed through.
+    is_held: bool,
+    pub(crate) core: Mutex<Core>,
+}
+
+/// The condition that a thread waits for.
+pub(crate) struct AwaitedCondition {
+    /// The condition's name in Redis.
+    pub(crate) name: String,
+    /// The entry of its lock, to which a grant moves at the end of the wait.
+    pub(crate) lock: Weak<LockEntry>,
+}
+
+/// What the entry's mutex protects.
+pub(crate) struct Core {
+    pub(crate) lock_state: LockState,
+    sides: Table<Side>,
+    /// `None` until the first wait or leave: a lock that is merely held needs none.
+    moves: Option<Box<Moves>>,
+    /// The error of the head's last request, if it failed.
+    pub(crate) trouble: Option<Error>,
+}
+
+/// The waits and leaves of a lock that are under way.
+#[derive(Default)]
+struct Moves {
+    /// The threads that sleep.
+    parked: Vec<Parked>,
+    /// The leaves that threads are sending.
+    leaves: Vec<PendingRelease>,
+    /// When a call gave up that other calls are queued behind, and since when Redis had not replied.
+    gave_up: Option<(Moment, Moment)>,
+}
+
+/// A sleeping thread, and the condvar that wakes it.
+struct Parked {
+    ticket: Ticket,
+    condvar: Arc<Condvar>,
+    thread: std::thread::Thread,
+}
+
+/// What the engine keeps of a grant beside the lock state.
+struct Side {
+    owner: u64,
+    /// When the renewer will look at it: its key in the schedule.
+    due: Moment,
+    /// What only few grants have.
+    more: Option<Box<More>>,
+}
+
+#[derive(Default)]
+struct More {
+    /// The token that reports the loss, created on first use.
+    lost: Option<CancellationToken>,
+    /// The entry that the owner number leads to, if that is not this one: the grant was made to a wait for a
+    /// condition. Kept alive for later messages about the grant.
+    #[expect(dead_code, reason = "while it is here, its slot is no other entry's")]
+    granted_to: Option<Arc<LockEntry>>,
+}
+
+impl Numbered for Side {
+    type Index = ();
+
+    fn key(&self) -> u64 {
+        self.owner
+    }
+}
+
+/// What entries of a kind have in common. An entry stores the function that returns it, which takes less
+/// room.
+pub(crate) struct Sort {
+    /// Distinguishes kinds in the table of entries.
+    id: TypeId,
+    name: &'static str,
+}
+
+/// The parts of an entry: its kind, its keys, its scripts, its shape.
+type Made = (fn() -> Sort, Names, Arc<Scripts>, Arc<Shape>);
+
+/// Returns the parts of an entry of kind `K` and this name.
+pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
+    let kind = || Sort { id: TypeId::of::<K>(), name: K::NAME };
+    made_with::<K>(shared, name, kind, Names::new)
+}
+
+/// Returns the parts of an entry of kind `K` at this user-chosen key.
+pub(crate) fn made_beside<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
+    let kind = || Sort { id: TypeId::of::<AtKey<K>>(), name: K::NAME };
+    made_with::<K>(shared, key, kind, Names::beside)
+}
+
+fn made_with<K: Kind>(
+    shared: &Shared,
+    name: &str,
+    kind: fn() -> Sort,
+    names: impl FnOnce(&str, &str) -> Result<Names, Error>,
+) -> Result<Made, Error> {
+    let (scripts, shape) = shared.kind::<K>().map_err(|e| e.about(name))?;
+    Ok((kind, names(&shared.config.namespace, name)?, scripts, shape))
+}
+
+/// In the table of entries, the kind of the locks of kind `K` that are at user-chosen keys: such a key may be
+/// the name of another lock.
+pub(crate) struct AtKey<K>(PhantomData<fn() -> K>);
+
+impl LockEntry {
+    pub(crate) fn error(&self, error: Error) -> Error {
+        error.about(self.name())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.names.name()
+    }
+
+    fn is_of(&self, type_id: TypeId, name: &str) -> bool {
+        self.type_id() == type_id && self.name() == name
+    }
+
+    fn type_id(&self) -> TypeId {
+        (self.kind)().id
+    }
+
+    /// Returns what observers are given about this lock.
+    pub(crate) fn observed(&self) -> LockInfo<'_> {
+        LockInfo { kind: (self.kind)().name, name: self.name(), is_held: self.is_held }
+    }
+
+    /// Returns the server that has its keys now. Callers must not keep it: see [`route`](crate::engine::servers::route).
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        self.shared.route.to(self.hash_slot)
+    }
+
+    /// Has `act` send an idempotent request about this lock to that server: see
+    /// [`Route::follow`](crate::engine::servers::route::Route::follow).
+    pub(crate) fn follow<T: Repeated>(
+        &self,
+        limit: Moment,
+        act: impl FnMut(&Arc<Server>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.shared.route.follow(self.hash_slot, limit, Idempotent::Yes, act)
+    }
+
+    pub(crate) fn owner_id(&self, owner: u64) -> String {
+        let mut number = itoa::Buffer::new();
+        let keeps = if owner & KEEPS == 0 { "" } else { "~" };
+        [&self.shared.uuid, ":", number.format(owner & !KEEPS), keeps].concat()
+    }
+
+    /// Returns whether this owner id belongs to this entry's lock state.
+    pub(crate) fn is_mine(&self, owner: &str) -> bool {
+        let number = owner.strip_prefix(&self.shared.uuid).and_then(|rest| rest.strip_prefix(':'));
+        let number = number.and_then(owner_number);
+        number.is_some_and(|number| number & (SLOTS as u64 - 1) == u64::from(self.slot))
+    }
+
+    /// Returns whether both are about the same key of the [same](Server::is_same) server, whatever the kind,
+    /// the mode and the client.
+    pub(crate) fn is_same_key(&self, other: &LockEntry) -> bool {
+        self.names == other.names && self.server().is_same(other.server())
+    }
+
+    /// Returns an owner number that leads back here.
+    pub(crate) fn number(&self) -> u64 {
+        u64::from(self.slot)
+    }
+
+    /// Returns a new owner number: this client has never used it before, and it leads back here.
+    pub(crate) fn fresh(&self) -> u64 {
+        self.shared.sequence() << SLOT_BITS | u64::from(self.slot)
+    }
+}
+
+impl fmt::Debug for LockEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", (self.kind)().name, self.name())
+    }
+}
+
+impl Drop for LockEntry {
+    fn drop(&mut self) {
+        // In a forked child it stays in the table.
+        if let Ok(mut entries) = self.shared.entries() {
+            entries.remove(self.slot, self.type_id(), self.name());
+        }
+    }
+}
+
+impl Core {
+    /// Wakes the thread with this ticket if it is parked. A thread that is not looks at the state before it
+    /// sleeps.
+    pub(crate) fn wake(&self, ticket: Option<Ticket>) {
+        if let Some(parked) = self.parked().iter().find(|parked| Some(parked.ticket) == ticket) {
+            parked.condvar.notify_one();
+        }
+    }
+
+    /// Returns the name of the head's thread, for a request that another thread sends on its behalf. `None`
+    /// if the head is not parked yet: Redis then learns its name with its next heartbeat.
+    pub(crate) fn name_of_head(&self) -> Option<Arc<str>> {
+        let head = self.lock_state.head()?;
+        self.parked().iter().find(|parked| parked.ticket == head)?.thread.name().map(Arc::from)
+    }
+
+    pub(crate) fn wake_all(&self) {
+        for parked in self.parked() {
+            parked.condvar.notify_one();
+        }
+    }
+
+    fn parked(&self) -> &[Parked] {
+        self.moves.as_ref().map_or(&[], |moves| &moves.parked)
+    }
+
+    /// A call gives up that others may be queued behind: records for them since when Redis has not replied.
+    pub(in crate::engine) fn pass_trouble_on(&mut self, now: Moment) {
+        if let Some(since) = self.lock_state.trouble() {
+            self.moves().gave_up = Some((now, since));
+        }
+    }
+
+    /// A call begins that was queued since `arrived`, perhaps behind one that gave up.
+    pub(in crate::engine) fn take_trouble_on(&mut self, arrived: Moment) {
+        let gave_up = self.moves.as_mut().and_then(|moves| moves.gave_up.take());
+        // For a call that was queued later, it is not known whether Redis replied in between.
+        if let Some((_, since)) = gave_up.filter(|(at, _)| arrived <= *at) {
+            self.lock_state.in_trouble_since(since);
+        }
+    }
+
+    fn moves(&mut self) -> &mut Moves {
+        self.moves.get_or_insert_default()
+    }
+
+    /// Records that this thread is about to sleep on `condvar`.
+    pub(crate) fn park(&mut self, ticket: Ticket, condvar: Arc<Condvar>) {
+        self.moves().parked.push(Parked { ticket, condvar, thread: std::thread::current() });
+    }
+
+    pub(crate) fn unpark(&mut self, ticket: Ticket) {
+        self.moves().parked.retain(|parked| parked.ticket != ticket);
+    }
+
+    /// Returns when the renewer will look at this grant.
+    pub(crate) fn due(&self, owner: u64) -> Option<Moment> {
+        self.sides.iter().find(|s| s.owner == owner).map(|s| s.due)
+    }
+
+    /// Records that the renewer will look at this grant at `due`. Returns when it would have otherwise.
+    pub(crate) fn set_due(&mut self, owner: u64, due: Moment) -> Option<Moment> {
+        match self.sides.get_mut(owner) {
+            Some(side) => Some(std::mem::replace(&mut side.due, due)),
+            None => {
+                self.sides.insert(Side { owner, due, more: None });
+                None
+            }
+        }
+    }
+
+    /// Records a grant that comes back from a wait for a condition: a new one, or the one from before. The
+    /// token that reports its loss stays the same.
+    pub(crate) fn take_over(
+        &mut self,
+        owner: u64,
+        due: Moment,
+        lost: Option<CancellationToken>,
+        granted_to: Option<Arc<LockEntry>>,
+    ) {
+        let more = (lost.is_some() || granted_to.is_some()).then(|| Box::new(More { lost, granted_to }));
+        self.sides.insert(Side { owner, due, more });
+    }
+
+    /// Moves the renewer's look at this grant from `old` to `new`. Returns `false`, and moves nothing, if the
+    /// look is no longer the one at `old`: a `renew_for` has planned another, and two would renew forever.
+    pub(crate) fn move_due(&mut self, owner: u64, old: Moment, new: Moment) -> bool {
+        match self.sides.get_mut(owner).filter(|s| s.due == old) {
+            Some(side) => {
+                side.due = new;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The grant is over. Returns when the renewer would have looked at it.
+    pub(crate) fn forget(&mut self, owner: u64) -> Option<Moment> {
+        Some(self.sides.remove(owner)?.due)
+    }
+
+    /// Records a leave that is about to be sent.
+    pub(crate) fn sets_out(&mut self, leaving: &PendingRelease) {
+        push(&mut self.moves().leaves, leaving.clone());
+    }
+
+    /// Removes the leave of `owner`, which was answered or is the renewer's task now.
+    pub(crate) fn arrived(&mut self, owner: u64) {
+        self.moves().leaves.retain(|leaving| leaving.owner != owner);
+    }
+
+    /// Returns the leaves that threads are sending. A client that closes sends them again, since it closes
+    /// the connections that they are on.
+    pub(crate) fn under_way(&self) -> &[PendingRelease] {
+        self.moves.as_ref().map_or(&[], |moves| &moves.leaves)
+    }
+
+    /// Returns the token that reports the grant's loss, which is created if there is none.
+    pub(crate) fn loss_token(&mut self, owner: u64) -> CancellationToken {
+        match self.sides.get_mut(owner) {
+            Some(side) => side.more.get_or_insert_default().lost.get_or_insert_default().clone(),
+            None => CancellationToken::default(),
+        }
+    }
+
+    /// Returns whether this process needs messages about this grant: that it is lost, or that another caller
+    /// wants it.
+    pub(crate) fn is_to_be_told(&self, owner: u64) -> bool {
+        let lingers = || self.lock_state.look(owner).is_some_and(|grant| grant.terms.lingers());
+        self.asked_loss_token(owner).is_some() || lingers()
+    }
+
+    /// Returns the token that reports the grant's loss, if a caller asked for it.
+    pub(crate) fn asked_loss_token(&self, owner: u64) -> Option<CancellationToken> {
+        self.sides.get(owner)?.more.as_ref()?.lost.clone()
+    }
+}
+
+/// Parses the number in an owner id: `<n>`, or `<n>~` if the process may keep the grant.
+pub(crate) fn owner_number(text: &str) -> Option<u64> {
+    match text.strip_suffix('~') {
+        Some(text) => text.parse::<u64>().ok().map(|n| n | KEEPS),
+        None => text.parse().ok(),
+    }
+}
+
+/// The low bits of an owner number are its entry's slot, so that a message finds its entry without a table of
+/// all grants.
+const SLOT_BITS: u32 = 22;
+const SLOTS: usize = 1 << SLOT_BITS;
+const _: () = assert!(1 << (SEQUENCE_BITS + SLOT_BITS) == KEEPS, "all its bits are used");
+
+/// The entries of a client.
+#[derive(Default)]
+pub(crate) struct LockEntries {
+    by_name: ByName,
+    slots: Vec<Option<Weak<LockEntry>>>,
+    free: Vec<u32>,
+}
+
+impl LockEntries {
+    /// Returns the entry of this kind and name, which is created if there is none. Returns an error if there
+    /// are too many entries.
+    pub(crate) fn get(
+        shared: &Arc<Shared>,
+        type_id: TypeId,
+        name: &str,
+        make: impl FnOnce() -> Result<Made, Error>,
+    ) -> Result<Arc<LockEntry>, Error> {
+        // An entry must not be dropped under the mutex.
+        let mut others = Vec::new();
+        let mut entries = shared.entries().map_err(|e| e.about(name))?;
+        for slot in entries.by_name.slots(type_id, name) {
+            match entries.at(slot) {
+                Some(entry) if entry.is_of(type_id, name) => return Ok(entry),
+                other => others.extend(other),
+            }
+        }
+        let entry = entries.add(shared, make()?, None)?;
+        entries.by_name.insert(type_id, name, entry.slot);
+        Ok(entry)
+    }
+
+    /// Creates an entry for one thread's wait, beside `entry`, which is the one found by name: for kinds in
+    /// which each thread has a queue position of its own in Redis.
+    pub(crate) fn alone(entry: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
+        let shared = &entry.shared;
+        let shape = shared.lock(&entry.core).map_err(|e| entry.error(e))?.lock_state.shape().clone();
+        let made = (entry.kind, entry.names.clone(), entry.scripts.clone(), shape);
+        let mut entries = shared.entries().map_err(|e| entry.error(e))?;
+        entries.add(shared, made, None)
+    }
+
+    /// Returns all entries of this kind and name: this one, and those of single threads' waits.
+    pub(crate) fn beside(entry: &LockEntry) -> Vec<Arc<LockEntry>> {
+        // The others are dropped here, outside the mutex: dropping the last reference to an entry locks it.
+        let all = entry.shared.entries().map_or_else(|_| Vec::new(), |entries| entries.all());
+        let same = |other: &Arc<LockEntry>| other.is_of(entry.type_id(), entry.name());
+        all.into_iter().filter(same).collect()
+    }
+
+    /// Creates an entry for one thread's wait for a condition of the lock of the entry `lock`.
+    pub(crate) fn for_condition(
+        lock: &Arc<LockEntry>,
+        condition: String,
+        scripts: Arc<Scripts>,
+        shape: Arc<Shape>,
+    ) -> Result<Arc<LockEntry>, Error> {
+        let made = (lock.kind, lock.names.clone(), scripts, shape);
+        let awaited = Box::new(AwaitedCondition { name: condition, lock: Arc::downgrade(lock) });
+        let mut entries = lock.shared.entries().map_err(|e| lock.error(e))?;
+        entries.add(&lock.shared, made, Some(awaited))
+    }
+
+    fn add(
+        &mut self,
+        shared: &Arc<Shared>,
+        made: Made,
+        condition: Option<Box<AwaitedCondition>>,
+    ) -> Result<Arc<LockEntry>, Error> {
+        let (kind, names, scripts, shape) = made;
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < SLOTS => {
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
+            }
+            None => {
+                let error = Error::new(crate::ErrorKind::InvalidInput, names.name());
+                return Err(error.because(format!("a client can have at most {SLOTS} locks at a time")));
+            }
+        };
+        let is_held = shape.sharing != Sharing::PassThrough;
+        let core = Core {
+            lock_state: if condition.is_some() {
+                LockState::of_condition_waiter(shape)
+            } else {
+                LockState::new(shape)
+            },
+            sides: Table::new(),
+            moves: None,
+            trouble: None,
+        };
+        let entry = Arc::new(LockEntry {
+            shared: shared.clone(),
+            hash_slot: shared.route.slot(names.key().as_bytes()),
+            kind,
+            names,
+            scripts,
+            condition,
+            slot,
+            is_held,
+            core: Mutex::new(core),
+        });
+        self.slots[slot as usize] = Some(Arc::downgrade(&entry));
+        Ok(entry)
+    }
+
+    fn at(&self, slot: u32) -> Option<Arc<LockEntry>> {
+        self.slots.get(slot as usize)?.as_ref()?.upgrade()
+    }
+
+    /// Returns the entry that an owner number leads to. The slot may have been reused: the lock state of the
+    /// new entry does not know the owner.
+    pub(crate) fn of_owner(&self, owner: u64) -> Option<Arc<LockEntry>> {
+        self.at((owner & (SLOTS as u64 - 1)) as u32)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<LockEntry>> {
+        self.slots.iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn remove(&mut self, slot: u32, type_id: TypeId, name: &str) {
+        self.by_name.remove(type_id, name, slot);
+        self.slots[slot as usize] = None;
+        self.free.push(slot);
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../../verify/unit/engine/entries/entry.rs"]
+mod tests;

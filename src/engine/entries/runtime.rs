@@ -1,0 +1,252 @@
+//! What all locks of one client share, and what ends with it. This file holds the parts and checks whether
+//! they may be used. What a part does is in its own file, and nothing about single locks is here.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::engine::entries::entry::LockEntries;
+use crate::engine::redis::backend::{Idempotent, Reply};
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::process;
+use crate::engine::renewal::renewer::Renewer;
+use crate::engine::servers::route::Route;
+use crate::engine::servers::server::Server;
+use crate::engine::state::lock_state::Shape;
+use crate::error::{Error, ErrorKind};
+use crate::kind::{Exclusive, Kind};
+use crate::names::{client_uuid, inbox_prefix};
+use crate::observe::Observers;
+use crate::script::{Script, Scripts};
+use crate::settings::Config;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard, RandomState};
+
+/// How many bits a number of [`Shared::sequence`] has.
+pub(in crate::engine) const SEQUENCE_BITS: u32 = 41;
+
+/// What all locks of a kind share: the composed scripts, and the shape.
+type Common = (Arc<Scripts>, Arc<Shape>);
+
+/// The key of the conditions of kind `K` in the table of the kinds' scripts.
+struct ConditionsOf<K>(PhantomData<K>);
+
+/// What clones of a client, its locks and its guards share.
+pub(crate) struct Shared {
+    /// Unique among the clients of this process.
+    pub(crate) id: u64,
+    /// Unique among all clients: the first half of every owner id.
+    pub(crate) uuid: String,
+    /// Process id, host and client name, as other clients see them.
+    pub(crate) identity: String,
+    pub(crate) config: Config,
+    pub(crate) inbox_prefix: String,
+    /// The waiter timeout in milliseconds, as scripts take it.
+    pub(crate) waiter_timeout: String,
+    /// The servers, and which of them has which key.
+    pub(crate) route: Route,
+    pub(crate) entries: Mutex<LockEntries>,
+    pub(crate) renewer: Arc<Renewer>,
+    pub(crate) observers: Observers,
+    kinds: Mutex<HashMap<TypeId, Common>>,
+    pid: u32,
+    sequence: AtomicU64,
+    /// The key of the order in which owner numbers are used.
+    secret: RandomState,
+    closed: AtomicBool,
+    /// Cancelled when the client is closed: wakes threads that sleep without an entry.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: Config,
+        route: Route,
+        renewer: Arc<Renewer>,
+        observers: Observers,
+    ) -> Arc<Shared> {
+        static CLIENTS: AtomicU64 = AtomicU64::new(0);
+        let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        #[cfg(unix)]
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        #[cfg(not(unix))]
+        let host = std::env::var("COMPUTERNAME").unwrap_or_default();
+        let identity = format!("{} {host} {}", std::process::id(), config.client_name);
+        let shared = Arc::new(Shared {
+            id,
+            uuid: client_uuid(uuid::Uuid::new_v4().into_bytes(), &identity).to_string(),
+            identity,
+            inbox_prefix: inbox_prefix(&config.namespace),
+            waiter_timeout: config.waiter_timeout.as_millis().to_string(),
+            config,
+            route,
+            entries: Mutex::default(),
+            renewer,
+            observers,
+            kinds: Mutex::default(),
+            pid: std::process::id(),
+            sequence: AtomicU64::new(1),
+            secret: RandomState::default(),
+            closed: AtomicBool::new(false),
+            ended: CancellationToken::new(),
+        });
+        for server in shared.route.servers() {
+            shared.has_server(&server);
+        }
+        shared
+    }
+
+    /// Prepares the renewer for holds at this server.
+    pub(in crate::engine) fn has_server(&self, server: &Server) {
+        self.renewer.add(self.id, server, self.config.renew_every, self.config.renewal_timeout());
+    }
+
+    /// Runs a script that is not an operation on a lock, over keys of one slot, each in two parts: see
+    /// [`Backend::eval`](crate::engine::redis::backend::Backend::eval).
+    pub(crate) fn eval<A: AsRef<[u8]>>(
+        &self,
+        script: &Script,
+        keys: &[[&str; 2]],
+        args: &[A],
+        limit: Moment,
+        idempotent: Idempotent,
+    ) -> Result<Reply, Failure> {
+        let slot = self.route.slot(keys.first().map_or(b"", |[key, _]| key.as_bytes()));
+        self.route.follow(slot, limit, idempotent, |server| {
+            server.backend.eval(script, keys, args, limit, idempotent)
+        })
+    }
+
+    /// Returns a number of [`SEQUENCE_BITS`] bits that was never returned before, and that nobody can guess:
+    /// who knows an owner id, and may publish, can lie to its waiter. A Feistel network shuffles all numbers.
+    pub(crate) fn sequence(&self) -> u64 {
+        const LOW: u32 = SEQUENCE_BITS / 2;
+        let n = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let (mut high, mut low) = (n >> LOW, n % (1 << LOW));
+        for round in 0..3 {
+            low ^= self.secret.hash_one((round, false, high)) % (1 << LOW);
+            high ^= self.secret.hash_one((round, true, low)) % (1 << (SEQUENCE_BITS - LOW));
+        }
+        high << LOW | low
+    }
+
+    /// Returns what all locks of a kind share.
+    pub(crate) fn kind<K: Kind>(&self) -> Result<Common, Error> {
+        self.composed::<K>(TypeId::of::<K>(), Scripts::of)
+    }
+
+    /// Returns the composed scripts of the conditions of a kind's locks.
+    pub(crate) fn condition_scripts<K: Exclusive>(&self) -> Result<Arc<Scripts>, Error> {
+        Ok(self.composed::<K>(TypeId::of::<ConditionsOf<K>>(), Scripts::of_conditions)?.0)
+    }
+
+    fn composed<K: Kind>(
+        &self,
+        key: TypeId,
+        compose: impl FnOnce(&str) -> Result<Scripts, String>,
+    ) -> Result<Common, Error> {
+        let mut kinds = self.lock(&self.kinds)?;
+        if let Some(known) = kinds.get(&key) {
+            return Ok(known.clone());
+        }
+        let made = compose(K::RULE).map_err(|why| {
+            Error::new(ErrorKind::InvalidInput, "").because(format!("the rule of the {}: {why}", K::NAME))
+        })?;
+        let shape = Shape {
+            sharing: K::SHARING,
+            reentrancy: K::REENTRANCY,
+            local_handoff: self.config.local_handoff,
+            heartbeat: self.config.waiter_timeout.min(self.config.lease) / 3,
+            // As `let_in()` in lua/lib/queue.lua.
+            first_lease: self.config.waiter_timeout.max(Duration::from_secs(1)),
+        };
+        let made = (Arc::new(made), Arc::new(shape));
+        kinds.insert(key, made.clone());
+        Ok(made)
+    }
+
+    /// Checks that this is the process that created the client.
+    ///
+    /// # Errors
+    /// `Forked` if it is not: connections, threads and holds are the parent's.
+    pub(crate) fn same_process(&self) -> Result<(), Error> {
+        self.is_process(std::process::id())
+    }
+
+    /// The same, for a call that has just read the clock: see [`process::id`].
+    pub(crate) fn same_process_at(&self, now: Moment) -> Result<(), Error> {
+        self.is_process(process::id(now))
+    }
+
+    fn is_process(&self, id: u32) -> Result<(), Error> {
+        if id == self.pid {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Forked, "").because("fork before creating a client, or exec"))
+    }
+
+    /// Locks one of this client's mutexes. Checks first which process this is: in a forked child, a thread
+    /// that does not exist there may hold it forever, and where threads wait for it, unlocking it takes a lock
+    /// of the whole process, which such a thread may hold, too.
+    ///
+    /// # Errors
+    /// `Forked` in a forked child.
+    pub(crate) fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> Result<MutexGuard<'a, T>, Error> {
+        self.same_process_at(Moment::now())?;
+        Ok(mutex.lock())
+    }
+
+    /// Locks the table of entries, which all threads of the client share: see [`lock`](Self::lock).
+    ///
+    /// # Errors
+    /// `Forked` in a forked child.
+    pub(crate) fn entries(&self) -> Result<MutexGuard<'_, LockEntries>, Error> {
+        self.lock(&self.entries)
+    }
+
+    /// Checks that the client may send requests: it is not closed, and this is not a forked child.
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        self.same_process()?;
+        self.not_closed()
+    }
+
+    /// The same, for a call that has just read the clock: see [`process::id`].
+    pub(crate) fn usable_at(&self, now: Moment) -> Result<(), Error> {
+        self.same_process_at(now)?;
+        self.not_closed()
+    }
+
+    fn not_closed(&self) -> Result<(), Error> {
+        if self.is_closed() {
+            return Err(Error::new(ErrorKind::Closed, ""));
+        }
+        Ok(())
+    }
+
+    /// Marks the client as closed: it sends nothing more. Returns whether it was open before.
+    pub(in crate::engine) fn shut(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.same_process().is_err() {
+            return;
+        }
+        for server in self.route.servers() {
+            server.stop();
+        }
+        self.renewer.remove(self.id);
+    }
+}

@@ -1,0 +1,303 @@
+//! The grant listener: one thread and one connection per client and server, from the first wait there until
+//! the client ends. At a node of a cluster it [listens to the locks](crate::engine::hearing::listener_by_lock) one by one.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::{RedisError, RedisResult, ServerErrorKind, Value};
+
+use crate::clock::Moment;
+use crate::engine::entries::entry::{LockEntry, owner_number};
+use crate::engine::entries::runtime::Shared;
+use crate::engine::hearing::inbox::Inbox;
+use crate::engine::hearing::messages::{ask_again, dispatch, hears, tell};
+use crate::engine::hearing::notices::{Notices, Subscribes};
+use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::refusal::{not_connected, refused};
+use crate::engine::redis::server_info::{Role, ServerInfo};
+use crate::engine::redis::wire::{Connection, PubSub};
+use crate::engine::renewal::successor;
+use crate::engine::servers::route::Route;
+use crate::engine::servers::server::Server;
+use crate::engine::state::lock_state::LockState;
+use crate::error::{Error, ErrorKind};
+use crate::observe::serves_holds;
+use crate::sync::thread;
+
+/// How long the connection may be silent before it is pinged, and how long the reply may take: a dead peer is
+/// detected within twice this time.
+pub(in crate::engine) const PING_AFTER: Duration = Duration::from_secs(1);
+/// How often a silent listener checks whether it should end.
+pub(in crate::engine) const TICK: Duration = Duration::from_millis(250);
+/// The pauses between attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Starts the listener of this client at this server, unless it runs. Does not wait until it is up: it makes
+/// every entry ask again when it is.
+pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Error> {
+    server.inbox.life.start(|| {
+        let listener = Listener {
+            shared: Arc::downgrade(shared),
+            server: Arc::downgrade(server),
+            inbox: server.inbox.clone(),
+            manager: server.manager.clone(),
+            channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
+            by_lock: matches!(shared.route, Route::Cluster(_)),
+        };
+        let thread = thread::Builder::new().name("rc-inbox".to_owned()).spawn(move || listener.run());
+        thread.map(drop).map_err(|e| {
+            let error =
+                Error::new(ErrorKind::Unavailable, "").because("the listening thread could not be started");
+            error.caused_by(e)
+        })
+    })
+}
+
+pub(in crate::engine) struct Listener {
+    /// Weak: the listener does not keep its client alive.
+    shared: Weak<Shared>,
+    server: Weak<Server>,
+    pub(in crate::engine) inbox: Arc<Inbox>,
+    manager: ConnectionManager,
+    /// The client's own channel.
+    pub(in crate::engine) channel: String,
+    /// Whether this is a cluster, where each lock has a channel of its own and the client's only serves to
+    /// wake the listener.
+    by_lock: bool,
+}
+
+impl Listener {
+    fn run(self) {
+        serves_holds();
+        let mut down = Moment::now();
+        let mut first = true;
+        let mut pause = FIRST_PAUSE;
+        let mut notices = Notices::default();
+        while self.goes_on() && self.is_needed() {
+            let dialled = Moment::now();
+            match self.connect() {
+                Ok((connection, info, role)) => {
+                    let missed = (!first).then(|| Moment::now().since(down));
+                    let came_up = || {
+                        self.inbox.came_up(dialled, role == Some(Role::Replica));
+                        if let Some((shared, at)) = self.client() {
+                            if role == Some(Role::Primary) && at.backend.refused() > Some(at.backend.moved())
+                            {
+                                at.backend.moves(dialled);
+                            }
+                            successor::connected(&shared, &at, &info);
+                        }
+                        // Only now, so that waiters ask on connections that lead to this server.
+                        self.came_up(missed);
+                    };
+                    first = false;
+                    pause = FIRST_PAUSE;
+                    match self.by_lock {
+                        false => self.listen(connection, &mut notices, came_up),
+                        true => self.listen_by_lock(connection, &mut notices, came_up),
+                    }
+                    self.inbox.went_down();
+                    down = Moment::now();
+                    self.is_deaf();
+                }
+                Err(failure) => {
+                    let permanent = failure.is_final();
+                    if let Some((shared, server)) = self.client() {
+                        shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
+                    }
+                    self.failed(failure);
+                    pause = if permanent { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
+                    self.inbox.life.sleep(pause);
+                }
+            }
+        }
+        self.inbox.life.ended();
+    }
+
+    /// Lets waiters learn why no messages are received.
+    fn failed(&self, failure: Failure) {
+        self.inbox.failed(failure);
+        self.is_deaf();
+        self.came_up(None);
+    }
+
+    /// Returns whether the client still exists and has not stopped its listener.
+    pub(in crate::engine) fn goes_on(&self) -> bool {
+        !self.inbox.life.is_stopped() && self.shared.strong_count() > 0
+    }
+
+    /// Returns whether this server may have any key of the client. If not, its channels are forgotten.
+    pub(in crate::engine) fn is_needed(&self) -> bool {
+        let is_needed = self.client().is_some_and(|(shared, server)| shared.route.leads_to(&server));
+        if !is_needed {
+            self.inbox.channels.clear();
+        }
+        is_needed
+    }
+
+    /// Returns the client and the server, while they exist.
+    pub(in crate::engine) fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
+        Some((self.shared.upgrade()?, self.server.upgrade()?))
+    }
+
+    /// Returns whether the listener is connected to another server than the one that has the locks.
+    pub(in crate::engine) fn is_elsewhere(&self) -> bool {
+        self.server
+            .upgrade()
+            .is_some_and(|server| self.inbox.is_elsewhere(server.backend.moved(), server.backend.refused()))
+    }
+
+    /// Connects, and subscribes to the channel. Returns the connection and what its server says about itself;
+    /// its role only if a server has said that it is not the primary.
+    pub(in crate::engine) fn connect(&self) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
+        let connection = if self.by_lock { self.manager.pushing() } else { self.manager.raw() };
+        let mut connection = connection.map_err(not_connected)?;
+        // Not PubSub::subscribe(), which takes an error reply for a confirmation.
+        let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
+        let doubted = self.server.upgrade().is_some_and(|server| server.backend.refused().is_some());
+        let role = if doubted { Role::request() } else { Vec::new() };
+        let both = [ServerInfo::request(), role, subscribe].concat();
+        let greeting = &self.manager.greeting;
+        connection.send_packed_command(&greeting.before(&both)).map_err(not_connected)?;
+        if !greeting.is_empty() {
+            connection.recv_response().map_err(not_connected)?;
+        }
+        let server = ServerInfo::read(&connection.recv_response().map_err(not_connected)?, Moment::now());
+        let role = match doubted {
+            true => Role::read(&connection.recv_response().map_err(not_connected)?),
+            false => None,
+        };
+        match connection.recv_response().map_err(not_connected)? {
+            Value::ServerError(e) => Err(not_subscribed(&self.channel, e.into())),
+            _ => Ok((connection, server, role)),
+        }
+    }
+
+    /// Makes waiters ask for what was announced while nobody listened, and wakes threads that wait for the
+    /// inbox.
+    fn came_up(&self, missed: Option<Duration>) {
+        let Some((shared, server)) = self.client() else { return };
+        if let Some(missed) = missed {
+            shared.observers.tell_apart(1, move |o| o.reconnected(missed));
+            // Messages about grants from before may have been missed, too.
+            self.is_deaf();
+        }
+        for_all(&shared, &server, hears);
+    }
+
+    /// Gives back kept grants: a message that another caller wants one would not be received.
+    fn is_deaf(&self) {
+        if let Some((shared, server)) = self.client() {
+            for_all(&shared, &server, |entry| tell(entry, LockState::deaf));
+        }
+    }
+
+    /// Receives messages until the client ends, or an error says that the connection has failed.
+    fn listen(&self, mut connection: Connection, notices: &mut Notices, came_up: impl FnOnce()) {
+        let mut pubsub = connection.as_pubsub();
+        // Before waiters ask again: a message that comes after their requests must be received.
+        let resumed = notices.resume(&mut pubsub);
+        came_up();
+        let _ = resumed.and_then(|()| self.receive(&mut pubsub, notices));
+        // Dropping it unsubscribes and waits for the reply: this limits the wait.
+        let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
+    }
+
+    fn receive(&self, pubsub: &mut PubSub<'_>, notices: &mut Notices) -> RedisResult<()> {
+        let mut heard = Moment::now();
+        let mut needed = heard;
+        pubsub.set_read_timeout(Some(TICK))?;
+        while self.goes_on() && !self.is_elsewhere() {
+            if TICK < Moment::now().since(needed) {
+                if !self.is_needed() {
+                    return Ok(());
+                }
+                needed = Moment::now();
+            }
+            match pubsub.get_message() {
+                // Messages of a former primary no longer count.
+                Ok(_) if self.is_elsewhere() => return Ok(()),
+                Ok(message) => {
+                    heard = self.hears();
+                    if let Some(entries) = notices.heard(message.get_channel_name()) {
+                        entries.iter().for_each(ask_again);
+                    } else if let Ok(text) = message.get_payload::<String>()
+                        && !self.told_to_listen(&text, pubsub, notices)?
+                        && let Some(shared) = self.shared.upgrade()
+                    {
+                        dispatch(&shared, &text);
+                    }
+                }
+                Err(e) if e.is_timeout() => {
+                    if Moment::now().since(heard) >= PING_AFTER {
+                        // A ping without a reply leaves the connection out of step: it is closed.
+                        pubsub.set_read_timeout(Some(PING_AFTER))?;
+                        pubsub.ping::<Value>()?;
+                        heard = self.hears();
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+            notices.expire(pubsub, Moment::now())?;
+            pubsub.set_read_timeout(Some(TICK))?;
+        }
+        Ok(())
+    }
+
+    /// Records that the server has just said something. Returns when.
+    pub(in crate::engine) fn hears(&self) -> Moment {
+        let now = Moment::now();
+        if let Some(server) = self.server.upgrade() {
+            server.known.heard(now);
+        }
+        now
+    }
+
+    /// Handles `<uuid>:<n> listen 0 <ms> <channel>`: for that many milliseconds, at most a waiter timeout, the
+    /// waiters of the lock ask again at each message on that channel. Returns whether it was such a message.
+    pub(in crate::engine) fn told_to_listen(
+        &self,
+        text: &str,
+        pubsub: &mut impl Subscribes,
+        notices: &mut Notices,
+    ) -> RedisResult<bool> {
+        let mut words = text.splitn(5, ' ');
+        let (owner, "listen") = (words.next().unwrap_or_default(), words.next().unwrap_or_default()) else {
+            return Ok(false);
+        };
+        let owner = owner.rsplit(':').next().and_then(owner_number);
+        let (Some(ms), Some(channel)) = (words.nth(1).and_then(|ms| ms.parse().ok()), words.next()) else {
+            return Ok(true);
+        };
+        let (Some(shared), Some(owner)) = (self.shared.upgrade(), owner) else { return Ok(true) };
+        let entry = shared.entries.lock().of_owner(owner);
+        let until = Moment::now().after(Duration::from_millis(ms).min(shared.config.waiter_timeout));
+        if let Some(entry) = entry
+            && entry.core.lock().lock_state.knows(owner)
+            && notices.listen(pubsub, &entry, channel, until)?
+        {
+            // Something may have been announced there before.
+            ask_again(&entry);
+        }
+        Ok(true)
+    }
+}
+
+/// Returns the failure of a client that cannot listen to this channel.
+pub(in crate::engine) fn not_subscribed(channel: &str, e: RedisError) -> Failure {
+    if e.kind() != redis::ErrorKind::Server(ServerErrorKind::NoPerm) {
+        return refused(e);
+    }
+    let error = Error::new(ErrorKind::Unavailable, "");
+    let error = error.because(format!("waiting requires permission to subscribe to {channel}"));
+    Failure::Never(error.caused_by(e))
+}
+
+/// Calls `act` for all locks of this server.
+fn for_all(shared: &Arc<Shared>, server: &Arc<Server>, act: fn(&Arc<LockEntry>)) {
+    // Not in the head of the loop: that would keep the table locked for all of it.
+    let entries = shared.entries.lock().all();
+    entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)).for_each(act);
+}

@@ -1,0 +1,85 @@
+//! Applies the messages that `lua/` publishes to the lock states that they are for. No other code reads them,
+//! except `listen`, which is for the listener. How a message arrives is in `listener.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::entries::entry::{Core, LockEntry, owner_number};
+use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::effects::carry_out;
+use crate::engine::renewal::successor;
+use crate::engine::state::lock_state::{Effects, LockState};
+
+/// Applies the message `<uuid>:<n> <what> <number> <lease ms> [<value>]`; the value of a forced unlock is its
+/// reason. A message to an owner that is not known here is ignored: whoever may publish could have sent it.
+pub(in crate::engine) fn dispatch(shared: &Shared, text: &str) {
+    let mut words = text.split(' ');
+    let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
+    let Some(owner) = owner.rsplit(':').next().and_then(owner_number) else { return };
+    let said = text.splitn(5, ' ').nth(4).unwrap_or_default();
+    let mut numbers = words.map(|w| w.parse::<u64>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    let (number, lease, value) = (next(), next(), next());
+    let entry = shared.entries.lock().of_owner(owner);
+    let Some(mut entry) = entry else { return };
+    // What a wait for a condition was granted is held in its lock's entry.
+    if what == "no:forced"
+        && let Some(awaited) = &entry.condition
+        && !entry.core.lock().lock_state.knows(owner)
+    {
+        let Some(lock) = awaited.lock.upgrade() else { return };
+        entry = lock;
+    }
+    let now = Moment::now();
+    let mut core = entry.core.lock();
+    if !core.lock_state.knows(owner) {
+        return;
+    }
+    let then = match what {
+        "in" => core.lock_state.granted(owner, number, Duration::from_millis(lease), value, now),
+        "wanted" => core.lock_state.is_wanted(owner, now),
+        "yield" => return core.lock_state.yields(owner),
+        "no:forced" => core.lock_state.forced(owner, said, now),
+        // A script has left some of the waiters to the next script, which this process must send.
+        "again" => core.lock_state.ask_again(now),
+        other => match other.strip_prefix("no:") {
+            Some(why) => core.lock_state.refused(owner, why.to_owned()),
+            None => return,
+        },
+    };
+    carry_out(&entry, core, then);
+}
+
+/// Makes the first waiter of this lock ask again.
+pub(in crate::engine) fn ask_again(entry: &Arc<LockEntry>) {
+    tell(entry, LockState::ask_again);
+}
+
+/// The entries of these owner numbers receive messages from now on, or no longer do. Makes them ask for what
+/// they may have missed, and give back what they kept, as a message that another caller wants it could be
+/// missed.
+pub(in crate::engine) fn missed(shared: &Shared, owners: &[u64]) {
+    for owner in owners {
+        let entry = shared.entries.lock().of_owner(*owner);
+        let Some(entry) = entry else { continue };
+        tell(&entry, LockState::deaf);
+        hears(&entry);
+    }
+}
+
+/// Makes the lock ask for what it may have missed. A message that a hold has ended may have been missed, too:
+/// holds whose holders need such messages are renewed soon, but not so soon that short ones pay for it.
+pub(in crate::engine) fn hears(entry: &Arc<LockEntry>) {
+    ask_again(entry);
+    let mut core = entry.core.lock();
+    let soon = Moment::now().after(core.lock_state.shape().heartbeat);
+    successor::renew(entry, &mut core, soon, Core::is_to_be_told);
+}
+
+/// Applies an event to the lock state, and carries out its effects.
+pub(in crate::engine) fn tell(entry: &Arc<LockEntry>, event: fn(&mut LockState, Moment) -> Effects) {
+    let mut core = entry.core.lock();
+    let then = event(&mut core.lock_state, Moment::now());
+    carry_out(entry, core, then);
+}

@@ -1,0 +1,158 @@
+//! Whether a lock receives the messages that Redis publishes for it. With one server it does as soon as its
+//! client listens there, on one channel for all locks. In a cluster each lock has a channel of its own, with
+//! its hash tag, on the primary of its slot.
+
+pub(crate) mod channels;
+pub(crate) mod inbox;
+pub(crate) mod listener;
+pub(crate) mod listener_by_lock;
+pub(crate) mod messages;
+pub(crate) mod notices;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::clock::Moment;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::hearing::listener::start;
+use crate::engine::redis::failure::Failure;
+use crate::engine::servers::route::Route;
+use crate::engine::servers::server::Server;
+use crate::error::Error;
+use crate::names;
+
+/// How long a thread that wants a channel may take to call the listener, which would see the request by
+/// itself a little later.
+const CALLED_WITHIN: Duration = Duration::from_millis(100);
+
+impl LockEntry {
+    /// Returns the prefix of the lock's channels; a client's uuid follows.
+    pub(crate) fn inbox_prefix(&self) -> Cow<'_, str> {
+        match &self.shared.route {
+            Route::One(_) => Cow::Borrowed(&self.shared.inbox_prefix),
+            Route::Cluster(_) => Cow::Owned(self.names.inbox_prefix()),
+        }
+    }
+
+    /// Returns whether a message that its server publishes for it now will be received.
+    pub(crate) fn hears(&self) -> bool {
+        let inbox = &self.server().inbox;
+        inbox.is_up() && (!self.has_a_channel() || inbox.channels.hears(self.names.stem()))
+    }
+
+    /// Returns why its messages are not received, if that is known.
+    pub(crate) fn deafness(&self) -> Option<Failure> {
+        let inbox = &self.server().inbox;
+        let denial = || inbox.channels.denial(self.names.stem());
+        inbox.failure().or_else(|| self.has_a_channel().then(denial).flatten())
+    }
+
+    /// Reports that this server, asked at `asked`, has no subscriber for this lock and client.
+    pub(crate) fn is_deaf(&self, server: &Server, asked: Moment) {
+        match self.has_a_channel() {
+            false => server.inbox.is_deaf(asked),
+            true => server.inbox.is_deaf_to(self.names.stem(), asked),
+        }
+    }
+
+    /// Makes the client listen for this lock, which asks again once it does. May send a request to call the
+    /// listener.
+    ///
+    /// # Errors
+    /// `Unavailable` if the listener's thread could not be started.
+    pub(crate) fn listens(&self) -> Result<(), Error> {
+        let server = self.server();
+        let is_news = self.wants(server);
+        start(&self.shared, server)?;
+        if is_news && server.inbox.is_up() {
+            self.call(server);
+        }
+        Ok(())
+    }
+
+    /// The same without calling the listener, which sees it within a tick. Does not block.
+    pub(crate) fn will_listen(&self) -> Result<(), Error> {
+        let server = self.server();
+        self.wants(server);
+        if server.inbox.is_up() {
+            return Ok(());
+        }
+        start(&self.shared, server)
+    }
+
+    /// The same for a holder: the client listens at the server, so that it notices when the server fails. In
+    /// a cluster, it listens on the lock's own channel only if the holder has `asked` for messages about its
+    /// hold.
+    pub(crate) fn holder_listens(&self, asked: impl FnOnce() -> bool) {
+        let server = self.server();
+        if self.has_a_channel() && asked() {
+            self.wants(server);
+        }
+        if !server.inbox.is_up()
+            && let Err(error) = start(&self.shared, server)
+        {
+            tracing::warn!(
+                error = %format_args!("{error:#}"),
+                "a holder cannot be told of a forced unlock before its next renewal"
+            );
+        }
+    }
+
+    /// Returns whether the client already listens as a holder needs it.
+    pub(crate) fn holder_hears(&self, asked: impl FnOnce() -> bool) -> bool {
+        let inbox = &self.server().inbox;
+        inbox.is_up() && (!self.has_a_channel() || !asked() || inbox.channels.hears(self.names.stem()))
+    }
+
+    /// Publishes a message to the client `uuid` at this server. Returns the number of subscribers that
+    /// received it.
+    pub(crate) fn publish(
+        &self,
+        server: &Server,
+        uuid: &str,
+        text: &str,
+        limit: Moment,
+    ) -> Result<Value, Failure> {
+        let channel = format!("{}{uuid}", self.inbox_prefix());
+        let publish =
+            |verb: &str| server.backend.command(&redis::cmd(verb).arg(&channel).arg(text).clone(), limit);
+        if self.has_a_channel() {
+            match publish("SPUBLISH") {
+                // The server has no sharded channels.
+                Err(Failure::Denied(_)) => {}
+                told => return told,
+            }
+        }
+        publish("PUBLISH")
+    }
+
+    fn has_a_channel(&self) -> bool {
+        matches!(self.shared.route, Route::Cluster(_))
+    }
+
+    /// In a cluster, records that this server's listener needs the lock's channel. Returns whether the
+    /// listener has yet to see that.
+    fn wants(&self, server: &Arc<Server>) -> bool {
+        let wanted = || server.inbox.channels.want(self.names.stem(), self.number(), Moment::now());
+        self.has_a_channel() && wanted()
+    }
+
+    /// Wakes the listener to subscribe to a new channel, by a message on one that it already receives. A
+    /// lock's channel is preferred: a message on a channel that is not sharded goes to every node of the
+    /// cluster.
+    fn call(&self, server: &Server) {
+        let shared = &self.shared;
+        let Some(heard) = server.inbox.channels.calls() else { return };
+        let limit = Moment::now().after(CALLED_WITHIN);
+        let call = |verb: &str, channel: String| {
+            let call = redis::cmd(verb).arg(channel).arg("wanted").clone();
+            matches!(server.backend.command(&call, limit), Ok(Value::Int(1..)))
+        };
+        if !heard.is_some_and(|stem| call("SPUBLISH", names::channel(&stem, &shared.uuid))) {
+            call("PUBLISH", format!("{}{}", shared.inbox_prefix, shared.uuid));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Channels of other programs. A client listens to one while one of its threads waits behind a holder of that
+//! program.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use crate::clock::Moment;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::redis::subscriber::Subscriber;
+use crate::engine::redis::wire::PubSub;
+
+/// How long the server may take to confirm a subscription.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The channels of one [listener](crate::engine::hearing::listener), and the locks whose waiters ask again at a message there.
+#[derive(Default)]
+pub(in crate::engine) struct Notices {
+    channels: Vec<Channel>,
+}
+
+/// A connection on which channels are subscribed.
+pub(in crate::engine) trait Subscribes {
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    fn subscribes(&mut self, channel: &str) -> RedisResult<()>;
+
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    fn unsubscribes(&mut self, channel: &str) -> RedisResult<()>;
+}
+
+impl Subscribes for PubSub<'_> {
+    fn subscribes(&mut self, channel: &str) -> RedisResult<()> {
+        self.set_read_timeout(Some(CONFIRMED_WITHIN))?;
+        self.subscribe(channel)
+    }
+
+    fn unsubscribes(&mut self, channel: &str) -> RedisResult<()> {
+        self.set_read_timeout(Some(CONFIRMED_WITHIN))?;
+        self.unsubscribe(channel)
+    }
+}
+
+impl Subscribes for Subscriber {
+    fn subscribes(&mut self, channel: &str) -> RedisResult<()> {
+        self.ask_foreign(channel)
+    }
+
+    fn unsubscribes(&mut self, channel: &str) -> RedisResult<()> {
+        self.give_up_foreign(channel)
+    }
+}
+
+struct Channel {
+    name: String,
+    /// A second channel, to which only clients of this library listen.
+    beside: String,
+    /// The locks: several, if locks of several kinds are at one key.
+    entries: Vec<Weak<LockEntry>>,
+    /// Whether a waiter was told to listen since the last message.
+    attentive: bool,
+    /// When to unsubscribe, unless a waiter is told to listen again.
+    until: Moment,
+}
+
+impl Notices {
+    /// Makes the waiters of `entry` ask again at each message on `channel`, unless they listen to another one
+    /// already: a message must not cost more than one subscription. Returns whether the subscription is new,
+    /// so that messages may have been missed.
+    ///
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    pub(in crate::engine) fn listen(
+        &mut self,
+        pubsub: &mut impl Subscribes,
+        entry: &Arc<LockEntry>,
+        channel: &str,
+        until: Moment,
+    ) -> RedisResult<bool> {
+        let is_new = !self.channels.iter().any(|known| known.name == channel);
+        let listens = |it: &Channel| it.entries.iter().any(|known| is_of(known, entry));
+        if is_new && self.channels.iter().any(listens) {
+            return Ok(false);
+        }
+        if is_new {
+            let (name, beside) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
+            let added = Channel { name, beside, entries: Vec::new(), attentive: true, until };
+            added.subscribe(pubsub)?;
+            self.channels.push(added);
+        }
+        if let Some(known) = self.channels.iter_mut().find(|known| known.name == channel) {
+            (known.attentive, known.until) = (true, known.until.max(until));
+            known.entries.retain(|known| known.strong_count() > 0);
+            if !listens(known) {
+                known.entries.push(Arc::downgrade(entry));
+            }
+        }
+        Ok(is_new)
+    }
+
+    /// A message came on `channel`. Returns the locks whose waiters must ask again; `None` if the channel is
+    /// not one of these.
+    pub(in crate::engine) fn heard(&mut self, channel: &str) -> Option<Vec<Arc<LockEntry>>> {
+        let channel = self.channels.iter_mut().find(|known| known.name == channel)?;
+        if !std::mem::take(&mut channel.attentive) {
+            return Some(Vec::new());
+        }
+        Some(channel.entries.iter().filter_map(Weak::upgrade).collect())
+    }
+
+    /// Unsubscribes from the channels whose time is over or whose locks are no longer in use.
+    ///
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    pub(in crate::engine) fn expire(&mut self, pubsub: &mut impl Subscribes, now: Moment) -> RedisResult<()> {
+        let in_use = |it: &Channel| it.until > now && it.entries.iter().any(|entry| entry.strong_count() > 0);
+        while let Some(at) = self.channels.iter().position(|it| !in_use(it)) {
+            let channel = self.channels.swap_remove(at);
+            pubsub.unsubscribes(&channel.name)?;
+            pubsub.unsubscribes(&channel.beside)?;
+        }
+        Ok(())
+    }
+
+    /// Subscribes to all channels on a new connection.
+    ///
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    pub(in crate::engine) fn resume(&mut self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
+        for channel in &mut self.channels {
+            channel.attentive = true;
+            channel.subscribe(pubsub)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_of(known: &Weak<LockEntry>, entry: &Arc<LockEntry>) -> bool {
+    std::ptr::eq(known.as_ptr(), Arc::as_ptr(entry))
+}
+
+impl Channel {
+    /// Subscribes to the channel, and to the second one, by which scripts tell this library's subscribers
+    /// from those of other programs. If the server refuses a channel, the waiters ask at their heartbeats
+    /// only.
+    fn subscribe(&self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
+        pubsub.subscribes(&self.name)?;
+        pubsub.subscribes(&self.beside)
+    }
+}

@@ -1,0 +1,92 @@
+//! Carries out the effects that the lock state returned: first those that need the entry's mutex, then those
+//! that must run without it. The lock state decides what is to be done; a new effect is a field of `Effects`,
+//! and is handled only here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::operations::requests;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{Effects, PendingRelease};
+use crate::error::Error;
+use crate::observe::KeptEnd;
+use crate::sync::MutexGuard;
+
+/// How long a thread that gives up tries to leave the queue before the renewal thread does it.
+pub(in crate::engine) const LEAVE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Locks the entry's mutex. Returns an error in a forked child.
+pub(crate) fn lock(entry: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
+    entry.shared.lock(&entry.core).map_err(|e| entry.error(e))
+}
+
+/// Carries out what the lock state returned: under the mutex what needs it, the rest once it is released. A
+/// caller that continues must lock it again, and look at the state again.
+pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, then: Effects) {
+    core.wake(then.wake);
+    if let Some(leaving) = then.background {
+        entry.shared.renewer.leave(entry, leaving);
+    }
+    if let Some(leaving) = &then.leave {
+        core.sets_out(leaving);
+    }
+    let no_longer = then.dropped.filter(|(owner, _)| core.ends(entry, *owner)).map(|(_, why)| why);
+    // The grant's guards may outlive this: their later calls find it lost.
+    let lost = then.lost.map(|(owner, loss, holds)| {
+        let token = core.asked_loss_token(owner);
+        core.ends(entry, owner);
+        (token, loss, holds)
+    });
+    drop(core);
+    no_longer_kept(entry, no_longer);
+    if let Some((token, loss, holds)) = lost {
+        if let Some(token) = token {
+            token.cancel();
+        }
+        let lock = entry.clone();
+        entry.shared.observers.tell_apart(holds, move |o| o.lost(lock.observed(), loss));
+    }
+    if let Some(leaving) = then.leave {
+        leave_queue(entry, leaving);
+    }
+}
+
+impl Core {
+    /// A grant is over: the renewer forgets it. Returns whether there was one.
+    pub(in crate::engine) fn ends(&mut self, entry: &LockEntry, owner: u64) -> bool {
+        let due = self.forget(owner);
+        if let Some(due) = due {
+            entry.shared.renewer.forget(entry, owner, due);
+        }
+        due.is_some()
+    }
+}
+
+/// Reports the end of a kept grant, which no thread held.
+pub(in crate::engine) fn no_longer_kept(entry: &Arc<LockEntry>, why: Option<KeptEnd>) {
+    if let Some(why) = why {
+        let lock = entry.clone();
+        entry.shared.observers.tell_often_apart(move |o| o.no_longer_kept(lock.observed(), why));
+    }
+}
+
+/// Makes an owner that no thread needs any more leave Redis, once its leave was [recorded](Core::sets_out):
+/// at once if Redis replies, otherwise in the background.
+fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
+    let owner = leaving.owner;
+    // If Redis did not reply a moment ago, the caller's time is not spent on another try.
+    let left = !leaving.unsettled && {
+        let limit = Moment::now().after(LEAVE_TIMEOUT);
+        let same = entry.shared.same_process().map_err(Failure::Never);
+        same.and_then(|()| requests::leave(entry, &leaving, None, limit)).is_ok()
+    };
+    if !left {
+        entry.shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving });
+    }
+    let mut core = entry.core.lock();
+    core.arrived(owner);
+    let then = core.lock_state.left();
+    core.wake(then.wake);
+}

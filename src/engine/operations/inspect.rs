@@ -1,0 +1,216 @@
+//! The holders and the waiters of a lock in all processes, as Redis has them; and unlocking by force.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::clock::Moment;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::hearing::messages::dispatch;
+use crate::engine::operations::requests;
+use crate::engine::redis::answers::{list, number, text};
+use crate::error::Error;
+use crate::names::is_owner;
+use crate::wait::Wait;
+
+/// A holder, as Redis has it.
+pub(crate) struct Held {
+    /// Its owner id.
+    pub(crate) owner: String,
+    /// The owner id, byte for byte: what a foreign holder stored need not be text.
+    raw: Vec<u8>,
+    /// `None` if it does not expire.
+    pub(crate) remaining: Option<Duration>,
+    pub(crate) record: String,
+    /// It was released, and only stays for the rest of a time. Known if asked for in detail.
+    pub(crate) stays: bool,
+}
+
+impl Held {
+    /// Whether it is a process of this library. (A holder of another library that has owner ids like ours
+    /// says so in its record.)
+    pub(crate) fn is_ours(&self) -> bool {
+        is_owner(&self.owner) && self.record != "?"
+    }
+}
+
+/// A waiting process, as Redis has it.
+pub(crate) struct Waiting {
+    pub(crate) owner: String,
+    pub(crate) record: String,
+    /// If asked for in detail: its arrival, in microseconds since 2020, and the time since its last
+    /// heartbeat.
+    pub(crate) since: u64,
+    pub(crate) silent: Duration,
+}
+
+/// The reply to `inspect`.
+#[derive(Default)]
+pub(crate) struct Inspection {
+    /// The number of the last grant.
+    pub(crate) number: u64,
+    pub(crate) holders: Vec<Held>,
+    /// The waiting processes.
+    pub(crate) waiting: Vec<Waiting>,
+    /// If asked for in detail: the waiters for signals, each with its condition.
+    pub(crate) signals: Vec<(String, Waiting)>,
+    /// What the rule says about its state.
+    pub(crate) state: Vec<Value>,
+}
+
+/// Asks Redis for a lock's holders and waiters; on a lock with several modes, for those of `mode`. If there
+/// are many, they come page by page. Each page shows the lock at its own moment: a holder that stays
+/// throughout is on one of them. Blocks for the command timeout at most, per page.
+pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, Error> {
+    let mut all = Inspection::default();
+    let (mut holders, mut waiting) = (HashSet::new(), HashSet::new());
+    let mut next = Some(String::new());
+    while let Some(page) = next {
+        let Page { inspection, next: behind } = inspect_page(entry, mode, &page, &Wait::forever())?;
+        all.number = all.number.max(inspection.number);
+        // A holder that is renewed, or moves, between two pages may be on both.
+        all.holders.extend(inspection.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
+        all.waiting.extend(inspection.waiting.into_iter().filter(|it| waiting.insert(it.owner.clone())));
+        all.state.extend(inspection.state);
+        next = behind;
+    }
+    Ok(all)
+}
+
+/// Returns what the rule replies to this question, from the first page alone: for kinds that say everything
+/// there. Blocks for the command timeout at most, and no longer than `wait` allows.
+pub(crate) fn describe(entry: &Arc<LockEntry>, question: &str, wait: &Wait<'_>) -> Result<Vec<Value>, Error> {
+    loop {
+        let Page { inspection, next } = inspect_page(entry, question, "", wait)?;
+        if next.as_deref() != Some("") {
+            return Ok(inspection.state);
+        }
+    }
+}
+
+pub(crate) struct Page {
+    pub(crate) inspection: Inspection,
+    /// The argument that asks for the next page.
+    pub(crate) next: Option<String>,
+}
+
+fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str, wait: &Wait<'_>) -> Result<Page, Error> {
+    let shared = &entry.shared;
+    shared.usable().map_err(|e| entry.error(e))?;
+    let limit = wait.limit(Moment::now(), shared.config.command_timeout);
+    let answer = requests::inspect(entry, page, mode, limit).map_err(|e| entry.error(e.error()))?;
+    Ok(read(&answer))
+}
+
+/// Reads a page of the reply to `inspect`, in detail or not.
+pub(crate) fn read(answer: &Value) -> Page {
+    let items = list(answer);
+    let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
+    let stays = texts(5);
+    let held = |(i, chunk): (usize, &[Value])| {
+        let owner = text(chunk.first())?;
+        Some(Held {
+            raw: match chunk.first() {
+                Some(Value::BulkString(bytes)) => bytes.clone(),
+                _ => owner.clone().into(),
+            },
+            owner,
+            remaining: number(chunk.get(1)).and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
+            record: text(chunk.get(2))?,
+            stays: number(stays.get(i)) == Some(1),
+        })
+    };
+    let times = texts(6);
+    let in_queue = |(i, chunk): (usize, &[Value])| {
+        waiting(chunk.first(), chunk.get(1), times.get(2 * i), times.get(2 * i + 1))
+    };
+    let signals = texts(7).chunks(5);
+    let signals =
+        signals.filter_map(|c| Some((text(c.first())?, waiting(c.get(1), c.get(2), c.get(3), c.get(4))?)));
+    let inspection = Inspection {
+        number: number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0),
+        holders: texts(1).chunks(3).enumerate().filter_map(held).collect(),
+        state: texts(3).to_vec(),
+        waiting: texts(2).chunks(2).enumerate().filter_map(in_queue).collect(),
+        signals: signals.collect(),
+    };
+    // A script that found more expired holds than it removes only says where to ask again, which may be at
+    // the beginning. In detail, the last page has an empty `next`.
+    let is_last = |next: &String| next.is_empty() && items.len() > 5;
+    Page { inspection, next: text(items.get(4)).filter(|next| !is_last(next)) }
+}
+
+fn waiting(
+    owner: Option<&Value>,
+    record: Option<&Value>,
+    since: Option<&Value>,
+    silent: Option<&Value>,
+) -> Option<Waiting> {
+    let us = |value| number(value).and_then(|us| us.try_into().ok()).unwrap_or(0);
+    let (since, silent) = (us(since), Duration::from_micros(us(silent)));
+    Some(Waiting { owner: text(owner)?, record: text(record)?, since, silent })
+}
+
+/// The result of a forced unlock.
+#[derive(Default)]
+pub(crate) struct Forced {
+    /// How many were removed.
+    pub(crate) holders: usize,
+    /// How many of them were notified.
+    pub(crate) notified: usize,
+    /// How many did not match.
+    pub(crate) skipped: usize,
+    /// For how long those that were removed gently stay, at most.
+    pub(crate) remaining: Duration,
+}
+
+/// Removes every holder for which `wanted`, given also the last grant number, is true, and notifies it of the
+/// `reason`. `gently`: the holder keeps others out for the rest of its lease, which is no longer renewed.
+pub(crate) fn force_unlock(
+    entry: &Arc<LockEntry>,
+    mode: &str,
+    reason: &str,
+    gently: bool,
+    wanted: impl Fn(&Held, u64) -> bool,
+) -> Result<Forced, Error> {
+    let shared = &entry.shared;
+    let mut forced = Forced::default();
+    let Inspection { number: last, holders, .. } = inspect(entry, mode)?;
+    for held in holders {
+        if !wanted(&held, last) {
+            forced.skipped += 1;
+            continue;
+        }
+        let limit = Moment::now().after(shared.config.command_timeout);
+        let inside = if gently && held.is_ours() && held.remaining.is_some() {
+            requests::let_expire(entry, &held.raw, limit).map(|left| {
+                forced.remaining = forced.remaining.max(left.unwrap_or_default());
+                left.is_some()
+            })
+        } else {
+            requests::force(entry, &held.raw, limit)
+        };
+        let inside = inside.map_err(|e| entry.error(e.error()))?;
+        forced.holders += usize::from(inside);
+        if !inside || !held.is_ours() {
+            continue; // It left by itself; or it is a foreign holder, which cannot be notified.
+        }
+        let uuid = held.owner.split(':').next().unwrap_or_default();
+        let text = format!("{} no:forced 0 0 {reason}", held.owner);
+        if uuid == shared.uuid {
+            dispatch(shared, text.trim_end());
+            forced.notified += 1;
+            continue;
+        }
+        // If the message is not received, the holder's next renewal reports the loss.
+        match entry.follow(limit, |server| entry.publish(server, uuid, text.trim_end(), limit)) {
+            Ok(heard) => forced.notified += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
+            Err(failure) => {
+                tracing::debug!(lock = entry.name(), error = %failure.error(), "could not notify a holder of a forced unlock");
+            }
+        }
+    }
+    Ok(forced)
+}

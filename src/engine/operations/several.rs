@@ -1,0 +1,98 @@
+//! One operation on several locks of one client and one kind, as one request.
+
+use std::slice;
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::clock::Moment;
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::arguments::{Acquire, Leave};
+use crate::engine::operations::replies::{
+    Left, acquired, is_in, is_unfinished, left, one_of, unexpected_reply,
+};
+use crate::engine::redis::answers::list;
+use crate::engine::redis::backend::{Idempotent, Reply};
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
+
+/// Asks for several locks of one client and one kind at once, all or nothing. Returns a reply for each up to
+/// the first that was not granted, in which case those before it were released again. Also returns whether
+/// the request was sent twice to get them.
+pub(crate) fn acquire_all(
+    all: &[(&Arc<LockEntry>, &Asking)],
+    limit: Moment,
+) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
+    let mut request = Several::of("acquire");
+    for (entry, asking) in all {
+        request.add(entry, &Acquire::new(entry, asking).in_order());
+    }
+    let mut resent = false;
+    let reply = loop {
+        let reply = request.send(limit)?;
+        resent |= reply.resent;
+        let last = list(&reply.value).iter().zip(all).next_back();
+        if !last.is_some_and(|(answer, (_, asking))| is_unfinished(answer, asking, limit)) {
+            break reply;
+        }
+    };
+    let answers = list(&reply.value).iter().zip(all);
+    let answers: Vec<_> =
+        answers.map(|(value, (entry, asking))| acquired(one_of(entry, value)?, asking.terms.lease)).collect();
+    // All were granted, or the last one that was asked for was not.
+    match answers.iter().position(|answer| !is_in(answer)) {
+        None if answers.len() == all.len() => Ok((answers, resent)),
+        Some(out) if out + 1 == answers.len() => Ok((answers, resent)),
+        _ => Err(unexpected_reply(slice::from_ref(&reply.value))),
+    }
+}
+
+/// Leaves several locks of one client and one kind at once, each with the request of its next head. Returns a
+/// reply for each.
+pub(crate) fn leave_all(
+    all: &[(&Arc<LockEntry>, &PendingRelease, Option<&Asking>)],
+    limit: Moment,
+) -> Result<Vec<Result<Left, Failure>>, Failure> {
+    let mut request = Several::of("leave");
+    for (entry, leaving, next) in all {
+        request.add(entry, &Leave::new(entry, leaving, *next).in_order());
+    }
+    let reply = request.send(limit)?;
+    let answers = list(&reply.value);
+    if answers.len() != all.len() {
+        return Err(unexpected_reply(slice::from_ref(&reply.value)));
+    }
+    let answers = answers.iter().zip(all);
+    Ok(answers.map(|(value, (entry, _, next))| left(one_of(entry, value)?, *next, reply.first_by)).collect())
+}
+
+struct Several<'a> {
+    entries: Vec<&'a Arc<LockEntry>>,
+    keys: Vec<[&'a str; 2]>,
+    args: Vec<String>,
+}
+
+impl<'a> Several<'a> {
+    fn of(operation: &str) -> Self {
+        Several { entries: Vec::new(), keys: Vec::new(), args: vec![operation.to_owned()] }
+    }
+
+    fn add(&mut self, entry: &'a Arc<LockEntry>, args: &[&str]) {
+        self.entries.push(entry);
+        self.keys.extend(entry.names.keys());
+        self.args.push(args.len().to_string());
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+    }
+
+    fn send(&self, limit: Moment) -> Result<Reply, Failure> {
+        let entry = self.entries.first().ok_or_else(|| unexpected_reply(&[]))?;
+        let script = entry.scripts.all();
+        let reply = entry.follow(limit, |server| {
+            server.backend.eval(script, &self.keys, &self.args, limit, Idempotent::Yes)
+        })?;
+        match &reply.value {
+            Value::Array(answers) if !answers.is_empty() => Ok(reply),
+            other => Err(unexpected_reply(slice::from_ref(other))),
+        }
+    }
+}

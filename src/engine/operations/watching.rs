@@ -1,0 +1,194 @@
+//! One connection for several requests: Redis watches keys per connection, and reports on it whether another
+//! client has changed one since.
+
+use std::sync::Arc;
+
+use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
+
+use crate::clock::Moment;
+use crate::engine::entries::runtime::Shared;
+use crate::engine::redis::backend::Idempotent;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::refusal::refused;
+use crate::engine::servers::server::Server;
+use crate::error::{Error, ErrorKind};
+use crate::wait::Wait;
+
+/// A connection on which keys are watched. When this is dropped, it returns to the pool without a watch:
+/// Redis has ended it, or was told to, or else the connection is closed.
+pub(crate) struct Watching<'a> {
+    shared: &'a Shared,
+    server: Arc<Server>,
+    connection: Pooled,
+    wait: &'a Wait<'a>,
+    /// Whether Redis may still be watching.
+    watched: bool,
+}
+
+impl<'a> Watching<'a> {
+    /// Makes Redis watch the keys, from now until the reply to [`exec`](Self::exec).
+    pub(crate) fn begin(shared: &'a Shared, keys: &[Vec<u8>], wait: &'a Wait<'a>) -> Result<Self, Failure> {
+        shared.usable().map_err(Failure::Never)?;
+        let limit = wait.limit(Moment::now(), shared.config.command_timeout);
+        let watch = cmd("WATCH").arg(keys).get_packed_command();
+        let slot = shared.route.slot(keys.first().map_or(b"", Vec::as_slice));
+        let (server, mut connection) = shared.route.follow(slot, limit, Idempotent::Yes, |server| {
+            let (connection, reply) =
+                server.backend.send(limit, Idempotent::Yes, None, |connection, _| {
+                    if connection.transacts {
+                        return connection.link.request(&watch);
+                    }
+                    // If MULTI were rejected (by the user's rights, say), the commands that follow it would
+                    // be executed at once, whatever has changed. So it is tried before anything depends on
+                    // it.
+                    let requests = [
+                        cmd("MULTI").get_packed_command(),
+                        cmd("DISCARD").get_packed_command(),
+                        watch.clone(),
+                    ];
+                    server.backend.count(requests.len() - 1);
+                    let answers = connection.exchange(&requests, limit)?;
+                    Ok(first_error(&answers).unwrap_or(Value::Okay))
+                })?;
+            // Several steps never go with another thread's requests, so the connection is our own.
+            let Some(mut connection) = connection else {
+                return Err(Failure::Unsent(Error::new(ErrorKind::Unavailable, "")));
+            };
+            match reply.value {
+                Value::ServerError(e) => {
+                    // Some of several requests may have been executed.
+                    connection.broken |= !connection.transacts;
+                    Err(refused(e.into()))
+                }
+                _ => Ok((server.clone(), connection)),
+            }
+        })?;
+        connection.transacts = true;
+        server.backend.keeps(true);
+        Ok(Watching { shared, server, connection, wait, watched: true })
+    }
+
+    /// Redis rejected a request: if the error says where the keys are, the route learns that.
+    fn refused(&self, e: redis::ServerError) -> Failure {
+        let failure = refused(e.into());
+        self.shared.route.learn(&self.server, &failure);
+        failure
+    }
+
+    /// Sends one command, and waits for its reply until the call's timeout at most. After an I/O error it is
+    /// not sent again: on another connection, these keys are not watched.
+    pub(crate) fn query(&mut self, cmd: &Cmd) -> Result<Value, Failure> {
+        self.ready()?;
+        let limit = self.limit();
+        self.server.backend.count(1);
+        self.connection.limit_to(limit);
+        match self.connection.link.request(&cmd.get_packed_command()) {
+            Ok(value) => {
+                self.connection.check_role(&value);
+                if let Value::ServerError(e) = value { Err(self.refused(e)) } else { Ok(value) }
+            }
+            Err(e) => {
+                self.connection.broken = true;
+                Err(self.connection.unanswered(e))
+            }
+        }
+    }
+
+    /// Executes the commands, all at once, if no client has changed a key since the watch began, and returns
+    /// their replies; `None` if one has. They are sent only once, as two copies would do more than one.
+    pub(crate) fn exec(mut self, commands: &Pipeline) -> Result<Option<Vec<Value>>, Failure> {
+        self.ready()?;
+        let limit = self.limit();
+        if !self.server.backend.is_still_open(&mut self.connection, limit)? {
+            return Err(lost_before());
+        }
+        let mut requests = vec![cmd("MULTI").get_packed_command()];
+        requests.extend(commands.cmd_iter().map(Cmd::get_packed_command));
+        requests.push(cmd("EXEC").get_packed_command());
+        self.server.backend.count(requests.len());
+        let mut answers =
+            self.connection.exchange(&requests, limit).map_err(|e| self.connection.unanswered(e))?;
+        let exec = answers.pop();
+        if let Some(error) = first_error(&answers) {
+            self.connection.check_role(&error);
+        }
+        if ran_alone(&answers) {
+            self.connection.broken = true;
+            let error = Error::new(ErrorKind::Protocol, "")
+                .because("the transaction was refused, and commands ran one by one, without protection");
+            let first = answers.into_iter().next().map(Value::extract_error);
+            return Err(Failure::Unanswered(match first {
+                Some(Err(refusal)) => error.caused_by(refusal),
+                _ => error,
+            }));
+        }
+        match exec {
+            Some(Value::Array(answers)) => {
+                self.watched = false;
+                Ok(Some(answers))
+            }
+            Some(Value::Nil) => {
+                self.watched = false;
+                Ok(None)
+            }
+            Some(Value::ServerError(e)) => {
+                self.watched = e.kind() != Some(ServerErrorKind::ExecAbort);
+                // If a command was the reason, its own reply says so.
+                let why = match first_error(&answers) {
+                    Some(Value::ServerError(first)) => first,
+                    _ => e,
+                };
+                Err(self.refused(why))
+            }
+            other => {
+                self.connection.broken = true;
+                let error = Error::new(ErrorKind::Protocol, "")
+                    .because(format!("unexpected reply to EXEC: {other:?}"));
+                Err(Failure::Never(error))
+            }
+        }
+    }
+
+    /// Fails if the connection is out of step, or belongs to another process.
+    fn ready(&self) -> Result<(), Failure> {
+        self.shared.same_process().map_err(Failure::Never)?;
+        if self.connection.broken { Err(lost_before()) } else { Ok(()) }
+    }
+
+    fn limit(&self) -> Moment {
+        self.wait.limit(Moment::now(), self.shared.config.command_timeout)
+    }
+}
+
+impl Drop for Watching<'_> {
+    /// Also runs when the code that reads has panicked.
+    fn drop(&mut self) {
+        self.server.backend.keeps(false);
+        if self.watched && !self.query(&cmd("UNWATCH")).is_ok_and(|answer| answer == Value::Okay) {
+            self.connection.broken = true;
+        }
+    }
+}
+
+fn lost_before() -> Failure {
+    let error = Error::new(ErrorKind::Unavailable, "");
+    Failure::Unsent(error.because("the connection was lost before, nothing was written"))
+}
+
+/// Whether a command behind `MULTI` took effect at once, by the replies to all that precedes `EXEC`.
+fn ran_alone(answers: &[Value]) -> bool {
+    let Some((multi, commands)) = answers.split_first() else { return false };
+    commands.iter().any(|answer| match answer {
+        Value::ServerError(e) => {
+            *multi != Value::Okay
+                && !matches!(refused(e.clone().into()), Failure::Denied(_) | Failure::Later(_))
+        }
+        Value::SimpleString(queued) => queued != "QUEUED",
+        _ => true,
+    })
+}
+
+fn first_error(answers: &[Value]) -> Option<Value> {
+    answers.iter().find(|answer| matches!(answer, Value::ServerError(_))).cloned()
+}

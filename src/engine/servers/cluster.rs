@@ -1,0 +1,399 @@
+//! The primaries of a Redis Cluster: a [`Server`] for each, and which of them has which slot.
+//!
+//! The slot map comes from any node (`CLUSTER SLOTS`), and is only a hint. A node that receives a request for
+//! a slot that is elsewhere replies `MOVED`; the request was not executed then, and is sent to the node that
+//! has the slot. After a `MOVED`, and after a connection failed, the thread that noticed asks for the map
+//! again. It holds no lock meanwhile, and other threads continue with the map as it is known. There is no
+//! thread for this alone. No request is sent before there is a first map: a server that is not part of a
+//! cluster would execute it.
+//!
+//! While a slot moves between two nodes, both refuse requests for several keys of which some do not exist
+//! yet, as is usual for the keys of a lock. Such a request is repeated for a short while, within its own
+//! timeout; if the slot has not moved by the end of it, the error is `Unavailable`, which a waiting call
+//! survives.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::clock::Moment;
+use crate::engine::redis::backend::{Backend, Idempotent, Reply};
+use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::pool::{Pooled, Pools};
+use crate::engine::redis::slots::{self, Node, Range, Redirect, SLOTS, Slot};
+use crate::engine::servers::Servers;
+use crate::engine::servers::server::Server;
+use crate::error::{Error, ErrorKind};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex, thread};
+
+/// How long one node may take to return the map.
+const MAP_TIMEOUT: Duration = Duration::from_millis(250);
+/// The shortest time between two requests for the map.
+const MAP_INTERVAL: Duration = Duration::from_millis(100);
+/// How many times in a row a request follows its slot to another node.
+const HOPS: u32 = 5;
+/// How long a request waits in total while its slot moves; its first and its longest pause.
+const MIGRATION_TIMEOUT: Duration = Duration::from_millis(500);
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a client does when its cluster changes. Called by a thread that holds no lock of the engine.
+pub(crate) trait Watch: Send + Sync {
+    /// Requests may be sent to this server from now on.
+    fn added(&self, server: &Arc<Server>);
+    /// The slots that are `true` here are at another server than before.
+    fn moved(&self, slots: &[bool]);
+}
+
+/// The result of a request that may have been sent twice.
+pub(crate) trait Repeated {
+    /// Marks the result as that of a request of which an earlier copy may have been executed at another
+    /// server. That copy was sent on a connection that was made before `first_by`.
+    fn repeated(self, first_by: Moment) -> Self;
+}
+
+impl Repeated for Reply {
+    fn repeated(self, first_by: Moment) -> Self {
+        Reply { resent: true, first_by: Some(first_by), ..self }
+    }
+}
+
+impl Repeated for Value {
+    fn repeated(self, _: Moment) -> Self {
+        self
+    }
+}
+
+impl Repeated for (Arc<Server>, Pooled) {
+    fn repeated(self, _: Moment) -> Self {
+        self
+    }
+}
+
+pub(crate) struct Cluster {
+    /// The template for the nodes' connection managers: login, TLS and timeouts are those of the first node.
+    template: ConnectionManager,
+    servers: Servers,
+    known: Mutex<Known>,
+    watch: OnceLock<Box<dyn Watch>>,
+    /// Whether there has been a map.
+    mapped: AtomicBool,
+    /// Whether the map may be out of date.
+    suspected: AtomicBool,
+    asked: Mutex<Asked>,
+    /// Notified when a thread has finished asking for the map.
+    answered: Condvar,
+}
+
+struct Known {
+    numbers: HashMap<Node, u32>,
+    /// `None` once the client is closed: then no server is added.
+    pools: Option<Pools>,
+}
+
+/// The state of the requests for the map.
+#[derive(Default)]
+struct Asked {
+    /// Whether a thread is asking.
+    asking: bool,
+    /// When the last attempt ended.
+    at: Moment,
+    /// The number of attempts so far. Each begins with another node, as a node's map may be wrong for long.
+    told: usize,
+    /// The server that last failed a request: it is asked last.
+    doubted: Option<u64>,
+    /// Why the last attempt got no map.
+    failed: Option<Failure>,
+}
+
+impl Cluster {
+    /// Creates the cluster that these nodes are part of; `template` leads to the first of them. Sends
+    /// nothing.
+    pub(crate) fn new(template: ConnectionManager, pools: Pools, nodes: &[Node]) -> io::Result<Cluster> {
+        let first = server_at(&template, &pools, nodes.first())?;
+        let numbers = nodes.first().map(|node| (node.clone(), 0)).into_iter().collect();
+        let cluster = Cluster {
+            servers: Servers::new(first),
+            known: Mutex::new(Known { numbers, pools: Some(pools) }),
+            template,
+            watch: OnceLock::new(),
+            mapped: AtomicBool::new(false),
+            suspected: AtomicBool::new(true),
+            asked: Mutex::default(),
+            answered: Condvar::new(),
+        };
+        for node in nodes {
+            cluster.number_of(node);
+        }
+        Ok(cluster)
+    }
+
+    /// Reports changes to the client from now on.
+    pub(crate) fn watched_by(&self, watch: impl Watch + 'static) {
+        let _ = self.watch.set(Box::new(watch));
+    }
+
+    pub(crate) fn to(&self, slot: Slot) -> &Arc<Server> {
+        self.servers.of(slot)
+    }
+
+    /// Returns all servers that there have ever been.
+    pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
+        self.servers.all().cloned().collect()
+    }
+
+    /// Ends the threads that make connections. No server is added from now on.
+    pub(crate) fn end(&self) {
+        let pools = self.known.lock().pools.take();
+        drop(pools);
+    }
+
+    /// Returns whether this server has any slot.
+    pub(crate) fn leads_to(&self, server: &Server) -> bool {
+        let n = server.node.as_ref().and_then(|node| self.known.lock().numbers.get(node).copied());
+        n.is_some_and(|n| self.servers.has_slots(n))
+    }
+
+    /// See [`Route::follow`](crate::engine::servers::route::Route::follow).
+    pub(crate) fn follow<T: Repeated>(
+        &self,
+        slot: Slot,
+        limit: Moment,
+        idempotent: Idempotent,
+        mut act: impl FnMut(&Arc<Server>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        if !self.mapped.load(Ordering::Acquire) {
+            self.find(limit)?;
+        }
+        let began = Moment::now();
+        let (mut hops, mut pause, mut patience, mut unanswered) = (0, FIRST_PAUSE, None, None);
+        loop {
+            if self.suspected.load(Ordering::Acquire) {
+                self.refresh(limit, false);
+            }
+            let server = self.to(slot);
+            let failure = match act(server) {
+                Ok(done) if unanswered.is_some() => return Ok(done.repeated(began)),
+                Ok(done) => return Ok(done),
+                Err(failure) => failure,
+            };
+            let redirect = self.learn(server, &failure);
+            let failure = match (failure, unanswered.take()) {
+                (Failure::Never(e), _) => return Err(Failure::Never(e)),
+                // An earlier copy may have been executed, or may still be.
+                (_, Some(first)) => Failure::Unanswered(first),
+                (failure, None) => failure,
+            };
+            let now = Moment::now();
+            let may_be_sent_again = match &failure {
+                Failure::Unsent(_) | Failure::Later(_) => true,
+                Failure::Unanswered(_) => idempotent == Idempotent::Yes,
+                _ => false,
+            };
+            if limit <= now || !may_be_sent_again {
+                return Err(failure);
+            }
+            if self.suspected.load(Ordering::Acquire) && Arc::ptr_eq(self.to(slot), server) {
+                self.refresh(limit, redirect.is_none());
+            }
+            let is_elsewhere = !Arc::ptr_eq(self.to(slot), server) && hops < HOPS;
+            let until = *patience.get_or_insert_with(|| limit.min(now.after(MIGRATION_TIMEOUT)));
+            if !is_elsewhere && (redirect.is_none() || until <= now.after(pause)) {
+                return Err(failure);
+            }
+            if let Failure::Unanswered(first) = failure {
+                unanswered = Some(first);
+            }
+            if is_elsewhere {
+                hops += 1;
+            } else {
+                thread::sleep(pause);
+                (hops, pause) = (0, LONGEST_PAUSE.min(pause * 2));
+            }
+        }
+    }
+
+    /// Asks for the first map.
+    fn find(&self, limit: Moment) -> Result<(), Failure> {
+        self.refresh(limit, true);
+        if self.mapped.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(self.asked.lock().failed.clone().unwrap_or_else(unknown))
+    }
+
+    /// Learns from a failed request: where its slot is, if the failure says so, and that the map may be out
+    /// of date. Returns the redirection, if the failure was one.
+    pub(crate) fn learn(&self, server: &Server, failure: &Failure) -> Option<Redirect> {
+        let redirect = server.node.as_ref().and_then(|node| Redirect::of(failure, node));
+        match &redirect {
+            Some(Redirect::Moved(slot, Some(node))) => {
+                if let Some(n) = self.number_of(node)
+                    && self.servers.set(slot.index(), n)
+                {
+                    let mut moved = vec![false; SLOTS];
+                    moved[slot.index()] = true;
+                    self.tell_moved(&moved);
+                }
+                // A slot rarely moves alone, so the rest of the map is suspect too.
+                self.suspect();
+            }
+            Some(_) => self.suspect(),
+            None if matches!(failure, Failure::Unsent(_) | Failure::Unanswered(_)) => self.doubt(server),
+            None => {}
+        }
+        redirect
+    }
+
+    /// Marks the map as possibly out of date.
+    fn suspect(&self) {
+        self.suspected.store(true, Ordering::Release);
+    }
+
+    /// The same, because this server does not respond.
+    pub(crate) fn doubt(&self, server: &Server) {
+        self.asked.lock().doubted = Some(server.id);
+        self.suspect();
+    }
+
+    /// Asks one node after the other for the map, until `limit` at most. If another thread is asking, or
+    /// asked a moment ago, a caller that `waits` (its request failed) waits until there is a result or it may
+    /// ask; others return at once.
+    pub(crate) fn refresh(&self, limit: Moment, waits: bool) {
+        let mut asked = self.asked.lock();
+        let told = asked.told;
+        loop {
+            let now = Moment::now();
+            let again_at = if asked.told == 0 { now } else { asked.at.after(MAP_INTERVAL) };
+            if !asked.asking && again_at <= now {
+                break;
+            }
+            let until = if asked.asking { limit } else { again_at.min(limit) };
+            match until.instant().filter(|_| waits && now < limit) {
+                Some(instant) => drop(self.answered.wait_until(&mut asked, instant)),
+                None => return,
+            }
+            if asked.told != told {
+                return;
+            }
+        }
+        asked.asking = true;
+        let (times, doubted) = (told, asked.doubted.take());
+        drop(asked);
+        self.suspected.store(false, Ordering::Release);
+        let failed = self.ask(times, doubted, limit).map(|map| self.adopt(&map)).err();
+        if failed.is_some() {
+            self.suspect();
+        }
+        let mut asked = self.asked.lock();
+        (asked.asking, asked.at, asked.told) = (false, Moment::now(), told.wrapping_add(1));
+        asked.failed = failed;
+        self.answered.notify_all();
+    }
+
+    fn ask(&self, times: usize, doubted: Option<u64>, limit: Moment) -> Result<Vec<Range>, Failure> {
+        let (mut named, others): (Vec<_>, Vec<_>) =
+            self.servers.all().enumerate().partition(|(n, _)| self.servers.has_slots(*n as u32));
+        if !named.is_empty() {
+            let first = times % named.len();
+            named.rotate_left(first);
+        }
+        named.sort_by_key(|(_, server)| doubted == Some(server.id));
+        let all: Vec<_> = named.into_iter().chain(others).collect();
+        let mut failed = None;
+        for (i, (_, server)) in all.iter().enumerate() {
+            let now = Moment::now();
+            let Some(node) = server.node.as_ref().filter(|_| now < limit) else { continue };
+            // Without a map no request can be sent meanwhile, so each node gets its share of the time.
+            let share = limit.since(now) / (all.len() - i) as u32;
+            let within =
+                if self.mapped.load(Ordering::Acquire) { MAP_TIMEOUT } else { MAP_TIMEOUT.max(share) };
+            match server.backend.command(&slots::request(), limit.min(now.after(within))) {
+                Ok(told) => {
+                    let map = slots::read(&told, node);
+                    if !map.is_empty() {
+                        return Ok(map);
+                    }
+                }
+                // A server that is not part of a cluster is a configuration error, whatever the others say.
+                Err(failure) if is_wrong(&failure) => failed = Some(Failure::Denied(node.is_of_no_cluster())),
+                Err(failure) => failed = failed.or(Some(failure)),
+            }
+        }
+        Err(match failed.unwrap_or_else(unknown) {
+            // Only the request for the map failed: the lock's own was never sent, so its outcome is known.
+            Failure::Unanswered(e) => Failure::Unsent(e),
+            Failure::Never(e) => Failure::Denied(e),
+            failure => failure,
+        })
+    }
+
+    /// Adopts the map that was read when the client connected.
+    pub(in crate::engine) fn learned(&self, map: &[Range]) {
+        self.suspected.store(false, Ordering::Release);
+        self.adopt(map);
+    }
+
+    /// Adopts a map that a node returned.
+    fn adopt(&self, map: &[Range]) {
+        let mut moved = vec![false; SLOTS];
+        for range in map {
+            let Some(n) = self.number_of(&range.primary) else { continue };
+            for slot in range.indices() {
+                moved[slot] = self.servers.set(slot, n);
+            }
+        }
+        self.mapped.store(true, Ordering::Release);
+        if moved.contains(&true) {
+            self.tell_moved(&moved);
+        }
+    }
+
+    fn tell_moved(&self, slots: &[bool]) {
+        if let Some(watch) = self.watch.get() {
+            watch.moved(slots);
+        }
+    }
+
+    /// Returns the number of the server at this address, which is added if it is new. Returns `None` if it
+    /// cannot be added.
+    fn number_of(&self, node: &Node) -> Option<u32> {
+        let mut known = self.known.lock();
+        if let Some(n) = known.numbers.get(node) {
+            return Some(*n);
+        }
+        let server = server_at(&self.template, known.pools.as_ref()?, Some(node)).inspect_err(|e| {
+            tracing::error!(%node, error = %e, "a node of the cluster cannot be used");
+        });
+        let (server, n) = (server.ok()?, u32::try_from(known.numbers.len()).ok()?);
+        if let Some(watch) = self.watch.get() {
+            watch.added(&server);
+        }
+        self.servers.add(n, server).then(|| known.numbers.insert(node.clone(), n))?;
+        Some(n)
+    }
+}
+
+/// Returns whether the failure says that the server is not part of a cluster.
+fn is_wrong(failure: &Failure) -> bool {
+    matches!(failure, Failure::Denied(e) if e.kind() == ErrorKind::InvalidInput)
+}
+
+fn unknown() -> Failure {
+    let error = Error::new(ErrorKind::Unavailable, "");
+    Failure::Later(error.because("no node of the Redis Cluster returned a slot map"))
+}
+
+fn server_at(template: &ConnectionManager, pools: &Pools, node: Option<&Node>) -> io::Result<Arc<Server>> {
+    let manager = match node {
+        Some(node) => template.at(node).map_err(io::Error::other)?,
+        None => template.clone(),
+    };
+    let pool = pools.pool(manager.clone())?;
+    Ok(Server::at(manager, Backend::new(pool), node.cloned()))
+}

@@ -1,0 +1,129 @@
+//! Failovers announced by sentinels: one thread and one connection for each sentinel of a client, for as long
+//! as the client lives. (Sentinels learn of a failover at different times: clients that each listened to a
+//! single one would use two primaries in the meantime.)
+//!
+//! A server that crashed, or that says that it is a replica, is noticed without this. A server that was
+//! suspended while another was promoted is not: when it resumes, it believes for seconds that it is still the
+//! primary, and grants locks. So once a failover is known, connections from before are no longer used, and
+//! the holds from before are renewed at once: the new primary reports whether it knows them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::entries::runtime::Shared;
+use crate::engine::redis::life::Life;
+use crate::engine::redis::sentinels::{Place, Sentinels};
+use crate::engine::redis::wire::Connection;
+use crate::engine::renewal::successor;
+use crate::engine::servers::server::Server;
+use crate::error::{Error, ErrorKind};
+use crate::sync::thread;
+
+/// How often the thread checks whether it should end while the sentinel is silent.
+const TICK: Duration = Duration::from_millis(250);
+/// How long a sentinel may be silent before it is pinged, and how long the reply may take.
+const PING_AFTER: Duration = Duration::from_secs(1);
+/// The pause after a sentinel could not be subscribed to.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Starts the threads, if the client finds a server by sentinels.
+///
+/// # Errors
+/// `Unavailable` if this process cannot start a thread.
+pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
+    shared.route.servers().iter().try_for_each(|server| {
+        let Some(sentinels) = server.manager.sentinels() else { return Ok(()) };
+        server.switchover.iter().enumerate().try_for_each(|(node, life)| {
+            let (sentinels, weak) = (sentinels.clone(), (Arc::downgrade(shared), Arc::downgrade(server)));
+            let watch = Watch { shared: weak.0, server: weak.1, life: life.clone(), sentinels, node };
+            life.start(|| {
+                let thread = thread::Builder::new().name("rc-sentinel".to_owned()).spawn(move || watch.run());
+                thread.map(drop).map_err(|e| {
+                    let error = Error::new(ErrorKind::Unavailable, "");
+                    error.because("a thread that listens to a sentinel could not be started").caused_by(e)
+                })
+            })
+        })
+    })
+}
+
+struct Watch {
+    /// Weak: the thread does not keep its client alive.
+    shared: Weak<Shared>,
+    server: Weak<Server>,
+    life: Arc<Life>,
+    sentinels: Arc<Sentinels>,
+    /// The sentinel that it listens to.
+    node: usize,
+}
+
+impl Watch {
+    fn run(self) {
+        let mut known = None;
+        while self.goes_on() {
+            match self.sentinels.subscribe(self.node, PING_AFTER) {
+                Some((mut connection, place)) => {
+                    // A failover may have happened while nobody listened.
+                    self.is_at(place, &mut known);
+                    self.listen(&mut connection, &mut known);
+                }
+                None => self.life.sleep(PAUSE),
+            }
+        }
+        self.life.ended();
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.life.is_stopped() && self.shared.strong_count() > 0
+    }
+
+    /// Receives messages until the connection fails or the client ends.
+    fn listen(&self, connection: &mut Connection, known: &mut Option<Place>) {
+        let mut pubsub = connection.as_pubsub();
+        let mut heard = Moment::now();
+        if pubsub.set_read_timeout(Some(TICK)).is_err() {
+            return;
+        }
+        while self.goes_on() {
+            match pubsub.get_message() {
+                Ok(message) => {
+                    heard = Moment::now();
+                    let text = message.get_payload::<String>().unwrap_or_default();
+                    if let Some(place) = self.sentinels.moved(message.get_channel_name(), &text) {
+                        self.is_at(place, known);
+                    }
+                }
+                Err(e) if e.is_timeout() && Moment::now().since(heard) < PING_AFTER => {}
+                Err(e) if e.is_timeout() => {
+                    // A ping without a reply leaves the connection out of step: it is closed.
+                    let asked = pubsub
+                        .set_read_timeout(Some(PING_AFTER))
+                        .and_then(|()| pubsub.ping::<redis::Value>())
+                        .and_then(|_| pubsub.set_read_timeout(Some(TICK)));
+                    if asked.is_err() {
+                        break;
+                    }
+                    heard = Moment::now();
+                }
+                Err(_) => break,
+            }
+        }
+        // Dropping it unsubscribes and waits for the reply: this limits the wait.
+        let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
+    }
+
+    /// A sentinel says that the primary is at `place`. If that is news, connections from before are no longer
+    /// used, and all holds are renewed.
+    fn is_at(&self, place: Place, known: &mut Option<Place>) {
+        let before = known.replace(place.clone());
+        if !self.sentinels.heard(before.as_ref(), &place) {
+            return;
+        }
+        let (Some(shared), Some(server)) = (self.shared.upgrade(), self.server.upgrade()) else { return };
+        tracing::info!(primary = %place, "a sentinel reports a new primary");
+        server.backend.moves(Moment::now());
+        server.inbox.life.wake();
+        successor::renew_all(&shared, &server);
+    }
+}

@@ -1,9 +1,0 @@
-//! Unit tests of `src/engine/entry.rs`.
-
-use super::LockEntry;
-
-#[test]
-fn an_entry_is_small_as_a_process_may_hold_very_many() {
-    // With the two counters of its Arc and the allocator's overhead, a block of 368 bytes.
-    assert!(size_of::<LockEntry>() <= 344, "{}", size_of::<LockEntry>());
-}
