@@ -28,10 +28,12 @@ const BATCH: usize = 100;
 ///
 /// Sends `SCAN`s of a few hundred keys, and examines each lock that it finds, in pipelines on a connection of
 /// its own; in a cluster, one primary after the other. So no command occupies the server for long, whatever
-/// the number of keys. A lock that exists all the time is returned once; a lock that is created or deleted in
-/// the meantime, or moves between two primaries, may be missed. The listing keeps the names that it has
-/// returned, in order not to return them again. Each `next` blocks for some requests, each for at most the
-/// command timeout, and for the pauses of a [rate](Listing::rate). After an error the iterator ends.
+/// the number of keys. A released lock, whose last number Redis keeps for two hours, is scanned but examined
+/// only [`with_free`](Listing::with_free). A lock that exists all the time is returned once; a lock that is
+/// created or deleted in the meantime, or moves between two primaries, may be missed. The listing keeps the
+/// names that it has examined, in order not to return them again. Each `next` blocks for some requests, each
+/// for at most the command timeout, and for the pauses of a [rate](Listing::rate). After an error the
+/// iterator ends.
 pub struct Listing {
     client: Client,
     page: usize,
@@ -146,17 +148,19 @@ impl Listing {
     /// Scans one page of keys; returns the cursor of the next one.
     fn scan(&mut self, connection: &mut Connection, cursor: &str) -> Result<Option<String>, Error> {
         let namespace = &self.client.shared().config.namespace;
+        // What is held has a state, and what is waited for has queue positions. Of a lock's other keys this
+        // pattern matches two that are rare.
+        let pattern = format!("{}:{{{}", globbed(namespace), if self.free { "*" } else { "*[}s]" });
         let mut scan = redis::cmd("SCAN");
-        // A lock without a state key may still have a queue, or the number of its last grant.
-        scan.arg(cursor).arg("MATCH").arg(format!("{}:{{*", globbed(namespace))).arg("COUNT").arg(self.page);
+        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(self.page);
         let answers = self.client.exchange(connection, &[scan.get_packed_command()])?;
         let items = answers.first().map(list).unwrap_or_default();
         for key in items.get(1).map(list).unwrap_or_default() {
             let key = text(Some(key)).unwrap_or_default();
             // In keys, names are escaped so that they contain no brace.
             let (state, suffix) = key.split_at(key.find('}').map_or(0, |end| end + 1));
-            // The lock belongs to a user-chosen key, which has another name.
-            if suffix.starts_with(":at") {
+            // (After `:at`, the lock belongs to a user-chosen key, which has another name.)
+            if suffix.starts_with(":at") || !self.free && !matches!(suffix, "" | ":places") {
                 continue;
             }
             if let Some(name) = names::of_state(namespace, state)

@@ -257,6 +257,44 @@ fn a_listing_has_each_of_many_once_and_holds_its_rate() {
     assert_eq!(client.list().count(), 0);
 }
 
+/// For two hours Redis keeps the last number of each, and for a time what was kept for its terms or requests.
+#[test]
+fn a_listing_examines_no_name_that_is_only_remembered() {
+    const RELEASED: u64 = 300;
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    for i in 0..RELEASED {
+        client.reentrant_lock(&format!("order:{i}")).lock().unwrap().unlock().unwrap();
+    }
+    client.election("leader").campaign().unwrap().resign().unwrap();
+    client.fenced("value").set(1, "1").unwrap();
+    let simple = client.simple_lock("simple").lock_owned().unwrap();
+    // A waiter of which nothing is heard is all that there is of this name.
+    let proxy = Proxy::start(server.port()).unwrap();
+    let waits = builder(&proxy.url()).waiter_timeout(LONG).connect().unwrap();
+    let (holder, awaited) = (client.reentrant_lock("awaited"), waits.reentrant_lock("awaited"));
+    let guard = holder.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| awaited.try_lock_for(LONG).map(drop));
+        queued(&holder, 1);
+        proxy.black_hole(true);
+        let mut redis = server.connection().unwrap();
+        redis::cmd("DEL").arg("rc:{awaited}").exec(&mut redis).unwrap();
+        server.reset_stats().unwrap();
+        let mut looks: Vec<_> = client.list().map(Result::unwrap).collect();
+        let calls = server.command_calls().unwrap();
+        looks.sort_by(|one, other| one.name.cmp(&other.name));
+        let shown: Vec<_> = looks.iter().map(|it| (&*it.name, it.holders.len(), it.waiting())).collect();
+        assert_eq!(shown, [("awaited", 0, 1), ("simple", 1, 0)]);
+        assert_eq!(calls["type"], 2, "{calls:?}");
+        let all = client.list().with_free().count() as u64;
+        assert_eq!(all, RELEASED + 4);
+        proxy.black_hole(false);
+        waiter.join().unwrap().unwrap();
+    });
+    drop((guard, simple));
+}
+
 /// More than one script removes. Nobody but the listing asks, and the process that had them cannot.
 #[test]
 fn a_listing_has_what_is_held_right_after_many_leases_were_over() {
