@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::engine::redis::refusal;
 use crate::kind::Kind;
 use crate::recipes::{fenced, rate_limiter};
-use crate::{Error, RedisLock, Wait, script};
+use crate::{Error, MultiLock, OwnedGuard, RedisLock, Wait, script};
 
 /// Escapes the characters of `text` that a terminal would obey.
 #[must_use]
@@ -84,6 +84,11 @@ pub fn fenced_script(source: &str) -> String {
 /// If the lock cannot be used: because of its name, say, or because its client is closed.
 pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
     Ok(lock.entry()?.names.keys().map(|parts| parts.concat()))
+}
+
+/// Returns one guard of the locks of two: of the first's, and then of the second's, which are released first.
+pub fn joined(first: OwnedGuard<MultiLock>, second: OwnedGuard<MultiLock>) -> OwnedGuard<MultiLock> {
+    first.joined(second)
 }
 
 /// Whether the error means that the server does not have a command, or has it disabled.

@@ -361,7 +361,9 @@ const RUN_HELP: &str = "\
 Environment of COMMAND:
   REDIS_CONCURRENT_LOCK, REDIS_CONCURRENT_NAMESPACE, REDIS_CONCURRENT_LEASE_MS,
   and REDIS_CONCURRENT_TOKEN (19 digits: compares as text and as a number); with
-  --and also REDIS_CONCURRENT_TOKEN_1, ... A shared lock has no token.
+  --and also REDIS_CONCURRENT_TOKEN_1, ... A shared lock has no token. With
+  --slots REDIS_CONCURRENT_SLOT, a number from 0 to N-1 that no other such
+  command has, and its token as REDIS_CONCURRENT_TOKEN_1.
 
 Signals:
   TERM HUP USR1 USR2 WINCH CONT are passed on; INT and QUIT, too, unless the

@@ -80,6 +80,11 @@ impl MultiHold {
         MultiHold { name, holds, lost: OnceLock::new(), _span: span }
     }
 
+    pub(super) fn joined(self, other: MultiHold) -> Self {
+        let name = format!("{} + {}", self.name, other.name);
+        MultiHold::new(name.into(), self.holds.joined(other.holds))
+    }
+
     pub(super) fn release_as(self, stay: Stay) -> Result<(), Error> {
         let mut errors = self.holds.release(stay).into_iter();
         let first = errors.next();

@@ -217,6 +217,11 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
 }
 
 impl<O: Ownership> Guard<MultiLock, O> {
+    /// Returns the guard of these locks and, after them, of those of `other`.
+    pub(crate) fn joined(self, other: Self) -> Self {
+        Guard::new(self.hold.joined(other.hold))
+    }
+
     /// The fencing tokens, in the order in which the locks were named; `None` for a lock that is not
     /// exclusive. See [`token`](Guard::token).
     pub fn tokens(&self) -> Vec<Option<u64>> {

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::admin::Waiter;
+use redis_concurrent::internals::joined;
 use redis_concurrent::kinds::{Kind, Permits};
 use redis_concurrent::{CancellationToken, Client, Error, Member, MultiLock, OwnedGuard, RedisLock, Wait};
 
@@ -27,7 +28,8 @@ const LABEL: usize = 60;
 
 /// The outcome of acquiring.
 pub enum Acquired {
-    Held(Client, OwnedGuard<MultiLock>),
+    /// With the number of its slot, if it has one.
+    Held(Client, OwnedGuard<MultiLock>, Option<u32>),
     Busy,
     /// This signal ended the wait.
     Ended(i32),
@@ -37,6 +39,7 @@ pub enum Acquired {
 pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Result<Acquired, Failure> {
     let began = Instant::now();
     let once = args.nonblock || args.skip;
+    let end = if once { Some(began) } else { args.wait.map(|longest| began + longest) };
     let Some(client) = reach(servers, args, once, signals, say)? else {
         return Ok(Acquired::Ended(signals.ended_by()));
     };
@@ -45,9 +48,9 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
         not_within_itself(&client, args)?;
     }
     loop {
-        let wait = match args.wait {
+        let wait = match end {
             _ if once => Wait::once(),
-            Some(longest) => Wait::until(began + longest),
+            Some(end) => Wait::until(end),
             None => Wait::forever(),
         };
         let asks = Asks { client: &client, locks: &locks, args, say };
@@ -60,8 +63,21 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
             Err(error) if error.is_cancelled() => return Ok(Acquired::Ended(signals.ended_by())),
             Err(error) => return Err(error.into()),
         };
+        let (guard, slot) = match args.slots {
+            None => (guard, None),
+            Some(n) => match numbered(&client, guard, (args, n), end, signals)? {
+                Some((guard, number)) => (guard, Some(number)),
+                None if signals.stop.is_cancelled() => return Ok(Acquired::Ended(signals.ended_by())),
+                None if is_over(end) => {
+                    asks.tell();
+                    return Ok(Acquired::Busy);
+                }
+                // The permit was lost.
+                None => continue,
+            },
+        };
         // A holder that the server has forgotten may not know that yet.
-        let distrust = trust::how_long(&client, servers.namespace(), args, say);
+        let distrust = trust::how_long(&client, servers.namespace(), (args, slot), say);
         if !distrust.is_zero() {
             say.note(format!(
                 "the server was started, flushed or promoted a moment ago, and may have forgotten a holder: waiting {:.1} s, \
@@ -73,7 +89,7 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
         let mut failed = None;
         if trust::waited_out(distrust, &guard.lost(), signals) {
             match has_its_lease(&guard, args) {
-                Ok(()) => return Ok(Acquired::Held(client, guard)),
+                Ok(()) => return Ok(Acquired::Held(client, guard, slot)),
                 Err(error) => failed = Some(error),
             }
         }
@@ -166,6 +182,45 @@ fn not_within_itself(client: &Client, args: &Run) -> Result<(), Failure> {
 /// the server was asked, and a hold that was waited for has only its first lease so far.
 fn has_its_lease(guard: &OwnedGuard<MultiLock>, args: &Run) -> Result<(), Error> {
     if guard.remaining() >= 2 * grace(args) { Ok(()) } else { guard.renew() }
+}
+
+/// Adds to a permit the lowest number from 0 to `n`-1 that nobody holds: a lock of its own, which excludes
+/// others however the hold ends. One is free, unless the lease of a holder that died lasts longer than its permit
+/// did, or a caller with a larger `n` has it: then it is waited for. Returns `None` at the `end` of that wait, at a
+/// signal, or if the permit is lost.
+fn numbered(
+    client: &Client,
+    permit: OwnedGuard<MultiLock>,
+    (args, n): (&Run, u32),
+    end: Option<Instant>,
+    signals: &Signals,
+) -> Result<Option<(OwnedGuard<MultiLock>, u32)>, Failure> {
+    let asked = Instant::now();
+    let number = |i: u32| {
+        let lock = MultiLock::new(&[&client.simple_lock(&number_name(&args.name, i))]);
+        lock.try_lock_owned().transpose().map(|it| it.map(|guard| (guard, i)))
+    };
+    loop {
+        match (0..n).find_map(number) {
+            Some(Ok((guard, i))) => return Ok(Some((joined(permit, guard), i))),
+            Some(Err(error)) if is_over(end) || !error.is_retryable() || asked.elapsed() >= args.bear => {
+                return Err(error.into());
+            }
+            _ => {}
+        }
+        if is_over(end) || permit.lost().is_cancelled() || signals.stop.wait_timeout(AGAIN) {
+            return Ok(None);
+        }
+    }
+}
+
+fn is_over(end: Option<Instant>) -> bool {
+    end.is_some_and(|end| Instant::now() >= end)
+}
+
+/// Returns the name of the lock that is the number `i` of a slot.
+pub fn number_name(name: &str, i: u32) -> String {
+    format!("{name}#slot{i}")
 }
 
 /// Returns the client once the server answers; `None` if a signal came first.

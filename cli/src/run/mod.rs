@@ -40,9 +40,9 @@ pub fn run(global: &Global, args: &Run, front: i32, say: Say) -> Result<ExitCode
     let done = acquired.and_then(|acquired| match acquired {
         Acquired::Busy => Ok(Exit::Code(if args.skip { 0 } else { args.busy_exit })),
         Acquired::Ended(signal) => Ok(Exit::Signal(signal)),
-        Acquired::Held(client, guard) => {
+        Acquired::Held(client, guard, slot) => {
             let group = Group::of(args, front);
-            hold((global, args, group), (&client, guard), &signals, &mut status, say)
+            hold((global, args, group), (&client, guard, slot), &signals, &mut status, say)
         }
     });
     let exit = done.as_ref().map_or_else(Failure::status, |exit| exit.code());
@@ -94,7 +94,7 @@ fn grace(args: &Run) -> Duration {
 /// Runs the command, from the grant of the lock to its release.
 fn hold(
     (global, args, group): (&Global, &Run, Group),
-    (client, guard): (&Client, OwnedGuard<MultiLock>),
+    (client, guard, slot): (&Client, OwnedGuard<MultiLock>, Option<u32>),
     signals: &Signals,
     status: &mut Status,
     say: Say,
@@ -102,7 +102,7 @@ fn hold(
     let began = Instant::now();
     status.acquired(&guard.tokens());
     say.detail(format!("{} was acquired after {:.3} s", guard.name(), status.waited.as_secs_f64()));
-    let mut command = start::command(global, args, &guard.tokens(), group);
+    let mut command = start::command(global, args, (&guard.tokens(), slot), group);
     if let Some(signal) = signals.ending() {
         release(guard, Stay::No).map_err(Failure::from)?;
         return Ok(Exit::Signal(signal));

@@ -45,8 +45,13 @@ impl Group {
     }
 }
 
-/// Returns the command of `args`, with the tokens of its lock in its environment.
-pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>], group: Group) -> Command {
+/// Returns the command of `args`, with the tokens of its lock and the number of its slot in its environment.
+pub fn command(
+    global: &Global,
+    args: &Run,
+    (tokens, slot): (&[Option<u64>], Option<u32>),
+    group: Group,
+) -> Command {
     let mut command = Command::new(this_program());
     command.arg0("redis-concurrent").arg(BECOME).arg(std::process::id().to_string());
     match &args.shell {
@@ -59,9 +64,12 @@ pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>], group: Group
     command.env("REDIS_CONCURRENT_LOCK", &args.name);
     command.env("REDIS_CONCURRENT_NAMESPACE", global.namespace());
     command.env("REDIS_CONCURRENT_LEASE_MS", args.lease.as_millis().to_string());
-    // The tokens of an enclosing lock are not this lock's.
-    for (variable, _) in env::vars_os().filter(|(it, _)| is_token(it)) {
+    // The tokens and the number of an enclosing lock are not this lock's.
+    for (variable, _) in env::vars_os().filter(|(it, _)| it == SLOT || is_token(it)) {
         command.env_remove(variable);
+    }
+    if let Some(slot) = slot {
+        command.env(SLOT, slot.to_string());
     }
     for (i, token) in tokens.iter().enumerate() {
         let variable = if i == 0 { String::new() } else { format!("_{i}") };
@@ -76,6 +84,8 @@ pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>], group: Group
     }
     command
 }
+
+const SLOT: &str = "REDIS_CONCURRENT_SLOT";
 
 /// Returns the tokens of an enclosing `run`'s locks.
 pub fn enclosing_tokens() -> Vec<u64> {

@@ -14,6 +14,7 @@ use redis_concurrent::internals::is_unknown_command;
 use redis_concurrent::redis::{self, Connection, ConnectionInfo, RedisResult};
 use redis_concurrent::{CancellationToken, Client, Error};
 
+use super::acquire::number_name;
 use super::signals::Signals;
 use crate::args::Run;
 use crate::connect;
@@ -27,7 +28,7 @@ const KEYS: u32 = 4096;
 /// Returns how much longer a hold of these locks that a server has forgotten may last. It is zero if the
 /// server denies the right to ask, or lacks a command for that; it is a lease if the server does not answer,
 /// or takes no mark.
-pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Duration {
+pub fn how_long(client: &Client, namespace: &str, (args, slot): (&Run, Option<u32>), say: Say) -> Duration {
     if args.trust_server {
         return Duration::ZERO;
     }
@@ -35,7 +36,7 @@ pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Durat
         say.detail(format!("it is not known whether the server has just lost its data: {why}"));
         if lacks || why.status() != code::UNAVAILABLE { Duration::ZERO } else { args.lease }
     };
-    let servers = match servers(client, args) {
+    let servers = match servers(client, args, slot) {
         Ok(servers) => servers,
         Err(error) => return not_known(error.into(), false),
     };
@@ -50,9 +51,10 @@ pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Durat
 }
 
 /// Returns the servers that have the locks.
-fn servers(client: &Client, args: &Run) -> Result<Vec<ConnectionInfo>, Error> {
+fn servers(client: &Client, args: &Run, slot: Option<u32>) -> Result<Vec<ConnectionInfo>, Error> {
     let mut all: Vec<ConnectionInfo> = Vec::new();
-    for name in args.names() {
+    let number = slot.map(|i| number_name(&args.name, i));
+    for name in args.names().chain(&number) {
         let info = Target::of(args.at, args.redisson).primary(client, name)?;
         if !all.iter().any(|other| other.addr() == info.addr()) {
             all.push(info);

@@ -1,10 +1,11 @@
 //! A randomized test: programs contend for one lock, while Redis is stopped, killed and flushed, the lock is
 //! broken, and programs are killed, stopped and told to end. Callers differ in the signals that they ignore and
-//! block, commands in what they ignore and start. Two commands never run at once, and nothing is left at the end.
+//! block, commands in what they ignore and start. Two commands never run at once; of several slots, never
+//! two with one number. Nothing is left at the end.
 //!
-//! Each command takes a file lock of the kernel, which ends with the last process that it has started: the
-//! kernel is the judge. A command that is refused it exits with a status of its own, which the program passes
-//! on in its last line.
+//! Each command takes a file lock of the kernel, one for each number, which ends with the last process that it has
+//! started: the kernel is the judge. A command that is refused it exits with a status of its own, which the program
+//! passes on in its last line.
 //! `RUNS=1000 SEED=7 cargo test --package redis-concurrent-cli --test cli by_chance -- --nocapture`
 
 use std::fs;
@@ -17,8 +18,6 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 use crate::signals::below;
 use crate::stage::{LONG, PROGRAM, Started, done, program};
 
-/// How many programs contend for it at a time.
-const CROWD: usize = 3;
 const LEASE: &str = "3s";
 const LEASE_TIME: Duration = Duration::from_secs(3);
 /// The status of a command that was not alone.
@@ -73,64 +72,53 @@ fn has_processes(url: &str) -> bool {
 
 #[test]
 fn by_chance_never_two_commands_run_at_once() {
+    contend(3, &[], &[""]);
+}
+
+#[test]
+fn by_chance_never_two_commands_have_one_number() {
+    contend(8, &["--slots", "3"], &["0", "1", "2"]);
+}
+
+/// Has so many programs at a time contend for it, whose commands may have these numbers.
+fn contend(size: usize, options: &[&str], numbers: &[&str]) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let seed = number("SEED").unwrap_or(u64::from(now.subsec_nanos())).max(1);
-    let runs = number("RUNS").unwrap_or(12) as usize;
+    let runs = number("RUNS").unwrap_or(4 * size as u64) as usize;
     println!("SEED={seed} RUNS={runs}");
     let mut chance = Chance(seed);
     let server = RedisServer::start().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (lock, log) = (path("lock"), path("log"));
+    let alone = format!(r#"exec flock --no-fork -n -E {TWO} {lock}$REDIS_CONCURRENT_SLOT sh -c "$0" $1 $2"#);
     let url = server.url();
     let start = |chance: &mut Chance| {
         let (seconds, tenths) = (chance.below(3), chance.below(10));
         let [length, longer] = [0, 2].map(|more| format!("{}.{tenths}", seconds + more));
-        let script = format!("echo ran >> {log}; {}", COMMANDS[chance.below(COMMANDS.len() as u64) as usize]);
+        let what = COMMANDS[chance.below(COMMANDS.len() as u64) as usize];
+        let script = format!("echo ran:$REDIS_CONCURRENT_SLOT >> {log}; {what}");
         let caller = CALLERS[chance.below(CALLERS.len() as u64) as usize];
-        let args = [
-            "-v",
-            "run",
-            "-w",
-            "60s",
-            "--lease",
-            LEASE,
-            "--grace",
-            "1400ms",
-            "--status-fd",
-            "1",
-            "job",
-            "--",
-            "flock",
-            "--no-fork",
-            "-n",
-            "-E",
-            TWO,
-            &lock,
-            "sh",
-            "-c",
-            &script,
-            &length,
-            &longer,
-        ];
+        let args = ["-v", "run", "-w", "60s", "--lease", LEASE, "--grace", "1400ms", "--status-fd", "1"];
+        let job = ["job", "--", "sh", "-c", &alone, &script, &length, &longer];
         let mut command = program(&url, &[]);
         if let [first, rest @ ..] = caller {
             command = Command::new(first);
             command.args(rest).arg(PROGRAM).env("REDIS_URL", &url).stdin(Stdio::null());
         }
-        command.args(args);
+        command.args(args).args(options).args(job);
         Started::new(command)
     };
-    let mut crowd: Vec<Started> = (0..CROWD).map(|_| start(&mut chance)).collect();
-    let mut started = CROWD;
+    let mut crowd: Vec<Started> = (0..size).map(|_| start(&mut chance)).collect();
+    let mut started = size;
     let mut faults = [0usize; 9];
     // What happened, and when, to be printed on a failure.
     let (began, mut diary) = (Instant::now(), Vec::new());
-    while started < runs.max(CROWD) {
+    while started < runs.max(size) {
         thread::park_timeout(Duration::from_millis(200 + chance.below(1500)));
         let fault = chance.below(9) as usize;
         faults[fault] += 1;
-        let one = chance.below(CROWD as u64) as usize;
+        let one = chance.below(size as u64) as usize;
         diary.push(format!("{:?}: fault {fault} (of {})", began.elapsed(), crowd[one].pid()));
         match fault {
             0 => {
@@ -177,12 +165,14 @@ fn by_chance_never_two_commands_run_at_once() {
         diary.push(format!("{:?}: {} ended: {:?}", began.elapsed(), it.pid(), it.done()));
     }
     let log = fs::read_to_string(log).unwrap_or_default();
-    let ran = log.lines().filter(|line| *line == "ran").count();
+    let ran = log.lines().count();
     println!(
         "{started} programs, {ran} commands ran, faults {faults:?} \
         (stop, kill, flush, break, KILL, TERM, KILL of the holder, STOP, INT or HUP)"
     );
     assert!(ran > 0, "SEED={seed}: no command ran");
+    let strange = log.lines().find(|line| !numbers.iter().any(|it| *line == format!("ran:{it}")));
+    assert_eq!(strange, None, "SEED={seed}");
     wait_until(LONG, "no process is left", || !has_processes(&url));
     let two = diary.iter().position(|it| it.contains(&format!("\\\"code\\\":{TWO}")));
     let around = |at: usize| diary[at.saturating_sub(20)..diary.len().min(at + 5)].join("\n");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis_concurrent_testkit::wait_until;
 
-use crate::stage::{LONG, Started, client, line_of, program, run, shared};
+use crate::stage::{LONG, Started, client, done, line_of, program, run, shared};
 
 #[test]
 fn the_command_knows_its_lock() {
@@ -107,6 +107,52 @@ fn as_many_as_there_are_slots() {
     first.done().ends(143);
     run(&["-w", "30s", "--slots", "2", "slots", "true"]).ends(0);
     drop(second);
+}
+
+#[test]
+fn a_slot_has_a_number_that_no_other_holder_has() {
+    let client = client(shared());
+    let semaphore = client.semaphore("numbered");
+    let folder = tempfile::tempdir().unwrap();
+    let begin = |file: &str| {
+        let file = folder.path().join(file);
+        let script = format!(
+            "echo $REDIS_CONCURRENT_SLOT ${{#REDIS_CONCURRENT_TOKEN_1}} > {}; exec sleep 60",
+            file.display()
+        );
+        let args = ["run", "--lease", "4s", "--slots", "5", "numbered", "sh", "-c", &script];
+        (Started::new(program(&shared().url(), &args)), file)
+    };
+    let (first, file) = begin("first");
+    assert_eq!(line_of(&file), "0 19", "the number, and the length of its token");
+    let (second, file) = begin("second");
+    assert_eq!(line_of(&file), "1 19");
+    // The permits of a program have no numbers.
+    let two = semaphore.acquire(2).unwrap();
+    let number = ["-n", "--slots", "5", "numbered", "sh", "-c", "echo $REDIS_CONCURRENT_SLOT"];
+    assert_eq!(run(&number).ends(0).out, "2\n");
+    two.release().unwrap();
+    first.signal("TERM");
+    first.done().ends(143);
+    assert_eq!(run(&number).ends(0).out, "0\n");
+    // Where none is free, one is waited for, with the permit.
+    let taken =
+        [0, 2, 3, 4].map(|it| client.simple_lock(&format!("numbered#slot{it}")).lock_owned().unwrap());
+    run(&number).ends(75);
+    run(&[&["-w", "1s"], &number[1..]].concat()).ends(75);
+    assert_eq!(semaphore.available().unwrap(), 4, "the permits were given back");
+    let waits = Started::new(program(&shared().url(), &[&["run", "--lease", "4s"], &number[1..]].concat()));
+    wait_until(LONG, "it waits with its permit", || semaphore.available().unwrap() == 3);
+    let [zero, ..] = taken;
+    zero.unlock().unwrap();
+    assert_eq!(waits.done().ends(0).out, "0\n");
+    // The command ends with its number.
+    done(&shared().url(), &["break", "numbered#slot1", "--whoever", "--yes", "--reason", "test"]).ends(0);
+    second.done().ends(80).says("test");
+    // The number of an enclosing lock is not this lock's.
+    let mut inner = program(&shared().url(), &["run", "--lease", "4s", "inner", "env"]);
+    let out = inner.env("REDIS_CONCURRENT_SLOT", "7").output().unwrap().stdout;
+    assert!(!String::from_utf8(out).unwrap().contains("REDIS_CONCURRENT_SLOT"));
 }
 
 #[test]

@@ -53,6 +53,14 @@ impl Holds {
         self.held.insert(at, Held { part, entry: entry.clone(), ticket: acquired.ticket, first_token });
     }
 
+    /// Returns these holds and, after them, the others.
+    pub(crate) fn joined(mut self, mut others: Holds) -> Holds {
+        let first = self.held.last().map_or(0, |held| held.part + 1);
+        let moved = |held: Held| Held { part: first + held.part, ..held };
+        self.held.extend(std::mem::take(&mut others.held).into_iter().map(moved));
+        self
+    }
+
     pub(super) fn has(&self, part: usize) -> bool {
         self.held.iter().any(|held| held.part == part)
     }
