@@ -64,7 +64,9 @@ use crate::settings::Config;
 /// A client belongs to the process that created it. In a forked child its calls return
 /// [`Forked`](ErrorKind::Forked) and release none of the parent's holds. Fork before the first client is
 /// created, or let the child exec: a client that a child creates while its parent has one may hang, as the
-/// child has copies of the parent's mutexes but not of the threads that wait there.
+/// child has copies of the parent's mutexes but not of the threads that wait there. A child is known by its
+/// process id: one that has its parent's, as process 1 of a PID namespace that process 1 of another created,
+/// is taken for its parent, and must not use what it inherited.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 

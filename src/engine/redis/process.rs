@@ -1,4 +1,8 @@
 //! The identity of the process: a forked child has copies of its parent's locks, and must not use them.
+//!
+//! It is the process id, which a child in a PID namespace of its own may share with its parent. A second sign
+//! (the namespace, the start time) would cost each call another system call, and a page that a fork wipes
+//! needs `unsafe`.
 
 use std::cell::Cell;
 use std::time::Duration;
