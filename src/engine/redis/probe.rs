@@ -91,9 +91,10 @@ pub(crate) fn probe_node(
     }
     let map = slots::read(&told, node);
     if map.is_empty() {
-        return Err(Unprobed::Unfit(never(format!(
-            "the node at {at} is of no Redis Cluster: it knows of no slots"
-        ))));
+        return Err(Unprobed::Unfit(never(match list(&told) {
+            [] => format!("the node at {at} is of no Redis Cluster: it knows of no slots"),
+            _ => format!("the slot map of the node at {at} does not name the host of any primary"),
+        })));
     }
     asked.can_run_scripts(&at)?;
     Ok((asked.probed, map))

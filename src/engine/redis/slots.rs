@@ -131,7 +131,8 @@ pub(crate) fn request() -> redis::Cmd {
 }
 
 /// Reads the reply of the node `asked`: for each range the first and the last slot, the primary and the
-/// replicas, each with host, port and id. A range is left out if the host of its primary is not known there.
+/// replicas, each with host, port, id and perhaps what else is known of it. A range is left out if the host of
+/// its primary is not known there.
 pub(crate) fn read(answer: &Value, asked: &Node) -> Vec<Range> {
     let range = |value: &Value| {
         let [first, last, nodes @ ..] = list(value) else { return None };
@@ -140,11 +141,25 @@ pub(crate) fn read(answer: &Value, asked: &Node) -> Vec<Range> {
         Some(Range {
             first: Slot::new(number(Some(first))?)?,
             last: Slot::new(number(Some(last))?)?,
-            primary: Node::named(text(primary.first()).as_deref(), port, asked)?,
+            primary: Node::named(host(primary).as_deref(), port, asked)?,
             ids: nodes.iter().filter_map(|node| text(list(node).get(2))).collect(),
         })
     };
     list(answer).iter().filter_map(range).collect()
+}
+
+/// Returns how a map names a node: by its `ip` if the nodes are named by hostnames, and it has none.
+fn host(node: &[Value]) -> Option<String> {
+    let preferred = text(node.first());
+    if preferred.as_deref() != Some("?") {
+        return preferred;
+    }
+    let is_ip = |name: &Value| text(Some(name)).as_deref() == Some("ip");
+    let ip = match node.get(3) {
+        Some(Value::Map(more)) => more.iter().find(|(name, _)| is_ip(name)).map(|(_, ip)| ip),
+        more => more.and_then(|more| list(more).chunks(2).find(|pair| is_ip(&pair[0]))?.get(1)),
+    };
+    text(ip).or(preferred)
 }
 
 #[cfg(all(test, not(shuttle)))]

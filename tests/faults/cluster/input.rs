@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | a URL with no node | [`a_url_with_no_node`]: refused |
 //! | a node that is not of the cluster | [`a_node_that_is_not_of_the_cluster`]: refused; it never gets a lock |
+//! | nodes whose map names no host | [`nodes_that_do_not_name_their_hosts`]: found all the same |
 //! | two clusters in one URL | [`two_clusters_in_one_url`]: refused |
 //! | a sentinel that knows no such primary | `sentinel::lies::a_primary_that_no_sentinel_knows`: refused |
 //! | a name with a hash tag of its own | [`a_name_with_a_hash_tag_of_its_own`]: escaped, a lock like others |
@@ -94,6 +95,21 @@ fn a_node_that_is_not_of_the_cluster() {
         is_refused(&client.semaphore("stranger").permits().map(drop).unwrap_err(), &named);
     }
     assert!(alone.keys().unwrap().is_empty(), "{:?}", alone.keys());
+}
+
+/// They announce no hostname (`?`), or nothing at all.
+#[test]
+fn nodes_that_do_not_name_their_hosts() {
+    for how in ["hostname", "unknown-endpoint"] {
+        let cluster =
+            RedisCluster::builder().primaries(2).arg("cluster-preferred-endpoint-type", how).start().unwrap();
+        for protocol in ["", "?protocol=resp3"] {
+            let client = Client::connect(&format!("{}{protocol}", cluster.url())).unwrap();
+            for name in spread(&cluster, "anonymous") {
+                client.simple_lock(&name).lock().unwrap().unlock().unwrap();
+            }
+        }
+    }
 }
 
 #[test]
