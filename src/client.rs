@@ -9,7 +9,7 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::pool::{Pools, THREADS, THREADS_OF_SEVERAL};
 use crate::engine::redis::probe::{Unprobed, probe};
-use crate::engine::redis::refusal::unanswered;
+use crate::engine::redis::refusal::{not_connected, unanswered};
 use crate::engine::redis::slots::Node;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::servers::cluster::Cluster;
@@ -83,9 +83,7 @@ impl Client {
         probed.map_err(|e| match e {
             Unprobed::Unfit(e) => e,
             Unprobed::Failed(e) if e.is_timeout() => unanswered(e, self.0.config.command_timeout),
-            Unprobed::Failed(e) => {
-                Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
-            }
+            Unprobed::Failed(e) => not_connected(e).error(),
         })
     }
 

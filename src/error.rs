@@ -29,7 +29,7 @@ pub enum ErrorKind {
     Conflict,
     /// Too few replicas acknowledged the grant.
     NotReplicated,
-    /// Redis could not be reached, or cannot serve requests now.
+    /// Redis could not be reached, cannot serve requests now, or rejects this user.
     Unavailable,
     /// The request was sent and no reply came: it may have taken effect, or may still do so.
     OutcomeUnknown,
@@ -98,12 +98,15 @@ struct Inner {
     name: String,
     detail: String,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    /// Redis would reject the same call again.
+    permanent: bool,
 }
 
 impl Error {
     /// An error of this kind about the lock `name` (empty for none in particular).
     pub fn new(kind: ErrorKind, name: &str) -> Self {
-        Error(Arc::new(Inner { kind, name: name.to_owned(), detail: String::new(), source: None }))
+        let (name, detail) = (name.to_owned(), String::new());
+        Error(Arc::new(Inner { kind, name, detail, source: None, permanent: false }))
     }
 
     /// The same error, with a description of what exactly happened.
@@ -129,6 +132,11 @@ impl Error {
         Some(&self.source()?.downcast_ref::<OfRedis>()?.0)
     }
 
+    /// The same error of what Redis would reject again.
+    pub(crate) fn permanent(self) -> Self {
+        Error(Arc::new(Inner { permanent: true, ..(*self.0).clone() }))
+    }
+
     /// The same error about the lock `name`.
     pub(crate) fn about(self, name: &str) -> Self {
         Error(Arc::new(Inner { name: name.to_owned(), ..(*self.0).clone() }))
@@ -147,7 +155,8 @@ impl Error {
     /// Whether the same call may succeed if it is made again. For calls that acquire: what a failed one took
     /// is given back.
     ///
-    /// - [`Unavailable`](ErrorKind::Unavailable): Redis may be reachable again.
+    /// - [`Unavailable`](ErrorKind::Unavailable): Redis may be reachable again. Not if it rejected this user (a
+    ///   wrong password, a missing right), or does not have a command.
     /// - [`Timeout`](ErrorKind::Timeout): the lock may be free.
     /// - [`NotReplicated`](ErrorKind::NotReplicated): the replicas may have caught up.
     ///
@@ -155,12 +164,13 @@ impl Error {
     /// held), at a [barrier](crate::CyclicBarrier) (`Timeout` has broken it), or after `unlock`
     /// (`Unavailable`: the release continues in the background).
     ///
-    /// Bound the number of retries and pause between them: a wrong password is `Unavailable` too. No other
-    /// kind counts as retryable, although a retry can make sense for two of them: after
-    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) the call may have taken effect, so a second one may do
-    /// it twice; after [`Conflict`](ErrorKind::Conflict) the caller must first look at what was changed.
+    /// Bound the number of retries and pause between them. No other kind counts as retryable, although a retry
+    /// can make sense for two of them: after [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) the call may have
+    /// taken effect, so a second one may do it twice; after [`Conflict`](ErrorKind::Conflict) the caller must
+    /// first look at what was changed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::NotReplicated)
+        let may_pass = [ErrorKind::Unavailable, ErrorKind::Timeout, ErrorKind::NotReplicated];
+        !self.0.permanent && may_pass.contains(&self.kind())
     }
 
     /// Whether the call's token was cancelled ([`Cancelled`](ErrorKind::Cancelled)).
@@ -173,7 +183,7 @@ impl Error {
         self.kind() == ErrorKind::LeaseLost
     }
 
-    /// Whether Redis could not be reached, or cannot serve requests now
+    /// Whether Redis could not be reached, cannot serve requests now, or rejects this user
     /// ([`Unavailable`](ErrorKind::Unavailable)). A call that acquires keeps nothing that it took; an
     /// `unlock` continues in the background.
     pub fn is_unavailable(&self) -> bool {

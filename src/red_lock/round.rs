@@ -213,7 +213,7 @@ impl<'a> Poll<'a> {
         {
             let why =
                 format!("rejected by {} of {n} servers: {:#}", self.never.len(), first.clone().about(""));
-            return Missed::Never(Error::new(first.kind(), name).because(why).caused_by(first.clone()));
+            return Missed::Never(first.clone().about(name).because(why).caused_by(first.clone()));
         }
         let reached = self.granted.len() + self.busy;
         if reached >= majority {

@@ -292,7 +292,7 @@ pub(in crate::engine) fn not_subscribed(channel: &str, e: RedisError) -> Failure
     }
     let error = Error::new(ErrorKind::Unavailable, "");
     let error = error.because(format!("waiting requires permission to subscribe to {channel}"));
-    Failure::Never(error.caused_by(e))
+    Failure::Never(error.caused_by(e).permanent())
 }
 
 /// Calls `act` for all locks of this server.

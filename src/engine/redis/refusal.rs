@@ -13,6 +13,7 @@
 //! | `ERR max number of clients reached` | on connecting | may pass |
 //! | `READONLY`, `MASTERDOWN`, `UNBLOCKED` | as a replica, or on becoming one | may pass; a new connection may lead to the primary |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | permanent |
+//! | `ERR Protocol error: unauthenticated …` | to a user without a password, whose first request is long | permanent |
 //! | `ERR unknown command` | for a command that this service does not offer, before anything ran | permanent |
 //! | `ERR DB index is out of range`, `ERR SELECT is not allowed in cluster mode` | on connecting, to the database of the URL | permanent |
 //! | `ERR This instance has cluster support disabled` | as a server that is not part of a cluster | permanent |
@@ -25,8 +26,8 @@
 //!
 //! After an error that may pass, nothing was written: Redis checks for all of these before a script's first
 //! write, and no longer after it. A call waits for it to pass as long as it may wait, and otherwise returns
-//! `Unavailable` at once; a permanent error is returned at once. A missing connection is treated like an
-//! error that may pass, except for the permanent ones above.
+//! `Unavailable` at once; a permanent error is returned at once, and is not retryable. A missing connection
+//! is treated like an error that may pass, except for the permanent ones above.
 
 use std::io;
 use std::time::Duration;
@@ -62,6 +63,9 @@ const KEY_IS: &str = "key \"";
 
 /// How Redis says that it does not have a command, or was configured not to have it.
 const NO_SUCH_COMMAND: &str = "unknown command";
+
+/// How Redis says `NOAUTH` to a request with many or long arguments.
+const NO_PASSWORD: &str = "Protocol error: unauthenticated";
 
 /// How a server that is not part of a cluster answers the question for the slots.
 const NO_CLUSTER: &str = "This instance has cluster support disabled";
@@ -134,7 +138,7 @@ fn meaning(code: &str, words: &str) -> Meaning {
         _ if NO_RIGHT_IN_SCRIPT.iter().any(|no_right| words.starts_with(no_right)) => Meaning::DeniedInScript,
         _ if NOT_HERE_IN_SCRIPT.iter().any(|not_here| words.starts_with(not_here)) => Meaning::Halfway,
         _ if words.starts_with(TOO_MANY_CLIENTS) => Meaning::Passes,
-        _ if words.starts_with(NO_SUCH_COMMAND) => Meaning::Denied,
+        _ if [NO_SUCH_COMMAND, NO_PASSWORD].iter().any(|denied| words.starts_with(denied)) => Meaning::Denied,
         _ if words.starts_with(NO_CLUSTER) => Meaning::NoCluster,
         _ if NO_DATABASE.iter().any(|none| words.starts_with(none)) => Meaning::NoDatabase,
         _ => Meaning::Fault,
@@ -194,15 +198,13 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
                 "another node of the Redis Cluster has the key, or is about to; redis+cluster:// finds it";
             Failure::Later(unavailable.because(why).caused_by(e))
         }
-        Meaning::Denied => Failure::Denied(unavailable.because("Redis rejected the request").caused_by(e)),
+        Meaning::Denied => Failure::Denied(rejected(e)),
         Meaning::NoCluster => {
             let why = "this server is not a node of a Redis Cluster";
             Failure::Denied(Error::new(ErrorKind::InvalidInput, "").because(why))
         }
         Meaning::NoDatabase => Failure::Denied(no_database(e)),
-        Meaning::DeniedInScript => {
-            Failure::Never(unavailable.because("Redis rejected the request").caused_by(e))
-        }
+        Meaning::DeniedInScript => Failure::Never(rejected(e)),
         Meaning::Halfway => {
             let why = "a node of the Redis Cluster stopped a script halfway";
             Failure::Unanswered(unavailable.because(why).caused_by(e))
@@ -216,6 +218,11 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
         }
         Meaning::Fault => Failure::Never(fault(script, e)),
     }
+}
+
+fn rejected(e: RedisError) -> Error {
+    let error = Error::new(ErrorKind::Unavailable, "").because("Redis rejected the request");
+    error.caused_by(e).permanent()
 }
 
 fn no_database(e: RedisError) -> Error {
@@ -273,7 +280,7 @@ pub(crate) fn not_connected(e: RedisError) -> Failure {
     let error = Error::new(ErrorKind::Unavailable, "");
     if let Some(told) = no_sentinel_leads_there(&e) {
         let error = error.because(told);
-        return if denied { Failure::Denied(error) } else { Failure::Unsent(error) };
+        return if denied { Failure::Denied(error.permanent()) } else { Failure::Unsent(error) };
     }
     if e.is_timeout() {
         return Failure::Unsent(error.because(NO_CONNECTION_IN_TIME).caused_by(timed_out()));
@@ -282,7 +289,7 @@ pub(crate) fn not_connected(e: RedisError) -> Failure {
         return Failure::Denied(no_database(e));
     }
     let error = error.because("no connection to Redis").caused_by(e);
-    if denied { Failure::Denied(error) } else { Failure::Unsent(error) }
+    if denied { Failure::Denied(error.permanent()) } else { Failure::Unsent(error) }
 }
 
 /// Returns the error by which a server says that it is not the primary, in this reply or in one of several.

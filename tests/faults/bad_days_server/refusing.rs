@@ -150,7 +150,10 @@ fn a_wrong_password_is_told_on_connecting_and_not_repeated() {
     {
         let url = format!("redis://{login}127.0.0.1:{port}/");
         let error = on_time("connect", ms(0), || unhurried(&url).connect()).map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
+        let later = Client::builder().url(&url).command_timeout(SURELY).connect_later().unwrap();
+        let later = later.simple_lock("right").try_lock().map(drop).unwrap_err();
+        assert!(later.is_unavailable() && !later.is_retryable(), "{later:?}");
         let text = format!("{error} {error:?}");
         assert!(text.contains(told) || text.to_lowercase().contains("authentication"), "{text}");
         assert!(!text.contains("wr0ng-secret"), "{text}");
