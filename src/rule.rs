@@ -4,7 +4,7 @@
 /// in it are reported with the file and the line.
 ///
 /// ```
-/// # use redis_concurrent::{Kind, Reentrancy, Sharing};
+/// # use redis_concurrent::kinds::{Kind, Reentrancy, Sharing};
 /// use redis_concurrent::rule_file;
 ///
 /// # struct Bulkhead;

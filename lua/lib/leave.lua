@@ -38,7 +38,7 @@ end
 if F[5] == '1' then tombstone(F[1]) end
 if not F[8] then
   if not was_last then kind.load('') end
-  admit_waiters(nil, first)
+  left_to(select(2, admit_waiters(nil, first)))
   return was_inside
 end
 --@ parts

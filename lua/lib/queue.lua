@@ -261,6 +261,12 @@ local function carry_on()
   end
 end
 
+-- left_to(head): the same after a release whose next waiter is waited for: nobody else would ask before the
+-- next heartbeat, and a reply says when asking makes sense.
+local function left_to(head)
+  if head and head.away and carried == nil then carry_on() end
+end
+
 -- let_in(w, me) -> the rule's decision about w, whose turn it is. The process of a waiter that is notified by
 -- a message may be dead, and must then cost no more than a silent position: so the waiter gets a first lease
 -- only. (At least a second, whatever the waiter timeout.) The first renewal is for the whole lease.
@@ -292,6 +298,7 @@ local function admit_waiters(me, first)
         if w and kind.on_leave then kind.on_leave(w, 'silent') end
       end
     elseif head ~= me and comes_back(w) then
+      w.away = true
       return nil, w
     else
       local why = kind.reject and kind.reject(w)

@@ -17,7 +17,7 @@ if was_inside then
 end
 if F[5] == '1' then tombstone(F[1]) end
 kind.load('')
-admit_waiters()
+left_to(select(2, admit_waiters()))
 -- A signal that was passed on may have put a waiter into the queue.
 if position and position.condition then has_waiters(kind.is_full and kind.is_full()) end
 return was_inside and 1 or 0

@@ -2,6 +2,7 @@
 //! a network that fails. The lock state's own part is in `verify/lock_state_tests/`, that of the scripts
 //! in `tests/lua/operations.rs`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -133,9 +134,11 @@ fn a_forged_message_is_worth_no_more_than_a_first_lease() {
         let held = scene.lock(&scene.near);
         let waits = fixed.map_or(scene.lock(&scene.far), |lease| scene.lock(&scene.far).with_lease(lease));
         let guard = held.lock().unwrap();
+        let believes = AtomicBool::new(false);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let forged = waits.try_lock_for(LONG).unwrap().unwrap();
+                believes.store(true, Ordering::SeqCst);
                 assert!(forged.remaining() <= ms(1_200), "{fixed:?}: {:?}", forged.remaining());
                 wait_until(SOON, "it learns that it holds nothing", || forged.is_lost());
             });
@@ -150,7 +153,12 @@ fn a_forged_message_is_worth_no_more_than_a_first_lease() {
             });
             assert_eq!(scene.positions().len(), 1, "{fixed:?}: no token has such a number");
             let number = scene.fence() + 1;
-            let _: i64 = scene.redis.publish(&channel, format!("{owner} in {number} 3600000")).unwrap();
+            // Again and again: one that is read a second late is worth nothing.
+            wait_until(SOON, "it believes it", || {
+                let told = format!("{owner} in {number} 3600000");
+                let _: i64 = scene.redis.publish(&channel, told).unwrap();
+                believes.load(Ordering::SeqCst)
+            });
             waiter.join().unwrap();
         });
         assert!(!guard.is_lost() && guard.unlock().is_ok());
@@ -179,7 +187,9 @@ fn an_owner_id_is_not_guessed() {
             waiter.is_finished() || scene.server.command_calls().unwrap()["evalsha"] > before + 1
         });
         assert!(!waiter.is_finished(), "it believed one of them");
-        assert_eq!(channels(&scene.server), [format!("rc:inbox:{uuid}")]);
+        let strange: Vec<_> =
+            channels(&scene.server).into_iter().filter(|it| !it.starts_with("rc:inbox:")).collect();
+        assert!(strange.is_empty(), "{strange:?}");
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap() > number);
     });

@@ -1,7 +1,7 @@
 //! The contract of every lock: one test suite for all kinds, including your own.
 //!
 //! ```
-//! # use redis_concurrent::{Kind, Reentrancy, Sharing};
+//! # use redis_concurrent::kinds::{Kind, Reentrancy, Sharing};
 //! # struct Bulkhead(u32);
 //! # impl Kind for Bulkhead {
 //! #     const NAME: &'static str = "bulkhead";

@@ -61,7 +61,7 @@ fn a_replica_whose_clock_is_ahead_ends_holds_and_their_holders_are_told() {
     wait_until(LONG, "the holder is told", || guard.is_lost());
     // Not at its next renewal, after a third of the lease.
     assert!(switched.elapsed() < LEASE / 4, "{:?}", switched.elapsed());
-    assert_eq!(ears.count(Heard::Lost(LossReason::Revoked)), 1);
+    wait_until(LONG, "its observer is told", || ears.count(Heard::Lost(LossReason::Revoked)) == 1);
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     next.unlock().unwrap();
 }

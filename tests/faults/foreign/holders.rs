@@ -121,13 +121,13 @@ fn a_dead_head_elsewhere_keeps_nobody_waiting() {
     let stage = Stage::new();
     let mut foreign = stage.foreign_holder("theirs");
     assert!(foreign.takes(LEASE));
-    // As a process does that is killed right after, and is not missed for a minute.
+    // As a process does that is killed right after, and is missed when its heartbeat is overdue.
     let others = QUEUE.strip_suffix(":queue").unwrap();
     let keys = [":queue", ":places", ":fence", ":tombstones", ":conditions"]
         .map(|suffix| format!("{others}{suffix}"));
     let mut ask = cmd("EVAL");
     ask.arg(scripts(Simple::RULE).unwrap().acquire).arg(6).arg(KEY).arg(&keys);
-    ask.arg("67e55044-10b1-426f-9247-bb680e5fe0c8:1").arg(60_000).arg("rc:inbox:").arg(60_000);
+    ask.arg("67e55044-10b1-426f-9247-bb680e5fe0c8:1").arg(60_000).arg("rc:inbox:").arg(3_000);
     ask.arg("wait").arg("").arg("1 1 host dead");
     ask.exec(&mut stage.server.connection().unwrap()).unwrap();
     stage.await_queued(1);

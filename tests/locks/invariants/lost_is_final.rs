@@ -128,7 +128,7 @@ fn lost_is_final_when_the_release_finds_out() {
     let guard = lock.lock().unwrap();
     assert!(delete(&server, KEY));
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(ears.count(Heard::Lost(LossReason::Revoked)), 1);
+    wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(LossReason::Revoked)) == 1);
     drop(lock.lock().unwrap());
 }
 
