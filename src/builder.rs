@@ -9,6 +9,7 @@ use crate::address::{
 };
 use crate::client::Client;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
+use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::sentinels::Sentinels;
 use crate::engine::redis::slots::Node;
 use crate::error::Error;
@@ -44,6 +45,8 @@ pub struct ClientBuilder {
     sentinels: Option<Result<SentinelAddresses, Error>>,
     /// The nodes of a cluster; empty otherwise.
     nodes: Vec<Node>,
+    credentials: Credentials,
+    sentinel_credentials: Credentials,
     #[cfg(feature = "tls")]
     certificates: Certificates,
     observers: Observers,
@@ -81,6 +84,8 @@ impl ClientBuilder {
             server: None,
             sentinels: None,
             nodes: Vec::new(),
+            credentials: Credentials::default(),
+            sentinel_credentials: Credentials::default(),
             #[cfg(feature = "tls")]
             certificates: Certificates::default(),
             observers: Observers::default(),
@@ -196,6 +201,48 @@ impl ClientBuilder {
     /// The server, as a client of the `redis` crate.
     pub fn redis_client(self, client: redis::Client) -> Self {
         self.with_server(Ok(client))
+    }
+
+    /// What the client logs in to its servers with, in place of the user and the password of their addresses: for
+    /// passwords that are rotated, and for tokens that end. `provider` is asked for each new connection, and
+    /// returns the user (`default` where there is only a password) and the password. Connections that are open
+    /// are not logged in again: one that the server ends is replaced. Default none.
+    ///
+    /// It is called by the thread that connects, which is a call's or one of the library's, by several at a time,
+    /// and again at each attempt while a server is away. It blocks that thread, and holds are not renewed
+    /// meanwhile; the time counts in the [connect timeout](Self::connect_timeout). So it should return what is
+    /// at hand, and must not use this client. If it fails, panics or takes longer, or if the server refuses what
+    /// it returned, that is as if the server were away: [`Unavailable`](crate::ErrorKind::Unavailable), which
+    /// names it, from calls that may not wait for so long.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), redis_concurrent::Error> {
+    /// use std::fs::read_to_string;
+    /// use redis_concurrent::Client;
+    ///
+    /// let client = Client::builder()
+    ///     .url("redis://10.0.0.1/")
+    ///     .credentials(|| read_to_string("/run/secrets/redis").map(|it| ("app".into(), it.trim().into())))
+    ///     .connect()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials<E: fmt::Display>(
+        mut self,
+        provider: impl Fn() -> Result<(String, String), E> + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Credentials::of(provider);
+        self
+    }
+
+    /// The same for the sentinels, which have users and passwords of their own. The time counts in the quarter
+    /// of a second that each of them has.
+    pub fn sentinel_credentials<E: fmt::Display>(
+        mut self,
+        provider: impl Fn() -> Result<(String, String), E> + Send + Sync + 'static,
+    ) -> Self {
+        self.sentinel_credentials = Credentials::of(provider);
+        self
     }
 
     /// The certificate authorities trusted to sign the server's certificate, as certificates in PEM: a
@@ -353,7 +400,7 @@ impl ClientBuilder {
         self.config.fit(self.waiter_timeout, self.command_timeout);
         self.config.check()?;
         let destination = self.destination()?;
-        let manager = ConnectionManager::new(destination, &self.config);
+        let manager = ConnectionManager::new(destination, self.credentials, &self.config);
         Client::start(self.config, manager, &self.nodes, self.observers)
     }
 
@@ -380,6 +427,8 @@ impl ClientBuilder {
         }
         #[cfg(feature = "tls")]
         let nodes = self.certificates.given_to_all(nodes)?;
+        let (nodes, server) =
+            ((nodes, self.sentinel_credentials.clone()), (server, self.credentials.clone()));
         Ok(Destination::Primary(Arc::new(Sentinels::new(nodes, master, server))))
     }
 }

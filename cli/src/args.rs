@@ -67,7 +67,8 @@ pub struct Global {
     pub url: Option<String>,
     /// A file whose first line is the URL; rejected if other users may read it
     ///
-    /// A group may read it if it is one of yours, or the file is root's, as a mounted secret is.
+    /// A group may read it if it is one of yours, or the file is root's, as a mounted secret is. The user and the
+    /// password are read anew at each connection, so they may change meanwhile.
     #[arg(long, global = true, value_name = "FILE")]
     pub url_file: Option<PathBuf>,
     /// All users may read the --url-file

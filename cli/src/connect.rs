@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redis_concurrent::redis::{self, ConnectionInfo};
+use redis_concurrent::redis::{self, ConnectionInfo, IntoConnectionInfo};
 use redis_concurrent::{Client, ClientBuilder};
 
 use crate::args::Global;
@@ -22,8 +22,20 @@ const NO_TLS: &str = "needs this program built with the feature tls";
 pub struct Servers {
     /// Includes the password.
     url: String,
+    /// Read anew for the passwords in it.
+    file: Option<UrlFile>,
     namespace: String,
     certificates: Certificates,
+}
+
+/// A regular file whose first line is the URL.
+#[derive(Clone)]
+struct UrlFile {
+    path: PathBuf,
+    /// Whether all users may read it.
+    public: bool,
+    /// The URL at the start: the file may be deleted then.
+    first: String,
 }
 
 /// PEM texts for `rediss://`.
@@ -35,7 +47,7 @@ struct Certificates {
 }
 
 impl Servers {
-    /// Returns the servers of the options. A file is read only once, here, as it may be a pipe.
+    /// Returns the servers of the options. A pipe is read only once, here.
     pub fn of(global: &Global) -> Result<Servers, Failure> {
         let url = match (&global.url_file, &global.url) {
             (Some(file), _) => first_line(file, global.public_url_file)?,
@@ -43,10 +55,10 @@ impl Servers {
             (None, None) => "redis://127.0.0.1/".to_owned(),
         };
         check(&url)?;
-        // An empty one is none, as it is to redis-cli.
-        let password = std::env::var("REDISCLI_AUTH").ok().filter(|it| !it.is_empty());
-        let url = password.map_or(url.clone(), |it| with_password(&url, &it));
+        let url = with_password_of_environment(url);
+        let file = global.url_file.clone().filter(|path| path.is_file());
         Ok(Servers {
+            file: file.map(|path| UrlFile { path, public: global.public_url_file, first: url.clone() }),
             certificates: Certificates::of(global, is_by_tls(&url))?,
             url,
             namespace: global.namespace().to_owned(),
@@ -55,7 +67,15 @@ impl Servers {
 
     /// Returns a builder for a client of the library, without further settings.
     pub fn builder(&self) -> ClientBuilder {
-        let builder = Client::builder().namespace(&self.namespace).url(&self.url);
+        let mut builder = Client::builder().namespace(&self.namespace).url(&self.url);
+        let [at_servers, at_sentinels] =
+            logins(&self.url).map(|login| self.file.clone().filter(|_| login.is_some()));
+        if let Some(file) = at_servers {
+            builder = builder.credentials(move || file.login(0));
+        }
+        if let Some(file) = at_sentinels {
+            builder = builder.sentinel_credentials(move || file.login(1));
+        }
         self.certificates.given_to(builder)
     }
 
@@ -91,6 +111,18 @@ impl Servers {
     pub fn primaries(&self) -> Result<Vec<ConnectionInfo>, Failure> {
         let client = if self.is_of_several() { self.connect()? } else { self.builder().connect_later()? };
         Ok(client.primaries()?)
+    }
+}
+
+impl UrlFile {
+    /// Returns this one of the [`logins`] that are there now.
+    fn login(&self, which: usize) -> Result<(String, String), Failure> {
+        let url = match self.path.exists() {
+            true => with_password_of_environment(first_line(&self.path, self.public)?),
+            false => self.first.clone(),
+        };
+        let login = logins(&url).into_iter().nth(which).flatten();
+        login.ok_or_else(|| bad(format!("{} has no password any more", self.path.display())))
     }
 }
 
@@ -163,6 +195,32 @@ fn port_out_of_range(url: &str) -> Option<&str> {
     let ports = hosts.split(',').filter_map(|host| host.rsplit_once(':').map(|(_, port)| port));
     let is_number = |port: &&str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     ports.filter(is_number).find(|port| !matches!(port.parse::<u16>(), Ok(1..)))
+}
+
+/// Returns the users and the passwords at the servers and at the sentinels, where there is a password.
+fn logins(url: &str) -> [Option<(String, String)>; 2] {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let of_sentinels = |name: &str| {
+        let mut pairs = rest.split(['?', '&', '#']).skip(1).filter_map(|pair| pair.split_once('='));
+        pairs.find(|(it, _)| *it == name).map_or("", |(_, value)| value)
+    };
+    let at_servers = match rest.rsplit_once('@') {
+        _ if scheme.ends_with("unix") => url.to_owned(),
+        login => format!("redis://{}@host/", login.map_or("", |(login, _)| login)),
+    };
+    let at_sentinels =
+        format!("redis://{}:{}@host/", of_sentinels("sentinel_user"), of_sentinels("sentinel_password"));
+    [at_servers, at_sentinels].map(|url| {
+        let info = url.into_connection_info().ok()?;
+        let (user, password) = (info.redis_settings().username(), info.redis_settings().password()?);
+        Some((user.unwrap_or("default").to_owned(), password.to_owned()))
+    })
+}
+
+fn with_password_of_environment(url: String) -> String {
+    // An empty one is none, as it is to redis-cli.
+    let password = std::env::var("REDISCLI_AUTH").ok().filter(|it| !it.is_empty());
+    password.map_or(url.clone(), |it| with_password(&url, &it))
 }
 
 /// Returns the URL with this password, unless it already has one.
@@ -240,6 +298,28 @@ mod tests {
             ("redis+sentinel://a:1,b:123456789012/m:3?x=y", Some("123456789012")),
         ] {
             assert_eq!(port_out_of_range(url), port, "{url}");
+        }
+    }
+
+    #[test]
+    fn logins_are_found_in_urls() {
+        for (url, at_servers, at_sentinels) in [
+            ("redis://a/3", None, None),
+            ("redis://app@a/3", None, None),
+            ("rediss://:p%40@a/3?protocol=resp3", Some(("default", "p@")), None),
+            ("redis+unix:///s?pass=p%40&db=1&user=app", Some(("app", "p@")), None),
+            ("unix:///s", None, None),
+            ("redis+cluster://app:p@a:1,b", Some(("app", "p")), None),
+            ("redis+sentinel://app:p@a,b/m/3", Some(("app", "p")), None),
+            ("redis+sentinel://a/m?sentinel_password=s%2F", None, Some(("default", "s/"))),
+            (
+                "redis+sentinel://:p@a/m?sentinel_user=u&sentinel_password=s",
+                Some(("default", "p")),
+                Some(("u", "s")),
+            ),
+        ] {
+            let owned = |(user, password): (&str, &str)| (user.to_owned(), password.to_owned());
+            assert_eq!(logins(url), [at_servers.map(owned), at_sentinels.map(owned)], "{url}");
         }
     }
 

@@ -17,7 +17,7 @@ use crate::names::Names;
 pub struct Sentinels {
     /// The name that the sentinels use for the primary.
     pub master: String,
-    /// How to connect to each sentinel, with the user and the password.
+    /// How to connect to each sentinel, with the user and the password of its address.
     pub nodes: Vec<ConnectionInfo>,
 }
 

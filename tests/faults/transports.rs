@@ -1,5 +1,6 @@
 //! The ways to a server: one lock on each, taken, waited for and given back.
 
+mod credentials;
 mod managed;
 mod rights;
 mod tls;

@@ -17,6 +17,7 @@ use crate::engine::entries::entry::{LockEntries, LockEntry, made};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
+use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::pool::{Pools, THREADS};
 use crate::engine::redis::wire::memory::{self, Faults, Server};
 use crate::engine::renewal::renewer::Renewer;
@@ -98,7 +99,11 @@ impl Process {
     fn made(config: Config, renewer: Arc<Renewer>, observers: Observers) -> Process {
         static SERVER: OnceLock<redis::Client> = OnceLock::new();
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
-        let manager = ConnectionManager::new(Destination::At(Box::new(server.clone())), &config);
+        let manager = ConnectionManager::new(
+            Destination::At(Box::new(server.clone())),
+            Credentials::default(),
+            &config,
+        );
         let backend = Backend::new(
             Pools::new(&config, THREADS).and_then(|pools| pools.pool(manager.clone())).expect("no threads"),
         );

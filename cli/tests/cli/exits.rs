@@ -131,6 +131,58 @@ fn a_right_that_is_refused() {
     assert!(command.env("REDISCLI_AUTH", "").status().unwrap().success());
 }
 
+/// A file is read anew for the password in it, unless it is gone.
+#[test]
+fn a_password_that_is_rotated() {
+    let server = RedisServer::start().unwrap();
+    let mut redis = server.connection().unwrap();
+    let mut has = |password: &str| {
+        let mut user = redis::cmd("ACL");
+        user.arg(&["SETUSER", "app", "reset", "on", &format!(">{password}"), "~*", "&*", "+@all"]);
+        user.exec(&mut redis).unwrap();
+        redis::cmd("CLIENT").arg(&["KILL", "USER", "app"]).query::<usize>(&mut redis).unwrap()
+    };
+    let url = |password: &str| server.url().replace("//", &format!("//app:{password}@"));
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["rewritten", "deleted"].map(|name| folder.path().join(name));
+    let write = |file: &std::path::Path, password: &str| {
+        std::fs::write(file, url(password)).unwrap();
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    has("one");
+    for file in &files {
+        write(file, "one");
+    }
+    let start = |name: &str, from: &[&str]| {
+        let ran = folder.path().join(name.to_owned() + ".ran");
+        let command = ["sh", "-c", "echo > $0; exec sleep 60", ran.to_str().unwrap()];
+        Started::new(program(&url("one"), &[from, &["run", "--lease", "4s", name], &command].concat()))
+    };
+    let from_file = |n: usize| ["--url-file", files[n].to_str().unwrap()];
+    let mut rewritten = start("rewritten", &from_file(0));
+    let deleted = start("deleted", &from_file(1));
+    let fixed = start("fixed", &[]);
+    let runs = |name: &&str| folder.path().join(name.to_string() + ".ran").exists();
+    wait_until(LONG, "all hold", || ["rewritten", "deleted", "fixed"].iter().all(runs));
+    std::fs::remove_file(&files[1]).unwrap();
+    assert!(has("one") >= 3);
+    let left = |name: &str| {
+        let mut redis = server.connection().unwrap();
+        redis::cmd("PTTL").arg(format!("rc:{{{name}}}")).query::<i64>(&mut redis).unwrap()
+    };
+    for name in ["rewritten", "deleted"] {
+        let mut before = left(name);
+        wait_until(LONG, "it is renewed", || std::mem::replace(&mut before, left(name)) < before);
+    }
+    write(&files[0], "two");
+    assert!(has("two") >= 3);
+    fixed.done().ends(80);
+    deleted.done().ends(80);
+    assert!(!rewritten.has_ended() && left("rewritten") > 0);
+    rewritten.signal("TERM");
+    rewritten.done();
+}
+
 /// Two callers that write the database in two ways must not hold the lock at once.
 #[test]
 fn each_part_of_a_url_is_understood_or_refused() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
 
 use crate::clock::Moment;
+use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::greeting::Greeting;
 use crate::engine::redis::link::{Link, OpenLinks};
@@ -34,6 +35,8 @@ pub(crate) enum Destination {
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionManager {
     leads_to: Destination,
+    /// For the servers, not for their sentinels.
+    credentials: Credentials,
     connect_timeout: Duration,
     command_timeout: Duration,
     /// What is sent first on each connection.
@@ -84,9 +87,10 @@ impl fmt::Debug for Connection {
 }
 
 impl ConnectionManager {
-    pub(crate) fn new(leads_to: Destination, config: &Config) -> Self {
+    pub(crate) fn new(leads_to: Destination, credentials: Credentials, config: &Config) -> Self {
         ConnectionManager {
             leads_to,
+            credentials,
             connect_timeout: config.connect_timeout,
             command_timeout: config.command_timeout,
             greeting: Greeting::of(&config.client_name),
@@ -142,12 +146,14 @@ impl ConnectionManager {
     }
 
     /// Returns where its connections lead now, and how to log in there. Blocks for the connect timeout at
-    /// most if sentinels have to be asked.
+    /// most if sentinels have to be asked, and for as long as the provider of the credentials does.
     pub(crate) fn info(&self) -> Result<ConnectionInfo, RedisError> {
-        match &self.leads_to {
-            Destination::At(client) => Ok(client.get_connection_info().clone()),
-            Destination::Primary(sentinels) => sentinels.primary(self.connect_timeout),
-        }
+        let limit = self.connect_timeout;
+        let info = match &self.leads_to {
+            Destination::At(client) => client.get_connection_info().clone(),
+            Destination::Primary(sentinels) => sentinels.primary(limit)?,
+        };
+        self.credentials.given_to(&info, limit)
     }
 
     /// Returns the sentinels that say where its connections lead, if there are any.
@@ -162,7 +168,7 @@ impl ConnectionManager {
     /// sent.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
         let connection = match &self.leads_to {
-            Destination::At(client) => wire::connect(client, self.connect_timeout)?,
+            Destination::At(client) => wire::connect(client, &self.credentials, self.connect_timeout)?,
             Destination::Primary(sentinels) => sentinels.connect(self.connect_timeout)?,
         };
         connection.set_read_timeout(Some(self.command_timeout))?;

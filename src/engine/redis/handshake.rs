@@ -6,14 +6,20 @@ use std::time::Duration;
 use redis::{Client, Connection, ErrorKind, RedisResult, Value, cmd};
 
 use crate::clock::Moment;
+use crate::engine::redis::credentials::Credentials;
 
-/// Connects, logs in, and sends the library's name (`CLIENT SETINFO`) unless the client has set another one
-/// or none. Blocks for `limit` at most: the `redis` crate's own handshake would wait that long for each of
-/// its replies, even after one that did not arrive, so only the login is left to it. The rest of `limit`
-/// becomes the timeout of the connection's reads and writes.
-pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connection> {
+/// Asks for the credentials, connects, logs in, and sends the library's name (`CLIENT SETINFO`) unless the
+/// client has set another one or none. Blocks for `limit` at most, but for the credentials' provider: the
+/// `redis` crate's own handshake would wait that long for each of its replies, even after one that did not
+/// arrive, so only the login is left to it. The rest of `limit` becomes the timeout of the connection's reads
+/// and writes.
+pub(crate) fn connect(
+    client: &Client,
+    credentials: &Credentials,
+    limit: Duration,
+) -> RedisResult<Connection> {
     let until = Moment::now().after(limit);
-    let info = client.get_connection_info();
+    let info = credentials.given_to(client.get_connection_info(), limit)?;
     let settings = info.redis_settings();
     let mut requests = Vec::new();
     if settings.db() != 0 {
@@ -29,7 +35,7 @@ pub(crate) fn connect(client: &Client, limit: Duration) -> RedisResult<Connectio
     }
     let login = settings.clone().set_db(0).set_skip_set_lib_name();
     let client = Client::open(info.clone().set_redis_settings(login))?;
-    let mut connection = dialled(&client, limit)?;
+    let mut connection = dialled(&client, left(until)).map_err(|e| credentials.refused(e))?;
     limit_to(&connection, until)?;
     connection.send_packed_command(&requests.concat())?;
     let mut refused = None;
@@ -63,8 +69,12 @@ fn dialled(client: &Client, limit: Duration) -> RedisResult<Connection> {
 }
 
 fn limit_to(connection: &Connection, until: Moment) -> RedisResult<()> {
-    // A timeout of zero would mean none.
-    let left = Some(until.since(Moment::now()).max(Duration::from_millis(1)));
+    let left = Some(left(until));
     connection.set_read_timeout(left)?;
     connection.set_write_timeout(left)
+}
+
+/// A timeout of zero would mean none.
+fn left(until: Moment) -> Duration {
+    until.since(Moment::now()).max(Duration::from_millis(1))
 }

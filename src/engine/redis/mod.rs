@@ -11,6 +11,7 @@ pub(crate) mod backend;
 mod batch;
 mod checkout;
 pub(crate) mod connection;
+pub(crate) mod credentials;
 pub(crate) mod failure;
 pub(crate) mod greeting;
 #[cfg(not(shuttle))]

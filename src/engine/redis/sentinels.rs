@@ -12,6 +12,7 @@ use redis::{Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, Redi
 
 use crate::clock::Moment;
 use crate::engine::redis::answers::{list, number, text};
+use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::refusal::{NO_SENTINEL, is_denied};
 use crate::engine::redis::server_info::Role;
 use crate::engine::redis::wire;
@@ -33,8 +34,11 @@ pub(crate) struct Sentinels {
     /// The primary's name in their configuration.
     master: String,
     nodes: Vec<redis::Client>,
-    /// How to log in at the primary. The address in it is not used.
+    /// For the sentinels.
+    credentials: Credentials,
+    /// How to log in at the primary, unless its credentials may change. The address in it is not used.
     login: ConnectionInfo,
+    credentials_of_primary: Credentials,
     /// The sentinel to ask first: the last one that was right.
     first: AtomicUsize,
     /// Where the first connection led, or what the first sentinel to hear of a failover has said since.
@@ -78,9 +82,14 @@ enum Failed {
 
 impl Sentinels {
     /// The sentinels at `nodes`, which know the primary as `master`. `login` says how to log in there.
-    pub(crate) fn new(nodes: Vec<redis::Client>, master: String, login: redis::Client) -> Self {
+    pub(crate) fn new(
+        (nodes, credentials): (Vec<redis::Client>, Credentials),
+        master: String,
+        (login, credentials_of_primary): (redis::Client, Credentials),
+    ) -> Self {
         let login = login.get_connection_info().clone();
-        Sentinels { master, nodes, login, first: AtomicUsize::new(0), known: Mutex::default() }
+        let (first, known) = (AtomicUsize::new(0), Mutex::default());
+        Sentinels { master, nodes, credentials, login, credentials_of_primary, first, known }
     }
 
     /// Connects to the primary. Blocks for `limit` at most.
@@ -88,7 +97,7 @@ impl Sentinels {
         self.find(limit).map(|(connection, _)| connection)
     }
 
-    /// Returns how to connect to the present primary. Blocks as [`connect`](Self::connect) does.
+    /// Returns how to connect to the present primary, but for credentials that may change. Blocks as [`connect`](Self::connect) does.
     pub(crate) fn primary(&self, limit: Duration) -> Result<ConnectionInfo, RedisError> {
         self.find(limit).map(|(_, place)| self.login_at(&place))
     }
@@ -248,7 +257,7 @@ impl Sentinels {
 
     fn reach(&self, node: usize, patience: Duration) -> Result<wire::Connection, RedisError> {
         let missing = || RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
-        wire::connect(self.nodes.get(node).ok_or_else(missing)?, patience)
+        wire::connect(self.nodes.get(node).ok_or_else(missing)?, &self.credentials, patience)
     }
 
     /// Asks this sentinel where the primary is.
@@ -273,7 +282,8 @@ impl Sentinels {
     /// Connects to the server there, if it is a primary.
     fn dial(&self, place: Place, limit: Duration) -> Result<(wire::Connection, Place), Why> {
         let connected = || {
-            let mut connection = wire::connect(&redis::Client::open(self.login_at(&place))?, limit)?;
+            let client = redis::Client::open(self.login_at(&place))?;
+            let mut connection = wire::connect(&client, &self.credentials_of_primary, limit)?;
             let primary = is_primary(&mut connection)?;
             Ok((connection, primary))
         };

@@ -20,6 +20,7 @@ use redis::{ConnectionLike, Msg, RedisError, RedisResult, Value};
 pub(crate) use self::server::{Faults, Server};
 use crate::clock::Moment;
 use crate::engine::redis::connection::{self, ConnectionManager};
+use crate::engine::redis::credentials::Credentials;
 use crate::settings::Config;
 use crate::sync::{Condvar, Mutex};
 
@@ -33,7 +34,11 @@ pub(crate) fn begin() -> Arc<Server> {
     server
 }
 
-pub(crate) fn connect(_client: &redis::Client, _limit: Duration) -> RedisResult<Connection> {
+pub(crate) fn connect(
+    _client: &redis::Client,
+    _credentials: &Credentials,
+    _limit: Duration,
+) -> RedisResult<Connection> {
     let server = SERVER.with_borrow(Clone::clone).ok_or_else(refused)?;
     let id = server.connect().ok_or_else(refused)?;
     Ok(Connection { server, id, answers: VecDeque::new(), open: true, limit: Cell::new(None) })

@@ -5,7 +5,8 @@ use super::*;
 fn of(master: &str) -> Sentinels {
     let client = |url: &str| redis::Client::open(url).unwrap();
     let nodes = vec![client("redis://one:26379"), client("redis://two:26379")];
-    Sentinels::new(nodes, master.into(), client("redis://:secret@unused/3"))
+    let fixed = Credentials::default;
+    Sentinels::new((nodes, fixed()), master.into(), (client("redis://:secret@unused/3"), fixed()))
 }
 
 #[test]

@@ -1,0 +1,60 @@
+//! What a client logs in with, where that may change: its user's provider is asked for each connection.
+
+use std::fmt::{self, Display};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult};
+
+use crate::clock::Moment;
+use crate::engine::redis::refusal::is_denied;
+
+/// Returns a user and a password, or why there are none.
+type Provider = dyn Fn() -> Result<(String, String), String> + Send + Sync;
+
+/// By default those of the address.
+#[derive(Clone, Default)]
+pub(crate) struct Credentials(Option<Arc<Provider>>);
+
+impl Credentials {
+    pub(crate) fn of<E: Display>(
+        provider: impl Fn() -> Result<(String, String), E> + Send + Sync + 'static,
+    ) -> Credentials {
+        Credentials(Some(Arc::new(move || provider().map_err(|e| format!("{e:#}")))))
+    }
+
+    /// Returns how to log in there now. Blocks for as long as the provider does, and fails if it took longer than
+    /// `limit`: that was the time for the whole connection.
+    pub(crate) fn given_to(&self, info: &ConnectionInfo, limit: Duration) -> RedisResult<ConnectionInfo> {
+        let Some(provider) = &self.0 else { return Ok(info.clone()) };
+        let asked = Moment::now();
+        let told = catch_unwind(AssertUnwindSafe(|| provider()))
+            .unwrap_or_else(|_| Err("it panicked, with the message on standard error".to_owned()));
+        let took = Moment::now().since(asked);
+        let told = told.and_then(|told| match took < limit {
+            true => Ok(told),
+            false => Err(format!("it took {took:.1?}, and a connection may take {limit:.1?}")),
+        });
+        let (user, password) =
+            told.map_err(|why| (ErrorKind::Client, "the credentials provider failed", why))?;
+        let settings = info.redis_settings().clone().set_username(user).set_password(password);
+        Ok(info.clone().set_redis_settings(settings))
+    }
+
+    /// Returns the error of a login that failed. A refusal passes if the provider may say something else the next
+    /// time.
+    #[cfg_attr(shuttle, allow(dead_code))]
+    pub(crate) fn refused(&self, e: RedisError) -> RedisError {
+        if self.0.is_none() || !is_denied(&e) {
+            return e;
+        }
+        (ErrorKind::Client, "refused what the credentials provider said", e.to_string()).into()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Credentials").field(&self.0.is_some()).finish()
+    }
+}
