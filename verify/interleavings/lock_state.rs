@@ -163,7 +163,7 @@ pub(super) fn a_client_closes_while_its_threads_wait_and_hold() {
                 stage::step();
                 process.unlock(acquired.expect("no deadline"))
             });
-            assert!(done.as_ref().err().is_none_or(crate::Error::is_closed), "{done:?}");
+            assert!(done.as_ref().err().is_none_or(|e| e.kind() == crate::ErrorKind::Closed), "{done:?}");
         });
     }
     cast.visitor(&b, &room, 3, 2);
