@@ -2,12 +2,13 @@
 --
 -- ARGV 5 page: '' or as returned with the previous page   6 args, for a kind with several modes
 --      7 '1': in detail
--- ->  {last number, {owner, remaining ms (-1: no expiry), record, ...}, {owner, record, ...}, what the rule
---     says about its state}; as a fifth, if this is not all, the next page (in detail: or ''). If more holds
---     have expired than one script removes, only these five with empty lists, and the page must be requested
---     again. In detail as a sixth {1 the holder only stays | 0, ...}, as a seventh {arrival, us since its
---     last heartbeat, ...} for the queue positions, and on the last page as an eighth the first hundred
---     waiters for signals: {condition, owner, record, arrival, us since its last heartbeat, ...}
+-- ->  {last number (once it is no longer kept, the first holder's), {owner, remaining ms (-1: no expiry),
+--     record, ...}, {owner, record, ...}, what the rule says about its state}; as a fifth, if this is not all,
+--     the next page (in detail: or ''). If more holds have expired than one script removes, only these five
+--     with empty lists, and the page must be requested again. In detail as a sixth {1 the holder only stays |
+--     0, ...}, as a seventh {arrival, us since its last heartbeat, ...} for the queue positions, and on the
+--     last page as an eighth the first hundred waiters for signals: {condition, owner, record, arrival, us
+--     since its last heartbeat, ...}
 --@ parts
 kind.load('')
 local number = tonumber(call('GET', K[4]) or 0)
@@ -19,6 +20,11 @@ if part ~= 'q' then
   holders, page = kind.holders(from)
   state = kind.describe and kind.describe(from) or state
   page = page and 'h' .. page
+  -- A hold may last for longer than the last number is kept. Where it has no record of ours, that was its only
+  -- number, and to load it would write another.
+  if number == 0 and holders[1] and #(holders[3] or '') > 1 then
+    number = tonumber(select(2, kind.load(holders[1])) or 0)
+  end
 end
 if not page then
   local first = part == 'q' and '(' .. from or '-inf'

@@ -21,7 +21,8 @@ pub struct Holder {
     /// The holder's process, if it left a record (a plain string key has none).
     pub process: Option<Process>,
     /// When the lock was granted to that process, by the server's clock. `None` if the owner is not one of this
-    /// library's, and for a shared hold of which it is not recorded (a read lock, a reservation). Permits have
+    /// library's, for a shared hold of which it is not recorded (a read lock, a reservation), and for a simple
+    /// lock that has been held for more than two hours. Permits have
     /// it, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders) or in a
     /// [`Look`](crate::admin::Look).
     pub since: Option<SystemTime>,

@@ -257,6 +257,34 @@ fn a_listing_has_each_of_many_once_and_holds_its_rate() {
     assert_eq!(client.list().count(), 0);
 }
 
+/// As after two hours: only a lock without a record has no other number than the last one.
+#[test]
+fn a_hold_that_outlasts_the_last_number_has_its_age_and_token() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let reentrant = client.reentrant_lock("reentrant").lock_owned().unwrap();
+    let writer = client.read_write_lock("writer").write_lock().lock_owned().unwrap();
+    let leader = client.election("leader").campaign().unwrap();
+    let simple = client.simple_lock("simple").lock_owned().unwrap();
+    let before: Vec<_> = ["reentrant", "writer", "leader"].map(|it| look(&client, it).holders).into();
+    let mut redis = server.connection().unwrap();
+    for name in ["reentrant", "writer", "leader", "simple"] {
+        let deleted: u32 = redis::cmd("DEL").arg(format!("rc:{{{name}}}:fence")).query(&mut redis).unwrap();
+        assert_eq!(deleted, 1, "{name}");
+    }
+    for (name, before) in ["reentrant", "writer", "leader"].into_iter().zip(before) {
+        let now = look(&client, name).holders;
+        assert!(now[0].since.is_some() && now[0].token.is_some(), "{name}: {now:?}");
+        assert_eq!((now[0].since, now[0].token), (before[0].since, before[0].token), "{name}");
+    }
+    let now = look(&client, "simple").holders;
+    assert_eq!((now.len(), now[0].since, now[0].token), (1, None, None));
+    assert!(!server.keys().unwrap().contains(&"rc:{simple}:fence".to_owned()), "a look writes nothing");
+    let token = HeldBy::Token(reentrant.token());
+    assert_eq!(client.force_unlock("reentrant", &token, "", false).unwrap().holders, 1);
+    drop((reentrant, writer, leader, simple));
+}
+
 /// For two hours Redis keeps the last number of each, and for a time what was kept for its terms or requests.
 #[test]
 fn a_listing_examines_no_name_that_is_only_remembered() {
