@@ -394,3 +394,7 @@ impl fmt::Debug for Client {
         f.debug_struct("Client").field("uuid", &self.0.uuid).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+#[path = "../verify/unit/client.rs"]
+mod tests;

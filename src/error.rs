@@ -35,7 +35,7 @@ pub enum ErrorKind {
     OutcomeUnknown,
     /// The client was created before this process was forked.
     Forked,
-    /// The client was closed.
+    /// The client was closed, or its process was found to be a [copy](crate::guide::operations#the-server) of another.
     Closed,
     /// A setting, a name or an argument is invalid.
     InvalidInput,

@@ -234,9 +234,14 @@ pub(crate) fn stem_of<'a>(channel: &'a str, uuid: &str) -> Option<&'a str> {
     channel.strip_suffix(uuid)?.strip_suffix(INBOX)
 }
 
-/// Returns a new client's uuid, the first half of its owner ids. It is not made of the system's `random` bytes
-/// alone, which a machine that was cloned, or started with the same seed, draws as well.
-pub(crate) fn client_uuid(random: [u8; 16], process: &str) -> Uuid {
+/// Returns a uuid that was never drawn before, in any copy of this process either.
+pub(crate) fn fresh_uuid(process: &str) -> String {
+    mixed_uuid(Uuid::new_v4().into_bytes(), process).to_string()
+}
+
+/// Returns a uuid that is not made of the system's `random` bytes alone, which a machine that was cloned, or
+/// started with the same seed, draws as well.
+fn mixed_uuid(random: [u8; 16], process: &str) -> Uuid {
     static DRAWN: AtomicU64 = AtomicU64::new(0);
     let drawn = DRAWN.fetch_add(1, Ordering::Relaxed);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -36,7 +36,7 @@ pub enum LossReason {
     Revoked,
     /// `force_unlock` was called, and its message arrived.
     Forced,
-    /// The client was closed.
+    /// The client was closed, or its process was found to be a [copy](crate::guide::operations#the-server) of another.
     Closed,
 }
 

@@ -82,6 +82,15 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // A client that is asked its own question says that it is a copy of itself.
+    Fault {
+        name: "copy-is-claimed",
+        caught_by: &[(
+            "lib",
+            "client::tests::nobody_else_can_say_that_a_process_is_a_copy",
+            "a stranger ended it",
+        )],
+    },
     // A grant of the whole lease that only a message reported is not renewed early.
     Fault { name: "message-not-confirmed", caught_by: &[("lib", WORTH, "assertion `left == right`")] },
     // Owner numbers are counted up.

@@ -166,7 +166,7 @@ fn empty_and_long_names_are_refused() {
 
 #[test]
 fn two_clients_with_the_same_randomness_are_two() {
-    let [one, other] = [(); 2].map(|()| client_uuid([7; 16], "1 host"));
+    let [one, other] = [(); 2].map(|()| mixed_uuid([7; 16], "1 host"));
     assert_ne!(one, other);
     assert_eq!(one.get_version_num(), 4);
     assert!(is_owner(&format!("{one}:1")));

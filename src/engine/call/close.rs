@@ -24,19 +24,9 @@ type Leaving = (Arc<LockEntry>, PendingRelease);
 /// See [`Client::close`](crate::Client::close).
 pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     shared.same_process()?;
-    if !shared.shut() {
-        return Ok(());
-    }
     let limit = Moment::now().after(CLOSE_TIMEOUT);
-    shared.ended.cancel();
     // First all guards and waiters are notified, then Redis.
-    let mut leaving = end_all(shared);
-    for server in shared.route.servers() {
-        server.stop();
-    }
-    // Releases that were left to the background are sent now, some of them perhaps for a second time.
-    let unfinished = shared.renewer.remove(shared.id).into_iter();
-    leaving.extend(unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })));
+    let Some(leaving) = end(shared) else { return Ok(()) };
     let leaving = release_all(shared, leaving, limit.before(END_TIMEOUT));
     let left = leaving.len();
     for (entry, _) in leaving {
@@ -69,6 +59,33 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     }
     Err(Error::new(ErrorKind::OutcomeUnknown, "")
         .because(format!("{left} locks could not be released in time and expire with their leases")))
+}
+
+/// Closes a client that another process has as well, as one of the two is a copy of the other. Nothing leaves
+/// Redis: what is held there is the other's. Sends nothing.
+pub(in crate::engine) fn abandon(shared: &Shared) {
+    shared.is_a_copy();
+    if end(shared).is_some() {
+        tracing::error!(client = shared.uuid, "closed: this process is a copy of another, which goes on");
+        shared.route.servers().iter().for_each(|server| server.backend.close());
+    }
+}
+
+/// Ends whatever the client does, without a request. Returns what must leave Redis, unless the client was
+/// closed before.
+fn end(shared: &Shared) -> Option<Vec<Leaving>> {
+    if !shared.shut() {
+        return None;
+    }
+    shared.ended.cancel();
+    let mut leaving = end_all(shared);
+    for server in shared.route.servers() {
+        server.stop();
+    }
+    // Releases that were left to the background are sent now, some of them perhaps for a second time.
+    let unfinished = shared.renewer.remove(shared.id).into_iter();
+    leaving.extend(unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })));
+    Some(leaving)
 }
 
 /// Closes all lock states of the client. Returns what must leave Redis.

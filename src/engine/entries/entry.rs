@@ -145,7 +145,7 @@ pub(crate) struct AtKey<K>(PhantomData<fn() -> K>);
 
 impl LockEntry {
     pub(crate) fn error(&self, error: Error) -> Error {
-        error.about(self.name())
+        self.shared.explained(error).about(self.name())
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -21,7 +21,7 @@ use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::Shape;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
-use crate::names::{client_uuid, inbox_prefix};
+use crate::names::{fresh_uuid, inbox_prefix};
 use crate::observe::Observers;
 use crate::script::{Script, Scripts};
 use crate::settings::Config;
@@ -57,9 +57,12 @@ pub(crate) struct Shared {
     kinds: Mutex<HashMap<TypeId, Common>>,
     pid: u32,
     sequence: AtomicU64,
-    /// The key of the order in which owner numbers are used.
-    secret: RandomState,
+    /// The key of the order in which owner numbers are used, and of the [proof](Self::proof) that a process is a
+    /// copy of this one.
+    pub(crate) secret: RandomState,
     closed: AtomicBool,
+    /// Whether it was closed because this process is a copy of another one.
+    copied: AtomicBool,
     /// Cancelled when the client is closed: wakes threads that sleep without an entry.
     pub(crate) ended: CancellationToken,
 }
@@ -80,7 +83,7 @@ impl Shared {
         let identity = format!("{} {host} {}", std::process::id(), config.client_name);
         let shared = Arc::new(Shared {
             id,
-            uuid: client_uuid(uuid::Uuid::new_v4().into_bytes(), &identity).to_string(),
+            uuid: fresh_uuid(&identity),
             identity,
             inbox_prefix: inbox_prefix(&config.namespace),
             waiter_timeout: config.waiter_timeout.as_millis().to_string(),
@@ -94,6 +97,7 @@ impl Shared {
             sequence: AtomicU64::new(1),
             secret: RandomState::default(),
             closed: AtomicBool::new(false),
+            copied: AtomicBool::new(false),
             ended: CancellationToken::new(),
         });
         for server in shared.route.servers() {
@@ -224,9 +228,27 @@ impl Shared {
 
     fn not_closed(&self) -> Result<(), Error> {
         if self.is_closed() {
-            return Err(Error::new(ErrorKind::Closed, ""));
+            return Err(self.explained(Error::new(ErrorKind::Closed, "")));
         }
         Ok(())
+    }
+
+    /// Returns what only this client, and the same one in a copy of its process, can say about `mark`.
+    pub(in crate::engine) fn proof(&self, mark: &str) -> String {
+        self.secret.hash_one(mark).to_string()
+    }
+
+    /// Records why the client is about to be closed: this process is a copy of another one.
+    pub(in crate::engine) fn is_a_copy(&self) {
+        self.copied.store(true, Ordering::Release);
+    }
+
+    /// Returns the error, with the reason if it says that the client is closed and no caller closed it.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        match error.kind() == ErrorKind::Closed && self.copied.load(Ordering::Acquire) {
+            true => error.because("this process is a copy of another, which goes on: create a new client"),
+            false => error,
+        }
     }
 
     /// Marks the client as closed: it sends nothing more. Returns whether it was open before.

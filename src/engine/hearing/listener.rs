@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::clock::Moment;
+use crate::engine::call::close::abandon;
 use crate::engine::entries::entry::{LockEntry, owner_number};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::hearing::inbox::Inbox;
@@ -22,6 +23,7 @@ use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::LockState;
 use crate::error::{Error, ErrorKind};
+use crate::names::fresh_uuid;
 use crate::observe::serves_holds;
 use crate::sync::thread;
 
@@ -30,6 +32,10 @@ use crate::sync::thread;
 pub(in crate::engine) const PING_AFTER: Duration = Duration::from_secs(1);
 /// How often a silent listener checks whether it should end.
 pub(in crate::engine) const TICK: Duration = Duration::from_millis(250);
+/// `twin <mark>`: a client that begins to listen asks whether a copy of its process does already.
+const TWIN: &str = "twin";
+/// `here <proof>`: the answer of such a copy, which ends the client that asked.
+const HERE: &str = "here";
 /// The pauses between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -77,7 +83,8 @@ impl Listener {
         let mut notices = Notices::default();
         while self.goes_on() && self.is_needed() {
             let dialled = Moment::now();
-            match self.connect() {
+            let mark = self.shared.upgrade().map_or_else(String::new, |shared| fresh_uuid(&shared.identity));
+            match self.connect(&mark) {
                 Ok((connection, info, role)) => {
                     let missed = (!first).then(|| Moment::now().since(down));
                     let came_up = || {
@@ -95,7 +102,7 @@ impl Listener {
                     first = false;
                     pause = FIRST_PAUSE;
                     match self.by_lock {
-                        false => self.listen(connection, &mut notices, came_up),
+                        false => self.listen(connection, &mark, &mut notices, came_up),
                         true => self.listen_by_lock(connection, &mut notices, came_up),
                     }
                     self.inbox.went_down();
@@ -150,17 +157,23 @@ impl Listener {
     }
 
     /// Connects, and subscribes to the channel. Returns the connection and what its server says about itself;
-    /// its role only if a server has said that it is not the primary.
-    pub(in crate::engine) fn connect(&self) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
+    /// its role only if a server has said that it is not the primary. A copy of this process that listens
+    /// there already is asked to [answer](Self::answer), and does not see its own question, which has this mark.
+    pub(super) fn connect(&self, mark: &str) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
         let connection = if self.by_lock { self.manager.pushing() } else { self.manager.raw() };
         let mut connection = connection.map_err(not_connected)?;
         // Not PubSub::subscribe(), which takes an error reply for a confirmation.
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
         let doubted = self.server.upgrade().is_some_and(|server| server.backend.refused().is_some());
         let role = if doubted { Role::request() } else { Vec::new() };
-        let both = [ServerInfo::request(), role, subscribe].concat();
+        // In a cluster, the client's other listeners would hear it, too.
+        let twin = match self.by_lock {
+            false => self.says(&format!("{TWIN} {mark}")).get_packed_command(),
+            true => Vec::new(),
+        };
+        let all = [ServerInfo::request(), role, twin, subscribe].concat();
         let greeting = &self.manager.greeting;
-        connection.send_packed_command(&greeting.before(&both)).map_err(not_connected)?;
+        connection.send_packed_command(&greeting.before(&all)).map_err(not_connected)?;
         if !greeting.is_empty() {
             connection.recv_response().map_err(not_connected)?;
         }
@@ -169,6 +182,9 @@ impl Listener {
             true => Role::read(&connection.recv_response().map_err(not_connected)?),
             false => None,
         };
+        if !self.by_lock {
+            connection.recv_response().map_err(not_connected)?;
+        }
         match connection.recv_response().map_err(not_connected)? {
             Value::ServerError(e) => Err(not_subscribed(&self.channel, e.into())),
             _ => Ok((connection, server, role)),
@@ -195,19 +211,20 @@ impl Listener {
     }
 
     /// Receives messages until the client ends, or an error says that the connection has failed.
-    fn listen(&self, mut connection: Connection, notices: &mut Notices, came_up: impl FnOnce()) {
+    fn listen(&self, mut connection: Connection, mark: &str, notices: &mut Notices, came_up: impl FnOnce()) {
         let mut pubsub = connection.as_pubsub();
         // Before waiters ask again: a message that comes after their requests must be received.
         let resumed = notices.resume(&mut pubsub);
         came_up();
-        let _ = resumed.and_then(|()| self.receive(&mut pubsub, notices));
+        let _ = resumed.and_then(|()| self.receive(&mut pubsub, mark, notices));
         // Dropping it unsubscribes and waits for the reply: this limits the wait.
         let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
     }
 
-    fn receive(&self, pubsub: &mut PubSub<'_>, notices: &mut Notices) -> RedisResult<()> {
+    fn receive(&self, pubsub: &mut PubSub<'_>, mark: &str, notices: &mut Notices) -> RedisResult<()> {
         let mut heard = Moment::now();
         let mut needed = heard;
+        let mut answered = Moment::default();
         pubsub.set_read_timeout(Some(TICK))?;
         while self.goes_on() && !self.is_elsewhere() {
             if TICK < Moment::now().since(needed) {
@@ -227,7 +244,14 @@ impl Listener {
                         && !self.told_to_listen(&text, pubsub, notices)?
                         && let Some(shared) = self.shared.upgrade()
                     {
-                        dispatch(&shared, &text);
+                        match text.split_once(' ') {
+                            Some((TWIN, asked)) if asked != mark && TICK < heard.since(answered) => {
+                                self.answer(&shared, asked);
+                                answered = heard;
+                            }
+                            Some((HERE, proof)) if proof == shared.proof(mark) => abandon(&shared),
+                            _ => dispatch(&shared, &text),
+                        }
                     }
                 }
                 Err(e) if e.is_timeout() => {
@@ -244,6 +268,20 @@ impl Listener {
             pubsub.set_read_timeout(Some(TICK))?;
         }
         Ok(())
+    }
+
+    /// Answers a client that has begun to listen to the same channel. If it is that of a copy of this process,
+    /// or this is the copy, the proof makes it end. Whoever else asks can do nothing with it.
+    fn answer(&self, shared: &Shared, asked: &str) {
+        let answer = self.says(&format!("{HERE} {}", shared.proof(asked)));
+        if let Some(server) = self.server.upgrade() {
+            let _ = server.backend.command(&answer, Moment::now().after(PING_AFTER));
+        }
+    }
+
+    /// A request to publish this on the client's own channel.
+    fn says(&self, text: &str) -> redis::Cmd {
+        redis::cmd("PUBLISH").arg(&self.channel).arg(text).clone()
     }
 
     /// Records that the server has just said something. Returns when.

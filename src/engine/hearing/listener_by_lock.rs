@@ -133,7 +133,7 @@ impl Listener {
         }
         let channels = &self.inbox.channels;
         let mut reasons =
-            self.connect().map(|(connection, ..)| line.reasons(connection, &asked)).unwrap_or_default();
+            self.connect("").map(|(connection, ..)| line.reasons(connection, &asked)).unwrap_or_default();
         for channel in asked {
             match reasons.remove(&channel) {
                 Some(Some(why)) => self.refused(shared, &channel, why),
