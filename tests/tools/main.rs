@@ -6,6 +6,7 @@ mod diary;
 mod support;
 
 mod architecture;
+mod budgets;
 mod columns;
 mod compile_fail;
 mod cost;
