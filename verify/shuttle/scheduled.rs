@@ -30,11 +30,6 @@ impl<T> Mutex<T> {
         MutexGuard { mutex: self, held: Some(self.take()) }
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let held = self.0.try_lock().ok()?;
-        Some(MutexGuard { mutex: self, held: Some(held) })
-    }
-
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
