@@ -236,7 +236,8 @@ fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     let lost = fixed.lost();
     assert_eq!(office.holders().unwrap().len(), 2);
     wait_until(LONG, "the fixed one has lapsed", || office.available("tee").unwrap() == 4);
-    assert!(began.elapsed() >= ms(3990), "after {:?}", began.elapsed());
+    // Its process gives it back when it counts as lost there, which is a drift before its lease ends in Redis.
+    assert!(began.elapsed() >= ms(3900), "after {:?}", began.elapsed());
     // The thread that tells it has to run first.
     assert!(fixed.is_lost() && lost.wait_timeout(SOON));
     told(fixed.commit(), ErrorKind::LeaseLost, "");
