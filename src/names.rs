@@ -18,7 +18,7 @@ pub(crate) const KEYS: usize = 6;
 
 /// The suffixes of the keys after the state's own: queue, queue positions, fence, tombstones, conditions. The
 /// order is that of `KEYS` in every script.
-const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":tombstones", ":conditions"];
+const SUFFIXES: [&str; KEYS] = ["", ":queue", ":positions", ":fence", ":tombstones", ":conditions"];
 
 /// What separates the prefix of a channel from a client's uuid.
 const INBOX: &str = ":inbox:";
@@ -33,12 +33,12 @@ pub(crate) enum Names {
     /// For most locks this is all that is stored, as there may be many of them.
     Named(Box<str>),
     /// All others. Boxed, so that they do not make the usual case larger.
-    Apart(Box<Apart>),
+    Explicit(Box<ExplicitKeys>),
 }
 
 /// Keys from which the lock's name cannot be read in the usual way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Apart {
+pub(crate) struct ExplicitKeys {
     /// The name, if it had to be escaped; `None` at a user-chosen key, which is itself the name.
     name: Option<Box<str>>,
     state: Box<str>,
@@ -60,7 +60,7 @@ impl Names {
         if named.name() == name {
             return Ok(named);
         }
-        Ok(Names::Apart(Box::new(Apart { name: Some(name.into()), others: state.clone(), state })))
+        Ok(Names::Explicit(Box::new(ExplicitKeys { name: Some(name.into()), others: state.clone(), state })))
     }
 
     /// The keys of the lock whose state is exactly at `key`. No two such locks share any other key: after
@@ -83,12 +83,12 @@ impl Names {
             }
             None => format!("{namespace}:{{{key}}}:at"),
         };
-        Ok(Names::Apart(Box::new(Apart { name: None, state: key.into(), others: others.into() })))
+        Ok(Names::Explicit(Box::new(ExplicitKeys { name: None, state: key.into(), others: others.into() })))
     }
 
     /// Whether the state is at a user-chosen key.
     pub(crate) fn is_beside(&self) -> bool {
-        matches!(self, Names::Apart(keys) if keys.name.is_none())
+        matches!(self, Names::Explicit(keys) if keys.name.is_none())
     }
 
     /// The lock's name; at a user-chosen key, that key.
@@ -98,7 +98,7 @@ impl Names {
             Names::Named(state) => {
                 state.split_once('{').and_then(|(_, tag)| tag.strip_suffix('}')).unwrap_or(state)
             }
-            Names::Apart(keys) => keys.name.as_ref().unwrap_or(&keys.state),
+            Names::Explicit(keys) => keys.name.as_ref().unwrap_or(&keys.state),
         }
     }
 
@@ -106,7 +106,7 @@ impl Names {
     pub(crate) fn key(&self) -> &str {
         match self {
             Names::Named(state) => state,
-            Names::Apart(keys) => &keys.state,
+            Names::Explicit(keys) => &keys.state,
         }
     }
 
@@ -122,7 +122,7 @@ impl Names {
     pub(crate) fn stem(&self) -> &str {
         match self {
             Names::Named(state) => state,
-            Names::Apart(keys) => &keys.others,
+            Names::Explicit(keys) => &keys.others,
         }
     }
 

@@ -43,7 +43,7 @@ impl BarePeer {
         let (marked, marked_from) = (format!("{own}{mark}"), format!("{from}{mark}"));
         let mut template = |script: &str, rest: &[&str]| {
             let sha = requests.load(script)?;
-            let keys = ["", ":queue", ":places", ":fence", ":tombstones", ":conditions"]
+            let keys = ["", ":queue", ":positions", ":fence", ":tombstones", ":conditions"]
                 .map(|key| format!("rc:{{{name}}}{key}"));
             let mut words = vec!["EVALSHA", &sha, "6"];
             words.extend(keys.iter().map(String::as_str));

@@ -21,11 +21,11 @@ end
 -- this position, and so has no expiry yet; false if it existed before, with the expiry of the positions; nil
 -- if that is not known.
 local function outlive(w, new)
-  local places = call('PTTL', K[3])
-  local ttl = new and -1 or places
-  if new == nil then ttl = math.min(places, call('PTTL', K[2])) end
+  local positions = call('PTTL', K[3])
+  local ttl = new and -1 or positions
+  if new == nil then ttl = math.min(positions, call('PTTL', K[2])) end
   if ttl < lifetime(w) then
-    local ms = fmt('%.0f', math.max(places, 2 * lifetime(w)))
+    local ms = fmt('%.0f', math.max(positions, 2 * lifetime(w)))
     call('PEXPIRE', K[2], ms)
     call('PEXPIRE', K[3], ms)
   end

@@ -160,7 +160,7 @@ impl Listing {
             // In keys, names are escaped so that they contain no brace.
             let (state, suffix) = key.split_at(key.find('}').map_or(0, |end| end + 1));
             // (After `:at`, the lock belongs to a user-chosen key, which has another name.)
-            if suffix.starts_with(":at") || !self.free && !matches!(suffix, "" | ":places") {
+            if suffix.starts_with(":at") || !self.free && !matches!(suffix, "" | ":positions") {
                 continue;
             }
             if let Some(name) = names::of_state(namespace, state)

@@ -266,7 +266,7 @@ fn a_position_that_was_lost_is_asked_for_anew_under_the_same_id_and_arrival() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
         let position = scene.await_positions(1);
-        let _: () = scene.redis.del(&["rc:{rule}:queue", "rc:{rule}:places"]).unwrap();
+        let _: () = scene.redis.del(&["rc:{rule}:queue", "rc:{rule}:positions"]).unwrap();
         assert_eq!(scene.await_positions(1), position);
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());

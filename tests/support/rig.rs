@@ -59,7 +59,7 @@ impl Rig {
     pub fn of(server: &RedisServer, kind: &'static str, rule: &str, name: &str) -> Rig {
         let name = format!("{name}-{}", kind.replace(' ', "-"));
         let state = format!("rc:{{{name}}}");
-        let keys = ["", ":queue", ":places", ":fence", ":tombstones", ":conditions"]
+        let keys = ["", ":queue", ":positions", ":fence", ":tombstones", ":conditions"]
             .map(|suffix| format!("{state}{suffix}"));
         Rig { kind, scripts: scripts(rule).unwrap(), keys, con: server.connection().unwrap(), name }
     }

@@ -237,7 +237,7 @@ fn a_waiter_that_did_not_hear_of_a_deletion_finds_out_at_its_next_heartbeat() {
         await_positions(name, 1);
         // It has heard that it waits: it says that it lives.
         let mut redis = server().connection().unwrap();
-        let mut position = || redis.hvals::<_, Vec<Vec<u8>>>(key(name, ":places")).unwrap();
+        let mut position = || redis.hvals::<_, Vec<Vec<u8>>>(key(name, ":positions")).unwrap();
         let first = position();
         wait_until(LONG, "a heartbeat", || position() != first);
         proxy.black_hole(true);

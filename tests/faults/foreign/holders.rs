@@ -123,7 +123,7 @@ fn a_dead_head_elsewhere_keeps_nobody_waiting() {
     assert!(foreign.takes(LEASE));
     // As a process does that is killed right after, and is missed when its heartbeat is overdue.
     let others = QUEUE.strip_suffix(":queue").unwrap();
-    let keys = [":queue", ":places", ":fence", ":tombstones", ":conditions"]
+    let keys = [":queue", ":positions", ":fence", ":tombstones", ":conditions"]
         .map(|suffix| format!("{others}{suffix}"));
     let mut ask = cmd("EVAL");
     ask.arg(scripts(Simple::RULE).unwrap().acquire).arg(6).arg(KEY).arg(&keys);

@@ -161,7 +161,7 @@ fn pain_18_a_live_waiter_may_wait_for_many_windows() {
         // Should the whole machine stand still for so long, they are back a heartbeat later.
         assert!(missed * 4 < looks, "not all were there in {missed} of {looks} looks");
         // Just heard of, so that only a stall from here on could make one seem dead.
-        let all_fresh = || fresh.key("rc:{x}:places").invoke::<usize>(&mut connection).unwrap() == WAITERS;
+        let all_fresh = || fresh.key("rc:{x}:positions").invoke::<usize>(&mut connection).unwrap() == WAITERS;
         wait_until(LONG, "all were just heard of", all_fresh);
         held.unlock().unwrap();
     });
@@ -225,7 +225,7 @@ fn pain_18_waits_whose_connections_are_cut_leave_no_position() {
         assert!(cuts.join().unwrap() > 10, "hardly a cut in {:?}", 15 * limit());
     });
     wait_until(LONG, "no queue position is left", || {
-        server.keys().unwrap().iter().all(|key| !key.ends_with(":queue") && !key.ends_with(":places"))
+        server.keys().unwrap().iter().all(|key| !key.ends_with(":queue") && !key.ends_with(":positions"))
     });
     for unlocked in [held.unlock(), writes.unlock(), permit.release()] {
         unlocked.unwrap();

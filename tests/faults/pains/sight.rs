@@ -102,7 +102,7 @@ fn pain_28_the_holder_and_the_waiters_can_be_asked_for() {
         .arg(documented_script())
         .arg(2)
         .arg("rc:{x}:queue")
-        .arg("rc:{x}:places")
+        .arg("rc:{x}:positions")
         .query(&mut shell)
         .unwrap();
     let [billing, stock] = &waiters;

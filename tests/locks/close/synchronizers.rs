@@ -130,7 +130,7 @@ fn close_wakes_all_waiters_for_anything_and_gives_everything_back() {
         for key in
             server.keys().unwrap().into_iter().filter(|key| !key.ends_with("{their permits}:conditions"))
         {
-            let waits = [":queue", ":places", ":conditions"].iter().any(|suffix| key.ends_with(suffix));
+            let waits = [":queue", ":positions", ":conditions"].iter().any(|suffix| key.ends_with(suffix));
             assert!(!waits, "{key} is left");
         }
         drop(other.read_write_lock("read").write_lock().try_lock().unwrap().expect("nobody reads"));

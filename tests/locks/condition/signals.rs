@@ -56,7 +56,7 @@ fn signalled_in_time(limit: Duration) -> bool {
     let stage = Stage::new();
     let (mine, signals) = (stage.lock(), stage.lock());
     let positions = || {
-        let hash = redis::cmd("HVALS").arg("rc:{it}:places").clone();
+        let hash = redis::cmd("HVALS").arg("rc:{it}:positions").clone();
         hash.query::<Vec<Vec<u8>>>(&mut stage.server.connection().unwrap()).unwrap()
     };
     let began = Instant::now();

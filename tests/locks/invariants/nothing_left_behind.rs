@@ -129,7 +129,7 @@ fn nothing_left_behind_by_a_waiter() {
         assert!(in_brief(client.reentrant_lock("x").try_lock_for(ms(5))).is_none());
     }
     wait_until(SOON, "no queue position is left", || !exists(&server, "rc:{x}:queue"));
-    assert!(!exists(&server, "rc:{x}:places"));
+    assert!(!exists(&server, "rc:{x}:positions"));
     wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
     held.unlock().unwrap();
 }
