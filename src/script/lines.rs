@@ -5,7 +5,7 @@ use super::reader::{Is, Token};
 
 /// A line of the composed script.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct ScriptLine {
     file: u16,
     /// The line in the file, counted from 1.
     line: u32,
@@ -16,13 +16,13 @@ struct Line {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
     pub(super) source: String,
-    lines: Vec<Line>,
-    files: Vec<File>,
+    lines: Vec<ScriptLine>,
+    files: Vec<SourceFile>,
     functions: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct File {
+struct SourceFile {
     name: String,
     /// Whether the file is a kind's rule.
     is_rule: bool,
@@ -48,7 +48,7 @@ fn index_of<T: PartialEq>(all: &mut Vec<T>, it: T) -> u16 {
 impl Lines {
     /// Adds these tokens of the file `name`, with the same line breaks.
     pub(super) fn add(&mut self, name: &str, is_rule: bool, function: &str, tokens: &[Token<'_>]) {
-        let file = index_of(&mut self.files, File { name: name.to_owned(), is_rule });
+        let file = index_of(&mut self.files, SourceFile { name: name.to_owned(), is_rule });
         let function = index_of(&mut self.functions, function.to_owned());
         let mut at = None;
         for token in tokens.iter().filter(|token| token.is != Is::Mark) {
@@ -56,14 +56,14 @@ impl Lines {
                 if !self.source.is_empty() {
                     self.source.push('\n');
                 }
-                self.lines.push(Line { file, line: token.line, function });
+                self.lines.push(ScriptLine { file, line: token.line, function });
             } else if !token.joined {
                 self.source.push(' ');
             }
             self.source.push_str(token.text);
             // A string may span several lines.
             let more = token.text.matches('\n').count() as u32;
-            self.lines.extend((1..=more).map(|n| Line { file, line: token.line + n, function }));
+            self.lines.extend((1..=more).map(|n| ScriptLine { file, line: token.line + n, function }));
             at = Some(token.line + more);
         }
     }
@@ -74,16 +74,16 @@ impl Lines {
             self.source.push('\n');
         }
         self.source.push_str(&other.source);
-        for Line { file, line, function } in &other.lines {
+        for ScriptLine { file, line, function } in &other.lines {
             let file = index_of(&mut self.files, other.files[*file as usize].clone());
             let function = index_of(&mut self.functions, other.functions[*function as usize].clone());
-            self.lines.push(Line { file, line: *line, function });
+            self.lines.push(ScriptLine { file, line: *line, function });
         }
     }
 
     /// Returns where line `n` of the script comes from.
     pub(super) fn origin(&self, n: usize) -> Option<Origin> {
-        let Line { file, line, function } = self.lines.get(n.checked_sub(1)?)?;
+        let ScriptLine { file, line, function } = self.lines.get(n.checked_sub(1)?)?;
         let (file, function) = (self.files.get(*file as usize)?, self.functions.get(*function as usize)?);
         let place = format!("{function} ({}:{line})", file.name);
         Some(Origin { place, is_rule: file.is_rule })

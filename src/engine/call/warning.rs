@@ -45,7 +45,7 @@ struct Warnings {
 
 #[derive(Default)]
 struct State {
-    holds: HashMap<HoldKey, Watch>,
+    holds: HashMap<HoldKey, HoldWarnings>,
     /// The holds, by the earliest time at which a warning of each may be due.
     planned: BTreeSet<(Moment, HoldKey)>,
     /// Until when the thread sleeps.
@@ -55,7 +55,7 @@ struct State {
 }
 
 /// The warnings of one hold.
-struct Watch {
+struct HoldWarnings {
     left: TimeLeft,
     warnings: Vec<Warning>,
     planned: Moment,
@@ -140,8 +140,12 @@ impl Warnings {
     fn add(self: &Arc<Self>, key: HoldKey, left: TimeLeft, margin: Duration, token: &CancellationToken) {
         {
             let mut state = self.state.lock();
-            let new =
-                || Watch { left: left.clone(), warnings: Vec::new(), planned: Moment::NEVER, changes: 0 };
+            let new = || HoldWarnings {
+                left: left.clone(),
+                warnings: Vec::new(),
+                planned: Moment::NEVER,
+                changes: 0,
+            };
             let watch = state.holds.entry(key).or_insert_with(new);
             watch.changes += 1;
             let warning = Warning { margin, token: token.downgrade() };

@@ -17,7 +17,7 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 /// The channels of one [listener](crate::engine::hearing::listener), and the locks whose waiters ask again at a message there.
 #[derive(Default)]
 pub(in crate::engine) struct Notices {
-    channels: Vec<Channel>,
+    channels: Vec<ForeignChannel>,
 }
 
 /// A connection on which channels are subscribed.
@@ -53,7 +53,7 @@ impl Subscribes for Subscriber {
     }
 }
 
-struct Channel {
+struct ForeignChannel {
     name: String,
     /// A second channel, to which only clients of this library listen.
     beside: String,
@@ -80,13 +80,13 @@ impl Notices {
         until: Moment,
     ) -> RedisResult<bool> {
         let is_new = !self.channels.iter().any(|known| known.name == channel);
-        let listens = |it: &Channel| it.entries.iter().any(|known| is_of(known, entry));
+        let listens = |it: &ForeignChannel| it.entries.iter().any(|known| is_of(known, entry));
         if is_new && self.channels.iter().any(listens) {
             return Ok(false);
         }
         if is_new {
             let (name, beside) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
-            let added = Channel { name, beside, entries: Vec::new(), attentive: true, until };
+            let added = ForeignChannel { name, beside, entries: Vec::new(), attentive: true, until };
             added.subscribe(pubsub)?;
             self.channels.push(added);
         }
@@ -115,7 +115,8 @@ impl Notices {
     /// # Errors
     /// The connection is out of step, and must be closed.
     pub(in crate::engine) fn expire(&mut self, pubsub: &mut impl Subscribes, now: Moment) -> RedisResult<()> {
-        let in_use = |it: &Channel| it.until > now && it.entries.iter().any(|entry| entry.strong_count() > 0);
+        let in_use =
+            |it: &ForeignChannel| it.until > now && it.entries.iter().any(|entry| entry.strong_count() > 0);
         while let Some(at) = self.channels.iter().position(|it| !in_use(it)) {
             let channel = self.channels.swap_remove(at);
             pubsub.unsubscribes(&channel.name)?;
@@ -141,7 +142,7 @@ fn is_of(known: &Weak<LockEntry>, entry: &Arc<LockEntry>) -> bool {
     std::ptr::eq(known.as_ptr(), Arc::as_ptr(entry))
 }
 
-impl Channel {
+impl ForeignChannel {
     /// Subscribes to the channel, and to the second one, by which scripts tell this library's subscribers
     /// from those of other programs. If the server refuses a channel, the waiters ask at their heartbeats
     /// only.

@@ -84,10 +84,10 @@ pub(in crate::engine) enum What {
 pub(in crate::engine) struct Planned {
     entry: Arc<LockEntry>,
     /// `None` if it is a look at a grant that is first due at the time of its key.
-    apart: Option<Box<Apart>>,
+    details: Option<Box<Details>>,
 }
 
-struct Apart {
+struct Details {
     what: What,
     due: Moment,
     eval: bool,
@@ -127,25 +127,25 @@ impl Task {
 impl Planned {
     fn of(task: Task) -> Planned {
         let Task { entry, what, at, due, eval, .. } = task;
-        let apart = match what {
+        let details = match what {
             What::Grant if due == at && !eval => None,
-            what => Some(Box::new(Apart { what, due, eval })),
+            what => Some(Box::new(Details { what, due, eval })),
         };
-        Planned { entry, apart }
+        Planned { entry, details }
     }
 
     fn into_task(self, (at, _, owner): Due) -> Task {
-        match self.apart {
+        match self.details {
             None => Task::new(self.entry, owner, What::Grant, at, at),
-            Some(apart) => {
-                let Apart { what, due, eval } = *apart;
+            Some(details) => {
+                let Details { what, due, eval } = *details;
                 Task { eval, ..Task::new(self.entry, owner, what, at, due) }
             }
         }
     }
 
     fn into_leave(self) -> Option<(Arc<LockEntry>, PendingRelease)> {
-        match self.apart?.what {
+        match self.details?.what {
             What::Leave(leave) => Some((self.entry, leave.0)),
             What::Grant => None,
         }

@@ -43,7 +43,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a client does when its cluster changes. Called by a thread that holds no lock of the engine.
-pub(crate) trait Watch: Send + Sync {
+pub(crate) trait ClusterWatch: Send + Sync {
     /// Requests may be sent to this server from now on.
     fn added(&self, server: &Arc<Server>);
     /// The slots that are `true` here are at another server than before.
@@ -80,7 +80,7 @@ pub(crate) struct Cluster {
     template: ConnectionManager,
     servers: Servers,
     known: Mutex<Known>,
-    watch: OnceLock<Box<dyn Watch>>,
+    watch: OnceLock<Box<dyn ClusterWatch>>,
     /// Whether there has been a map.
     mapped: AtomicBool,
     /// Whether the map may be out of date.
@@ -134,7 +134,7 @@ impl Cluster {
     }
 
     /// Reports changes to the client from now on.
-    pub(crate) fn watched_by(&self, watch: impl Watch + 'static) {
+    pub(crate) fn watched_by(&self, watch: impl ClusterWatch + 'static) {
         let _ = self.watch.set(Box::new(watch));
     }
 

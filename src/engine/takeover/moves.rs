@@ -6,20 +6,20 @@ use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::effects::carry_out;
 use crate::engine::renewal::successor;
-use crate::engine::servers::cluster::Watch;
+use crate::engine::servers::cluster::ClusterWatch;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 
 /// Makes this client follow the changes of its cluster, if it has one.
 pub(crate) fn keep_up(shared: &Arc<Shared>) {
     if let Route::Cluster(cluster) = &shared.route {
-        cluster.watched_by(Moves(Arc::downgrade(shared)));
+        cluster.watched_by(SlotMoves(Arc::downgrade(shared)));
     }
 }
 
-struct Moves(Weak<Shared>);
+struct SlotMoves(Weak<Shared>);
 
-impl Watch for Moves {
+impl ClusterWatch for SlotMoves {
     fn added(&self, server: &Arc<Server>) {
         if let Some(shared) = self.0.upgrade().filter(|shared| !shared.is_closed()) {
             shared.has_server(server);

@@ -36,7 +36,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
         let Some(sentinels) = server.manager.sentinels() else { return Ok(()) };
         server.switchover.iter().enumerate().try_for_each(|(node, life)| {
             let (sentinels, weak) = (sentinels.clone(), (Arc::downgrade(shared), Arc::downgrade(server)));
-            let watch = Watch { shared: weak.0, server: weak.1, life: life.clone(), sentinels, node };
+            let watch = SentinelWatch { shared: weak.0, server: weak.1, life: life.clone(), sentinels, node };
             life.start(|| {
                 let thread = thread::Builder::new().name("rc-sentinel".to_owned()).spawn(move || watch.run());
                 thread.map(drop).map_err(|e| {
@@ -48,7 +48,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
     })
 }
 
-struct Watch {
+struct SentinelWatch {
     /// Weak: the thread does not keep its client alive.
     shared: Weak<Shared>,
     server: Weak<Server>,
@@ -58,7 +58,7 @@ struct Watch {
     node: usize,
 }
 
-impl Watch {
+impl SentinelWatch {
     fn run(self) {
         let mut known = None;
         while self.goes_on() {
