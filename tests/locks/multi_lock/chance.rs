@@ -10,7 +10,9 @@ use crate::multi_lock::stage::{Stage, locks};
 use crate::support::{Random, SOON, ms, pttl};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
+/// On a machine on which hardly a call comes in, there are up to ten times as many.
 const ROUNDS: u64 = 60;
+const ENOUGH: u64 = ROUNDS / 4;
 /// What a loaded machine may add.
 const LATE: Duration = SOON;
 
@@ -20,7 +22,7 @@ fn pain_26_no_call_takes_longer_than_its_wait_and_no_key_lives_longer_than_the_l
     let (here, elsewhere, there) = (stage.client(), stage.client(), stage.client());
     let mut random = Random::new("wait, lease, contention");
     let (mut got, mut missed) = (0, 0);
-    for _ in 0..ROUNDS {
+    while got + missed < ROUNDS || got <= ENOUGH && got + missed < 10 * ROUNDS {
         // Of every order of magnitude, in milliseconds.
         let mut any = |shortest: u32, longest: u32| {
             let below = 10u64.pow(shortest + random.below((longest - shortest + 1).into()) as u32);
@@ -34,7 +36,7 @@ fn pain_26_no_call_takes_longer_than_its_wait_and_no_key_lives_longer_than_the_l
         if came_in { got += 1 } else { missed += 1 }
     }
     println!("{got} came in, {missed} did not");
-    assert!(got > ROUNDS / 4, "the play is no play");
+    assert!(got > ENOUGH, "the play is no play");
     stage.end(&[&here, &elsewhere, &there]);
 }
 
