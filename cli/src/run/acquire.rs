@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use redis_concurrent::admin::Waiter;
 use redis_concurrent::internals::joined;
 use redis_concurrent::kinds::{Kind, Permits};
-use redis_concurrent::{CancellationToken, Client, Error, Member, MultiLock, OwnedGuard, RedisLock, Wait};
+use redis_concurrent::{
+    CancellationToken, Client, Error, ErrorKind, Member, MultiLock, OwnedGuard, RedisLock, Wait,
+};
 
 use super::grace;
 use super::signals::Signals;
@@ -43,7 +45,7 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
     let Some(client) = reach(servers, args, once, signals, say)? else {
         return Ok(Acquired::Ended(signals.ended_by()));
     };
-    let locks = locks(&client, args, say)?;
+    let mut locks = all_locks(&client, args, say)?;
     if !once {
         not_within_itself(&client, args)?;
     }
@@ -61,6 +63,11 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
                 return Ok(Acquired::Busy);
             }
             Err(error) if error.is_cancelled() => return Ok(Acquired::Ended(signals.ended_by())),
+            // With its data the server lost the number of slots, too.
+            Err(error) if args.slots.is_some() && error.kind() == ErrorKind::Refused => {
+                locks = all_locks(&client, args, say)?;
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
         let (guard, slot) = match args.slots {
@@ -165,7 +172,9 @@ impl Drop for CancelOnDrop {
 /// Returns an error if a command of a `run` waits for a lock that this `run` holds: it would wait for itself.
 fn not_within_itself(client: &Client, args: &Run) -> Result<(), Failure> {
     let tokens = start::enclosing_tokens();
-    for name in args.names().filter(|_| !tokens.is_empty()) {
+    // Of several slots another is free, or will be; and a permit has no token.
+    let only_slot = (args.slots == Some(1)).then(|| number_name(&args.name, 0));
+    for name in args.names().chain(&only_slot).filter(|_| !tokens.is_empty()) {
         // Without the right to look, it waits.
         let look = Target::of(args.at, args.redisson).look(client, name).ok().flatten();
         let holders = look.map(|it| it.holders).unwrap_or_default();
@@ -264,7 +273,7 @@ fn label(args: &Run) -> String {
 }
 
 /// Returns all locks of `args`, as one.
-fn locks(client: &Client, args: &Run, say: Say) -> Result<MultiLock, Failure> {
+fn all_locks(client: &Client, args: &Run, say: Say) -> Result<MultiLock, Failure> {
     let members: Vec<Box<dyn Member>> = match args.slots {
         Some(permits) => vec![slot(client, &args.name, permits, say)?],
         None => args.names().map(|name| member(client, args, name)).collect(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_concurrent_testkit::wait_until;
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::stage::{LONG, Started, client, done, line_of, program, run, shared};
 
@@ -107,6 +107,22 @@ fn as_many_as_there_are_slots() {
     first.done().ends(143);
     run(&["-w", "30s", "--slots", "2", "slots", "true"]).ends(0);
     drop(second);
+}
+
+/// With its data the server loses how many slots there are, which all of its waiters find out.
+#[test]
+fn slots_are_waited_for_while_the_server_loses_its_data() {
+    let server = RedisServer::start().unwrap();
+    let semaphore = client(&server).semaphore("lost");
+    semaphore.set_permits(1).unwrap();
+    let _held = semaphore.acquire(1).unwrap();
+    let args = ["run", "--lease", "4s", "--trust-server", "--slots", "1", "lost", "true"];
+    let waiters = [(); 2].map(|()| Started::new(program(&server.url(), &args)));
+    wait_until(LONG, "both wait", || semaphore.queue_length().unwrap() == 2);
+    redis::cmd("FLUSHALL").exec(&mut server.connection().unwrap()).unwrap();
+    for it in waiters {
+        it.done().ends(0);
+    }
 }
 
 #[test]

@@ -90,6 +90,10 @@ fn a_run_within_a_run_of_the_same_name_fails_at_once() {
     nested(&["nest", "--"], &["-w", "60s", "nest"]).ends(78);
     nested(&["--and", "b", "nest"], &["--and", "c", "b"]).ends(78).says("\"b\" is held");
     nested(&["-x", "rw"], &["-s", "rw"]).ends(78);
+    nested(&["--slots", "1", "only"], &["-w", "20s", "--slots", "1", "only"])
+        .ends(78)
+        .says("\"only#slot0\" is held");
+    nested(&["--slots", "2", "two"], &["--slots", "2", "two"]).ends(0);
     nested(&["nest"], &["-n", "nest"]).ends(75);
     nested(&["nest"], &["other"]).ends(0);
     nested(&["-s", "rw"], &["-s", "rw"]).ends(0);
