@@ -21,6 +21,7 @@ pages! {
     conformance "../docs/design/conformance.md"
     cookbook "../docs/cookbook.md"
     failover "../docs/failover.md"
+    failovers "../docs/design/failovers.md"
     fencing "../docs/fencing.md"
     from_java "../docs/from-java.md"
     from_other_locks "../docs/from-other-locks.md"

@@ -121,6 +121,17 @@ fn each_link_of_a_page_leads_to_a_file_and_a_heading_of_it() {
 }
 
 #[test]
+fn each_name_that_a_page_links_by_is_defined_at_its_end() {
+    for file in pages().values() {
+        let text = read(file);
+        let (defined, prose) = (definitions(&text), prose(&text));
+        let names = prose.split("][").skip(1).filter_map(|rest| Some(rest.split_once(']')?.0));
+        let missing: Vec<&str> = names.filter(|name| !defined.contains_key(name)).collect();
+        assert!(missing.is_empty(), "{}: shown as text: {missing:?}", file.display());
+    }
+}
+
+#[test]
 fn each_link_of_a_page_leads_to_a_file_of_the_package() {
     let cargo = ["package", "--offline", "--allow-dirty", "--list", "--package", "redis-concurrent"];
     let listed = std::process::Command::new(env!("CARGO")).current_dir(root()).args(cargo).output().unwrap();

@@ -1,6 +1,7 @@
 //! The man page and the completions are those of the program that prints them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
@@ -67,13 +68,14 @@ fn a_list_that_nobody_reads_ends_quietly() {
         let it = unread(args).wait_with_output().unwrap();
         assert_eq!((it.status.code(), &*it.stderr), (Some(141), &b""[..]), "{args:?}");
     }
-    // It ends at the first line that it tries to write.
+    // It ends at the first line that it tries to write. Each state lasts for some of its looks, so that it sees both.
+    let _ = guard.unlock();
     let mut watch = unread(&["watch", "--every", "20ms"]);
+    let mut held = None;
     wait_until(LONG, "it ends", || {
-        drop(lock.try_lock_owned().unwrap());
-        let _ = lock.force_unlock().unwrap();
+        held = if held.is_none() { lock.try_lock_owned().unwrap() } else { None };
+        std::thread::park_timeout(Duration::from_millis(60));
         watch.try_wait().unwrap().is_some()
     });
     assert_eq!(watch.wait().unwrap().code(), Some(141));
-    let _ = guard.unlock();
 }
