@@ -33,8 +33,8 @@ fn a_leaked_guard_is_held_and_renewed_until_close() {
 
 /// What its close said; where that is well, all is released.
 fn leaks_until_close(server: &RedisServer) -> Result<(), Error> {
-    let ears = Ears::default();
-    let client = builder(&server.url()).lease(ms(9000)).renew_every(ms(300)).observer(ears.clone());
+    let recorder = Recorder::default();
+    let client = builder(&server.url()).lease(ms(9000)).renew_every(ms(300)).observer(recorder.clone());
     let client = client.connect().unwrap();
     let lock = client.reentrant_lock("x");
     std::mem::forget(lock.lock().unwrap());
@@ -48,7 +48,7 @@ fn leaks_until_close(server: &RedisServer) -> Result<(), Error> {
     assert_eq!(lock.hold_count(), 1);
     lock.lock().unwrap().unlock().unwrap();
     let closed = client.close();
-    assert_eq!(ears.count(Heard::Lost(LossReason::Closed)), 2, "{:?}", ears.all());
+    assert_eq!(recorder.count(Heard::Lost(LossReason::Closed)), 2, "{:?}", recorder.all());
     closed?;
     assert!(x.try_lock().unwrap().is_some());
     assert!(y.try_lock().unwrap().is_some());

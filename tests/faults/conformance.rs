@@ -2,8 +2,8 @@
 //! latches, barriers and rate limiters, row by row, on each that this crate has. `docs/design/conformance.md` has the
 //! table: which row is which test, and where this crate does something else.
 
+pub mod fixture;
 mod rows;
-pub mod stage;
 mod table;
 
 mod asking;

@@ -1,6 +1,6 @@
 //! A simple lock at a key of the users' own, which programs of others lock by `SET key owner NX PX lease`.
 
-mod stage;
+mod fixture;
 
 mod contention;
 mod holders;

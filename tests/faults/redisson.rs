@@ -1,7 +1,7 @@
 //! Locks in the formats of Java libraries: of Redisson, and beside it of ShedLock and Spring Integration.
 
+mod fixture;
 pub mod jvm;
-mod stage;
 
 mod format;
 mod holders;

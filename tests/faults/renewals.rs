@@ -47,12 +47,12 @@ impl Observer for Renewals {
 fn a_loss_is_told_in_time_while_another_renewal_waits_for_its_answer() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     // An answer is waited for as long as the sixth of a lease.
     let builder = builder(&proxy.url()).lease(6 * LONG).renew_every(ms(300)).command_timeout(LONG);
-    let client = builder.observer(ears.clone()).connect().unwrap();
+    let client = builder.observer(recorder.clone()).connect().unwrap();
     let renewed = client.reentrant_lock("renewed").lock_owned().unwrap();
-    wait_until(SOON, "renewals have begun", || ears.count(Heard::Renewed) > 0);
+    wait_until(SOON, "renewals have begun", || recorder.count(Heard::Renewed) > 0);
     let fixed = client.reentrant_lock("fixed").with_lease(ms(1500)).lock_owned().unwrap();
     let (began, lost) = (Instant::now(), fixed.lost());
     proxy.black_hole(true);
@@ -69,10 +69,10 @@ fn a_loss_is_told_in_time_while_another_renewal_waits_for_its_answer() {
 fn renewals_keep_up_on_a_slow_line() {
     let locks = std::env::var("LOCKS").map_or(2_500, |n| n.parse().unwrap());
     let round_trip = ms(std::env::var("ROUND_TRIP_MS").map_or(100, |n| n.parse().unwrap()));
-    let (lease, ears, renewals) = (ms(5000), Ears::default(), Renewals::default());
+    let (lease, recorder, renewals) = (ms(5000), Recorder::default(), Renewals::default());
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let builder = builder(&proxy.url()).lease(lease).observer(renewals.clone()).observer(ears.clone());
+    let builder = builder(&proxy.url()).lease(lease).observer(renewals.clone()).observer(recorder.clone());
     let client = builder.connect().unwrap();
     let guards: Vec<_> =
         (0..locks).map(|i| client.reentrant_lock(&format!("{i}")).lock_owned().unwrap()).collect();
@@ -82,7 +82,7 @@ fn renewals_keep_up_on_a_slow_line() {
     proxy.delay(ms(0));
     let figures = std::mem::take(&mut *renewals.0.lock());
     println!("{locks} locks, {round_trip:?} a round trip: {lost} lost, {figures:?}");
-    assert_eq!((lost, ears.losses()), (0, 0), "{figures:?}");
+    assert_eq!((lost, recorder.losses()), (0, 0), "{figures:?}");
     // Far from what can be on its way at once, and more than one batch.
     assert!(figures.highest_load > 64 && figures.highest_load < figures.most, "{figures:?}");
     // How many can be released in the time that closing takes at most depends on the machine.
@@ -92,17 +92,17 @@ fn renewals_keep_up_on_a_slow_line() {
 /// A server that takes no new connection has one of this client's all the same.
 #[test]
 fn a_hold_lives_on_where_no_connection_is_to_be_had_for_its_renewals() {
-    let (ears, renewals) = (Ears::default(), Renewals::default());
+    let (recorder, renewals) = (Recorder::default(), Renewals::default());
     let server = RedisServer::start().unwrap();
     let mut admin = server.connection().unwrap();
     // An answer that is awaited in vain would end the one connection that there is.
     let client = builder(&server.url()).lease(6 * LONG).renew_every(ms(300)).command_timeout(LONG);
-    let client = client.observer(renewals.clone()).observer(ears.clone()).connect().unwrap();
+    let client = client.observer(renewals.clone()).observer(recorder.clone()).connect().unwrap();
     let guard = client.reentrant_lock("x").lock_owned().unwrap();
     redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut admin).unwrap();
     assert!(Client::connect(&server.url()).is_err(), "a new connection was let in");
-    let renewed = ears.count(Heard::Renewed);
-    wait_until(LONG, "it is renewed again and again", || ears.count(Heard::Renewed) >= renewed + 10);
+    let renewed = recorder.count(Heard::Renewed);
+    wait_until(LONG, "it is renewed again and again", || recorder.count(Heard::Renewed) >= renewed + 10);
     assert!(!guard.is_lost() && renewals.0.lock().failures == 0, "{:?}", renewals.0.lock());
     guard.unlock().unwrap();
 }
@@ -114,8 +114,8 @@ fn a_forced_unlock_is_told_at_once_to_a_holder_that_asked_or_holds_on() {
     let other = Client::connect(&server.url()).unwrap().reentrant_lock("x");
     for fixed in [None, Some(ms(30_000))] {
         for asks in [true, false] {
-            let ears = Ears::default();
-            let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+            let recorder = Recorder::default();
+            let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
             let lock = client.reentrant_lock("x");
             let lock = match fixed {
                 Some(lease) => lock.with_lease(lease),
@@ -126,7 +126,7 @@ fn a_forced_unlock_is_told_at_once_to_a_holder_that_asked_or_holds_on() {
             wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
             let forced = other.force_unlock().unwrap();
             assert!(forced.was_held() && forced.all_notified() && forced.notified == 1, "{forced:?}");
-            wait_until(SOON, "the holder is told", || ears.count(Heard::Lost(LossReason::Forced)) == 1);
+            wait_until(SOON, "the holder is told", || recorder.count(Heard::Lost(LossReason::Forced)) == 1);
             assert!(guard.is_lost() && lost.is_none_or(|lost| lost.is_cancelled()));
             assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
             client.close().unwrap();

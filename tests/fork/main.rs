@@ -32,12 +32,12 @@ fn forked<T>(result: Result<T, Error>) {
 fn only_the_process_that_acquired_releases() {
     alone("only_the_process_that_acquired_releases", || {
         let server = RedisServer::start().unwrap();
-        let ears = Ears::default();
+        let recorder = Recorder::default();
         let lease = ms(4500);
         let client = builder(&server.url())
             .lease(lease)
             .renew_every(ms(300))
-            .observer(ears.clone())
+            .observer(recorder.clone())
             .connect()
             .unwrap();
         let (x, y, z) = (client.reentrant_lock("x"), client.reentrant_lock("y"), client.reentrant_lock("z"));
@@ -46,8 +46,8 @@ fn only_the_process_that_acquired_releases() {
         // Connections, the listener and the renewal thread are at work.
         let mut guard: Option<Guard<Reentrant>> = Some(x.lock().unwrap());
         let mut owned: Option<OwnedGuard<Reentrant>> = Some(y.lock_owned().unwrap());
-        wait_until(SOON, "renewed", || ears.count(Heard::Renewed) > 1);
-        let told = ears.failures();
+        wait_until(SOON, "renewed", || recorder.count(Heard::Renewed) > 1);
+        let told = recorder.failures();
         in_child(|| {
             // Here, where nothing is renewed.
             let requests = client.request_count();
@@ -68,7 +68,7 @@ fn only_the_process_that_acquired_releases() {
             forked(owned.take().unwrap().unlock());
             drop(guard.take());
             forked(client.close());
-            assert_eq!(ears.failures(), told);
+            assert_eq!(recorder.failures(), told);
             assert_eq!(client.request_count(), requests, "the child sent something");
         });
         let receipt = client.reentrant_lock("on paper").lock_owned().unwrap().into_receipt().unwrap();
@@ -87,7 +87,7 @@ fn only_the_process_that_acquired_releases() {
         }
         guard.take().unwrap().unlock().unwrap();
         owned.take().unwrap().unlock().unwrap();
-        assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());
+        assert_eq!(recorder.losses() + recorder.failures(), 0, "{:?}", recorder.all());
         let theirs = xs.lock().unwrap();
         thread::scope(|scope| {
             let waits = scope.spawn(|| x.lock().and_then(|g| g.unlock()));

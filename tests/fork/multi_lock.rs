@@ -11,21 +11,21 @@ use crate::support::*;
 fn a_child_holds_and_releases_none_of_its_parents_locks() {
     alone("multi_lock::a_child_holds_and_releases_none_of_its_parents_locks", || {
         let server = RedisServer::start().unwrap();
-        let ears = Ears::default();
-        let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+        let recorder = Recorder::default();
+        let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| client.reentrant_lock(name));
         let (held, other) = (MultiLock::new(&[&a, &b]), MultiLock::new(&[&c, &d]));
         let free = MultiLock::new(&[&client.reentrant_lock("e"), &client.simple_lock("f")]);
         let mut guard = Some(held.lock().unwrap());
         let mut owned = Some(other.lock_owned().unwrap());
-        let told = ears.failures();
+        let told = recorder.failures();
         in_child(|| {
             forked(free.lock());
             forked(free.try_lock());
             forked(free.lock_owned_with(SOON));
             forked(guard.take().unwrap().unlock());
             drop(owned.take());
-            assert_eq!(ears.failures(), told, "a child's copies end in silence");
+            assert_eq!(recorder.failures(), told, "a child's copies end in silence");
         });
         let guard = guard.unwrap();
         assert!(!guard.is_lost() && !owned.as_ref().unwrap().is_lost());

@@ -14,11 +14,11 @@ use crate::support::*;
 fn a_child_has_nothing_of_its_parents_majority() {
     alone("red_lock::a_child_has_nothing_of_its_parents_majority", || {
         let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
-        let (ears, lease) = (Ears::default(), ms(5000));
+        let (recorder, lease) = (Recorder::default(), ms(5000));
         let connect = |observed: bool| -> Vec<Client> {
             let builder = |server: &RedisServer| {
                 let builder = builder(&server.url()).lease(lease);
-                if observed { builder.observer(ears.clone()) } else { builder }
+                if observed { builder.observer(recorder.clone()) } else { builder }
             };
             servers.iter().map(|server| builder(server).connect().unwrap()).collect()
         };
@@ -30,7 +30,7 @@ fn a_child_has_nothing_of_its_parents_majority() {
         let (lock, free, others) = (mine.lock("it"), mine.lock("free"), yours.lock("it"));
         let mut guard = Some(lock.lock().unwrap());
         let mut owned = Some(mine.lock("owned").lock_owned().unwrap());
-        let told = ears.failures();
+        let told = recorder.failures();
         in_child(|| {
             let token = CancellationToken::new();
             forked(free.lock());
@@ -44,7 +44,7 @@ fn a_child_has_nothing_of_its_parents_majority() {
             forked(held.renew());
             forked(guard.take().unwrap().unlock());
             forked(owned.take().unwrap().unlock());
-            assert_eq!(ears.failures(), told);
+            assert_eq!(recorder.failures(), told);
         });
         in_child(|| drop((guard.take(), owned.take())));
         // The parent is unharmed: it holds, and renews.
@@ -56,6 +56,6 @@ fn a_child_has_nothing_of_its_parents_majority() {
         }
         guard.take().unwrap().unlock().unwrap();
         owned.take().unwrap().unlock().unwrap();
-        assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());
+        assert_eq!(recorder.losses() + recorder.failures(), 0, "{:?}", recorder.all());
     });
 }

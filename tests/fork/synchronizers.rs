@@ -17,9 +17,9 @@ use crate::support::*;
 fn a_child_uses_no_synchronizer_of_its_parent() {
     alone("synchronizers::a_child_uses_no_synchronizer_of_its_parent", || {
         let server = RedisServer::start().unwrap();
-        let ears = Ears::default();
+        let recorder = Recorder::default();
         let lease =
-            |lease| builder(&server.url()).lease(ms(lease)).renew_every(ms(300)).observer(ears.clone());
+            |lease| builder(&server.url()).lease(ms(lease)).renew_every(ms(300)).observer(recorder.clone());
         let (client, brief) = (lease(9000).connect().unwrap(), lease(2000).connect().unwrap());
         let other = connect(&server);
         let (read, written) = (client.read_write_lock("read"), client.read_write_lock("written"));
@@ -44,7 +44,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
                 let key = format!("rc:{{{name}}}:queue");
                 wait_until(SOON, "it waits", || exists(&server, &key));
             }
-            let told = ears.failures();
+            let told = recorder.failures();
             in_child(|| {
                 let token = CancellationToken::new();
                 forked(free.read_lock().lock());
@@ -86,7 +86,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
                 forked(permit.take().unwrap().release());
                 forked(reads.take().unwrap().unlock());
                 forked(client.close());
-                assert_eq!(ears.failures(), told);
+                assert_eq!(recorder.failures(), told);
             });
             in_child(|| {
                 drop((permit.take(), reads.take(), writes.take()));
@@ -109,7 +109,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
         permit.take().unwrap().release().unwrap();
         // The one on paper had nobody to renew it.
         wait_until(SOON, "all permits are back", || permits.available().unwrap() == 3);
-        assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());
+        assert_eq!(recorder.losses() + recorder.failures(), 0, "{:?}", recorder.all());
         assert_eq!(limiter.available().unwrap(), 1);
         assert!(permits.delete().unwrap() && latch.delete().unwrap() && limiter.delete().unwrap());
         client.close().unwrap();

@@ -79,9 +79,9 @@ fn close_takes_hundreds_of_holds_away_and_ends_its_threads() {
 /// Closes a client that has so many holds. Returns how many it could not release in time.
 fn left_by_close(holds: usize) -> usize {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     // No machine is so slow that a hold is over before.
-    let builder = builder(&server.url()).observer(ears.clone()).lease(2 * LONG).renew_every(ms(300));
+    let builder = builder(&server.url()).observer(recorder.clone()).lease(2 * LONG).renew_every(ms(300));
     let client = builder.connect().unwrap();
     let names: Vec<String> = (0..holds).map(|i| format!("lock {i}")).collect();
     let locks: Vec<_> = names.iter().map(|name| client.reentrant_lock(name)).collect();
@@ -91,7 +91,7 @@ fn left_by_close(holds: usize) -> usize {
     let tokens: Vec<_> = guards.iter().map(|g| g.lost()).chain(owned.iter().map(|g| g.lost())).collect();
     // A re-entry, which costs nothing here either.
     guards.push(locks[0].lock().unwrap());
-    wait_until(LONG, "renewals are under way", || ears.count(Heard::Renewed) > holds);
+    wait_until(LONG, "renewals are under way", || recorder.count(Heard::Renewed) > holds);
     assert!(!threads("rc-").is_empty());
     let began = Instant::now();
     let closed = client.close();
@@ -99,9 +99,9 @@ fn left_by_close(holds: usize) -> usize {
     wait_until(LONG, "its threads have ended", || threads("rc-").is_empty());
     assert!(client.is_closed());
     assert!(tokens.iter().all(CancellationToken::is_cancelled));
-    assert_eq!(ears.count(Heard::Lost(LossReason::Closed)), holds);
+    assert_eq!(recorder.count(Heard::Lost(LossReason::Closed)), holds);
     // What it could not release is told to observers, and all else is free.
-    let left = ears.failures();
+    let left = recorder.failures();
     assert_eq!(closed.is_ok(), left == 0, "{closed:?}, and {left} are left");
     let keys = server.keys().unwrap();
     assert!(keys.iter().filter(|k| !(k.ends_with(":fence") || k.ends_with(":tombstones"))).count() <= left);
@@ -116,11 +116,11 @@ fn left_by_close(holds: usize) -> usize {
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
     }
     assert_eq!(
-        ears.failures(),
+        recorder.failures(),
         left + 1,
         "a thread that unlocks is told, and of the re-entry an observer was"
     );
-    assert_eq!(ears.losses(), holds, "told once");
+    assert_eq!(recorder.losses(), holds, "told once");
     if left == 0 {
         free_at_once(&connect(&server).reentrant_lock("lock 7"));
     }
@@ -135,8 +135,8 @@ fn close_is_final_and_may_be_repeated() {
 /// What its first close said.
 fn is_final() -> Result<(), Error> {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
-    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
     let before = client.reentrant_lock("x");
     let guard = before.lock().unwrap();
     let clone = client.clone();
@@ -175,9 +175,9 @@ fn is_final() -> Result<(), Error> {
     assert!(matches!(kind, ErrorKind::Closed), "{kind:?}");
     assert_eq!(clone.request_count(), requests, "nothing was sent");
     // A guard that is dropped has nobody else to tell: once, and only then.
-    assert_eq!(ears.failures(), 0);
+    assert_eq!(recorder.failures(), 0);
     drop(guard);
-    assert_eq!(ears.failures(), 1, "{:?}", ears.all());
+    assert_eq!(recorder.failures(), 1, "{:?}", recorder.all());
     drop((before, after));
     assert_eq!(clone.lock_count(), 0);
     nothing_left(&server);
@@ -188,9 +188,9 @@ fn is_final() -> Result<(), Error> {
 fn close_returns_in_time_while_redis_is_silent() {
     alone("close::close_returns_in_time_while_redis_is_silent", || {
         let server = RedisServer::start().unwrap();
-        let ears = Ears::default();
+        let recorder = Recorder::default();
         // A close that does not keep to its own limit takes as long.
-        let client = connected(|| builder(&server.url()).command_timeout(LONG).observer(ears.clone()));
+        let client = connected(|| builder(&server.url()).command_timeout(LONG).observer(recorder.clone()));
         let locks: Vec<_> = (0..5).map(|i| client.reentrant_lock(&format!("x{i}"))).collect();
         let guards: Vec<_> = locks.iter().map(|l| l.lock_owned().unwrap()).collect();
         let tokens: Vec<_> = guards.iter().map(|g| g.lost()).collect();
@@ -208,8 +208,8 @@ fn close_returns_in_time_while_redis_is_silent() {
             assert!(took < ms(1200) + LOAD, "{took:?}");
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
             assert!(tokens.iter().all(CancellationToken::is_cancelled));
-            assert_eq!(ears.failures(), 5, "{:?}", ears.all());
-            assert_eq!(ears.count(Heard::Lost(LossReason::Closed)), 5);
+            assert_eq!(recorder.failures(), 5, "{:?}", recorder.all());
+            assert_eq!(recorder.count(Heard::Lost(LossReason::Closed)), 5);
             let (at, kind) = waits.join().unwrap();
             assert_eq!(kind, ErrorKind::Closed);
             assert!(at - began < ms(1200) + LOAD, "{:?}", at - began);
@@ -230,17 +230,17 @@ fn close_returns_in_time_while_redis_is_silent() {
 fn close_finishes_what_was_to_be_released_in_the_background() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let ears = Ears::default();
-    let client = connected(|| builder(&proxy.url()).observer(ears.clone()).command_timeout(ms(200)));
+    let recorder = Recorder::default();
+    let client = connected(|| builder(&proxy.url()).observer(recorder.clone()).command_timeout(ms(200)));
     let lock = client.reentrant_lock("x");
     let guard = lock.lock().unwrap();
     proxy.black_hole(true);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     let closed = client.close();
-    let told = ears.failures();
+    let told = recorder.failures();
     proxy.black_hole(false);
     assert_eq!(closed.unwrap_err().kind(), ErrorKind::OutcomeUnknown, "silently left to its lease");
-    assert_eq!(told, 1, "{:?}", ears.all());
+    assert_eq!(told, 1, "{:?}", recorder.all());
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn close_from_many_threads_at_once() {
     // A process of its own bounds a hang.
     alone("close::close_from_many_threads_at_once", || {
         let server = RedisServer::start().unwrap();
-        let scene = || {
+        let fixture = || {
             let client = connect(&server);
             let guards: Vec<_> =
                 (0..20).map(|i| client.reentrant_lock(&format!("x{i}")).lock_owned().unwrap()).collect();
@@ -321,7 +321,7 @@ fn close_from_many_threads_at_once() {
             nothing_left(&server);
             closed
         };
-        (0..10).for_each(|_| closes_in_time(scene));
+        (0..10).for_each(|_| closes_in_time(fixture));
     });
 }
 

@@ -13,7 +13,7 @@ use crate::bulkhead::Bulkhead;
 use crate::support::*;
 
 /// A process whose threads wait, and another one that holds meanwhile.
-struct Scene {
+struct Fixture {
     server: RedisServer,
     proxy: Proxy,
     /// Through the proxy.
@@ -21,14 +21,14 @@ struct Scene {
     holds: Client,
 }
 
-fn scene() -> Scene {
+fn fixture() -> Fixture {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let (waits, holds) = (Client::connect(&proxy.url()).unwrap(), connect(&server));
-    Scene { server, proxy, waits, holds }
+    Fixture { server, proxy, waits, holds }
 }
 
-impl Scene {
+impl Fixture {
     /// Waits until the queue of this name has so many positions.
     fn positions(&self, name: &str, n: u64) {
         let mut redis = self.server.connection().unwrap();
@@ -64,14 +64,14 @@ impl Scene {
 
 #[test]
 fn of_one_permit_is_not_that_of_three() {
-    let scene = scene();
-    let (here, there) = (scene.waits.semaphore("it"), scene.holds.semaphore("it"));
+    let fixture = fixture();
+    let (here, there) = (fixture.waits.semaphore("it"), fixture.holds.semaphore("it"));
     there.set_permits(4).unwrap();
     let _one = there.acquire(1).unwrap();
     let mut three = Some(there.acquire(3).unwrap());
-    let one = scene.waits.lock_with_kind("it", redis_concurrent::kinds::Permits::of(1).unwrap());
+    let one = fixture.waits.lock_with_kind("it", redis_concurrent::kinds::Permits::of(1).unwrap());
     let release = || drop(three.take());
-    let permit = scene.inherits(&one, release, || here.acquire_with(3, LONG).unwrap().unwrap());
+    let permit = fixture.inherits(&one, release, || here.acquire_with(3, LONG).unwrap().unwrap());
     assert_eq!(permit.permits(), 3);
     assert_eq!(there.available().unwrap(), 0);
     assert!(there.try_acquire(1).unwrap().is_none());
@@ -81,15 +81,15 @@ fn of_one_permit_is_not_that_of_three() {
 
 #[test]
 fn of_one_sku_is_not_that_of_another() {
-    let scene = scene();
-    let gate = scene.holds.inventory("sale");
+    let fixture = fixture();
+    let gate = fixture.holds.inventory("sale");
     gate.add_stock("tee", 1).unwrap();
     gate.add_stock("mug", 1).unwrap();
     gate.try_reserve("mug", 1).unwrap().unwrap().commit().unwrap();
-    let here = scene.waits.inventory("sale");
+    let here = fixture.waits.inventory("sale");
     let (tee, mug) = (here.inventory_lock("tee", 1), here.inventory_lock("mug", 1));
     let held = gate.inventory_lock("tee", 1).lock_owned().unwrap();
-    let came = scene.inherits(&tee, || held.unlock().unwrap(), || mug.lock().map(drop));
+    let came = fixture.inherits(&tee, || held.unlock().unwrap(), || mug.lock().map(drop));
     assert_eq!(came.unwrap_err().kind(), ErrorKind::Refused, "there is no mug left");
     assert!(
         gate.inventory_lock("tee", 1).try_lock_for(SOON).unwrap().is_some(),
@@ -99,12 +99,12 @@ fn of_one_sku_is_not_that_of_another() {
 
 #[test]
 fn of_a_rule_of_ones_own_is_that_of_its_arguments() {
-    let scene = scene();
-    let there = scene.holds.lock_with_kind("it", Bulkhead(9));
+    let fixture = fixture();
+    let there = fixture.holds.lock_with_kind("it", Bulkhead(9));
     let mut held: Vec<_> = (0..3).map(|_| there.lock_owned().unwrap()).collect();
-    let [first, second] = [3, 1].map(|n| scene.waits.lock_with_kind("it", Bulkhead(n)));
+    let [first, second] = [3, 1].map(|n| fixture.waits.lock_with_kind("it", Bulkhead(n)));
     let last = held.pop().unwrap();
-    let came = scene.inherits(
+    let came = fixture.inherits(
         &first,
         || last.unlock().unwrap(),
         || replied(|| second.try_lock_for(ms(500))).map(|guard| guard.unlock().unwrap()),
@@ -116,12 +116,12 @@ fn of_a_rule_of_ones_own_is_that_of_its_arguments() {
 
 #[test]
 fn for_one_lease_is_not_that_for_another() {
-    let scene = scene();
-    let there = scene.holds.reentrant_lock("it");
-    let here = scene.waits.reentrant_lock("it");
+    let fixture = fixture();
+    let there = fixture.holds.reentrant_lock("it");
+    let here = fixture.waits.reentrant_lock("it");
     let (brief, long) = (here.with_lease(ms(15_000)), here.with_lease(ms(20_000)));
     let held = there.lock_owned().unwrap();
-    let left = scene.inherits(
+    let left = fixture.inherits(
         &brief,
         || held.unlock().unwrap(),
         || long.try_lock_for(LONG).unwrap().map(|guard| guard.remaining()),
@@ -134,29 +134,29 @@ fn for_one_lease_is_not_that_for_another() {
 /// process does so when it writes no more.
 #[test]
 fn of_a_writer_that_reads_is_not_that_of_a_reader() {
-    let scene = scene();
-    let lock = scene.waits.read_write_lock("it");
+    let fixture = fixture();
+    let lock = fixture.waits.read_write_lock("it");
     let (read, write) = (lock.read_lock(), lock.write_lock());
     let writing = write.lock().unwrap();
-    scene.proxy.only_matching(b"rc:{it}");
-    scene.proxy.swallow_replies(1);
+    fixture.proxy.only_matching(b"rc:{it}");
+    fixture.proxy.swallow_replies(1);
     let came = AtomicBool::new(false);
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            wait_until(SOON, "the writer asks to read", || scene.proxy.struck() > 0);
+            wait_until(SOON, "the writer asks to read", || fixture.proxy.struck() > 0);
             let guard = read.lock().unwrap();
             came.store(true, SeqCst);
             guard.unlock().unwrap();
         });
         assert!(read.try_lock_for(ms(700)).is_err(), "its answer was lost");
-        let theirs = scene.holds.read_write_lock("it");
+        let theirs = fixture.holds.read_write_lock("it");
         let waits = || theirs.queue_length().unwrap() > 0;
         wait_until(SOON, "the reader waits, or is in", || came.load(SeqCst) || waits());
         assert!(!came.load(SeqCst), "it reads while another thread writes");
         writing.unlock().unwrap();
         reader.join().unwrap();
     });
-    nothing_left(&scene.server);
+    nothing_left(&fixture.server);
 }
 
 const ROUNDS: usize = 300;

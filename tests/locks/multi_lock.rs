@@ -4,11 +4,11 @@
 #[allow(dead_code)]
 mod chance;
 mod deadlock;
+mod fixture;
 mod forms;
 mod losing;
 mod refusing;
 mod replicated;
 mod requests;
 mod silence;
-mod stage;
 mod waiting;

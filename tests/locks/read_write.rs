@@ -9,13 +9,13 @@ mod trouble;
 use redis_concurrent::{Client, ReadWriteLock};
 use redis_concurrent_testkit::{hear_parent, is_role, tell_parent};
 
-use crate::one_lock::Stage;
+use crate::one_lock::Fixture;
 use crate::support::{LONG, ms};
 
 const URL: &str = "READ_WRITE_URL";
 const HALF: &str = "READ_WRITE_HALF";
 
-impl Stage {
+impl Fixture {
     /// The lock for another client.
     fn read_write_lock(&self) -> ReadWriteLock {
         self.client().read_write_lock("it")

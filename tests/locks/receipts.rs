@@ -30,10 +30,12 @@ fn it_goes_over_once<K: Kind + Default>(
     token: impl Fn(&OwnedGuard<K>) -> u64,
 ) {
     let server = RedisServer::start().unwrap();
-    let (ears_here, ears_there) = (Ears::default(), Ears::default());
+    let (ears_here, ears_there) = (Recorder::default(), Recorder::default());
     // Renewed often, but long enough for a busy machine while nobody renews it.
-    let brisk = |ears: &Ears| builder(&server.url()).lease(LONG).renew_every(ms(300)).observer(ears.clone());
-    let brisk = |ears| brisk(ears).connect().unwrap();
+    let brisk = |recorder: &Recorder| {
+        builder(&server.url()).lease(LONG).renew_every(ms(300)).observer(recorder.clone())
+    };
+    let brisk = |recorder| brisk(recorder).connect().unwrap();
     let (here, there, third) = (brisk(&ears_here), brisk(&ears_there), connect(&server));
     let (mine, theirs, others) = (make(&here), make(&there), make(&third));
     let guard = mine.lock_owned().unwrap();
@@ -336,7 +338,7 @@ fn a_client_that_closes_gives_back_what_it_adopted() {
 
 // ---- answers that do not come --------------------------------------------------------------
 
-struct Scene {
+struct Fixture {
     server: RedisServer,
     proxy: Proxy,
     /// Through the proxy.
@@ -346,7 +348,7 @@ struct Scene {
 }
 
 /// A request may take so long; Redis knows the scripts.
-fn scene(command_timeout: Duration) -> Scene {
+fn fixture(command_timeout: Duration) -> Fixture {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(command_timeout).connect().unwrap();
@@ -356,12 +358,12 @@ fn scene(command_timeout: Duration) -> Scene {
     straight.adopt::<Reentrant>(&another).unwrap().unlock().unwrap();
     let receipt = on_paper(straight.reentrant_lock("it").lock_owned().unwrap());
     proxy.only_matching(b"rc:{it}");
-    Scene { server, proxy, client, other: straight.reentrant_lock("it"), receipt }
+    Fixture { server, proxy, client, other: straight.reentrant_lock("it"), receipt }
 }
 
 #[test]
 fn an_answer_lost_with_its_connection_is_asked_for_again() {
-    let Scene { server, proxy, client, other, receipt } = scene(SOON);
+    let Fixture { server, proxy, client, other, receipt } = fixture(SOON);
     proxy.swallow_next_reply_and_reset();
     let guard = client.adopt::<Reentrant>(&receipt).unwrap();
     assert!(proxy.struck() >= 1);
@@ -374,7 +376,7 @@ fn an_answer_lost_with_its_connection_is_asked_for_again() {
 
 #[test]
 fn an_adoption_without_an_answer_is_unknown_and_released() {
-    let Scene { server, proxy, client, other, receipt } = scene(ms(1000));
+    let Fixture { server, proxy, client, other, receipt } = fixture(ms(1000));
     proxy.swallow_replies(1);
     told(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
     assert_eq!(proxy.struck(), 1);
@@ -385,7 +387,7 @@ fn an_adoption_without_an_answer_is_unknown_and_released() {
 
 #[test]
 fn a_late_copy_of_an_adoption_takes_nothing() {
-    let Scene { server, proxy, client, other, receipt } = scene(ms(1000));
+    let Fixture { server, proxy, client, other, receipt } = fixture(ms(1000));
     proxy.hold_next_requests(1);
     told(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
     wait_until(SOON, "its owner has a tombstone", || exists(&server, "rc:{it}:tombstones"));
@@ -400,7 +402,7 @@ fn a_late_copy_of_an_adoption_takes_nothing() {
 /// It was asked for twice before it was there, and the first copy comes when it has gone over and has ended.
 #[test]
 fn a_late_copy_of_the_ask_for_what_went_over_takes_nothing() {
-    let Scene { server, proxy, client, .. } = scene(SOON);
+    let Fixture { server, proxy, client, .. } = fixture(SOON);
     let lock = client.reentrant_lock("later");
     drop(lock.lock().unwrap());
     proxy.only_matching(b"rc:{later}");

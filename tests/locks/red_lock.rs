@@ -4,9 +4,9 @@
 mod asking;
 mod chaos;
 mod faults;
+mod fixture;
 mod forms;
 mod losing;
 mod making;
 mod questions;
-mod stage;
 mod young;

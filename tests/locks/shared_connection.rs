@@ -17,7 +17,7 @@ const THREADS: usize = 8;
 const ROUNDS: u64 = 10;
 
 /// A server, a proxy in front of it, and a client of one connection.
-fn scene() -> (RedisServer, Proxy, Client) {
+fn fixture() -> (RedisServer, Proxy, Client) {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let client = builder(&proxy.url()).max_connections(1).connect().unwrap();
@@ -51,7 +51,7 @@ fn all_ask(server: &RedisServer, client: &Client, between: impl Fn(u64) + Sync) 
 
 #[test]
 fn one_connection_serves_many() {
-    let (server, proxy, client) = scene();
+    let (server, proxy, client) = fixture();
     // Redis knows the scripts.
     client.reentrant_lock("another").lock().unwrap().unlock().unwrap();
     // So slow that all have asked before the first has its reply.
@@ -66,7 +66,7 @@ fn one_connection_serves_many() {
 
 #[test]
 fn what_a_lost_connection_takes_along_is_asked_again() {
-    let (server, proxy, client) = scene();
+    let (server, proxy, client) = fixture();
     proxy.delay(ms(2));
     proxy.only_matching(b"EVALSHA");
     let connections = proxy.connections();
@@ -82,7 +82,7 @@ fn what_a_lost_connection_takes_along_is_asked_again() {
 
 #[test]
 fn a_script_that_redis_forgot_is_sent_in_full_by_each() {
-    let (server, proxy, client) = scene();
+    let (server, proxy, client) = fixture();
     proxy.delay(ms(2));
     all_ask(&server, &client, |_| {
         let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.connection().unwrap()).unwrap();
@@ -92,7 +92,7 @@ fn a_script_that_redis_forgot_is_sent_in_full_by_each() {
 
 #[test]
 fn a_follower_that_gives_up_waits_no_longer_than_it_said() {
-    let (server, proxy, client) = scene();
+    let (server, proxy, client) = fixture();
     let lock = |name: &str| client.reentrant_lock(name);
     let hasty = |name: &str| {
         let (lock, began) = (lock(name), Instant::now());

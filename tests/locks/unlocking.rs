@@ -28,8 +28,8 @@ fn until_up(server: &RedisServer, seconds: u64) {
 fn of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let ears = Ears::default();
-    let client = builder(&proxy.url()).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&proxy.url()).observer(recorder.clone()).connect().unwrap();
     // No renewal tells it, and no other connection than the pool's finds out: that asks for `INFO server` first.
     let lock = client.reentrant_lock("x").with_lease(LONG);
     proxy.only_matching(b"$6\r\nserver");
@@ -48,7 +48,7 @@ fn of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since() {
     let error = guard.unlock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
     assert!(lost.is_cancelled());
-    let told: Vec<_> = ears.all().into_iter().filter(|heard| *heard != Heard::Reconnected).collect();
+    let told: Vec<_> = recorder.all().into_iter().filter(|heard| *heard != Heard::Reconnected).collect();
     assert_eq!(told, [Heard::Acquired(AcquiredVia::Free), Heard::Lost(LossReason::Revoked)]);
     theirs.unlock().unwrap();
 }
@@ -145,8 +145,8 @@ fn of_a_hold_that_is_gone_is_unknown_where_redis_may_not_be_asked() {
 #[test]
 fn of_each_guard_of_a_lost_hold_is_lost() {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
-    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
     let lock = client.reentrant_lock("x");
     // Known by its deadline, and by Redis's word.
     for forced in [false, true] {
@@ -167,9 +167,9 @@ fn of_each_guard_of_a_lost_hold_is_lost() {
         }
         // With all of them gone the thread may come in again.
         drop((lock.lock().unwrap(), lock.lock().unwrap()));
-        assert_eq!(ears.failures(), 0);
+        assert_eq!(recorder.failures(), 0);
     }
-    assert_eq!(ears.losses(), 2);
+    assert_eq!(recorder.losses(), 2);
 }
 
 /// By force, before its client listened: nobody heard the message. The hold is younger than a heartbeat then, or older.

@@ -8,21 +8,21 @@ use crate::rig::{OVERDUE, PREFIX, RECORD, Rig, is_deaf, server};
 use crate::support::LONG;
 
 /// One lock with clients `a` to `d`, which are there to be told; others are not. Each has one owner id.
-type Stage = crate::rig::Stage<Vec<Connection>>;
+type Fixture = crate::rig::Fixture<Vec<Connection>>;
 
 /// The clients that there are inboxes of.
 const LISTENING: [&str; 4] = ["a", "b", "c", "d"];
 
 /// The lock of either kind.
-fn rigs(test: &str) -> [Stage; 2] {
+fn rigs(test: &str) -> [Fixture; 2] {
     [("simple", Simple::RULE), ("reentrant", Reentrant::RULE)].map(|(kind, rule)| {
         let rig = Rig::of(server(), kind, rule, test);
         let props = LISTENING.map(|who| rig.inbox(server(), who)).into();
-        Stage::new(rig, props)
+        Fixture::new(rig, props)
     })
 }
 
-impl Stage {
+impl Fixture {
     fn id(&self, who: &str) -> String {
         self.rig.id(who, 1)
     }

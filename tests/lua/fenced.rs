@@ -6,16 +6,16 @@ use redis_concurrent_testkit::{RedisServer, fenced_script};
 const KEY: &str = "rc:{it}:fenced";
 const SET: &str = include_str!("../../lua/fenced/set.lua");
 
-struct Stage {
+struct Fixture {
     server: RedisServer,
     redis: Connection,
 }
 
-impl Stage {
-    fn new() -> Stage {
+impl Fixture {
+    fn new() -> Fixture {
         let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
         let redis = server.connection().unwrap();
-        Stage { server, redis }
+        Fixture { server, redis }
     }
 
     fn run(&mut self, source: &str, token: &str, keys: &[&str], args: &[&str]) -> RedisResult<Value> {
@@ -50,7 +50,7 @@ fn written(token: &str, value: &str) -> Vec<(String, String)> {
 
 #[test]
 fn texts_are_compared_and_not_numbers() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     // As doubles all of these are the same.
     let (low, middle, high) = ("9007199254740992000", "9007199254740992001", "9007199254740992002");
     assert_eq!(low.parse::<f64>().unwrap(), high.parse::<f64>().unwrap());
@@ -66,7 +66,7 @@ fn texts_are_compared_and_not_numbers() {
 
 #[test]
 fn a_resource_has_no_end_and_a_script_s_own_keys_are_its_own() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let source = "redis.call('SET', KEYS[1], ARGV[1]) return #KEYS + #ARGV";
     let answer = it.run(source, "0000000000000000001", &["mine"], &["x"]).unwrap();
     assert_eq!(answer, Value::Array(vec![Value::Int(1), Value::Int(2)]));
@@ -78,7 +78,7 @@ fn a_resource_has_no_end_and_a_script_s_own_keys_are_its_own() {
 
 #[test]
 fn nothing_runs_and_nothing_is_written_over_a_foreign_key() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     for value in [&["SET", KEY, "x"][..], &["HSET", KEY, "kind", "reentrant"], &["HSET", KEY, "value", "x"]] {
         let _: () = cmd(value[0]).arg(&value[1..]).query(&mut it.redis).unwrap();
         let before = it.dump();
@@ -92,9 +92,9 @@ fn nothing_runs_and_nothing_is_written_over_a_foreign_key() {
 
 #[test]
 fn a_full_server_takes_nothing_of_it() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     it.set("0000000000000000001", "a").unwrap();
-    let full = |it: &mut Stage, limit: &str| {
+    let full = |it: &mut Fixture, limit: &str| {
         let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(limit).query(&mut it.redis).unwrap();
     };
     full(&mut it, "1");
@@ -109,7 +109,7 @@ fn a_full_server_takes_nothing_of_it() {
 
 #[test]
 fn a_write_is_three_commands_and_an_equal_token_one_less() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     it.set("0000000000000000001", "a").unwrap();
     for (token, writes) in [("0000000000000000002", 2), ("0000000000000000002", 1)] {
         let _: () = cmd("CONFIG").arg("RESETSTAT").query(&mut it.redis).unwrap();

@@ -4,13 +4,13 @@
 use redis::cmd;
 use redis_concurrent_testkit::RedisServer;
 
+use crate::occupied::{CASES, Case, Holder, Must::Pass, OccupiedLock, Operation, operations};
 use crate::rig::server_that_fills;
-use crate::scenes::{CASES, Case, Holder, Must::Pass, Operation, Scene, operations};
 
 /// Of these the loop that ends them may let somebody else in.
 const OF_A_HOLDER: [&str; 3] = ["an ask of a holder", "a share", "an adoption"];
 
-/// Runs the operation on a scene of its own while the memory is full; says what is wrong with it.
+/// Runs the operation on a lock of its own while the memory is full; says what is wrong with it.
 fn runs(
     server: &RedisServer,
     case: Case,
@@ -21,11 +21,11 @@ fn runs(
     let (what, must, run) = operation;
     let name = format!("{}-{holder:?}-{}", what.replace(' ', "-"), u8::from(room));
     let told = format!("{} {:?}, {holder:?} holder: {what}", case.kind, case.inside);
-    let mut scene = Scene::set(server, case, &name, holder, room);
-    let _inboxes = ["b", "c", "n"].map(|who| scene.rig.inbox(server, who));
-    let before = scene.rig.everything();
-    scene.rig.full(true);
-    let outcome = run(&mut scene);
+    let mut lock = OccupiedLock::set(server, case, &name, holder, room);
+    let _inboxes = ["b", "c", "n"].map(|who| lock.rig.inbox(server, who));
+    let before = lock.rig.everything();
+    lock.rig.full(true);
+    let outcome = run(&mut lock);
     // One whose lease is over asks as a newcomer does.
     let newcomer = holder == Holder::Lapsed && OF_A_HOLDER.contains(what);
     let wrong = match &outcome {
@@ -34,15 +34,15 @@ fn runs(
         Err(error) if !error.to_string().contains("OOM") && !error.to_string().contains("maxmemory") => {
             Some(format!("{told}: it is refused by {error}"))
         }
-        Err(_) if scene.rig.everything() != before => Some(format!("{told}: it is refused, half-written")),
+        Err(_) if lock.rig.everything() != before => Some(format!("{told}: it is refused, half-written")),
         Err(_) => None,
     };
     // A release hands the lock on, and a caller that finds it free is let in.
     let frees = what.starts_with("an unlock") || (holder == Holder::Lapsed && *what == "a heartbeat");
     let nobody = ["latch", "barrier"].contains(&case.kind);
-    let left_over = wrong.is_none() && frees && !nobody && !scene.is_inside("b");
-    scene.rig.full(false);
-    let _: () = cmd("FLUSHALL").query(&mut scene.rig.con).unwrap();
+    let left_over = wrong.is_none() && frees && !nobody && !lock.is_inside("b");
+    lock.rig.full(false);
+    let _: () = cmd("FLUSHALL").query(&mut lock.rig.con).unwrap();
     wrong.or(left_over.then(|| format!("{told}: a waiter is not let in")))
 }
 

@@ -13,7 +13,7 @@ use crate::rig::{Ask, Rig, USUAL, int, next_message, server_that_fills, subscrib
 const MEMORY: i64 = 600_000;
 
 /// One inventory on a server of its own, which counts what it runs, and is full at times.
-type Stage = crate::rig::Stage<RedisServer, Units>;
+type Fixture = crate::rig::Fixture<RedisServer, Units>;
 
 /// What a reservation asks for, without an id and a customer.
 fn some(units: &str) -> String {
@@ -26,16 +26,16 @@ fn of(id: &str, customer: &str, units: &str) -> String {
     format!("take|{id}|{MEMORY}|{customer}|{units}")
 }
 
-impl Stage {
+impl Fixture {
     /// With so much of each SKU in stock.
-    fn with(stock: &[(&str, i64)]) -> Stage {
+    fn with(stock: &[(&str, i64)]) -> Fixture {
         let props = server_that_fills();
         let rig = Rig::of(&props, Units::NAME, Units::RULE, "it");
-        let mut stage = Stage::new(rig, props);
+        let mut fixture = Fixture::new(rig, props);
         for (sku, n) in stage_names(stock) {
-            assert_eq!(stage.change(&format!("stock:{sku}"), &["add_stock", &n, sku]).unwrap(), ["1"]);
+            assert_eq!(fixture.change(&format!("stock:{sku}"), &["add_stock", &n, sku]).unwrap(), ["1"]);
         }
-        stage
+        fixture
     }
 
     fn ask(&mut self, how: &str, owner: &str, args: &str) -> RedisResult<Vec<String>> {
@@ -104,7 +104,7 @@ fn stage_names<'a>(stock: &[(&'a str, i64)]) -> Vec<(&'a str, String)> {
 
 #[test]
 fn units_go_from_one_count_to_another() {
-    let mut inventory = Stage::with(&[("tee", 5)]);
+    let mut inventory = Fixture::with(&[("tee", 5)]);
     let number = inventory.takes("a:1", &some("2|tee"));
     assert_eq!(inventory.takes("a:1", &some("2|tee")), number, "the same reservation");
     inventory.takes("b:1", &some("3|tee"));
@@ -125,7 +125,7 @@ fn units_go_from_one_count_to_another() {
 
 #[test]
 fn several_skus_are_all_or_nothing() {
-    let mut inventory = Stage::with(&[("tee", 5), ("mug", 1), ("cap", 9)]);
+    let mut inventory = Fixture::with(&[("tee", 5), ("mug", 1), ("cap", 9)]);
     inventory.takes("a:1", &some("2|tee|1|mug|9|cap"));
     inventory.has_not_so_much("b:1", &some("1|tee|1|mug"));
     inventory.has_not_so_much("b:1", &some("1|mug|1|tee"));
@@ -140,7 +140,7 @@ fn several_skus_are_all_or_nothing() {
 
 #[test]
 fn what_can_never_be_is_refused_with_its_names() {
-    let mut inventory = Stage::with(&[]);
+    let mut inventory = Fixture::with(&[]);
     inventory.refuses("a:1", &some("1|tee"), "unknown-SKU-%22tee%22:-add_stock-comes-first");
     inventory.refuses("a:1", "lock|1|tee", "unknown-SKU-%22tee%22:-add_stock-comes-first");
     assert_eq!(inventory.our_keys(), Vec::<usize>::new());
@@ -156,7 +156,7 @@ fn what_can_never_be_is_refused_with_its_names() {
 #[test]
 fn numbers_are_exact_to_the_last_unit() {
     let most = (1_i64 << 53) - 1;
-    let mut inventory = Stage::with(&[("tee", most)]);
+    let mut inventory = Fixture::with(&[("tee", most)]);
     assert_eq!(inventory.change("r:1", &["add_stock", "1", "tee"]).unwrap(), ["0"], "one too many");
     assert_eq!(inventory.change("r:1", &["add_stock", "1", "tee"]).unwrap(), ["0"], "sent twice");
     inventory.takes("a:1", &some(&format!("{}|tee", most - 1)));
@@ -170,7 +170,7 @@ fn numbers_are_exact_to_the_last_unit() {
 
 #[test]
 fn a_change_that_is_sent_twice_is_done_once() {
-    let mut inventory = Stage::with(&[("tee", 5)]);
+    let mut inventory = Fixture::with(&[("tee", 5)]);
     for _ in 0..2 {
         assert_eq!(inventory.change("r:1", &["add_stock", "2", "tee"]).unwrap(), ["1"]);
     }
@@ -192,7 +192,7 @@ fn a_change_that_is_sent_twice_is_done_once() {
 
 #[test]
 fn what_was_given_back_is_not_sold_by_a_late_commit() {
-    let mut inventory = Stage::with(&[("tee", 5)]);
+    let mut inventory = Fixture::with(&[("tee", 5)]);
     inventory.takes("a:1", &some("2|tee"));
     assert_eq!(inventory.leave_unsettled("a:1").unwrap(), ["1"]);
     assert_eq!(inventory.commit("a:1"), "0");
@@ -207,7 +207,7 @@ fn what_was_given_back_is_not_sold_by_a_late_commit() {
 
 #[test]
 fn what_lapsed_is_back_whatever_is_asked() {
-    type Look = fn(&mut Stage);
+    type Look = fn(&mut Fixture);
     let looks: [Look; 5] = [
         |inventory| assert_eq!(inventory.inspect_as("take").unwrap()[1][0], "b:1"),
         |inventory| drop(inventory.try_("x:1", &some("9|tee"))),
@@ -216,7 +216,7 @@ fn what_lapsed_is_back_whatever_is_asked() {
         |inventory| drop(inventory.ask("wait", "x:4", "lock|9|tee")),
     ];
     for look in looks {
-        let mut inventory = Stage::with(&[("tee", 9)]);
+        let mut inventory = Fixture::with(&[("tee", 9)]);
         inventory.takes("a:1", &of("one", "alice|4", "4|tee"));
         inventory.takes("b:1", &some("2|tee"));
         inventory.lapse("a:1", 1);
@@ -231,7 +231,7 @@ fn what_lapsed_is_back_whatever_is_asked() {
 
 #[test]
 fn renewing_extends_and_never_creates() {
-    let mut inventory = Stage::with(&[("tee", 5)]);
+    let mut inventory = Fixture::with(&[("tee", 5)]);
     inventory.takes("a:1", &some("2|tee"));
     assert_eq!(inventory.renew("a:1", 60_000).unwrap(), ["60000"]);
     let left = int(&inventory.inspect_as("take").unwrap()[1][1]);
@@ -248,7 +248,7 @@ fn renewing_extends_and_never_creates() {
 
 #[test]
 fn thousands_lapse_at_once_and_none_is_lost() {
-    let mut inventory = Stage::with(&[("tee", 2500)]);
+    let mut inventory = Fixture::with(&[("tee", 2500)]);
     for i in 0..2500 {
         inventory.takes(&format!("a:{i}"), &some("1|tee"));
     }
@@ -262,7 +262,7 @@ fn thousands_lapse_at_once_and_none_is_lost() {
 
 #[test]
 fn an_id_has_one_reservation_at_a_time_and_is_sold_once() {
-    let mut inventory = Stage::with(&[("tee", 5)]);
+    let mut inventory = Fixture::with(&[("tee", 5)]);
     let args = of("o-1", "", "2|tee");
     inventory.takes("a:1", &args);
     inventory.takes("a:1", &args);
@@ -289,7 +289,7 @@ fn an_id_has_one_reservation_at_a_time_and_is_sold_once() {
 
 #[test]
 fn a_customer_has_at_most_its_limit_of_each() {
-    let mut inventory = Stage::with(&[("tee", 9), ("mug", 9)]);
+    let mut inventory = Fixture::with(&[("tee", 9), ("mug", 9)]);
     inventory.takes("a:1", &of("", "al-ice|3", "2|tee"));
     inventory.refuses(
         "b:1",
@@ -307,7 +307,7 @@ fn a_customer_has_at_most_its_limit_of_each() {
     inventory.leave("b:1");
     inventory.takes("d:1", &of("", "al-ice|3", "1|tee"));
     assert_eq!((inventory.counts("tee"), inventory.counts("mug")), ([9, 3, 4, 2], [9, 9, 0, 0]));
-    let customers = |inventory: &mut Stage| -> Vec<String> {
+    let customers = |inventory: &mut Fixture| -> Vec<String> {
         inventory.fields().into_iter().filter(|it| it.starts_with("customer|")).collect()
     };
     assert_eq!(customers(&mut inventory), ["customer|al-ice|tee", "customer|bob|tee"]);
@@ -323,7 +323,7 @@ fn a_customer_has_at_most_its_limit_of_each() {
 
 #[test]
 fn one_has_the_lock_and_reservations_pass_its_waiters() {
-    let mut inventory = Stage::with(&[("tee", 5)]);
+    let mut inventory = Fixture::with(&[("tee", 5)]);
     let number = int(&inventory.ask("wait", "a:1", "lock|1|tee").unwrap()[1]);
     assert_eq!(inventory.ask("try", "b:1", "lock|1|tee").unwrap()[0], "0");
     let _inbox = subscribe(&inventory.props, "b");
@@ -342,7 +342,7 @@ fn one_has_the_lock_and_reservations_pass_its_waiters() {
 
 #[test]
 fn a_waiter_for_the_lock_is_told_when_nothing_is_left() {
-    let mut inventory = Stage::with(&[("tee", 2), ("mug", 1)]);
+    let mut inventory = Fixture::with(&[("tee", 2), ("mug", 1)]);
     let [mut b, mut c, mut d] = ["b", "c", "d"].map(|who| subscribe(&inventory.props, who));
     inventory.ask("wait", "a:1", "lock|1|tee").unwrap();
     for (owner, args) in [("b:1", "lock|2|tee"), ("c:1", "lock|1|mug"), ("d:1", "lock|1|tee")] {
@@ -364,7 +364,7 @@ fn a_waiter_for_the_lock_is_told_when_nothing_is_left() {
 
 #[test]
 fn a_caller_that_found_nothing_left_tells_nobody() {
-    let mut inventory = Stage::with(&[("tee", 1), ("mug", 1)]);
+    let mut inventory = Fixture::with(&[("tee", 1), ("mug", 1)]);
     let _inbox = subscribe(&inventory.props, "b");
     inventory.ask("wait", "a:1", "lock|1|tee").unwrap();
     inventory.ask("wait", "b:1", "lock|1|tee").unwrap();
@@ -378,7 +378,7 @@ fn a_caller_that_found_nothing_left_tells_nobody() {
 #[test]
 fn a_key_of_another_kind_is_refused_and_kept() {
     for make in ["SET", "HSET", "ZADD"] {
-        let mut inventory = Stage::with(&[]);
+        let mut inventory = Fixture::with(&[]);
         let key = inventory.rig.keys[0].clone();
         let args: &[&str] = match make {
             "SET" => &["x"],
@@ -404,7 +404,7 @@ fn a_key_of_another_kind_is_refused_and_kept() {
 
 #[test]
 fn a_full_redis_takes_whatever_ends_or_keeps_something() {
-    let mut inventory = Stage::with(&[("tee", 9)]);
+    let mut inventory = Fixture::with(&[("tee", 9)]);
     for owner in ["a:1", "b:1", "c:1", "d:1"] {
         inventory.takes(owner, &of(owner, "alice|9", "1|tee"));
     }
@@ -427,7 +427,7 @@ fn a_full_redis_takes_whatever_ends_or_keeps_something() {
 
 #[test]
 fn nobody_is_walked_over_for_a_decision() {
-    let mut inventory = Stage::with(&[("tee", 500)]);
+    let mut inventory = Fixture::with(&[("tee", 500)]);
     for i in 0..400 {
         inventory.takes(&format!("a:{i}"), &of(&format!("o{i}"), "", "1|tee"));
     }
@@ -440,7 +440,7 @@ fn nobody_is_walked_over_for_a_decision() {
 
 #[test]
 fn what_somebody_deleted_by_hand_keeps_nobody_out_for_ever() {
-    let mut inventory = Stage::with(&[("tee", 3)]);
+    let mut inventory = Fixture::with(&[("tee", 3)]);
     inventory.takes("a:1", &some("2|tee"));
     let (state, ends) = (inventory.keys[0].clone(), inventory.keys[5].clone());
     let _: () = inventory.con.del(&state).unwrap();

@@ -65,9 +65,9 @@ fn an_attempt_that_finds_it_busy_tells_its_keeper() {
 fn each_heartbeat_tells_the_keeper_again() {
     each("linger-2", |rig| {
         let server = server();
-        let (mut con, mut ears) = (server.connection().unwrap(), server.connection().unwrap());
+        let (mut con, mut recorder) = (server.connection().unwrap(), server.connection().unwrap());
         let mut inbox = listen(&mut con, rig, "a");
-        let _b = listen(&mut ears, rig, "b");
+        let _b = listen(&mut recorder, rig, "b");
         let (a, b) = (keeper(rig, "a"), rig.b());
         assert_eq!(rig.try_(&a)[0], "1");
         assert_eq!(rig.wait(&b)[0], "0");
@@ -83,10 +83,10 @@ fn each_heartbeat_tells_the_keeper_again() {
 fn a_keeper_is_told_with_its_grant_that_there_are_waiters() {
     each("linger-3", |rig| {
         let server = server();
-        let (mut con, mut ears) = (server.connection().unwrap(), server.connection().unwrap());
+        let (mut con, mut recorder) = (server.connection().unwrap(), server.connection().unwrap());
         let (a, b, c) = (rig.a(), keeper(rig, "b"), rig.c());
         let mut inbox = listen(&mut con, rig, "b");
-        let _c = listen(&mut ears, rig, "c");
+        let _c = listen(&mut recorder, rig, "c");
         assert_eq!(rig.try_(&a)[0], "1");
         rig.wait(&b);
         rig.wait(&c);
@@ -104,9 +104,9 @@ fn a_keeper_is_told_with_its_grant_that_there_are_waiters() {
 fn others_are_told_nothing() {
     each("linger-4", |rig| {
         let server = server();
-        let (mut con, mut ears) = (server.connection().unwrap(), server.connection().unwrap());
+        let (mut con, mut recorder) = (server.connection().unwrap(), server.connection().unwrap());
         let mut inbox = listen(&mut con, rig, "a");
-        let _b = listen(&mut ears, rig, "b");
+        let _b = listen(&mut recorder, rig, "b");
         let (a, b) = (rig.a(), rig.b());
         assert_eq!(rig.try_(&a)[0], "1");
         rig.wait(&b);

@@ -10,18 +10,18 @@ use crate::rig::{Ask, PREFIX, RECORD, Rig, USUAL, int, next_message, server_that
 use crate::support::LONG;
 
 /// One lock on a server of its own, which counts what it runs, and is full at times.
-type Stage = crate::rig::Stage<RedisServer, Permits>;
+type Fixture = crate::rig::Fixture<RedisServer, Permits>;
 
-impl Stage {
-    fn of<K: Kind>() -> Stage {
+impl Fixture {
+    fn of<K: Kind>() -> Fixture {
         let props = server_that_fills();
         let rig = Rig::of(&props, K::NAME, K::RULE, "it");
-        Stage::new(rig, props)
+        Fixture::new(rig, props)
     }
 
     /// With so many permits.
-    fn with(n: i64) -> Stage {
-        let mut rig = Stage::of::<Permits>();
+    fn with(n: i64) -> Fixture {
+        let mut rig = Fixture::of::<Permits>();
         assert_eq!(rig.change("setter:1", &["set", &n.to_string()]), ["1"]);
         rig
     }
@@ -83,7 +83,7 @@ impl Stage {
 
 #[test]
 fn what_is_out_is_counted_and_asking_again_takes_nothing_more() {
-    let mut rig = Stage::with(5);
+    let mut rig = Fixture::with(5);
     let number = rig.takes("a:1", 2);
     assert_eq!(rig.takes("a:1", 2), number, "the same hold");
     rig.takes("b:1", 3);
@@ -99,7 +99,7 @@ fn what_is_out_is_counted_and_asking_again_takes_nothing_more() {
 
 #[test]
 fn all_that_is_there_is_taken_once() {
-    let mut rig = Stage::with(5);
+    let mut rig = Fixture::with(5);
     rig.takes("a:1", 2);
     assert_eq!(rig.try_("b:1", "all")[3], "3");
     // Its answer was lost, and some have come back meanwhile.
@@ -112,7 +112,7 @@ fn all_that_is_there_is_taken_once() {
 
 #[test]
 fn with_room_and_nobody_waiting_it_takes_no_position() {
-    let mut rig = Stage::with(100);
+    let mut rig = Fixture::with(100);
     for i in 0..50 {
         rig.takes(&format!("h:{i}"), 1);
     }
@@ -127,7 +127,7 @@ fn with_room_and_nobody_waiting_it_takes_no_position() {
 
 #[test]
 fn a_lapsed_holder_is_found_without_a_walk_over_the_others() {
-    let mut rig = Stage::with(5);
+    let mut rig = Fixture::with(5);
     rig.takes("a:1", 2);
     rig.takes("b:1", 2);
     for i in 0..20 {
@@ -151,7 +151,7 @@ fn a_lapsed_holder_is_found_without_a_walk_over_the_others() {
 fn a_waiter_is_told_when_the_first_holder_lapses() {
     // Once more where the machine stood still, and it has lapsed meanwhile.
     let (mut rig, answer, renewed) = eventually(LONG, || {
-        let mut rig = Stage::with(4);
+        let mut rig = Fixture::with(4);
         rig.takes("a:1", 2);
         rig.takes("b:1", 2);
         let began = rig.now();
@@ -175,7 +175,7 @@ fn a_waiter_is_told_when_the_first_holder_lapses() {
 
 #[test]
 fn a_renewal_sets_the_lease_and_never_creates() {
-    let mut rig = Stage::with(1);
+    let mut rig = Fixture::with(1);
     assert_eq!(rig.renew("a:1", "5000"), ["-1"]);
     rig.takes("a:1", 1);
     for lease in ["60000", "5000"] {
@@ -191,7 +191,7 @@ fn a_renewal_sets_the_lease_and_never_creates() {
 
 #[test]
 fn the_key_has_no_end_but_one_that_was_set() {
-    let mut rig = Stage::with(3);
+    let mut rig = Fixture::with(3);
     rig.takes("a:1", 1);
     rig.renew("a:1", "1000");
     assert_eq!(rig.pttl(0), -1);
@@ -210,7 +210,7 @@ fn the_key_has_no_end_but_one_that_was_set() {
 
 #[test]
 fn a_change_that_is_sent_twice_is_made_once() {
-    let mut rig = Stage::of::<Permits>();
+    let mut rig = Fixture::of::<Permits>();
     for _ in 0..3 {
         assert_eq!(rig.change("r:1", &["first", "4"]), ["1"], "it was the first");
         assert_eq!(rig.change("r:2", &["first", "9"]), ["0"]);
@@ -227,7 +227,7 @@ fn a_change_that_is_sent_twice_is_made_once() {
 
 #[test]
 fn what_is_given_back_in_part_is_counted_once_and_never_taken_again() {
-    let mut rig = Stage::of::<Permits>();
+    let mut rig = Fixture::of::<Permits>();
     rig.change("r:1", &["set", "5"]);
     assert_eq!(rig.try_("a:1", "5")[0], "1");
     for _ in 0..3 {
@@ -248,7 +248,7 @@ fn what_is_given_back_in_part_is_counted_once_and_never_taken_again() {
 
 #[test]
 fn a_change_lets_in_waiters_that_may_and_refuses_those_that_never_will() {
-    let mut rig = Stage::with(3);
+    let mut rig = Fixture::with(3);
     rig.takes("h:1", 3);
     let (mut a, mut b) = (rig.inbox("a"), rig.inbox("b"));
     assert_eq!(rig.wait("a:1", "3")[0], "0");
@@ -270,7 +270,7 @@ fn a_change_lets_in_waiters_that_may_and_refuses_those_that_never_will() {
 
 #[test]
 fn a_foreign_key_is_refused_and_never_written() {
-    let mut rig = Stage::of::<Permits>();
+    let mut rig = Fixture::of::<Permits>();
     for fill in [vec!["SET", "x"], vec!["HSET", "kind", "reentrant lock", "owner", "a:1"], vec!["RPUSH", "x"]]
     {
         let key = rig.keys[0].clone();
@@ -294,7 +294,7 @@ fn a_foreign_key_is_refused_and_never_written() {
 
 #[test]
 fn a_full_redis_takes_what_is_there_and_nobody_new() {
-    let mut rig = Stage::with(3);
+    let mut rig = Fixture::with(3);
     rig.takes("a:1", 1);
     rig.takes("b:1", 1);
     rig.takes("c:1", 1);
@@ -321,7 +321,7 @@ fn a_full_redis_takes_what_is_there_and_nobody_new() {
 // ---- adopting ------------------------------------------------------------------------------
 
 /// Has `a:1` hold it. Returns its number.
-fn held<K: Kind>(rig: &mut Stage) -> String {
+fn held<K: Kind>(rig: &mut Fixture) -> String {
     if K::NAME == Permits::NAME {
         rig.change("setter:1", &["set", "2"]);
     }
@@ -330,7 +330,7 @@ fn held<K: Kind>(rig: &mut Stage) -> String {
 }
 
 fn adopting_keeps_the_number_and_is_done_once<K: Kind>(value: Option<&str>) {
-    let mut rig = Stage::of::<K>();
+    let mut rig = Fixture::of::<K>();
     let number = held::<K>(&mut rig);
     let answer = rig.adopt("b:1", "a:1");
     assert_eq!(answer[..3], ["1", &*number, "20000"]);
@@ -370,7 +370,7 @@ fn adopting_keeps_the_number_and_is_done_once_of_a_semaphore() {
 
 #[test]
 fn a_waiter_with_a_tombstone_adopts_nothing() {
-    let mut rig = Stage::of::<Reentrant>();
+    let mut rig = Fixture::of::<Reentrant>();
     held::<Reentrant>(&mut rig);
     rig.leave_unsettled("b:1").unwrap();
     assert_eq!(rig.adopt("b:1", "a:1"), ["-1", "over"]);
@@ -379,7 +379,7 @@ fn a_waiter_with_a_tombstone_adopts_nothing() {
 
 #[test]
 fn what_lapsed_is_not_adopted() {
-    let mut rig = Stage::of::<Permits>();
+    let mut rig = Fixture::of::<Permits>();
     held::<Permits>(&mut rig);
     rig.set_lease("a:1", 0);
     assert_eq!(rig.adopt("b:1", "a:1"), ["-1", "gone"]);
@@ -388,7 +388,7 @@ fn what_lapsed_is_not_adopted() {
 
 #[test]
 fn a_waiter_that_tries_from_its_position_takes_its_permits_once() {
-    let mut rig = Stage::with(2);
+    let mut rig = Fixture::with(2);
     rig.takes("a:1", 2);
     let _inbox = subscribe(&rig.props, "b");
     assert_eq!(rig.wait("b:1", "1")[0], "0");

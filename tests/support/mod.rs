@@ -81,9 +81,9 @@ pub enum Heard {
 
 /// An observer that remembers what was reported to it.
 #[derive(Clone, Default)]
-pub struct Ears(Arc<Mutex<Vec<Heard>>>);
+pub struct Recorder(Arc<Mutex<Vec<Heard>>>);
 
-impl Ears {
+impl Recorder {
     pub fn all(&self) -> Vec<Heard> {
         self.0.lock().clone()
     }
@@ -105,7 +105,7 @@ impl Ears {
     }
 }
 
-impl Observer for Ears {
+impl Observer for Recorder {
     fn acquired(&self, _: LockInfo<'_>, _: Duration, way: AcquiredVia) {
         self.heard(Heard::Acquired(way));
     }

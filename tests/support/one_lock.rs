@@ -5,13 +5,13 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{LONG, builder};
 
-pub struct Stage {
+pub struct Fixture {
     pub server: RedisServer,
 }
 
-impl Stage {
-    pub fn new() -> Stage {
-        Stage { server: RedisServer::start().unwrap() }
+impl Fixture {
+    pub fn new() -> Fixture {
+        Fixture { server: RedisServer::start().unwrap() }
     }
 
     pub fn client(&self) -> Client {

@@ -344,26 +344,26 @@ impl Rig {
 }
 
 /// A rig, and what else the tests of a kind `K` use. Their own operations take precedence over the rig's.
-pub struct Stage<T, K = ()> {
+pub struct Fixture<T, K = ()> {
     pub rig: Rig,
     pub props: T,
     kind: PhantomData<K>,
 }
 
-impl<T, K> Stage<T, K> {
-    pub fn new(rig: Rig, props: T) -> Stage<T, K> {
-        Stage { rig, props, kind: PhantomData }
+impl<T, K> Fixture<T, K> {
+    pub fn new(rig: Rig, props: T) -> Fixture<T, K> {
+        Fixture { rig, props, kind: PhantomData }
     }
 }
 
-impl<K> Stage<RedisServer, K> {
+impl<K> Fixture<RedisServer, K> {
     /// Returns how often the server has run this command.
     pub fn calls(&mut self, command: &str) -> u64 {
         self.props.command_calls().unwrap().get(command).copied().unwrap_or(0)
     }
 }
 
-impl<T, K> Deref for Stage<T, K> {
+impl<T, K> Deref for Fixture<T, K> {
     type Target = Rig;
 
     fn deref(&self) -> &Rig {
@@ -371,7 +371,7 @@ impl<T, K> Deref for Stage<T, K> {
     }
 }
 
-impl<T, K> DerefMut for Stage<T, K> {
+impl<T, K> DerefMut for Fixture<T, K> {
     fn deref_mut(&mut self) -> &mut Rig {
         &mut self.rig
     }

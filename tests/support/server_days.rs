@@ -117,12 +117,12 @@ pub fn refused_for(reasons: &[&str], name: &str, mut call: impl FnMut() -> Resul
     });
 }
 
-/// Plays a scene, and again where its fault has not happened: a thread that stands still for all of a short try
+/// Runs the attempt, and again where its fault has not happened: a thread that stands still for all of a short try
 /// asks nothing.
 #[track_caller]
-pub fn until_it_happens<T>(happened: impl Fn() -> bool, mut scene: impl FnMut() -> T) -> T {
+pub fn until_it_happens<T>(happened: impl Fn() -> bool, mut attempt: impl FnMut() -> T) -> T {
     eventually(SURELY, || {
-        let (outcome, end) = (scene(), Instant::now() + HEARD);
+        let (outcome, end) = (attempt(), Instant::now() + HEARD);
         // What was asked may be on its way.
         while !happened() {
             if Instant::now() > end {

@@ -2,5 +2,5 @@
 
 mod crowd;
 mod ending;
+mod fixture;
 mod refusing;
-mod stage;

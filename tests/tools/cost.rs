@@ -16,7 +16,7 @@ use redis_concurrent::observe::AcquiredVia;
 use redis_concurrent::{Client, RedisLock};
 use redis_concurrent_testkit::{Barrier, RedisServer};
 
-use crate::support::{Ears, Heard, LONG, builder, connected};
+use crate::support::{Heard, LONG, Recorder, builder, connected};
 use pair::Pair;
 
 fn start() -> (RedisServer, Client) {
@@ -161,8 +161,8 @@ fn threads_of_one_process_hand_over_without_redis() {
     const THREADS: usize = 8;
     const TURNS: usize = 200;
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
-    let client = connected(|| builder(&server.url()).observer(ears.clone()));
+    let recorder = Recorder::default();
+    let client = connected(|| builder(&server.url()).observer(recorder.clone()));
     let lock = client.reentrant_lock("a");
     pair(&lock);
     // As many as there is time for in a hand-off period: on a busy machine few.
@@ -177,7 +177,7 @@ fn threads_of_one_process_hand_over_without_redis() {
             });
         });
         all += THREADS * TURNS;
-        handed_off = ears.count(Heard::Acquired(AcquiredVia::HandedOff));
+        handed_off = recorder.count(Heard::Acquired(AcquiredVia::HandedOff));
     }
     assert!(handed_off > 0, "no thread was handed the lock in {:?}", began.elapsed());
     // Every other hold is asked for and left; and a head says once a second that it is there.

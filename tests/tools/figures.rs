@@ -12,20 +12,20 @@ use tempfile::TempDir;
 const ABOUT: &str = r#"{"about":{"cores":2,"cpu":"A & B","redis":"7.0.15","rustc":"1.95.0","date":"2026-01-02","commit":"abc","load":0.25}}"#;
 
 /// A folder of figures with a page beside it.
-struct Scene(TempDir);
+struct FiguresFolder(TempDir);
 
-impl Scene {
-    fn new(parts: &[(&str, &[&str])]) -> Scene {
-        let scene = Scene(tempfile::tempdir().unwrap());
+impl FiguresFolder {
+    fn new(parts: &[(&str, &[&str])]) -> FiguresFolder {
+        let folder = FiguresFolder(tempfile::tempdir().unwrap());
         let page =
             "before\n<!-- made by `cargo bench --bench pictures`: begin -->\nold\n<!-- end -->\nafter\n";
-        fs::create_dir(scene.folder()).unwrap();
-        fs::write(scene.0.path().join("page.md"), page).unwrap();
+        fs::create_dir(folder.folder()).unwrap();
+        fs::write(folder.0.path().join("page.md"), page).unwrap();
         for (name, rows) in parts {
             let text = format!("{ABOUT}\n{}\n", rows.join("\n"));
-            fs::write(scene.folder().join(format!("{name}.jsonl")), text).unwrap();
+            fs::write(folder.folder().join(format!("{name}.jsonl")), text).unwrap();
         }
-        scene
+        folder
     }
 
     fn folder(&self) -> std::path::PathBuf {
@@ -52,14 +52,14 @@ fn the_page_and_the_pictures_are_of_the_figures_beside_them() {
 
 #[test]
 fn a_picture_that_was_touched_is_found() {
-    let scene = Scene::new(&[]);
-    for (path, text) in make::files(&scene.folder()).unwrap() {
+    let folder = FiguresFolder::new(&[]);
+    for (path, text) in make::files(&folder.folder()).unwrap() {
         fs::write(path, text).unwrap();
     }
-    make::check(&scene.folder()).unwrap();
-    let touched = scene.folder().join("local-handoff-rate.svg");
+    make::check(&folder.folder()).unwrap();
+    let touched = folder.folder().join("local-handoff-rate.svg");
     fs::write(&touched, "<svg/>").unwrap();
-    assert!(make::check(&scene.folder()).unwrap_err().contains("local-handoff-rate.svg"));
+    assert!(make::check(&folder.folder()).unwrap_err().contains("local-handoff-rate.svg"));
 }
 
 #[test]
@@ -70,14 +70,14 @@ fn goals_are_missed_met_and_surpassed() {
         )
     };
     let standing = |pinned, not| {
-        let scene = Scene::new(&[("pair", &[&pair("same", pinned), &pair("none", not)])]);
-        scene.line("lock + unlock, simple ÷ the same").split_once("≤ 1.06 | ").unwrap().1.to_owned()
+        let folder = FiguresFolder::new(&[("pair", &[&pair("same", pinned), &pair("none", not)])]);
+        folder.line("lock + unlock, simple ÷ the same").split_once("≤ 1.06 | ").unwrap().1.to_owned()
     };
     assert_eq!(standing(1.1, 1.101), "1.10 | yes | 1.10 | **no** |");
     assert_eq!(standing(1.06, 0.9), "1.06 | aim | 0.90 | aim |");
-    let scene = Scene::new(&[]);
+    let folder = FiguresFolder::new(&[]);
     assert!(
-        scene.line("lock + unlock, simple ÷").ends_with("| – | not yet measured | – | not yet measured |")
+        folder.line("lock + unlock, simple ÷").ends_with("| – | not yet measured | – | not yet measured |")
     );
 }
 
@@ -89,7 +89,7 @@ fn one_miss_of_several_is_a_miss() {
     let standing = |last| {
         let rows = [row(2, 2.0), row(4, 2.05), row(16, last)];
         let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-        Scene::new(&[("processes", &rows)]).line("requests an acquisition")
+        FiguresFolder::new(&[("processes", &rows)]).line("requests an acquisition")
     };
     assert!(standing(2.05).contains("| 2.00, 2.05, 2.05 | yes |"), "{}", standing(2.05));
     assert!(standing(2.06).contains("| 2.00, 2.05, 2.06 | **no** |"), "{}", standing(2.06));
@@ -100,7 +100,7 @@ fn a_goal_of_few_digits_counts_no_more() {
     let standing = |sent: f64| {
         let row =
             |n| format!(r#"{{"pin":"same","fair":true,"processes":{n},"commands_per_acquisition":{sent}}}"#);
-        Scene::new(&[("crowds", &[&row(2), &row(4), &row(16)])]).line("… eight threads in each")
+        FiguresFolder::new(&[("crowds", &[&row(2), &row(4), &row(16)])]).line("… eight threads in each")
     };
     assert!(standing(1.04).contains("| ≤ 2.05 | ≤ 1.0 | 1.04, 1.04, 1.04 | aim |"), "{}", standing(1.04));
     assert!(standing(1.06).contains("| 1.06, 1.06, 1.06 | yes |"), "{}", standing(1.06));
@@ -112,7 +112,7 @@ fn a_figure_of_less_than_its_row_promises_is_not_shown() {
         let row = format!(
             r#"{{"pin":"same","locks":100000,"lease_ms":30000,"rounds":1,"seconds":{seconds},"client_cpu_percent":1.0}}"#
         );
-        Scene::new(&[("renewal", &[&row])]).line("100,000 locks")
+        FiguresFolder::new(&[("renewal", &[&row])]).line("100,000 locks")
     };
     assert!(kept(60.0).contains("| 1.00 % | aim |"), "{}", kept(60.0));
     assert!(!kept(59.0).contains("1.00 %"), "{}", kept(59.0));
@@ -121,18 +121,18 @@ fn a_figure_of_less_than_its_row_promises_is_not_shown() {
 #[test]
 fn the_longest_wait_has_no_goal_where_the_scheduler_decides_it() {
     let row = |pin: &str| format!(r#"{{"pin":"{pin}","fair":false,"wait_us_max":9000.0}}"#);
-    let scene = Scene::new(&[("local-handoff", &[&row("same"), &row("none")])]);
-    assert!(scene.line("… longest wait").ends_with("| 9.0 ms | **no** | 9.0 ms |  |"));
+    let folder = FiguresFolder::new(&[("local-handoff", &[&row("same"), &row("none")])]);
+    assert!(folder.line("… longest wait").ends_with("| 9.0 ms | **no** | 9.0 ms |  |"));
 }
 
 #[test]
 fn the_page_keeps_what_is_not_made() {
-    let scene = Scene::new(&[("names", &[r#"{"pin":"same","names":1000000,"rounds":1}"#])]);
-    let page = scene.made("page.md");
+    let folder = FiguresFolder::new(&[("names", &[r#"{"pin":"same","names":1000000,"rounds":1}"#])]);
+    let page = folder.made("page.md");
     assert!(page.starts_with("before\n") && page.ends_with("after\n") && !page.contains("old"));
     assert!(page.contains("names (1000000 names once): 2026-01-02, 2 cores of A & B"), "{page}");
-    fs::write(scene.0.path().join("page.md"), &page).unwrap();
-    assert_eq!(scene.made("page.md"), page);
+    fs::write(folder.0.path().join("page.md"), &page).unwrap();
+    assert_eq!(folder.made("page.md"), page);
 }
 
 #[test]
@@ -142,9 +142,9 @@ fn pictures_show_every_figure_where_it_belongs() {
         format!(r#"{{"pin":"none","fair":true,"processes":{n},"threads":1,"acquisitions_per_s":{rate:?}}}"#)
     };
     let rows = rates.map(row);
-    let scene = Scene::new(&[("processes", &rows.each_ref().map(String::as_str))]);
-    let picture = scene.made("processes-rate.svg");
-    assert_eq!(picture, scene.made("processes-rate.svg"));
+    let folder = FiguresFolder::new(&[("processes", &rows.each_ref().map(String::as_str))]);
+    let picture = folder.made("processes-rate.svg");
+    assert_eq!(picture, folder.made("processes-rate.svg"));
     // One of the two panels is empty, and says so.
     assert_eq!(picture.matches("not yet measured").count(), 1);
     let line = picture.lines().find(|line| line.starts_with("<polyline")).unwrap();
@@ -167,14 +167,18 @@ fn pictures_are_whole_with_figures_and_without() {
     };
     // Nothing on a logarithmic scale; and one figure alone, which makes no scale by itself.
     let (nothing, one) = (row(2, "0.0"), row(4, "1.0"));
-    let scenes = [
-        Scene::new(&[]),
-        Scene::new(&[("processes", &[&nothing]), ("local-handoff", &[&one]), ("crowds", &[&nothing])]),
-        Scene::new(&[("processes", &[&nothing, &one]), ("local-handoff", &[&nothing])]),
+    let fixtures = [
+        FiguresFolder::new(&[]),
+        FiguresFolder::new(&[
+            ("processes", &[&nothing]),
+            ("local-handoff", &[&one]),
+            ("crowds", &[&nothing]),
+        ]),
+        FiguresFolder::new(&[("processes", &[&nothing, &one]), ("local-handoff", &[&nothing])]),
     ];
-    assert!(scenes[1].made("local-handoff-wait.svg").contains(">10<"));
-    for scene in &scenes {
-        for (path, text) in make::files(&scene.folder()).unwrap() {
+    assert!(fixtures[1].made("local-handoff-wait.svg").contains(">10<"));
+    for folder in &fixtures {
+        for (path, text) in make::files(&folder.folder()).unwrap() {
             if path.extension().is_some_and(|it| it == "svg") {
                 whole(&text);
                 assert!(!text.contains("NaN") && !text.contains("inf"), "{}", path.display());

@@ -7,13 +7,13 @@ mod wrong_ways;
 use std::time::Duration;
 
 use redis_concurrent::ErrorKind;
+use wrong_ways::fixture::Fixture;
 use wrong_ways::half_a_script::{Books, Refused};
 use wrong_ways::holders::Holders;
 use wrong_ways::no_lock::Sale;
 use wrong_ways::one_mark::Passed;
 use wrong_ways::reentry::{Inner, Reentrancy};
 use wrong_ways::report::{self, Row};
-use wrong_ways::scene::Scene;
 use wrong_ways::watch::{Beaten, Updates};
 use wrong_ways::*;
 
@@ -22,13 +22,13 @@ const PAGE: &str = include_str!("../../docs/pitfalls.md");
 
 /// What a half comes to on a server of its own.
 #[track_caller]
-fn of<F>(half: fn(&Scene) -> Result<F, Failure>) -> F {
-    half(&Scene::open().unwrap()).unwrap()
+fn of<F>(half: fn(&Fixture) -> Result<F, Failure>) -> F {
+    half(&Fixture::open().unwrap()).unwrap()
 }
 
 /// A half comes to exactly this, and the page shows it.
 #[track_caller]
-fn comes_to<F: Finding + PartialEq>(half: fn(&Scene) -> Result<F, Failure>, expected: F) {
+fn comes_to<F: Finding + PartialEq>(half: fn(&Fixture) -> Result<F, Failure>, expected: F) {
     assert_eq!(of(half), expected);
     assert!(PAGE.contains(&expected.to_string()), "docs/pitfalls.md does not show: {expected}");
 }
@@ -58,8 +58,8 @@ fn a_crash_between_setnx_and_expire_leaves_a_lock_for_ever() {
 fn the_timestamp_lock_lets_in_whose_clock_is_ahead() {
     comes_to(getset_timestamp::wrong, TWO);
     // It is the clock that does it.
-    let scene = Scene::open().unwrap();
-    assert_eq!(getset_timestamp::with_the_second_ahead(&scene, Duration::ZERO).unwrap(), ONE);
+    let fixture = Fixture::open().unwrap();
+    assert_eq!(getset_timestamp::with_the_second_ahead(&fixture, Duration::ZERO).unwrap(), ONE);
     comes_to(getset_timestamp::right, ONE);
 }
 

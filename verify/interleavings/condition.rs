@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::stage::{self, Cast, Process, either};
+use super::fixture::{self, Process, Threads, either};
 use crate::Error;
 use crate::engine::call::condition::{self, At};
 use crate::engine::state::lock_state::Acquired;
@@ -26,15 +26,15 @@ fn enter(process: &Process, thread: u64) -> Acquired {
 }
 
 /// Adds a thread that waits until there are goods, and takes one.
-fn consumer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64) {
+fn consumer(threads: &Threads, process: &Process, goods: &Arc<Goods>, thread: u64) {
     let (process, goods) = (process.clone(), goods.clone());
-    cast.play(&format!("consumer-{thread}"), move || {
+    threads.play(&format!("consumer-{thread}"), move || {
         let acquired = enter(&process, thread);
         while goods.0.load(Ordering::SeqCst) == 0 {
             at(&process, |at| condition::wait(at, acquired.ticket, thread, &Wait::forever()))
                 .expect("no fault");
         }
-        stage::step();
+        fixture::step();
         let before = goods.0.fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "another took it meanwhile");
         process.unlock(acquired).expect("no fault");
@@ -42,9 +42,16 @@ fn consumer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64) {
 }
 
 /// Adds a thread that brings some, and signals `what`.
-fn producer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64, n: u64, what: &'static str) {
+fn producer(
+    threads: &Threads,
+    process: &Process,
+    goods: &Arc<Goods>,
+    thread: u64,
+    n: u64,
+    what: &'static str,
+) {
     let (process, goods) = (process.clone(), goods.clone());
-    cast.play(&format!("producer-{thread}"), move || {
+    threads.play(&format!("producer-{thread}"), move || {
         let acquired = enter(&process, thread);
         goods.0.fetch_add(n, Ordering::SeqCst);
         at(&process, |at| condition::signal(at, acquired.ticket, what)).expect("no fault");
@@ -54,42 +61,42 @@ fn producer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64, n: 
 
 /// Time stands still, so that a lost signal is a deadlock.
 pub(super) fn each_signal_wakes_one() {
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, goods) = (Cast::default(), Arc::new(Goods::default()));
-    consumer(&cast, &a, &goods, 1);
-    consumer(&cast, either(&a, &b), &goods, 2);
-    producer(&cast, &b, &goods, 3, 1, "one");
-    producer(&cast, either(&a, &b), &goods, 4, 1, "one");
-    cast.bow();
+    let (threads, goods) = (Threads::default(), Arc::new(Goods::default()));
+    consumer(&threads, &a, &goods, 1);
+    consumer(&threads, either(&a, &b), &goods, 2);
+    producer(&threads, &b, &goods, 3, 1, "one");
+    producer(&threads, either(&a, &b), &goods, 4, 1, "one");
+    threads.bow();
     assert_eq!(goods.0.load(Ordering::SeqCst), 0);
-    stage::curtain(&server, &[a, b]);
+    fixture::curtain(&server, &[a, b]);
 }
 
 pub(super) fn all_are_signalled() {
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, goods) = (Cast::default(), Arc::new(Goods::default()));
-    consumer(&cast, &a, &goods, 1);
-    consumer(&cast, &a, &goods, 2);
-    consumer(&cast, &b, &goods, 3);
-    producer(&cast, &b, &goods, 4, 3, "all");
-    cast.bow();
+    let (threads, goods) = (Threads::default(), Arc::new(Goods::default()));
+    consumer(&threads, &a, &goods, 1);
+    consumer(&threads, &a, &goods, 2);
+    consumer(&threads, &b, &goods, 3);
+    producer(&threads, &b, &goods, 4, 3, "all");
+    threads.bow();
     assert_eq!(goods.0.load(Ordering::SeqCst), 0);
-    stage::curtain(&server, &[a, b]);
+    fixture::curtain(&server, &[a, b]);
 }
 
 /// A wait that reports that it was not signalled has left its signal to another waiter.
 pub(super) fn a_wait_times_out_as_it_is_signalled() {
     let limit = Duration::from_millis(10);
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(1));
     let (a, b) = (Process::new(), Process::new());
-    let (cast, goods) = (Cast::default(), Arc::new(Goods::default()));
-    consumer(&cast, &a, &goods, 1);
+    let (threads, goods) = (Threads::default(), Arc::new(Goods::default()));
+    consumer(&threads, &a, &goods, 1);
     let process = either(&a, &b).clone();
     let shop = goods.clone();
-    cast.play("impatient", move || {
+    threads.play("impatient", move || {
         let acquired = enter(&process, 2);
         let done: Result<bool, Error> =
             at(&process, |at| condition::wait(at, acquired.ticket, 2, &Wait::timeout(limit)));
@@ -99,24 +106,24 @@ pub(super) fn a_wait_times_out_as_it_is_signalled() {
         }
         process.unlock(acquired).expect("no fault");
     });
-    producer(&cast, &b, &goods, 3, 1, "one");
-    cast.play("clock", move || time::pass(limit));
-    cast.bow();
+    producer(&threads, &b, &goods, 3, 1, "one");
+    threads.play("clock", move || time::pass(limit));
+    threads.bow();
     assert_eq!(goods.0.load(Ordering::SeqCst), 0);
-    stage::curtain(&server, &[a, b]);
+    fixture::curtain(&server, &[a, b]);
 }
 
 /// The listening connections break, with the signals that lie unread in them.
 pub(super) fn a_gap_as_they_are_signalled() {
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(60));
     let (a, b) = (Process::new(), Process::new());
-    let (cast, goods) = (Cast::default(), Arc::new(Goods::default()));
-    consumer(&cast, &a, &goods, 1);
-    producer(&cast, &b, &goods, 2, 1, "all");
+    let (threads, goods) = (Threads::default(), Arc::new(Goods::default()));
+    consumer(&threads, &a, &goods, 1);
+    producer(&threads, &b, &goods, 2, 1, "all");
     let cutting = server.clone();
-    cast.play("scissors", move || cutting.cut_listeners());
-    cast.bow();
+    threads.play("scissors", move || cutting.cut_listeners());
+    threads.bow();
     assert_eq!(goods.0.load(Ordering::SeqCst), 0);
-    stage::curtain(&server, &[a, b]);
+    fixture::curtain(&server, &[a, b]);
 }

@@ -3,64 +3,64 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::stage::{self, Cast, Process, Room, either};
+use super::fixture::{self, Process, Room, Threads, either};
 use crate::engine::redis::wire::memory::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 
 /// Three threads of one process with few connections, each with a lock that nobody else wants.
-fn with_a_lock_each(process: &Process, cast: &Cast, visit: impl Fn(&Process, u64)) -> Vec<Process> {
+fn with_a_lock_each(process: &Process, threads: &Threads, visit: impl Fn(&Process, u64)) -> Vec<Process> {
     let processes: Vec<_> = ["one", "two", "three"].map(|name| process.at(name)).into();
     for (thread, process) in (1..).zip(&processes) {
         visit(process, thread);
     }
-    cast.bow();
+    threads.bow();
     processes
 }
 
 /// Time stands still: a request that nobody sends is a deadlock.
 pub(super) fn threads_share_a_connection() {
-    let server = stage::begin();
+    let server = fixture::begin();
     let process = Process::with_connections(either(1, 2));
-    let (cast, rooms) = (Cast::default(), [(); 3].map(|()| Arc::new(Room::default())));
-    let all = with_a_lock_each(&process, &cast, |process, thread| {
-        cast.visitor(process, &rooms[thread as usize - 1], thread, 2);
+    let (threads, rooms) = (Threads::default(), [(); 3].map(|()| Arc::new(Room::default())));
+    let all = with_a_lock_each(&process, &threads, |process, thread| {
+        threads.visitor(process, &rooms[thread as usize - 1], thread, 2);
     });
     assert!(rooms.iter().all(|room| room.visits() == 2));
     assert!(all.iter().all(Process::is_idle));
-    stage::curtain(&server, &[process]);
+    fixture::curtain(&server, &[process]);
 }
 
 /// What the leader's connection loses is requested again by each thread.
 pub(super) fn requests_that_go_together_get_lost() {
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let process = Process::with_connections(1);
-    let (cast, rooms) = (Cast::default(), [(); 3].map(|()| Arc::new(Room::default())));
+    let (threads, rooms) = (Threads::default(), [(); 3].map(|()| Arc::new(Room::default())));
     server.go_wrong(Faults { lost: 3, ..Faults::default() });
-    let all = with_a_lock_each(&process, &cast, |process, thread| {
-        cast.hardy_visitor(process, &rooms[thread as usize - 1], thread);
+    let all = with_a_lock_each(&process, &threads, |process, thread| {
+        threads.hardy_visitor(process, &rooms[thread as usize - 1], thread);
     });
     assert!(rooms.iter().all(|room| room.visits() == 1));
-    stage::make_good(&server, &[process.clone()]);
+    fixture::make_good(&server, &[process.clone()]);
     assert!(all.iter().all(Process::is_idle));
-    stage::curtain(&server, &[process]);
+    fixture::curtain(&server, &[process]);
 }
 
 /// A thread that waits for the connection, as the leader or behind it, gives up: the others get it.
 pub(super) fn one_gives_up_in_the_queue_for_a_connection() {
     let limit = Duration::from_millis(10);
-    let server = stage::begin();
+    let server = fixture::begin();
     let process = Process::with_connections(1);
-    let (cast, rooms) = (Cast::default(), [(); 3].map(|()| Arc::new(Room::default())));
-    cast.play("clock", move || time::pass(limit));
-    let all = with_a_lock_each(&process, &cast, |process, thread| {
+    let (threads, rooms) = (Threads::default(), [(); 3].map(|()| Arc::new(Room::default())));
+    threads.play("clock", move || time::pass(limit));
+    let all = with_a_lock_each(&process, &threads, |process, thread| {
         let room = rooms[thread as usize - 1].clone();
         if thread < 3 {
-            return cast.visitor(process, &room, thread, 1);
+            return threads.visitor(process, &room, thread, 1);
         }
         let process = process.clone();
-        cast.play("hasty", move || match process.lock(thread, &Wait::timeout(limit)) {
+        threads.play("hasty", move || match process.lock(thread, &Wait::timeout(limit)) {
             Ok(Some(acquired)) => {
                 room.visit(acquired);
                 process.unlock(acquired).expect("no fault");
@@ -73,5 +73,5 @@ pub(super) fn one_gives_up_in_the_queue_for_a_connection() {
     time::pass_when_quiet(Duration::from_secs(25));
     server.wait_until_empty();
     assert!(all.iter().all(Process::is_idle));
-    stage::curtain(&server, &[process]);
+    fixture::curtain(&server, &[process]);
 }

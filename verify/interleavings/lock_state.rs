@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::stage::{self, Cast, Limit, Process, Room, either};
+use super::fixture::{self, Limit, Process, Room, Threads, either};
 use crate::CancellationToken;
 use crate::engine::redis::wire::memory::Faults;
 use crate::sync::time;
@@ -11,38 +11,38 @@ use crate::wait::Wait;
 
 /// Time stands still, so that a lost wake-up is a deadlock.
 pub(super) fn threads_of_two_processes_take_turns() {
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
-    cast.visitor(&a, &room, 1, 2);
-    cast.visitor(&a, &room, 2, 1);
-    cast.visitor(&b, &room, 3, 2);
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
+    threads.visitor(&a, &room, 1, 2);
+    threads.visitor(&a, &room, 2, 1);
+    threads.visitor(&b, &room, 3, 2);
     let (process, inside) = (b.clone(), room.clone());
-    cast.play("once", move || {
+    threads.play("once", move || {
         if let Some(acquired) = process.lock(4, &Wait::once()).expect("no fault") {
             inside.visit(acquired);
             process.unlock(acquired).expect("no fault");
         }
     });
-    cast.bow();
+    threads.bow();
     assert!(room.visits() >= 5);
-    stage::curtain(&server, &[a, b]);
+    fixture::curtain(&server, &[a, b]);
 }
 
 /// One thread gives up while another process may grant it the lock, or another thread may hand it on: the
 /// threads behind it still get the lock.
 fn one_gives_up(limit: Limit, clock: impl FnOnce() + Send + 'static) {
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
-    cast.visitor(&a, &room, 1, 1);
-    cast.visitor(either(&a, &b), &room, 2, 1);
-    cast.impatient(&b, &room, 3, limit);
-    cast.visitor(&b, &room, 4, 1);
-    cast.play("clock", clock);
-    cast.bow();
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
+    threads.visitor(&a, &room, 1, 1);
+    threads.visitor(either(&a, &b), &room, 2, 1);
+    threads.impatient(&b, &room, 3, limit);
+    threads.visitor(&b, &room, 4, 1);
+    threads.play("clock", clock);
+    threads.bow();
     assert!(room.visits() >= 3);
-    stage::curtain(&server, &[a, b]);
+    fixture::curtain(&server, &[a, b]);
 }
 
 pub(super) fn one_times_out_as_it_is_granted() {
@@ -57,35 +57,35 @@ pub(super) fn one_is_cancelled_as_it_is_granted() {
 
 /// The holder releases only when the waiter has given up: by its deadline, or by its token.
 pub(super) fn a_wait_ends_while_the_lock_is_held() {
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_millis(900));
     let (a, b) = (Process::new(), Process::new());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     let acquired = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
     let token = CancellationToken::new();
     let limit = either(Limit::Time(Duration::from_millis(10)), Limit::Token(token.clone()));
-    cast.impatient(either(&a, &b), &room, 2, limit);
-    cast.play("cancel", move || token.cancel());
-    cast.bow();
+    threads.impatient(either(&a, &b), &room, 2, limit);
+    threads.play("cancel", move || token.cancel());
+    threads.bow();
     room.visit(acquired);
     assert_eq!(room.visits(), 1);
     a.unlock(acquired).expect("no fault");
-    stage::curtain(&server, &[a, b]);
+    fixture::curtain(&server, &[a, b]);
 }
 
 /// A thread without a deadline gives up because Redis does not answer the thread ahead of it; that one gets
 /// its reply and passes the lock on nevertheless.
 pub(super) fn one_gives_redis_up_as_it_is_handed_the_lock() {
     let pause = Duration::from_millis(20);
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let (a, b) = (Process::hasty(), Process::new());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     // The first request and its copy.
     server.go_wrong(Faults { lost: 2, surely: true, ..Faults::default() });
     for (thread, wait) in [(1, Wait::timeout(Duration::from_secs(20))), (2, Wait::forever())] {
         let (process, room) = (a.clone(), room.clone());
-        cast.play(&format!("hasty-{thread}"), move || match process.lock(thread, &wait) {
+        threads.play(&format!("hasty-{thread}"), move || match process.lock(thread, &wait) {
             Ok(acquired) => {
                 let acquired = acquired.expect("there is time");
                 room.visit(acquired);
@@ -94,99 +94,99 @@ pub(super) fn one_gives_redis_up_as_it_is_handed_the_lock() {
             Err(e) => assert!(e.is_unavailable() && thread == 2, "{e}"),
         });
     }
-    cast.play("clock", move || {
+    threads.play("clock", move || {
         for _ in 0..3 {
             time::pass(pause);
         }
     });
-    cast.bow();
-    cast.hardy_visitor(&b, &room, 3);
-    cast.bow();
+    threads.bow();
+    threads.hardy_visitor(&b, &room, 3);
+    threads.bow();
     assert!(room.visits() >= 2);
-    stage::make_good(&server, &[a.clone(), b.clone()]);
-    stage::curtain(&server, &[a, b]);
+    fixture::make_good(&server, &[a.clone(), b.clone()]);
+    fixture::curtain(&server, &[a, b]);
 }
 
 /// A lease that is not renewed expires at any time, noticed first by its thread, by the next one, by the
 /// renewal thread, or by Redis. A waiter behind it may have to find out with its own heartbeat.
 pub(super) fn a_lease_ends_as_it_is_released() {
     let lease = Duration::from_secs(5);
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(15));
     let (a, b) = (Process::new(), Process::new());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     let process = a.clone();
-    cast.play("loses", move || {
+    threads.play("loses", move || {
         let acquired = process.lock_for(1, lease).expect("no fault").expect("no deadline");
-        stage::step();
+        fixture::step();
         let done = process.unlock(acquired);
         assert!(done.as_ref().err().is_none_or(crate::Error::is_lease_lost), "{done:?}");
     });
-    cast.visitor(&a, &room, 2, 1);
-    cast.visitor(&b, &room, 3, 1);
-    cast.play("clock", move || time::pass(lease));
-    cast.bow();
+    threads.visitor(&a, &room, 2, 1);
+    threads.visitor(&b, &room, 3, 1);
+    threads.play("clock", move || time::pass(lease));
+    threads.bow();
     assert_eq!(room.visits(), 2);
-    stage::make_good(&server, &[a.clone(), b.clone()]);
-    stage::curtain(&server, &[a, b]);
+    fixture::make_good(&server, &[a.clone(), b.clone()]);
+    fixture::curtain(&server, &[a, b]);
 }
 
 /// So much time passes that a grant that lies unread must be renewed before it is used, or given back by the
 /// thread for which it came too late; and that a waiter counts as dead: it takes a new position with its next
 /// heartbeat, for which time must pass.
 pub(super) fn a_grant_grows_old() {
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(20));
     let (a, b) = (Process::new(), Process::new());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
-    cast.visitor(&a, &room, 1, 2);
-    cast.visitor(&b, &room, 2, 1);
-    cast.visitor(&b, &room, 3, 1);
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
+    threads.visitor(&a, &room, 1, 2);
+    threads.visitor(&b, &room, 2, 1);
+    threads.visitor(&b, &room, 3, 1);
     let c = Process::new();
     let age = Duration::from_secs(16);
-    cast.impatient(&c, &room, 4, Limit::Time(age));
-    cast.play("clock", move || time::pass(age));
-    cast.bow();
+    threads.impatient(&c, &room, 4, Limit::Time(age));
+    threads.play("clock", move || time::pass(age));
+    threads.bow();
     assert!(room.visits() >= 4);
-    stage::curtain(&server, &[a, b, c]);
+    fixture::curtain(&server, &[a, b, c]);
 }
 
 /// Every waiter and holder of that client learns of it, and what they had goes to the other process.
 pub(super) fn a_client_closes_while_its_threads_wait_and_hold() {
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     for thread in 1..=2 {
         let process = a.clone();
-        cast.play(&format!("closed-{thread}"), move || {
+        threads.play(&format!("closed-{thread}"), move || {
             let done = process.lock(thread, &Wait::forever()).and_then(|acquired| {
-                stage::step();
+                fixture::step();
                 process.unlock(acquired.expect("no deadline"))
             });
             assert!(done.as_ref().err().is_none_or(|e| e.kind() == crate::ErrorKind::Closed), "{done:?}");
         });
     }
-    cast.visitor(&b, &room, 3, 2);
+    threads.visitor(&b, &room, 3, 2);
     let process = a.clone();
-    cast.play("close", move || process.close());
-    cast.bow();
+    threads.play("close", move || process.close());
+    threads.bow();
     assert_eq!(room.visits(), 2);
-    stage::curtain(&server, &[a, b]);
+    fixture::curtain(&server, &[a, b]);
 }
 
 /// Requests or their replies get lost: there is still one owner, and nobody needs a lease to expire in order
 /// to get in.
 pub(super) fn requests_get_lost() {
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let (a, b) = (Process::new(), Process::new());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     server.go_wrong(Faults { lost: 4, ..Faults::default() });
     for (thread, process) in [(1, &a), (2, &b), (3, &b)] {
-        cast.hardy_visitor(process, &room, thread);
+        threads.hardy_visitor(process, &room, thread);
     }
-    cast.bow();
+    threads.bow();
     assert_eq!(room.visits(), 3);
-    stage::make_good(&server, &[a.clone(), b.clone()]);
-    stage::curtain(&server, &[a, b]);
+    fixture::make_good(&server, &[a.clone(), b.clone()]);
+    fixture::curtain(&server, &[a, b]);
 }

@@ -12,13 +12,13 @@
 
 mod condition;
 mod connections;
+mod fixture;
 mod inbox;
 mod linger;
 mod lock_state;
 mod read_write;
 mod renewer;
 mod semaphore;
-mod stage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::stage::{self, Cast, LINGER, Process, either, request};
+use super::fixture::{self, LINGER, Process, Threads, either, request};
 use crate::Error;
 use crate::engine::call::acquire;
 use crate::engine::call::modes;
@@ -29,7 +29,7 @@ impl Page {
     fn read(&self) {
         let before = self.inside.fetch_add(1, Ordering::SeqCst);
         assert!(before >= 0, "it reads while another writes");
-        stage::step();
+        fixture::step();
         self.inside.fetch_sub(1, Ordering::SeqCst);
         self.read.fetch_add(1, Ordering::SeqCst);
     }
@@ -37,7 +37,7 @@ impl Page {
     fn write(&self) {
         let before = self.inside.swap(-1, Ordering::SeqCst);
         assert_eq!(before, 0, "it writes while others are inside");
-        stage::step();
+        fixture::step();
         self.inside.store(0, Ordering::SeqCst);
         self.written.fetch_add(1, Ordering::SeqCst);
     }
@@ -84,24 +84,24 @@ fn writes_on(
     release(&process.entry::<Write>(), acquired.ticket, Stay::Agreed).map(|()| true)
 }
 
-fn reader(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64) {
+fn reader(threads: &Threads, process: &Process, page: &Arc<Page>, thread: u64) {
     let (process, page) = (process.clone(), page.clone());
-    cast.play(&format!("reader-{thread}"), move || {
+    threads.play(&format!("reader-{thread}"), move || {
         assert!(reads(&process, &page, thread, &Wait::forever()).expect("no fault"), "no deadline");
     });
 }
 
-fn writer(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64) {
+fn writer(threads: &Threads, process: &Process, page: &Arc<Page>, thread: u64) {
     let (process, page) = (process.clone(), page.clone());
-    cast.play(&format!("writer-{thread}"), move || {
+    threads.play(&format!("writer-{thread}"), move || {
         assert!(writes(&process, &page, thread, &Wait::forever()).expect("no fault"), "no deadline");
     });
 }
 
 /// Adds a writer whose process keeps the lock.
-fn lingering_writer(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64, times: usize) {
+fn lingering_writer(threads: &Threads, process: &Process, page: &Arc<Page>, thread: u64, times: usize) {
     let (process, page) = (process.clone(), page.clone());
-    cast.play(&format!("lingering-{thread}"), move || {
+    threads.play(&format!("lingering-{thread}"), move || {
         for _ in 0..times {
             let terms = Terms { linger: LINGER.into(), ..terms(&process, "write") };
             let done = writes_on(&process, &page, thread, terms, &Wait::forever()).expect("no fault");
@@ -118,20 +118,20 @@ fn curtain(server: &memory::Server, processes: &[Process]) {
             assert!(core.lock_state.is_idle(), "{:?}", core.lock_state);
         }
     }
-    stage::curtain(server, processes);
+    fixture::curtain(server, processes);
 }
 
 /// Time stands still, so that a lost wake-up is a deadlock.
 pub(super) fn readers_and_writers_take_turns() {
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, page) = (Cast::default(), Arc::new(Page::default()));
-    reader(&cast, &a, &page, 1);
-    reader(&cast, &a, &page, 2);
-    writer(&cast, either(&a, &b), &page, 3);
-    writer(&cast, &b, &page, 4);
-    reader(&cast, &b, &page, 5);
-    cast.bow();
+    let (threads, page) = (Threads::default(), Arc::new(Page::default()));
+    reader(&threads, &a, &page, 1);
+    reader(&threads, &a, &page, 2);
+    writer(&threads, either(&a, &b), &page, 3);
+    writer(&threads, &b, &page, 4);
+    reader(&threads, &b, &page, 5);
+    threads.bow();
     assert_eq!((page.read.load(Ordering::SeqCst), page.written.load(Ordering::SeqCst)), (3, 2));
     curtain(&server, &[a, b]);
 }
@@ -139,18 +139,18 @@ pub(super) fn readers_and_writers_take_turns() {
 /// Readers that stood behind a writer get in when it gives up, also in its own process.
 pub(super) fn a_writer_gives_up_as_it_is_granted() {
     let limit = Duration::from_millis(10);
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, page) = (Cast::default(), Arc::new(Page::default()));
-    reader(&cast, &a, &page, 1);
+    let (threads, page) = (Threads::default(), Arc::new(Page::default()));
+    reader(&threads, &a, &page, 1);
     let (process, paper) = (b.clone(), page.clone());
-    cast.play("impatient", move || {
+    threads.play("impatient", move || {
         writes(&process, &paper, 2, &Wait::timeout(limit)).expect("no fault");
     });
-    reader(&cast, &b, &page, 3);
-    writer(&cast, either(&a, &b), &page, 4);
-    cast.play("clock", move || time::pass(limit));
-    cast.bow();
+    reader(&threads, &b, &page, 3);
+    writer(&threads, either(&a, &b), &page, 4);
+    threads.play("clock", move || time::pass(limit));
+    threads.bow();
     assert_eq!(page.read.load(Ordering::SeqCst), 2);
     assert!(page.written.load(Ordering::SeqCst) >= 1);
     curtain(&server, &[a, b]);
@@ -159,14 +159,14 @@ pub(super) fn a_writer_gives_up_as_it_is_granted() {
 /// A writer's process keeps the lock. Time stands still: readers, there and elsewhere, wait forever unless
 /// they make it give the lock back.
 pub(super) fn readers_want_what_a_writer_keeps() {
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, page) = (Cast::default(), Arc::new(Page::default()));
+    let (threads, page) = (Threads::default(), Arc::new(Page::default()));
     a.listen();
-    lingering_writer(&cast, &a, &page, 1, 3);
-    reader(&cast, &a, &page, 2);
-    reader(&cast, &b, &page, 3);
-    cast.bow();
+    lingering_writer(&threads, &a, &page, 1, 3);
+    reader(&threads, &a, &page, 2);
+    reader(&threads, &b, &page, 3);
+    threads.bow();
     assert_eq!((page.read.load(Ordering::SeqCst), page.written.load(Ordering::SeqCst)), (2, 3));
     a.close();
     curtain(&server, &[b]);
@@ -174,17 +174,17 @@ pub(super) fn readers_want_what_a_writer_keeps() {
 
 /// The listening connections break: readers that share a hold learn of the writer behind them nevertheless.
 pub(super) fn a_word_to_readers_gets_lost() {
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let (a, b) = (Process::new(), Process::new());
-    let (cast, page) = (Cast::default(), Arc::new(Page::default()));
+    let (threads, page) = (Threads::default(), Arc::new(Page::default()));
     for thread in 1..=3 {
-        reader(&cast, &a, &page, thread);
+        reader(&threads, &a, &page, thread);
     }
-    writer(&cast, &b, &page, 4);
+    writer(&threads, &b, &page, 4);
     let cutting = server.clone();
-    cast.play("scissors", move || cutting.cut_listeners());
-    cast.bow();
+    threads.play("scissors", move || cutting.cut_listeners());
+    threads.bow();
     assert_eq!((page.read.load(Ordering::SeqCst), page.written.load(Ordering::SeqCst)), (3, 1));
     curtain(&server, &[a, b]);
 }

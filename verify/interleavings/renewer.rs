@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::stage::{self, Cast, Process, RENEW_EVERY, Room};
+use super::fixture::{self, Process, RENEW_EVERY, Room, Threads};
 use crate::engine::redis::wire::memory::Faults;
 use crate::engine::renewal::renewer::Renewer;
 use crate::observe::{LockInfo, Observer, Observers};
@@ -38,9 +38,9 @@ impl Renewals {
 }
 
 /// Acquires the lock, and keeps it until it was renewed.
-fn keep(cast: &Cast, process: &Process, renewals: &Renewals, thread: u64) {
+fn keep(threads: &Threads, process: &Process, renewals: &Renewals, thread: u64) {
     let (process, renewals) = (process.clone(), renewals.clone());
-    cast.play(&format!("keeper-{thread}"), move || {
+    threads.play(&format!("keeper-{thread}"), move || {
         let acquired = process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
         renewals.wait_for_another();
         process.unlock(acquired).expect("it was renewed");
@@ -49,53 +49,53 @@ fn keep(cast: &Cast, process: &Process, renewals: &Renewals, thread: u64) {
 
 /// The thread is about to end for lack of work when some arrives.
 pub(super) fn it_ends_only_when_nothing_is_left() {
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let renewals = Renewals::default();
     let process = Process::with(Arc::new(Renewer::new()), renewals.observers());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
-    cast.visitor(&process, &room, 1, 1);
-    cast.play("clock", || time::pass(RENEW_EVERY));
-    keep(&cast, &process, &renewals, 2);
-    cast.bow();
-    stage::curtain(&server, &[process]);
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
+    threads.visitor(&process, &room, 1, 1);
+    threads.play("clock", || time::pass(RENEW_EVERY));
+    keep(&threads, &process, &renewals, 2);
+    threads.bow();
+    fixture::curtain(&server, &[process]);
 }
 
 /// Two clients of one process share the thread: closing one does not end it for the other.
 pub(super) fn clients_come_and_go() {
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let (renewer, renewals) = (Arc::new(Renewer::new()), Renewals::default());
     let goes = Process::with(renewer.clone(), Observers::default());
     let comes = Process::with(renewer, renewals.observers());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
-    cast.play("goes", move || {
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
+    threads.play("goes", move || {
         let acquired = goes.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
         room.visit(acquired);
         goes.unlock(acquired).expect("no fault");
         goes.close();
     });
-    keep(&cast, &comes, &renewals, 2);
-    cast.bow();
-    stage::curtain(&server, &[comes]);
+    keep(&threads, &comes, &renewals, 2);
+    threads.bow();
+    fixture::curtain(&server, &[comes]);
 }
 
 /// The releasing thread does not wait for the repetition, and the next one does not wait for the lease.
 pub(super) fn a_release_that_got_lost_is_repeated() {
-    let server = stage::begin();
+    let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let (a, b) = (Process::new(), Process::new());
-    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     let (process, inside, losing) = (a.clone(), room.clone(), server.clone());
-    cast.play("loses", move || {
+    threads.play("loses", move || {
         let acquired = process.lock(1, &Wait::forever()).expect("no fault yet").expect("no deadline");
         inside.visit(acquired);
         losing.go_wrong(Faults { lost: 3, ..Faults::default() });
         process.unlock_some_time(acquired);
     });
-    cast.hardy_visitor(&b, &room, 2);
-    cast.bow();
+    threads.hardy_visitor(&b, &room, 2);
+    threads.bow();
     assert_eq!(room.visits(), 2);
-    stage::make_good(&server, &[a.clone(), b.clone()]);
-    stage::curtain(&server, &[a, b]);
+    fixture::make_good(&server, &[a.clone(), b.clone()]);
+    fixture::curtain(&server, &[a, b]);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::stage::{self, Cast, Process, either, request};
+use super::fixture::{self, Process, Threads, either, request};
 use crate::Error;
 use crate::engine::call::acquire;
 use crate::engine::call::release;
@@ -33,15 +33,15 @@ fn turn(process: &Process, out: &Out, thread: u64, permits: u64, wait: &Wait<'_>
     };
     let before = out.now.fetch_add(permits, Ordering::SeqCst);
     assert!(before + permits <= TOTAL, "{permits} more than {before} are out");
-    stage::step();
+    fixture::step();
     out.now.fetch_sub(permits, Ordering::SeqCst);
     out.turns.fetch_add(1, Ordering::SeqCst);
     release(&entry, acquired.ticket, Stay::Agreed).map(|()| true)
 }
 
-fn visitor(cast: &Cast, process: &Process, out: &Arc<Out>, thread: u64, permits: u64) {
+fn visitor(threads: &Threads, process: &Process, out: &Arc<Out>, thread: u64, permits: u64) {
     let (process, out) = (process.clone(), out.clone());
-    cast.play(&format!("visitor-{thread}"), move || {
+    threads.play(&format!("visitor-{thread}"), move || {
         let done = turn(&process, &out, thread, permits, &Wait::forever()).expect("no fault");
         assert!(done, "no deadline");
     });
@@ -53,20 +53,20 @@ fn curtain(server: &memory::Server, processes: &[Process]) {
         let core = entry.core.lock();
         assert!(core.lock_state.is_idle(), "{:?}", core.lock_state);
     }
-    stage::curtain(server, processes);
+    fixture::curtain(server, processes);
 }
 
 /// Time stands still, so that a lost wake-up is a deadlock.
 pub(super) fn one_and_both_permits_take_turns() {
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, out) = (Cast::default(), Arc::new(Out::default()));
-    visitor(&cast, &a, &out, 1, 1);
-    visitor(&cast, &a, &out, 2, 2);
-    visitor(&cast, either(&a, &b), &out, 3, 1);
-    visitor(&cast, &b, &out, 4, 2);
-    visitor(&cast, &b, &out, 5, 1);
-    cast.bow();
+    let (threads, out) = (Threads::default(), Arc::new(Out::default()));
+    visitor(&threads, &a, &out, 1, 1);
+    visitor(&threads, &a, &out, 2, 2);
+    visitor(&threads, either(&a, &b), &out, 3, 1);
+    visitor(&threads, &b, &out, 4, 2);
+    visitor(&threads, &b, &out, 5, 1);
+    threads.bow();
     assert_eq!(out.turns.load(Ordering::SeqCst), 5);
     curtain(&server, &[a, b]);
 }
@@ -74,18 +74,18 @@ pub(super) fn one_and_both_permits_take_turns() {
 /// What was granted to a thread that gives up is not what the next one of its process requests.
 pub(super) fn one_gives_up_before_another_that_asks_for_more() {
     let limit = Duration::from_millis(10);
-    let server = stage::begin();
+    let server = fixture::begin();
     let (a, b) = (Process::new(), Process::new());
-    let (cast, out) = (Cast::default(), Arc::new(Out::default()));
-    visitor(&cast, &a, &out, 1, 2);
+    let (threads, out) = (Threads::default(), Arc::new(Out::default()));
+    visitor(&threads, &a, &out, 1, 2);
     let (process, counter) = (b.clone(), out.clone());
-    cast.play("impatient", move || {
+    threads.play("impatient", move || {
         turn(&process, &counter, 2, 1, &Wait::timeout(limit)).expect("no fault");
     });
-    visitor(&cast, &b, &out, 3, 2);
-    visitor(&cast, either(&a, &b), &out, 4, 1);
-    cast.play("clock", move || time::pass(limit));
-    cast.bow();
+    visitor(&threads, &b, &out, 3, 2);
+    visitor(&threads, either(&a, &b), &out, 4, 1);
+    threads.play("clock", move || time::pass(limit));
+    threads.bow();
     assert!(out.turns.load(Ordering::SeqCst) >= 3);
     curtain(&server, &[a, b]);
 }

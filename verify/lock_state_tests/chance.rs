@@ -46,7 +46,7 @@ struct World {
     messages: Vec<Message>,
     /// In this many of a hundred cases, nobody hears.
     deaf: usize,
-    lock_states: Vec<Desk>,
+    lock_states: Vec<Driver>,
     threads: Vec<Thread>,
     wire: Vec<Packet>,
     /// Copies that nobody waits for any more, and that may still run.
@@ -61,7 +61,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let shape = Shape { local_handoff: ms(40), ..shape() };
-        let lock_states = (0..LOCK_STATES).map(|_| Desk::of(shape.clone())).collect();
+        let lock_states = (0..LOCK_STATES).map(|_| Driver::of(shape.clone())).collect();
         World {
             now: 1_000,
             rng: Rng(seed),
@@ -185,7 +185,7 @@ impl World {
 
     fn turn(&mut self, i: usize, ticket: Ticket, over: bool) {
         let lock_state = i / THREADS;
-        let Desk { lock_state: state, owners } = &mut self.lock_states[lock_state];
+        let Driver { lock_state: state, owners } = &mut self.lock_states[lock_state];
         let turn = state.turn(ticket, at(self.now), true, over, || {
             *owners += 1;
             *owners * LOCK_STATES as u64 + lock_state as u64
@@ -246,7 +246,7 @@ impl World {
     fn release(&mut self, i: usize, acquired: Acquired) {
         let lock_state = i / THREADS;
         self.threads[i] = Thread::Idle;
-        let Desk { lock_state: state, owners } = &mut self.lock_states[lock_state];
+        let Driver { lock_state: state, owners } = &mut self.lock_states[lock_state];
         let exit = state.exit(acquired.ticket, at(self.now), true, || {
             *owners += 1;
             *owners * LOCK_STATES as u64 + lock_state as u64
@@ -301,7 +301,7 @@ impl World {
     }
 
     fn is_over(&self) -> bool {
-        let keeps = |desk: &Desk| desk.lock_state.idle().is_some();
+        let keeps = |driver: &Driver| driver.lock_state.idle().is_some();
         let out = self.threads.iter().all(|t| matches!(t, Thread::Idle));
         out && self.wire.is_empty() && !self.lock_states.iter().any(keeps)
     }
@@ -331,8 +331,8 @@ impl World {
         while let Some(packet) = self.late.pop() {
             self.run(&packet);
         }
-        for (i, desk) in self.lock_states.iter().enumerate() {
-            assert!(desk.lock_state.is_idle(), "lock state {i}: {:?}", desk.lock_state);
+        for (i, driver) in self.lock_states.iter().enumerate() {
+            assert!(driver.lock_state.is_idle(), "lock state {i}: {:?}", driver.lock_state);
         }
         self.redis.lapse(self.now);
         assert!(self.redis.holders().is_empty(), "held by nobody");

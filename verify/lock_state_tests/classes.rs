@@ -12,52 +12,52 @@ fn of_class(thread: u64, class: u8) -> Request {
 
 #[test]
 fn waiters_of_one_class_come_in_by_arrival_and_lower_classes_first() {
-    let mut desk = Desk::new();
-    let holder = desk.enter(request(9), 0);
-    let asking = desk.asks(holder, 0);
-    desk.lock_state.answered(asking.owner, granted_in(5, LEASE), at(0));
-    desk.is_in(holder, 0);
+    let mut driver = Driver::new();
+    let holder = driver.enter(request(9), 0);
+    let asking = driver.asks(holder, 0);
+    driver.lock_state.answered(asking.owner, granted_in(5, LEASE), at(0));
+    driver.is_in(holder, 0);
     let tickets: Vec<_> =
-        [5, 3, 0, 4, 3, 0, 7].into_iter().map(|class| desk.enter(of_class(1, class), 1)).collect();
+        [5, 3, 0, 4, 3, 0, 7].into_iter().map(|class| driver.enter(of_class(1, class), 1)).collect();
     let order = [2, 5, 1, 4, 3, 0, 6];
     for (i, next) in order.iter().zip(&order[1..]) {
-        assert_eq!(out(desk.lock_state.give_up(tickets[*i], at(2))).wake, Some(tickets[*next]));
+        assert_eq!(out(driver.lock_state.give_up(tickets[*i], at(2))).wake, Some(tickets[*next]));
     }
 }
 
 #[test]
 fn a_better_class_moves_the_position_and_the_old_one_comes_back_to_its_arrival() {
-    let mut desk = Desk::new();
-    let (slow, first) = desk.queue_up(of_class(1, 5), 5, 0);
-    let fast = desk.enter(of_class(2, 1), 1);
-    let moved = desk.asks_anew(fast, &first, 1);
+    let mut driver = Driver::new();
+    let (slow, first) = driver.queue_up(of_class(1, 5), 5, 0);
+    let fast = driver.enter(of_class(2, 1), 1);
+    let moved = driver.asks_anew(fast, &first, 1);
     assert_eq!((moved.how, moved.terms.class, moved.arrival.as_str()), (AcquireMode::Wait, Some(1), ""));
     let late = Answer::Busy { floor: 5, again: ms(1_000), arrival: "99".into() };
-    desk.lock_state.answered(moved.owner, late, at(1));
-    assert_eq!(out(desk.lock_state.give_up(fast, at(2))).wake, Some(slow));
-    let back = desk.asks_anew(slow, &moved, 2);
+    driver.lock_state.answered(moved.owner, late, at(1));
+    assert_eq!(out(driver.lock_state.give_up(fast, at(2))).wake, Some(slow));
+    let back = driver.asks_anew(slow, &moved, 2);
     assert_eq!((back.how, back.terms.class, back.arrival.as_str()), (AcquireMode::Wait, Some(5), "77"));
 }
 
 #[test]
 fn an_arrival_is_nobodys_once_its_waiters_are_gone() {
-    let mut desk = Desk::new();
-    let (slow, first) = desk.queue_up(of_class(1, 5), 5, 0);
-    let fast = desk.enter(of_class(2, 1), 1);
-    let moved = desk.asks_anew(fast, &first, 1);
-    desk.lock_state.answered(moved.owner, busy(5), at(1));
-    assert!(matches!(desk.lock_state.give_up(slow, at(2)), GaveUp::Out(_)));
-    let newcomer = desk.enter(of_class(3, 5), 3);
-    assert_eq!(out(desk.lock_state.give_up(fast, at(4))).wake, Some(newcomer));
-    assert_eq!(desk.asks_anew(newcomer, &moved, 4).arrival, "");
+    let mut driver = Driver::new();
+    let (slow, first) = driver.queue_up(of_class(1, 5), 5, 0);
+    let fast = driver.enter(of_class(2, 1), 1);
+    let moved = driver.asks_anew(fast, &first, 1);
+    driver.lock_state.answered(moved.owner, busy(5), at(1));
+    assert!(matches!(driver.lock_state.give_up(slow, at(2)), GaveUp::Out(_)));
+    let newcomer = driver.enter(of_class(3, 5), 3);
+    assert_eq!(out(driver.lock_state.give_up(fast, at(4))).wake, Some(newcomer));
+    assert_eq!(driver.asks_anew(newcomer, &moved, 4).arrival, "");
 }
 
 #[test]
 fn a_grant_that_is_there_is_its_heads_also_when_others_come() {
-    let mut desk = Desk::new();
-    let (slow, first) = desk.queue_up(of_class(1, 5), 5, 0);
-    desk.message(first.owner, 6);
-    let fast = desk.enter(of_class(2, 1), 1);
-    assert!(matches!(desk.turn(fast, 1), Step::Park(_)));
-    assert_eq!(desk.is_in(slow, 1).owner, first.owner);
+    let mut driver = Driver::new();
+    let (slow, first) = driver.queue_up(of_class(1, 5), 5, 0);
+    driver.message(first.owner, 6);
+    let fast = driver.enter(of_class(2, 1), 1);
+    assert!(matches!(driver.turn(fast, 1), Step::Park(_)));
+    assert_eq!(driver.is_in(slow, 1).owner, first.owner);
 }

@@ -3,18 +3,18 @@
 use super::*;
 
 /// The lock state of one wait, whose owner ids differ from the lock's.
-fn condition_waiter() -> Desk {
-    Desk { lock_state: LockState::of_condition_waiter(shape()), owners: 100 }
+fn condition_waiter() -> Driver {
+    Driver { lock_state: LockState::of_condition_waiter(shape()), owners: 100 }
 }
 
 /// The state of a lock with a hold of thread 1, re-entered twice.
-fn held() -> (Desk, Acquired) {
-    let mut desk = Desk::new();
-    let acquired = desk.come_in(request(1), 10, 0);
+fn held() -> (Driver, Acquired) {
+    let mut driver = Driver::new();
+    let acquired = driver.come_in(request(1), 10, 0);
     for _ in 0..2 {
-        assert!(matches!(desk.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
+        assert!(matches!(driver.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
     }
-    (desk, acquired)
+    (driver, acquired)
 }
 
 fn gives_up(owner: u64) -> Request {
@@ -23,10 +23,10 @@ fn gives_up(owner: u64) -> Request {
 
 #[test]
 fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_grant() {
-    let (mut desk, acquired) = held();
-    let (suspended, then) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
+    let (mut driver, acquired) = held();
+    let (suspended, then) = driver.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
     assert_eq!(then, Effects::default());
-    assert!(desk.lock_state.is_idle());
+    assert!(driver.lock_state.is_idle());
 
     let mut waiter = condition_waiter();
     let ticket = waiter.enter(suspended.request(1), 10);
@@ -39,12 +39,12 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_grant() {
     assert!(waiter.lock_state.is_idle());
     assert!(!waiter.lock_state.wait_outcome().unsignalled);
 
-    assert_eq!(desk.lock_state.put_back(suspended, Some(grant), None, at(20)), Effects::default());
-    assert_eq!(desk.lock_state.hold_count(1, at(20)), 3);
-    assert_eq!(desk.lock_state.token_of(acquired.ticket), Some(came.token));
-    assert!(desk.lock_state.grant_of(acquired.ticket).is_some_and(|t| t.owner == came.owner));
-    assert_eq!((desk.exit(acquired, 30), desk.exit(acquired, 30)), (Exit::Held, Exit::Held));
-    assert!(matches!(desk.exit(acquired, 30), Exit::Leave(leaving, None) if leaving.owner == came.owner));
+    assert_eq!(driver.lock_state.put_back(suspended, Some(grant), None, at(20)), Effects::default());
+    assert_eq!(driver.lock_state.hold_count(1, at(20)), 3);
+    assert_eq!(driver.lock_state.token_of(acquired.ticket), Some(came.token));
+    assert!(driver.lock_state.grant_of(acquired.ticket).is_some_and(|t| t.owner == came.owner));
+    assert_eq!((driver.exit(acquired, 30), driver.exit(acquired, 30)), (Exit::Held, Exit::Held));
+    assert!(matches!(driver.exit(acquired, 30), Exit::Leave(leaving, None) if leaving.owner == came.owner));
 }
 
 #[test]
@@ -113,24 +113,24 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
 
 #[test]
 fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
-    let (mut desk, acquired) = held();
-    let (loss, then) = *desk.lock_state.set_aside(acquired.ticket, at(LEASE)).unwrap_err();
+    let (mut driver, acquired) = held();
+    let (loss, then) = *driver.lock_state.set_aside(acquired.ticket, at(LEASE)).unwrap_err();
     assert_eq!((loss, then.lost), (LossReason::Expired, Some((acquired.owner, LossReason::Expired, 1))));
 
-    let (mut desk, acquired) = held();
-    let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
-    assert!(desk.lock_state.close(at(11)).is_empty());
-    let then = desk.lock_state.put_back(suspended, None, None, at(12));
+    let (mut driver, acquired) = held();
+    let (suspended, _) = driver.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
+    assert!(driver.lock_state.close(at(11)).is_empty());
+    let then = driver.lock_state.put_back(suspended, None, None, at(12));
     assert_eq!(then.leave.map(|l| l.owner), Some(acquired.owner));
-    assert_eq!(desk.lock_state.hold_count(1, at(12)), 0);
+    assert_eq!(driver.lock_state.hold_count(1, at(12)), 0);
 }
 
 /// The observers, which were told of the grant, are told of its end.
 #[test]
 fn a_grant_that_comes_back_to_a_closed_gate_is_reported_as_lost() {
     for closes_first in [true, false] {
-        let (mut desk, acquired) = held();
-        let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
+        let (mut driver, acquired) = held();
+        let (suspended, _) = driver.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
         let mut waiter = condition_waiter();
         let ticket = waiter.enter(suspended.request(1), 10);
         let asking = waiter.asks(ticket, 10);
@@ -139,59 +139,59 @@ fn a_grant_that_comes_back_to_a_closed_gate_is_reported_as_lost() {
         let came = waiter.is_in(ticket, 20);
         // The client closes its lock states one after the other.
         let leaves =
-            if closes_first { waiter.lock_state.close(at(21)) } else { desk.lock_state.close(at(21)) };
+            if closes_first { waiter.lock_state.close(at(21)) } else { driver.lock_state.close(at(21)) };
         assert_eq!(leaves.len(), usize::from(closes_first));
         let grant = waiter.lock_state.hand_over(came.ticket);
-        let then = desk.lock_state.put_back(suspended, grant, None, at(22));
+        let then = driver.lock_state.put_back(suspended, grant, None, at(22));
         assert_eq!(then.lost, Some((came.owner, LossReason::Closed, 1)));
         assert_eq!(then.leave.is_some(), !closes_first);
-        assert_eq!(desk.lock_state.hold_count(1, at(22)), 0);
+        assert_eq!(driver.lock_state.hold_count(1, at(22)), 0);
     }
 }
 
 #[test]
 fn a_position_that_was_taken_meanwhile_is_kept_and_not_passed() {
-    let (mut desk, acquired) = held();
-    let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
-    let (second, position) = desk.queue_up(request(2), 10, 11);
-    assert_eq!(desk.lock_state.put_back(suspended, None, None, at(20)), Effects::default());
+    let (mut driver, acquired) = held();
+    let (suspended, _) = driver.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
+    let (second, position) = driver.queue_up(request(2), 10, 11);
+    assert_eq!(driver.lock_state.put_back(suspended, None, None, at(20)), Effects::default());
     // It sleeps until its heartbeat is due, and then sends it.
-    assert!(matches!(desk.turn(second, 30), Step::Park(until) if until <= at(1_020)));
-    let heartbeat = desk.asks(second, 1_100);
+    assert!(matches!(driver.turn(second, 30), Step::Park(until) if until <= at(1_020)));
+    let heartbeat = driver.asks(second, 1_100);
     assert_eq!((heartbeat.owner, heartbeat.how), (position.owner, AcquireMode::Keep));
-    desk.answer(&heartbeat, busy(10), 1_101);
+    driver.answer(&heartbeat, busy(10), 1_101);
     // A grant that becomes known before the hold here has ended.
-    desk.message(position.owner, 12);
-    assert!(matches!(desk.turn(second, 1_102), Step::Park(_)));
-    desk.exit(acquired, 1_103);
-    desk.exit(acquired, 1_103);
+    driver.message(position.owner, 12);
+    assert!(matches!(driver.turn(second, 1_102), Step::Park(_)));
+    driver.exit(acquired, 1_103);
+    driver.exit(acquired, 1_103);
     assert!(
-        matches!(desk.exit(acquired, 1_103), Exit::Leave(leaving, None) if leaving.owner == acquired.owner)
+        matches!(driver.exit(acquired, 1_103), Exit::Leave(leaving, None) if leaving.owner == acquired.owner)
     );
-    desk.lock_state.left();
-    assert!(matches!(desk.turn(second, 1_104), Step::In(..) | Step::Confirm(..)));
+    driver.lock_state.left();
+    assert!(matches!(driver.turn(second, 1_104), Step::In(..) | Step::Confirm(..)));
 }
 
 #[test]
 fn a_hold_that_came_back_is_not_handed_on_past_a_position() {
-    let (mut desk, acquired) = held();
-    let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
-    desk.queue_up(request(2), 10, 11);
-    desk.lock_state.put_back(suspended, None, None, at(20));
-    desk.exit(acquired, 21);
-    desk.exit(acquired, 21);
-    assert!(matches!(desk.exit(acquired, 21), Exit::Leave(_, None)));
+    let (mut driver, acquired) = held();
+    let (suspended, _) = driver.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
+    driver.queue_up(request(2), 10, 11);
+    driver.lock_state.put_back(suspended, None, None, at(20));
+    driver.exit(acquired, 21);
+    driver.exit(acquired, 21);
+    assert!(matches!(driver.exit(acquired, 21), Exit::Leave(_, None)));
 }
 
 /// The lock state of a wait whose hold is set aside, with its ticket and the owner of that hold.
-fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
-    let mut lock = Desk::new();
+fn wait(copy_on_its_way: bool) -> (Driver, Ticket, u64) {
+    let mut lock = Driver::new();
     let acquired = lock.come_in(request(1), 7, 0);
     if copy_on_its_way {
         lock.lock_state.doubt(acquired.owner, at(0), ms(LEASE));
     }
     let (suspended, _) = lock.lock_state.set_aside(acquired.ticket, at(1)).unwrap();
-    let mut waiter = Desk { lock_state: LockState::of_condition_waiter(shape()), owners: lock.owners };
+    let mut waiter = Driver { lock_state: LockState::of_condition_waiter(shape()), owners: lock.owners };
     waiter.lock_state.gives_up(&suspended.leaving(at(1)));
     let ticket = waiter.enter(suspended.request(1), 1);
     (waiter, ticket, acquired.owner)
@@ -227,7 +227,7 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
 
 #[test]
 fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
-    let mut lock = Desk::new();
+    let mut lock = Driver::new();
     let acquired = lock.come_in(request(1), 7, 0);
     for (now, lost) in [(1_000, None), (LEASE, Some(LossReason::Expired))] {
         let (suspended, _) = lock.lock_state.set_aside(acquired.ticket, at(1)).unwrap();

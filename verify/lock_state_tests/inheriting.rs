@@ -20,7 +20,7 @@ fn pairs() -> [(&'static str, Request, Request); 8] {
     .map(|(what, (first, second))| (what, first, second))
 }
 
-impl Desk {
+impl Driver {
     /// What was asked before for another request leaves, and the new request is sent under an id of its own.
     #[track_caller]
     pub(super) fn asks_anew(&mut self, ticket: Ticket, before: &Asking, now: u64) -> Asking {
@@ -34,11 +34,11 @@ impl Desk {
 }
 
 /// A head with a position, and a thread behind it.
-fn two(first: Request, second: Request) -> (Desk, Ticket, Asking, Ticket) {
-    let mut desk = Desk::new();
-    let (head, asking) = desk.queue_up(first, 5, 0);
-    let second = desk.enter(second, 1);
-    (desk, head, asking, second)
+fn two(first: Request, second: Request) -> (Driver, Ticket, Asking, Ticket) {
+    let mut driver = Driver::new();
+    let (head, asking) = driver.queue_up(first, 5, 0);
+    let second = driver.enter(second, 1);
+    (driver, head, asking, second)
 }
 
 /// What it asks Redis for.
@@ -52,26 +52,26 @@ fn by(request: &Request) -> (&Terms, Option<u64>, bool) {
 
 #[test]
 fn the_next_head_keeps_the_position() {
-    let (mut desk, head, asking, second) = two(request(1), request(2));
-    assert_eq!(out(desk.lock_state.give_up(head, at(2))).wake, Some(second));
-    let heartbeat = desk.asks(second, 2);
+    let (mut driver, head, asking, second) = two(request(1), request(2));
+    assert_eq!(out(driver.lock_state.give_up(head, at(2))).wake, Some(second));
+    let heartbeat = driver.asks(second, 2);
     assert_eq!((heartbeat.owner, heartbeat.how, heartbeat.threads), (asking.owner, AcquireMode::Keep, 1));
 }
 
 #[test]
 fn the_next_head_inherits_the_grant() {
-    let (mut desk, head, asking, second) = two(request(1), request(2));
-    desk.message(asking.owner, 6);
-    assert_eq!(out(desk.lock_state.give_up(head, at(2))).wake, Some(second));
-    assert_eq!(desk.is_in(second, 2).owner, asking.owner);
+    let (mut driver, head, asking, second) = two(request(1), request(2));
+    driver.message(asking.owner, 6);
+    assert_eq!(out(driver.lock_state.give_up(head, at(2))).wake, Some(second));
+    assert_eq!(driver.is_in(second, 2).owner, asking.owner);
 }
 
 #[test]
 fn a_position_for_another_request_is_given_up() {
     for (what, first, next) in pairs() {
-        let (mut desk, head, asking, second) = two(first.clone(), next.clone());
-        assert_eq!(out(desk.lock_state.give_up(head, at(2))).wake, Some(second), "{what}");
-        let anew = desk.asks_anew(second, &asking, 2);
+        let (mut driver, head, asking, second) = two(first.clone(), next.clone());
+        assert_eq!(out(driver.lock_state.give_up(head, at(2))).wake, Some(second), "{what}");
+        let anew = driver.asks_anew(second, &asking, 2);
         assert_eq!((anew.how, anew.arrival.as_str()), (AcquireMode::Wait, ""), "{what}");
         assert_eq!(of(&anew), by(&next), "{what}");
     }
@@ -82,52 +82,52 @@ fn a_grant_for_another_request_is_given_back_however_it_is_heard_of() {
     for (what, first, next) in pairs() {
         // By a message, before or after the head gave up.
         for late in [false, true] {
-            let (mut desk, head, asking, second) = two(first.clone(), next.clone());
+            let (mut driver, head, asking, second) = two(first.clone(), next.clone());
             if !late {
-                desk.message(asking.owner, 6);
+                driver.message(asking.owner, 6);
             }
-            out(desk.lock_state.give_up(head, at(2)));
-            desk.message(asking.owner, 6);
-            let anew = desk.asks_anew(second, &asking, 3);
-            desk.message(asking.owner, 7);
-            desk.answer(&anew, busy(7), 4);
-            assert!(matches!(desk.turn(second, 4), Step::Park(_)), "{what}");
+            out(driver.lock_state.give_up(head, at(2)));
+            driver.message(asking.owner, 6);
+            let anew = driver.asks_anew(second, &asking, 3);
+            driver.message(asking.owner, 7);
+            driver.answer(&anew, busy(7), 4);
+            assert!(matches!(driver.turn(second, 4), Step::Park(_)), "{what}");
         }
         // By the reply to a heartbeat, or to a request that was in flight when the head gave up.
-        let (mut desk, head, asking, second) = two(first.clone(), next.clone());
-        let heartbeat = desk.asks(head, 1_100);
-        out(desk.lock_state.give_up(head, at(1_100)));
-        assert!(matches!(desk.turn(second, 1_100), Step::Park(_)), "{what}: it is on its way");
-        assert_eq!(desk.answer(&heartbeat, granted_in(6, LEASE), 1_101).wake, Some(second));
-        desk.asks_anew(second, &asking, 1_102);
+        let (mut driver, head, asking, second) = two(first.clone(), next.clone());
+        let heartbeat = driver.asks(head, 1_100);
+        out(driver.lock_state.give_up(head, at(1_100)));
+        assert!(matches!(driver.turn(second, 1_100), Step::Park(_)), "{what}: it is on its way");
+        assert_eq!(driver.answer(&heartbeat, granted_in(6, LEASE), 1_101).wake, Some(second));
+        driver.asks_anew(second, &asking, 1_102);
     }
 }
 
 #[test]
 fn what_a_leave_was_granted_for_its_next_is_that_ones() {
     for (what, first, next) in pairs() {
-        let mut desk = Desk::new();
-        let held = desk.come_in(request(9), 1, 0);
-        let head = desk.enter(first, 1);
-        let (_, asking) = leaves(desk.exit(held, 200));
+        let mut driver = Driver::new();
+        let held = driver.come_in(request(9), 1, 0);
+        let head = driver.enter(first, 1);
+        let (_, asking) = leaves(driver.exit(held, 200));
         let asking = asking.unwrap();
-        let second = desk.enter(next, 201);
-        out(desk.lock_state.give_up(head, at(202)));
-        desk.answer(&asking, granted_in(2, LEASE), 203);
-        assert!(matches!(desk.turn(second, 203), Step::Park(_)), "{what}: the leave is on its way");
-        desk.lock_state.left();
-        desk.asks_anew(second, &asking, 204);
+        let second = driver.enter(next, 201);
+        out(driver.lock_state.give_up(head, at(202)));
+        driver.answer(&asking, granted_in(2, LEASE), 203);
+        assert!(matches!(driver.turn(second, 203), Step::Park(_)), "{what}: the leave is on its way");
+        driver.lock_state.left();
+        driver.asks_anew(second, &asking, 204);
     }
 }
 
 #[test]
 fn what_may_have_been_granted_without_an_answer_gets_a_tombstone() {
     for (what, first, next) in pairs() {
-        let (mut desk, head, asking, second) = two(first, next);
-        let heartbeat = desk.asks(head, 1_100);
-        desk.answer(&heartbeat, Answer::Unanswered, 1_200);
-        out(desk.lock_state.give_up(head, at(1_200)));
-        let Step::Leave(leaving) = desk.turn(second, 1_200) else { panic!("{what}: it must leave") };
+        let (mut driver, head, asking, second) = two(first, next);
+        let heartbeat = driver.asks(head, 1_100);
+        driver.answer(&heartbeat, Answer::Unanswered, 1_200);
+        out(driver.lock_state.give_up(head, at(1_200)));
+        let Step::Leave(leaving) = driver.turn(second, 1_200) else { panic!("{what}: it must leave") };
         assert_eq!((leaving.owner, leaving.unsettled), (asking.owner, true), "{what}");
     }
 }
@@ -135,13 +135,13 @@ fn what_may_have_been_granted_without_an_answer_gets_a_tombstone() {
 #[test]
 fn what_redis_does_not_know_of_is_not_left() {
     for (what, first, next) in pairs() {
-        let mut desk = Desk::new();
-        let head = desk.enter(first, 0);
-        let second = desk.enter(next.clone(), 0);
-        let asking = desk.asks(head, 0);
-        desk.answer(&asking, Answer::Failed, 1);
-        out(desk.lock_state.give_up(head, at(2)));
-        assert_eq!(of(&desk.asks(second, 2)), by(&next), "{what}");
+        let mut driver = Driver::new();
+        let head = driver.enter(first, 0);
+        let second = driver.enter(next.clone(), 0);
+        let asking = driver.asks(head, 0);
+        driver.answer(&asking, Answer::Failed, 1);
+        out(driver.lock_state.give_up(head, at(2)));
+        assert_eq!(of(&driver.asks(second, 2)), by(&next), "{what}");
     }
 }
 
@@ -149,11 +149,11 @@ fn what_redis_does_not_know_of_is_not_left() {
 #[test]
 fn a_thread_with_no_time_left_leaves_it_to_the_one_behind() {
     let other = Terms { args: "3".into(), ..terms() };
-    let (mut desk, head, asking, second) = two(request(1), Request { terms: other, ..request(2) });
-    let third = desk.enter(request(3), 1);
-    desk.message(asking.owner, 6);
-    out(desk.lock_state.give_up(head, at(2)));
-    assert_eq!(desk.turn_with(second, 2, true, true), Step::Over);
-    out(desk.lock_state.give_up(second, at(2)));
-    assert_eq!(desk.is_in(third, 2).owner, asking.owner);
+    let (mut driver, head, asking, second) = two(request(1), Request { terms: other, ..request(2) });
+    let third = driver.enter(request(3), 1);
+    driver.message(asking.owner, 6);
+    out(driver.lock_state.give_up(head, at(2)));
+    assert_eq!(driver.turn_with(second, 2, true, true), Step::Over);
+    out(driver.lock_state.give_up(second, at(2)));
+    assert_eq!(driver.is_in(third, 2).owner, asking.owner);
 }

@@ -75,18 +75,18 @@ fn granted_in(number: u64, left: u64) -> Answer {
 }
 
 /// A lock state with a counter for owner ids, whose inbox is up.
-struct Desk {
+struct Driver {
     lock_state: LockState,
     owners: u64,
 }
 
-impl Desk {
-    fn new() -> Desk {
-        Desk::of(shape())
+impl Driver {
+    fn new() -> Driver {
+        Driver::of(shape())
     }
 
-    fn of(shape: Shape) -> Desk {
-        Desk { lock_state: LockState::new(shape), owners: 0 }
+    fn of(shape: Shape) -> Driver {
+        Driver { lock_state: LockState::new(shape), owners: 0 }
     }
 
     fn enter(&mut self, request: Request, now: u64) -> Ticket {

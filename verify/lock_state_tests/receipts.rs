@@ -11,75 +11,75 @@ fn adopted(owner: u64) -> Grant {
 
 #[test]
 fn a_hold_that_goes_lets_the_next_head_ask_redis() {
-    let mut desk = Desk::new();
+    let mut driver = Driver::new();
     let owned = Request { holder: HolderId::Guard, ..request(1) };
-    let acquired = desk.come_in(owned, 7, 0);
-    let waiter = desk.enter(request(2), 1);
-    let (grant, then) = desk.lock_state.part(acquired.ticket, at(2)).unwrap();
+    let acquired = driver.come_in(owned, 7, 0);
+    let waiter = driver.enter(request(2), 1);
+    let (grant, then) = driver.lock_state.part(acquired.ticket, at(2)).unwrap();
     assert_eq!((grant.owner, grant.token()), (acquired.owner, acquired.token));
     assert_eq!((then.wake, then.leave, then.background, then.lost), (Some(waiter), None, None, None));
-    assert_ne!(desk.asks(waiter, 3).owner, acquired.owner, "under an id of its own");
+    assert_ne!(driver.asks(waiter, 3).owner, acquired.owner, "under an id of its own");
     // Whatever its guard or the renewer still reports about it is ignored.
-    assert_eq!(desk.exit(acquired, 4), Exit::Held);
-    desk.lock_state.renewed(acquired.owner, at(2), Renewal::Left(ms(LEASE)), at(4));
-    assert!(desk.lock_state.owners().is_empty());
+    assert_eq!(driver.exit(acquired, 4), Exit::Held);
+    driver.lock_state.renewed(acquired.owner, at(2), Renewal::Left(ms(LEASE)), at(4));
+    assert!(driver.lock_state.owners().is_empty());
 }
 
 #[test]
 fn what_is_lost_or_shared_does_not_go() {
-    let mut desk = Desk::new();
-    let acquired = desk.come_in(request(1), 7, 0);
-    assert!(matches!(desk.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
-    assert_eq!(desk.lock_state.part(acquired.ticket, at(1)).unwrap_err(), CannotPart::Shared);
-    assert_eq!(desk.exit(acquired, 1), Exit::Held);
-    assert!(desk.lock_state.may_part(acquired.ticket, at(1)).is_ok());
+    let mut driver = Driver::new();
+    let acquired = driver.come_in(request(1), 7, 0);
+    assert!(matches!(driver.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
+    assert_eq!(driver.lock_state.part(acquired.ticket, at(1)).unwrap_err(), CannotPart::Shared);
+    assert_eq!(driver.exit(acquired, 1), Exit::Held);
+    assert!(driver.lock_state.may_part(acquired.ticket, at(1)).is_ok());
     let over = LEASE - DRIFT;
     assert_eq!(
-        desk.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
+        driver.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
         CannotPart::Lost(LossReason::Expired)
     );
-    let (.., then) = match desk.exit(acquired, over) {
+    let (.., then) = match driver.exit(acquired, over) {
         Exit::Lost(loss, then) => (loss, then),
         other => panic!("{other:?}"),
     };
     assert!(then.background.is_some(), "it leaves Redis as ever");
     assert_eq!(
-        desk.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
+        driver.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
         CannotPart::Lost(LossReason::Revoked)
     );
 }
 
 #[test]
 fn what_comes_is_held_and_leaves_as_any_other() {
-    let mut desk = Desk::new();
-    let acquired = desk.lock_state.adopt(adopted(99)).unwrap();
+    let mut driver = Driver::new();
+    let acquired = driver.lock_state.adopt(adopted(99)).unwrap();
     assert_eq!((acquired.owner, acquired.token, acquired.way), (99, 7 << 12 | 3, AcquiredVia::Adopted));
-    assert!(desk.lock_state.holds_valid(acquired.ticket, at(LEASE - DRIFT - 1)));
-    assert_eq!(desk.lock_state.enter(&once(1), at(1)), Err(Refusal::Busy));
-    let (leaving, next) = leaves(desk.exit(acquired, 2));
+    assert!(driver.lock_state.holds_valid(acquired.ticket, at(LEASE - DRIFT - 1)));
+    assert_eq!(driver.lock_state.enter(&once(1), at(1)), Err(Refusal::Busy));
+    let (leaving, next) = leaves(driver.exit(acquired, 2));
     assert_eq!((leaving.owner, next), (99, None));
-    desk.lock_state.left();
-    assert!(desk.lock_state.is_idle());
+    driver.lock_state.left();
+    assert!(driver.lock_state.is_idle());
 }
 
 #[test]
 fn what_comes_goes_past_a_position_in_redis_to_nobody() {
-    let mut desk = Desk::new();
-    let (waiter, asking) = desk.queue_up(request(1), 7, 0);
-    let acquired = desk.lock_state.adopt(adopted(99)).unwrap();
-    let Step::Park(_) = desk.turn(waiter, 1) else { panic!("it is in the way") };
+    let mut driver = Driver::new();
+    let (waiter, asking) = driver.queue_up(request(1), 7, 0);
+    let acquired = driver.lock_state.adopt(adopted(99)).unwrap();
+    let Step::Park(_) = driver.turn(waiter, 1) else { panic!("it is in the way") };
     // It is not handed on locally: the head has a position, under an id to which Redis may grant the lock.
-    let (leaving, next) = leaves(desk.exit(acquired, 2));
+    let (leaving, next) = leaves(driver.exit(acquired, 2));
     assert_eq!((leaving.owner, next), (99, None));
-    desk.lock_state.left();
-    desk.message(asking.owner, 8);
-    assert_eq!(desk.is_in(waiter, 3).owner, asking.owner);
+    driver.lock_state.left();
+    driver.message(asking.owner, 8);
+    assert_eq!(driver.is_in(waiter, 3).owner, asking.owner);
 }
 
 #[test]
 fn nothing_comes_into_a_closed_gate() {
-    let mut desk = Desk::new();
-    desk.lock_state.close(at(0));
-    assert_eq!(desk.lock_state.adopt(adopted(99)), None);
-    assert!(desk.lock_state.owners().is_empty());
+    let mut driver = Driver::new();
+    driver.lock_state.close(at(0));
+    assert_eq!(driver.lock_state.adopt(adopted(99)), None);
+    assert!(driver.lock_state.owners().is_empty());
 }

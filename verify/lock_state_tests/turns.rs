@@ -6,12 +6,12 @@ use super::*;
 /// Whether a grant on the terms `first` is handed on to a request on the terms `second`, `held` ms after it
 /// began.
 fn handed(local_handoff: u64, first: Terms, second: Terms, held: u64) -> bool {
-    let mut desk = Desk::of(Shape { local_handoff: ms(local_handoff), ..shape() });
-    let acquired = desk.come_in(Request { terms: first, ..request(1) }, 1, 0);
-    let waiter = desk.enter(Request { terms: second, ..request(2) }, 0);
-    match desk.exit(acquired, held) {
+    let mut driver = Driver::of(Shape { local_handoff: ms(local_handoff), ..shape() });
+    let acquired = driver.come_in(Request { terms: first, ..request(1) }, 1, 0);
+    let waiter = driver.enter(Request { terms: second, ..request(2) }, 0);
+    match driver.exit(acquired, held) {
         Exit::HandedOn(ticket) => {
-            let next = desk.is_in(waiter, held);
+            let next = driver.is_in(waiter, held);
             assert_eq!((ticket, next.owner, next.way), (waiter, acquired.owner, AcquiredVia::HandedOff));
             assert_eq!(next.token, acquired.token + 1);
             true
@@ -60,168 +60,168 @@ fn only_renewed_holds_on_equal_terms_are_handed_on_and_never_fairly() {
 
 #[test]
 fn a_grant_is_handed_on_4095_times_at_most_and_tokens_rise() {
-    let mut desk = Desk::of(Shape { local_handoff: Duration::MAX, ..shape() });
-    let mut acquired = desk.come_in(request(0), 7, 0);
+    let mut driver = Driver::of(Shape { local_handoff: Duration::MAX, ..shape() });
+    let mut acquired = driver.come_in(request(0), 7, 0);
     for n in 1..=u64::from(MOST_HAND_OVERS) {
-        let waiter = desk.enter(request(n), 0);
-        assert_eq!(desk.exit(acquired, 1), Exit::HandedOn(waiter), "{n}");
-        acquired = desk.is_in(waiter, 1);
+        let waiter = driver.enter(request(n), 0);
+        assert_eq!(driver.exit(acquired, 1), Exit::HandedOn(waiter), "{n}");
+        acquired = driver.is_in(waiter, 1);
         assert_eq!(acquired.token, 7 << 12 | n);
     }
-    desk.enter(request(5_000), 0);
-    assert!(leaves(desk.exit(acquired, 1)).1.is_some());
+    driver.enter(request(5_000), 0);
+    assert!(leaves(driver.exit(acquired, 1)).1.is_some());
     assert_eq!(MOST_HAND_OVERS, 4_095);
 }
 
 #[test]
 fn a_thread_that_gives_up_after_being_handed_the_hold_has_it() {
-    let mut desk = Desk::new();
-    let acquired = desk.come_in(request(1), 1, 0);
-    let waiter = desk.enter(request(2), 0);
-    assert_eq!(desk.exit(acquired, 1), Exit::HandedOn(waiter));
-    let GaveUp::In(next) = desk.lock_state.give_up(waiter, at(2)) else { panic!("it was handed the hold") };
-    assert!(matches!(desk.exit(next, 3), Exit::Leave(..)));
+    let mut driver = Driver::new();
+    let acquired = driver.come_in(request(1), 1, 0);
+    let waiter = driver.enter(request(2), 0);
+    assert_eq!(driver.exit(acquired, 1), Exit::HandedOn(waiter));
+    let GaveUp::In(next) = driver.lock_state.give_up(waiter, at(2)) else { panic!("it was handed the hold") };
+    assert!(matches!(driver.exit(next, 3), Exit::Leave(..)));
 }
 
 // ---- giving up -------------------------------------------------------------------------------------
 #[test]
 fn a_grant_in_the_instant_of_giving_up_is_passed_on() {
-    let mut desk = Desk::new();
-    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
-    desk.message(asking.owner, 6);
-    let leaving = out(desk.lock_state.give_up(ticket, at(1))).leave.unwrap();
+    let mut driver = Driver::new();
+    let (ticket, asking) = driver.queue_up(request(1), 5, 0);
+    driver.message(asking.owner, 6);
+    let leaving = out(driver.lock_state.give_up(ticket, at(1))).leave.unwrap();
     assert_eq!(leaving.owner, asking.owner);
     // Later messages find nobody.
-    assert_eq!(desk.message(asking.owner, 7), Effects::default());
-    desk.lock_state.left();
-    assert!(desk.lock_state.is_idle());
+    assert_eq!(driver.message(asking.owner, 7), Effects::default());
+    driver.lock_state.left();
+    assert!(driver.lock_state.is_idle());
 }
 
 #[test]
 fn a_grant_is_used_even_when_the_time_is_up() {
-    let mut desk = Desk::new();
-    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
-    assert_eq!(desk.turn_with(ticket, 10, true, true), Step::Over);
-    desk.message(asking.owner, 6);
-    assert!(matches!(desk.turn_with(ticket, 11, true, true), Step::In(..)));
+    let mut driver = Driver::new();
+    let (ticket, asking) = driver.queue_up(request(1), 5, 0);
+    assert_eq!(driver.turn_with(ticket, 10, true, true), Step::Over);
+    driver.message(asking.owner, 6);
+    assert!(matches!(driver.turn_with(ticket, 11, true, true), Step::In(..)));
 }
 
 #[test]
 fn an_orphaned_next_ask_leaves_when_it_is_answered() {
     let answers = [busy(1), granted_in(2, LEASE), Answer::Unanswered];
     for answer in answers {
-        let mut desk = Desk::new();
-        let acquired = desk.come_in(request(1), 1, 0);
-        let waiter = desk.enter(request(2), 0);
-        let next = leaves(desk.exit(acquired, 500)).1.unwrap();
+        let mut driver = Driver::new();
+        let acquired = driver.come_in(request(1), 1, 0);
+        let waiter = driver.enter(request(2), 0);
+        let next = leaves(driver.exit(acquired, 500)).1.unwrap();
         // The head gives up while the leave with its request is in flight.
-        assert_eq!(out(desk.lock_state.give_up(waiter, at(501))), Effects::default());
+        assert_eq!(out(driver.lock_state.give_up(waiter, at(501))), Effects::default());
         let unknown = answer == Answer::Unanswered;
-        let leaving = desk.answer(&next, answer.clone(), 502).leave;
+        let leaving = driver.answer(&next, answer.clone(), 502).leave;
         let leaving = leaving.unwrap_or_else(|| panic!("{answer:?}: it is left in Redis"));
         assert_eq!((leaving.owner, leaving.unsettled), (next.owner, unknown), "{answer:?}");
-        desk.lock_state.left();
-        desk.lock_state.left();
-        assert!(desk.lock_state.is_idle(), "{answer:?}");
+        driver.lock_state.left();
+        driver.lock_state.left();
+        assert!(driver.lock_state.is_idle(), "{answer:?}");
     }
 }
 
 #[test]
 fn an_orphaned_next_ask_goes_to_the_next_comer() {
-    let mut desk = Desk::new();
-    let acquired = desk.come_in(request(1), 1, 0);
-    let waiter = desk.enter(request(2), 0);
-    let next = leaves(desk.exit(acquired, 500)).1.unwrap();
-    out(desk.lock_state.give_up(waiter, at(501)));
-    let late = desk.enter(request(3), 502);
-    assert!(matches!(desk.turn(late, 502), Step::Park(_)));
-    assert_eq!(desk.answer(&next, granted_in(2, LEASE), 503).leave, None);
-    desk.lock_state.left();
-    assert_eq!(desk.is_in(late, 504).owner, next.owner);
+    let mut driver = Driver::new();
+    let acquired = driver.come_in(request(1), 1, 0);
+    let waiter = driver.enter(request(2), 0);
+    let next = leaves(driver.exit(acquired, 500)).1.unwrap();
+    out(driver.lock_state.give_up(waiter, at(501)));
+    let late = driver.enter(request(3), 502);
+    assert!(matches!(driver.turn(late, 502), Step::Park(_)));
+    assert_eq!(driver.answer(&next, granted_in(2, LEASE), 503).leave, None);
+    driver.lock_state.left();
+    assert_eq!(driver.is_in(late, 504).owner, next.owner);
 }
 
 #[test]
 fn a_thread_that_is_not_the_head_gives_up_without_a_trace() {
-    let mut desk = Desk::new();
-    let (head, asking) = desk.queue_up(request(1), 5, 0);
-    let second = desk.enter(request(2), 1);
-    assert_eq!(out(desk.lock_state.give_up(second, at(2))), Effects::default());
-    desk.message(asking.owner, 6);
-    desk.is_in(head, 3);
+    let mut driver = Driver::new();
+    let (head, asking) = driver.queue_up(request(1), 5, 0);
+    let second = driver.enter(request(2), 1);
+    assert_eq!(out(driver.lock_state.give_up(second, at(2))), Effects::default());
+    driver.message(asking.owner, 6);
+    driver.is_in(head, 3);
 }
 
 // ---- one attempt -----------------------------------------------------------------------------------
 #[test]
 fn one_attempt_is_one_request_and_no_position() {
-    let mut desk = Desk::new();
-    let ticket = desk.enter(once(1), 0);
-    let asking = desk.asks(ticket, 0);
+    let mut driver = Driver::new();
+    let ticket = driver.enter(once(1), 0);
+    let asking = driver.asks(ticket, 0);
     assert_eq!(asking.how, AcquireMode::Try);
     assert!(!asking.enqueues);
-    desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
-    assert_eq!(desk.turn(ticket, 1), Step::Busy);
-    assert_eq!(out(desk.lock_state.give_up(ticket, at(2))), Effects::default());
-    assert!(desk.lock_state.is_idle());
+    driver.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
+    assert_eq!(driver.turn(ticket, 1), Step::Busy);
+    assert_eq!(out(driver.lock_state.give_up(ticket, at(2))), Effects::default());
+    assert!(driver.lock_state.is_idle());
 }
 
 #[test]
 fn one_attempt_never_barges() {
-    let mut desk = Desk::new();
-    let (head, _) = desk.queue_up(request(1), 5, 0);
-    assert_eq!(desk.lock_state.enter(&once(2), at(1)), Err(Refusal::Busy));
-    out(desk.lock_state.give_up(head, at(2)));
-    desk.lock_state.left();
-    let acquired = desk.come_in(request(3), 6, 3);
-    assert_eq!(desk.lock_state.enter(&once(4), at(4)), Err(Refusal::Busy), "a local thread holds it");
-    desk.exit(acquired, 5);
+    let mut driver = Driver::new();
+    let (head, _) = driver.queue_up(request(1), 5, 0);
+    assert_eq!(driver.lock_state.enter(&once(2), at(1)), Err(Refusal::Busy));
+    out(driver.lock_state.give_up(head, at(2)));
+    driver.lock_state.left();
+    let acquired = driver.come_in(request(3), 6, 3);
+    assert_eq!(driver.lock_state.enter(&once(4), at(4)), Err(Refusal::Busy), "a local thread holds it");
+    driver.exit(acquired, 5);
 }
 
 #[test]
 fn one_attempt_is_not_asked_for_by_a_leave() {
-    let mut desk = Desk::new();
-    let acquired = desk.come_in(request(1), 1, 0);
-    desk.lock_state.lose(acquired.owner, LossReason::Forced, at(1));
-    let ticket = desk.enter(once(2), 2);
-    let asking = desk.asks(ticket, 2);
+    let mut driver = Driver::new();
+    let acquired = driver.come_in(request(1), 1, 0);
+    driver.lock_state.lose(acquired.owner, LossReason::Forced, at(1));
+    let ticket = driver.enter(once(2), 2);
+    let asking = driver.asks(ticket, 2);
     assert_eq!(asking.how, AcquireMode::Try);
 }
 
 #[test]
 fn one_attempt_does_not_wait_for_an_inherited_ask() {
-    let mut desk = Desk::new();
-    let acquired = desk.come_in(request(1), 1, 0);
-    let waiter = desk.enter(request(2), 0);
-    let next = leaves(desk.exit(acquired, 500)).1.unwrap();
-    out(desk.lock_state.give_up(waiter, at(501)));
-    let ticket = desk.enter(once(3), 502);
-    desk.answer(&next, busy(1), 503);
-    desk.lock_state.left();
-    let turn = desk.turn(ticket, 504);
+    let mut driver = Driver::new();
+    let acquired = driver.come_in(request(1), 1, 0);
+    let waiter = driver.enter(request(2), 0);
+    let next = leaves(driver.exit(acquired, 500)).1.unwrap();
+    out(driver.lock_state.give_up(waiter, at(501)));
+    let ticket = driver.enter(once(3), 502);
+    driver.answer(&next, busy(1), 503);
+    driver.lock_state.left();
+    let turn = driver.turn(ticket, 504);
     assert!(matches!(turn, Step::Ask(_) | Step::Busy), "{turn:?}");
 }
 
 #[test]
 fn what_may_be_answered_at_once_needs_no_inbox() {
-    let mut desk = Desk::new();
-    let ticket = desk.enter(request(1), 0);
-    let Step::Ask(asking) = desk.turn_with(ticket, 0, false, false) else { panic!("it asks") };
+    let mut driver = Driver::new();
+    let ticket = driver.enter(request(1), 0);
+    let Step::Ask(asking) = driver.turn_with(ticket, 0, false, false) else { panic!("it asks") };
     assert_eq!((asking.how, asking.enqueues), (AcquireMode::Try, false));
-    desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
-    let Step::Ask(asking) = desk.turn_with(ticket, 1, false, false) else { panic!("it asks again") };
+    driver.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
+    let Step::Ask(asking) = driver.turn_with(ticket, 1, false, false) else { panic!("it asks again") };
     // The sender of this request sees to the inbox first.
     assert_eq!((asking.how, asking.enqueues), (AcquireMode::Wait, true));
 }
 
 #[test]
 fn an_ask_that_was_on_its_way_when_the_inbox_came_back_is_asked_again() {
-    let mut desk = Desk::new();
-    let ticket = desk.enter(request(1), 0);
-    let asking = desk.asks(ticket, 0);
+    let mut driver = Driver::new();
+    let ticket = driver.enter(request(1), 0);
+    let asking = driver.asks(ticket, 0);
     // Redis has answered, the lock was then granted to it, and nobody was there to hear of that.
-    assert_eq!(desk.lock_state.ask_again(at(1)).wake, Some(ticket));
-    desk.answer(&asking, busy(5), 2);
-    assert_eq!(desk.asks(ticket, 2).how, AcquireMode::Keep);
+    assert_eq!(driver.lock_state.ask_again(at(1)).wake, Some(ticket));
+    driver.answer(&asking, busy(5), 2);
+    assert_eq!(driver.asks(ticket, 2).how, AcquireMode::Keep);
     // Once is enough.
-    desk.answer(&asking, busy(5), 3);
-    assert!(matches!(desk.turn(ticket, 4), Step::Park(until) if until > at(1_000)));
+    driver.answer(&asking, busy(5), 3);
+    assert!(matches!(driver.turn(ticket, 4), Step::Park(until) if until > at(1_000)));
 }

@@ -3,11 +3,11 @@
 use redis::Commands;
 
 use super::Failure;
+use super::fixture::{Fixture, LONG};
 use super::holders::Holders;
-use super::scene::{LONG, Scene};
 
-pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
-    let mut both = scene.processes::<2>()?;
+pub fn wrong(fixture: &Fixture) -> Result<Holders, Failure> {
+    let mut both = fixture.processes::<2>()?;
     let mut free = [false; 2];
     for (process, free) in both.iter_mut().zip(&mut free) {
         *free = !process.exists::<_, bool>("lock")?;
@@ -21,8 +21,8 @@ pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
 }
 
 /// Looking and acquiring are a single step here, so that no other process can come in between.
-pub fn right(scene: &Scene) -> Result<Holders, Failure> {
-    let both = scene.clients::<2>()?.map(|it| it.simple_lock("lock"));
+pub fn right(fixture: &Fixture) -> Result<Holders, Failure> {
+    let both = fixture.clients::<2>()?.map(|it| it.simple_lock("lock"));
     let held: Vec<_> = both.iter().map(|it| it.try_lock_owned()).collect::<Result<_, _>>()?;
     Ok(Holders::new(held.iter().flatten().count()))
 }

@@ -8,9 +8,9 @@ use redis_concurrent::kinds::Reentrant;
 use redis_concurrent::{Client, Error, ErrorKind, MultiLock, OwnedGuard, RedLock};
 use redis_concurrent_testkit::RedisServer;
 
+use super::fixture::{Fixture, builder};
 use super::holders::Holders;
 use super::pair::Pair;
-use super::scene::{Scene, builder};
 use super::table::counted;
 use super::{Failure, Finding};
 
@@ -20,31 +20,31 @@ fn attempt(client: &Client) -> Result<Option<OwnedGuard<Reentrant>>, Error> {
 }
 
 /// Any lock on a single primary, including this library's.
-pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
-    twice(scene, attempt, attempt, |it| it.is_lost())
+pub fn wrong(fixture: &Fixture) -> Result<Holders, Failure> {
+    twice(fixture, attempt, attempt, |it| it.is_lost())
 }
 
 /// The grant counts only once the replica has it. (The new primary has no replica yet.)
-pub fn right_by_replicas(scene: &Scene) -> Result<Holders, Failure> {
+pub fn right_by_replicas(fixture: &Fixture) -> Result<Holders, Failure> {
     let patience = Duration::from_millis(100);
     let acknowledged =
         |client: &Client| client.reentrant_lock("lock").with_replicas(1, patience).try_lock_owned();
-    twice(scene, acknowledged, attempt, |it| it.is_lost())
+    twice(fixture, acknowledged, attempt, |it| it.is_lost())
 }
 
 /// The lock counts only if two masters granted it, and the second one is still up.
-pub fn right_by_multi_lock(scene: &Scene) -> Result<Holders, Failure> {
+pub fn right_by_multi_lock(fixture: &Fixture) -> Result<Holders, Failure> {
     let other = RedisServer::start()?;
     let on_both = |client: &Client| {
         let (here, there) = (client.clone(), builder(&other.url()).connect()?);
         let [here, there] = [here, there].map(|it| it.reentrant_lock("lock"));
         MultiLock::new(&[&here, &there]).try_lock_owned()
     };
-    twice(scene, on_both, on_both, |it| it.is_lost())
+    twice(fixture, on_both, on_both, |it| it.is_lost())
 }
 
 /// The lock is held if most of three masters granted it, and two of them are still up.
-pub fn right_by_red_lock(scene: &Scene) -> Result<Holders, Failure> {
+pub fn right_by_red_lock(fixture: &Fixture) -> Result<Holders, Failure> {
     let others = [RedisServer::start()?, RedisServer::start()?];
     let by_most = |client: &Client| {
         let [second, third] = [builder(&others[0].url()).connect()?, builder(&others[1].url()).connect()?];
@@ -53,17 +53,17 @@ pub fn right_by_red_lock(scene: &Scene) -> Result<Holders, Failure> {
         let masters = masters.skip_startup_delay().with_node_timeout(Duration::from_secs(2));
         masters.lock("lock").try_lock_owned()
     };
-    twice(scene, by_most, by_most, |it| it.is_lost())
+    twice(fixture, by_most, by_most, |it| it.is_lost())
 }
 
 /// One caller asks the primary right before its end, another one asks the replica that has replaced it.
 fn twice<G>(
-    scene: &Scene,
+    fixture: &Fixture,
     early: impl FnOnce(&Client) -> Result<Option<G>, Error>,
     late: impl FnOnce(&Client) -> Result<Option<G>, Error>,
     is_lost: impl Fn(&G) -> bool,
 ) -> Result<Holders, Failure> {
-    let pair = Pair::of(&scene.server)?;
+    let pair = Pair::of(&fixture.server)?;
     pair.falls_behind();
     let (first, told) = match early(&pair.early()?) {
         Ok(first) => (first, None),
@@ -97,8 +97,8 @@ impl fmt::Display for Writes {
 
 /// The protected resource checks the token of each write, and rejects a token lower than it has seen. The new
 /// primary knows no token of the old one, but tokens begin with the time.
-pub fn right_by_token(scene: &Scene) -> Result<Writes, Failure> {
-    let pair = Pair::of(&scene.server)?;
+pub fn right_by_token(fixture: &Fixture) -> Result<Writes, Failure> {
+    let pair = Pair::of(&fixture.server)?;
     pair.falls_behind();
     let first = attempt(&pair.early()?)?.ok_or("the lock was not free")?;
     pair.fails_over()?;

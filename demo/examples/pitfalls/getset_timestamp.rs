@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis::{Commands, Connection, RedisResult, cmd};
 
 use super::Failure;
+use super::fixture::{Fixture, LONG};
 use super::holders::Holders;
-use super::scene::{LONG, Scene};
 
 /// How far the second process's clock is ahead.
 const AHEAD: Duration = Duration::from_secs(60);
@@ -31,18 +31,18 @@ fn try_lock(redis: &mut Connection, now: Duration) -> RedisResult<bool> {
     Ok(old == seen)
 }
 
-pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
-    with_the_second_ahead(scene, AHEAD)
+pub fn wrong(fixture: &Fixture) -> Result<Holders, Failure> {
+    with_the_second_ahead(fixture, AHEAD)
 }
 
 /// Two processes try in the same instant, but the second one's clock is ahead.
-pub fn with_the_second_ahead(scene: &Scene, by: Duration) -> Result<Holders, Failure> {
-    let [mut first, mut second] = scene.processes()?;
+pub fn with_the_second_ahead(fixture: &Fixture, by: Duration) -> Result<Holders, Failure> {
+    let [mut first, mut second] = fixture.processes()?;
     let held = [try_lock(&mut first, NOON)?, try_lock(&mut second, NOON + by)?];
     Ok(Holders::new(held.into_iter().filter(|it| *it).count()))
 }
 
 /// No process's clock matters: a lease is a duration, and it ends by the server's clock.
-pub fn right(scene: &Scene) -> Result<Holders, Failure> {
-    super::exists_then_set::right(scene)
+pub fn right(fixture: &Fixture) -> Result<Holders, Failure> {
+    super::exists_then_set::right(fixture)
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use redis::{Commands, Connection, cmd};
 use redis_concurrent::ErrorKind;
 
-use super::scene::{Scene, key};
+use super::fixture::{Fixture, key};
 use super::{Failure, Finding};
 
 const STOCK: i64 = 10;
@@ -45,17 +45,17 @@ impl fmt::Display for Books {
     }
 }
 
-pub fn wrong(scene: &Scene) -> Result<Books, Failure> {
-    sell(scene, TAKE_THEN_NOTE)
+pub fn wrong(fixture: &Fixture) -> Result<Books, Failure> {
+    sell(fixture, TAKE_THEN_NOTE)
 }
 
-pub fn right(scene: &Scene) -> Result<Books, Failure> {
-    sell(scene, CHECK_TAKE_NOTE)
+pub fn right(fixture: &Fixture) -> Result<Books, Failure> {
+    sell(fixture, CHECK_TAKE_NOTE)
 }
 
 /// One sale, when another program has put a string in the place of the list.
-fn sell(scene: &Scene, script: &str) -> Result<Books, Failure> {
-    let [mut redis] = scene.processes()?;
+fn sell(fixture: &Fixture, script: &str) -> Result<Books, Failure> {
+    let [mut redis] = fixture.processes()?;
     redis.set::<_, _, ()>("stock", STOCK)?;
     redis.set::<_, _, ()>("sales", "a stranger's")?;
     let mut eval = cmd("EVAL");
@@ -89,19 +89,19 @@ impl fmt::Display for Refused {
 }
 
 /// The library's own scripts: check everything, then write, then notify.
-pub fn right_by_the_lock(scene: &Scene) -> Result<Refused, Failure> {
-    let [mut redis] = scene.processes()?;
+pub fn right_by_the_lock(fixture: &Fixture) -> Result<Refused, Failure> {
+    let [mut redis] = fixture.processes()?;
     redis.rpush::<_, _, ()>(format!("{}:fence", key("lock")), "a stranger's")?;
-    let before = everything(scene, &mut redis)?;
-    let [client] = scene.clients()?;
+    let before = everything(fixture, &mut redis)?;
+    let [client] = fixture.clients()?;
     let Err(why) = client.reentrant_lock("lock").try_lock_owned() else {
         return Err("it took a stranger's key".into());
     };
-    Ok(Refused { told: why.kind(), changed: everything(scene, &mut redis)? != before })
+    Ok(Refused { told: why.kind(), changed: everything(fixture, &mut redis)? != before })
 }
 
 /// Returns all keys, and their contents.
-fn everything(scene: &Scene, redis: &mut Connection) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let keys = scene.server.keys()?.into_iter();
+fn everything(fixture: &Fixture, redis: &mut Connection) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let keys = fixture.server.keys()?.into_iter();
     keys.map(|key| Ok((key.clone(), cmd("DUMP").arg(key).query(redis)?))).collect()
 }

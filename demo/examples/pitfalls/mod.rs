@@ -10,6 +10,7 @@ pub mod table;
 pub mod bare;
 pub mod exists_then_set;
 pub mod failover;
+pub mod fixture;
 pub mod getset_timestamp;
 pub mod half_a_script;
 pub mod holders;
@@ -19,7 +20,6 @@ pub mod pair;
 pub mod reader_count;
 pub mod reentry;
 pub mod report;
-pub mod scene;
 pub mod setnx_then_expire;
 pub mod short_lease;
 pub mod spinning;
@@ -28,7 +28,7 @@ pub mod watch;
 
 use std::fmt;
 
-use scene::Scene;
+use fixture::Fixture;
 
 /// An error that ends a half before it has an outcome.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -49,8 +49,11 @@ pub struct AcquiredVia {
 }
 
 impl AcquiredVia {
-    fn new<F: Finding + 'static>(name: &'static str, half: fn(&Scene) -> Result<F, Failure>) -> AcquiredVia {
-        let run = move || Ok(Box::new(half(&Scene::open()?)?) as Box<dyn Finding>);
+    fn new<F: Finding + 'static>(
+        name: &'static str,
+        half: fn(&Fixture) -> Result<F, Failure>,
+    ) -> AcquiredVia {
+        let run = move || Ok(Box::new(half(&Fixture::open()?)?) as Box<dyn Finding>);
         AcquiredVia { name, run: Box::new(run) }
     }
 
@@ -68,14 +71,14 @@ pub struct Pitfall {
 }
 
 impl Pitfall {
-    fn new<F: Finding + 'static>(name: &'static str, wrong: fn(&Scene) -> Result<F, Failure>) -> Pitfall {
+    fn new<F: Finding + 'static>(name: &'static str, wrong: fn(&Fixture) -> Result<F, Failure>) -> Pitfall {
         Pitfall { name, wrong: AcquiredVia::new(name, wrong), right: Vec::new() }
     }
 
     fn but<F: Finding + 'static>(
         mut self,
         name: &'static str,
-        right: fn(&Scene) -> Result<F, Failure>,
+        right: fn(&Fixture) -> Result<F, Failure>,
     ) -> Self {
         self.right.push(AcquiredVia::new(name, right));
         self

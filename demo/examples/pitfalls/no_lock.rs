@@ -6,7 +6,7 @@ use std::thread;
 
 use redis::Commands;
 
-use super::scene::Scene;
+use super::fixture::Fixture;
 use super::{Failure, Finding};
 
 const STOCK: u64 = 10;
@@ -31,8 +31,8 @@ impl fmt::Display for Sale {
 }
 
 /// All customers read, then all write.
-pub fn wrong(scene: &Scene) -> Result<Sale, Failure> {
-    let mut customers = scene.processes::<CUSTOMERS>()?;
+pub fn wrong(fixture: &Fixture) -> Result<Sale, Failure> {
+    let mut customers = fixture.processes::<CUSTOMERS>()?;
     customers[0].set::<_, _, ()>("stock", STOCK)?;
     let seen: Vec<u64> = customers.iter_mut().map(|it| it.get("stock")).collect::<Result<_, _>>()?;
     let mut sold = 0;
@@ -46,18 +46,18 @@ pub fn wrong(scene: &Scene) -> Result<Sale, Failure> {
 }
 
 /// Every customer reads and writes under the lock.
-pub fn right(scene: &Scene) -> Result<Sale, Failure> {
-    let [mut redis] = scene.processes()?;
+pub fn right(fixture: &Fixture) -> Result<Sale, Failure> {
+    let [mut redis] = fixture.processes()?;
     redis.set::<_, _, ()>("stock", STOCK)?;
     let sold = AtomicU64::new(0);
     thread::scope(|scope| {
-        let customers: Vec<_> = scene
+        let customers: Vec<_> = fixture
             .clients::<CUSTOMERS>()?
             .into_iter()
             .map(|client| {
                 let sold = &sold;
                 scope.spawn(move || -> Result<(), Failure> {
-                    let [mut redis] = scene.processes()?;
+                    let [mut redis] = fixture.processes()?;
                     let lock = client.reentrant_lock("stock");
                     let guard = lock.lock()?;
                     let seen: u64 = redis.get("stock")?;

@@ -8,7 +8,7 @@ use redis::{Commands, Connection, RedisResult};
 use redis_concurrent::CancellationToken;
 use redis_concurrent_testkit::wait_until;
 
-use super::scene::{LONG, SURELY, Scene, key};
+use super::fixture::{Fixture, LONG, SURELY, key};
 use super::{Failure, Finding};
 
 /// How many readers arrive after the writer.
@@ -41,8 +41,8 @@ fn read(redis: &mut Connection) -> RedisResult<bool> {
     Ok(may)
 }
 
-pub fn wrong(scene: &Scene) -> Result<Passed, Failure> {
-    let [mut reader, mut gives_up, mut waits, mut later] = scene.processes()?;
+pub fn wrong(fixture: &Fixture) -> Result<Passed, Failure> {
+    let [mut reader, mut gives_up, mut waits, mut later] = fixture.processes()?;
     if !read(&mut reader)? {
         return Err("the first reader was not let in".into());
     }
@@ -61,10 +61,10 @@ pub fn wrong(scene: &Scene) -> Result<Passed, Failure> {
 }
 
 /// Each writer's own queue position keeps the readers out.
-pub fn right(scene: &Scene) -> Result<Passed, Failure> {
-    let [reader, gives_up, waits, later] = scene.clients()?.map(|it| it.read_write_lock("lock"));
+pub fn right(fixture: &Fixture) -> Result<Passed, Failure> {
+    let [reader, gives_up, waits, later] = fixture.clients()?.map(|it| it.read_write_lock("lock"));
     let reading = reader.read_lock().lock_owned()?;
-    let [mut redis] = scene.processes()?;
+    let [mut redis] = fixture.processes()?;
     let mut await_writers = |n: usize| {
         let queue = format!("{}:queue", key("lock"));
         wait_until(SURELY, "the writers wait", || redis.zcard::<_, usize>(&queue).is_ok_and(|it| it == n));

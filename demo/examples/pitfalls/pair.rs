@@ -5,7 +5,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use super::Failure;
-use super::scene::{SURELY, builder};
+use super::fixture::{SURELY, builder};
 
 /// A primary, and a replica that is connected to it by a proxy of its own.
 pub struct Pair<'a> {

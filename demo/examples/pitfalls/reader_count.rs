@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::Commands;
 
-use super::scene::{SURELY, Scene};
+use super::fixture::{Fixture, SURELY};
 use super::{Failure, Finding};
 
 /// Readers, one of which dies while it reads.
@@ -34,8 +34,8 @@ impl fmt::Display for Readers {
     }
 }
 
-pub fn wrong(scene: &Scene) -> Result<Readers, Failure> {
-    let mut readers = scene.processes::<READERS>()?;
+pub fn wrong(fixture: &Fixture) -> Result<Readers, Failure> {
+    let mut readers = fixture.processes::<READERS>()?;
     for reader in &mut readers {
         reader.incr::<_, _, ()>("readers", 1)?;
     }
@@ -44,7 +44,7 @@ pub fn wrong(scene: &Scene) -> Result<Readers, Failure> {
     for mut reader in living {
         reader.decr::<_, _, ()>("readers", 1)?;
     }
-    let [mut writer] = scene.processes()?;
+    let [mut writer] = fixture.processes()?;
     let counted: i64 = writer.get("readers")?;
     if writer.pttl::<_, i64>("readers")? != -1 {
         return Err("the count has an end".into());
@@ -53,15 +53,15 @@ pub fn wrong(scene: &Scene) -> Result<Readers, Failure> {
 }
 
 /// Each reading process has a lease of its own.
-pub fn right(scene: &Scene) -> Result<Readers, Failure> {
-    let doomed = scene.mortal(Duration::from_millis(500))?;
+pub fn right(fixture: &Fixture) -> Result<Readers, Failure> {
+    let doomed = fixture.mortal(Duration::from_millis(500))?;
     let held = doomed.client.read_write_lock("lock").read_lock().lock_owned()?;
-    let living = scene.clients::<{ READERS - 1 }>()?.map(|it| it.read_write_lock("lock"));
+    let living = fixture.clients::<{ READERS - 1 }>()?.map(|it| it.read_write_lock("lock"));
     let reading: Vec<_> = living.iter().map(|it| it.read_lock().lock_owned()).collect::<Result<_, _>>()?;
     doomed.dies()?;
     let began = Instant::now();
     reading.into_iter().try_for_each(|it| it.unlock())?;
-    let [writer] = scene.clients()?;
+    let [writer] = fixture.clients()?;
     let writer = writer.read_write_lock("lock");
     let writing = writer.write_lock().lock_owned_with(SURELY)?;
     let writer_in = writing.as_ref().map(|_| began.elapsed());

@@ -7,7 +7,7 @@ use std::fmt;
 use redis_concurrent::ErrorKind;
 
 use super::bare::{give_back, take};
-use super::scene::{LONG, Scene};
+use super::fixture::{Fixture, LONG};
 use super::table::counted;
 use super::{Failure, Finding};
 
@@ -49,14 +49,14 @@ impl fmt::Display for Reentrancy {
     }
 }
 
-pub fn wrong(scene: &Scene) -> Result<Reentrancy, Failure> {
-    let [mut process, mut other] = scene.processes()?;
+pub fn wrong(fixture: &Fixture) -> Result<Reentrancy, Failure> {
+    let [mut process, mut other] = fixture.processes()?;
     let outer = take(&mut process, "lock", "outer", LONG)?;
     let mut refused = 0;
     for _ in 0..TRIES {
         refused += usize::from(!take(&mut process, "lock", "inner", LONG)?);
     }
-    scene.lease_ends("lock")?;
+    fixture.lease_ends("lock")?;
     // The inner call finally acquires the lock, works, and releases its own hold.
     let inner = take(&mut process, "lock", "inner", LONG)? && give_back(&mut process, "lock", "inner")?;
     // The outer work is not finished yet.
@@ -65,8 +65,8 @@ pub fn wrong(scene: &Scene) -> Result<Reentrancy, Failure> {
 }
 
 /// The same thread acquires the lock again, and only its last unlock frees it.
-pub fn right(scene: &Scene) -> Result<Reentrancy, Failure> {
-    let [client, other] = scene.clients()?;
+pub fn right(fixture: &Fixture) -> Result<Reentrancy, Failure> {
+    let [client, other] = fixture.clients()?;
     let lock = client.reentrant_lock("lock");
     let outer = lock.lock()?;
     let before = client.request_count();
@@ -79,8 +79,8 @@ pub fn right(scene: &Scene) -> Result<Reentrancy, Failure> {
 }
 
 /// A lock that is not reentrant returns an error instead of waiting.
-pub fn right_refused(scene: &Scene) -> Result<Reentrancy, Failure> {
-    let [client, other] = scene.clients()?;
+pub fn right_refused(fixture: &Fixture) -> Result<Reentrancy, Failure> {
+    let [client, other] = fixture.clients()?;
     let lock = client.simple_lock("lock");
     let outer = lock.lock()?;
     let Err(why) = lock.lock() else { return Err("it was let in twice".into()) };

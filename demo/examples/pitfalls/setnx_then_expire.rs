@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::Commands;
 
 use super::bare::take;
-use super::scene::{LONG, SURELY, Scene};
+use super::fixture::{Fixture, LONG, SURELY};
 use super::{Failure, Finding};
 
 /// What became of the lock of a dead process: when the next process acquired it, if ever.
@@ -30,8 +30,8 @@ impl fmt::Display for Orphan {
     }
 }
 
-pub fn wrong(scene: &Scene) -> Result<Orphan, Failure> {
-    let [mut doomed, mut next] = scene.processes()?;
+pub fn wrong(fixture: &Fixture) -> Result<Orphan, Failure> {
+    let [mut doomed, mut next] = fixture.processes()?;
     let began = Instant::now();
     if !doomed.set_nx::<_, _, bool>("lock", "doomed")? {
         return Err("the lock was not free".into());
@@ -44,12 +44,12 @@ pub fn wrong(scene: &Scene) -> Result<Orphan, Failure> {
 }
 
 /// The script that acquires the lock also sets its expiry.
-pub fn right(scene: &Scene) -> Result<Orphan, Failure> {
-    let doomed = scene.mortal(Duration::from_millis(500))?;
+pub fn right(fixture: &Fixture) -> Result<Orphan, Failure> {
+    let doomed = fixture.mortal(Duration::from_millis(500))?;
     let held = doomed.client.simple_lock("lock").try_lock_owned()?;
     doomed.dies()?;
     let began = Instant::now();
-    let [next] = scene.clients()?;
+    let [next] = fixture.clients()?;
     let next = next.simple_lock("lock").lock_owned_with(SURELY)?;
     drop(held);
     Ok(Orphan { next_after: next.map(|_| began.elapsed()) })

@@ -12,8 +12,8 @@ use redis_concurrent::observe::{LockInfo, Observer};
 use redis_concurrent_testkit::wait_until;
 
 use super::bare::take;
+use super::fixture::{Fixture, LONG, SURELY};
 use super::holders::Holders;
-use super::scene::{LONG, SURELY, Scene};
 use super::table::counted;
 use super::{Failure, Finding};
 
@@ -42,8 +42,8 @@ impl fmt::Display for Work {
 }
 
 /// The work continues until the lease expires, and then another process acquires the lock.
-pub fn wrong(scene: &Scene) -> Result<Work, Failure> {
-    let [mut first, mut second] = scene.processes()?;
+pub fn wrong(fixture: &Fixture) -> Result<Work, Failure> {
+    let [mut first, mut second] = fixture.processes()?;
     let mut holders = usize::from(take(&mut first, "lock", "first", LEASE)?);
     let began = Instant::now();
     wait_until(SURELY, "the end of the lease", || !first.exists("lock").unwrap_or(true));
@@ -62,16 +62,16 @@ impl Observer for Renewals {
 }
 
 /// The client renews the lease as long as the guard lives.
-pub fn right(scene: &Scene) -> Result<Work, Failure> {
+pub fn right(fixture: &Fixture) -> Result<Work, Failure> {
     let renewals = Renewals::default();
     let first = Client::builder()
-        .url(&scene.server.url())
+        .url(&fixture.server.url())
         .lease(LEASE)
         // Often, so that the lease survives a machine that stalls for a while.
         .renew_every(LEASE / 10)
         .observer(renewals.clone())
         .connect()?;
-    let [second] = scene.clients()?;
+    let [second] = fixture.clients()?;
     let held = first.simple_lock("lock").lock_owned()?;
     let began = Instant::now();
     thread::sleep(LEASE + LEASE / 10);

@@ -11,7 +11,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::wait_until;
 
 use super::bare::{give_back, take};
-use super::scene::{LONG, SURELY, Scene};
+use super::fixture::{Fixture, LONG, SURELY};
 use super::table::grouped;
 use super::{Failure, Finding};
 
@@ -55,11 +55,11 @@ struct Spinner {
 }
 
 /// Each process asks again as soon as it was refused.
-pub fn wrong(scene: &Scene) -> Result<Cost, Failure> {
-    let spinners = scene.processes::<PROCESSES>()?.into_iter().enumerate();
+pub fn wrong(fixture: &Fixture) -> Result<Cost, Failure> {
+    let spinners = fixture.processes::<PROCESSES>()?.into_iter().enumerate();
     let spinners = spinners.map(|(i, redis)| Spinner { redis, owner: i.to_string() }).collect();
     let (refused, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    measure(scene, spinners, |Spinner { redis, owner }| {
+    measure(fixture, spinners, |Spinner { redis, owner }| {
         let mut requests = 2;
         waiting.fetch_add(1, SeqCst);
         while !take(redis, "lock", owner, LONG)? {
@@ -78,9 +78,9 @@ pub fn wrong(scene: &Scene) -> Result<Cost, Failure> {
 }
 
 /// Each process sleeps until it is notified that it has the lock.
-pub fn right(scene: &Scene) -> Result<Cost, Failure> {
-    let clients = scene.clients::<PROCESSES>()?.into();
-    measure(scene, clients, |client: &mut Client| {
+pub fn right(fixture: &Fixture) -> Result<Cost, Failure> {
+    let clients = fixture.clients::<PROCESSES>()?.into();
+    measure(fixture, clients, |client: &mut Client| {
         let before = client.request_count();
         let lock = client.reentrant_lock("lock");
         let guard = lock.lock()?;
@@ -92,13 +92,13 @@ pub fn right(scene: &Scene) -> Result<Cost, Failure> {
 
 /// Lets all processes take their turns at once. A turn returns how many requests it took.
 fn measure<P: Send>(
-    scene: &Scene,
+    fixture: &Fixture,
     processes: Vec<P>,
     turn: impl Fn(&mut P) -> Result<u64, Failure> + Sync,
 ) -> Result<Cost, Failure> {
     let acquisitions = (processes.len() * TURNS) as u32;
     let (turn, start) = (&turn, &Barrier::new(processes.len()));
-    let before = cpu(scene)?;
+    let before = cpu(fixture)?;
     let requests: u64 = thread::scope(|scope| {
         let threads = processes.into_iter().map(|mut process| {
             scope.spawn(move || {
@@ -109,13 +109,13 @@ fn measure<P: Send>(
         let threads: Vec<_> = threads.collect();
         threads.into_iter().map(|it| it.join().expect("a process does not panic")).sum::<Result<u64, _>>()
     })?;
-    let cpu = (cpu(scene)? - before) / acquisitions;
+    let cpu = (cpu(fixture)? - before) / acquisitions;
     Ok(Cost { requests: requests as f64 / f64::from(acquisitions), cpu })
 }
 
 /// Returns the CPU time that Redis has used so far.
-fn cpu(scene: &Scene) -> Result<Duration, Failure> {
-    let info: String = cmd("INFO").arg("cpu").query(&mut scene.server.connection()?)?;
+fn cpu(fixture: &Fixture) -> Result<Duration, Failure> {
+    let info: String = cmd("INFO").arg("cpu").query(&mut fixture.server.connection()?)?;
     let seconds = |field: &str| -> Result<f64, Failure> {
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         Ok(value.ok_or_else(|| format!("no {field} in INFO"))?.trim().parse()?)

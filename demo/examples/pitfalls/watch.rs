@@ -8,7 +8,7 @@ use redis::{Commands, Connection, RedisResult, Value, cmd};
 use redis_concurrent::optimistic::Outcome;
 use redis_concurrent::{Client, Error, ErrorKind};
 
-use super::scene::Scene;
+use super::fixture::Fixture;
 use super::table::{counted, grouped};
 use super::{Failure, Finding};
 
@@ -55,8 +55,8 @@ fn exec(redis: &mut Connection, next: u64) -> RedisResult<bool> {
 
 /// In each round all have read before the first one writes. The first is faster than the others every time;
 /// nothing in this way of doing it makes it yield.
-pub fn wrong(scene: &Scene) -> Result<Updates, Failure> {
-    let mut writers = scene.processes::<WRITERS>()?;
+pub fn wrong(fixture: &Fixture) -> Result<Updates, Failure> {
+    let mut writers = fixture.processes::<WRITERS>()?;
     writers[0].set::<_, _, ()>("counter", 0)?;
     let mut done = [0; WRITERS];
     for _ in 0..ROUNDS {
@@ -72,8 +72,8 @@ pub fn wrong(scene: &Scene) -> Result<Updates, Failure> {
 const EACH: u64 = 4;
 
 /// One attempt per update, and each writer in turn.
-pub fn right(scene: &Scene) -> Result<Updates, Failure> {
-    all_at_once(scene, |client, redis| {
+pub fn right(fixture: &Fixture) -> Result<Updates, Failure> {
+    all_at_once(fixture, |client, redis| {
         let lock = client.reentrant_lock("counter");
         let guard = lock.lock()?;
         let seen: u64 = redis.get("counter")?;
@@ -85,8 +85,8 @@ pub fn right(scene: &Scene) -> Result<Updates, Failure> {
 
 /// A limit, and random pauses that grow. Each failed attempt is another writer's update, so that there are
 /// fewer than this limit.
-pub fn right_with_a_limit(scene: &Scene) -> Result<Updates, Failure> {
-    all_at_once(scene, |client, _| {
+pub fn right_with_a_limit(fixture: &Fixture) -> Result<Updates, Failure> {
+    all_at_once(fixture, |client, _| {
         let counter = client.optimistic(&["counter"]).max_attempts(WRITERS as u32 * EACH as u32);
         let update = counter.run(|read, write| {
             let seen: u64 = read.get("counter")?;
@@ -99,16 +99,16 @@ pub fn right_with_a_limit(scene: &Scene) -> Result<Updates, Failure> {
 
 /// Lets every writer make its updates; each returns how many attempts it took.
 fn all_at_once(
-    scene: &Scene,
+    fixture: &Fixture,
     update: impl Fn(&Client, &mut Connection) -> Result<u64, Failure> + Sync,
 ) -> Result<Updates, Failure> {
-    let [mut redis] = scene.processes()?;
+    let [mut redis] = fixture.processes()?;
     redis.set::<_, _, ()>("counter", 0)?;
-    let (clients, update) = (scene.clients::<WRITERS>()?, &update);
+    let (clients, update) = (fixture.clients::<WRITERS>()?, &update);
     let tries = thread::scope(|scope| {
         let writers = clients.map(|client| {
             scope.spawn(move || {
-                let [mut redis] = scene.processes()?;
+                let [mut redis] = fixture.processes()?;
                 (0..EACH).map(|_| update(&client, &mut redis)).sum::<Result<u64, Failure>>()
             })
         });
@@ -142,11 +142,11 @@ impl fmt::Display for Beaten {
 }
 
 /// Contention that does not end is an error.
-pub fn right_when_beaten(scene: &Scene) -> Result<Beaten, Failure> {
+pub fn right_when_beaten(fixture: &Fixture) -> Result<Beaten, Failure> {
     const LIMIT: u32 = 10;
-    let [mut quicker] = scene.processes()?;
+    let [mut quicker] = fixture.processes()?;
     quicker.set::<_, _, ()>("counter", 0)?;
-    let [client] = scene.clients()?;
+    let [client] = fixture.clients()?;
     let mut tries = 0;
     let update = client.optimistic(&["counter"]).max_attempts(LIMIT).run(|read, write| {
         tries += 1;

@@ -24,16 +24,16 @@
 //! stand for two processes: only the pid in a holder's record shows that they are not.
 
 mod cases;
+mod fixture;
 mod forms;
 mod place;
-mod stage;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use self::fixture::{Fixture, Play};
 use self::place::Place;
-use self::stage::{Play, Stage};
 use redis_concurrent::kinds::Kind;
 #[cfg(doc)]
 use redis_concurrent::kinds::{Reentrancy, Sharing};
@@ -111,10 +111,10 @@ fn play_at<K: Kind, W: Kind>(place: &Place, play: Play<'_, K, W>) {
     let work = || {
         let mut failed = Vec::new();
         while let Some((name, case)) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
-            let stage = Stage::new(place, name, play);
+            let fixture = Fixture::new(place, name, play);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                case(&stage);
-                stage.end();
+                case(&fixture);
+                fixture.end();
             }));
             if outcome.is_err() {
                 failed.push(*name);

@@ -104,9 +104,9 @@ fn a_living_waiter_has_its_whole_lease_by_one_renewal() {
     let server = RedisServer::start().unwrap();
     let waiter_timeout = ms(2000);
     for fixed in [false, true] {
-        let ears = Ears::default();
+        let recorder = Recorder::default();
         let waiter =
-            builder(&server.url()).lease(LEASE).waiter_timeout(waiter_timeout).observer(ears.clone());
+            builder(&server.url()).lease(LEASE).waiter_timeout(waiter_timeout).observer(recorder.clone());
         let waiter = waiter.connect().unwrap().reentrant_lock("x");
         let waiter = if fixed { waiter.with_lease(LEASE) } else { waiter };
         let holder = connect(&server).reentrant_lock("x");
@@ -127,8 +127,8 @@ fn a_living_waiter_has_its_whole_lease_by_one_renewal() {
             held.unlock().unwrap();
             waits.join().unwrap();
         });
-        assert_eq!(ears.count(Heard::Renewed), 1, "fixed: {fixed}: {:?}", ears.all());
-        assert_eq!(ears.losses(), 0);
+        assert_eq!(recorder.count(Heard::Renewed), 1, "fixed: {fixed}: {:?}", recorder.all());
+        assert_eq!(recorder.losses(), 0);
     }
     nothing_left(&server);
 }

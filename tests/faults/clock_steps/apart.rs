@@ -8,7 +8,7 @@ use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use super::clock::SteppedServer;
 use crate::flock::{follow, info, promote};
-use crate::support::{Ears, Heard, LONG, SOON, builder, in_brief, ms};
+use crate::support::{Heard, LONG, Recorder, SOON, builder, in_brief, ms};
 
 /// By how much the clocks differ, in seconds: more than any lease here.
 const APART: i64 = 120;
@@ -33,8 +33,8 @@ impl Pair {
         Pair { primary, replica, door }
     }
 
-    fn connect(&self, ears: &Ears) -> Client {
-        builder(&self.door.url()).lease(LEASE).observer(ears.clone()).connect().unwrap()
+    fn connect(&self, recorder: &Recorder) -> Client {
+        builder(&self.door.url()).lease(LEASE).observer(recorder.clone()).connect().unwrap()
     }
 
     /// The primary dies, and clients find the replica.
@@ -50,8 +50,8 @@ impl Pair {
 #[test]
 fn a_replica_whose_clock_is_ahead_ends_holds_and_their_holders_are_told() {
     let pair = Pair::start(APART);
-    let ears = Ears::default();
-    let (holder, other) = (pair.connect(&ears), pair.connect(&Ears::default()));
+    let recorder = Recorder::default();
+    let (holder, other) = (pair.connect(&recorder), pair.connect(&Recorder::default()));
     let guard = holder.reentrant_lock("it").with_replicas(1, LONG).lock_owned().unwrap();
     assert!(other.reentrant_lock("it").try_lock().unwrap().is_none());
     pair.fail_over();
@@ -61,7 +61,7 @@ fn a_replica_whose_clock_is_ahead_ends_holds_and_their_holders_are_told() {
     wait_until(LONG, "the holder is told", || guard.is_lost());
     // Not at its next renewal, after a third of the lease.
     assert!(switched.elapsed() < LEASE / 4, "{:?}", switched.elapsed());
-    wait_until(LONG, "its observer is told", || ears.count(Heard::Lost(LossReason::Revoked)) == 1);
+    wait_until(LONG, "its observer is told", || recorder.count(Heard::Lost(LossReason::Revoked)) == 1);
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     next.unlock().unwrap();
 }
@@ -70,8 +70,8 @@ fn a_replica_whose_clock_is_ahead_ends_holds_and_their_holders_are_told() {
 #[test]
 fn a_replica_whose_clock_is_behind_keeps_holds_and_its_tokens_rise() {
     let pair = Pair::start(-APART);
-    let ears = Ears::default();
-    let (holder, other) = (pair.connect(&ears), pair.connect(&Ears::default()));
+    let recorder = Recorder::default();
+    let (holder, other) = (pair.connect(&recorder), pair.connect(&Recorder::default()));
     let all = |name: &str| holder.reentrant_lock(name).with_replicas(1, LONG);
     let kept = all("kept").lock_owned().unwrap();
     let left = all("left").with_lease(LEASE).lock_owned().unwrap();
@@ -92,14 +92,14 @@ fn a_replica_whose_clock_is_behind_keeps_holds_and_its_tokens_rise() {
         assert!(next.token() > former, "{name}");
         next.unlock().unwrap();
     }
-    assert_eq!(ears.losses(), 0);
+    assert_eq!(recorder.losses(), 0);
 }
 
 /// The number of a grant that the replica does not know is by a clock that it will reach only later.
 #[test]
 fn tokens_fall_where_the_replica_is_behind_and_did_not_know_the_last_grant() {
     let pair = Pair::start(-APART);
-    let (holder, other) = (pair.connect(&Ears::default()), pair.connect(&Ears::default()));
+    let (holder, other) = (pair.connect(&Recorder::default()), pair.connect(&Recorder::default()));
     // From here on it hears nothing.
     promote(&pair.replica);
     let unknown = holder.reentrant_lock("it").lock_owned().unwrap();

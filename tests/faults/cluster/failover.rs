@@ -8,7 +8,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{RedisCluster, wait_until};
 
 use super::{home, patient, spread};
-use crate::support::{Ears, Heard, LONG, ms, pttl, queued};
+use crate::support::{Heard, LONG, Recorder, ms, pttl, queued};
 
 /// Replicas take the place of a primary that was silent for that long: longer than a busy machine stands still.
 const SILENT: Duration = Duration::from_secs(3);
@@ -79,8 +79,8 @@ fn a_planned_failover_loses_no_hold_and_admits_nobody_twice() {
     let cluster = with_replicas();
     let names = spread(&cluster, "planned");
     let name = &names[0];
-    let ears = Ears::default();
-    let keeper = patient(&cluster).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let keeper = patient(&cluster).observer(recorder.clone()).connect().unwrap();
     let locks: Vec<_> = names.iter().map(|name| keeper.reentrant_lock(&format!("{{{name}}} kept"))).collect();
     let kept: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
     let contention = Contention::new();
@@ -99,7 +99,7 @@ fn a_planned_failover_loses_no_hold_and_admits_nobody_twice() {
         contention.goes_on(50);
     });
     assert_eq!(contention.double.load(Ordering::SeqCst), 0);
-    assert_eq!(ears.losses(), 0);
+    assert_eq!(recorder.losses(), 0);
     kept.into_iter().for_each(|guard| guard.unlock().unwrap());
 }
 
@@ -109,9 +109,9 @@ fn a_planned_failover_loses_no_hold_and_admits_nobody_twice() {
 fn holds_whose_renewal_is_far_off_follow_with_the_first_that_is_refused() {
     const EVERY: Duration = Duration::from_secs(100);
     let cluster = with_replicas();
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     let client =
-        patient(&cluster).lease(3 * EVERY).renew_every(EVERY).observer(ears.clone()).connect().unwrap();
+        patient(&cluster).lease(3 * EVERY).renew_every(EVERY).observer(recorder.clone()).connect().unwrap();
     let old = home(&cluster, "soon");
     let mut names = (0..).map(|i| format!("late {i}"));
     let late = names.find(|name| home(&cluster, name).port() == old.port()).unwrap();
@@ -120,13 +120,13 @@ fn holds_whose_renewal_is_far_off_follow_with_the_first_that_is_refused() {
     let replica = &cluster.replicas_of(&old).unwrap()[0];
     // Its renewal is due long before that, but not before the failover, and will be refused by the former primary.
     soon.renew_for(Duration::from_secs(90)).unwrap();
-    let renewed = ears.count(Heard::Renewed);
+    let renewed = recorder.count(Heard::Renewed);
     cluster.fail_over_to(replica).unwrap();
     let is_old = || pttl(replica, &super::key(&late)) < (3 * EVERY).as_millis() as i64 - 3_000;
     wait_until(LONG, "it has been there for a while", is_old);
-    assert_eq!(ears.count(Heard::Renewed), renewed, "the failover took long");
+    assert_eq!(recorder.count(Heard::Renewed), renewed, "the failover took long");
     wait_until(3 * LONG, "both are renewed", || !is_old());
-    assert_eq!(ears.losses(), 0);
+    assert_eq!(recorder.losses(), 0);
     [soon, later].into_iter().for_each(|guard| guard.unlock().unwrap());
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent_testkit::RedisCluster;
 
 use super::{home, key, patient};
-use crate::support::{Ears, SOON, builder, ms, pttl, queued, renewed_again};
+use crate::support::{Recorder, SOON, builder, ms, pttl, queued, renewed_again};
 
 /// A lock whose slot moves while it is held and waited for: the hold goes with it, is renewed there, and the waiter
 /// is let in there.
@@ -16,8 +16,8 @@ fn a_slot_may_move_while_its_lock_is_held_and_waited_for() {
     let name = "moved";
     let (from, slot) = (home(&cluster, name), cluster.slot_of(&key(name)).unwrap());
     let to = cluster.primaries().unwrap().into_iter().find(|node| node.port() != from.port()).unwrap();
-    let ears = Ears::default();
-    let holder = builder(&cluster.url()).lease(ms(9000)).renew_every(ms(300)).observer(ears.clone());
+    let recorder = Recorder::default();
+    let holder = builder(&cluster.url()).lease(ms(9000)).renew_every(ms(300)).observer(recorder.clone());
     let holder = holder.connect().unwrap();
     let waiter = patient(&cluster).connect().unwrap();
     let lock = holder.reentrant_lock(name);
@@ -40,7 +40,7 @@ fn a_slot_may_move_while_its_lock_is_held_and_waited_for() {
         guard.unlock().unwrap();
         assert!(waiting.join().unwrap() > token);
     });
-    assert_eq!(ears.losses(), 0);
+    assert_eq!(recorder.losses(), 0);
     // And a lock that nobody held.
     lock.try_lock_for(SOON).unwrap().expect("it is free").unlock().unwrap();
 }

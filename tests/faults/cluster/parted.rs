@@ -8,7 +8,7 @@ use redis_concurrent_testkit::{RedisCluster, RedisServer, wait_until};
 
 use super::{home, key};
 use crate::server_days::connected;
-use crate::support::{Ears, Heard, LONG, builder, ms};
+use crate::support::{Heard, LONG, Recorder, builder, ms};
 
 /// A primary that has not heard from most others for so long refuses requests; they give its slots to its replica. Longer
 /// than two grants take on a busy machine.
@@ -34,10 +34,10 @@ fn that_parts() -> Option<RedisCluster> {
 }
 
 /// A client that does not wait long for what it does not reach.
-fn connect(url: &str, lease: Duration, ears: &Ears) -> Client {
+fn connect(url: &str, lease: Duration, recorder: &Recorder) -> Client {
     connected(|| {
         let client = builder(url).lease(lease).command_timeout(ms(1000)).connect_timeout(ms(1000));
-        client.unreachable_timeout(ms(3000)).observer(ears.clone())
+        client.unreachable_timeout(ms(3000)).observer(recorder.clone())
     })
 }
 
@@ -47,14 +47,14 @@ fn connect(url: &str, lease: Duration, ears: &Ears) -> Client {
 #[test]
 fn clients_that_are_cut_off_with_a_primary_hold_beside_others_for_a_lease_at_most() {
     let Some(cluster) = that_parts() else { return };
-    let (ears, short_lease) = (Ears::default(), ms(5000));
+    let (recorder, short_lease) = (Recorder::default(), ms(5000));
     let former = cluster.primaries().unwrap().remove(0);
     let mut names = (0..).map(|i| format!("parted {i}"));
     let [name, brief, more] = [(); 3]
         .map(|()| names.find(|it| home(&cluster, it).port() == former.port()).expect("they are everywhere"));
-    let apart = connect(&cluster.url_apart(), LEASE, &Ears::default());
-    let apart_briefly = connect(&cluster.url_apart(), short_lease, &ears);
-    let others = connect(&cluster.url(), LEASE, &Ears::default());
+    let apart = connect(&cluster.url_apart(), LEASE, &Recorder::default());
+    let apart_briefly = connect(&cluster.url_apart(), short_lease, &recorder);
+    let others = connect(&cluster.url(), LEASE, &Recorder::default());
     for client in [&apart, &apart_briefly, &others] {
         client.simple_lock(&name).lock().unwrap().unlock().unwrap();
     }
@@ -82,7 +82,7 @@ fn clients_that_are_cut_off_with_a_primary_hold_beside_others_for_a_lease_at_mos
 
     // Without the others: nothing is renewed.
     wait_until(SILENT + BUSY + short_lease, "it ends with its lease", || brief_guard.is_lost());
-    wait_until(LONG, "it is told", || ears.count(Heard::Lost(LossReason::Expired)) == 1);
+    wait_until(LONG, "it is told", || recorder.count(Heard::Lost(LossReason::Expired)) == 1);
     assert!(brief_guard.unlock().unwrap_err().is_lease_lost());
 
     cluster.heal().unwrap();

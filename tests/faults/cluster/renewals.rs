@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisCluster, RedisServer};
 
-use crate::support::{Ears, Heard};
+use crate::support::{Heard, Recorder};
 
 const HELD: usize = 10_000;
 const MEASURED: Duration = Duration::from_secs(10);
@@ -20,15 +20,15 @@ fn cpu() -> Duration {
 
 /// The CPU time that renewals take in that time, and how many there were.
 fn of_renewals(url: &str) -> (Duration, usize) {
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     let lease = Duration::from_secs(30);
-    let client = Client::builder().url(url).lease(lease).observer(ears.clone()).connect().unwrap();
+    let client = Client::builder().url(url).lease(lease).observer(recorder.clone()).connect().unwrap();
     let locks: Vec<_> = (0..HELD).map(|i| client.reentrant_lock(&format!("held {i}"))).collect();
     let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
-    let (before, began) = (ears.count(Heard::Renewed), cpu());
+    let (before, began) = (recorder.count(Heard::Renewed), cpu());
     thread::sleep(MEASURED);
-    let (renewed, took) = (ears.count(Heard::Renewed) - before, cpu() - began);
-    assert_eq!(ears.losses(), 0);
+    let (renewed, took) = (recorder.count(Heard::Renewed) - before, cpu() - began);
+    assert_eq!(recorder.losses(), 0);
     drop(guards);
     client.close().unwrap();
     (took, renewed)

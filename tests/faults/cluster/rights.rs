@@ -9,7 +9,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use super::{calm, connect, has_shards, home, key, spread};
-use crate::support::{Ears, Heard, LONG, SOON, builder, comes_in, ms, queued};
+use crate::support::{Heard, LONG, Recorder, SOON, builder, comes_in, ms, queued};
 
 #[test]
 fn those_of_the_page() {
@@ -75,18 +75,18 @@ fn refusals(node: &RedisServer, name: &str) -> u64 {
 const IDLE: Duration = ms(800);
 
 /// A client of a user that may listen to the channels of these locks only.
-fn listens_to(user: &str, locks: &str, ears: &Ears) -> Client {
+fn listens_to(user: &str, locks: &str, recorder: &Recorder) -> Client {
     may_listen_to(user, &["resetchannels", "&rc:inbox:*", locks]);
     let url = calm().url().replace("://", &format!("://{user}:secret@"));
-    builder(&url).observer(ears.clone()).connect().unwrap()
+    builder(&url).observer(recorder.clone()).connect().unwrap()
 }
 
 /// A user that may listen to some locks only: who waits for another is told, and nobody else is.
 #[test]
 fn a_channel_that_is_denied_is_that_locks_trouble() {
     let node = calm().nodes().remove(0);
-    let (ears, holder) = (Ears::default(), connect(calm()));
-    let client = listens_to("some", "&rc:{mine*", &ears);
+    let (recorder, holder) = (Recorder::default(), connect(calm()));
+    let client = listens_to("some", "&rc:{mine*", &recorder);
     let [before, after, denied] =
         ["mine before", "mine after", "theirs"].map(|it| holder.reentrant_lock(&named(it, &node)));
     let guards = [&before, &after, &denied].map(|lock| lock.lock().unwrap());
@@ -115,15 +115,15 @@ fn a_channel_that_is_denied_is_that_locks_trouble() {
             waiting.join().unwrap().unwrap();
         }
     });
-    assert_eq!(ears.count(Heard::Reconnected), 0, "it listened to the others all the time");
+    assert_eq!(recorder.count(Heard::Reconnected), 0, "it listened to the others all the time");
 }
 
 /// Who waits behind a holder of its own process wants the channel again and again, and can do without.
 #[test]
 fn a_channel_that_is_denied_does_not_disturb_others_while_a_thread_waits_without_it() {
     let node = calm().nodes().remove(0);
-    let (ears, holder) = (Ears::default(), connect(calm()));
-    let client = listens_to("few", "&rc:{ours*", &ears);
+    let (recorder, holder) = (Recorder::default(), connect(calm()));
+    let client = listens_to("few", "&rc:{ours*", &recorder);
     let heard = holder.reentrant_lock(&named("ours", &node));
     let denied = client.reentrant_lock(&named("not ours", &node));
     let (other, mine) = (heard.lock().unwrap(), denied.lock().unwrap());
@@ -138,5 +138,5 @@ fn a_channel_that_is_denied_does_not_disturb_others_while_a_thread_waits_without
         other.unlock().unwrap();
         first.join().unwrap();
     });
-    assert_eq!(ears.count(Heard::Reconnected), 0);
+    assert_eq!(recorder.count(Heard::Reconnected), 0);
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind};
 use redis_concurrent_testkit::{Barrier, wait_until};
 
+use crate::conformance::fixture::{Fixture, NAME, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{NAME, Stage, Tried};
 use crate::support::{LONG, ms, queued};
 
 rows! { every_lock:
@@ -25,9 +25,9 @@ rows! { reentrant_lock:
 }
 
 /// JSR-166 ReentrantLockTest.testConstructor: the order is told by the debug text.
-fn a_new_lock_is_free_and_tells_its_order<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
-    assert!(format!("{lock:?}").contains(&format!("fair: {}", stage.fair)), "{lock:?}");
+fn a_new_lock_is_free_and_tells_its_order<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
+    assert!(format!("{lock:?}").contains(&format!("fair: {}", fixture.fair)), "{lock:?}");
     assert!(!lock.is_locked().unwrap());
     assert_eq!(lock.holder().unwrap(), None);
     assert_eq!(lock.remaining().unwrap(), None);
@@ -37,8 +37,8 @@ fn a_new_lock_is_free_and_tells_its_order<K: Tried>(stage: &Stage<K>) {
 
 /// JSR-166 ReentrantLockTest.testIsLocked; Redisson RedissonLockTest.testIsLocked and
 /// testIsLockedOtherThread; redis-py test_locked.
-fn whether_it_is_locked_is_told_the_same_everywhere<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn whether_it_is_locked_is_told_the_same_everywhere<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let is = |locked: bool| {
         let told = || assert_eq!((lock.is_locked().unwrap(), other.is_locked().unwrap()), (locked, locked));
         told();
@@ -47,7 +47,7 @@ fn whether_it_is_locked_is_told_the_same_everywhere<K: Tried>(stage: &Stage<K>) 
     is(false);
     let outer = lock.lock().unwrap();
     is(true);
-    if stage.reentrant() {
+    if fixture.reentrant() {
         let inner = lock.lock().unwrap();
         is(true);
         inner.unlock().unwrap();
@@ -71,8 +71,8 @@ fn whether_it_is_locked_is_told_the_same_everywhere<K: Tried>(stage: &Stage<K>) 
 }
 
 /// Redisson RedissonLockTest.testIsHeldByCurrentThread and testIsHeldByCurrentThreadOtherThread.
-fn only_its_thread_holds_it<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn only_its_thread_holds_it<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let elsewhere =
         || thread::scope(|scope| scope.spawn(|| lock.is_held_by_current_thread()).join().unwrap());
     assert!(!lock.is_held_by_current_thread());
@@ -85,8 +85,8 @@ fn only_its_thread_holds_it<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 ReentrantLockTest.testGetHoldCount; Redisson RedissonLockTest.testGetHoldCount.
-fn holds_are_counted<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn holds_are_counted<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let mut guards = Vec::new();
     for n in 1..=20 {
         guards.push(lock.lock().unwrap());
@@ -109,10 +109,10 @@ fn holds_are_counted<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 ReentrantLockTest.testGetQueueLength, with waiters in one process and in two.
-fn the_queue_is_as_long_as_there_are_waiters<K: Tried>(stage: &Stage<K>) {
+fn the_queue_is_as_long_as_there_are_waiters<K: Tried>(fixture: &Fixture<K>) {
     let lengths = |first: &Client, second: &Client| {
-        let (lock, cancelled, never) = (stage.lock(), CancellationToken::new(), CancellationToken::new());
-        let (first, second) = (stage.lock_of(first), stage.lock_of(second));
+        let (lock, cancelled, never) = (fixture.lock(), CancellationToken::new(), CancellationToken::new());
+        let (first, second) = (fixture.lock_of(first), fixture.lock_of(second));
         let guard = lock.lock().unwrap();
         assert_eq!(lock.queue_length().unwrap(), 0);
         thread::scope(|scope| {
@@ -128,30 +128,30 @@ fn the_queue_is_as_long_as_there_are_waiters<K: Tried>(stage: &Stage<K>) {
             queued(&lock, 0);
         });
     };
-    let (a, b) = (stage.client(), stage.client());
+    let (a, b) = (fixture.client(), fixture.client());
     lengths(&a, &a);
     lengths(&a, &b);
 }
 
 /// JSR-166 ReentrantLockTest.testGetQueuedThreads: a process counts its threads, and Redis knows the
 /// owners that wait.
-fn the_queue_has_the_owners_that_wait<K: Tried>(stage: &Stage<K>) {
-    let (lock, first, second) = (stage.lock(), stage.lock(), stage.lock());
+fn the_queue_has_the_owners_that_wait<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, first, second) = (fixture.lock(), fixture.lock(), fixture.lock());
     let (cancelled, never) = (CancellationToken::new(), CancellationToken::new());
     let guard = lock.lock().unwrap();
-    assert_eq!(stage.positions(), [""; 0]);
+    assert_eq!(fixture.positions(), [""; 0]);
     thread::scope(|scope| {
         let one = scope.spawn(|| first.lock_interruptibly(&cancelled).map(drop));
-        stage.await_positions(1);
-        let its = stage.positions();
+        fixture.await_positions(1);
+        let its = fixture.positions();
         let two = scope.spawn(|| {
             let guard = second.lock_interruptibly(&never).unwrap();
             let mine = second.holder().unwrap().map(|h| h.owner);
             guard.unlock().unwrap();
             mine
         });
-        stage.await_positions(2);
-        let both = stage.positions();
+        fixture.await_positions(2);
+        let both = fixture.positions();
         assert_eq!(both[..1], its[..], "in order of arrival");
         assert_eq!(
             (first.local_queue_length(), second.local_queue_length(), lock.local_queue_length()),
@@ -159,26 +159,26 @@ fn the_queue_has_the_owners_that_wait<K: Tried>(stage: &Stage<K>) {
         );
         cancelled.cancel();
         assert!(one.join().unwrap().unwrap_err().is_cancelled());
-        wait_until(LONG, "its queue position is gone", || stage.positions() == both[1..]);
+        wait_until(LONG, "its queue position is gone", || fixture.positions() == both[1..]);
         assert_eq!((first.local_queue_length(), second.local_queue_length()), (0, 1));
         guard.unlock().unwrap();
         assert_eq!(two.join().unwrap().as_ref(), both.last());
-        assert_eq!(stage.positions(), [""; 0]);
+        assert_eq!(fixture.positions(), [""; 0]);
         assert_eq!(second.local_queue_length(), 0);
     });
 }
 
 /// JSR-166 ReentrantLockTest.testToString: the holder would take a request, so `holder` tells it and
 /// the debug text does not.
-fn its_holder_is_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client_with(|b| b.client_name("teller"));
-    let lock = stage.lock_of(&client);
-    let other = stage.lock();
+fn its_holder_is_told_and_its_text_costs_no_request<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client_with(|b| b.client_name("teller"));
+    let lock = fixture.lock_of(&client);
+    let other = fixture.lock();
     assert_eq!(other.holder().unwrap(), None);
     let guard = lock.lock().unwrap();
     let holder = other.holder().unwrap().unwrap();
-    assert_eq!(Some(holder.owner), stage.owner());
-    if stage.reentrant() {
+    assert_eq!(Some(holder.owner), fixture.owner());
+    if fixture.reentrant() {
         let process = holder.process.unwrap();
         assert_eq!((process.pid, process.client_name.as_str()), (std::process::id(), "teller"));
     }
@@ -191,8 +191,8 @@ fn its_holder_is_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>) 
 }
 
 /// Redisson RedissonLockTest.testRemainTimeToLive; redis-py test_timeout and test_float_timeout.
-fn what_remains_of_a_lease_is_told<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn what_remains_of_a_lease_is_told<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let default = Duration::from_secs(30);
     for (lock, lease) in [
         (lock.with_lease(ms(3_600_000)), ms(3_600_000)),
@@ -202,12 +202,12 @@ fn what_remains_of_a_lease_is_told<K: Tried>(stage: &Stage<K>) {
     ] {
         let began = Instant::now();
         let guard = lock.lock().unwrap();
-        for remaining in [lock.remaining().unwrap().unwrap(), stage.pttl(), guard.remaining()] {
+        for remaining in [lock.remaining().unwrap().unwrap(), fixture.pttl(), guard.remaining()] {
             // A hundredth is kept back for the drift of clocks, but only by the holder itself.
             let least = lease - lease / 100 - began.elapsed() - ms(10);
             assert!(remaining <= lease && remaining > least, "{remaining:?} of {lease:?}, not {least:?}");
         }
-        let in_redis = stage.pttl();
+        let in_redis = fixture.pttl();
         assert!(in_redis + began.elapsed() + ms(10) > lease, "{in_redis:?} of {lease:?}");
         guard.unlock().unwrap();
         assert_eq!(lock.remaining().unwrap(), None);
@@ -215,9 +215,9 @@ fn what_remains_of_a_lease_is_told<K: Tried>(stage: &Stage<K>) {
 }
 
 /// redis-py test_lock_error_gives_correct_lock_name.
-fn an_error_has_the_name_of_its_lock<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
-    let lock = stage.lock_of(&client);
+fn an_error_has_the_name_of_its_lock<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
+    let lock = fixture.lock_of(&client);
     let cancelled = CancellationToken::new();
     cancelled.cancel();
     let mut errors: Vec<Error> = vec![
@@ -225,14 +225,15 @@ fn an_error_has_the_name_of_its_lock<K: Tried>(stage: &Stage<K>) {
         lock.with_lease(Duration::ZERO).lock().unwrap_err(),
     ];
     let guard = lock.lock().unwrap();
-    if !stage.reentrant() {
+    if !fixture.reentrant() {
         errors.push(lock.lock().unwrap_err());
     }
-    let () = redis::cmd("DEL").arg(stage.key("")).query(&mut stage.redis()).unwrap();
+    let () = redis::cmd("DEL").arg(fixture.key("")).query(&mut fixture.redis()).unwrap();
     errors.push(guard.unlock().unwrap_err());
-    let () = redis::cmd("RPUSH").arg(stage.key("")).arg("a foreign value").query(&mut stage.redis()).unwrap();
+    let () =
+        redis::cmd("RPUSH").arg(fixture.key("")).arg("a foreign value").query(&mut fixture.redis()).unwrap();
     errors.push(lock.try_lock().unwrap_err());
-    let () = redis::cmd("DEL").arg(stage.key("")).query(&mut stage.redis()).unwrap();
+    let () = redis::cmd("DEL").arg(fixture.key("")).query(&mut fixture.redis()).unwrap();
     client.close().unwrap();
     errors.push(lock.lock().unwrap_err());
     for error in &errors {
@@ -241,7 +242,7 @@ fn an_error_has_the_name_of_its_lock<K: Tried>(stage: &Stage<K>) {
     }
     use ErrorKind::{Cancelled, Closed, InvalidInput, LeaseLost, WouldDeadlock, WrongType};
     let mut kinds = vec![Cancelled, InvalidInput, LeaseLost, WrongType, Closed];
-    if !stage.reentrant() {
+    if !fixture.reentrant() {
         kinds.insert(2, WouldDeadlock);
     }
     assert_eq!(errors.iter().map(Error::kind).collect::<Vec<_>>(), kinds);

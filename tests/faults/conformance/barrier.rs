@@ -7,8 +7,8 @@ use std::time::Instant;
 use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::wait_until;
 
+use crate::conformance::fixture::{Fixture, LATE, NAME, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, NAME, Stage, Tried};
 use crate::support::{LONG, ms};
 
 rows! { one_lock:
@@ -22,18 +22,18 @@ rows! { one_lock:
 }
 
 /// JSR-166 CyclicBarrierTest.testSingleParty.
-fn one_party_passes_each_time<K: Tried>(stage: &Stage<K>) {
-    let barrier = stage.client().cyclic_barrier(NAME, 1);
+fn one_party_passes_each_time<K: Tried>(fixture: &Fixture<K>) {
+    let barrier = fixture.client().cyclic_barrier(NAME, 1);
     for _ in 0..2 {
         assert_eq!(barrier.wait().unwrap(), 0);
     }
     assert_eq!((barrier.parties(), barrier.number_waiting().unwrap()), (1, 0));
-    stage.bygone();
+    fixture.bygone();
 }
 
 /// JSR-166 CyclicBarrierTest.testBarrierAction: everybody brings the action, the last one's runs.
-fn the_action_runs_once_a_round<K: Tried>(stage: &Stage<K>) {
-    let barriers = [(); 2].map(|()| stage.client().cyclic_barrier(NAME, 2));
+fn the_action_runs_once_a_round<K: Tried>(fixture: &Fixture<K>) {
+    let barriers = [(); 2].map(|()| fixture.client().cyclic_barrier(NAME, 2));
     let ran = AtomicUsize::new(0);
     let action = || assert!(ran.fetch_add(1, Ordering::SeqCst) < 2);
     thread::scope(|scope| {
@@ -47,12 +47,12 @@ fn the_action_runs_once_a_round<K: Tried>(stage: &Stage<K>) {
         }
     });
     assert_eq!(ran.load(Ordering::SeqCst), 2);
-    stage.bygone();
+    fixture.bygone();
 }
 
 /// JSR-166 PhaserTest.testArriveAndAwaitAdvance3.
-fn three_wait_for_the_fourth_and_all_go_on<K: Tried>(stage: &Stage<K>) {
-    let barriers = [(); 4].map(|()| stage.client().cyclic_barrier(NAME, 4));
+fn three_wait_for_the_fourth_and_all_go_on<K: Tried>(fixture: &Fixture<K>) {
+    let barriers = [(); 4].map(|()| fixture.client().cyclic_barrier(NAME, 4));
     let [early @ .., last] = &barriers;
     let back = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -70,12 +70,12 @@ fn three_wait_for_the_fourth_and_all_go_on<K: Tried>(stage: &Stage<K>) {
         indices.sort();
         assert_eq!(indices, [1, 2, 3]);
     });
-    stage.bygone();
+    fixture.bygone();
 }
 
 /// JSR-166 CyclicBarrierTest.testTwoParties.
-fn nobody_is_a_round_ahead<K: Tried>(stage: &Stage<K>) {
-    let barriers = [(); 2].map(|()| stage.client().cyclic_barrier(NAME, 2));
+fn nobody_is_a_round_ahead<K: Tried>(fixture: &Fixture<K>) {
+    let barriers = [(); 2].map(|()| fixture.client().cyclic_barrier(NAME, 2));
     let arrived = [AtomicUsize::new(0), AtomicUsize::new(0)];
     thread::scope(|scope| {
         for (me, barrier) in barriers.iter().enumerate() {
@@ -91,39 +91,39 @@ fn nobody_is_a_round_ahead<K: Tried>(stage: &Stage<K>) {
             });
         }
     });
-    stage.bygone();
+    fixture.bygone();
 }
 
 /// JSR-166 CyclicBarrierTest.testAwait3_TimeoutException.
-fn a_timed_wait_alone_times_out<K: Tried>(stage: &Stage<K>) {
-    let barrier = stage.client().cyclic_barrier(NAME, 2);
+fn a_timed_wait_alone_times_out<K: Tried>(fixture: &Fixture<K>) {
+    let barrier = fixture.client().cyclic_barrier(NAME, 2);
     let (limit, began) = (ms(300), Instant::now());
     assert_eq!(barrier.wait_with(limit).unwrap_err().kind(), ErrorKind::Timeout);
     assert!((limit..limit + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
-    stage.await_positions(0);
+    fixture.await_positions(0);
     assert!(barrier.is_broken().unwrap());
     barrier.reset().unwrap();
-    stage.bygone();
+    fixture.bygone();
 }
 
 /// JSR-166 CyclicBarrierTest.testReset_BrokenBarrier.
-fn a_reset_breaks_it_for_the_waiters<K: Tried>(stage: &Stage<K>) {
-    let barriers = [(); 2].map(|()| stage.client().cyclic_barrier(NAME, 3));
+fn a_reset_breaks_it_for_the_waiters<K: Tried>(fixture: &Fixture<K>) {
+    let barriers = [(); 2].map(|()| fixture.client().cyclic_barrier(NAME, 3));
     thread::scope(|scope| {
         let waiters = barriers.each_ref().map(|barrier| scope.spawn(|| barrier.wait()));
-        stage.await_positions(2);
-        stage.client().cyclic_barrier(NAME, 3).reset().unwrap();
+        fixture.await_positions(2);
+        fixture.client().cyclic_barrier(NAME, 3).reset().unwrap();
         for waiter in waiters {
             assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Broken);
         }
     });
     assert!(!barriers[0].is_broken().unwrap());
-    stage.bygone();
+    fixture.bygone();
 }
 
 /// JSR-166 CyclicBarrierTest.testResetWithoutBreakage.
-fn a_reset_between_rounds_breaks_nothing<K: Tried>(stage: &Stage<K>) {
-    let barriers = [(); 3].map(|()| stage.client().cyclic_barrier(NAME, 3));
+fn a_reset_between_rounds_breaks_nothing<K: Tried>(fixture: &Fixture<K>) {
+    let barriers = [(); 3].map(|()| fixture.client().cyclic_barrier(NAME, 3));
     for _ in 0..3 {
         thread::scope(|scope| {
             let all = barriers.each_ref().map(|barrier| scope.spawn(|| barrier.wait()));
@@ -136,5 +136,5 @@ fn a_reset_between_rounds_breaks_nothing<K: Tried>(stage: &Stage<K>) {
         barriers[0].reset().unwrap();
         assert!(!barriers[0].is_broken().unwrap());
     }
-    stage.bygone();
+    fixture.bygone();
 }

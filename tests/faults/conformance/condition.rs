@@ -6,8 +6,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use redis_concurrent::{CancellationToken, Condition, Error, ErrorKind, Guard, Wait};
 
+use crate::conformance::fixture::{Fixture, LATE, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, Stage, Tried};
 use crate::support::{LONG, ms, replied};
 
 rows! { every_lock:
@@ -45,17 +45,17 @@ fn forms<K: Tried>() -> [Form<K>; 5] {
 }
 
 /// The waiters for a signal, the longest-waiting first.
-fn waiters<K: Tried>(stage: &Stage<K>) -> Vec<String> {
-    redis::cmd("ZRANGE").arg(stage.key(":conditions")).arg(0).arg(-1).query(&mut stage.redis()).unwrap()
+fn waiters<K: Tried>(fixture: &Fixture<K>) -> Vec<String> {
+    redis::cmd("ZRANGE").arg(fixture.key(":conditions")).arg(0).arg(-1).query(&mut fixture.redis()).unwrap()
 }
 
-fn waiting<K: Tried>(stage: &Stage<K>) -> usize {
-    waiters(stage).len()
+fn waiting<K: Tried>(fixture: &Fixture<K>) -> usize {
+    waiters(fixture).len()
 }
 
 #[track_caller]
-fn await_waiting<K: Tried>(stage: &Stage<K>, n: usize) {
-    redis_concurrent_testkit::wait_until(LONG, "so many wait", || waiting(stage) == n);
+fn await_waiting<K: Tried>(fixture: &Fixture<K>, n: usize) {
+    redis_concurrent_testkit::wait_until(LONG, "so many wait", || waiting(fixture) == n);
 }
 
 #[track_caller]
@@ -65,10 +65,10 @@ fn is_refused<R>(outcome: Result<R, Error>) {
 
 /// JSR-166 ReentrantLockTest.testAwait_IMSE, ReentrantReadWriteLockTest.testAwait_IMSE: without a guard it does
 /// not compile, so the guard is one of another lock.
-fn a_wait_wants_a_guard_of_its_lock<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
-    let it = stage.lock_of(&client).condition("it");
-    let other = stage.named(&client, "other");
+fn a_wait_wants_a_guard_of_its_lock<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
+    let it = fixture.lock_of(&client).condition("it");
+    let other = fixture.named(&client, "other");
     let mut guard = other.lock().unwrap();
     let began = Instant::now();
     for form in forms() {
@@ -80,10 +80,10 @@ fn a_wait_wants_a_guard_of_its_lock<K: Tried>(stage: &Stage<K>) {
 
 /// JSR-166 ReentrantLockTest.testSignal_IMSE, testHasWaitersIMSE, testGetWaitQueueLengthIMSE and
 /// testGetWaitQueueLengthIAE, likewise.
-fn a_signal_and_a_question_want_a_guard_of_their_lock<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
-    let it = stage.lock_of(&client).condition("it");
-    let other = stage.named(&client, "other");
+fn a_signal_and_a_question_want_a_guard_of_their_lock<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
+    let it = fixture.lock_of(&client).condition("it");
+    let other = fixture.named(&client, "other");
     let guard = other.lock().unwrap();
     is_refused(it.signal(&guard));
     is_refused(it.signal_all(&guard));
@@ -94,8 +94,8 @@ fn a_signal_and_a_question_want_a_guard_of_their_lock<K: Tried>(stage: &Stage<K>
 
 /// JSR-166 ReentrantLockTest.testAwaitNanos_Timeout and testAwait_Timeout,
 /// ReentrantReadWriteLockTest.testAwaitNanos_Timeout.
-fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let it = lock.condition("it");
     let mut guard = lock.lock().unwrap();
     let limit = ms(300);
@@ -114,29 +114,29 @@ fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 ReentrantLockTest.testAwait, ReentrantReadWriteLockTest.testAwait.
-fn a_signalled_waiter_comes_in_when_the_signaller_has_left<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn a_signalled_waiter_comes_in_when_the_signaller_has_left<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut guard = lock.lock().unwrap();
             lock.condition("it").wait(&mut guard).unwrap();
             guard.unlock().unwrap();
         });
-        await_waiting(stage, 1);
+        await_waiting(fixture, 1);
         let guard = other.lock().unwrap();
         other.condition("it").signal(&guard).unwrap();
-        stage.await_positions(1);
-        let owner = stage.owner();
+        fixture.await_positions(1);
+        let owner = fixture.owner();
         thread::sleep(ms(100));
-        assert!(!waits.is_finished() && stage.owner() == owner);
+        assert!(!waits.is_finished() && fixture.owner() == owner);
         guard.unlock().unwrap();
         waits.join().unwrap();
     });
 }
 
 /// JSR-166 ReentrantLockTest.testHasWaiters, ReentrantReadWriteLockTest.testGetWaitQueueLength.
-fn a_waiter_is_counted_until_it_is_signalled<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn a_waiter_is_counted_until_it_is_signalled<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let it = other.condition("it");
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
@@ -147,7 +147,7 @@ fn a_waiter_is_counted_until_it_is_signalled<K: Tried>(stage: &Stage<K>) {
             assert!(!it.has_waiters(&guard).unwrap());
             guard.unlock().unwrap();
         });
-        await_waiting(stage, 1);
+        await_waiting(fixture, 1);
         let guard = other.lock().unwrap();
         assert!(it.has_waiters(&guard).unwrap());
         assert_eq!(it.wait_queue_length(&guard).unwrap(), 1);
@@ -162,8 +162,8 @@ fn a_waiter_is_counted_until_it_is_signalled<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 ReentrantLockTest.testInterruptible_await, ReentrantReadWriteLockTest.testInterruptible_await.
-fn a_cancelled_wait_holds_the_lock_again<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn a_cancelled_wait_holds_the_lock_again<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let it = lock.condition("it");
     for form in &forms()[3..] {
         let cancel = CancellationToken::new();
@@ -175,17 +175,17 @@ fn a_cancelled_wait_holds_the_lock_again<K: Tried>(stage: &Stage<K>) {
                 assert_eq!(it.wait_queue_length(&guard).unwrap(), 0);
                 guard.unlock().unwrap();
             });
-            await_waiting(stage, 1);
+            await_waiting(fixture, 1);
             cancel.cancel();
             waits.join().unwrap();
         });
     }
-    assert_eq!(waiting(stage), 0);
+    assert_eq!(waiting(fixture), 0);
 }
 
 /// JSR-166 ReentrantLockTest.testSignalAll_await.
-fn a_signal_for_all_ends_two_waits_of_each_form<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn a_signal_for_all_ends_two_waits_of_each_form<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     for form in forms() {
         thread::scope(|scope| {
             let waits = [&lock, &other].map(|lock| {
@@ -195,7 +195,7 @@ fn a_signal_for_all_ends_two_waits_of_each_form<K: Tried>(stage: &Stage<K>) {
                     guard.unlock().unwrap();
                 })
             });
-            await_waiting(stage, 2);
+            await_waiting(fixture, 2);
             let guard = other.lock().unwrap();
             other.condition("it").signal_all(&guard).unwrap();
             guard.unlock().unwrap();
@@ -205,8 +205,8 @@ fn a_signal_for_all_ends_two_waits_of_each_form<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 ReentrantReadWriteLockTest.testSignalWakesFifo.
-fn the_longest_waiter_is_signalled_first<K: Tried>(stage: &Stage<K>) {
-    let (first, second, other) = (stage.lock(), stage.lock(), stage.lock());
+fn the_longest_waiter_is_signalled_first<K: Tried>(fixture: &Fixture<K>) {
+    let (first, second, other) = (fixture.lock(), fixture.lock(), fixture.lock());
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for (i, lock) in [&first, &second].into_iter().enumerate() {
@@ -217,16 +217,16 @@ fn the_longest_waiter_is_signalled_first<K: Tried>(stage: &Stage<K>) {
                 order.lock().push(i);
                 guard.unlock().unwrap();
             });
-            await_waiting(stage, i + 1);
+            await_waiting(fixture, i + 1);
         }
         let guard = other.lock().unwrap();
         let it = other.condition("it");
-        assert!(stage.positions().is_empty());
-        let last = waiters(stage).pop();
+        assert!(fixture.positions().is_empty());
+        let last = waiters(fixture).pop();
         it.signal(&guard).unwrap();
-        assert_eq!((waiters(stage), stage.positions().len()), (Vec::from_iter(last), 1));
+        assert_eq!((waiters(fixture), fixture.positions().len()), (Vec::from_iter(last), 1));
         it.signal(&guard).unwrap();
-        assert_eq!((waiters(stage).len(), stage.positions().len()), (0, 2));
+        assert_eq!((waiters(fixture).len(), fixture.positions().len()), (0, 2));
         assert!(!it.has_waiters(&guard).unwrap());
         guard.unlock().unwrap();
     });

@@ -10,8 +10,8 @@ use redis_concurrent::election::Changes;
 use redis_concurrent::{CancellationToken, Client, Election, Wait};
 use redis_concurrent_testkit::{Barrier, RedisServer, closes_in_time, wait_until};
 
+use crate::conformance::fixture::{Fixture, LEASE, NAME, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LEASE, NAME, Stage, Tried};
 use crate::support::{LONG, in_brief, ms};
 
 rows! { one_lock:
@@ -29,13 +29,13 @@ rows! { one_lock:
     a_name_that_begins_another_name_is_an_election_of_its_own
 }
 
-fn election<K: Tried>(stage: &Stage<K>) -> Election {
-    stage.client().election(NAME)
+fn election<K: Tried>(fixture: &Fixture<K>) -> Election {
+    fixture.client().election(NAME)
 }
 
 /// Ends a row: the number of changes stays for two hours, and nothing else.
-fn forget<K: Tried>(stage: &Stage<K>) {
-    let (key, mut redis) = (stage.key(":conditions"), stage.redis());
+fn forget<K: Tried>(fixture: &Fixture<K>) {
+    let (key, mut redis) = (fixture.key(":conditions"), fixture.redis());
     let ms: i64 = redis::cmd("PTTL").arg(&key).query(&mut redis).unwrap();
     assert!((1..=7_200_000).contains(&ms), "{ms}");
     let _: () = redis::cmd("DEL").arg(&key).query(&mut redis).unwrap();
@@ -52,18 +52,18 @@ fn next_leader(changes: &mut Changes) -> String {
 }
 
 /// Curator TestLeaderLatch.testUncreatedPathGetLeader.
-fn an_election_that_nobody_entered_has_no_leader<K: Tried>(stage: &Stage<K>) {
-    assert_eq!(election(stage).leader().unwrap(), None);
-    assert!(election(stage).candidates().unwrap().is_empty());
+fn an_election_that_nobody_entered_has_no_leader<K: Tried>(fixture: &Fixture<K>) {
+    assert_eq!(election(fixture).leader().unwrap(), None);
+    assert!(election(fixture).candidates().unwrap().is_empty());
 }
 
 /// Curator TestLeaderLatch.testBasic and testWaiting.
-fn each_of_ten_candidates_leads_until_it_leaves<K: Tried>(stage: &Stage<K>) {
+fn each_of_ten_candidates_leads_until_it_leaves<K: Tried>(fixture: &Fixture<K>) {
     const CANDIDATES: usize = 10;
-    let (asks, leads, led) = (election(stage), AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
+    let (asks, leads, led) = (election(fixture), AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
     thread::scope(|scope| {
         for i in 0..CANDIDATES {
-            let candidate = election(stage).value(&i.to_string());
+            let candidate = election(fixture).value(&i.to_string());
             let (asks, leads, led) = (&asks, &leads, &led);
             scope.spawn(move || {
                 let term = candidate.campaign_with(LONG).unwrap().expect("its turn");
@@ -76,21 +76,21 @@ fn each_of_ten_candidates_leads_until_it_leaves<K: Tried>(stage: &Stage<K>) {
         }
     });
     assert_eq!(led.into_inner().len(), CANDIDATES);
-    forget(stage);
+    forget(fixture);
 }
 
 /// Curator TestLeaderSelectorParticipants.testBasic and testId.
-fn all_candidates_are_told_with_their_values<K: Tried>(stage: &Stage<K>) {
-    let asks = election(stage);
-    let term = election(stage).value("A is the leader").campaign().unwrap();
+fn all_candidates_are_told_with_their_values<K: Tried>(fixture: &Fixture<K>) {
+    let asks = election(fixture);
+    let term = election(fixture).value("A is the leader").campaign().unwrap();
     let cancel = CancellationToken::new();
     thread::scope(|scope| {
         for i in 0..9 {
-            let candidate = election(stage).value(&i.to_string());
+            let candidate = election(fixture).value(&i.to_string());
             let cancel = &cancel;
             scope.spawn(move || assert!(candidate.campaign_with(cancel).unwrap_err().is_cancelled()));
         }
-        stage.await_positions(9);
+        fixture.await_positions(9);
         assert_eq!(asks.leader().unwrap().unwrap().value, "A is the leader");
         let values: BTreeSet<String> = asks.candidates().unwrap().into_iter().map(|it| it.value).collect();
         assert_eq!(values, (0..9).map(|i| i.to_string()).collect());
@@ -98,40 +98,40 @@ fn all_candidates_are_told_with_their_values<K: Tried>(stage: &Stage<K>) {
     });
     assert!(asks.candidates().unwrap().is_empty());
     term.resign().unwrap();
-    forget(stage);
+    forget(fixture);
 }
 
 /// Curator TestLeaderSelector.testInterruption and testInterruptLeadership.
-fn a_leader_whose_work_is_told_to_end_resigns<K: Tried>(stage: &Stage<K>) {
-    let (election, cancel) = (election(stage), CancellationToken::new());
+fn a_leader_whose_work_is_told_to_end_resigns<K: Tried>(fixture: &Fixture<K>) {
+    let (election, cancel) = (election(fixture), CancellationToken::new());
     let ended = election.run_with(&cancel, |term| {
         cancel.cancel();
         term.ending().wait_timeout(LONG)
     });
     assert_eq!(ended.unwrap(), Some(true));
     assert_eq!(election.leader().unwrap(), None);
-    forget(stage);
+    forget(fixture);
 }
 
 /// Curator TestLeaderSelector.testInterruptLeadershipWithRequeue and testAutoRequeue.
-fn a_leader_may_campaign_again_and_again<K: Tried>(stage: &Stage<K>) {
-    let election = election(stage);
+fn a_leader_may_campaign_again_and_again<K: Tried>(fixture: &Fixture<K>) {
+    let election = election(fixture);
     let mut last = 0;
     for _ in 0..3 {
         let number = election.run(|term| term.number()).unwrap();
         assert!(number > last);
         last = number;
     }
-    forget(stage);
+    forget(fixture);
 }
 
 /// Curator TestLeaderSelector.testRotatingLeadership.
-fn two_candidates_lead_in_turns<K: Tried>(stage: &Stage<K>) {
+fn two_candidates_lead_in_turns<K: Tried>(fixture: &Fixture<K>) {
     const ROUNDS: usize = 5;
     let (led, begun) = (Mutex::new(Vec::new()), Barrier::new(2));
     thread::scope(|scope| {
         for i in 0..2 {
-            let (election, led, begun) = (election(stage), &led, &begun);
+            let (election, led, begun) = (election(fixture), &led, &begun);
             scope.spawn(move || {
                 begun.wait();
                 for round in 0..ROUNDS {
@@ -152,11 +152,11 @@ fn two_candidates_lead_in_turns<K: Tried>(stage: &Stage<K>) {
     let led = led.into_inner();
     assert_eq!(led.len(), 2 * ROUNDS);
     assert!(led.windows(2).all(|two| two[0] != two[1]), "{led:?}");
-    forget(stage);
+    forget(fixture);
 }
 
 /// Curator TestLeaderSelector.testErrorPolicies and testKillServer: the work is told before the lease is over.
-fn work_is_told_to_end_when_the_server_dies<K: Tried>(_: &Stage<K>) {
+fn work_is_told_to_end_when_the_server_dies<K: Tried>(_: &Fixture<K>) {
     let server = RedisServer::start().unwrap();
     let client = Client::builder().url(&server.url()).lease(LEASE).connect().unwrap();
     let outcome = client.election(NAME).run(|term| {
@@ -175,29 +175,29 @@ fn work_is_told_to_end_when_the_server_dies<K: Tried>(_: &Stage<K>) {
 }
 
 /// Curator TestLeaderSelector.testRaceAtStateChanged and testClosing: what gave up does not lead.
-fn a_campaign_that_is_cancelled_does_not_lead<K: Tried>(stage: &Stage<K>) {
-    let (leads, gives_up) = (election(stage), election(stage));
+fn a_campaign_that_is_cancelled_does_not_lead<K: Tried>(fixture: &Fixture<K>) {
+    let (leads, gives_up) = (election(fixture), election(fixture));
     let term = leads.campaign().unwrap();
     let cancel = CancellationToken::new();
     thread::scope(|scope| {
         let waits = scope.spawn(|| gives_up.run_with(&cancel, |_| unreachable!("it leads")).map(drop));
-        stage.await_positions(1);
+        fixture.await_positions(1);
         cancel.cancel();
         assert!(waits.join().unwrap().unwrap_err().is_cancelled());
     });
     term.resign().unwrap();
     assert_eq!(leads.leader().unwrap(), None);
-    forget(stage);
+    forget(fixture);
 }
 
 /// etcd TestElectionWait.
-fn three_observers_see_three_leaders<K: Tried>(stage: &Stage<K>) {
+fn three_observers_see_three_leaders<K: Tried>(fixture: &Fixture<K>) {
     const LEADERS: usize = 3;
     const OBSERVERS: usize = 3;
     let (seen, next) = (Barrier::new(OBSERVERS + 1), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..OBSERVERS {
-            let (mut changes, seen, next) = (election(stage).observe(), &seen, &next);
+            let (mut changes, seen, next) = (election(fixture).observe(), &seen, &next);
             scope.spawn(move || {
                 let mut before = String::new();
                 for _ in 0..LEADERS {
@@ -210,7 +210,7 @@ fn three_observers_see_three_leaders<K: Tried>(stage: &Stage<K>) {
             });
         }
         for i in 0..LEADERS {
-            let (candidate, seen, next) = (election(stage).value(&format!("leader {i}")), &seen, &next);
+            let (candidate, seen, next) = (election(fixture).value(&format!("leader {i}")), &seen, &next);
             scope.spawn(move || {
                 let term = candidate.campaign().unwrap();
                 seen.wait(); // for the observers
@@ -220,20 +220,20 @@ fn three_observers_see_three_leaders<K: Tried>(stage: &Stage<K>) {
             });
         }
     });
-    forget(stage);
+    forget(fixture);
 }
 
 /// etcd TestElectionFailover.
-fn an_observer_sees_the_next_leader_after_a_failover<K: Tried>(stage: &Stage<K>) {
+fn an_observer_sees_the_next_leader_after_a_failover<K: Tried>(fixture: &Fixture<K>) {
     // Where a busy machine had no time to resign, its term ends with its lease.
     let lease = ms(15_000);
     closes_in_time(|| {
-        let (first, mut changes) = (stage.client_with(|b| b.lease(lease)), election(stage).observe());
+        let (first, mut changes) = (fixture.client_with(|b| b.lease(lease)), election(fixture).observe());
         let term = first.election(NAME).value("foo").campaign().unwrap();
         assert_eq!(next_leader(&mut changes), "foo");
         let closed = thread::scope(|scope| {
-            let bar = scope.spawn(|| election(stage).value("bar").campaign().unwrap());
-            stage.await_positions(1);
+            let bar = scope.spawn(|| election(fixture).value("bar").campaign().unwrap());
+            fixture.await_positions(1);
             let (closed, began) = (first.close(), Instant::now());
             assert_eq!(next_leader(&mut changes), "bar");
             assert!(closed.is_err() || began.elapsed() < lease * 2 / 3, "{:?}", began.elapsed());
@@ -241,33 +241,33 @@ fn an_observer_sees_the_next_leader_after_a_failover<K: Tried>(stage: &Stage<K>)
             closed
         });
         drop(term);
-        forget(stage);
+        forget(fixture);
         closed
     });
 }
 
 /// etcd TestElectionSessionRecampaign: each campaign is a candidate of its own.
-fn a_leader_that_campaigns_again_waits_for_the_end_of_its_term<K: Tried>(stage: &Stage<K>) {
-    let election = election(stage);
+fn a_leader_that_campaigns_again_waits_for_the_end_of_its_term<K: Tried>(fixture: &Fixture<K>) {
+    let election = election(fixture);
     let term = election.value("abc").campaign().unwrap();
     assert!(in_brief(election.value("def").campaign_with(ms(50))).is_none());
     term.proclaim("def").unwrap();
     assert_eq!(next_leader(&mut election.observe()), "def");
     term.resign().unwrap();
-    forget(stage);
+    forget(fixture);
 }
 
 /// etcd TestElectionOnPrefixOfExistingKey.
-fn a_name_that_begins_another_name_is_an_election_of_its_own<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
+fn a_name_that_begins_another_name_is_an_election_of_its_own<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
     let other = client.election(&format!("{NAME}a")).campaign().unwrap();
     let wait = Wait::timeout(Duration::from_secs(5));
     let term = client.election(NAME).campaign_with(wait).unwrap().expect("nobody else leads");
     term.resign().unwrap();
     other.resign().unwrap();
     let _: () = redis::cmd("DEL")
-        .arg(format!("{}:{{{NAME}a}}:conditions", stage.place.namespace()))
-        .query(&mut stage.redis())
+        .arg(format!("{}:{{{NAME}a}}:conditions", fixture.place.namespace()))
+        .query(&mut fixture.redis())
         .unwrap();
-    forget(stage);
+    forget(fixture);
 }

@@ -5,8 +5,8 @@ use std::thread;
 use redis_concurrent::{Error, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, wait_until};
 
+use crate::conformance::fixture::{EVERY, Fixture, LASTING, Tried, in_vain};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{EVERY, LASTING, Stage, Tried, in_vain};
 use crate::support::{LONG, ms, nothing_left};
 
 rows! { every_lock:
@@ -17,12 +17,12 @@ rows! { every_lock:
 }
 
 /// Redisson RedissonLockExpirationRenewalTest.testLockAfterTimeout (a watchdog of 1 s there).
-fn a_hold_that_a_restart_forgot_is_lost_and_the_next_is_renewed<K: Tried>(stage: &Stage<K>) {
+fn a_hold_that_a_restart_forgot_is_lost_and_the_next_is_renewed<K: Tried>(fixture: &Fixture<K>) {
     let server = RedisServer::start().unwrap();
     let clients = [(); 2].map(|()| {
-        stage.client_with(|b| b.url(&server.url()).namespace("rc").lease(LASTING).renew_every(EVERY))
+        fixture.client_with(|b| b.url(&server.url()).namespace("rc").lease(LASTING).renew_every(EVERY))
     });
-    let [lock, other] = [&clients[0], &clients[1]].map(|client| stage.lock_of(client));
+    let [lock, other] = [&clients[0], &clients[1]].map(|client| fixture.lock_of(client));
     let guard = lock.lock().unwrap();
     server.restart().unwrap();
     wait_until(LONG, "it is lost", || guard.is_lost());
@@ -41,12 +41,12 @@ fn a_hold_that_a_restart_forgot_is_lost_and_the_next_is_renewed<K: Tried>(stage:
 }
 
 /// Curator TestLockInternals.testNodeDeletedCleanlyWithFaults.
-fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
-    let proxy = Proxy::start(stage.place.port).unwrap();
-    let url = stage.place.url_at(proxy.port());
+fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(fixture: &Fixture<K>) {
+    let proxy = Proxy::start(fixture.place.port).unwrap();
+    let url = fixture.place.url_at(proxy.port());
     // What is dialled in a black hole is not answered when that is over either.
-    let client = stage.client_with(|b| b.url(&url).command_timeout(ms(500)).connect_timeout(ms(5000)));
-    let (lock, holder) = (stage.lock_of(&client), stage.lock());
+    let client = fixture.client_with(|b| b.url(&url).command_timeout(ms(500)).connect_timeout(ms(5000)));
+    let (lock, holder) = (fixture.lock_of(&client), fixture.lock());
     let guard = holder.lock().unwrap();
     // Once without a fault: it listens then, and the scripts are known.
     in_vain(ms(300), |limit| lock.try_lock_for(limit));
@@ -59,7 +59,7 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
         proxy.swallow_next_reply_and_reset();
         let outcome = lock.try_lock_for(ms(300));
         proxy.heal().unwrap();
-        wait_until(LONG, "its queue position is gone", || stage.positions().is_empty());
+        wait_until(LONG, "its queue position is gone", || fixture.positions().is_empty());
         if outcome.as_ref().is_err_and(Error::is_unavailable) || proxy.struck() == before {
             return None;
         }
@@ -75,14 +75,14 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
         let outcome = thread::scope(|scope| {
             let waits = scope.spawn(|| lock.try_lock_for(ms(1500)).map(|it| it.is_some()));
             wait_until(LONG, "its queue position", || {
-                is_there = stage.positions().len() == 1;
+                is_there = fixture.positions().len() == 1;
                 is_there || waits.is_finished()
             });
             proxy.black_hole(true);
             waits.join().unwrap()
         });
         proxy.heal().unwrap();
-        wait_until(LONG, "its queue position is gone", || stage.positions().is_empty());
+        wait_until(LONG, "its queue position is gone", || fixture.positions().is_empty());
         match outcome {
             Err(error) => assert!(error.is_unavailable(), "{error}"),
             Ok(got) => {
@@ -100,11 +100,11 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
     client.close().unwrap();
 
     // It has the lock, but is never told: by a proxy that lets nothing else be struck.
-    let proxy = Proxy::start(stage.place.port).unwrap();
+    let proxy = Proxy::start(fixture.place.port).unwrap();
     proxy.only_matching(b"try");
-    let url = stage.place.url_at(proxy.port());
-    let client = stage.client_with(|b| b.url(&url).command_timeout(ms(1000)));
-    let lock = stage.lock_of(&client);
+    let url = fixture.place.url_at(proxy.port());
+    let client = fixture.client_with(|b| b.url(&url).command_timeout(ms(1000)));
+    let lock = fixture.lock_of(&client);
     // Once more where a busy machine had its reply later than in that time, when nobody waited for it.
     eventually(LONG, || {
         let before = proxy.struck();
@@ -118,7 +118,7 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
             }
         }
         // The lease is of 30 s.
-        wait_until(LONG, "the lock is free again", || stage.owner().is_none());
+        wait_until(LONG, "the lock is free again", || fixture.owner().is_none());
         (proxy.struck() > before).then_some(())
     });
     holder.try_lock().unwrap().expect("for everybody").unlock().unwrap();
@@ -128,22 +128,22 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
 }
 
 /// redis-py test_reacquiring_lock_no_longer_owned_raises_error.
-fn a_former_owner_cannot_renew_it<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn a_former_owner_cannot_renew_it<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let guard = lock.lock().unwrap();
-    give_to_a_foreign_holder(stage);
+    give_to_a_foreign_holder(fixture);
     assert!(guard.renew_for(ms(10_000)).unwrap_err().is_lease_lost());
     assert!(guard.is_lost() && !lock.is_held_by_current_thread());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert_eq!(stage.owner().as_deref(), Some("a foreign holder"), "and that keeps it");
+    assert_eq!(fixture.owner().as_deref(), Some("a foreign holder"), "and that keeps it");
     assert!(lock.force_unlock().unwrap().was_held());
 }
 
 /// rslock test_redis_key_mismatch.
-fn a_foreign_owner_is_told_as_such<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn a_foreign_owner_is_told_as_such<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let guard = lock.lock().unwrap();
-    give_to_a_foreign_holder(stage);
+    give_to_a_foreign_holder(fixture);
     // Neither free nor ours.
     for lock in [&lock, &other] {
         assert!(lock.is_locked().unwrap());
@@ -155,24 +155,25 @@ fn a_foreign_owner_is_told_as_such<K: Tried>(stage: &Stage<K>) {
     assert!(lock.force_unlock().unwrap().was_held());
 
     // What is no lock of this kind at all.
-    let () = redis::cmd("RPUSH").arg(stage.key("")).arg("a foreign value").query(&mut stage.redis()).unwrap();
+    let () =
+        redis::cmd("RPUSH").arg(fixture.key("")).arg("a foreign value").query(&mut fixture.redis()).unwrap();
     for answer in [lock.is_locked().map(drop), lock.try_lock().map(drop), lock.holder().map(drop)] {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::WrongType);
     }
-    let () = redis::cmd("DEL").arg(stage.key("")).query(&mut stage.redis()).unwrap();
+    let () = redis::cmd("DEL").arg(fixture.key("")).query(&mut fixture.redis()).unwrap();
     assert!(lock.try_lock().unwrap().is_some());
 }
 
 /// Overwrites the owner, as a program of somebody else's might.
-fn give_to_a_foreign_holder<K: Tried>(stage: &Stage<K>) {
-    let mut set = if stage.reentrant() { redis::cmd("HSET") } else { redis::cmd("SET") };
-    set.arg(stage.key(""));
-    if stage.reentrant() {
+fn give_to_a_foreign_holder<K: Tried>(fixture: &Fixture<K>) {
+    let mut set = if fixture.reentrant() { redis::cmd("HSET") } else { redis::cmd("SET") };
+    set.arg(fixture.key(""));
+    if fixture.reentrant() {
         set.arg("owner");
     }
     set.arg("a foreign holder");
-    if !stage.reentrant() {
+    if !fixture.reentrant() {
         set.arg("KEEPTTL");
     }
-    set.exec(&mut stage.redis()).unwrap();
+    set.exec(&mut fixture.redis()).unwrap();
 }

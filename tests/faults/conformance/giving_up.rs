@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis_concurrent::{CancellationToken, Error, Wait};
 use redis_concurrent_testkit::{eventually, released_all, wait_until};
 
+use crate::conformance::fixture::{Fixture, Tried, in_vain};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{Stage, Tried, in_vain};
 use crate::support::{LONG, in_brief, ms, queued};
 
 rows! { every_lock:
@@ -23,8 +23,8 @@ rows! { fair_lock:
 }
 
 /// JSR-166 ReentrantLockTest.testTryLock_Timeout.
-fn a_timed_try_is_none_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn a_timed_try_is_none_in_time_and_not_early<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let guard = lock.lock().unwrap();
     in_vain(ms(300), |limit| other.try_lock_for(limit));
     // Another thread of the holder's own process.
@@ -34,10 +34,10 @@ fn a_timed_try_is_none_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 ReentrantLockTest.testTryLock_Interruptible.
-fn a_timed_try_can_be_cancelled<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn a_timed_try_can_be_cancelled<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let guard = lock.lock().unwrap();
-    let (owner, token) = (stage.owner(), guard.token());
+    let (owner, token) = (fixture.owner(), guard.token());
     for waiting in [&lock, &other] {
         let cancel = CancellationToken::new();
         thread::scope(|scope| {
@@ -49,20 +49,20 @@ fn a_timed_try_can_be_cancelled<K: Tried>(stage: &Stage<K>) {
         });
         queued(&lock, 0);
     }
-    assert_eq!((stage.owner(), guard.token()), (owner, token), "the holder's state is untouched");
+    assert_eq!((fixture.owner(), guard.token()), (owner, token), "the holder's state is untouched");
     assert!(lock.is_held_by_current_thread() && !guard.is_lost());
     guard.unlock().unwrap();
 }
 
 /// Redisson RedissonLockTest.testTryLockWait and RedissonSpinLockTest.testTryLockWait (3 s there).
-fn the_hold_of_a_finished_thread_is_waited_for_in_vain<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
-    let lock = stage.lock_of(&client);
+fn the_hold_of_a_finished_thread_is_waited_for_in_vain<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
+    let lock = fixture.lock_of(&client);
     // A guard ends with its thread, unless it is leaked.
     let leaked = || std::mem::forget(lock.lock().unwrap());
     thread::scope(|scope| scope.spawn(leaked).join().unwrap());
     in_vain(ms(600), |limit| lock.try_lock_for(limit));
-    let other = stage.lock();
+    let other = fixture.lock();
     in_vain(ms(600), |limit| other.try_lock_for(limit));
     assert_eq!(lock.hold_count(), 0, "it is not this thread's");
     if !released_all(&client.close()) {
@@ -72,16 +72,16 @@ fn the_hold_of_a_finished_thread_is_waited_for_in_vain<K: Tried>(stage: &Stage<K
 
 /// node-redlock "individual locks are exclusive": there are no retries here that could be counted,
 /// so the requests of a waiter are.
-fn a_waiter_does_not_ask_again_and_again<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client_with(|b| b.waiter_timeout(6 * LONG).lease(6 * LONG));
-    let (lock, other) = (stage.lock(), stage.lock_of(&client));
+fn a_waiter_does_not_ask_again_and_again<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client_with(|b| b.waiter_timeout(6 * LONG).lease(6 * LONG));
+    let (lock, other) = (fixture.lock(), fixture.lock_of(&client));
     let guard = lock.lock().unwrap();
     // Once more where a busy machine had no answer for it in its time.
     let sent = eventually(LONG, || {
         let before = client.request_count();
         let outcome = other.try_lock_for(ms(600));
         if outcome.as_ref().is_err_and(Error::is_unavailable) {
-            stage.await_positions(0);
+            fixture.await_positions(0);
             return None;
         }
         assert!(outcome.unwrap().is_none());
@@ -94,14 +94,14 @@ fn a_waiter_does_not_ask_again_and_again<K: Tried>(stage: &Stage<K>) {
 }
 
 /// No row of anybody's: in java.util.concurrent the untimed try does pass them.
-fn a_try_does_not_pass_threads_that_wait<K: Tried>(stage: &Stage<K>) {
+fn a_try_does_not_pass_threads_that_wait<K: Tried>(fixture: &Fixture<K>) {
     // Its waiter sends nothing by itself for as long as this takes.
-    let client = stage.client_with(|b| b.waiter_timeout(6 * LONG).lease(6 * LONG));
-    let (lock, other) = (stage.lock_of(&client), stage.lock());
+    let client = fixture.client_with(|b| b.waiter_timeout(6 * LONG).lease(6 * LONG));
+    let (lock, other) = (fixture.lock_of(&client), fixture.lock());
     let guard = other.lock().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| lock.try_lock_for(LONG).unwrap().map(drop));
-        stage.await_positions(1);
+        fixture.await_positions(1);
         let before = client.request_count();
         assert!(lock.try_lock().unwrap().is_none());
         assert_eq!(client.request_count(), before, "it may not even ask");
@@ -112,8 +112,8 @@ fn a_try_does_not_pass_threads_that_wait<K: Tried>(stage: &Stage<K>) {
 
 /// redis-py test_context_manager_raises_when_locked_not_acquired: busy is no error here, but there
 /// is no guard either.
-fn without_the_lock_the_work_is_not_done<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn without_the_lock_the_work_is_not_done<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let guard = lock.lock().unwrap();
     let mut done = false;
     if let Some(_guard) = in_brief(other.try_lock_for(ms(1000))) {
@@ -127,11 +127,11 @@ fn without_the_lock_the_work_is_not_done<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonFairLockTest.testTryLockNonDelayed.
-fn a_waiter_that_gave_up_delays_nobody<K: Tried>(stage: &Stage<K>) {
-    let (lock, other, third) = (stage.lock(), stage.lock(), stage.lock());
+fn a_waiter_that_gave_up_delays_nobody<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other, third) = (fixture.lock(), fixture.lock(), fixture.lock());
     let guard = lock.lock().unwrap();
     in_vain(ms(200), |limit| other.try_lock_for(limit));
-    wait_until(LONG, "its queue position is gone", || stage.positions().is_empty());
+    wait_until(LONG, "its queue position is gone", || fixture.positions().is_empty());
     guard.unlock().unwrap();
     let guard = third.try_lock().unwrap();
     assert!(guard.is_some(), "nobody holds it and nobody waits");

@@ -7,8 +7,8 @@ use std::time::Instant;
 use redis_concurrent::{CancellationToken, Client, CountDownLatch, ErrorKind, Wait};
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
+use crate::conformance::fixture::{Fixture, LATE, NAME, Tried, in_vain};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, NAME, Stage, Tried, in_vain};
 use crate::server_days::connected;
 use crate::support::{LONG, ms};
 
@@ -26,8 +26,8 @@ rows! { one_lock:
     all_clients_go_on_when_another_one_opens_it
 }
 
-fn latch<K: Tried>(stage: &Stage<K>, count: u64) -> CountDownLatch {
-    let latch = stage.client().count_down_latch(NAME);
+fn latch<K: Tried>(fixture: &Fixture<K>, count: u64) -> CountDownLatch {
+    let latch = fixture.client().count_down_latch(NAME);
     latch.set_count(count).unwrap();
     latch
 }
@@ -38,15 +38,15 @@ fn delete(latch: &CountDownLatch) {
 }
 
 /// JSR-166 CountDownLatchTest.testConstructor: a count is no negative number here, and not 0.
-fn a_count_of_nothing_is_refused<K: Tried>(stage: &Stage<K>) {
-    let latch = stage.client().count_down_latch(NAME);
+fn a_count_of_nothing_is_refused<K: Tried>(fixture: &Fixture<K>) {
+    let latch = fixture.client().count_down_latch(NAME);
     assert_eq!(latch.set_count(0).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(latch.count().unwrap(), None);
 }
 
 /// JSR-166 CountDownLatchTest.testGetCount and testCountDown.
-fn it_counts_down_to_nothing_and_no_further<K: Tried>(stage: &Stage<K>) {
-    let latch = latch(stage, 2);
+fn it_counts_down_to_nothing_and_no_further<K: Tried>(fixture: &Fixture<K>) {
+    let latch = latch(fixture, 2);
     latch.count_down().unwrap();
     assert_eq!(latch.count().unwrap(), Some(1));
     for _ in 0..2 {
@@ -57,9 +57,9 @@ fn it_counts_down_to_nothing_and_no_further<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 CountDownLatchTest.testAwait and testTimedAwait.
-fn a_waiter_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
+fn a_waiter_goes_on_with_the_last_count_down<K: Tried>(fixture: &Fixture<K>) {
     for timed in [false, true] {
-        let latch = latch(stage, 2);
+        let latch = latch(fixture, 2);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 if timed {
@@ -69,7 +69,7 @@ fn a_waiter_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
                 }
                 assert_eq!(latch.count().unwrap(), Some(0));
             });
-            stage.await_positions(1);
+            fixture.await_positions(1);
             latch.count_down().unwrap();
             assert_eq!((latch.count().unwrap(), waiter.is_finished()), (Some(1), false));
             latch.count_down().unwrap();
@@ -80,11 +80,11 @@ fn a_waiter_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonCountDownLatchTest.testAwaitTimeout (0.5 s and 0.55 s there).
-fn a_timed_wait_is_true_when_it_was_counted_down_in_time<K: Tried>(stage: &Stage<K>) {
-    let (latch, other) = (latch(stage, 1), stage.client().count_down_latch(NAME));
+fn a_timed_wait_is_true_when_it_was_counted_down_in_time<K: Tried>(fixture: &Fixture<K>) {
+    let (latch, other) = (latch(fixture, 1), fixture.client().count_down_latch(NAME));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| other.wait_with(ms(500) + LATE));
-        stage.await_positions(1);
+        fixture.await_positions(1);
         thread::sleep(ms(500));
         latch.count_down().unwrap();
         assert!(waiter.join().unwrap().unwrap());
@@ -93,32 +93,32 @@ fn a_timed_wait_is_true_when_it_was_counted_down_in_time<K: Tried>(stage: &Stage
 }
 
 /// Redisson RedissonCountDownLatchTest.testAwaitTimeoutFail.
-fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
-    let latch = latch(stage, 1);
+fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(fixture: &Fixture<K>) {
+    let latch = latch(fixture, 1);
     in_vain(ms(500), |limit| latch.wait_with(limit).map(|opened| opened.then_some(())));
     latch.count_down().unwrap();
     delete(&latch);
 }
 
 /// JSR-166 CountDownLatchTest.testAwait_Interruptible.
-fn a_wait_can_be_cancelled<K: Tried>(stage: &Stage<K>) {
-    let latch = latch(stage, 1);
+fn a_wait_can_be_cancelled<K: Tried>(fixture: &Fixture<K>) {
+    let latch = latch(fixture, 1);
     let cancel = CancellationToken::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait_with(&cancel));
-        stage.await_positions(1);
+        fixture.await_positions(1);
         cancel.cancel();
         assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
     });
-    stage.await_positions(0);
+    fixture.await_positions(0);
     assert!(latch.wait_with(Wait::timeout(LONG).cancelled_by(&cancel)).unwrap_err().is_cancelled());
     assert_eq!(latch.count().unwrap(), Some(1));
     delete(&latch);
 }
 
 /// JSR-166 CountDownLatchTest.testToString: the count is told by `count`.
-fn its_text_costs_no_request<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
+fn its_text_costs_no_request<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
     let latch = client.count_down_latch(NAME);
     latch.set_count(2).unwrap();
     let before = client.request_count();
@@ -132,8 +132,8 @@ fn its_text_costs_no_request<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonCountDownLatchTest.testTrySetCount.
-fn it_is_set_once<K: Tried>(stage: &Stage<K>) {
-    let latch = stage.client().count_down_latch(NAME);
+fn it_is_set_once<K: Tried>(fixture: &Fixture<K>) {
+    let latch = fixture.client().count_down_latch(NAME);
     assert!(latch.try_set_count(1).unwrap());
     assert!(!latch.try_set_count(2).unwrap());
     assert_eq!(latch.count().unwrap(), Some(1));
@@ -141,16 +141,16 @@ fn it_is_set_once<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonCountDownLatchTest.testDelete.
-fn it_is_deleted_once<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
-    let latch = latch(stage, 1);
+fn it_is_deleted_once<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
+    let latch = latch(fixture, 1);
     assert!(latch.delete().unwrap());
     assert!(!latch.delete().unwrap());
     assert!(!client.count_down_latch("missing").delete().unwrap());
 }
 
 /// Curator TestDistributedBarrier.testServerCrash.
-fn a_wait_ends_when_the_server_dies<K: Tried>(_: &Stage<K>) {
+fn a_wait_ends_when_the_server_dies<K: Tried>(_: &Fixture<K>) {
     // Once more where one of them heard nothing for its whole time before that, as the machine stood still.
     eventually(2 * LONG, || {
         let server = RedisServer::start().unwrap();
@@ -184,9 +184,9 @@ fn a_wait_ends_when_the_server_dies<K: Tried>(_: &Stage<K>) {
 }
 
 /// Curator TestDistributedBarrier.testMultiClient.
-fn all_clients_go_on_when_another_one_opens_it<K: Tried>(stage: &Stage<K>) {
-    let latch = latch(stage, 1);
-    let others = [stage.client(), stage.client()];
+fn all_clients_go_on_when_another_one_opens_it<K: Tried>(fixture: &Fixture<K>) {
+    let latch = latch(fixture, 1);
+    let others = [fixture.client(), fixture.client()];
     let passed = AtomicUsize::new(0);
     thread::scope(|scope| {
         for client in &others {
@@ -195,7 +195,7 @@ fn all_clients_go_on_when_another_one_opens_it<K: Tried>(stage: &Stage<K>) {
                 passed.fetch_add(1, Ordering::SeqCst);
             });
         }
-        stage.await_positions(2);
+        fixture.await_positions(2);
         assert_eq!(passed.load(Ordering::SeqCst), 0);
         latch.count_down().unwrap();
         wait_until(LONG, "both passed", || passed.load(Ordering::SeqCst) == 2);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis_concurrent::{Guard, RedisLock};
 use redis_concurrent_testkit::{Barrier, wait_until};
 
+use crate::conformance::fixture::{Fixture, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{Stage, Tried};
 use crate::support::{LONG, ms};
 
 rows! { every_lock:
@@ -65,36 +65,36 @@ fn work<K: Tried>(locks: &[RedisLock<K>], rounds: usize, during: Duration) -> u6
 }
 
 /// Redisson RedissonLockTest.testConcurrency_SingleInstance.
-fn threads_of_one_client_count_to_15<K: Tried>(stage: &Stage<K>) {
-    let client = stage.patient();
-    let locks: Vec<_> = (0..15).map(|_| stage.lock_of(&client)).collect();
+fn threads_of_one_client_count_to_15<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.patient();
+    let locks: Vec<_> = (0..15).map(|_| fixture.lock_of(&client)).collect();
     assert_eq!(work(&locks, 1, ms(1)), 15);
 }
 
 /// Redisson RedissonLockTest.testConcurrencyLoop_MultiInstance and the same of
 /// RedissonFairLockTest (held for 10 ms there).
-fn clients_that_come_back_count_to_1600<K: Tried>(stage: &Stage<K>) {
-    let locks: Vec<_> = (0..16).map(|_| stage.lock_of(&stage.patient())).collect();
+fn clients_that_come_back_count_to_1600<K: Tried>(fixture: &Fixture<K>) {
+    let locks: Vec<_> = (0..16).map(|_| fixture.lock_of(&fixture.patient())).collect();
     assert_eq!(work(&locks, 100, ms(1)), 1600);
 }
 
 /// Redisson RedissonLockTest.testConcurrency_MultiInstance and the same of RedissonFairLockTest.
-fn clients_that_come_once_count_to_100<K: Tried>(stage: &Stage<K>) {
-    let _turn = stage.one_after_the_other();
-    let locks: Vec<_> = (0..100).map(|_| stage.lock_of(&stage.patient())).collect();
+fn clients_that_come_once_count_to_100<K: Tried>(fixture: &Fixture<K>) {
+    let _turn = fixture.one_after_the_other();
+    let locks: Vec<_> = (0..100).map(|_| fixture.lock_of(&fixture.patient())).collect();
     assert_eq!(work(&locks, 1, Duration::ZERO), 100);
 }
 
 /// Spring RedisLockRegistryTests.multiRedisLockRegistryTest.
-fn clients_that_take_turns_count_to_30<K: Tried>(stage: &Stage<K>) {
-    let locks: Vec<_> = (0..10).map(|_| stage.lock_of(&stage.patient())).collect();
+fn clients_that_take_turns_count_to_30<K: Tried>(fixture: &Fixture<K>) {
+    let locks: Vec<_> = (0..10).map(|_| fixture.lock_of(&fixture.patient())).collect();
     assert_eq!(work(&locks, 3, Duration::ZERO), 30);
 }
 
 /// Redisson RedissonSpinLockTest.testConcurrencyLoop_MultiInstance: a caller that only tries subscribes to
 /// nothing here either.
-fn threads_that_only_try_count_to_1600<K: Tried>(stage: &Stage<K>) {
-    let locks: Vec<_> = (0..16).map(|_| stage.lock_of(&stage.deaf())).collect();
+fn threads_that_only_try_count_to_1600<K: Tried>(fixture: &Fixture<K>) {
+    let locks: Vec<_> = (0..16).map(|_| fixture.lock_of(&fixture.deaf())).collect();
     let (work, start) = (Work::default(), Barrier::new(locks.len()));
     thread::scope(|scope| {
         for (i, lock) in locks.iter().enumerate() {
@@ -118,12 +118,12 @@ fn threads_that_only_try_count_to_1600<K: Tried>(stage: &Stage<K>) {
         }
     });
     assert_eq!(work.count.into_inner(), 1600);
-    assert_eq!(stage.channels(), [""; 0]);
+    assert_eq!(fixture.channels(), [""; 0]);
 }
 
 /// Curator TestInterProcessMutexBase.testReentrantSingleLock and testContainerCleanup.
-fn threads_share_a_handle<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn threads_share_a_handle<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let (work, start) = (Work::default(), Barrier::new(10));
     thread::scope(|scope| {
         for _ in 0..10 {
@@ -131,7 +131,7 @@ fn threads_share_a_handle<K: Tried>(stage: &Stage<K>) {
                 start.wait();
                 for _ in 0..10 {
                     let guard = lock.lock().unwrap();
-                    let inner = stage.reentrant().then(|| lock.lock().unwrap());
+                    let inner = fixture.reentrant().then(|| lock.lock().unwrap());
                     work.run(&guard, Duration::ZERO);
                     drop(inner);
                     guard.unlock().unwrap();
@@ -143,11 +143,11 @@ fn threads_share_a_handle<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonLockTest.testSinglePubSub.
-fn threads_on_two_names_share_a_channel<K: Tried>(stage: &Stage<K>) {
-    let (holder, client) = (stage.deaf(), stage.client());
+fn threads_on_two_names_share_a_channel<K: Tried>(fixture: &Fixture<K>) {
+    let (holder, client) = (fixture.deaf(), fixture.client());
     let names = ["one", "two"];
-    let held: Vec<_> = names.map(|name| stage.named(&holder, name).lock_owned().unwrap()).into();
-    let locks = names.map(|name| stage.named(&client, name));
+    let held: Vec<_> = names.map(|name| fixture.named(&holder, name).lock_owned().unwrap()).into();
+    let locks = names.map(|name| fixture.named(&client, name));
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..4)
             .map(|i| {
@@ -159,7 +159,7 @@ fn threads_on_two_names_share_a_channel<K: Tried>(stage: &Stage<K>) {
             .collect();
         wait_until(LONG, "all wait", || locks.iter().all(|lock| lock.local_queue_length() == 2));
         wait_until(LONG, "in Redis too", || {
-            locks.iter().all(|lock| lock.queue_length().unwrap() == 2) && stage.channels().len() == 1
+            locks.iter().all(|lock| lock.queue_length().unwrap() == 2) && fixture.channels().len() == 1
         });
         for guard in held {
             guard.unlock().unwrap();
@@ -168,15 +168,15 @@ fn threads_on_two_names_share_a_channel<K: Tried>(stage: &Stage<K>) {
             assert_eq!(waiter.join().unwrap(), Some(()));
         }
     });
-    assert_eq!(stage.channels().len(), 1);
+    assert_eq!(fixture.channels().len(), 1);
 }
 
 /// Redisson RedissonLockHeavyTest.tryLockUnlockRLock (without its semaphore): a fifth of the smallest of its
 /// sizes, and with `HEAVY=large` in the environment the largest.
-fn many_names_are_tried_and_used<K: Tried>(stage: &Stage<K>) {
+fn many_names_are_tried_and_used<K: Tried>(fixture: &Fixture<K>) {
     let large = std::env::var("HEAVY").is_ok_and(|it| it == "large");
     let (threads, names) = if large { (20, 50_000) } else { (2, 1_000) };
-    let client = stage.client();
+    let client = fixture.client();
     let values: Vec<Work> = (0..names).map(|_| Work::default()).collect();
     let (start, taken, unanswered) = (Barrier::new(threads), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -186,7 +186,7 @@ fn many_names_are_tried_and_used<K: Tried>(stage: &Stage<K>) {
             scope.spawn(move || {
                 start.wait();
                 for (i, value) in values.iter().enumerate() {
-                    let lock = stage.named(client, &i.to_string());
+                    let lock = fixture.named(client, &i.to_string());
                     match lock.try_lock_for(ms((i + t) as u64 % 10)) {
                         Ok(Some(guard)) => {
                             value.run(&guard, Duration::ZERO);

@@ -6,8 +6,8 @@ use std::time::Instant;
 use redis_concurrent::{Client, ErrorKind, MultiLock};
 use redis_concurrent_testkit::wait_until;
 
+use crate::conformance::fixture::{Fixture, LATE, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, Stage, Tried};
 use crate::support::{LONG, ms};
 
 rows! { every_lock:
@@ -20,14 +20,14 @@ rows! { every_lock:
 
 const NAMES: [&str; 3] = ["it", "second", "third"];
 
-fn multi<K: Tried>(stage: &Stage<K>, client: &Client) -> MultiLock {
-    let [a, b, c] = NAMES.map(|name| stage.named(client, name));
+fn multi<K: Tried>(fixture: &Fixture<K>, client: &Client) -> MultiLock {
+    let [a, b, c] = NAMES.map(|name| fixture.named(client, name));
     MultiLock::new(&[&a, &b, &c])
 }
 
 /// Redisson RedissonMultiLockTest.testLockUnlock.
-fn three_are_held_as_one<K: Tried>(stage: &Stage<K>) {
-    let it = multi(stage, &stage.client()).with_lease(ms(10_000));
+fn three_are_held_as_one<K: Tried>(fixture: &Fixture<K>) {
+    let it = multi(fixture, &fixture.client()).with_lease(ms(10_000));
     let guard = it.lock().unwrap();
     assert!(it.is_held_by_current_thread());
     guard.unlock().unwrap();
@@ -39,8 +39,8 @@ fn three_are_held_as_one<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonMultiLockTest.testMultiThreads.
-fn a_waiter_for_several_gets_all_of_them<K: Tried>(stage: &Stage<K>) {
-    let (here, there) = (multi(stage, &stage.client()), multi(stage, &stage.client()));
+fn a_waiter_for_several_gets_all_of_them<K: Tried>(fixture: &Fixture<K>) {
+    let (here, there) = (multi(fixture, &fixture.client()), multi(fixture, &fixture.client()));
     let guard = here.lock().unwrap();
     let held = ms(300);
     thread::scope(|scope| {
@@ -49,7 +49,7 @@ fn a_waiter_for_several_gets_all_of_them<K: Tried>(stage: &Stage<K>) {
             let guard = there.lock().unwrap();
             (began.elapsed(), guard.unlock())
         });
-        stage.await_positions(1);
+        fixture.await_positions(1);
         thread::sleep(held);
         guard.unlock().unwrap();
         let (waited, unlocked) = waiter.join().unwrap();
@@ -59,9 +59,9 @@ fn a_waiter_for_several_gets_all_of_them<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonFasterMultiLockTest.testSimpleLock.
-fn each_has_its_owner_and_all_are_gone_after_the_unlock<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
-    let (it, locks) = (multi(stage, &client), NAMES.map(|name| stage.named(&client, name)));
+fn each_has_its_owner_and_all_are_gone_after_the_unlock<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
+    let (it, locks) = (multi(fixture, &client), NAMES.map(|name| fixture.named(&client, name)));
     let before = client.request_count();
     let guard = it.lock().unwrap();
     // Where its scripts are not known yet, they are sent.
@@ -76,8 +76,8 @@ fn each_has_its_owner_and_all_are_gone_after_the_unlock<K: Tried>(stage: &Stage<
 }
 
 /// Redisson RedissonFasterMultiLockTest.testTryLockWait.
-fn a_waiter_for_several_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
-    let (here, there) = (multi(stage, &stage.client()), multi(stage, &stage.client()));
+fn a_waiter_for_several_gets_in_when_a_lease_ends<K: Tried>(fixture: &Fixture<K>) {
+    let (here, there) = (multi(fixture, &fixture.client()), multi(fixture, &fixture.client()));
     let lease = ms(600);
     let began = Instant::now();
     let holds = thread::scope(|scope| {
@@ -94,18 +94,18 @@ fn a_waiter_for_several_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Curator TestInterProcessMultiMutex.testSomeLocksFailToLock.
-fn one_that_fails_leaves_none_held<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
-    let it = multi(stage, &client);
-    let key = format!("{}:{{{}}}", stage.place.namespace(), NAMES[1]);
-    redis::cmd("RPUSH").arg(&key).arg("somebody else's").exec(&mut stage.redis()).unwrap();
+fn one_that_fails_leaves_none_held<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
+    let it = multi(fixture, &client);
+    let key = format!("{}:{{{}}}", fixture.place.namespace(), NAMES[1]);
+    redis::cmd("RPUSH").arg(&key).arg("somebody else's").exec(&mut fixture.redis()).unwrap();
     for outcome in [it.lock().map(drop), it.try_lock().map(drop), it.try_lock_for(LONG).map(drop)] {
         let error = outcome.unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, NAMES[1]), "{error}");
         for name in [NAMES[0], NAMES[2]] {
-            assert!(!stage.named(&client, name).is_locked().unwrap(), "{name}");
+            assert!(!fixture.named(&client, name).is_locked().unwrap(), "{name}");
         }
     }
-    redis::cmd("DEL").arg(&key).exec(&mut stage.redis()).unwrap();
+    redis::cmd("DEL").arg(&key).exec(&mut fixture.redis()).unwrap();
     it.lock().unwrap().unlock().unwrap();
 }

@@ -3,8 +3,8 @@
 use redis_concurrent::optimistic::Outcome;
 use redis_concurrent::{Client, ErrorKind};
 
+use crate::conformance::fixture::{Fixture, NAME, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{NAME, Stage, Tried};
 
 rows! { one_lock:
     what_was_read_is_true_unless_somebody_wrote
@@ -27,9 +27,9 @@ fn valid(client: &Client, key: &str, meanwhile: impl Fn()) -> bool {
 }
 
 /// JSR-166 StampedLockTest.testValidateOptimistic: free, beside a reader, beside a writer.
-fn what_was_read_is_true_unless_somebody_wrote<K: Tried>(stage: &Stage<K>) {
-    let (one, two) = (stage.client(), stage.client());
-    let key = format!("{}:value", stage.place.namespace());
+fn what_was_read_is_true_unless_somebody_wrote<K: Tried>(fixture: &Fixture<K>) {
+    let (one, two) = (fixture.client(), fixture.client());
+    let key = format!("{}:value", fixture.place.namespace());
     let write = || {
         let written = two.optimistic(&[&key]).run(|_, write| {
             write.set(&key, 1);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis_concurrent_testkit::wait_until;
 
+use crate::conformance::fixture::{Fixture, LATE, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, Stage, Tried};
 use crate::support::{LONG, ms};
 
 rows! { fair_lock:
@@ -18,21 +18,21 @@ rows! { fair_lock:
 }
 
 /// Redisson RedissonFairLockTest.testLeaseTimeout (1 s leases there).
-fn leases_that_end_let_in_by_arrival<K: Tried>(stage: &Stage<K>) {
+fn leases_that_end_let_in_by_arrival<K: Tried>(fixture: &Fixture<K>) {
     let in_order = |granted: &[usize]| granted.iter().copied().eq(0..granted.len());
-    let granted = let_in(stage, ms(400));
+    let granted = let_in(fixture, ms(400));
     if in_order(&granted) {
         return;
     }
     // A thread that sleeps for the whole lease asks anew, behind the others: then once more, with a longer one.
-    let again = let_in(stage, ms(1500));
+    let again = let_in(fixture, ms(1500));
     assert!(in_order(&again), "{granted:?}, then {again:?}");
 }
 
 /// Eight callers arrive one after another, and each keeps the lock until its lease ends: who was let in, in order.
-fn let_in<K: Tried>(stage: &Stage<K>, lease: Duration) -> Vec<usize> {
+fn let_in<K: Tried>(fixture: &Fixture<K>, lease: Duration) -> Vec<usize> {
     const THREADS: usize = 8;
-    let locks: Vec<_> = (0..THREADS).map(|_| stage.lock().with_lease(lease)).collect();
+    let locks: Vec<_> = (0..THREADS).map(|_| fixture.lock().with_lease(lease)).collect();
     let (granted, ended) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     let began = Instant::now();
     thread::scope(|scope| {
@@ -47,7 +47,7 @@ fn let_in<K: Tried>(stage: &Stage<K>, lease: Duration) -> Vec<usize> {
                 drop(guard);
             });
             // In this order: a caller that was just let in is in neither, for a moment.
-            let here = || granted.lock().len() + stage.positions().len();
+            let here = || granted.lock().len() + fixture.positions().len();
             wait_until(LONG, "it waits, or is in", || here() > i);
         }
     });
@@ -62,15 +62,15 @@ fn let_in<K: Tried>(stage: &Stage<K>, lease: Duration) -> Vec<usize> {
 
 /// Redisson RedissonFairLockTest.testLockAcquiredTimeoutDrift_Descrete: a queue position has no deadline here
 /// that could drift. It stays where it is, also for longer than a silent one would live.
-fn positions_stay_where_they_are<K: Tried>(stage: &Stage<K>) {
+fn positions_stay_where_they_are<K: Tried>(fixture: &Fixture<K>) {
     let waiter_timeout = ms(1200);
-    let holder = stage.lock();
+    let holder = fixture.lock();
     let waiting: Vec<_> =
-        (0..3).map(|_| stage.lock_of(&stage.client_with(|b| b.waiter_timeout(waiter_timeout)))).collect();
+        (0..3).map(|_| fixture.lock_of(&fixture.client_with(|b| b.waiter_timeout(waiter_timeout)))).collect();
     let scores = || -> Vec<(String, f64)> {
         let mut range = redis::cmd("ZRANGE");
-        range.arg(stage.key(":queue")).arg(0).arg(-1).arg("WITHSCORES");
-        range.query(&mut stage.redis()).unwrap()
+        range.arg(fixture.key(":queue")).arg(0).arg(-1).arg("WITHSCORES");
+        range.query(&mut fixture.redis()).unwrap()
     };
     let first = holder.lock().unwrap();
     let turns = Mutex::new(Vec::new());
@@ -84,7 +84,7 @@ fn positions_stay_where_they_are<K: Tried>(stage: &Stage<K>) {
                 // Its answer may take longer than the waiter timeout on a busy machine.
                 drop(guard);
             });
-            stage.await_positions(i + 1);
+            fixture.await_positions(i + 1);
         }
         let before = scores();
         thread::sleep(waiter_timeout * 3 / 2);
@@ -98,17 +98,17 @@ fn positions_stay_where_they_are<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonFairLockTest.testConcurrency_MultiInstance_Ordering.
-fn clients_get_in_by_arrival<K: Tried>(stage: &Stage<K>) {
+fn clients_get_in_by_arrival<K: Tried>(fixture: &Fixture<K>) {
     let clients = 2 * thread::available_parallelism().unwrap().get();
-    let locks: Vec<_> = (0..clients).map(|_| stage.lock()).collect();
+    let locks: Vec<_> = (0..clients).map(|_| fixture.lock()).collect();
     let turns = Mutex::new(Vec::new());
-    let holder = stage.lock();
+    let holder = fixture.lock();
     let guard = holder.lock().unwrap();
     thread::scope(|scope| {
         for (i, lock) in locks.iter().enumerate() {
             let turns = &turns;
             scope.spawn(move || lock.with(|_| turns.lock().push(i)).unwrap());
-            stage.await_positions(i + 1);
+            fixture.await_positions(i + 1);
         }
         guard.unlock().unwrap();
     });

@@ -6,8 +6,8 @@ use redis_concurrent::Client;
 use redis_concurrent::kinds::{Kind, Reentrant, Simple};
 use redis_concurrent_testkit::{Child, hear_parent, is_role, released_all, tell_parent};
 
+use crate::conformance::fixture::{EVERY, Fixture, LATE, LEASE, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{EVERY, LATE, LEASE, Stage, Tried};
 use crate::support::{LONG, env};
 
 rows! { every_lock:
@@ -18,10 +18,10 @@ rows! { one_lock:
 }
 
 /// Redisson RedissonFairLockTest.testAutoExpire (a watchdog of 1 s there).
-fn a_process_that_is_gone_holds_it_for_its_lease<K: Tried>(stage: &Stage<K>) {
-    let mut child = child(stage, "conformance::processes::role_holds", K::NAME);
+fn a_process_that_is_gone_holds_it_for_its_lease<K: Tried>(fixture: &Fixture<K>) {
+    let mut child = child(fixture, "conformance::processes::role_holds", K::NAME);
     assert_eq!(child.read_line_within(LONG).unwrap(), "held");
-    let lock = stage.lock();
+    let lock = fixture.lock();
     assert!(lock.try_lock().unwrap().is_none());
     child.kill9().unwrap();
     let began = Instant::now();
@@ -31,9 +31,9 @@ fn a_process_that_is_gone_holds_it_for_its_lease<K: Tried>(stage: &Stage<K>) {
 }
 
 /// python-redis-lock test_no_overlap2: each process tries all locks.
-fn of_125_processes_one_gets_it<K: Tried>(stage: &Stage<K>) {
+fn of_125_processes_one_gets_it<K: Tried>(fixture: &Fixture<K>) {
     let mut children: Vec<_> =
-        (0..125).map(|_| child(stage, "conformance::processes::role_tries", "")).collect();
+        (0..125).map(|_| child(fixture, "conformance::processes::role_tries", "")).collect();
     for child in &children {
         assert_eq!(child.read_line_within(2 * LONG).unwrap(), "ready");
     }
@@ -50,7 +50,7 @@ fn of_125_processes_one_gets_it<K: Tried>(stage: &Stage<K>) {
     }
     assert_eq!(winners, [1; LOCKS.len()]);
     // The winners are gone, and what they have is not.
-    let client = stage.client();
+    let client = fixture.client();
     let force = |client: &Client, kind: &str, fair: bool| match kind {
         Simple::NAME => client.simple_lock(&name(kind, fair)).force_unlock().unwrap().was_held(),
         _ => client.reentrant_lock(&name(kind, fair)).force_unlock().unwrap().was_held(),
@@ -62,7 +62,7 @@ fn of_125_processes_one_gets_it<K: Tried>(stage: &Stage<K>) {
     }
     // What a busy machine has not given back in the time that closing has would stay for a lease.
     if !released_all(&client.close()) {
-        let client = stage.client();
+        let client = fixture.client();
         for (kind, fair) in LOCKS {
             force(&client, kind, fair);
         }
@@ -91,8 +91,8 @@ fn tries(client: &Client, kind: &str, fair: bool) -> bool {
     }
 }
 
-fn child<K: Tried>(stage: &Stage<K>, role: &str, kind: &str) -> Child {
-    let (url, namespace) = (stage.place.url(), stage.place.namespace());
+fn child<K: Tried>(fixture: &Fixture<K>, role: &str, kind: &str) -> Child {
+    let (url, namespace) = (fixture.place.url(), fixture.place.namespace());
     let env = [("URL", url.as_str()), ("NAMESPACE", &namespace), ("KIND", kind)];
     Child::spawn(role, &env).unwrap()
 }
@@ -106,7 +106,7 @@ fn client(lease: Duration) -> Client {
 #[ignore = "a role, played by a child process"]
 fn role_holds() {
     fn hold<K: Tried>(client: &Client) {
-        let lock = client.lock_with_kind(crate::conformance::stage::NAME, K::default());
+        let lock = client.lock_with_kind(crate::conformance::fixture::NAME, K::default());
         let _guard = lock.lock().unwrap();
         tell_parent("held").unwrap();
         // Until it is killed.

@@ -6,8 +6,8 @@ use redis_concurrent::rate_limiter::Rate;
 use redis_concurrent::{ErrorKind, RateLimiter};
 use redis_concurrent_testkit::wait_until;
 
+use crate::conformance::fixture::{Fixture, NAME, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{NAME, Stage, Tried};
 use crate::support::{LONG, ms};
 
 rows! { one_lock:
@@ -26,29 +26,29 @@ rows! { one_lock:
 /// A window that a loaded machine does not sleep through.
 const WINDOW: Duration = ms(3000);
 
-fn limiter<K: Tried>(stage: &Stage<K>, rate: Rate) -> RateLimiter {
-    stage.client().rate_limiter(NAME, rate)
+fn limiter<K: Tried>(fixture: &Fixture<K>, rate: Rate) -> RateLimiter {
+    fixture.client().rate_limiter(NAME, rate)
 }
 
 fn allows(limiter: &RateLimiter) -> bool {
     limiter.try_acquire(1).unwrap().allowed
 }
 
-fn exists<K: Tried>(stage: &Stage<K>) -> bool {
-    redis::cmd("EXISTS").arg(stage.key("")).query(&mut stage.redis()).unwrap()
+fn exists<K: Tried>(fixture: &Fixture<K>) -> bool {
+    redis::cmd("EXISTS").arg(fixture.key("")).query(&mut fixture.redis()).unwrap()
 }
 
 #[track_caller]
-fn await_end<K: Tried>(stage: &Stage<K>) {
-    wait_until(LONG, "it is gone by itself", || !exists(stage));
+fn await_end<K: Tried>(fixture: &Fixture<K>) {
+    wait_until(LONG, "it is gone by itself", || !exists(fixture));
 }
 
 /// Redisson RedissonRateLimiterTest.test: there is no rate to be set.
-fn each_window_lets_in_its_limit_and_no_more<K: Tried>(stage: &Stage<K>) {
-    let limiter = limiter(stage, Rate::fixed_window(10, ms(1000)));
+fn each_window_lets_in_its_limit_and_no_more<K: Tried>(fixture: &Fixture<K>) {
+    let limiter = limiter(fixture, Rate::fixed_window(10, ms(1000)));
     let mut windows = 0;
     while windows < 3 {
-        await_end(stage);
+        await_end(fixture);
         let began = Instant::now();
         let allowed = (0..20).filter(|_| allows(&limiter)).count();
         // Unless the machine stood still, and the window was over before its last try.
@@ -57,12 +57,12 @@ fn each_window_lets_in_its_limit_and_no_more<K: Tried>(stage: &Stage<K>) {
             windows += 1;
         }
     }
-    await_end(stage);
+    await_end(fixture);
 }
 
 /// Redisson RedissonRateLimiterTest.testTryAcquire.
-fn a_timed_try_that_is_in_vain_is_refused<K: Tried>(stage: &Stage<K>) {
-    let limiter = limiter(stage, Rate::fixed_window(1, ms(5000)));
+fn a_timed_try_that_is_in_vain_is_refused<K: Tried>(fixture: &Fixture<K>) {
+    let limiter = limiter(fixture, Rate::fixed_window(1, ms(5000)));
     let began = Instant::now();
     assert!(limiter.acquire_with(1, ms(1000)).unwrap().allowed);
     assert!(!limiter.acquire_with(1, ms(1000)).unwrap().allowed);
@@ -72,8 +72,8 @@ fn a_timed_try_that_is_in_vain_is_refused<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonRateLimiterTest.testZeroTimeout.
-fn without_a_wait_what_is_left_is_exact<K: Tried>(stage: &Stage<K>) {
-    let limiter = limiter(stage, Rate::fixed_window(5, WINDOW));
+fn without_a_wait_what_is_left_is_exact<K: Tried>(fixture: &Fixture<K>) {
+    let limiter = limiter(fixture, Rate::fixed_window(5, WINDOW));
     for _ in 0..2 {
         for left in (0..5).rev() {
             assert!(limiter.acquire_with(1, Duration::ZERO).unwrap().allowed);
@@ -82,15 +82,15 @@ fn without_a_wait_what_is_left_is_exact<K: Tried>(stage: &Stage<K>) {
         for _ in 0..5 {
             assert!(!limiter.acquire_with(1, Duration::ZERO).unwrap().allowed);
         }
-        await_end(stage);
+        await_end(fixture);
         assert_eq!(limiter.available().unwrap(), 5);
     }
 }
 
 /// Redisson RedissonRateLimiterTest.testPermitsExceeding.
-fn more_than_the_rate_is_refused_and_harms_nothing<K: Tried>(stage: &Stage<K>) {
+fn more_than_the_rate_is_refused_and_harms_nothing<K: Tried>(fixture: &Fixture<K>) {
     for rate in [Rate::fixed_window(1, WINDOW), Rate::smooth(1, WINDOW)] {
-        let limiter = limiter(stage, rate);
+        let limiter = limiter(fixture, rate);
         assert_eq!(limiter.acquire_with(20, LONG).unwrap_err().kind(), ErrorKind::Refused);
         assert_eq!(limiter.acquire(20).unwrap_err().kind(), ErrorKind::Refused);
         assert!(allows(&limiter) && !allows(&limiter));
@@ -99,49 +99,49 @@ fn more_than_the_rate_is_refused_and_harms_nothing<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonRateLimiterTest.testAvailablePermits.
-fn what_was_taken_is_there_again_a_window_later<K: Tried>(stage: &Stage<K>) {
+fn what_was_taken_is_there_again_a_window_later<K: Tried>(fixture: &Fixture<K>) {
     for rate in [Rate::fixed_window(10, WINDOW), Rate::smooth(10, 10 * WINDOW)] {
-        let limiter = limiter(stage, rate);
+        let limiter = limiter(fixture, rate);
         assert_eq!(limiter.available().unwrap(), 10);
         limiter.acquire(1).unwrap();
         assert_eq!(limiter.available().unwrap(), 9);
         wait_until(LONG, "all of it again", || limiter.available().unwrap() == 10);
-        await_end(stage);
+        await_end(fixture);
     }
 }
 
 /// Redisson RedissonRateLimiterTest.testExpire2: it has no life to be given.
-fn of_one_that_was_used_once_nothing_stays<K: Tried>(stage: &Stage<K>) {
+fn of_one_that_was_used_once_nothing_stays<K: Tried>(fixture: &Fixture<K>) {
     for rate in [Rate::fixed_window(3, ms(500)), Rate::smooth(3, ms(1500))] {
-        assert!(allows(&limiter(stage, rate)));
-        await_end(stage);
+        assert!(allows(&limiter(fixture, rate)));
+        await_end(fixture);
     }
 }
 
 /// Redisson RedissonRateLimiterTest.testRemove.
-fn deleted_it_has_no_key<K: Tried>(stage: &Stage<K>) {
+fn deleted_it_has_no_key<K: Tried>(fixture: &Fixture<K>) {
     for rate in [Rate::fixed_window(5, LONG), Rate::smooth(5, LONG)] {
-        let limiter = limiter(stage, rate);
-        assert!(allows(&limiter) && exists(stage));
-        assert!(limiter.delete().unwrap() && !exists(stage));
+        let limiter = limiter(fixture, rate);
+        assert!(allows(&limiter) && exists(fixture));
+        assert!(limiter.delete().unwrap() && !exists(fixture));
     }
 }
 
 /// Redisson RedissonRateLimiterTest.testKeepAliveTime: it lives by being used.
-fn it_lives_as_long_as_it_is_used<K: Tried>(stage: &Stage<K>) {
-    let limiter = limiter(stage, Rate::smooth_with_burst(1, ms(2000), 3));
+fn it_lives_as_long_as_it_is_used<K: Tried>(fixture: &Fixture<K>) {
+    let limiter = limiter(fixture, Rate::smooth_with_burst(1, ms(2000), 3));
     assert!(allows(&limiter));
-    await_end(stage);
+    await_end(fixture);
     assert!(allows(&limiter));
-    let once = stage.pttl();
-    assert!(allows(&limiter) && stage.pttl() > once);
-    await_end(stage);
+    let once = fixture.pttl();
+    assert!(allows(&limiter) && fixture.pttl() > once);
+    await_end(fixture);
 }
 
 /// Redisson RedissonRateLimiterTest.testUpdateRateHigherRate.
-fn of_a_higher_rate_more_is_left<K: Tried>(stage: &Stage<K>) {
+fn of_a_higher_rate_more_is_left<K: Tried>(fixture: &Fixture<K>) {
     for rate in [Rate::fixed_window as fn(u32, Duration) -> Rate, Rate::smooth] {
-        let limiter = limiter(stage, rate(10, LONG * 100));
+        let limiter = limiter(fixture, rate(10, LONG * 100));
         limiter.acquire(4).unwrap();
         assert_eq!(limiter.available().unwrap(), 6);
         assert_eq!(limiter.with_rate(rate(20, LONG * 100)).available().unwrap(), 16);
@@ -151,8 +151,8 @@ fn of_a_higher_rate_more_is_left<K: Tried>(stage: &Stage<K>) {
 
 /// Redisson RedissonRateLimiterTest.testChangeRate: what is to be counted for each client has a name for
 /// each.
-fn a_new_rate_holds_at_once<K: Tried>(stage: &Stage<K>) {
-    let clients = [stage.client(), stage.client()];
+fn a_new_rate_holds_at_once<K: Tried>(fixture: &Fixture<K>) {
+    let clients = [fixture.client(), fixture.client()];
     let (old, new) = (Rate::fixed_window(10, LONG), Rate::smooth(2, LONG * 100));
     let own = |i: usize, rate| clients[i].rate_limiter(&format!("{NAME}:{i}"), rate);
     for i in 0..2 {

@@ -10,8 +10,8 @@ use redis_concurrent::{
 };
 use redis_concurrent_testkit::wait_until;
 
+use crate::conformance::fixture::{Fixture, LATE, NAME};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, NAME, Stage};
 use crate::support::{LONG, queued, replied};
 
 rows! { read_write_lock:
@@ -31,7 +31,7 @@ rows! { read_write_lock:
     each_half_tells_whether_it_is_locked
 }
 
-impl Stage<Write> {
+impl Fixture<Write> {
     /// The whole lock under test, for another client.
     pub fn read_write(&self) -> ReadWriteLock {
         self.read_write_of(&self.client())
@@ -62,10 +62,10 @@ fn open(lock: &ReadWriteLock) -> (bool, bool) {
 }
 
 /// JSR-166 ReentrantReadWriteLockTest.testConstructor: the order is told by the text of the read half.
-fn a_new_one_is_free_and_tells_its_order(stage: &Stage<Write>) {
-    let lock = stage.read_write();
+fn a_new_one_is_free_and_tells_its_order(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
     let text = format!("{:?}", lock.read_lock());
-    assert_eq!(text.contains("read-in-order"), stage.fair, "{text}");
+    assert_eq!(text.contains("read-in-order"), fixture.fair, "{text}");
     assert!(!lock.is_write_locked().unwrap());
     assert_eq!((lock.read_count().unwrap(), lock.queue_length().unwrap()), (0, 0));
     assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (0, 0));
@@ -109,8 +109,8 @@ fn in_every_form<K: Kind>(lock: &RedisLock<K>, inside: impl Fn(&dyn LockGuard)) 
 
 /// JSR-166 ReentrantReadWriteLockTest.testLock; StampedLockTest.testWriteLock_lockUnlock, testValidate
 /// and testValidate2.
-fn either_half_is_taken_and_given_back_in_every_form(stage: &Stage<Write>) {
-    let (lock, other) = (stage.read_write(), stage.read_write());
+fn either_half_is_taken_and_given_back_in_every_form(fixture: &Fixture<Write>) {
+    let (lock, other) = (fixture.read_write(), fixture.read_write());
     in_every_form(lock.write_lock(), |hold| {
         assert!(!hold.is_lost() && other.is_write_locked().unwrap());
         assert_eq!(other.read_count().unwrap(), 0);
@@ -129,7 +129,7 @@ fn either_half_is_taken_and_given_back_in_every_form(stage: &Stage<Write>) {
 
 /// JSR-166 ReentrantReadWriteLockTest.testGetWriteHoldCount, testGetReadHoldCount and
 /// testReadLockToString; Redisson RedissonReadWriteLockTest.testHoldCount.
-fn holds_of_either_half_are_counted(stage: &Stage<Write>) {
+fn holds_of_either_half_are_counted(fixture: &Fixture<Write>) {
     fn up_and_down<K: Kind>(lock: &ReadWriteLock, half: &RedisLock<K>, called: &str) {
         let mut guards = Vec::new();
         for n in 1..=20 {
@@ -144,7 +144,7 @@ fn holds_of_either_half_are_counted(stage: &Stage<Write>) {
         }
         assert!(format!("{lock:?}").contains(&format!("{called}: 0")), "{lock:?}");
     }
-    let lock = stage.read_write();
+    let lock = fixture.read_write();
     up_and_down(&lock, lock.read_lock(), "read_holds");
     up_and_down(&lock, lock.write_lock(), "write_holds");
     // One half within the other.
@@ -155,8 +155,8 @@ fn holds_of_either_half_are_counted(stage: &Stage<Write>) {
 }
 
 /// JSR-166 StampedLockTest.testReadLock_lockUnlock and testDeeplyNestedReadLocks.
-fn three_hundred_reads_are_counted(stage: &Stage<Write>) {
-    let (lock, never) = (stage.read_write(), CancellationToken::new());
+fn three_hundred_reads_are_counted(fixture: &Fixture<Write>) {
+    let (lock, never) = (fixture.read_write(), CancellationToken::new());
     let read = lock.read_lock();
     let mut guards = Vec::new();
     for n in 0..300 {
@@ -191,9 +191,9 @@ fn three_hundred_reads_are_counted(stage: &Stage<Write>) {
 
 /// JSR-166 ReentrantReadWriteLockTest.testWriteTryLock, testWriteTryLockWhenLocked and
 /// testReadTryLockWhenLocked; Redisson RedissonReadWriteLockTest.testWriteLock.
-fn a_writer_may_write_again_and_keeps_others_out(stage: &Stage<Write>) {
-    let lock = stage.read_write();
-    let others = [lock.clone(), stage.read_write()];
+fn a_writer_may_write_again_and_keeps_others_out(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
+    let others = [lock.clone(), fixture.read_write()];
     let all = |open_to_all: (bool, bool)| {
         for other in &others {
             assert_eq!(open(other), open_to_all);
@@ -212,9 +212,9 @@ fn a_writer_may_write_again_and_keeps_others_out(stage: &Stage<Write>) {
 
 /// JSR-166 ReentrantReadWriteLockTest.testMultipleReadLocks, testTryLockWhenReadLocked and
 /// testWriteTryLockWhenReadLocked.
-fn readers_read_beside_readers(stage: &Stage<Write>) {
-    let lock = stage.read_write();
-    let others = [lock.clone(), stage.read_write()];
+fn readers_read_beside_readers(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
+    let others = [lock.clone(), fixture.read_write()];
     let guard = lock.read_lock().lock().unwrap();
     for other in &others {
         elsewhere(|| {
@@ -228,9 +228,9 @@ fn readers_read_beside_readers(stage: &Stage<Write>) {
 }
 
 /// JSR-166 ReentrantReadWriteLockTest.testWriteAfterReadLock.
-fn a_writer_waits_for_the_last_reader(stage: &Stage<Write>) {
-    let lock = stage.read_write();
-    for other in [lock.clone(), stage.read_write()] {
+fn a_writer_waits_for_the_last_reader(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
+    for other in [lock.clone(), fixture.read_write()] {
         let released = AtomicBool::new(false);
         let guard = lock.read_lock().lock().unwrap();
         thread::scope(|scope| {
@@ -250,9 +250,9 @@ fn a_writer_waits_for_the_last_reader(stage: &Stage<Write>) {
 }
 
 /// JSR-166 ReentrantReadWriteLockTest.testReadAfterWriteLock.
-fn readers_wait_for_the_writer_and_come_in_together(stage: &Stage<Write>) {
-    let lock = stage.read_write();
-    for others in [[lock.clone(), lock.clone()], [lock.clone(), stage.read_write()]] {
+fn readers_wait_for_the_writer_and_come_in_together(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
+    for others in [[lock.clone(), lock.clone()], [lock.clone(), fixture.read_write()]] {
         let (released, inside) = (AtomicBool::new(false), AtomicUsize::new(0));
         let guard = lock.write_lock().lock().unwrap();
         thread::scope(|scope| {
@@ -274,8 +274,8 @@ fn readers_wait_for_the_writer_and_come_in_together(stage: &Stage<Write>) {
 
 /// JSR-166 ReentrantReadWriteLockTest.testReadHoldingWriteLock and testReadHoldingWriteLock2; Redisson
 /// RedissonReadWriteLockTest.testWR.
-fn a_writer_may_read_as_well(stage: &Stage<Write>) {
-    let (lock, other) = (stage.read_write(), stage.read_write());
+fn a_writer_may_read_as_well(fixture: &Fixture<Write>) {
+    let (lock, other) = (fixture.read_write(), fixture.read_write());
     let write = lock.write_lock().lock().unwrap();
     lock.read_lock().try_lock().unwrap().expect("it writes").unlock().unwrap();
     assert!(lock.write_lock().is_held_by_current_thread() && other.is_write_locked().unwrap());
@@ -297,8 +297,8 @@ fn a_writer_may_read_as_well(stage: &Stage<Write>) {
 }
 
 /// Curator TestInterProcessReadWriteLock.testDowngrading: read, then write no more, then read no more.
-fn a_writer_that_reads_may_stop_writing(stage: &Stage<Write>) {
-    let (lock, other) = (stage.read_write(), stage.read_write());
+fn a_writer_that_reads_may_stop_writing(fixture: &Fixture<Write>) {
+    let (lock, other) = (fixture.read_write(), fixture.read_write());
     let write = lock.write_lock().lock().unwrap();
     let read = lock.read_lock().lock().unwrap();
     assert_eq!(open(&other), (false, false));
@@ -311,9 +311,9 @@ fn a_writer_that_reads_may_stop_writing(stage: &Stage<Write>) {
 
 /// JSR-166 StampedLockTest.testTryConvertToReadLock: the guard that was exchanged is no more, which
 /// the compiler sees to.
-fn a_writer_becomes_a_reader_with_nobody_in_between(stage: &Stage<Write>) {
-    let lock = stage.read_write();
-    for other in [lock.clone(), stage.read_write()] {
+fn a_writer_becomes_a_reader_with_nobody_in_between(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
+    for other in [lock.clone(), fixture.read_write()] {
         let write = lock.write_lock().lock().unwrap();
         let token = write.token();
         thread::scope(|scope| {
@@ -336,8 +336,8 @@ fn a_writer_becomes_a_reader_with_nobody_in_between(stage: &Stage<Write>) {
 }
 
 /// Curator TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed (5 s there): here it is told so.
-fn a_reader_that_would_write_is_refused(stage: &Stage<Write>) {
-    let (lock, other) = (stage.read_write(), stage.read_write());
+fn a_reader_that_would_write_is_refused(fixture: &Fixture<Write>) {
+    let (lock, other) = (fixture.read_write(), fixture.read_write());
     let read = lock.read_lock().lock().unwrap();
     let began = Instant::now();
     for refused in [
@@ -356,8 +356,8 @@ fn a_reader_that_would_write_is_refused(stage: &Stage<Write>) {
 }
 
 /// JSR-166 StampedLockTest.testNonReentrant: what is not reentrant here is a guard of its own.
-fn a_guard_of_its_own_is_not_its_threads(stage: &Stage<Write>) {
-    let lock = stage.read_write();
+fn a_guard_of_its_own_is_not_its_threads(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
     let write = lock.write_lock().lock_owned().unwrap();
     assert!(replied(|| lock.write_lock().try_lock_for(Duration::ZERO)).is_none());
     assert!(replied(|| lock.read_lock().try_lock_for(Duration::ZERO)).is_none());
@@ -370,8 +370,8 @@ fn a_guard_of_its_own_is_not_its_threads(stage: &Stage<Write>) {
 }
 
 /// Redisson RedissonReadWriteLockTest.testReadLockIsLocked.
-fn each_half_tells_whether_it_is_locked(stage: &Stage<Write>) {
-    let (lock, other) = (stage.read_write(), stage.read_write());
+fn each_half_tells_whether_it_is_locked(fixture: &Fixture<Write>) {
+    let (lock, other) = (fixture.read_write(), fixture.read_write());
     let told = |half: (bool, bool)| {
         for lock in [&lock, &other] {
             let (reads, writes) = (lock.read_lock(), lock.write_lock());

@@ -7,9 +7,9 @@ use redis_concurrent::Client;
 use redis_concurrent::kinds::Write;
 use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
+use crate::conformance::fixture::{EVERY, Fixture, LASTING, LATE, LEASE, NAME, in_vain};
 use crate::conformance::read_write::elsewhere;
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{EVERY, LASTING, LATE, LEASE, NAME, Stage, in_vain};
 use crate::support::{LONG, env, ms, nothing_left, queued};
 
 rows! { read_write_lock:
@@ -22,9 +22,9 @@ rows! { read_write_lock:
 }
 
 /// Redisson RedissonReadWriteLockTest.testReadLockLeaseTimeoutDiffThreadsWRR (10 s there).
-fn readers_come_in_when_the_writers_lease_ends(stage: &Stage<Write>) {
-    let lock = stage.read_write();
-    let others = [lock.clone(), stage.read_write()];
+fn readers_come_in_when_the_writers_lease_ends(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
+    let others = [lock.clone(), fixture.read_write()];
     let lease = ms(1000);
     let began = Instant::now();
     let leased = lock.write_lock().with_lease(lease);
@@ -48,8 +48,8 @@ fn readers_come_in_when_the_writers_lease_ends(stage: &Stage<Write>) {
 }
 
 /// Redisson RedissonReadWriteLockTest.testExpireWrite (2 s there).
-fn a_writer_comes_in_when_the_writers_lease_ends(stage: &Stage<Write>) {
-    let (lock, other) = (stage.read_write(), stage.read_write());
+fn a_writer_comes_in_when_the_writers_lease_ends(fixture: &Fixture<Write>) {
+    let (lock, other) = (fixture.read_write(), fixture.read_write());
     let lease = ms(1000);
     let began = Instant::now();
     let leased = lock.write_lock().with_lease(lease);
@@ -64,8 +64,8 @@ fn a_writer_comes_in_when_the_writers_lease_ends(stage: &Stage<Write>) {
 }
 
 /// Redisson RedissonReadWriteLockTest.testExpireRead.
-fn a_reader_is_no_obstacle_to_readers_however_long_its_lease(stage: &Stage<Write>) {
-    let (lock, other) = (stage.read_write(), stage.read_write());
+fn a_reader_is_no_obstacle_to_readers_however_long_its_lease(fixture: &Fixture<Write>) {
+    let (lock, other) = (fixture.read_write(), fixture.read_write());
     let leased = lock.read_lock().with_lease(4 * LATE);
     let read = leased.lock().unwrap();
     let began = Instant::now();
@@ -77,8 +77,8 @@ fn a_reader_is_no_obstacle_to_readers_however_long_its_lease(stage: &Stage<Write
 }
 
 /// Redisson RedissonReadWriteLockTest.testForceUnlock.
-fn one_half_is_taken_away_and_not_the_other(stage: &Stage<Write>) {
-    let (lock, other) = (stage.read_write(), stage.read_write());
+fn one_half_is_taken_away_and_not_the_other(fixture: &Fixture<Write>) {
+    let (lock, other) = (fixture.read_write(), fixture.read_write());
     let read = lock.read_lock().lock().unwrap();
     assert!(!other.write_lock().force_unlock().unwrap().was_held());
     assert!(other.read_lock().is_locked().unwrap() && !read.is_lost());
@@ -96,12 +96,12 @@ fn one_half_is_taken_away_and_not_the_other(stage: &Stage<Write>) {
 }
 
 /// Redisson RedissonReadWriteLockTest.testAutoExpire (a watchdog of 1 s there).
-fn a_writer_that_is_gone_holds_it_for_its_lease(stage: &Stage<Write>) {
-    let (url, namespace) = (stage.place.url(), stage.place.namespace());
+fn a_writer_that_is_gone_holds_it_for_its_lease(fixture: &Fixture<Write>) {
+    let (url, namespace) = (fixture.place.url(), fixture.place.namespace());
     let env = [("URL", url.as_str()), ("NAMESPACE", &namespace)];
     let mut child = Child::spawn("conformance::read_write_ends::role_writes", &env).unwrap();
     assert_eq!(child.read_line_within(LONG).unwrap(), "writes");
-    let lock = stage.read_write();
+    let lock = fixture.read_write();
     assert!(lock.read_lock().try_lock().unwrap().is_none());
     child.kill9().unwrap();
     let began = Instant::now();
@@ -126,12 +126,12 @@ fn role_writes() {
 }
 
 /// Redisson RedissonLockExpirationRenewalTest.testReadLockAfterTimeout (a watchdog of 1 s there).
-fn a_read_that_a_restart_forgot_is_lost_and_the_next_is_renewed(stage: &Stage<Write>) {
+fn a_read_that_a_restart_forgot_is_lost_and_the_next_is_renewed(fixture: &Fixture<Write>) {
     let server = RedisServer::start().unwrap();
     let clients = [(); 2].map(|()| {
-        stage.client_with(|b| b.url(&server.url()).namespace("rc").lease(LASTING).renew_every(EVERY))
+        fixture.client_with(|b| b.url(&server.url()).namespace("rc").lease(LASTING).renew_every(EVERY))
     });
-    let [lock, other] = clients.each_ref().map(|client| stage.read_write_of(client));
+    let [lock, other] = clients.each_ref().map(|client| fixture.read_write_of(client));
     let read = lock.read_lock().lock().unwrap();
     server.restart().unwrap();
     wait_until(LONG, "it is lost", || read.is_lost());

@@ -7,8 +7,8 @@ use redis_concurrent::ReadWriteLock;
 use redis_concurrent::kinds::Write;
 use redis_concurrent_testkit::{Barrier, wait_until};
 
+use crate::conformance::fixture::Fixture;
 use crate::conformance::rows::rows;
-use crate::conformance::stage::Stage;
 use crate::support::{LONG, Random, ms, queued};
 
 rows! { read_write_lock:
@@ -76,9 +76,9 @@ fn work(locks: &[ReadWriteLock], rounds: usize, writes: u64, random: &mut Random
 }
 
 /// Redisson RedissonReadWriteLockTest.testName.
-fn a_name_may_look_like_a_hash_tag(stage: &Stage<Write>) {
-    let client = stage.client();
-    let lock = stage.in_its_order(client.read_write_lock("{tag}:name"));
+fn a_name_may_look_like_a_hash_tag(fixture: &Fixture<Write>) {
+    let client = fixture.client();
+    let lock = fixture.in_its_order(client.read_write_lock("{tag}:name"));
     let start = Barrier::new(10);
     thread::scope(|scope| {
         for _ in 0..10 {
@@ -94,8 +94,8 @@ fn a_name_may_look_like_a_hash_tag(stage: &Stage<Write>) {
 }
 
 /// Redisson RedissonReadWriteLockTest.testWriteRead.
-fn twenty_readers_come_in_together(stage: &Stage<Write>) {
-    let (lock, other) = (stage.read_write(), stage.read_write());
+fn twenty_readers_come_in_together(fixture: &Fixture<Write>) {
+    let (lock, other) = (fixture.read_write(), fixture.read_write());
     let inside = AtomicUsize::new(0);
     let write = lock.write_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -118,24 +118,24 @@ fn twenty_readers_come_in_together(stage: &Stage<Write>) {
 }
 
 /// Redisson RedissonReadWriteLockTest.testConcurrency_SingleInstance.
-fn threads_that_read_or_write_count_to_15(stage: &Stage<Write>) {
-    let client = stage.client();
-    let locks: Vec<_> = (0..15).map(|_| stage.read_write_of(&client)).collect();
+fn threads_that_read_or_write_count_to_15(fixture: &Fixture<Write>) {
+    let client = fixture.client();
+    let locks: Vec<_> = (0..15).map(|_| fixture.read_write_of(&client)).collect();
     let done = work(&locks, 1, 50, &mut Random::new("threads_that_read_or_write_count_to_15"));
     assert_eq!(done.done.into_inner(), 15);
 }
 
 /// Redisson RedissonReadWriteLockTest.testConcurrency_MultiInstance.
-fn clients_that_read_or_write_count_to_100(stage: &Stage<Write>) {
-    let _turn = stage.one_after_the_other();
-    let locks: Vec<_> = (0..100).map(|_| stage.read_write()).collect();
+fn clients_that_read_or_write_count_to_100(fixture: &Fixture<Write>) {
+    let _turn = fixture.one_after_the_other();
+    let locks: Vec<_> = (0..100).map(|_| fixture.read_write()).collect();
     let done = work(&locks, 1, 50, &mut Random::new("clients_that_read_or_write_count_to_100"));
     assert_eq!(done.done.into_inner(), 100);
 }
 
 /// Curator TestInterProcessReadWriteLock.testBasic.
-fn eight_clients_read_more_than_they_write(stage: &Stage<Write>) {
-    let locks: Vec<_> = (0..8).map(|_| stage.read_write()).collect();
+fn eight_clients_read_more_than_they_write(fixture: &Fixture<Write>) {
+    let locks: Vec<_> = (0..8).map(|_| fixture.read_write()).collect();
     let done = work(&locks, 100, 10, &mut Random::new("eight_clients_read_more_than_they_write"));
     assert_eq!(done.done.into_inner(), 800);
     assert!(done.most.into_inner() > 1, "never two readers together");
@@ -143,8 +143,8 @@ fn eight_clients_read_more_than_they_write(stage: &Stage<Write>) {
 
 /// Curator TestInterProcessReadWriteLock.testGetParticipantNodes: each reader a process, then all of
 /// them threads of one.
-fn readers_and_waiters_are_told(stage: &Stage<Write>) {
-    let _turn = stage.one_after_the_other();
+fn readers_and_waiters_are_told(fixture: &Fixture<Write>) {
+    let _turn = fixture.one_after_the_other();
     let told = |readers: &[ReadWriteLock], writers: &[ReadWriteLock], asked: &[&ReadWriteLock]| {
         let (inside, done) = (Barrier::new(readers.len() + 1), Barrier::new(readers.len() + 1));
         thread::scope(|scope| {
@@ -171,9 +171,9 @@ fn readers_and_waiters_are_told(stage: &Stage<Write>) {
             assert_eq!((lock.read_count().unwrap(), lock.queue_length().unwrap()), (0, 0));
         }
     };
-    let many = |n: usize| -> Vec<_> { (0..n).map(|_| stage.read_write()).collect() };
-    let (readers, writers, third) = (many(20), many(8), stage.read_write());
+    let many = |n: usize| -> Vec<_> { (0..n).map(|_| fixture.read_write()).collect() };
+    let (readers, writers, third) = (many(20), many(8), fixture.read_write());
     told(&readers, &writers, &[&third, &readers[0], &writers[0]]);
-    let one = stage.read_write();
+    let one = fixture.read_write();
     told(&vec![one.clone(); 20], &vec![one.clone(); 8], &[&one]);
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use redis_concurrent::kinds::Write;
 use redis_concurrent::{CancellationToken, Error, ReadWriteLock, Wait};
 
+use crate::conformance::fixture::{Fixture, in_vain};
 use crate::conformance::read_write::elsewhere;
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{Stage, in_vain};
 use crate::support::{LONG, in_brief, ms, queued};
 
 rows! { read_write_lock:
@@ -20,10 +20,10 @@ rows! { read_write_lock:
 
 /// JSR-166 ReentrantReadWriteLockTest.testWriteTryLock_Timeout and testReadTryLock_Timeout;
 /// StampedLockTest.testTimedLock_Timeout.
-fn a_timed_try_of_either_half_is_none_in_time_and_not_early(stage: &Stage<Write>) {
-    let lock = stage.read_write();
+fn a_timed_try_of_either_half_is_none_in_time_and_not_early(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
     let past = Instant::now().checked_sub(ms(1000)).unwrap_or_else(Instant::now);
-    for other in [lock.clone(), stage.read_write()] {
+    for other in [lock.clone(), fixture.read_write()] {
         let write = lock.write_lock().lock().unwrap();
         elsewhere(|| {
             for limit in [Duration::ZERO, ms(300)] {
@@ -49,7 +49,7 @@ fn a_timed_try_of_either_half_is_none_in_time_and_not_early(stage: &Stage<Write>
 
 /// JSR-166 ReentrantReadWriteLockTest.testWriteLockInterruptibly_Interruptible,
 /// testReadLockInterruptibly_Interruptible, testReadTryLock_Interruptible and testWriteLockInterruptibly.
-fn a_waiter_for_either_half_can_be_cancelled(stage: &Stage<Write>) {
+fn a_waiter_for_either_half_can_be_cancelled(fixture: &Fixture<Write>) {
     type Form = fn(&ReadWriteLock, &CancellationToken) -> Result<(), Error>;
     let forms: [Form; 4] = [
         |lock, cancel| lock.write_lock().lock_interruptibly(cancel).map(drop),
@@ -57,8 +57,8 @@ fn a_waiter_for_either_half_can_be_cancelled(stage: &Stage<Write>) {
         |lock, cancel| lock.read_lock().lock_interruptibly(cancel).map(drop),
         |lock, cancel| lock.read_lock().lock_with(Wait::timeout(LONG).cancelled_by(cancel)).map(drop),
     ];
-    let lock = stage.read_write();
-    for other in [lock.clone(), stage.read_write()] {
+    let lock = fixture.read_write();
+    for other in [lock.clone(), fixture.read_write()] {
         // Free: they are let in.
         for form in forms {
             form(&other, &CancellationToken::new()).unwrap();
@@ -80,8 +80,8 @@ fn a_waiter_for_either_half_can_be_cancelled(stage: &Stage<Write>) {
 }
 
 /// JSR-166 StampedLockTest.testNonInterruptibleOperationsIgnoreInterrupts.
-fn a_token_that_was_not_given_cancels_nothing(stage: &Stage<Write>) {
-    let lock = stage.read_write();
+fn a_token_that_was_not_given_cancels_nothing(fixture: &Fixture<Write>) {
+    let lock = fixture.read_write();
     let cancelled = CancellationToken::new();
     cancelled.cancel();
     lock.write_lock().lock().unwrap().unlock().unwrap();
@@ -96,11 +96,11 @@ fn a_token_that_was_not_given_cancels_nothing(stage: &Stage<Write>) {
 
 /// JSR-166 ReentrantReadWriteLockTest.testHasQueuedThreads and testGetQueueLength, with waiters for one
 /// half and for both, in one process and in two.
-fn a_waiter_for_either_half_is_counted(stage: &Stage<Write>) {
+fn a_waiter_for_either_half_is_counted(fixture: &Fixture<Write>) {
     type Form = fn(&ReadWriteLock, &CancellationToken) -> Result<(), Error>;
     let write: Form = |lock, cancel| lock.write_lock().lock_interruptibly(cancel).map(drop);
     let read: Form = |lock, cancel| lock.read_lock().lock_interruptibly(cancel).map(drop);
-    let (lock, a, b) = (stage.read_write(), stage.read_write(), stage.read_write());
+    let (lock, a, b) = (fixture.read_write(), fixture.read_write(), fixture.read_write());
     for (first, second) in [(&a, &a), (&a, &b)] {
         for (one, two) in [(write, write), (read, write), (write, read)] {
             let (cancelled, never) = (CancellationToken::new(), CancellationToken::new());

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{Client, ErrorKind, MultiLock, QuorumLock, RedLock};
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
+use crate::conformance::fixture::{EVERY, Fixture, LEASE, NAME, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{EVERY, LEASE, NAME, Stage, Tried};
 use crate::support::{LONG, in_brief, ms};
 
 rows! { one_lock:
@@ -94,12 +94,12 @@ fn increment(counter: &AtomicU32) {
 }
 
 /// Redisson RedissonRedLockTest.testLockLeasetimeWithSeconds.
-fn ten_threads_count_to_50_by_three_servers<K: Tried>(_: &Stage<K>) {
+fn ten_threads_count_to_50_by_three_servers<K: Tried>(_: &Fixture<K>) {
     count_to_50(|lock, counter| lock.with(|_| increment(counter)).unwrap());
 }
 
 /// Redisson RedissonRedLockTest.testTryLockLeasetime.
-fn ten_threads_that_try_count_to_50<K: Tried>(_: &Stage<K>) {
+fn ten_threads_that_try_count_to_50<K: Tried>(_: &Fixture<K>) {
     count_to_50(|lock, counter| {
         loop {
             if let Some(guard) = in_brief(lock.try_lock_for(ms(400))) {
@@ -111,7 +111,7 @@ fn ten_threads_that_try_count_to_50<K: Tried>(_: &Stage<K>) {
 }
 
 /// Redisson RedissonRedLockTest.testLockSuccess.
-fn it_is_got_whichever_server_is_taken<K: Tried>(_: &Stage<K>) {
+fn it_is_got_whichever_server_is_taken<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let lock = servers.lock();
     for server in &servers.0 {
@@ -129,7 +129,7 @@ fn it_is_got_whichever_server_is_taken<K: Tried>(_: &Stage<K>) {
 }
 
 /// redsync TestMutex.
-fn locks_side_by_side_each_have_a_majority<K: Tried>(_: &Stage<K>) {
+fn locks_side_by_side_each_have_a_majority<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(7);
     let reds: Vec<_> = (0..4).map(|_| servers.red()).collect();
     thread::scope(|scope| {
@@ -148,7 +148,7 @@ fn locks_side_by_side_each_have_a_majority<K: Tried>(_: &Stage<K>) {
 }
 
 /// redsync TestMutexAlreadyLocked.
-fn a_second_try_is_none<K: Tried>(_: &Stage<K>) {
+fn a_second_try_is_none<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let (mine, yours) = (servers.lock(), servers.lock());
     let _guard = mine.try_lock().unwrap().expect("it is free");
@@ -156,7 +156,7 @@ fn a_second_try_is_none<K: Tried>(_: &Stage<K>) {
 }
 
 /// redsync TestMutexExtend.
-fn a_renewal_is_one_on_every_server<K: Tried>(_: &Stage<K>) {
+fn a_renewal_is_one_on_every_server<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let lock = servers.lock().with_lease(LEASE * 4);
     let guard = lock.lock().unwrap();
@@ -168,7 +168,7 @@ fn a_renewal_is_one_on_every_server<K: Tried>(_: &Stage<K>) {
 }
 
 /// redsync TestValid.
-fn it_is_valid_while_it_is_held_and_nobody_else_gets_it<K: Tried>(_: &Stage<K>) {
+fn it_is_valid_while_it_is_held_and_nobody_else_gets_it<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let (mine, yours) = (servers.lock(), servers.lock());
     let guard = mine.lock().unwrap();
@@ -178,12 +178,12 @@ fn it_is_valid_while_it_is_held_and_nobody_else_gets_it<K: Tried>(_: &Stage<K>) 
 }
 
 /// node-redlock "acquires, extends, and releases a single lock".
-fn it_is_taken_renewed_and_given_back<K: Tried>(_: &Stage<K>) {
+fn it_is_taken_renewed_and_given_back<K: Tried>(_: &Fixture<K>) {
     taken_renewed_and_given_back(&[NAME]);
 }
 
 /// node-redlock "acquires, extends, and releases a multi-resource lock".
-fn two_names_are_taken_renewed_and_given_back<K: Tried>(_: &Stage<K>) {
+fn two_names_are_taken_renewed_and_given_back<K: Tried>(_: &Fixture<K>) {
     taken_renewed_and_given_back(&["one", "other"]);
 }
 
@@ -210,7 +210,7 @@ fn taken_renewed_and_given_back(names: &[&str]) {
 }
 
 /// node-redlock "locks automatically expire".
-fn it_ends_by_itself<K: Tried>(_: &Stage<K>) {
+fn it_ends_by_itself<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let red = servers.red().with_node_timeout(ms(100));
     let (mine, yours) = (red.lock(NAME).with_lease(ms(200)), servers.lock());
@@ -228,7 +228,7 @@ fn it_ends_by_itself<K: Tried>(_: &Stage<K>) {
 }
 
 /// node-redlock "individual locks are exclusive".
-fn two_exclude_each_other_until_the_time_is_up<K: Tried>(_: &Stage<K>) {
+fn two_exclude_each_other_until_the_time_is_up<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let (mine, yours) = (servers.lock(), servers.lock());
     let _guard = mine.lock().unwrap();
@@ -238,7 +238,7 @@ fn two_exclude_each_other_until_the_time_is_up<K: Tried>(_: &Stage<K>) {
 }
 
 /// node-redlock "the using helper acquires, extends, and releases locks".
-fn work_longer_than_the_lease_keeps_it<K: Tried>(_: &Stage<K>) {
+fn work_longer_than_the_lease_keeps_it<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let lock = servers.lock();
     lock.with(|guard| {
@@ -252,7 +252,7 @@ fn work_longer_than_the_lease_keeps_it<K: Tried>(_: &Stage<K>) {
 }
 
 /// node-redlock: refuses to use a non-integer duration.
-fn a_lease_is_in_whole_milliseconds<K: Tried>(_: &Stage<K>) {
+fn a_lease_is_in_whole_milliseconds<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let lock = servers.lock();
     let leased = lock.with_lease(Duration::from_micros(5_000_999));
@@ -266,7 +266,7 @@ fn a_lease_is_in_whole_milliseconds<K: Tried>(_: &Stage<K>) {
 }
 
 /// rslock test_lock_manager_from_clients_partial_quorum.
-fn of_two_servers_both_are_needed<K: Tried>(_: &Stage<K>) {
+fn of_two_servers_both_are_needed<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(2);
     let connect = || servers.0.iter().map(|s| Client::connect(&s.url()).unwrap()).collect::<Vec<_>>();
     let (mine, yours) = (connect(), connect());

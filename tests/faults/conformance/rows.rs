@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use redis_concurrent_testkit::{Child, RedisServer, is_role};
 
-use crate::conformance::stage::{Place, nothing};
+use crate::conformance::fixture::{Place, nothing};
 use crate::support::{env, threads};
 
 /// How long a row may take.
@@ -34,10 +34,10 @@ const FIRST_DATABASE: &str = "CONFORMANCE_FIRST_DATABASE";
 /// A lock to play on: its name, and what plays a row there.
 pub type Lock = (&'static str, fn(Place));
 
-/// Makes tests of functions `fn row<K: Tried>(stage: &Stage<K>)`, in a module that tells which locks
+/// Makes tests of functions `fn row<K: Tried>(fixture: &Fixture<K>)`, in a module that tells which locks
 /// they are played on: `every_lock` (both kinds, plain and fair), `reentrant_lock` and `simple_lock`
 /// (plain and fair), `fair_lock` (both kinds), `one_lock` (the row makes its locks itself),
-/// `read_write_lock` (plain and in order of arrival; the stage is that of its write half).
+/// `read_write_lock` (plain and in order of arrival; the fixture is that of its write half).
 macro_rules! rows {
     ($locks:ident: $($row:ident)*) => {
         mod $locks {
@@ -66,7 +66,7 @@ macro_rules! locks {
         [$((
             concat!(stringify!($kind), " ", stringify!($order)),
             (|place| place.play::<redis_concurrent::kinds::$kind>(stringify!($order) == "fair", $row))
-                as fn($crate::conformance::stage::Place),
+                as fn($crate::conformance::fixture::Place),
         )),*]
     };
 }

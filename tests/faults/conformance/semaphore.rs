@@ -7,8 +7,8 @@ use std::time::Instant;
 use redis_concurrent::{CancellationToken, ErrorKind, Permit, Semaphore, Wait};
 use redis_concurrent_testkit::wait_until;
 
+use crate::conformance::fixture::{Fixture, LATE, NAME, Tried, in_vain};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, NAME, Stage, Tried, in_vain};
 use crate::support::{LONG, ms};
 
 rows! { one_lock:
@@ -36,12 +36,12 @@ pub struct It(Semaphore);
 
 impl It {
     /// One that was never set.
-    pub fn fresh<K: Tried>(stage: &Stage<K>) -> It {
-        It(stage.client().semaphore(NAME))
+    pub fn fresh<K: Tried>(fixture: &Fixture<K>) -> It {
+        It(fixture.client().semaphore(NAME))
     }
 
-    pub fn of<K: Tried>(stage: &Stage<K>, permits: u32) -> It {
-        let it = It::fresh(stage);
+    pub fn of<K: Tried>(fixture: &Fixture<K>, permits: u32) -> It {
+        let it = It::fresh(fixture);
         it.set_permits(permits).unwrap();
         it
     }
@@ -83,34 +83,34 @@ pub fn queued(semaphore: &Semaphore, n: usize) {
 }
 
 /// JSR-166 SemaphoreTest.testConstructor.
-fn it_has_the_permits_it_was_given<K: Tried>(stage: &Stage<K>) {
+fn it_has_the_permits_it_was_given<K: Tried>(fixture: &Fixture<K>) {
     for n in [0, 1, 42] {
-        let it = It::of(stage, n);
+        let it = It::of(fixture, n);
         assert_eq!((it.permits().unwrap(), it.available().unwrap()), (Some(n), n));
     }
-    let it = It::of(stage, 1);
+    let it = It::of(fixture, 1);
     it.reduce_permits(43).unwrap();
     assert_eq!((it.available().unwrap(), it.overdrawn().unwrap()), (0, 42));
 }
 
 /// JSR-166 SemaphoreTest.testTryAcquireInSameThread.
-fn tries_take_until_none_is_left<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 2);
+fn tries_take_until_none_is_left<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 2);
     let tries: Vec<_> = (0..4).map(|_| it.try_acquire(1).unwrap()).collect();
     assert_eq!(tries.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false, false]);
     assert_eq!(it.available().unwrap(), 0);
 }
 
 /// JSR-166 SemaphoreTest.testTryAcquire_timeout.
-fn a_timed_try_for_none_is_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 1);
+fn a_timed_try_for_none_is_in_time_and_not_early<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 1);
     let _permit = it.acquire(1).unwrap();
     in_vain(ms(300), |limit| it.acquire_with(1, limit));
 }
 
 /// JSR-166 SemaphoreTest.testInterruptible_acquire and its fellows.
-fn every_form_can_be_cancelled_before_and_while_it_waits<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 2);
+fn every_form_can_be_cancelled_before_and_while_it_waits<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 2);
     let _one = it.acquire(1).unwrap();
     for form in CANCELLABLE {
         let cancelled = CancellationToken::new();
@@ -131,8 +131,8 @@ fn every_form_can_be_cancelled_before_and_while_it_waits<K: Tried>(stage: &Stage
 }
 
 /// JSR-166 SemaphoreTest.testHasQueuedThreads and testGetQueueLength.
-fn the_queue_is_as_long_as_there_are_waiters<K: Tried>(stage: &Stage<K>) {
-    let (it, other) = (It::of(stage, 1), stage.client().semaphore(NAME));
+fn the_queue_is_as_long_as_there_are_waiters<K: Tried>(fixture: &Fixture<K>) {
+    let (it, other) = (It::of(fixture, 1), fixture.client().semaphore(NAME));
     // Both of one client, and of two.
     for second in [&*it, &other] {
         let permit = it.acquire(1).unwrap();
@@ -154,8 +154,8 @@ fn the_queue_is_as_long_as_there_are_waiters<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 SemaphoreTest.testDrainPermits; Redisson RedissonSemaphoreTest.testDrainPermits.
-fn draining_takes_what_there_is<K: Tried>(stage: &Stage<K>) {
-    let it = It::fresh(stage);
+fn draining_takes_what_there_is<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::fresh(fixture);
     let drained = || it.drain().unwrap().map(|permit| (permit.permits(), it.available().unwrap()));
     assert_eq!(drained(), None);
     it.set_permits(10).unwrap();
@@ -168,8 +168,8 @@ fn draining_takes_what_there_is<K: Tried>(stage: &Stage<K>) {
 
 /// JSR-166 SemaphoreTest.testReleaseIAE and testReducePermitsIAE; Redisson
 /// RedissonSemaphoreTest.testZero.
-fn a_number_that_cannot_be_is_refused<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 3);
+fn a_number_that_cannot_be_is_refused<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 3);
     for n in [0, 1 << 31] {
         for error in [
             it.acquire(n).map(drop).unwrap_err(),
@@ -184,8 +184,8 @@ fn a_number_that_cannot_be_is_refused<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 SemaphoreTest.testTryAcquireNInSameThread.
-fn a_try_for_more_than_there_are_takes_nothing<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 2);
+fn a_try_for_more_than_there_are_takes_nothing<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 2);
     assert_eq!(it.try_acquire(3).map(drop).unwrap_err().kind(), ErrorKind::Refused);
     assert_eq!(it.available().unwrap(), 2);
     let _two = it.try_acquire(2).unwrap().unwrap();
@@ -194,8 +194,8 @@ fn a_try_for_more_than_there_are_takes_nothing<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 SemaphoreTest.testReleaseAcquireSameThread.
-fn added_permits_can_be_taken_in_every_form<K: Tried>(stage: &Stage<K>) {
-    let (it, never) = (It::of(stage, 1), CancellationToken::new());
+fn added_permits_can_be_taken_in_every_form<K: Tried>(fixture: &Fixture<K>) {
+    let (it, never) = (It::of(fixture, 1), CancellationToken::new());
     for form in CANCELLABLE.into_iter().chain(OTHERS) {
         for n in 1..=5 {
             it.add_permits(n).unwrap();
@@ -210,8 +210,8 @@ fn added_permits_can_be_taken_in_every_form<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 SemaphoreTest.testToString.
-fn its_numbers_are_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client();
+fn its_numbers_are_told_and_its_text_costs_no_request<K: Tried>(fixture: &Fixture<K>) {
+    let client = fixture.client();
     let it = client.semaphore(NAME);
     for n in [0, 1, 3] {
         it.set_permits(n).unwrap();
@@ -226,8 +226,8 @@ fn its_numbers_are_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>
 }
 
 /// Redisson RedissonSemaphoreTest.testAcquireAfterAddPermits.
-fn a_waiter_for_two_passes_when_there_are_two<K: Tried>(stage: &Stage<K>) {
-    let (it, other) = (It::of(stage, 2), stage.client().semaphore(NAME));
+fn a_waiter_for_two_passes_when_there_are_two<K: Tried>(fixture: &Fixture<K>) {
+    let (it, other) = (It::of(fixture, 2), fixture.client().semaphore(NAME));
     let _all = it.drain().unwrap().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| it.acquire(2).map(|permit| permit.permits()));
@@ -242,16 +242,16 @@ fn a_waiter_for_two_passes_when_there_are_two<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonSemaphoreTest.testAcquireWithoutSetPermits.
-fn permits_added_to_a_fresh_name_can_be_taken<K: Tried>(stage: &Stage<K>) {
-    let it = It::fresh(stage);
+fn permits_added_to_a_fresh_name_can_be_taken<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::fresh(fixture);
     it.add_permits(1).unwrap();
     it.add_permits(1).unwrap();
     assert_eq!(it.acquire(2).unwrap().permits(), 2);
 }
 
 /// Redisson RedissonSemaphoreTest.testAddPermits.
-fn permits_are_added_while_all_are_out<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 10);
+fn permits_are_added_while_all_are_out<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 10);
     let ten = it.acquire(10).unwrap();
     assert_eq!(it.available().unwrap(), 0);
     it.add_permits(4).unwrap();
@@ -263,8 +263,8 @@ fn permits_are_added_while_all_are_out<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonSemaphoreTest.testBlockingAcquire.
-fn an_acquire_blocks_until_the_release<K: Tried>(stage: &Stage<K>) {
-    let (it, other) = (It::of(stage, 1), stage.client().semaphore(NAME));
+fn an_acquire_blocks_until_the_release<K: Tried>(fixture: &Fixture<K>) {
+    let (it, other) = (It::of(fixture, 1), fixture.client().semaphore(NAME));
     let permit = it.acquire(1).unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| (other.acquire(1).unwrap(), Instant::now()));
@@ -279,8 +279,8 @@ fn an_acquire_blocks_until_the_release<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonSemaphoreTest.testTryNAcquire; RedissonPermitExpirableSemaphoreTest.testTryAcquire.
-fn a_timed_try_passes_when_enough_are_back<K: Tried>(stage: &Stage<K>) {
-    let (it, other) = (It::of(stage, 4), stage.client().semaphore(NAME));
+fn a_timed_try_passes_when_enough_are_back<K: Tried>(fixture: &Fixture<K>) {
+    let (it, other) = (It::of(fixture, 4), fixture.client().semaphore(NAME));
     let permits: Vec<_> = (0..2).map(|_| it.acquire(1).unwrap()).collect();
     thread::scope(|scope| {
         let waits = scope.spawn(|| (other.acquire_with(4, LONG).unwrap().unwrap(), Instant::now()));
@@ -298,8 +298,8 @@ fn a_timed_try_passes_when_enough_are_back<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonSemaphoreTest.testReleaseAcquire.
-fn what_is_taken_and_given_back_is_counted<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 10);
+fn what_is_taken_and_given_back_is_counted<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 10);
     for n in [1, 5] {
         let permit = it.acquire(n).unwrap();
         assert_eq!(it.available().unwrap(), 10 - n);
@@ -309,8 +309,8 @@ fn what_is_taken_and_given_back_is_counted<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonSemaphoreTest.testReleaseIfExists.
-fn permits_of_a_deleted_semaphore_create_nothing<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 1);
+fn permits_of_a_deleted_semaphore_create_nothing<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 1);
     assert!(it.acquire(1).unwrap().release().is_ok());
     let permit = it.acquire(1).unwrap();
     assert!(it.delete().unwrap());

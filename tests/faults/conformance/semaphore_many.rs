@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use redis_concurrent::Semaphore;
 use redis_concurrent_testkit::{Barrier, Proxy, closes_in_time, wait_until};
 
+use crate::conformance::fixture::{Fixture, LATE, LEASE, NAME, Tried};
 use crate::conformance::rows::rows;
 use crate::conformance::semaphore::It;
-use crate::conformance::stage::{LATE, LEASE, NAME, Stage, Tried};
 use crate::support::{LONG, Random, in_brief, ms};
 
 rows! { one_lock:
@@ -51,9 +51,9 @@ fn work(semaphores: &[Semaphore], rounds: usize, during: Duration) -> u64 {
 }
 
 /// Redisson RedissonSemaphoreTest.testConcurrency_SingleInstance.
-fn threads_of_one_client_count_to_15<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 1);
-    let client = stage.patient();
+fn threads_of_one_client_count_to_15<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 1);
+    let client = fixture.patient();
     let semaphores: Vec<_> = (0..15).map(|_| client.semaphore(NAME)).collect();
     assert_eq!(work(&semaphores, 1, ms(1)), 15);
     assert_eq!(it.available().unwrap(), 1);
@@ -61,16 +61,16 @@ fn threads_of_one_client_count_to_15<K: Tried>(stage: &Stage<K>) {
 
 /// Redisson RedissonSemaphoreTest.testConcurrencyLoop_MultiInstance and the same of
 /// RedissonPermitExpirableSemaphoreTest.
-fn clients_that_come_back_count_to_1600<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 1);
-    let semaphores: Vec<_> = (0..16).map(|_| stage.patient().semaphore(NAME)).collect();
+fn clients_that_come_back_count_to_1600<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 1);
+    let semaphores: Vec<_> = (0..16).map(|_| fixture.patient().semaphore(NAME)).collect();
     assert_eq!(work(&semaphores, 100, Duration::ZERO), 1600);
     assert_eq!(it.available().unwrap(), 1);
 }
 
 /// Redisson RedissonPermitExpirableSemaphoreTest.testAvailablePermits.
-fn leases_bring_permits_back<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 2);
+fn leases_bring_permits_back<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 2);
     let take = |lease| it.with_lease(lease).try_acquire(1).unwrap();
     let (brief, long) = (take(LONG).unwrap(), take(LONG).unwrap());
     assert!(take(ms(600)).is_none());
@@ -87,9 +87,9 @@ fn leases_bring_permits_back<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonPermitExpirableSemaphoreTest.testExpire.
-fn a_waiter_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
+fn a_waiter_gets_in_when_a_lease_ends<K: Tried>(fixture: &Fixture<K>) {
     const LEASE: Duration = ms(1000);
-    let (it, other) = (It::of(stage, 1), stage.client().semaphore(NAME));
+    let (it, other) = (It::of(fixture, 1), fixture.client().semaphore(NAME));
     let began = Instant::now();
     let permit = it.with_lease(LEASE).acquire(1).unwrap();
     let next = other.acquire(1).unwrap();
@@ -101,8 +101,8 @@ fn a_waiter_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonPermitExpirableSemaphoreTest.testRelease.
-fn each_permit_comes_back_for_itself<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 10);
+fn each_permit_comes_back_for_itself<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 10);
     let mut permits: Vec<_> = (0..6).map(|_| it.acquire(1).unwrap()).collect();
     for (rest, available) in [(2, 8), (0, 10)] {
         for permit in permits.drain(rest..) {
@@ -113,8 +113,8 @@ fn each_permit_comes_back_for_itself<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonPermitExpirableSemaphoreTest.testGetLeaseTime.
-fn what_remains_of_a_lease_is_told<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 2);
+fn what_remains_of_a_lease_is_told<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 2);
     let (renewed, fixed) = (it.acquire(1).unwrap(), it.with_lease(ms(1100)).acquire(1).unwrap());
     assert!(renewed.remaining() > ms(20_000), "{:?}", renewed.remaining());
     wait_until(LONG, "less is left", || fixed.remaining() <= ms(1000));
@@ -122,8 +122,8 @@ fn what_remains_of_a_lease_is_told<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Curator TestInterProcessSemaphore.testSimple2.
-fn the_fourth_gets_what_one_of_three_gave_back<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 3);
+fn the_fourth_gets_what_one_of_three_gave_back<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 3);
     let mut permits: Vec<_> = (0..3).map(|_| it.acquire_with(1, LONG).unwrap().unwrap()).collect();
     assert!(in_brief(it.acquire_with(1, ms(300))).is_none());
     drop(permits.remove(0));
@@ -131,10 +131,10 @@ fn the_fourth_gets_what_one_of_three_gave_back<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Curator TestInterProcessSemaphore.testClientClose.
-fn a_closed_client_gives_its_permits_back<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 1);
+fn a_closed_client_gives_its_permits_back<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 1);
     closes_in_time(|| {
-        let client = stage.client_with(|b| b.lease(LEASE));
+        let client = fixture.client_with(|b| b.lease(LEASE));
         let permit = client.semaphore(NAME).acquire(1).unwrap();
         assert!(it.try_acquire(1).unwrap().is_none());
         let closed = client.close();
@@ -145,12 +145,12 @@ fn a_closed_client_gives_its_permits_back<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Curator TestInterProcessSemaphore.testMaxPerSession.
-fn never_more_are_out_than_there_are<K: Tried>(stage: &Stage<K>) {
+fn never_more_are_out_than_there_are<K: Tried>(fixture: &Fixture<K>) {
     let mut random = Random::new("never_more_are_out_than_there_are");
     let most = 25 + random.below(75) as u32;
-    let it = It::of(stage, most);
+    let it = It::of(fixture, most);
     let (out, highest) = (AtomicI64::new(0), AtomicI64::new(0));
-    let players: Vec<_> = (0..10).map(|_| (stage.patient().semaphore(NAME), random.fork())).collect();
+    let players: Vec<_> = (0..10).map(|_| (fixture.patient().semaphore(NAME), random.fork())).collect();
     thread::scope(|scope| {
         for (semaphore, mut random) in players {
             let (out, highest) = (&out, &highest);
@@ -172,12 +172,12 @@ fn never_more_are_out_than_there_are<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Curator TestInterProcessSemaphore.testRelease1AtATime.
-fn ten_clients_share_five<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 5);
+fn ten_clients_share_five<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 5);
     let (inside, highest, uses) = (AtomicI64::new(0), AtomicI64::new(0), AtomicU64::new(0));
     // The first five wait for each other inside, so that so many are there together.
     let together = Barrier::new(5);
-    let semaphores: Vec<_> = (0..10).map(|_| stage.patient().semaphore(NAME)).collect();
+    let semaphores: Vec<_> = (0..10).map(|_| fixture.patient().semaphore(NAME)).collect();
     thread::scope(|scope| {
         for semaphore in &semaphores {
             scope.spawn(|| {
@@ -195,12 +195,12 @@ fn ten_clients_share_five<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Curator TestInterProcessSemaphoreCluster.testCluster, on one server that is out of reach for a while.
-fn work_stops_while_the_server_is_away<K: Tried>(stage: &Stage<K>) {
-    let it = It::of(stage, 1);
-    let proxy = Proxy::start(stage.place.port).unwrap();
-    let url = stage.place.url_at(proxy.port());
+fn work_stops_while_the_server_is_away<K: Tried>(fixture: &Fixture<K>) {
+    let it = It::of(fixture, 1);
+    let proxy = Proxy::start(fixture.place.port).unwrap();
+    let url = fixture.place.url_at(proxy.port());
     // (A server that is away is told at once, and what is slow is not away.)
-    let clients: Vec<_> = (0..20).map(|_| stage.client_with(|b| b.url(&url).lease(LONG))).collect();
+    let clients: Vec<_> = (0..20).map(|_| fixture.client_with(|b| b.url(&url).lease(LONG))).collect();
     let (grants, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     // How often each has tried in vain, and how often it could not give back.
     let vain: Vec<_> = clients.iter().map(|_| AtomicU64::new(0)).collect();

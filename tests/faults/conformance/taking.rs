@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use redis_concurrent::{CancellationToken, ErrorKind};
 
+use crate::conformance::fixture::{Fixture, LATE, Tried};
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, Stage, Tried};
 use crate::support::{LONG, in_brief, ms, queued};
 
 rows! { every_lock:
@@ -27,26 +27,26 @@ rows! { simple_lock:
 }
 
 /// JSR-166 ReentrantLockTest.testLock; Redisson RedissonLockTest.testLockUnlock; redis-py test_lock.
-fn a_free_lock_is_taken_and_given_back<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn a_free_lock_is_taken_and_given_back<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     for _ in 0..2 {
         let guard = lock.lock().unwrap();
         assert!(lock.is_held_by_current_thread());
         // The key has the owner, and unlike redis-py's always an end.
-        assert_eq!(stage.owner(), lock.holder().unwrap().map(|h| h.owner));
-        assert!(stage.owner().is_some());
-        assert!(!stage.pttl().is_zero());
+        assert_eq!(fixture.owner(), lock.holder().unwrap().map(|h| h.owner));
+        assert!(fixture.owner().is_some());
+        assert!(!fixture.pttl().is_zero());
         guard.unlock().unwrap();
         assert!(!lock.is_held_by_current_thread());
-        assert_eq!(stage.owner(), None);
+        assert_eq!(fixture.owner(), None);
         assert!(!lock.is_locked().unwrap());
     }
 }
 
 /// JSR-166 ReentrantLockTest.testTryLockWhenLocked; redsync TestMutexAlreadyLocked.
-fn a_try_on_a_held_lock_is_none_at_once<K: Tried>(stage: &Stage<K>) {
-    let (client, other) = (stage.deaf(), stage.lock());
-    let lock = stage.lock_of(&client);
+fn a_try_on_a_held_lock_is_none_at_once<K: Tried>(fixture: &Fixture<K>) {
+    let (client, other) = (fixture.deaf(), fixture.lock());
+    let lock = fixture.lock_of(&client);
     let guard = lock.lock().unwrap();
     let try_it = || {
         for lock in [&lock, &other] {
@@ -58,13 +58,13 @@ fn a_try_on_a_held_lock_is_none_at_once<K: Tried>(stage: &Stage<K>) {
     };
     thread::scope(|scope| scope.spawn(try_it).join().unwrap());
     // Nobody waited: nobody began to listen.
-    assert_eq!(stage.channels(), [""; 0]);
+    assert_eq!(fixture.channels(), [""; 0]);
     guard.unlock().unwrap();
 }
 
 /// redsync TestValid.
-fn a_valid_hold_keeps_everybody_else_out<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn a_valid_hold_keeps_everybody_else_out<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let guard = lock.lock().unwrap();
     assert!(!guard.is_lost() && !guard.remaining().is_zero() && !guard.lost().is_cancelled());
     assert!(other.try_lock().unwrap().is_none());
@@ -74,8 +74,8 @@ fn a_valid_hold_keeps_everybody_else_out<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonNonReentrantFairLockTest.testContendingThreadBlocksAndAcquiresOnRelease.
-fn a_contender_blocks_until_the_release<K: Tried>(stage: &Stage<K>) {
-    let (lock, other) = (stage.lock(), stage.lock());
+fn a_contender_blocks_until_the_release<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
     for contender in [&lock, &other] {
         let guard = lock.lock().unwrap();
         thread::scope(|scope| {
@@ -92,14 +92,14 @@ fn a_contender_blocks_until_the_release<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Curator TestInterProcessMutexBase.test2Clients; redis-py test_competing_locks.
-fn two_clients_take_turns<K: Tried>(stage: &Stage<K>) {
-    let (a, b) = (stage.lock(), stage.lock());
+fn two_clients_take_turns<K: Tried>(fixture: &Fixture<K>) {
+    let (a, b) = (fixture.lock(), fixture.lock());
     for _ in 0..5 {
         let first = a.lock_owned().unwrap();
         assert!(b.try_lock().unwrap().is_none());
         thread::scope(|scope| {
             let waits = scope.spawn(|| b.lock_owned().unwrap());
-            stage.await_positions(1);
+            fixture.await_positions(1);
             assert!(!waits.is_finished(), "two are inside");
             first.unlock().unwrap();
             let second = waits.join().unwrap();
@@ -110,8 +110,8 @@ fn two_clients_take_turns<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonFencedLockTest.testTokenIncrease: ours rise, but not by one.
-fn tokens_rise_and_do_not_change_while_it_is_held<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn tokens_rise_and_do_not_change_while_it_is_held<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let leased = lock.with_lease(ms(10_000));
     let mut last = 0;
     for i in 0..5 {
@@ -131,14 +131,14 @@ fn tokens_rise_and_do_not_change_while_it_is_held<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Curator TestInterProcessMutexBase.testWithNamespace.
-fn a_namespace_is_a_world_of_its_own<K: Tried>(stage: &Stage<K>) {
-    let elsewhere = stage.place.namespace() + ".other";
-    let lock = stage.lock();
-    let other = stage.lock_of(&stage.client_with(|b| b.namespace(&elsewhere)));
+fn a_namespace_is_a_world_of_its_own<K: Tried>(fixture: &Fixture<K>) {
+    let elsewhere = fixture.place.namespace() + ".other";
+    let lock = fixture.lock();
+    let other = fixture.lock_of(&fixture.client_with(|b| b.namespace(&elsewhere)));
     let guard = lock.lock().unwrap();
     let theirs = other.try_lock().unwrap().expect("another lock");
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut stage.redis()).unwrap();
-    for namespace in [stage.place.namespace(), elsewhere] {
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut fixture.redis()).unwrap();
+    for namespace in [fixture.place.namespace(), elsewhere] {
         let prefix = namespace + ":";
         assert_eq!(keys.iter().filter(|k| k.starts_with(&prefix)).count(), 2, "{keys:?}");
     }
@@ -150,8 +150,8 @@ fn a_namespace_is_a_world_of_its_own<K: Tried>(stage: &Stage<K>) {
 
 /// JSR-166 ReentrantLockTest.testTryLock; Redisson RedissonLockTest.testReentrancy and
 /// RedissonFairLockTest.testReentrancy.
-fn a_thread_may_come_in_twice<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn a_thread_may_come_in_twice<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let other_thread = || {
         let attempt = || lock.try_lock().unwrap().map(drop);
         thread::scope(|scope| scope.spawn(attempt).join().unwrap())
@@ -168,8 +168,8 @@ fn a_thread_may_come_in_twice<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Hazelcast fenced_lock_test, test_lock_when_locked_by_self.
-fn a_nested_hold_has_the_token_of_the_outer_one<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn a_nested_hold_has_the_token_of_the_outer_one<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let outer = lock.lock().unwrap();
     let inner = lock.lock().unwrap();
     assert_eq!(inner.token(), outer.token());
@@ -186,8 +186,8 @@ fn a_nested_hold_has_the_token_of_the_outer_one<K: Tried>(stage: &Stage<K>) {
 
 /// Redisson RedissonNonReentrantLockTest.testSameThreadReacquireThrows; python-redis-lock
 /// test_double_acquire.
-fn the_holder_of_a_lock_that_is_not_reentrant_is_refused<K: Tried>(stage: &Stage<K>) {
-    let lock = stage.lock();
+fn the_holder_of_a_lock_that_is_not_reentrant_is_refused<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock();
     let guard = lock.lock().unwrap();
     let never = CancellationToken::new();
     for again in

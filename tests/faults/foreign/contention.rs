@@ -6,7 +6,7 @@ use std::time::Instant;
 use redis::{Commands, Connection};
 use redis_concurrent::SimpleLock;
 
-use crate::foreign::stage::{KEY, LEASE, Stage};
+use crate::foreign::fixture::{Fixture, KEY, LEASE};
 use crate::support::{Random, ms};
 
 /// Counted up under the lock by a read and a write: a thread that is not alone there loses a count.
@@ -24,17 +24,17 @@ pub fn count(redis: &mut Connection, who: &str) {
 
 /// Nobody was inside with another, and the lock went to and fro.
 #[track_caller]
-pub fn all_were_counted(stage: &Stage, all: usize) {
-    let turns: Vec<String> = stage.ask(&["LRANGE", TURNS, "0", "-1"]);
+pub fn all_were_counted(fixture: &Fixture, all: usize) {
+    let turns: Vec<String> = fixture.ask(&["LRANGE", TURNS, "0", "-1"]);
     let changes = turns.windows(2).filter(|pair| pair[0] != pair[1]).count();
     eprintln!("{} turns, {changes} times between ours and theirs", turns.len());
-    assert_eq!((stage.ask::<usize>(&["GET", COUNTER]), turns.len()), (all, all));
+    assert_eq!((fixture.ask::<usize>(&["GET", COUNTER]), turns.len()), (all, all));
     assert!(changes > 4, "they took no turns");
 }
 
 /// Takes the lock so often, with pauses in which others may: long enough that now and then nobody of ours wants it.
-pub fn take_turns(stage: &Stage, lock: &SimpleLock, rounds: usize, mut chance: Random) {
-    let mut redis = stage.server.connection().unwrap();
+pub fn take_turns(fixture: &Fixture, lock: &SimpleLock, rounds: usize, mut chance: Random) {
+    let mut redis = fixture.server.connection().unwrap();
     for _ in 0..rounds {
         let guard = lock.lock().unwrap();
         let began = Instant::now();
@@ -48,18 +48,18 @@ pub fn take_turns(stage: &Stage, lock: &SimpleLock, rounds: usize, mut chance: R
 #[test]
 fn programs_that_lock_by_set_nx_px_and_ours_are_never_inside_together() {
     const ROUNDS: usize = 250;
-    let stage = Stage::new();
-    let [one, other] = [(); 2].map(|()| stage.client().simple_lock_at(KEY));
+    let fixture = Fixture::new();
+    let [one, other] = [(); 2].map(|()| fixture.client().simple_lock_at(KEY));
     let locks = [one.clone(), one, other.fair(), other];
     let mut chance = Random::new("contention");
     thread::scope(|scope| {
         for lock in &locks {
-            let (stage, chance) = (&stage, chance.fork());
-            scope.spawn(move || take_turns(stage, lock, ROUNDS, chance));
+            let (fixture, chance) = (&fixture, chance.fork());
+            scope.spawn(move || take_turns(fixture, lock, ROUNDS, chance));
         }
         for i in 0..2 {
-            let (mut foreign, mut chance) = (stage.foreign_holder(&format!("theirs {i}")), chance.fork());
-            let mut redis = stage.server.connection().unwrap();
+            let (mut foreign, mut chance) = (fixture.foreign_holder(&format!("theirs {i}")), chance.fork());
+            let mut redis = fixture.server.connection().unwrap();
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
                     while !foreign.takes(LEASE) {
@@ -72,5 +72,5 @@ fn programs_that_lock_by_set_nx_px_and_ours_are_never_inside_together() {
             });
         }
     });
-    all_were_counted(&stage, 6 * ROUNDS);
+    all_were_counted(&fixture, 6 * ROUNDS);
 }

@@ -10,8 +10,8 @@ use redis_concurrent::kinds::{Kind, Simple};
 use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::{eventually, scripts, wait_until};
 
-use crate::foreign::stage::{KEY, LEASE, QUEUE, Stage};
-use crate::support::{Ears, Heard, LONG, builder, comes_in, in_brief, ms};
+use crate::foreign::fixture::{Fixture, KEY, LEASE, QUEUE};
+use crate::support::{Heard, LONG, Recorder, builder, comes_in, in_brief, ms};
 
 /// How long it may take until a waiter finds that a foreign holder has gone, and what a loaded machine adds.
 /// By its heartbeats alone it would find out in 40 s.
@@ -19,8 +19,8 @@ const FOUND: Duration = ms(250 + 9000);
 
 #[test]
 fn a_foreign_holder_keeps_us_out_and_is_told_as_the_holder() {
-    let stage = Stage::new();
-    let (lock, mut foreign) = (stage.lock(), stage.foreign_holder("cron@db7"));
+    let fixture = Fixture::new();
+    let (lock, mut foreign) = (fixture.lock(), fixture.foreign_holder("cron@db7"));
     assert!(!lock.is_locked().unwrap() && lock.holder().unwrap().is_none());
     assert!(foreign.takes(LEASE));
     assert!(lock.try_lock().unwrap().is_none());
@@ -32,7 +32,7 @@ fn a_foreign_holder_keeps_us_out_and_is_told_as_the_holder() {
     assert_eq!((holder.owner.as_str(), holder.since, holder.process), ("cron@db7", None, None));
     assert!(holder.remaining.is_some_and(|left| left <= LEASE && left > LEASE / 2), "{:?}", holder.remaining);
     assert!(lock.remaining().unwrap().is_some());
-    assert_eq!(stage.ask::<String>(&["GET", KEY]), "cron@db7");
+    assert_eq!(fixture.ask::<String>(&["GET", KEY]), "cron@db7");
     assert!(foreign.frees());
     assert!(lock.try_lock().unwrap().is_some());
 }
@@ -40,15 +40,15 @@ fn a_foreign_holder_keeps_us_out_and_is_told_as_the_holder() {
 /// Nobody says that it goes, and it would hold for ever.
 #[test]
 fn a_waiter_for_a_foreign_holder_finds_out_in_a_quarter_of_a_second() {
-    let stage = Stage::new();
-    let lock = stage.patient();
+    let fixture = Fixture::new();
+    let lock = fixture.patient();
     for _ in 0..6 {
-        let () = stage.ask(&["SET", KEY, "theirs"]);
+        let () = fixture.ask(&["SET", KEY, "theirs"]);
         assert_eq!(lock.holder().unwrap().unwrap().remaining, None, "it has no end");
         thread::scope(|scope| {
             let waits = scope.spawn(|| comes_in(&lock));
-            stage.await_queued(1);
-            let () = stage.ask(&["DEL", KEY]);
+            fixture.await_queued(1);
+            let () = fixture.ask(&["DEL", KEY]);
             let gone = Instant::now();
             let took = waits.join().unwrap() - gone;
             eprintln!("in {took:?} after the foreign holder had gone");
@@ -59,10 +59,10 @@ fn a_waiter_for_a_foreign_holder_finds_out_in_a_quarter_of_a_second() {
 
 #[test]
 fn a_waiter_for_a_foreign_holder_asks_no_more_often_than_it_must() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let lock = client.simple_lock_at(KEY);
-    let () = stage.ask(&["SET", KEY, "theirs"]);
+    let () = fixture.ask(&["SET", KEY, "theirs"]);
     assert!(in_brief(lock.try_lock_for(ms(100))).is_none());
     // Once more where the machine stood still: there was no answer in its time, or no time to ask often
     // enough.
@@ -76,15 +76,15 @@ fn a_waiter_for_a_foreign_holder_asks_no_more_often_than_it_must() {
         assert!(was_late || asked <= most, "{asked}, of {most}");
         (!was_late && asked >= 3).then_some(())
     });
-    let () = stage.ask(&["DEL", KEY]);
+    let () = fixture.ask(&["DEL", KEY]);
 }
 
 #[test]
 fn a_foreign_holders_lease_is_waited_for_and_no_longer() {
-    let stage = Stage::new();
-    let lock = stage.patient();
+    let fixture = Fixture::new();
+    let lock = fixture.patient();
     let began = Instant::now();
-    assert!(stage.foreign_holder("theirs").takes(ms(700)));
+    assert!(fixture.foreign_holder("theirs").takes(ms(700)));
     let guard = lock.lock().unwrap();
     let took = began.elapsed();
     assert!(took >= ms(699) && took < ms(700) + FOUND, "{took:?}");
@@ -93,9 +93,9 @@ fn a_foreign_holders_lease_is_waited_for_and_no_longer() {
 
 #[test]
 fn the_waiters_come_in_by_arrival_once_the_foreign_holder_has_gone() {
-    let stage = Stage::new();
-    let locks = [(); 4].map(|()| stage.patient());
-    let mut foreign = stage.foreign_holder("theirs");
+    let fixture = Fixture::new();
+    let locks = [(); 4].map(|()| fixture.patient());
+    let mut foreign = fixture.foreign_holder("theirs");
     assert!(foreign.takes(LEASE));
     let (came, order) = channel();
     thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn the_waiters_come_in_by_arrival_once_the_foreign_holder_has_gone() {
                 came.send((i, guard.token())).unwrap();
                 guard.unlock().unwrap();
             });
-            stage.await_queued(i + 1);
+            fixture.await_queued(i + 1);
         }
         assert!(foreign.frees());
     });
@@ -118,8 +118,8 @@ fn the_waiters_come_in_by_arrival_once_the_foreign_holder_has_gone() {
 /// Any request admits the head, and takes that back where nobody listens for it.
 #[test]
 fn a_dead_head_elsewhere_keeps_nobody_waiting() {
-    let stage = Stage::new();
-    let mut foreign = stage.foreign_holder("theirs");
+    let fixture = Fixture::new();
+    let mut foreign = fixture.foreign_holder("theirs");
     assert!(foreign.takes(LEASE));
     // As a process does that is killed right after, and is missed when its heartbeat is overdue.
     let others = QUEUE.strip_suffix(":queue").unwrap();
@@ -129,12 +129,12 @@ fn a_dead_head_elsewhere_keeps_nobody_waiting() {
     ask.arg(scripts(Simple::RULE).unwrap().acquire).arg(6).arg(KEY).arg(&keys);
     ask.arg("67e55044-10b1-426f-9247-bb680e5fe0c8:1").arg(60_000).arg("rc:inbox:").arg(3_000);
     ask.arg("wait").arg("").arg("1 1 host dead");
-    ask.exec(&mut stage.server.connection().unwrap()).unwrap();
-    stage.await_queued(1);
-    let lock = stage.patient();
+    ask.exec(&mut fixture.server.connection().unwrap()).unwrap();
+    fixture.await_queued(1);
+    let lock = fixture.patient();
     thread::scope(|scope| {
         let waits = scope.spawn(|| comes_in(&lock));
-        stage.await_queued(2);
+        fixture.await_queued(2);
         assert!(foreign.frees());
         let gone = Instant::now();
         assert!(waits.join().unwrap() - gone < FOUND);
@@ -144,8 +144,8 @@ fn a_dead_head_elsewhere_keeps_nobody_waiting() {
 /// An owner of one of their clients; text that is none; nothing.
 #[test]
 fn whatever_text_a_foreign_holder_has_it_holds_and_can_be_taken_away() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.patient());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.patient());
     let texts: [&[u8]; 6] = [
         b"1c7f3a9e5b0d4f6c",
         b"67e55044-10b1-426f-9247-bb680e5fe0c8",
@@ -155,14 +155,14 @@ fn whatever_text_a_foreign_holder_has_it_holds_and_can_be_taken_away() {
         b"",
     ];
     for text in texts {
-        let () = cmd("SET").arg(KEY).arg(text).query(&mut stage.server.connection().unwrap()).unwrap();
+        let () = cmd("SET").arg(KEY).arg(text).query(&mut fixture.server.connection().unwrap()).unwrap();
         assert!(lock.try_lock().unwrap().is_none(), "{text:?}");
         let holder = lock.holder().unwrap().unwrap();
         assert_eq!((&*holder.owner, holder.since), (&*String::from_utf8_lossy(text), None));
         thread::scope(|scope| {
             // It is let in by the caller that takes the lock away.
             let waits = scope.spawn(|| comes_in(&other));
-            stage.await_queued(1);
+            fixture.await_queued(1);
             assert!(lock.force_unlock().unwrap().was_held(), "{text:?}");
             waits.join().unwrap();
         });
@@ -172,37 +172,38 @@ fn whatever_text_a_foreign_holder_has_it_holds_and_can_be_taken_away() {
 
 #[test]
 fn a_foreign_holders_delete_is_a_loss_that_is_told() {
-    let stage = Stage::new();
-    let ears = Ears::default();
-    let client = builder(&stage.server.url()).lease(ms(9000)).renew_every(ms(300)).observer(ears.clone());
+    let fixture = Fixture::new();
+    let recorder = Recorder::default();
+    let client =
+        builder(&fixture.server.url()).lease(ms(9000)).renew_every(ms(300)).observer(recorder.clone());
     let client = client.connect().unwrap();
     let lock = client.simple_lock_at(KEY);
     let guard = lock.lock().unwrap();
-    let mut foreign = stage.foreign_holder("theirs");
+    let mut foreign = fixture.foreign_holder("theirs");
     assert!(!foreign.frees(), "it is not the owner");
     // Without looking whose it is, as no program should.
-    let () = stage.ask(&["DEL", KEY]);
+    let () = fixture.ask(&["DEL", KEY]);
     assert!(foreign.takes(LEASE));
     wait_until(LONG, "the loss", || guard.is_lost());
-    wait_until(LONG, "the loss is told", || ears.losses() > 0);
-    assert!(ears.all().contains(&Heard::Lost(LossReason::Revoked)));
+    wait_until(LONG, "the loss is told", || recorder.losses() > 0);
+    assert!(recorder.all().contains(&Heard::Lost(LossReason::Revoked)));
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert_eq!(stage.ask::<String>(&["GET", KEY]), "theirs", "ours does not delete theirs");
+    assert_eq!(fixture.ask::<String>(&["GET", KEY]), "theirs", "ours does not delete theirs");
 }
 
 /// That nobody tells of it is found at a heartbeat, from then on every quarter of a second.
 #[test]
 fn a_foreign_holder_that_comes_in_between_is_found() {
-    let stage = Stage::new();
-    let (held, lock) = (stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (held, lock) = (fixture.lock(), fixture.lock());
     let guard = held.lock().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| comes_in(&lock));
-        stage.await_queued(1);
-        let () = stage.ask(&["SET", KEY, "theirs"]);
+        fixture.await_queued(1);
+        let () = fixture.ask(&["SET", KEY, "theirs"]);
         assert!(guard.unlock().unwrap_err().is_lease_lost());
         assert_eq!(lock.holder().unwrap().unwrap().owner, "theirs");
-        let () = stage.ask(&["DEL", KEY]);
+        let () = fixture.ask(&["DEL", KEY]);
         waits.join().unwrap();
     });
 }

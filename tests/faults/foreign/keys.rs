@@ -6,13 +6,13 @@ use std::thread;
 use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::foreign::stage::Stage;
+use crate::foreign::fixture::Fixture;
 use crate::support::{LONG, builder, comes_in, ms};
 
 /// By the word of Redis itself, which knows slots where it could be one of a cluster.
 #[test]
 fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let cluster = RedisServer::builder().arg("cluster-enabled", "yes").start().unwrap();
     let mut cluster = cluster.connection().unwrap();
     let mut slot =
@@ -21,8 +21,8 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
     for key in
         ["a", "a:b", "{", "a{b", "{a}", "x{a}y", "x{{a}y}z", "{a}{b}", "{a}}", "{a}:queue", "ключ", &longest]
     {
-        stage.server.flush_all().unwrap();
-        let [lock, waits, queues] = [(); 3].map(|()| stage.client().simple_lock_at(key));
+        fixture.server.flush_all().unwrap();
+        let [lock, waits, queues] = [(); 3].map(|()| fixture.client().simple_lock_at(key));
         let is_waited_for = || lock.condition("c").has_waiters(&lock.lock().unwrap()).unwrap();
         let forced = lock.lock_owned().unwrap();
         assert!(lock.force_unlock().unwrap().was_held());
@@ -35,7 +35,7 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
             scope.spawn(|| comes_in(&queues));
             wait_until(LONG, "one waits for the lock", || lock.queue_length().unwrap() == 1);
             // State, queue, queue positions, fence, tombstones, conditions.
-            let keys: BTreeSet<String> = stage.server.keys().unwrap().into_iter().collect();
+            let keys: BTreeSet<String> = fixture.server.keys().unwrap().into_iter().collect();
             assert!(keys.contains(key) && keys.len() == 6, "{keys:?}");
             for it in &keys {
                 assert_eq!(slot(it), slot(key), "{it:?} beside {key:?}");
@@ -50,9 +50,9 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
 /// At the key of a lock that has a name it is that lock: one lock state, one queue, one row of tokens.
 #[test]
 fn the_key_of_a_named_lock_is_that_lock() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let minutes = ms(120_000);
-    let patient = || builder(&stage.server.url()).lease(minutes).waiter_timeout(minutes).connect().unwrap();
+    let patient = || builder(&fixture.server.url()).lease(minutes).waiter_timeout(minutes).connect().unwrap();
     let (mine, yours) = (patient(), patient());
     for (name, key) in [("a", "rc:{a}"), ("a{%}", "rc:{a%7B%25%7D}")] {
         let (named, at, theirs) =
@@ -75,10 +75,10 @@ fn the_key_of_a_named_lock_is_that_lock() {
 /// In another namespace the same key has another queue; Redis keeps them apart all the same.
 #[test]
 fn namespaces_exclude_each_other_at_one_key() {
-    let stage = Stage::new();
-    let other = builder(&stage.server.url()).namespace("elsewhere").connect().unwrap();
+    let fixture = Fixture::new();
+    let other = builder(&fixture.server.url()).namespace("elsewhere").connect().unwrap();
     for key in ["job", "rc:{a}"] {
-        let (here, there) = (stage.client().simple_lock_at(key), other.simple_lock_at(key));
+        let (here, there) = (fixture.client().simple_lock_at(key), other.simple_lock_at(key));
         for (first, second) in [(&here, &there), (&there, &here)] {
             let guard = first.lock().unwrap();
             assert!(second.try_lock().unwrap().is_none());
@@ -95,8 +95,8 @@ fn namespaces_exclude_each_other_at_one_key() {
 
 #[test]
 fn a_name_is_no_key_and_a_key_is_no_name() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let locks = [
         client.simple_lock("job"),
         client.simple_lock_at("job"),
@@ -107,7 +107,7 @@ fn a_name_is_no_key_and_a_key_is_no_name() {
     let guards: Vec<_> =
         locks.iter().map(|lock| lock.try_lock().unwrap().expect("a lock of its own")).collect();
     assert_eq!(client.lock_count(), locks.len());
-    let other = stage.client();
+    let other = fixture.client();
     assert!(other.simple_lock("job").try_lock().unwrap().is_none());
     assert!(other.simple_lock_at("job").try_lock().unwrap().is_none());
     drop(guards);
@@ -116,11 +116,11 @@ fn a_name_is_no_key_and_a_key_is_no_name() {
 /// What a client with no more rights than these may do: ours in its namespace, theirs at the key.
 #[test]
 fn rights_to_the_namespace_and_to_the_key_are_enough() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let mut set = redis::cmd("ACL");
     set.arg("SETUSER").arg("locks").arg("on").arg(">secret").arg("~rc:{*").arg("~job:*").arg("&rc:inbox:*");
-    set.arg("+@all").exec(&mut stage.server.connection().unwrap()).unwrap();
-    let url = format!("redis://locks:secret@127.0.0.1:{}/", stage.server.port());
+    set.arg("+@all").exec(&mut fixture.server.connection().unwrap()).unwrap();
+    let url = format!("redis://locks:secret@127.0.0.1:{}/", fixture.server.port());
     let (mine, yours) = (Client::connect(&url).unwrap(), Client::connect(&url).unwrap());
     for key in ["job:7", "job:{7}"] {
         let (lock, other) = (mine.simple_lock_at(key), yours.simple_lock_at(key));

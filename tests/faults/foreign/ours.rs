@@ -7,32 +7,32 @@ use redis_concurrent::kinds::{Reentrant, Simple};
 use redis_concurrent::{ErrorKind, Receipt};
 use redis_concurrent_testkit::wait_until;
 
-use crate::foreign::stage::{KEY, LEASE, Stage};
+use crate::foreign::fixture::{Fixture, KEY, LEASE};
 use crate::support::{LONG, builder, in_brief, ms};
 
 #[test]
 fn what_we_hold_looks_as_set_nx_px_leaves_it() {
-    let stage = Stage::new();
-    let (lock, mut foreign) = (stage.lock(), stage.foreign_holder("theirs"));
+    let fixture = Fixture::new();
+    let (lock, mut foreign) = (fixture.lock(), fixture.foreign_holder("theirs"));
     let guard = lock.with_lease(LEASE).lock_owned().unwrap();
-    assert_eq!(stage.ask::<String>(&["TYPE", KEY]), "string");
-    assert_eq!(stage.ask::<String>(&["GET", KEY]), lock.holder().unwrap().unwrap().owner);
-    let left = Duration::from_millis(stage.ask(&["PTTL", KEY]));
+    assert_eq!(fixture.ask::<String>(&["TYPE", KEY]), "string");
+    assert_eq!(fixture.ask::<String>(&["GET", KEY]), lock.holder().unwrap().unwrap().owner);
+    let left = Duration::from_millis(fixture.ask(&["PTTL", KEY]));
     assert!(left <= LEASE && left > LEASE / 2, "{left:?}");
     assert!(!foreign.takes(LEASE) && !foreign.frees());
     guard.unlock().unwrap();
-    assert_eq!(stage.ask::<u8>(&["EXISTS", KEY]), 0);
+    assert_eq!(fixture.ask::<u8>(&["EXISTS", KEY]), 0);
     assert!(foreign.takes(LEASE) && foreign.frees());
 }
 
 #[test]
 fn a_hold_is_renewed_and_keeps_foreign_holders_out_beyond_its_lease() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     // Renewed so often that a machine that stands still for a while does not end it.
     let lease = ms(4000);
-    let client = builder(&stage.server.url()).lease(lease).renew_every(ms(300)).connect().unwrap();
+    let client = builder(&fixture.server.url()).lease(lease).renew_every(ms(300)).connect().unwrap();
     let lock = client.simple_lock_at(KEY);
-    let mut foreign = stage.foreign_holder("theirs");
+    let mut foreign = fixture.foreign_holder("theirs");
     let guard = lock.lock().unwrap();
     let began = Instant::now();
     while began.elapsed() < lease + ms(500) {
@@ -44,8 +44,8 @@ fn a_hold_is_renewed_and_keeps_foreign_holders_out_beyond_its_lease() {
 
 #[test]
 fn its_name_is_the_key_and_its_tokens_grow_past_those_of_foreign_holders() {
-    let stage = Stage::new();
-    let (lock, other, mut foreign) = (stage.lock(), stage.lock(), stage.foreign_holder("theirs"));
+    let fixture = Fixture::new();
+    let (lock, other, mut foreign) = (fixture.lock(), fixture.lock(), fixture.foreign_holder("theirs"));
     assert_eq!(lock.name(), KEY);
     let mut last = 0;
     for lock in [&lock, &other, &lock] {
@@ -62,8 +62,8 @@ fn its_name_is_the_key_and_its_tokens_grow_past_those_of_foreign_holders() {
 
 #[test]
 fn it_has_conditions() {
-    let stage = Stage::new();
-    let (waiter, signaller) = (stage.patient(), stage.patient());
+    let fixture = Fixture::new();
+    let (waiter, signaller) = (fixture.patient(), fixture.patient());
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut guard = waiter.lock().unwrap();
@@ -73,7 +73,7 @@ fn it_has_conditions() {
         let done = signaller.condition("done");
         wait_until(LONG, "one waits", || done.has_waiters(&signaller.lock().unwrap()).unwrap());
         // While they wait, the key is anybody's.
-        let mut foreign = stage.foreign_holder("theirs");
+        let mut foreign = fixture.foreign_holder("theirs");
         assert!(foreign.takes(LEASE) && foreign.frees());
         let guard = signaller.lock().unwrap();
         done.signal(&guard).unwrap();
@@ -84,28 +84,28 @@ fn it_has_conditions() {
 
 #[test]
 fn a_receipt_leads_back_to_the_key() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let guard = here.simple_lock_at(KEY).lock_owned().unwrap();
     let token = guard.token();
     let text = guard.into_receipt().unwrap().to_string();
     let receipt: Receipt = text.parse().unwrap();
     assert_eq!((receipt.name(), receipt.to_string()), (KEY, text));
-    assert!(!stage.foreign_holder("theirs").takes(LEASE));
+    assert!(!fixture.foreign_holder("theirs").takes(LEASE));
     assert_eq!(there.adopt::<Reentrant>(&receipt).unwrap_err().kind(), ErrorKind::WrongType);
     let guard = there.adopt::<Simple>(&receipt).unwrap();
     assert_eq!((guard.token(), guard.name()), (token, KEY));
     assert_eq!(there.adopt::<Simple>(&receipt).unwrap_err().kind(), ErrorKind::NotOwner);
     guard.unlock().unwrap();
-    assert!(stage.foreign_holder("theirs").takes(LEASE));
+    assert!(fixture.foreign_holder("theirs").takes(LEASE));
 }
 
 #[test]
 fn nothing_stays_but_what_ends_by_itself() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     {
-        let (lock, mut foreign) = (client.simple_lock_at(KEY), stage.foreign_holder("theirs"));
+        let (lock, mut foreign) = (client.simple_lock_at(KEY), fixture.foreign_holder("theirs"));
         assert!(foreign.takes(LEASE));
         assert!(in_brief(lock.try_lock_for(ms(50))).is_none());
         assert!(foreign.frees());
@@ -113,8 +113,8 @@ fn nothing_stays_but_what_ends_by_itself() {
     }
     wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
     client.close().unwrap();
-    for key in stage.ask::<Vec<String>>(&["KEYS", "*"]) {
+    for key in fixture.ask::<Vec<String>>(&["KEYS", "*"]) {
         assert!(key.ends_with(":fence") || key.ends_with(":tombstones"), "{key}");
-        assert!(stage.ask::<i64>(&["PTTL", &key]) > 0, "{key} has no end");
+        assert!(fixture.ask::<i64>(&["PTTL", &key]) > 0, "{key} has no end");
     }
 }

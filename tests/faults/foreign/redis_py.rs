@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::foreign::contention::{COUNTER, TURNS, all_were_counted, count, take_turns};
-use crate::foreign::stage::{KEY, Stage};
+use crate::foreign::fixture::{Fixture, KEY};
 use crate::support::{LONG, Random, ms};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/foreign/redis_py.py");
@@ -34,7 +34,7 @@ struct Python {
 
 impl Python {
     /// `None`, and says so loudly, where there is no redis-py.
-    fn start(stage: &Stage, test: &str) -> Option<Python> {
+    fn start(fixture: &Fixture, test: &str) -> Option<Python> {
         let named = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
         let system = "/usr/bin/python3".to_owned();
         let python = match missing(&named) {
@@ -48,7 +48,7 @@ impl Python {
             }
         };
         let mut process = Command::new(&python)
-            .args([SCRIPT, &stage.server.port().to_string(), KEY, COUNTER, TURNS])
+            .args([SCRIPT, &fixture.server.port().to_string(), KEY, COUNTER, TURNS])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -91,11 +91,12 @@ impl Drop for Python {
 #[test]
 fn it_and_ours_hold_the_lock_in_turn_a_thousand_times() {
     const ROUNDS: usize = 1_000;
-    let stage = Stage::new();
-    let Some(mut python) = Python::start(&stage, "it_and_ours_hold_the_lock_in_turn_a_thousand_times") else {
+    let fixture = Fixture::new();
+    let Some(mut python) = Python::start(&fixture, "it_and_ours_hold_the_lock_in_turn_a_thousand_times")
+    else {
         return;
     };
-    let (lock, mut redis) = (stage.lock(), stage.server.connection().unwrap());
+    let (lock, mut redis) = (fixture.lock(), fixture.server.connection().unwrap());
     let (began, mut found) = (Instant::now(), Vec::new());
     python.say("take");
     for round in 0..ROUNDS {
@@ -109,7 +110,7 @@ fn it_and_ours_hold_the_lock_in_turn_a_thousand_times() {
             let (guard, took) = thread::scope(|scope| {
                 let waits =
                     scope.spawn(|| (lock.lock_owned_with(LONG).unwrap().expect("in time"), Instant::now()));
-                stage.await_queued(1);
+                fixture.await_queued(1);
                 assert_eq!(python.does("free"), "out");
                 let gone = Instant::now();
                 let (guard, came) = waits.join().unwrap();
@@ -134,24 +135,25 @@ fn it_and_ours_hold_the_lock_in_turn_a_thousand_times() {
     found.sort_unstable();
     eprintln!("{ROUNDS} turns each in {:?}; {:?} until the waiter finds out", began.elapsed(), found);
     assert!(found[found.len() / 2] < ms(250 + 500), "{found:?}");
-    all_were_counted(&stage, 2 * ROUNDS);
+    all_were_counted(&fixture, 2 * ROUNDS);
 }
 
 #[test]
 fn it_and_ours_contend_and_are_never_inside_together() {
     const ROUNDS: usize = 300;
-    let stage = Stage::new();
-    let Some(mut python) = Python::start(&stage, "it_and_ours_contend_and_are_never_inside_together") else {
+    let fixture = Fixture::new();
+    let Some(mut python) = Python::start(&fixture, "it_and_ours_contend_and_are_never_inside_together")
+    else {
         return;
     };
     let mut chance = Random::new("contention with redis-py");
     python.say(&format!("contend {ROUNDS}"));
     thread::scope(|scope| {
         for _ in 0..2 {
-            let (stage, chance) = (&stage, chance.fork());
-            scope.spawn(move || take_turns(stage, &stage.lock(), ROUNDS, chance));
+            let (fixture, chance) = (&fixture, chance.fork());
+            scope.spawn(move || take_turns(fixture, &fixture.lock(), ROUNDS, chance));
         }
     });
     assert_eq!(python.hears(), "done");
-    all_were_counted(&stage, 3 * ROUNDS);
+    all_were_counted(&fixture, 3 * ROUNDS);
 }

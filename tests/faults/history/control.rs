@@ -5,12 +5,12 @@ use redis_concurrent_testkit::wait_until;
 
 use crate::history::checker::nothing_is_lost;
 use crate::history::counter::Tally;
-use crate::history::crew::Crew;
+use crate::history::fixture::Fixture;
 use crate::history::log::Event;
 use crate::history::plan::LOCKS;
+use crate::history::processes::Processes;
 use crate::history::rounds::Style;
 use crate::history::run::orders;
-use crate::history::stage::Stage;
 use crate::support::{LONG, Random, SOON};
 
 /// How often it is tried to catch a holder between its reading and its writing, where it mostly is.
@@ -18,39 +18,39 @@ const TRIES: usize = 12;
 
 /// Stops holders, one after the other, until `seen` says that it is enough; returns what is wrong
 /// with the counter in the end.
-fn stop_holders(guarded: bool, seen: fn(&Stage) -> bool) -> Vec<String> {
-    let stage = Stage::set().unwrap();
-    let orders = orders(&stage, [true; 3], guarded, Style::Slow);
-    let mut crew = Crew::start(&stage, orders, 2, Random::new("control"));
-    let writes = || Tally::of(&stage.counters, LOCKS[0]).writes.len();
+fn stop_holders(guarded: bool, seen: fn(&Fixture) -> bool) -> Vec<String> {
+    let fixture = Fixture::set().unwrap();
+    let orders = orders(&fixture, [true; 3], guarded, Style::Slow);
+    let mut processes = Processes::start(&fixture, orders, 2, Random::new("control"));
+    let writes = || Tally::of(&fixture.counters, LOCKS[0]).writes.len();
     for _ in 0..TRIES {
         let mut holder = None;
         wait_until(SOON, "somebody holds", || {
-            holder = crew.holder(LOCKS[0]);
+            holder = processes.holder(LOCKS[0]);
             holder.is_some()
         });
         let slot = holder.unwrap();
-        crew.stop(slot);
+        processes.stop(slot);
         let before = writes();
         wait_until(LONG, "the other process counts", || writes() > before + 3);
-        crew.go_on(slot);
+        processes.go_on(slot);
         // What it writes now it writes at once; the next ones are in order again.
         let before = writes();
         wait_until(LONG, "they go on", || writes() > before + 3);
-        if seen(&stage) {
+        if seen(&fixture) {
             break;
         }
     }
-    crew.end();
-    assert!(crew.wrong.is_empty(), "{:?}", crew.wrong);
-    assert!(seen(&stage), "no holder was caught before its write");
-    nothing_is_lost(&Tally::of(&stage.counters, LOCKS[0]))
+    processes.end();
+    assert!(processes.wrong.is_empty(), "{:?}", processes.wrong);
+    assert!(seen(&fixture), "no holder was caught before its write");
+    nothing_is_lost(&Tally::of(&fixture.counters, LOCKS[0]))
 }
 
 /// A test that the checks can fail.
 #[test]
 fn control_without_tokens_counts_are_lost() {
-    let lost = |stage: &Stage| !nothing_is_lost(&Tally::of(&stage.counters, LOCKS[0])).is_empty();
+    let lost = |fixture: &Fixture| !nothing_is_lost(&Tally::of(&fixture.counters, LOCKS[0])).is_empty();
     let wrong = stop_holders(false, lost);
     assert!(wrong.iter().any(|it| it.contains("both written over")), "{wrong:?}");
 }
@@ -58,7 +58,7 @@ fn control_without_tokens_counts_are_lost() {
 #[test]
 fn control_with_tokens_none_is() {
     let refused =
-        |stage: &Stage| stage.lines().iter().any(|line| matches!(line.event, Event::Refused { .. }));
+        |fixture: &Fixture| fixture.lines().iter().any(|line| matches!(line.event, Event::Refused { .. }));
     let wrong = stop_holders(true, refused);
     assert!(wrong.is_empty(), "{wrong:?}");
 }

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use redis_concurrent_testkit::{ClientKind, RedisServer};
 
+use crate::history::fixture::{AFTERMATH, Fixture, RECOVERY};
 use crate::history::plan::Trouble;
-use crate::history::stage::{AFTERMATH, RECOVERY, Stage};
 use crate::support::ms;
 
 /// How long armed faults of the proxy wait for what they are to strike.
 pub const ARMED: Duration = ms(150);
 
 /// Does it, and undoes it again; blocks for as long as it lasts.
-pub fn strike(stage: &Stage, trouble: Trouble) {
-    let Stage { locks, proxy, .. } = stage;
+pub fn strike(fixture: &Fixture, trouble: Trouble) {
+    let Fixture { locks, proxy, .. } = fixture;
     let name = format!("{trouble:?}");
     let name = name.split([' ', '(']).next().unwrap_or_default().to_owned();
     let after = match trouble {
@@ -23,7 +23,7 @@ pub fn strike(stage: &Stage, trouble: Trouble) {
         Trouble::HoldBack(_) | Trouble::BlackHole(_) => AFTERMATH,
         _ => RECOVERY,
     };
-    stage.during(name, after, || match trouble {
+    fixture.during(name, after, || match trouble {
         Trouble::FlushScripts => flush_scripts(locks),
         Trouble::KillClients { listeners } => {
             let kind = if listeners { ClientKind::PubSub } else { ClientKind::Normal };
@@ -44,23 +44,23 @@ pub fn strike(stage: &Stage, trouble: Trouble) {
             locks.cont().unwrap();
         }
         Trouble::CutProxy => proxy.cut_all(),
-        Trouble::SwallowReplies(n) => with_proxy(stage, ARMED, || proxy.swallow_replies(n)),
+        Trouble::SwallowReplies(n) => with_proxy(fixture, ARMED, || proxy.swallow_replies(n)),
         Trouble::SwallowRepliesAndReset(n) => {
-            with_proxy(stage, ARMED, || (0..n).for_each(|_| proxy.swallow_next_reply_and_reset()));
+            with_proxy(fixture, ARMED, || (0..n).for_each(|_| proxy.swallow_next_reply_and_reset()));
         }
         Trouble::ResetBeforeRequests(n) => {
-            with_proxy(stage, ARMED, || (0..n).for_each(|_| proxy.reset_before_next_request()));
+            with_proxy(fixture, ARMED, || (0..n).for_each(|_| proxy.reset_before_next_request()));
         }
-        Trouble::Delay(by, time) => with_proxy(stage, time, || proxy.delay(by)),
-        Trouble::HoldBack(time) => with_proxy(stage, time, || proxy.hold_requests(true)),
-        Trouble::BlackHole(time) => with_proxy(stage, time, || proxy.black_hole(true)),
+        Trouble::Delay(by, time) => with_proxy(fixture, time, || proxy.delay(by)),
+        Trouble::HoldBack(time) => with_proxy(fixture, time, || proxy.hold_requests(true)),
+        Trouble::BlackHole(time) => with_proxy(fixture, time, || proxy.black_hole(true)),
     });
 }
 
-fn with_proxy(stage: &Stage, time: Duration, fault: impl FnOnce()) {
+fn with_proxy(fixture: &Fixture, time: Duration, fault: impl FnOnce()) {
     fault();
     thread::sleep(time);
-    stage.proxy.heal().unwrap();
+    fixture.proxy.heal().unwrap();
 }
 
 fn flush_scripts(server: &RedisServer) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis_concurrent_testkit::RedisServer;
 
-use crate::history::stage::Stage;
+use crate::history::fixture::Fixture;
 use crate::history::times::Span;
 use crate::support::{clock, ms};
 
@@ -29,11 +29,11 @@ pub fn of_process(over: &AtomicBool, note: impl Fn(Span)) {
 }
 
 /// Until it is over: notes when a write, which waits for the disk, takes long.
-pub fn of_server(stage: &Stage, over: &AtomicBool) {
+pub fn of_server(fixture: &Fixture, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         // It may also be down, or break the connection.
-        let slow = timed(Duration::ZERO, || drop(write(&stage.locks)));
-        slow.into_iter().for_each(|span| stage.stall(span, "slow server"));
+        let slow = timed(Duration::ZERO, || drop(write(&fixture.locks)));
+        slow.into_iter().for_each(|span| fixture.stall(span, "slow server"));
         thread::sleep(BEAT);
     }
 }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use crate::history::checker::{Evidence, check};
 use crate::history::counter::Tally;
-use crate::history::crew::Crew;
 use crate::history::faults::strike;
+use crate::history::fixture::Fixture;
 use crate::history::holds::History;
 use crate::history::plan::{LOCKS, PROCESSES, Plan};
+use crate::history::processes::Processes;
 use crate::history::pulse;
 use crate::history::report::summary;
 use crate::history::rounds::Style;
-use crate::history::stage::Stage;
 use crate::history::worker::Orders;
 use crate::support::{Random, clock, nothing_left};
 
@@ -27,42 +27,42 @@ pub fn run(seed: u64, length: Duration) {
     println!("history: SEED={seed} SECONDS={}", length.as_secs());
     let mut random = Random::of(seed);
     let plan = Plan::of(&mut random, length);
-    let stage = Stage::set().unwrap();
-    let orders = orders(&stage, plan.reentrant, true, Style::Mixed);
-    let mut crew = Crew::start(&stage, orders, PROCESSES, random.fork());
+    let fixture = Fixture::set().unwrap();
+    let orders = orders(&fixture, plan.reentrant, true, Style::Mixed);
+    let mut processes = Processes::start(&fixture, orders, PROCESSES, random.fork());
     let over = AtomicBool::new(false);
     let start = Instant::now();
     thread::scope(|scope| {
         // Also if something panics in here: the scope waits for its threads.
         let _over = AtLast(&over);
         named(scope, "machine pulse", || {
-            pulse::of_process(&over, |span| stage.stall(span, "slow machine"));
+            pulse::of_process(&over, |span| fixture.stall(span, "slow machine"));
         });
-        named(scope, "server pulse", || pulse::of_server(&stage, &over));
+        named(scope, "server pulse", || pulse::of_server(&fixture, &over));
         named(scope, "troubles", || {
             for (at, trouble) in &plan.troubles {
                 sleep_until(start + *at);
-                strike(&stage, *trouble);
+                strike(&fixture, *trouble);
             }
         });
         for (at, blow) in &plan.blows {
             sleep_until(start + *at);
-            crew.suffer(*blow);
+            processes.suffer(*blow);
         }
         sleep_until(start + length);
-        crew.end();
+        processes.end();
     });
     let end = clock();
-    let stays = catch_unwind(AssertUnwindSafe(|| nothing_left(&stage.locks)));
-    let history = History::of(stage.lines(), &crew.ends, end);
-    let tallies = LOCKS.iter().map(|lock| Tally::of(&stage.counters, lock)).collect();
-    let evidence = Evidence { history, shadows: stage.shadows(), tallies };
-    let mut wrong = std::mem::take(&mut crew.wrong);
+    let stays = catch_unwind(AssertUnwindSafe(|| nothing_left(&fixture.locks)));
+    let history = History::of(fixture.lines(), &processes.ends, end);
+    let tallies = LOCKS.iter().map(|lock| Tally::of(&fixture.counters, lock)).collect();
+    let evidence = Evidence { history, shadows: fixture.shadows(), tallies };
+    let mut wrong = std::mem::take(&mut processes.wrong);
     if stays.is_err() {
-        wrong.push(format!("left behind: {:?}", stage.locks.keys()));
+        wrong.push(format!("left behind: {:?}", fixture.locks.keys()));
     }
     wrong.extend(check(&evidence));
-    for (lock, token) in crew.last_tokens() {
+    for (lock, token) in processes.last_tokens() {
         let before = evidence.history.holds.iter().filter(|it| it.lock == lock).map(|it| it.token).max();
         if before >= Some(token) {
             wrong.push(format!("{lock}: in the end token {token}, after {before:?}"));
@@ -87,8 +87,8 @@ impl Drop for AtLast<'_> {
 }
 
 /// What all workers of a run are told.
-pub fn orders(stage: &Stage, reentrant: [bool; 3], guarded: bool, style: Style) -> Orders {
-    let counter = stage.counters.url();
+pub fn orders(fixture: &Fixture, reentrant: [bool; 3], guarded: bool, style: Style) -> Orders {
+    let counter = fixture.counters.url();
     Orders { url: String::new(), counter, seed: 0, process: 0, reentrant, guarded, style }
 }
 

@@ -94,9 +94,9 @@ fn pain_05_a_release_during_a_renewal_is_no_loss() {
     let mut random = Random::new("pain_05");
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     let client =
-        builder(&proxy.url()).lease(LONG).renew_every(ms(5)).observer(ears.clone()).connect().unwrap();
+        builder(&proxy.url()).lease(LONG).renew_every(ms(5)).observer(recorder.clone()).connect().unwrap();
     // Answers to renewals come when the release is long over.
     proxy.delay(ms(4));
     thread::scope(|scope| {
@@ -111,9 +111,9 @@ fn pain_05_a_release_during_a_renewal_is_no_loss() {
             });
         }
     });
-    assert!(ears.count(Heard::Renewed) > 10, "hardly a renewal to race with");
-    assert_eq!(ears.count(Heard::Released), 400);
-    assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());
+    assert!(recorder.count(Heard::Renewed) > 10, "hardly a renewal to race with");
+    assert_eq!(recorder.count(Heard::Released), 400);
+    assert_eq!(recorder.losses() + recorder.failures(), 0, "{:?}", recorder.all());
     nothing_left(&server);
 }
 
@@ -138,18 +138,18 @@ fn pain_07_renewals_cost_what_is_held() {
     held.unlock().unwrap();
 
     // Many at once: none comes near the end of its lease.
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     let lease = ms(30_000);
-    let client = builder(&server.url()).lease(lease).renew_every(ms(2000)).observer(ears.clone());
+    let client = builder(&server.url()).lease(lease).renew_every(ms(2000)).observer(recorder.clone());
     let client = client.connect().unwrap();
     let guards: Vec<_> =
         (0..3000).map(|i| client.reentrant_lock(&format!("{i}")).lock_owned().unwrap()).collect();
-    wait_until(LONG, "all were renewed", || ears.count(Heard::Renewed) >= guards.len());
+    wait_until(LONG, "all were renewed", || recorder.count(Heard::Renewed) >= guards.len());
     let least = guards.iter().map(|g| g.remaining()).min().unwrap();
     // As much as a busy machine takes for the holds, and some seconds of standing still, are gone of it at
     // most.
     assert!(least > lease / 2, "{least:?} left");
-    assert_eq!(ears.losses(), 0);
+    assert_eq!(recorder.losses(), 0);
     // A loaded machine does not release so many in the time that closing takes at most.
     let _ = client.close();
 }

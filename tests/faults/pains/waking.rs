@@ -49,10 +49,11 @@ fn pain_10_subscriptions_do_not_grow_with_the_locks_waited_for() {
 fn pain_11_a_half_open_listener_is_replaced() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     let holder = connect(&server).reentrant_lock("x");
     // Its heartbeat is 30 s: only the listener can be quicker.
-    let client = builder(&proxy.url()).lease(ms(90_000)).waiter_timeout(ms(90_000)).observer(ears.clone());
+    let client =
+        builder(&proxy.url()).lease(ms(90_000)).waiter_timeout(ms(90_000)).observer(recorder.clone());
     let client = client.connect().unwrap();
     let lock = client.reentrant_lock("x");
     let waits = |released: &dyn Fn()| {
@@ -77,7 +78,7 @@ fn pain_11_a_half_open_listener_is_replaced() {
     };
     // Idle for several read time-outs and pings, it still hears. Once more where a ping had no answer within
     // a second, as the machine stood still.
-    let reconnected = || ears.count(Heard::Reconnected);
+    let reconnected = || recorder.count(Heard::Reconnected);
     let before = eventually(LONG, || {
         let before = reconnected();
         quick(&|| thread::sleep(ms(2500)));

@@ -9,15 +9,15 @@ use redis_concurrent::interop::{Redisson, RedissonFenced};
 use redis_concurrent::kinds::Reentrant;
 use redis_concurrent_testkit::wait_until;
 
-use crate::redisson::stage::{KEY, LEASE, Stage};
+use crate::redisson::fixture::{Fixture, KEY, LEASE};
 use crate::support::{LONG, builder, in_brief, ms};
 
 #[test]
 fn a_hold_of_ours_looks_to_redisson_like_one_of_its_own() {
-    let stage = Stage::new();
-    let (lock, mut java) = (stage.lock(), stage.java(1));
+    let fixture = Fixture::new();
+    let (lock, mut java) = (fixture.lock(), fixture.java(1));
     let guard = lock.with_lease(LEASE).lock_owned().unwrap();
-    let state: BTreeMap<String, String> = stage.ask(&["HGETALL", KEY]);
+    let state: BTreeMap<String, String> = fixture.ask(&["HGETALL", KEY]);
     let owner = lock.holder().unwrap().unwrap().owner;
     assert_eq!(state.keys().collect::<Vec<_>>().len(), 2, "{state:?}");
     assert_eq!((state.get(&owner).map(String::as_str), state.contains_key("rc")), (Some("1"), true));
@@ -25,11 +25,11 @@ fn a_hold_of_ours_looks_to_redisson_like_one_of_its_own() {
     assert!(left > 50_000 && left <= 60_000, "{left}");
     assert_eq!(java.frees(), None, "it is not the owner");
     guard.unlock().unwrap();
-    assert_eq!(stage.ask::<u8>(&["EXISTS", KEY]), 0);
+    assert_eq!(fixture.ask::<u8>(&["EXISTS", KEY]), 0);
     // Once more, by the thread that has it: Redis does not count that.
     let guard = lock.lock().unwrap();
     let again = lock.lock().unwrap();
-    assert_eq!(stage.ask::<String>(&["HGET", KEY, &lock.holder().unwrap().unwrap().owner]), "1");
+    assert_eq!(fixture.ask::<String>(&["HGET", KEY, &lock.holder().unwrap().unwrap().owner]), "1");
     again.unlock().unwrap();
     assert!(java.takes(LEASE).is_err());
     guard.unlock().unwrap();
@@ -38,8 +38,8 @@ fn a_hold_of_ours_looks_to_redisson_like_one_of_its_own() {
 
 #[test]
 fn a_hold_of_redissons_keeps_us_out_and_is_shown_as_the_holder() {
-    let stage = Stage::new();
-    let (lock, mut java) = (stage.lock(), stage.java(7));
+    let fixture = Fixture::new();
+    let (lock, mut java) = (fixture.lock(), fixture.java(7));
     lock.lock().unwrap().unlock().unwrap(); // A number from which a time could be told.
     assert_eq!((java.takes(LEASE), java.takes(LEASE)), (Ok(()), Ok(())));
     assert!(lock.try_lock().unwrap().is_none() && in_brief(lock.try_lock_for(ms(100))).is_none());
@@ -54,15 +54,15 @@ fn a_hold_of_redissons_keeps_us_out_and_is_shown_as_the_holder() {
 
 #[test]
 fn a_hold_is_renewed_and_keeps_redisson_out_beyond_its_lease() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     // Renewed so often that a machine that stands still for a while does not end it.
     let lease = ms(4_000);
-    let client = builder(&stage.server.url()).lease(lease).renew_every(ms(300)).connect().unwrap();
+    let client = builder(&fixture.server.url()).lease(lease).renew_every(ms(300)).connect().unwrap();
     let lock = client.redisson_lock(KEY);
     let guard = lock.lock().unwrap();
     let began = Instant::now();
     while began.elapsed() < lease + ms(500) {
-        assert!(stage.java(1).takes(LEASE).is_err(), "by {:?}", lock.holder());
+        assert!(fixture.java(1).takes(LEASE).is_err(), "by {:?}", lock.holder());
         thread::sleep(ms(50));
     }
     guard.unlock().unwrap();
@@ -70,8 +70,8 @@ fn a_hold_is_renewed_and_keeps_redisson_out_beyond_its_lease() {
 
 #[test]
 fn tokens_grow_past_redissons_holds() {
-    let stage = Stage::new();
-    let (lock, other, mut java) = (stage.lock(), stage.lock(), stage.java(1));
+    let fixture = Fixture::new();
+    let (lock, other, mut java) = (fixture.lock(), fixture.lock(), fixture.java(1));
     assert_eq!(lock.name(), KEY);
     let mut last = 0;
     for lock in [&lock, &other, &lock] {
@@ -86,8 +86,8 @@ fn tokens_grow_past_redissons_holds() {
 /// A map, an RReadWriteLock, a string: what is no lock of this form stays as it is.
 #[test]
 fn a_key_that_is_no_such_lock_is_refused_and_left_alone() {
-    let stage = Stage::new();
-    let lock = stage.lock();
+    let fixture = Fixture::new();
+    let lock = fixture.lock();
     let many: Vec<String> = (0..20_000).map(|i| format!("field{i}")).collect();
     let many: Vec<&str> = many.iter().flat_map(|field| [field, "1"]).collect();
     let states: [&[&str]; 5] = [
@@ -98,30 +98,30 @@ fn a_key_that_is_no_such_lock_is_refused_and_left_alone() {
         &[&["HSET", KEY], &*many].concat(),
     ];
     for state in states {
-        let () = stage.ask(&["DEL", KEY]);
-        let _: redis::Value = stage.ask(state);
-        let before = state_of(&stage);
+        let () = fixture.ask(&["DEL", KEY]);
+        let _: redis::Value = fixture.ask(state);
+        let before = state_of(&fixture);
         for error in
             [lock.lock().unwrap_err(), lock.is_locked().unwrap_err(), lock.force_unlock().unwrap_err()]
         {
             assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         }
-        assert_eq!(state_of(&stage), before);
+        assert_eq!(state_of(&fixture), before);
     }
 }
 
 /// The fields of a hash, or a string's text.
-fn state_of(stage: &Stage) -> BTreeMap<String, String> {
-    match &*stage.ask::<String>(&["TYPE", KEY]) {
-        "hash" => stage.ask(&["HGETALL", KEY]),
-        _ => [(String::new(), stage.ask(&["GET", KEY]))].into(),
+fn state_of(fixture: &Fixture) -> BTreeMap<String, String> {
+    match &*fixture.ask::<String>(&["TYPE", KEY]) {
+        "hash" => fixture.ask(&["HGETALL", KEY]),
+        _ => [(String::new(), fixture.ask(&["GET", KEY]))].into(),
     }
 }
 
 #[test]
 fn it_has_conditions() {
-    let stage = Stage::new();
-    let (waiter, signaller) = (stage.patient(), stage.patient());
+    let fixture = Fixture::new();
+    let (waiter, signaller) = (fixture.patient(), fixture.patient());
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut guard = waiter.lock().unwrap();
@@ -131,7 +131,7 @@ fn it_has_conditions() {
         let done = signaller.condition("done");
         wait_until(LONG, "one waits", || done.has_waiters(&signaller.lock().unwrap()).unwrap());
         // While it waits, the lock is anybody's.
-        let mut java = stage.java(1);
+        let mut java = fixture.java(1);
         assert_eq!((java.takes(LEASE), java.frees()), (Ok(()), Some(true)));
         let guard = signaller.lock().unwrap();
         done.signal(&guard).unwrap();
@@ -142,28 +142,28 @@ fn it_has_conditions() {
 
 #[test]
 fn a_receipt_leads_back_to_the_lock() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let guard = here.redisson_lock(KEY).lock_owned().unwrap();
     let token = guard.token();
     let receipt = guard.into_receipt().unwrap();
-    assert!(stage.java(1).takes(LEASE).is_err());
+    assert!(fixture.java(1).takes(LEASE).is_err());
     assert_eq!(there.adopt::<Reentrant>(&receipt).unwrap_err().kind(), ErrorKind::WrongType);
     let guard = there.adopt::<Redisson>(&receipt).unwrap();
     assert_eq!((guard.token(), guard.name()), (token, KEY));
-    assert_eq!(stage.ask::<u8>(&["HLEN", KEY]), 2);
+    assert_eq!(fixture.ask::<u8>(&["HLEN", KEY]), 2);
     guard.unlock().unwrap();
-    assert_eq!(stage.java(1).takes(LEASE), Ok(()));
+    assert_eq!(fixture.java(1).takes(LEASE), Ok(()));
 }
 
 /// By Redisson's counter: each hold of either side increments it, so no hold is handed on within a process.
 #[test]
 fn fenced_holds_have_their_tokens_from_redissons_counter() {
     const COUNTER: &str = "redisson_lock_token:{stock:42}";
-    let stage = Stage::new();
-    let lock = stage.client().redisson_fenced_lock(KEY);
-    stage.lock().lock().unwrap().unlock().unwrap();
-    assert_eq!(stage.ask::<u8>(&["EXISTS", COUNTER]), 0, "a plain hold has no such token");
+    let fixture = Fixture::new();
+    let lock = fixture.client().redisson_fenced_lock(KEY);
+    fixture.lock().lock().unwrap().unlock().unwrap();
+    assert_eq!(fixture.ask::<u8>(&["EXISTS", COUNTER]), 0, "a plain hold has no such token");
     let tokens = parking_lot::Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -179,24 +179,24 @@ fn fenced_holds_have_their_tokens_from_redissons_counter() {
     });
     let tokens = tokens.into_inner();
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
-    let last: u64 = stage.ask(&["GET", COUNTER]);
+    let last: u64 = fixture.ask(&["GET", COUNTER]);
     assert_eq!(tokens.last(), Some(&last));
-    let _: u64 = stage.ask(&["INCRBY", COUNTER, "9000000000000000"]);
+    let _: u64 = fixture.ask(&["INCRBY", COUNTER, "9000000000000000"]);
     let guard = lock.lock_owned().unwrap();
     let token = last + 9_000_000_000_000_001;
     assert_eq!(guard.token(), token);
     let receipt = guard.into_receipt().unwrap();
-    let guard = stage.client().adopt::<RedissonFenced>(&receipt).unwrap();
+    let guard = fixture.client().adopt::<RedissonFenced>(&receipt).unwrap();
     assert_eq!(guard.token(), token);
     guard.unlock().unwrap();
 }
 
 #[test]
 fn nothing_stays_but_what_ends_by_itself() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     {
-        let (lock, mut java) = (client.redisson_lock(KEY), stage.java(1));
+        let (lock, mut java) = (client.redisson_lock(KEY), fixture.java(1));
         assert_eq!(java.takes(LEASE), Ok(()));
         assert!(in_brief(lock.try_lock_for(ms(50))).is_none());
         assert_eq!(java.frees(), Some(true));
@@ -204,11 +204,11 @@ fn nothing_stays_but_what_ends_by_itself() {
     }
     wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
     client.close().unwrap();
-    for key in stage.ask::<Vec<String>>(&["KEYS", "*"]) {
+    for key in fixture.ask::<Vec<String>>(&["KEYS", "*"]) {
         assert!(key.ends_with(":fence") || key.ends_with(":tombstones"), "{key}");
         // It may have ended meanwhile, which -2 says: Redisson's turn, of 25 ms, begins also where this
         // client was found with only the first of its two subscriptions.
-        let ends: i64 = stage.ask(&["PTTL", &key]);
+        let ends: i64 = fixture.ask(&["PTTL", &key]);
         assert!(ends != -1 && ends <= (7_200 + 60) * 1_000, "{key}: {ends} ms");
     }
 }

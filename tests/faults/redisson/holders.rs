@@ -6,43 +6,44 @@ use std::time::Instant;
 use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::wait_until;
 
-use crate::redisson::stage::{KEY, LEASE, Stage};
-use crate::support::{Ears, Heard, LONG, builder, comes_in, ms};
+use crate::redisson::fixture::{Fixture, KEY, LEASE};
+use crate::support::{Heard, LONG, Recorder, builder, comes_in, ms};
 
 #[test]
 fn a_dead_holder_of_redissons_is_waited_for_until_its_lease_ends_and_no_longer() {
-    let stage = Stage::new();
-    let lock = stage.patient();
+    let fixture = Fixture::new();
+    let lock = fixture.patient();
     let began = Instant::now();
-    assert_eq!(stage.java(1).takes(ms(700)), Ok(()));
+    assert_eq!(fixture.java(1).takes(ms(700)), Ok(()));
     let took = comes_in(&lock) - began;
     assert!(took >= ms(699) && took < ms(700) + LONG / 4, "{took:?}");
 }
 
 #[test]
 fn a_dead_holder_of_ours_is_gone_for_redisson_when_its_lease_ends() {
-    let stage = Stage::new();
-    let guard = stage.lock().with_lease(ms(700)).lock_owned().unwrap();
+    let fixture = Fixture::new();
+    let guard = fixture.lock().with_lease(ms(700)).lock_owned().unwrap();
     // As a process that is killed: nothing is sent for it any more.
     std::mem::forget(guard);
-    let mut java = stage.java(1);
+    let mut java = fixture.java(1);
     assert!(java.takes(LEASE).is_err());
     wait_until(LONG, "the lease ends", || java.takes(LEASE).is_ok());
 }
 
 #[test]
 fn a_forced_unlock_by_redisson_is_a_loss_that_is_reported() {
-    let stage = Stage::new();
-    let ears = Ears::default();
-    let client = builder(&stage.server.url()).lease(ms(6_000)).observer(ears.clone()).connect().unwrap();
+    let fixture = Fixture::new();
+    let recorder = Recorder::default();
+    let client =
+        builder(&fixture.server.url()).lease(ms(6_000)).observer(recorder.clone()).connect().unwrap();
     let lock = client.redisson_lock(KEY);
     let guard = lock.lock().unwrap();
-    let mut java = stage.java(1);
+    let mut java = fixture.java(1);
     assert!(java.forces());
     assert_eq!(java.takes(LEASE), Ok(()));
     wait_until(LONG, "the loss", || guard.is_lost());
-    wait_until(LONG, "the loss is reported", || ears.losses() > 0);
-    assert!(ears.all().contains(&Heard::Lost(LossReason::Revoked)));
+    wait_until(LONG, "the loss is reported", || recorder.losses() > 0);
+    assert!(recorder.all().contains(&Heard::Lost(LossReason::Revoked)));
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     assert_eq!(lock.holder().unwrap().unwrap().owner, java.owner, "our unlock does not release theirs");
     assert_eq!(java.frees(), Some(true));
@@ -50,16 +51,16 @@ fn a_forced_unlock_by_redisson_is_a_loss_that_is_reported() {
 
 #[test]
 fn a_forced_unlock_takes_the_lock_from_redisson_and_wakes_the_waiters_of_both() {
-    let stage = Stage::new();
-    let (lock, waiter) = (stage.lock(), stage.patient());
-    let mut java = stage.java(1);
+    let fixture = Fixture::new();
+    let (lock, waiter) = (fixture.lock(), fixture.patient());
+    let mut java = fixture.java(1);
     assert_eq!(java.takes(LEASE), Ok(()));
     thread::scope(|scope| {
         let waits = scope.spawn(|| comes_in(&waiter));
-        stage.await_queued(1);
-        let mut listener = stage.server.connection().unwrap();
+        fixture.await_queued(1);
+        let mut listener = fixture.server.connection().unwrap();
         let mut pubsub = listener.as_pubsub();
-        pubsub.subscribe(crate::redisson::stage::CHANNEL).unwrap();
+        pubsub.subscribe(crate::redisson::fixture::CHANNEL).unwrap();
         let forced = lock.force_unlock().unwrap();
         assert!(forced.was_held() && !forced.all_notified(), "nobody can tell Redisson's holder");
         pubsub.set_read_timeout(Some(LONG)).unwrap();
@@ -71,18 +72,18 @@ fn a_forced_unlock_takes_the_lock_from_redisson_and_wakes_the_waiters_of_both() 
 
 #[test]
 fn scripts_that_the_server_forgot_are_sent_again() {
-    let stage = Stage::new();
-    let (lock, mut java) = (stage.patient(), stage.java(1));
+    let fixture = Fixture::new();
+    let (lock, mut java) = (fixture.patient(), fixture.java(1));
     lock.lock().unwrap().unlock().unwrap();
     for _ in 0..3 {
         assert_eq!(java.takes(LEASE), Ok(()));
         thread::scope(|scope| {
             let waits = scope.spawn(|| comes_in(&lock));
-            stage.await_queued(1);
-            let () = stage.ask(&["SCRIPT", "FLUSH"]);
+            fixture.await_queued(1);
+            let () = fixture.ask(&["SCRIPT", "FLUSH"]);
             assert_eq!(java.frees(), Some(true));
             waits.join().unwrap();
         });
-        let () = stage.ask(&["SCRIPT", "FLUSH"]);
+        let () = fixture.ask(&["SCRIPT", "FLUSH"]);
     }
 }

@@ -8,9 +8,9 @@ use redis_concurrent::interop::RedissonLock;
 use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent, wait_until};
 use rustix::process::Signal;
 
-use crate::conformance::stage::in_vain;
+use crate::conformance::fixture::in_vain;
+use crate::redisson::fixture::{Fixture, KEY};
 use crate::redisson::jvm::Jvm;
-use crate::redisson::stage::{KEY, Stage};
 use crate::support::{LONG, builder, ms};
 
 /// Until a holder that died is waited for, on both sides.
@@ -21,37 +21,37 @@ const OVER: Duration = SHORT.saturating_add(LONG);
 
 #[test]
 fn redisson_and_ours_are_one_lock() {
-    let stage = Stage::new();
-    let Some(mut java) = Jvm::redisson(&stage, SHORT, "redisson_and_ours_are_one_lock") else { return };
-    they_take_turns_and_wake_each_other_up(&stage, &mut java);
-    re_entry_is_counted_on_its_own_side(&stage, &mut java);
-    each_may_take_it_from_the_other(&stage, &mut java);
-    both_renew_and_see_the_other_renew(&stage, &mut java);
-    one_of_ours_is_killed(&stage, &mut java);
-    java_is_stopped(&stage, &mut java);
-    connections_break(&stage, &mut java);
-    tokens_order_the_holds_of_both(&stage, &mut java);
-    java_is_killed(&stage, java);
+    let fixture = Fixture::new();
+    let Some(mut java) = Jvm::redisson(&fixture, SHORT, "redisson_and_ours_are_one_lock") else { return };
+    they_take_turns_and_wake_each_other_up(&fixture, &mut java);
+    re_entry_is_counted_on_its_own_side(&fixture, &mut java);
+    each_may_take_it_from_the_other(&fixture, &mut java);
+    both_renew_and_see_the_other_renew(&fixture, &mut java);
+    one_of_ours_is_killed(&fixture, &mut java);
+    java_is_stopped(&fixture, &mut java);
+    connections_break(&fixture, &mut java);
+    tokens_order_the_holds_of_both(&fixture, &mut java);
+    java_is_killed(&fixture, java);
 }
 
 /// Neither side would look again by itself within a minute.
-fn they_take_turns_and_wake_each_other_up(stage: &Stage, java: &mut Jvm) {
+fn they_take_turns_and_wake_each_other_up(fixture: &Fixture, java: &mut Jvm) {
     const ROUNDS: usize = 30;
-    let lock = stage.patient();
+    let lock = fixture.patient();
     let (mut to_ours, mut to_java) = (Vec::new(), Vec::new());
     assert_eq!(java.does(1, "lock"), "in");
     for _ in 0..ROUNDS {
         assert!(lock.try_lock().unwrap().is_none());
         thread::scope(|scope| {
             let waits = scope.spawn(|| lock.lock_owned_with(LONG).unwrap().map(|it| (it, Instant::now())));
-            stage.await_queued(1);
+            fixture.await_queued(1);
             let freed = Instant::now();
             assert_eq!(java.does(1, "unlock"), "out");
             let (guard, came) = waits.join().unwrap().expect("in time");
             to_ours.push(came - freed);
             assert_eq!(java.does(1, "try 0"), "busy");
             java.say(1, "lock");
-            stage.await_listeners(2);
+            fixture.await_listeners(2);
             let freed = Instant::now();
             guard.unlock().unwrap();
             assert_eq!(java.hears(1), "in");
@@ -66,8 +66,8 @@ fn they_take_turns_and_wake_each_other_up(stage: &Stage, java: &mut Jvm) {
     }
 }
 
-fn re_entry_is_counted_on_its_own_side(stage: &Stage, java: &mut Jvm) {
-    let lock = stage.lock();
+fn re_entry_is_counted_on_its_own_side(fixture: &Fixture, java: &mut Jvm) {
+    let lock = fixture.lock();
     assert_eq!((java.does(1, "lock"), java.does(1, "lock")), ("in".into(), "in".into()));
     assert_eq!(java.does(1, "look"), "true true 2");
     assert_eq!(java.does(2, "try 0"), "busy");
@@ -82,21 +82,21 @@ fn re_entry_is_counted_on_its_own_side(stage: &Stage, java: &mut Jvm) {
     assert_eq!(java.does(1, "look"), "false false 0");
 }
 
-fn each_may_take_it_from_the_other(stage: &Stage, java: &mut Jvm) {
-    let lock = stage.lock();
+fn each_may_take_it_from_the_other(fixture: &Fixture, java: &mut Jvm) {
+    let lock = fixture.lock();
     assert_eq!(java.does(1, "lock"), "in");
     assert!(lock.force_unlock().unwrap().was_held());
     assert_eq!(java.does(1, "unlock"), "failed: IllegalMonitorStateException");
-    let brisk = builder(&stage.server.url()).lease(ms(6_000)).connect().unwrap().redisson_lock(KEY);
+    let brisk = builder(&fixture.server.url()).lease(ms(6_000)).connect().unwrap().redisson_lock(KEY);
     let guard = brisk.lock().unwrap();
     assert_eq!(java.does(1, "force"), "forced");
     wait_until(LONG, "the loss", || guard.is_lost());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
 }
 
-fn both_renew_and_see_the_other_renew(stage: &Stage, java: &mut Jvm) {
+fn both_renew_and_see_the_other_renew(fixture: &Fixture, java: &mut Jvm) {
     // Renewed so often that a machine that stands still for a while does not end it.
-    let client = builder(&stage.server.url()).lease(ms(4_000)).renew_every(ms(300)).connect().unwrap();
+    let client = builder(&fixture.server.url()).lease(ms(4_000)).renew_every(ms(300)).connect().unwrap();
     let lock = client.redisson_lock(KEY);
     let guard = lock.lock().unwrap();
     assert_eq!(java.does(1, "try 4500"), "busy");
@@ -108,11 +108,11 @@ fn both_renew_and_see_the_other_renew(stage: &Stage, java: &mut Jvm) {
     assert_eq!(java.does(1, "unlock"), "out");
 }
 
-fn one_of_ours_is_killed(stage: &Stage, java: &mut Jvm) {
-    let mut child = Child::spawn(HOLDER, &[("URL", &stage.server.url())]).unwrap();
+fn one_of_ours_is_killed(fixture: &Fixture, java: &mut Jvm) {
+    let mut child = Child::spawn(HOLDER, &[("URL", &fixture.server.url())]).unwrap();
     assert_eq!(child.read_line_within(LONG).unwrap(), "in");
     java.say(1, "lock");
-    stage.await_listeners(1);
+    fixture.await_listeners(1);
     child.kill9().unwrap();
     let began = Instant::now();
     assert_eq!(java.hears(1), "in");
@@ -121,8 +121,8 @@ fn one_of_ours_is_killed(stage: &Stage, java: &mut Jvm) {
 }
 
 /// It misses its watchdog, and finds out when it runs again.
-fn java_is_stopped(stage: &Stage, java: &mut Jvm) {
-    let lock = stage.lock();
+fn java_is_stopped(fixture: &Fixture, java: &mut Jvm) {
+    let lock = fixture.lock();
     assert_eq!(java.does(1, "lock"), "in");
     java.signal(Signal::STOP);
     let guard = lock.try_lock_for(OVER).unwrap().expect("when its lease has ended");
@@ -132,21 +132,21 @@ fn java_is_stopped(stage: &Stage, java: &mut Jvm) {
     guard.unlock().unwrap();
 }
 
-fn connections_break(stage: &Stage, java: &mut Jvm) {
+fn connections_break(fixture: &Fixture, java: &mut Jvm) {
     // (Redisson may miss a message while it reconnects; then it looks when our lease ends.)
-    let lock = builder(&stage.server.url()).lease(SHORT).connect().unwrap().redisson_lock(KEY);
+    let lock = builder(&fixture.server.url()).lease(SHORT).connect().unwrap().redisson_lock(KEY);
     for _ in 0..3 {
         assert_eq!(java.does(1, "lock"), "in");
         thread::scope(|scope| {
             let waits = scope.spawn(|| lock.lock_owned_with(LONG).unwrap().expect("in time"));
-            stage.await_listeners(1);
-            let () = stage.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            let () = stage.ask(&["SCRIPT", "FLUSH"]);
+            fixture.await_listeners(1);
+            let () = fixture.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            let () = fixture.ask(&["SCRIPT", "FLUSH"]);
             assert_eq!(java.does(1, "unlock"), "out");
             let guard = waits.join().unwrap();
             java.say(1, "lock");
-            wait_until(LONG, "Java waits", || stage.listeners() > 0);
-            let () = stage.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            wait_until(LONG, "Java waits", || fixture.listeners() > 0);
+            let () = fixture.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             guard.unlock().unwrap();
             assert_eq!(java.hears(1), "in");
             assert_eq!(java.does(1, "unlock"), "out");
@@ -154,8 +154,8 @@ fn connections_break(stage: &Stage, java: &mut Jvm) {
     }
 }
 
-fn tokens_order_the_holds_of_both(stage: &Stage, java: &mut Jvm) {
-    let lock = stage.client().redisson_fenced_lock(KEY);
+fn tokens_order_the_holds_of_both(fixture: &Fixture, java: &mut Jvm) {
+    let lock = fixture.client().redisson_fenced_lock(KEY);
     let mut last = 0;
     for _ in 0..3 {
         let theirs: u64 = java.does(1, "fenced").parse().unwrap();
@@ -169,8 +169,8 @@ fn tokens_order_the_holds_of_both(stage: &Stage, java: &mut Jvm) {
     }
 }
 
-fn java_is_killed(stage: &Stage, mut java: Jvm) {
-    let lock = stage.lock();
+fn java_is_killed(fixture: &Fixture, mut java: Jvm) {
+    let lock = fixture.lock();
     assert_eq!(java.does(1, "lock"), "in");
     drop(java);
     let began = Instant::now();
@@ -201,19 +201,19 @@ fn seconds() -> u64 {
 
 #[test]
 fn both_never_rest_and_neither_starves() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let name = "both_never_rest_and_neither_starves";
-    let Some(mut java) = Jvm::redisson(&stage, SHORT, name) else { return };
+    let Some(mut java) = Jvm::redisson(&fixture, SHORT, name) else { return };
     // (Once more, and once more again, on a machine that has kept one side from running.)
-    let fair = (0..3).any(|_| both_storm(&stage, &mut java, |_| ()) == Shares::Alike);
+    let fair = (0..3).any(|_| both_storm(&fixture, &mut java, |_| ()) == Shares::Alike);
     assert!(fair, "one side had it much more often than the other");
     // A message that Redisson missed while it reconnected costs it its wait until our lease ends.
     let harm = |round| match round % 3 {
-        0 => stage.ask(&["SCRIPT", "FLUSH"]),
-        1 => drop(stage.ask::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"])),
-        _ => stage.ask(&["CLIENT", "PAUSE", "100"]),
+        0 => fixture.ask(&["SCRIPT", "FLUSH"]),
+        1 => drop(fixture.ask::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"])),
+        _ => fixture.ask(&["CLIENT", "PAUSE", "100"]),
     };
-    let got_in = (0..3).any(|_| both_storm(&stage, &mut java, harm) != Shares::OneSide);
+    let got_in = (0..3).any(|_| both_storm(&fixture, &mut java, harm) != Shares::OneSide);
     assert!(got_in, "one side starved");
 }
 
@@ -228,14 +228,14 @@ enum Shares {
 
 /// Both sides take the lock again and again, two threads each, while something is done to the server every half a
 /// second. None is ever inside with another. Returns how often each side had it.
-fn both_storm(stage: &Stage, java: &mut Jvm, harm: impl Fn(u64)) -> Shares {
+fn both_storm(fixture: &Fixture, java: &mut Jvm, harm: impl Fn(u64)) -> Shares {
     let seconds = seconds();
     let end = Instant::now() + Duration::from_secs(seconds);
     java.say(1, &format!("storm 2 {}", seconds * 1_000));
     let ours: Vec<Side> = thread::scope(|scope| {
         let sides = [(); 2].map(|()| {
-            let client = builder(&stage.server.url()).lease(SHORT).connect().unwrap();
-            scope.spawn(|| storm(stage, client, end))
+            let client = builder(&fixture.server.url()).lease(SHORT).connect().unwrap();
+            scope.spawn(|| storm(fixture, client, end))
         });
         for round in 0.. {
             thread::sleep(ms(500));
@@ -270,10 +270,10 @@ struct Side {
     longest: Duration,
 }
 
-fn storm(stage: &Stage, client: Client, end: Instant) -> Side {
+fn storm(fixture: &Fixture, client: Client, end: Instant) -> Side {
     let lock: RedissonLock = client.redisson_lock(KEY);
     let me = format!("ours {:?}", thread::current().id());
-    let mut redis = stage.server.connection().unwrap();
+    let mut redis = fixture.server.connection().unwrap();
     let mut side = Side::default();
     while Instant::now() < end {
         let began = Instant::now();

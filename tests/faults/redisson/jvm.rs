@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::redisson::stage::{KEY, Stage};
+use crate::redisson::fixture::{Fixture, KEY};
 use crate::support::LONG;
 
 /// The class path, or why there is none.
@@ -75,8 +75,8 @@ impl Jvm {
     }
 
     /// Redisson, with this watchdog timeout.
-    pub fn redisson(stage: &Stage, watchdog: Duration, test: &str) -> Option<Jvm> {
-        let (port, watchdog) = (stage.server.port().to_string(), watchdog.as_millis().to_string());
+    pub fn redisson(fixture: &Fixture, watchdog: Duration, test: &str) -> Option<Jvm> {
+        let (port, watchdog) = (fixture.server.port().to_string(), watchdog.as_millis().to_string());
         Jvm::start("Peer", &[&port, KEY, &watchdog], test)
     }
 

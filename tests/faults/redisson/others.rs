@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis_concurrent_testkit::wait_until;
 
+use crate::redisson::fixture::Fixture;
 use crate::redisson::jvm::Jvm;
-use crate::redisson::stage::Stage;
 use crate::support::{LONG, ms};
 
 const JOB: &str = "job-lock:prod:nightly";
@@ -15,17 +15,17 @@ const LOCK: &str = "orders:42";
 
 #[test]
 fn shedlock_and_spring_integration_share_a_simple_lock() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let (port, test) =
-        (stage.server.port().to_string(), "shedlock_and_spring_integration_share_a_simple_lock");
+        (fixture.server.port().to_string(), "shedlock_and_spring_integration_share_a_simple_lock");
     let Some(mut java) = Jvm::start("Others", &[&port, "prod", "orders", "42", "43"], test) else { return };
-    shedlock_keeps_its_job_for_its_least_time(&stage, &mut java);
-    our_job_stays_for_its_least_time(&stage, &mut java);
-    spring_and_ours_exclude_each_other(&stage, &mut java);
+    shedlock_keeps_its_job_for_its_least_time(&fixture, &mut java);
+    our_job_stays_for_its_least_time(&fixture, &mut java);
+    spring_and_ours_exclude_each_other(&fixture, &mut java);
 }
 
-fn shedlock_keeps_its_job_for_its_least_time(stage: &Stage, java: &mut Jvm) {
-    let job = stage.client().simple_lock_at(JOB);
+fn shedlock_keeps_its_job_for_its_least_time(fixture: &Fixture, java: &mut Jvm) {
+    let job = fixture.client().simple_lock_at(JOB);
     let began = Instant::now();
     assert_eq!(java.does(0, "job nightly 60000 1500"), "in");
     assert!(job.try_lock().unwrap().is_none());
@@ -36,8 +36,8 @@ fn shedlock_keeps_its_job_for_its_least_time(stage: &Stage, java: &mut Jvm) {
     guard.unlock().unwrap();
 }
 
-fn our_job_stays_for_its_least_time(stage: &Stage, java: &mut Jvm) {
-    let job = stage.client().simple_lock_at(JOB).min_hold(ms(1_500));
+fn our_job_stays_for_its_least_time(fixture: &Fixture, java: &mut Jvm) {
+    let job = fixture.client().simple_lock_at(JOB).min_hold(ms(1_500));
     let began = Instant::now();
     job.lock().unwrap().unlock().unwrap();
     let found = java.does(0, "job nightly 60000 0");
@@ -53,8 +53,8 @@ fn our_job_stays_for_its_least_time(stage: &Stage, java: &mut Jvm) {
     assert_eq!(java.does(0, "done"), "out");
 }
 
-fn spring_and_ours_exclude_each_other(stage: &Stage, java: &mut Jvm) {
-    let lock = stage.client().simple_lock_at(LOCK);
+fn spring_and_ours_exclude_each_other(fixture: &Fixture, java: &mut Jvm) {
+    let lock = fixture.client().simple_lock_at(LOCK);
     let guard = lock.lock().unwrap();
     assert_eq!(java.does(0, "try 200"), "busy");
     java.say(0, &format!("try {}", Duration::as_millis(&LONG)));

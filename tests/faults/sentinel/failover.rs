@@ -7,7 +7,7 @@ use redis_concurrent::{Client, ClientBuilder};
 use redis_concurrent_testkit::{SentinelFleet, SentinelFleetBuilder, wait_until};
 
 use crate::contenders::Contenders;
-use crate::support::{Ears, LONG, SOON, builder, ms};
+use crate::support::{LONG, Recorder, SOON, builder, ms};
 
 /// How long a server must be silent until it is replaced: more than a busy machine is.
 const DOWN_AFTER: Duration = Duration::from_secs(3);
@@ -27,8 +27,8 @@ fn client(fleet: &SentinelFleet) -> ClientBuilder {
 #[test]
 fn a_killed_primary_is_followed_by_holders_and_by_waiters() {
     let fleet = fleet(SentinelFleet::builder().password("s3cret/@").sentinel_password("an:other"));
-    let ears = Ears::default();
-    let holder = client(&fleet).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let holder = client(&fleet).observer(recorder.clone()).connect().unwrap();
     let other = client(&fleet).connect().unwrap();
     let kept = holder.simple_lock("kept").with_replicas(1, LONG).lock_owned().unwrap();
     let (lock, waits) = (holder.reentrant_lock("it").with_replicas(2, LONG), other.reentrant_lock("it"));
@@ -56,7 +56,7 @@ fn a_killed_primary_is_followed_by_holders_and_by_waiters() {
     });
     assert!(other.simple_lock("kept").try_lock().unwrap().is_none());
     kept.unlock().unwrap();
-    assert_eq!((ears.losses(), ears.failures()), (0, 0));
+    assert_eq!((recorder.losses(), recorder.failures()), (0, 0));
 }
 
 /// The former primary is not told for some seconds that it is none any more, and goes on granting to all clients that stay

@@ -7,7 +7,7 @@ use redis_concurrent::kinds::Reentrant;
 use redis_concurrent::{Client, ErrorKind, Guard, ReentrantLock};
 use redis_concurrent_testkit::{Child, ClientKind, Proxy, hear_parent, is_role, tell_parent, wait_until};
 
-use crate::condition::stage::{Stage, is_held, not_empty, signal};
+use crate::condition::fixture::{Fixture, is_held, not_empty, signal};
 use crate::support::{LONG, SOON, builder, connected, env, ms, nothing_left, replied};
 
 const WAITER: &str = "condition::faults::role_waiter";
@@ -27,35 +27,35 @@ fn role_waiter() {
     hear_parent().unwrap();
 }
 
-fn waiter(stage: &Stage) -> Child {
-    let before = stage.waiting();
-    let child = Child::spawn(WAITER, &[(URL, &stage.server.url())]).unwrap();
-    stage.await_waiting(before + 1);
+fn waiter(fixture: &Fixture) -> Child {
+    let before = fixture.waiting();
+    let child = Child::spawn(WAITER, &[(URL, &fixture.server.url())]).unwrap();
+    fixture.await_waiting(before + 1);
     child
 }
 
 /// A child waits, and somebody here behind it; it is signalled, and struck before the lock is free.
 #[track_caller]
-fn struck_after_its_signal(strike: impl FnOnce(&mut Child)) -> (Stage, Child) {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
-    let mut child = waiter(&stage);
-    stage.while_one_waits(&lock, || {
+fn struck_after_its_signal(strike: impl FnOnce(&mut Child)) -> (Fixture, Child) {
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
+    let mut child = waiter(&fixture);
+    fixture.while_one_waits(&lock, || {
         let guard = other.lock().unwrap();
         not_empty(&other).signal(&guard).unwrap();
         assert_eq!(not_empty(&other).wait_queue_length(&guard).unwrap(), 1);
         strike(&mut child);
         guard.unlock().unwrap();
     });
-    (stage, child)
+    (fixture, child)
 }
 
 #[test]
 fn a_waiter_that_dies_after_its_signal_passes_it_on() {
-    let (stage, _) = struck_after_its_signal(|child| {
+    let (fixture, _) = struck_after_its_signal(|child| {
         child.kill9().unwrap();
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
@@ -83,78 +83,78 @@ fn a_waiter_that_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over(
 
 #[test]
 fn a_waiter_that_died_is_skipped() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
-    let mut child = waiter(&stage);
-    let began = stage.while_one_waits(&lock, || {
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
+    let mut child = waiter(&fixture);
+    let began = fixture.while_one_waits(&lock, || {
         child.kill9().unwrap();
         wait_until(SOON, "Redis knows that it is gone", || {
-            stage.server.clients(ClientKind::PubSub).unwrap().len() == 1
+            fixture.server.clients(ClientKind::PubSub).unwrap().len() == 1
         });
         let began = Instant::now();
         signal(&other);
         began
     });
     assert!(began.elapsed() < SOON);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_lost_message_costs_a_heartbeat() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
-    let other = stage.lock();
-    stage.while_one_waits(&lock, || {
+    let other = fixture.lock();
+    fixture.while_one_waits(&lock, || {
         proxy.swallow_replies_with(b"message");
         signal(&other);
     });
     // The proxy may come to it after the waiter has asked for itself.
     wait_until(LONG, "a message is lost", || proxy.struck() >= 1);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 /// Neither the answer to its wait reaches it nor what it is told of the lock.
 #[test]
 fn a_waiter_that_hears_neither_its_answer_nor_its_message_comes_back_signalled() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = connected(|| builder(&proxy.url()).command_timeout(ms(2500)));
-    let (lock, other) = (client.reentrant_lock("it"), stage.lock());
+    let (lock, other) = (client.reentrant_lock("it"), fixture.lock());
     // Of its requests only the wait names the condition.
     proxy.only_matching(b"not_empty");
     proxy.swallow_replies(1);
     proxy.swallow_replies_with(b"message");
-    stage.while_one_waits(&lock, || signal(&other));
+    fixture.while_one_waits(&lock, || signal(&other));
     assert!(proxy.struck() >= 2, "{}", proxy.struck());
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn an_inbox_that_breaks_loses_no_signal() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
     for before in [true, false] {
-        stage.while_one_waits(&lock, || {
+        fixture.while_one_waits(&lock, || {
             let guard = other.lock().unwrap();
             if before {
-                stage.server.kill_clients(ClientKind::PubSub).unwrap();
+                fixture.server.kill_clients(ClientKind::PubSub).unwrap();
             }
             not_empty(&other).signal(&guard).unwrap();
             if !before {
-                stage.server.kill_clients(ClientKind::PubSub).unwrap();
+                fixture.server.kill_clients(ClientKind::PubSub).unwrap();
             }
             guard.unlock().unwrap();
         });
     }
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn lost_answers_lose_neither_the_lock_nor_a_signal() {
     for lost in [&b"$4\r\nwait\r\n"[..], b"$4\r\nback\r\n", b"$3\r\none\r\n"] {
-        let stage = Stage::new();
-        let proxy = Proxy::start(stage.server.port()).unwrap();
+        let fixture = Fixture::new();
+        let proxy = Proxy::start(fixture.server.port()).unwrap();
         let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
         let other = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
         proxy.only_matching(lost);
@@ -171,42 +171,42 @@ fn lost_answers_lose_neither_the_lock_nor_a_signal() {
                 // Whether it was signalled, it cannot know.
                 waits.join().unwrap();
             } else {
-                stage.await_waiting(1);
+                fixture.await_waiting(1);
                 signal(&other);
                 assert!(waits.join().unwrap());
             }
         });
         assert_eq!(proxy.struck(), 1, "{}", String::from_utf8_lossy(lost));
-        nothing_left(&stage.server);
+        nothing_left(&fixture.server);
     }
 }
 
 #[test]
 fn a_server_that_forgets_all_wakes_the_waiters() {
     for restart in [false, true] {
-        let stage = Stage::new();
-        let lock = stage.client_with(|b| b.waiter_timeout(ms(900))).reentrant_lock("it");
-        stage.while_one_waits(&lock, || {
+        let fixture = Fixture::new();
+        let lock = fixture.client_with(|b| b.waiter_timeout(ms(900))).reentrant_lock("it");
+        fixture.while_one_waits(&lock, || {
             if restart {
-                stage.server.kill().unwrap();
-                stage.server.restart().unwrap();
+                fixture.server.kill().unwrap();
+                fixture.server.restart().unwrap();
             } else {
-                stage.server.flush_all().unwrap();
+                fixture.server.flush_all().unwrap();
             }
         });
-        nothing_left(&stage.server);
+        nothing_left(&fixture.server);
     }
 }
 
 #[test]
 fn a_client_that_closes_ends_its_waits() {
-    let stage = Stage::new();
-    let (client, other) = (stage.client(), stage.lock());
+    let fixture = Fixture::new();
+    let (client, other) = (fixture.client(), fixture.lock());
     let lock = client.reentrant_lock("it");
     for signalled in [false, true] {
         // Longer than the next one waits: only the close passes a signal on.
         let client =
-            if signalled { stage.client_with(|b| b.waiter_timeout(2 * LONG)) } else { client.clone() };
+            if signalled { fixture.client_with(|b| b.waiter_timeout(2 * LONG)) } else { client.clone() };
         let lock = if signalled { client.reentrant_lock("it") } else { lock.clone() };
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
@@ -216,8 +216,8 @@ fn a_client_that_closes_ends_its_waits() {
                 assert!(guard.is_lost() && guard.lost().is_cancelled());
                 assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
             });
-            stage.await_waiting(1);
-            let behind = stage.lock();
+            fixture.await_waiting(1);
+            let behind = fixture.lock();
             let next = scope.spawn(move || {
                 let mut guard = behind.lock().unwrap();
                 let limit = if signalled { LONG } else { ms(1500) };
@@ -226,7 +226,7 @@ fn a_client_that_closes_ends_its_waits() {
                 signalled
             });
             // Without a signal it may have waited long enough before a busy machine looks.
-            wait_until(LONG, "two wait", || stage.waiting() == 2 || !signalled && next.is_finished());
+            wait_until(LONG, "two wait", || fixture.waiting() == 2 || !signalled && next.is_finished());
             let guard = other.lock().unwrap();
             if signalled {
                 not_empty(&other).signal(&guard).unwrap();
@@ -237,19 +237,19 @@ fn a_client_that_closes_ends_its_waits() {
             assert_eq!(next.join().unwrap(), signalled, "a signal is passed on, and only a signal");
         });
     }
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn while_redis_is_silent_a_wait_gives_up_and_says_that_nothing_is_held() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = builder(&proxy.url()).lease(ms(3000)).unreachable_timeout(ms(1000)).connect().unwrap();
-    let (lock, other) = (client.reentrant_lock("it"), stage.lock());
+    let (lock, other) = (client.reentrant_lock("it"), fixture.lock());
     let mut guard = lock.lock().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            stage.await_waiting(1);
+            fixture.await_waiting(1);
             proxy.refuse_connections(true).unwrap();
             proxy.cut_all();
         });
@@ -260,13 +260,13 @@ fn while_redis_is_silent_a_wait_gives_up_and_says_that_nothing_is_held() {
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     other.lock().unwrap().unlock().unwrap();
     proxy.heal().unwrap();
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_wait_that_cannot_even_begin_keeps_the_hold() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     let token = guard.token();
@@ -278,7 +278,7 @@ fn a_wait_that_cannot_even_begin_keeps_the_hold() {
     proxy.heal().unwrap();
     begins(&lock, &mut guard);
     is_held(&lock, guard);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 /// Redis is back, and soon the client knows it.
@@ -289,8 +289,8 @@ fn begins(lock: &ReentrantLock, guard: &mut Guard<Reentrant>) {
 
 #[test]
 fn where_nothing_can_be_heard_a_wait_gives_up_before_it_begins() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     // All but the listener is served.
     proxy.swallow_replies_with(b"subscribe");
     let set = || builder(&proxy.url()).command_timeout(ms(2500)).unreachable_timeout(ms(1000));
@@ -302,17 +302,17 @@ fn where_nothing_can_be_heard_a_wait_gives_up_before_it_begins() {
     let error = not_empty(&lock).wait(&mut guard).unwrap_err();
     assert!(error.is_unavailable(), "{error}");
     assert!(began.elapsed() < ms(1000) + SOON, "{:?}", began.elapsed());
-    assert_eq!((guard.token(), guard.is_lost(), stage.waiting()), (token, false, 0));
+    assert_eq!((guard.token(), guard.is_lost(), fixture.waiting()), (token, false, 0));
     proxy.heal().unwrap();
     begins(&lock, &mut guard);
     is_held(&lock, guard);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_signal_is_for_the_holder_of_the_lock() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let lock = client.reentrant_lock("it");
     let guard = lock.lock().unwrap();
     client.close().unwrap();
@@ -334,14 +334,14 @@ fn the_rights_that_are_written_down_are_enough() {
     let page = include_str!("../../../docs/operations.md");
     let rights = page.split("redis-cli ACL SETUSER ").nth(1).unwrap().split("```").next().unwrap();
     let rights = rights.split_whitespace().filter(|word| *word != "\\").map(|word| word.trim_matches('\''));
-    let stage = Stage::new();
-    let mut redis = stage.server.connection().unwrap();
+    let fixture = Fixture::new();
+    let mut redis = fixture.server.connection().unwrap();
     let _: () = redis::cmd("ACL").arg("SETUSER").arg(rights.collect::<Vec<_>>()).query(&mut redis).unwrap();
-    let url = stage.server.url().replace("redis://", "redis://locks:secret@");
+    let url = fixture.server.url().replace("redis://", "redis://locks:secret@");
     let [lock, other] = [(); 2].map(|()| builder(&url).connect().unwrap().reentrant_lock("it"));
     thread::scope(|scope| {
         let waits = scope.spawn(|| waits_twice(&lock));
-        stage.await_waiting(1);
+        fixture.await_waiting(1);
         let guard = other.lock().unwrap();
         assert!(not_empty(&other).has_waiters(&guard).unwrap());
         not_empty(&other).signal_all(&guard).unwrap();
@@ -352,11 +352,11 @@ fn the_rights_that_are_written_down_are_enough() {
 
 #[test]
 fn without_the_right_to_subscribe_a_wait_is_refused_and_the_hold_stays() {
-    let stage = Stage::new();
-    let mut redis = stage.server.connection().unwrap();
+    let fixture = Fixture::new();
+    let mut redis = fixture.server.connection().unwrap();
     let rights = ["locks", "on", ">secret", "~*", "resetchannels", "+@all"];
     let _: () = redis::cmd("ACL").arg("SETUSER").arg(&rights).query(&mut redis).unwrap();
-    let url = stage.server.url().replace("redis://", "redis://locks:secret@");
+    let url = fixture.server.url().replace("redis://", "redis://locks:secret@");
     let lock = builder(&url).connect().unwrap().reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     let token = guard.token();
@@ -368,25 +368,25 @@ fn without_the_right_to_subscribe_a_wait_is_refused_and_the_hold_stays() {
 
 #[test]
 fn with_the_memory_full_a_waiter_is_signalled_and_one_that_gave_up_comes_back() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let memory = |limit: &str| {
-        let mut redis = stage.server.connection().unwrap();
+        let mut redis = fixture.server.connection().unwrap();
         let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(limit).query(&mut redis).unwrap();
     };
     let guard = other.lock().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| waits_twice(&lock));
-        stage.await_queued(1);
+        fixture.await_queued(1);
         // From here on the memory is full: the thread comes in, waits, is signalled, waits again.
         memory("1");
         let mut guard = guard;
         assert!(!replied(|| not_empty(&other).wait_with(&mut guard, ms(300))));
-        assert_eq!(stage.waiting(), 1);
+        assert_eq!(fixture.waiting(), 1);
         not_empty(&other).signal(&guard).unwrap();
         guard.unlock().unwrap();
         waits.join().unwrap();
     });
     memory("0");
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }

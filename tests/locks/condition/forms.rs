@@ -9,8 +9,8 @@ use redis_concurrent::observe::AcquiredVia;
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Guard, ReentrantLock, Wait};
 use redis_concurrent_testkit::wait_until;
 
-use crate::condition::stage::{Stage, is_held, not_empty, signal};
-use crate::support::{Ears, Heard, LONG, SOON, ms, nothing_left, replied};
+use crate::condition::fixture::{Fixture, is_held, not_empty, signal};
+use crate::support::{Heard, LONG, Recorder, SOON, ms, nothing_left, replied};
 
 /// A form of a wait: whether it was signalled. None of them comes to its end by itself.
 type Form = fn(&ReentrantLock, &mut Guard<Reentrant>, &CancellationToken) -> Result<bool, Error>;
@@ -37,8 +37,8 @@ const FORMS: [Form; 8] = [
 
 #[test]
 fn a_signal_ends_a_wait_of_every_form() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
     for form in FORMS {
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
@@ -48,7 +48,7 @@ fn a_signal_ends_a_wait_of_every_form() {
                 assert!(guard.token() > before);
                 is_held(&lock, guard);
             });
-            stage.await_waiting(1);
+            fixture.await_waiting(1);
             assert!(!lock.is_locked().unwrap());
             let guard = other.lock().unwrap();
             assert!(not_empty(&other).has_waiters(&guard).unwrap());
@@ -56,19 +56,19 @@ fn a_signal_ends_a_wait_of_every_form() {
             not_empty(&other).signal(&guard).unwrap();
             assert_eq!(not_empty(&other).wait_queue_length(&guard).unwrap(), 0);
             // It does not come in before the one that signalled has left.
-            assert_eq!((stage.queued(), lock.queue_length().unwrap()), (1, 1));
+            assert_eq!((fixture.queued(), lock.queue_length().unwrap()), (1, 1));
             assert!(!waits.is_finished());
             guard.unlock().unwrap();
             waits.join().unwrap();
         });
     }
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn an_owned_guard_waits_and_signals_on_whichever_thread() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let mut guard = lock.lock_owned().unwrap();
     let before = guard.token();
     let waiting = {
@@ -78,7 +78,7 @@ fn an_owned_guard_waits_and_signals_on_whichever_thread() {
             signalled.map(|signalled| (signalled, guard))
         })
     };
-    stage.await_waiting(1);
+    fixture.await_waiting(1);
     let theirs = other.lock_owned().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| not_empty(&other).signal(&theirs).unwrap());
@@ -98,13 +98,13 @@ fn an_owned_guard_waits_and_signals_on_whichever_thread() {
     assert!(condition.wait_with(&mut guard, wait).unwrap_err().is_cancelled());
     assert!(!guard.is_lost() && other.try_lock().unwrap().is_none());
     guard.unlock().unwrap();
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn without_a_signal_a_timed_wait_is_false_in_time_and_not_early() {
-    let stage = Stage::new();
-    let lock = stage.lock();
+    let fixture = Fixture::new();
+    let lock = fixture.lock();
     let condition = not_empty(&lock);
     let mut guard = lock.lock().unwrap();
     let limit = ms(200);
@@ -123,27 +123,27 @@ fn without_a_signal_a_timed_wait_is_false_in_time_and_not_early() {
         assert!(!signalled);
         let took = began.elapsed();
         assert!(took >= limit && took < limit + SOON, "{took:?}");
-        assert_eq!((lock.hold_count(), stage.waiting(), stage.queued()), (1, 0, 0));
+        assert_eq!((lock.hold_count(), fixture.waiting(), fixture.queued()), (1, 0, 0));
     }
     // No time at all is a wait too: it lets others in.
     assert!(!replied(|| condition.wait_with(&mut guard, Instant::now())));
     is_held(&lock, guard);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_wait_that_is_over_waits_for_the_lock() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut guard = lock.lock().unwrap();
             assert!(!not_empty(&lock).wait_with(&mut guard, ms(2000)).unwrap());
             is_held(&lock, guard);
         });
-        stage.await_waiting(1);
+        fixture.await_waiting(1);
         let guard = other.lock().unwrap();
-        stage.await_queued(1);
+        fixture.await_queued(1);
         // Too late for it.
         not_empty(&other).signal(&guard).unwrap();
         assert!(!waits.is_finished());
@@ -154,15 +154,15 @@ fn a_wait_that_is_over_waits_for_the_lock() {
 
 #[test]
 fn cancelled_it_holds_the_lock_while_the_error_is_handled() {
-    let stage = Stage::new();
-    let lock = stage.lock();
+    let fixture = Fixture::new();
+    let lock = fixture.lock();
     let mut guard = lock.lock().unwrap();
     let token = guard.token();
     for form in [FORMS[3], FORMS[4]] {
         let cancel = CancellationToken::new();
         thread::scope(|scope| {
             scope.spawn(|| {
-                stage.await_waiting(1);
+                fixture.await_waiting(1);
                 cancel.cancel();
             });
             assert!(form(&lock, &mut guard, &cancel).unwrap_err().is_cancelled());
@@ -172,16 +172,16 @@ fn cancelled_it_holds_the_lock_while_the_error_is_handled() {
         let token = guard.token();
         assert!(form(&lock, &mut guard, &cancel).unwrap_err().is_cancelled());
         assert_eq!(guard.token(), token);
-        assert_eq!(stage.waiting(), 0);
+        assert_eq!(fixture.waiting(), 0);
     }
     is_held(&lock, guard);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_waiter_signalled_and_then_cancelled_or_late_was_signalled() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
     for timed in [false, true] {
         let cancel = CancellationToken::new();
         thread::scope(|scope| {
@@ -193,7 +193,7 @@ fn a_waiter_signalled_and_then_cancelled_or_late_was_signalled() {
                 is_held(&lock, guard);
                 signalled.unwrap()
             });
-            stage.await_waiting(1);
+            fixture.await_waiting(1);
             let began = Instant::now();
             let guard = other.lock().unwrap();
             not_empty(&other).signal(&guard).unwrap();
@@ -210,14 +210,14 @@ fn a_waiter_signalled_and_then_cancelled_or_late_was_signalled() {
 
 #[test]
 fn every_hold_of_the_thread_is_given_up_and_comes_back() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let mut first = lock.lock().unwrap();
     let (second, third) = (lock.lock().unwrap(), lock.lock().unwrap());
     let lost = second.lost();
     thread::scope(|scope| {
         scope.spawn(|| {
-            stage.await_waiting(1);
+            fixture.await_waiting(1);
             let guard = other.try_lock().unwrap().expect("it is given up whole");
             not_empty(&other).signal_all(&guard).unwrap();
             guard.unlock().unwrap();
@@ -239,23 +239,23 @@ fn every_hold_of_the_thread_is_given_up_and_comes_back() {
 
 #[test]
 fn a_hold_that_came_back_is_renewed() {
-    let stage = Stage::new();
-    let ears = Ears::default();
-    let often = stage.client_with(|b| b.lease(LONG).renew_every(ms(300)).observer(ears.clone()));
+    let fixture = Fixture::new();
+    let recorder = Recorder::default();
+    let often = fixture.client_with(|b| b.lease(LONG).renew_every(ms(300)).observer(recorder.clone()));
     let lock = often.reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     assert!(!replied(|| not_empty(&lock).wait_with(&mut guard, ms(50))));
-    let heard = ears.count(Heard::Renewed);
-    wait_until(LONG, "several renewals", || ears.count(Heard::Renewed) > heard + 3);
+    let heard = recorder.count(Heard::Renewed);
+    wait_until(LONG, "several renewals", || recorder.count(Heard::Renewed) > heard + 3);
     is_held(&lock, guard);
 }
 
 #[test]
 fn the_guard_of_another_lock_is_refused_at_once() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let (lock, other) = (client.reentrant_lock("it"), client.reentrant_lock("other"));
-    let same_name = stage.lock();
+    let same_name = fixture.lock();
     let condition = not_empty(&lock);
     let cancel = CancellationToken::new();
     for foreign in [&other, &same_name] {
@@ -283,11 +283,12 @@ fn the_guard_of_another_lock_is_refused_at_once() {
 
 #[test]
 fn a_lost_hold_is_no_hold() {
-    let stage = Stage::new();
-    let lock = stage.lock();
+    let fixture = Fixture::new();
+    let lock = fixture.lock();
     let condition = not_empty(&lock);
     let taken_away = || {
-        let _: () = redis::cmd("DEL").arg("rc:{it}").query(&mut stage.server.connection().unwrap()).unwrap();
+        let _: () =
+            redis::cmd("DEL").arg("rc:{it}").query(&mut fixture.server.connection().unwrap()).unwrap();
     };
     // Redis knows first, and answers each caller so.
     let mut guard = lock.lock().unwrap();
@@ -303,13 +304,13 @@ fn a_lost_hold_is_no_hold() {
     assert!(condition.wait(&mut guard).unwrap_err().is_lease_lost());
     assert!(guard.is_lost());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_bad_name_is_told_by_the_first_call() {
-    let stage = Stage::new();
-    let lock = stage.lock();
+    let fixture = Fixture::new();
+    let lock = fixture.lock();
     let mut guard = lock.lock().unwrap();
     for name in [String::new(), "x".repeat(1025)] {
         let condition = lock.condition(&name);
@@ -321,8 +322,8 @@ fn a_bad_name_is_told_by_the_first_call() {
 
 #[test]
 fn conditions_are_told_apart_by_their_names() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let names = ["a", "a|", "a|b", "ab", "a}", "%7C", "ключ"];
     for name in names {
         thread::scope(|scope| {
@@ -331,7 +332,7 @@ fn conditions_are_told_apart_by_their_names() {
                 lock.condition(name).wait(&mut guard).unwrap();
                 guard.unlock().unwrap();
             });
-            stage.await_waiting(1);
+            fixture.await_waiting(1);
             let guard = other.lock().unwrap();
             for another in names.into_iter().filter(|another| *another != name) {
                 other.condition(another).signal_all(&guard).unwrap();
@@ -346,28 +347,28 @@ fn conditions_are_told_apart_by_their_names() {
 
 #[test]
 fn an_observer_is_told_released_and_then_acquired() {
-    let stage = Stage::new();
-    let ears = Ears::default();
-    let lock = stage.client_with(|b| b.observer(ears.clone())).reentrant_lock("it");
-    let other = stage.lock();
+    let fixture = Fixture::new();
+    let recorder = Recorder::default();
+    let lock = fixture.client_with(|b| b.observer(recorder.clone())).reentrant_lock("it");
+    let other = fixture.lock();
     let mut guard = lock.lock().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            stage.await_waiting(1);
+            fixture.await_waiting(1);
             signal(&other);
         });
         not_empty(&lock).wait(&mut guard).unwrap();
     });
     let held = [Heard::Acquired(AcquiredVia::Free), Heard::Released, Heard::Acquired(AcquiredVia::Granted)];
-    assert_eq!(ears.all(), held);
+    assert_eq!(recorder.all(), held);
     guard.unlock().unwrap();
-    assert_eq!(ears.all()[3..], [Heard::Released]);
+    assert_eq!(recorder.all()[3..], [Heard::Released]);
 }
 
 #[test]
 fn threads_of_the_waiters_process_get_in_meanwhile_and_after() {
-    let stage = Stage::new();
-    let lock = stage.lock();
+    let fixture = Fixture::new();
+    let lock = fixture.lock();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -384,5 +385,5 @@ fn threads_of_the_waiters_process_get_in_meanwhile_and_after() {
         }
         stop.store(true, Ordering::SeqCst);
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }

@@ -6,13 +6,13 @@ use std::thread;
 
 use redis_concurrent_testkit::wait_until;
 
-use crate::condition::stage::{Stage, not_empty, signal};
+use crate::condition::fixture::{Fixture, not_empty, signal};
 use crate::support::{LONG, Random, ms, nothing_left, replied};
 
 #[test]
 fn the_longest_waiter_is_signalled_first_and_does_not_have_to_fight() {
-    let stage = Stage::new();
-    let (mine, other, third) = (stage.lock(), stage.lock(), stage.lock());
+    let fixture = Fixture::new();
+    let (mine, other, third) = (fixture.lock(), fixture.lock(), fixture.lock());
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for i in 0..4 {
@@ -23,22 +23,22 @@ fn the_longest_waiter_is_signalled_first_and_does_not_have_to_fight() {
                 order.lock().unwrap().push(i);
                 guard.unlock().unwrap();
             });
-            stage.await_waiting(i + 1);
+            fixture.await_waiting(i + 1);
         }
         // A caller that only wants the lock.
         let comes = |who| {
-            let (lock, order) = (stage.lock(), &order);
+            let (lock, order) = (fixture.lock(), &order);
             scope.spawn(move || lock.with(|_| order.lock().unwrap().push(who)).unwrap());
         };
         let guard = third.lock().unwrap();
         comes(10);
-        stage.await_queued(1);
+        fixture.await_queued(1);
         not_empty(&third).signal(&guard).unwrap();
         not_empty(&third).signal(&guard).unwrap();
         assert_eq!(not_empty(&third).wait_queue_length(&guard).unwrap(), 2);
-        stage.await_queued(3);
+        fixture.await_queued(3);
         comes(11);
-        stage.await_queued(4);
+        fixture.await_queued(4);
         guard.unlock().unwrap();
         wait_until(LONG, "they came in", || order.lock().unwrap().len() == 4);
         assert_eq!(*order.lock().unwrap(), [10, 0, 1, 11]);
@@ -47,17 +47,17 @@ fn the_longest_waiter_is_signalled_first_and_does_not_have_to_fight() {
         guard.unlock().unwrap();
     });
     assert_eq!(order.into_inner().unwrap(), [10, 0, 1, 11, 2, 3]);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
     const N: usize = 100;
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     // Their heartbeats would count too.
-    let quiet = || stage.client_with(|b| b.waiter_timeout(10 * LONG).lease(10 * LONG));
+    let quiet = || fixture.client_with(|b| b.waiter_timeout(10 * LONG).lease(10 * LONG));
     let clients = [quiet(), quiet()];
-    let signaller = stage.lock();
+    let signaller = fixture.lock();
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for i in 0..N {
@@ -68,7 +68,7 @@ fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
                 order.lock().unwrap().push(i);
                 guard.unlock().unwrap();
             });
-            stage.await_waiting(i + 1);
+            fixture.await_waiting(i + 1);
         }
         let requests = || clients.iter().map(redis_concurrent::Client::request_count).sum::<u64>();
         let before = requests();
@@ -82,14 +82,14 @@ fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
         assert!(sent <= N as u64, "{sent} requests");
     });
     assert_eq!(order.into_inner().unwrap(), (0..N).collect::<Vec<_>>());
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_signal_and_a_switch_are_two_requests() {
     const TURNS: usize = 200;
-    let stage = Stage::new();
-    let quiet = || stage.client_with(|b| b.waiter_timeout(10 * LONG).lease(10 * LONG));
+    let fixture = Fixture::new();
+    let quiet = || fixture.client_with(|b| b.waiter_timeout(10 * LONG).lease(10 * LONG));
     let clients = [quiet(), quiet()];
     let turn = Mutex::new(0);
     thread::scope(|scope| {
@@ -114,8 +114,8 @@ fn a_signal_and_a_switch_are_two_requests() {
 
 #[test]
 fn a_signal_that_nobody_waits_for_is_for_nobody() {
-    let stage = Stage::new();
-    let lock = stage.lock();
+    let fixture = Fixture::new();
+    let lock = fixture.lock();
     signal(&lock);
     let mut guard = lock.lock().unwrap();
     assert!(!replied(|| not_empty(&lock).wait_with(&mut guard, ms(100))));
@@ -124,8 +124,8 @@ fn a_signal_that_nobody_waits_for_is_for_nobody() {
 
 #[test]
 fn whose_time_is_over_in_the_instant_of_its_signal_is_one_owner_still() {
-    let stage = Stage::new();
-    let clients = [stage.client(), stage.client()];
+    let fixture = Fixture::new();
+    let clients = [fixture.client(), fixture.client()];
     let (inside, last) = (AtomicBool::new(false), Mutex::new(0));
     let mut chance = Random::new("whose_time_is_over_in_the_instant_of_its_signal_is_one_owner_still");
     let signalled = AtomicUsize::new(0);
@@ -154,5 +154,5 @@ fn whose_time_is_over_in_the_instant_of_its_signal_is_one_owner_still() {
         }
     });
     assert!(signalled.into_inner() > 0);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }

@@ -31,13 +31,13 @@ fn no_connection_while_parked() {
 fn renewal_never_waits_for_the_pool() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     let client = builder(&proxy.url())
         .max_connections(1)
         .lease(LONG)
         .renew_every(ms(300))
         .command_timeout(3 * LONG)
-        .observer(ears.clone())
+        .observer(recorder.clone())
         .connect()
         .unwrap();
     let lock = client.reentrant_lock("held");
@@ -49,10 +49,10 @@ fn renewal_never_waits_for_the_pool() {
         let stuck =
             scope.spawn(|| client.reentrant_lock("stuck").try_lock_owned().map(|guard| guard.is_some()));
         wait_until(SOON, "the request is held", || proxy.held() == 1);
-        let heard = ears.count(Heard::Renewed);
+        let heard = recorder.count(Heard::Renewed);
         wait_until(LONG, "it is renewed all the same", || {
-            assert!(!guard.is_lost(), "{:?}", ears.all());
-            ears.count(Heard::Renewed) > heard + 4
+            assert!(!guard.is_lost(), "{:?}", recorder.all());
+            recorder.count(Heard::Renewed) > heard + 4
         });
         assert!(!stuck.is_finished(), "the pool was not exhausted for so long");
         proxy.release_held();

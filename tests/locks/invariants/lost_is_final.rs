@@ -15,10 +15,10 @@ const LEASE: Duration = ms(1200);
 const KEPT: Duration = LONG;
 const KEY: &str = "rc:{x}";
 
-fn watched(server: &RedisServer, lease: Duration) -> (Client, Ears) {
-    let ears = Ears::default();
+fn watched(server: &RedisServer, lease: Duration) -> (Client, Recorder) {
+    let recorder = Recorder::default();
     let builder = builder(&server.url()).lease(lease).renew_every(ms(300)).command_timeout(SOON);
-    (builder.observer(ears.clone()).connect().unwrap(), ears)
+    (builder.observer(recorder.clone()).connect().unwrap(), recorder)
 }
 
 /// How the hold is taken away.
@@ -43,13 +43,13 @@ fn is_lost_by(how: How) -> bool {
     // Where it is to end by its lease, it has outlived that before.
     let (lease, renewals) = if matches!(how, How::Silence) { (LEASE, 5) } else { (KEPT, 3) };
     let server = RedisServer::start().unwrap();
-    let (client, ears) = watched(&server, lease);
+    let (client, recorder) = watched(&server, lease);
     let lock = client.reentrant_lock("x");
     let other = connect(&server).reentrant_lock("x");
     let first = lock.lock().unwrap();
     let Ok(second) = lock.lock() else { return false };
     let token = first.lost();
-    wait_until(LONG, "it is renewed", || token.is_cancelled() || ears.count(Heard::Renewed) >= renewals);
+    wait_until(LONG, "it is renewed", || token.is_cancelled() || recorder.count(Heard::Renewed) >= renewals);
     if token.is_cancelled() {
         assert_eq!(lease, LEASE, "{how:?}: renewed while held");
         return false;
@@ -80,7 +80,7 @@ fn is_lost_by(how: How) -> bool {
     }
     // The end of each guard says so, a dropped one's to the observer; none of them sends anything.
     drop(second);
-    assert_eq!(ears.failures(), 1, "{how:?}: {:?}", ears.all());
+    assert_eq!(recorder.failures(), 1, "{how:?}: {:?}", recorder.all());
     assert_eq!(first.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     let why: &[_] = match how {
         How::Deleted | How::Stolen => &[LossReason::Revoked],
@@ -89,9 +89,9 @@ fn is_lost_by(how: How) -> bool {
         How::Silence => &[LossReason::Expired],
     };
     // It is told last, on the thread that found out.
-    wait_until(SOON, &format!("{how:?}: the observer is told"), || ears.losses() > 0);
-    let told: usize = why.iter().map(|why| ears.count(Heard::Lost(*why))).sum();
-    assert_eq!((told, ears.losses()), (1, 1), "{how:?}: {:?}", ears.all());
+    wait_until(SOON, &format!("{how:?}: the observer is told"), || recorder.losses() > 0);
+    let told: usize = why.iter().map(|why| recorder.count(Heard::Lost(*why))).sum();
+    assert_eq!((told, recorder.losses()), (1, 1), "{how:?}: {:?}", recorder.all());
     if let Some(theirs) = theirs {
         assert!(!theirs.is_lost());
         theirs.unlock().unwrap();
@@ -107,43 +107,43 @@ fn is_lost_by(how: How) -> bool {
 #[test]
 fn lost_is_final_and_a_drop_tells_the_observer_once() {
     let server = RedisServer::start().unwrap();
-    let (client, ears) = watched(&server, KEPT);
+    let (client, recorder) = watched(&server, KEPT);
     let lock = client.reentrant_lock("x");
     let guard = lock.lock().unwrap();
     assert!(delete(&server, KEY));
-    wait_until(SOON, "the observer is told", || ears.losses() == 1);
+    wait_until(SOON, "the observer is told", || recorder.losses() == 1);
     drop(guard);
-    assert_eq!(ears.count(Heard::UnlockFailed(ErrorKind::LeaseLost)), 1, "{:?}", ears.all());
-    assert_eq!(ears.failures(), 1, "{:?}", ears.all());
-    assert_eq!(ears.losses(), 1, "{:?}", ears.all());
+    assert_eq!(recorder.count(Heard::UnlockFailed(ErrorKind::LeaseLost)), 1, "{:?}", recorder.all());
+    assert_eq!(recorder.failures(), 1, "{:?}", recorder.all());
+    assert_eq!(recorder.losses(), 1, "{:?}", recorder.all());
 }
 
 /// Nothing renews and nothing asks: the release itself finds out.
 #[test]
 fn lost_is_final_when_the_release_finds_out() {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
-    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
     let lock = client.reentrant_lock("x");
     let guard = lock.lock().unwrap();
     assert!(delete(&server, KEY));
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(LossReason::Revoked)) == 1);
+    wait_until(SOON, "the observer is told", || recorder.count(Heard::Lost(LossReason::Revoked)) == 1);
     drop(lock.lock().unwrap());
 }
 
 #[test]
 fn lost_is_final_for_a_fixed_lease() {
     let server = RedisServer::start().unwrap();
-    let (client, ears) = watched(&server, KEPT);
+    let (client, recorder) = watched(&server, KEPT);
     let lock = client.reentrant_lock("x").with_lease(ms(400));
     let began = Instant::now();
     let guard = lock.lock().unwrap();
     assert!(guard.lost().wait_timeout(LONG));
     assert!(began.elapsed() < ms(400) + SOON, "{:?}", began.elapsed());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(LossReason::Expired)) == 1);
-    assert_eq!(ears.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Lost(LossReason::Expired)]);
+    wait_until(SOON, "the observer is told", || recorder.count(Heard::Lost(LossReason::Expired)) == 1);
+    assert_eq!(recorder.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Lost(LossReason::Expired)]);
 }
 
 /// Threads of the same process that wait behind the lost hold see it too, while its guard lives.
@@ -183,19 +183,19 @@ fn lost_is_final_and_local_successors_see_it() {
 #[test]
 fn renewal_never_creates() {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     let often = builder(&server.url()).lease(KEPT).renew_every(ms(500));
-    let client = often.observer(ears.clone()).connect().unwrap();
+    let client = often.observer(recorder.clone()).connect().unwrap();
     let lock = client.reentrant_lock("x");
     let guard = lock.lock().unwrap();
-    wait_until(SOON, "it is renewed", || ears.count(Heard::Renewed) > 0);
+    wait_until(SOON, "it is renewed", || recorder.count(Heard::Renewed) > 0);
     let other = connect(&server).reentrant_lock("x");
     assert!(delete(&server, KEY));
     // Somebody comes and goes between two renewals.
     let between = free_at_once(&other);
     assert!(between > guard.token());
     wait_until(SOON, "it is lost", || guard.is_lost());
-    let before = ears.count(Heard::Renewed);
+    let before = recorder.count(Heard::Renewed);
     let began = Instant::now();
     // For three renewals and more.
     while began.elapsed() < ms(1800) {
@@ -203,7 +203,7 @@ fn renewal_never_creates() {
         assert!(guard.is_lost());
         thread::sleep(ms(10));
     }
-    assert_eq!(ears.count(Heard::Renewed), before);
+    assert_eq!(recorder.count(Heard::Renewed), before);
     assert_eq!(guard.renew_for(KEPT).unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     assert!(!exists(&server, KEY));

@@ -23,9 +23,9 @@ fn nothing_left_behind() {
     alone("invariants::nothing_left_behind::nothing_left_behind", || {
         let server = RedisServer::start().unwrap();
         let (before, sockets_before) = (threads(""), sockets());
-        let ears = Ears::default();
+        let recorder = Recorder::default();
         let often = || builder(&server.url()).lease(ms(6000)).renew_every(ms(300));
-        let a = often().observer(ears.clone()).connect().unwrap();
+        let a = often().observer(recorder.clone()).connect().unwrap();
         let b = often().connect().unwrap();
         let mut random = Random::new("nothing_left_behind");
         thread::scope(|scope| {
@@ -55,8 +55,8 @@ fn nothing_left_behind() {
         });
         // One that was renewed, and one that was lost.
         let lock = a.reentrant_lock("x");
-        let (guard, heard) = (lock.lock().unwrap(), ears.count(Heard::Renewed));
-        wait_until(LONG, "it is renewed", || ears.count(Heard::Renewed) > heard + 1);
+        let (guard, heard) = (lock.lock().unwrap(), recorder.count(Heard::Renewed));
+        wait_until(LONG, "it is renewed", || recorder.count(Heard::Renewed) > heard + 1);
         guard.unlock().unwrap();
         let guard = lock.lock().unwrap();
         assert!(delete(&server, "rc:{x}"));
@@ -95,9 +95,9 @@ fn nothing_left_behind_without_a_close() {
         let server = RedisServer::start().unwrap();
         let (before, sockets_before) = (threads(""), sockets());
         let other = connect(&server).reentrant_lock("x");
-        let ears = Ears::default();
+        let recorder = Recorder::default();
         let often = builder(&server.url()).lease(LONG).renew_every(ms(300));
-        let client = often.observer(ears.clone()).connect().unwrap();
+        let client = often.observer(recorder.clone()).connect().unwrap();
         let lock = client.reentrant_lock("x");
         let held = other.lock_owned().unwrap();
         assert!(in_brief(lock.try_lock_for(ms(50))).is_none());
@@ -105,8 +105,8 @@ fn nothing_left_behind_without_a_close() {
         let guard = lock.lock_owned().unwrap();
         drop((client, lock));
         // The guard keeps alive what keeps it alive.
-        let heard = ears.count(Heard::Renewed);
-        wait_until(LONG, "it is renewed several times", || ears.count(Heard::Renewed) > heard + 2);
+        let heard = recorder.count(Heard::Renewed);
+        wait_until(LONG, "it is renewed several times", || recorder.count(Heard::Renewed) > heard + 2);
         assert!(!guard.is_lost());
         assert!(other.try_lock().unwrap().is_none());
         guard.unlock().unwrap();

@@ -9,7 +9,7 @@ use redis_concurrent_testkit::*;
 
 use crate::support::*;
 
-struct Scene {
+struct Fixture {
     server: RedisServer,
     proxy: Proxy,
     /// Through the proxy, with a lease of a minute; no heartbeat of it comes in between.
@@ -21,7 +21,7 @@ struct Scene {
 /// How long a request may take that is not answered: on a busy machine others are.
 const UNANSWERED: Duration = ms(1000);
 
-fn scene(command_timeout: Duration) -> Scene {
+fn fixture(command_timeout: Duration) -> Fixture {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let set = || builder(&proxy.url()).command_timeout(command_timeout).waiter_timeout(LONG).lease(3 * LONG);
@@ -32,12 +32,12 @@ fn scene(command_timeout: Duration) -> Scene {
     drop(lock.lock().unwrap());
     // The listener's channel has another name: its answers are spared.
     proxy.only_matching(b"rc:{x}");
-    Scene { server, proxy, lock, other }
+    Fixture { server, proxy, lock, other }
 }
 
 #[test]
 fn unknown_is_settled_when_the_answer_to_an_ask_is_lost_with_its_connection() {
-    let Scene { server, proxy, lock, other } = scene(SOON);
+    let Fixture { server, proxy, lock, other } = fixture(SOON);
     proxy.swallow_next_reply_and_reset();
     let guard = lock.lock().unwrap();
     assert!(proxy.struck() >= 1);
@@ -50,7 +50,7 @@ fn unknown_is_settled_when_the_answer_to_an_ask_is_lost_with_its_connection() {
 
 #[test]
 fn unknown_is_settled_when_an_ask_is_never_answered() {
-    let Scene { server, proxy, lock, other } = scene(UNANSWERED);
+    let Fixture { server, proxy, lock, other } = fixture(UNANSWERED);
     // One for the ask; the tries to settle it are answered.
     proxy.swallow_replies(1);
     let error = lock.try_lock().unwrap_err();
@@ -62,7 +62,7 @@ fn unknown_is_settled_when_an_ask_is_never_answered() {
 
 #[test]
 fn unknown_is_settled_when_a_lock_call_goes_on() {
-    let Scene { server, proxy, lock, other } = scene(UNANSWERED / 2);
+    let Fixture { server, proxy, lock, other } = fixture(UNANSWERED / 2);
     proxy.swallow_replies(3);
     let guard = lock.lock().unwrap();
     assert_eq!(proxy.struck(), 3);
@@ -76,7 +76,7 @@ fn unknown_is_settled_when_a_lock_call_goes_on() {
 
 #[test]
 fn unknown_is_settled_against_a_late_copy_of_an_ask() {
-    let Scene { server, proxy, lock, other } = scene(UNANSWERED);
+    let Fixture { server, proxy, lock, other } = fixture(UNANSWERED);
     proxy.hold_next_requests(1);
     assert_eq!(lock.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(proxy.held(), 1);
@@ -90,7 +90,7 @@ fn unknown_is_settled_against_a_late_copy_of_an_ask() {
 
 #[test]
 fn unknown_is_settled_for_an_unlock_whose_answer_is_lost_with_its_connection() {
-    let Scene { server: _server, proxy, lock, other } = scene(SOON);
+    let Fixture { server: _server, proxy, lock, other } = fixture(SOON);
     let guard = lock.lock().unwrap();
     proxy.swallow_next_reply_and_reset();
     guard.unlock().unwrap();
@@ -100,7 +100,7 @@ fn unknown_is_settled_for_an_unlock_whose_answer_is_lost_with_its_connection() {
 
 #[test]
 fn unknown_is_settled_for_an_unlock_without_an_answer() {
-    let Scene { server, proxy, lock, other } = scene(UNANSWERED);
+    let Fixture { server, proxy, lock, other } = fixture(UNANSWERED);
     let guard = lock.lock().unwrap();
     proxy.hold_next_requests(1);
     let error = guard.unlock().unwrap_err();
@@ -122,7 +122,7 @@ fn unknown_is_settled_for_an_unlock_without_an_answer() {
 
 #[test]
 fn unknown_is_settled_for_a_waiter_behind_an_unlock_without_an_answer() {
-    let Scene { server, proxy, lock, .. } = scene(UNANSWERED);
+    let Fixture { server, proxy, lock, .. } = fixture(UNANSWERED);
     let fair = lock.fair();
     let guard = fair.lock().unwrap();
     thread::scope(|scope| {

@@ -25,9 +25,9 @@ fn believes_no_more_than_redis<O: Ownership>(hold: &Guard<Reentrant, O>, server:
 fn validity_from_before_send_of_asks_and_renewals() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let (lease, ears) = (ms(3000), Ears::default());
+    let (lease, recorder) = (ms(3000), Recorder::default());
     let often = builder(&proxy.url()).lease(lease).renew_every(ms(300));
-    let client = often.observer(ears.clone()).connect().unwrap();
+    let client = often.observer(recorder.clone()).connect().unwrap();
     // More than is taken off for clocks that differ.
     proxy.delay(ms(100));
     let fixed = client.reentrant_lock("fixed").with_lease(lease);
@@ -45,8 +45,8 @@ fn validity_from_before_send_of_asks_and_renewals() {
     // Over several renewals.
     let renewed = client.reentrant_lock("renewed");
     let guard = renewed.lock().unwrap();
-    let heard = ears.count(Heard::Renewed);
-    while ears.count(Heard::Renewed) < heard + 5 {
+    let heard = recorder.count(Heard::Renewed);
+    while recorder.count(Heard::Renewed) < heard + 5 {
         believes_no_more_than_redis(&guard, &server);
         assert!(!guard.is_lost());
         thread::sleep(ms(3));

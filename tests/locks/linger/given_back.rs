@@ -7,7 +7,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisServer, closes_in_time, eventually, wait_until};
 
 use super::{LINGER, is_given_back, is_kept};
-use crate::support::{Ears, LONG, builder, connect, ms, nothing_left, queued};
+use crate::support::{LONG, Recorder, builder, connect, ms, nothing_left, queued};
 
 #[test]
 fn to_a_waiter_at_once() {
@@ -59,8 +59,8 @@ fn to_a_waiter_when_its_hold_ends() {
 #[test]
 fn when_its_time_is_up() {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
-    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
     let lock = client.simple_lock("it").linger(ms(300));
     wait_until(LONG, "the lock is kept", || {
         lock.lock().unwrap().unlock().unwrap();
@@ -68,7 +68,7 @@ fn when_its_time_is_up() {
     });
     is_given_back(&lock);
     nothing_left(&server);
-    assert_eq!(ears.losses(), 0);
+    assert_eq!(recorder.losses(), 0);
 }
 
 /// Long holds and short ones, of processes that take it in turn: nobody waits for long.
@@ -114,8 +114,8 @@ fn when_its_client_closes() {
 #[test]
 fn by_force() {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
-    let a = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let a = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
     let b = connect(&server);
     let (lock, others) = (a.simple_lock("it").linger(LINGER), b.simple_lock("it"));
     is_kept(&a, &lock);
@@ -125,5 +125,5 @@ fn by_force() {
     eventually(LONG, || lock.try_lock().unwrap().is_none().then_some(()));
     drop(guard);
     lock.lock().unwrap().unlock().unwrap();
-    assert_eq!(ears.losses(), 0);
+    assert_eq!(recorder.losses(), 0);
 }

@@ -6,7 +6,7 @@ use redis_concurrent::{Client, Error, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{RedisServer, closes_in_time};
 
 use super::{LINGER, is_given_back, is_kept};
-use crate::support::{Ears, Heard, builder, connect, ms, nothing_left};
+use crate::support::{Heard, Recorder, builder, connect, ms, nothing_left};
 
 fn of_a_kind<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>) {
     closes_in_time(|| is_kept_for_its_process(&make));
@@ -15,8 +15,8 @@ fn of_a_kind<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>) {
 /// What the close at its end said.
 fn is_kept_for_its_process<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>) -> Result<(), Error> {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
-    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
     let other = connect(&server);
     let (lock, others) = (make(&client).linger(LINGER), make(&other));
     is_kept(&client, &lock);
@@ -32,14 +32,14 @@ fn is_kept_for_its_process<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>)
         lock.try_lock_owned().unwrap().expect("it is kept here").unlock().unwrap();
     }
     assert_eq!(client.request_count(), before, "it asks no more");
-    assert!(ears.count(Heard::Acquired(AcquiredVia::Kept)) >= 150);
+    assert!(recorder.count(Heard::Acquired(AcquiredVia::Kept)) >= 150);
 
     let guard = others.lock().unwrap();
     assert!(guard.token() > newest);
     guard.unlock().unwrap();
     is_kept(&client, &lock);
     let closed = client.close();
-    assert_eq!(ears.losses(), 0, "what is kept is nobody's to lose");
+    assert_eq!(recorder.losses(), 0, "what is kept is nobody's to lose");
     if closed.is_ok() {
         nothing_left(&server);
     }

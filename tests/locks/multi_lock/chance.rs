@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, ErrorKind, MultiLock};
 
-use crate::multi_lock::stage::{Stage, locks};
+use crate::multi_lock::fixture::{Fixture, locks};
 use crate::support::{Random, SOON, ms, pttl};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -18,8 +18,8 @@ const LATE: Duration = SOON;
 
 #[test]
 fn pain_26_no_call_takes_longer_than_its_wait_and_no_key_lives_longer_than_the_lease() {
-    let stage = Stage::new();
-    let (here, elsewhere, there) = (stage.client(), stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, elsewhere, there) = (fixture.client(), fixture.client(), fixture.client());
     let mut random = Random::new("wait, lease, contention");
     let (mut got, mut missed) = (0, 0);
     while got + missed < ROUNDS || got <= ENOUGH && got + missed < 10 * ROUNDS {
@@ -32,17 +32,17 @@ fn pain_26_no_call_takes_longer_than_its_wait_and_no_key_lives_longer_than_the_l
         let (lease, wait, hold) = (ms(1000) + any(3, 11), any(1, 5), any(1, 5));
         let busy = NAMES.get(random.below(4) as usize).map(|name| (*name, hold));
         let second = [&here, &elsewhere][random.below(2) as usize];
-        let came_in = play(&stage, [&here, second, &there], lease, wait, busy);
+        let came_in = play(&fixture, [&here, second, &there], lease, wait, busy);
         if came_in { got += 1 } else { missed += 1 }
     }
     println!("{got} came in, {missed} did not");
     assert!(got > ENOUGH, "the play is no play");
-    stage.end(&[&here, &elsewhere, &there]);
+    fixture.end(&[&here, &elsewhere, &there]);
 }
 
 /// One call, while somebody else holds one of the locks for a while. Whether it came in.
 fn play(
-    stage: &Stage,
+    fixture: &Fixture,
     [first, second, other]: [&Client; 3],
     lease: Duration,
     wait: Duration,
@@ -72,7 +72,7 @@ fn play(
         if let Some(guard) = &guard {
             assert!(guard.remaining() <= lease, "{what}");
             for name in NAMES {
-                let left = pttl(&stage.server, &format!("rc:{{{name}}}"));
+                let left = pttl(&fixture.server, &format!("rc:{{{name}}}"));
                 assert!(u128::try_from(left).unwrap_or(0) <= lease.as_millis(), "{what}: {name} {left}");
             }
         } else {

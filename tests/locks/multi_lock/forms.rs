@@ -12,7 +12,7 @@ use redis_concurrent::{
 };
 use redis_concurrent_testkit::{Proxy, wait_until};
 
-use crate::multi_lock::stage::{Stage, locks, multi};
+use crate::multi_lock::fixture::{Fixture, locks, multi};
 use crate::support::{LONG, builder, in_brief, ms, queued};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -24,8 +24,8 @@ fn held(client: &Client) -> [bool; 3] {
 
 #[test]
 fn every_form_takes_all_and_gives_all_back() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let (it, never) = (multi(&here, &NAMES), CancellationToken::new());
     let soon = || Instant::now() + LONG;
     let threads = [
@@ -64,13 +64,13 @@ fn every_form_takes_all_and_gives_all_back() {
     assert_eq!(it.with(|guard| guard.tokens().len()).unwrap(), 3);
     assert_eq!(held(&there), [false; 3]);
     drop(it);
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 #[test]
 fn a_try_is_none_when_any_is_busy_and_holds_nothing_then() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let it = multi(&here, &NAMES);
     for busy in NAMES {
         let lock = there.reentrant_lock(busy);
@@ -84,7 +84,7 @@ fn a_try_is_none_when_any_is_busy_and_holds_nothing_then() {
     let guard = it.try_lock().unwrap().unwrap();
     guard.unlock().unwrap();
     drop(it);
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 /// More than one script removes: those that are in the way are no longer there.
@@ -92,9 +92,9 @@ fn a_try_is_none_when_any_is_busy_and_holds_nothing_then() {
 fn one_attempt_gets_what_very_many_expired_leases_are_in_front_of() {
     const HOLDS: u32 = 150;
     const BRIEF: Duration = Duration::from_secs(2);
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
-    let (client, gone) = (stage.client(), Client::connect(&proxy.url()).unwrap());
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
+    let (client, gone) = (fixture.client(), Client::connect(&proxy.url()).unwrap());
     let names = ["a", "b"];
     for name in names {
         client.semaphore(name).set_permits(HOLDS).unwrap();
@@ -113,8 +113,8 @@ fn one_attempt_gets_what_very_many_expired_leases_are_in_front_of() {
 
 #[test]
 fn locks_of_all_kinds_and_clients_go_together_in_any_order() {
-    let stage = Stage::new();
-    let (one, two) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (one, two) = (fixture.client(), fixture.client());
     let (simple, reentrant) = (one.simple_lock("simple"), two.reentrant_lock("reentrant"));
     let (reads, writes) = (one.read_write_lock("reads"), two.read_write_lock("writes"));
     let permits = one.semaphore("permits");
@@ -140,13 +140,13 @@ fn locks_of_all_kinds_and_clients_go_together_in_any_order() {
     }
     permits.delete().unwrap();
     drop((simple, reentrant, reads, writes, permits, two_permits));
-    stage.end(&[&one, &two]);
+    fixture.end(&[&one, &two]);
 }
 
 #[test]
 fn one_that_this_thread_holds_is_re_entered_and_stays_when_all_end() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let (it, b) = (multi(&here, &NAMES), here.reentrant_lock("b"));
     let outer = b.lock().unwrap();
     let guard = it.try_lock().unwrap().unwrap();
@@ -161,13 +161,13 @@ fn one_that_this_thread_holds_is_re_entered_and_stays_when_all_end() {
     assert_eq!(b.hold_count(), 1);
     drop((outer, busy));
     drop((it, b, c));
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 #[test]
 fn a_reader_and_the_writer_who_reads_re_enter() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let (lock, other) = (client.read_write_lock("it"), client.reentrant_lock("other"));
     let it = MultiLock::new(&[&other, lock.read_lock()]);
     let write = lock.write_lock().lock().unwrap();
@@ -178,13 +178,13 @@ fn a_reader_and_the_writer_who_reads_re_enter() {
     drop((guard, again));
     assert_eq!(lock.read_count().unwrap(), 0);
     drop((lock, other, it));
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn one_that_may_not_be_re_entered_would_deadlock() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let (a, b) = (client.reentrant_lock("a"), client.simple_lock("b"));
     let it = MultiLock::new(&[&a, &b]);
     let outer = b.lock().unwrap();
@@ -194,13 +194,13 @@ fn one_that_may_not_be_re_entered_would_deadlock() {
     assert!(!a.is_locked().unwrap());
     drop(outer);
     drop((a, b, it));
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn tokens_rise_and_come_in_the_order_of_the_names() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let (one, other) = (multi(&here, &["a", "b"]), multi(&there, &["b", "a"]));
     let mut last = [0, 0];
     for round in 0..4 {
@@ -216,13 +216,13 @@ fn tokens_rise_and_come_in_the_order_of_the_names() {
         last = tokens;
     }
     drop((one, other));
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 #[test]
 fn it_is_a_lock_like_any_other() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let it: Arc<dyn Lock> = Arc::new(multi(&client, &NAMES));
     assert_eq!(it.name(), "a + b + c");
     let guard = it.lock().unwrap();
@@ -253,13 +253,13 @@ fn it_is_a_lock_like_any_other() {
         .unwrap();
     }
     drop(it);
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn its_validity_is_that_of_the_one_that_ends_first() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let mut locks = locks(&client, &["a", "b"]);
     locks[1] = locks[1].with_lease(LONG / 2);
     let it = MultiLock::new(&[&locks[0], &locks[1], &client.lock_with_kind("c", Simple)]);
@@ -287,13 +287,13 @@ fn its_validity_is_that_of_the_one_that_ends_first() {
     }
     drop(guard);
     drop((locks, it, fixed));
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn a_panic_under_it_gives_all_back() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let it = multi(&here, &NAMES);
     let thrown = thread::scope(|scope| {
         scope
@@ -307,13 +307,13 @@ fn a_panic_under_it_gives_all_back() {
     assert!(thrown.is_err());
     assert_eq!(held(&there), [false; 3]);
     drop(it);
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 #[test]
 fn one_that_stays_for_a_while_does_so_only_where_all_were_held() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let stays = here.reentrant_lock("a").min_hold(LONG);
     let it = MultiLock::new(&[&stays, &here.reentrant_lock("b"), &here.reentrant_lock("c")]);
     // It waits for the one that would stay, and then cannot have another one.
@@ -346,9 +346,9 @@ impl Observer for Ended {
 
 #[test]
 fn they_are_given_back_in_reverse() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let ended = Ended::default();
-    let watched = || builder(&stage.server.url()).observer(ended.clone()).connect().unwrap();
+    let watched = || builder(&fixture.server.url()).observer(ended.clone()).connect().unwrap();
     // By one request, and by one each.
     for clients in [[&watched(); 3], [&watched(), &watched(), &watched()]] {
         let locks: Vec<_> = [0, 1, 2].map(|i| clients[i].reentrant_lock(NAMES[i])).into();

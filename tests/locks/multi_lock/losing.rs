@@ -7,15 +7,15 @@ use redis_concurrent::observe::LossReason;
 use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::{Proxy, closes_in_time, wait_until};
 
-use crate::multi_lock::stage::{Stage, locks, multi};
-use crate::support::{Ears, Heard, LONG, SOON, builder, delete, ms};
+use crate::multi_lock::fixture::{Fixture, locks, multi};
+use crate::support::{Heard, LONG, Recorder, SOON, builder, delete, ms};
 
 #[test]
 fn one_that_was_unlocked_by_force() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     // Before its first wait or renewal a client is told by its next renewal.
-    let here = builder(&stage.server.url()).lease(ms(3000)).connect().unwrap();
-    let there = stage.client();
+    let here = builder(&fixture.server.url()).lease(ms(3000)).connect().unwrap();
+    let there = fixture.client();
     let (it, theirs) = (multi(&here, &["a", "b", "c"]), locks(&there, &["a", "b", "c"]));
     for lost in 0..3 {
         let guard = it.lock().unwrap();
@@ -31,14 +31,14 @@ fn one_that_was_unlocked_by_force() {
         }
     }
     drop((it, theirs));
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 /// The token that its guard gives away goes at once: what was made of it does not.
 #[test]
 fn one_that_was_unlocked_by_force_is_told_to_what_came_from_its_token() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let (it, theirs) = (multi(&here, &["a", "b"]), there.reentrant_lock("b"));
     let is_open = |lost: &Receiver<()>| lost.try_recv().is_err_and(|e| e.is_empty());
     let guard = it.lock().unwrap();
@@ -49,43 +49,43 @@ fn one_that_was_unlocked_by_force_is_told_to_what_came_from_its_token() {
     assert!(receiver.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
     guard.unlock().unwrap_err();
     drop((it, theirs));
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 #[test]
 fn one_whose_key_is_gone() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let (it, b) = (multi(&client, &["a", "b", "c"]), client.reentrant_lock("b"));
     let guard = it.lock().unwrap();
-    assert!(delete(&stage.server, "rc:{b}"));
+    assert!(delete(&fixture.server, "rc:{b}"));
     let error = guard.unlock().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, "b"));
     for name in ["a", "b", "c"] {
         assert!(!client.reentrant_lock(name).is_locked().unwrap());
     }
     drop((it, b));
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn one_that_a_renewal_finds_gone() {
-    let stage = Stage::new();
-    let client = builder(&stage.server.url()).lease(ms(1500)).connect().unwrap();
+    let fixture = Fixture::new();
+    let client = builder(&fixture.server.url()).lease(ms(1500)).connect().unwrap();
     let it = multi(&client, &["a", "b"]);
     let guard = it.lock().unwrap();
     let fires = guard.lost();
-    assert!(delete(&stage.server, "rc:{a}"));
+    assert!(delete(&fixture.server, "rc:{a}"));
     assert!(fires.wait_timeout(LONG));
     assert_eq!(guard.unlock().unwrap_err().name(), "a");
     drop(it);
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn one_whose_lease_ended() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let mut locks = locks(&client, &["a", "b", "c"]);
     locks[2] = locks[2].with_lease(ms(600));
     let it = MultiLock::new(&[&locks[0], &locks[1], &locks[2]]);
@@ -98,34 +98,34 @@ fn one_whose_lease_ended() {
     let error = guard.unlock().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, "c"));
     drop((locks, it));
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn of_several_the_first_is_told_and_observers_hear_of_the_others() {
-    let stage = Stage::new();
-    let ears = Ears::default();
-    let client = builder(&stage.server.url()).observer(ears.clone()).connect().unwrap();
+    let fixture = Fixture::new();
+    let recorder = Recorder::default();
+    let client = builder(&fixture.server.url()).observer(recorder.clone()).connect().unwrap();
     let it = multi(&client, &["a", "b", "c"]);
     let guard = it.lock().unwrap();
-    assert!(delete(&stage.server, "rc:{b}") && delete(&stage.server, "rc:{c}"));
+    assert!(delete(&fixture.server, "rc:{b}") && delete(&fixture.server, "rc:{c}"));
     assert_eq!(guard.unlock().unwrap_err().name(), "b");
-    assert_eq!(ears.count(Heard::UnlockFailed(ErrorKind::LeaseLost)), 1);
-    wait_until(LONG, "the observer is told", || ears.count(Heard::Lost(LossReason::Revoked)) == 2);
-    assert_eq!(ears.count(Heard::Released), 1);
+    assert_eq!(recorder.count(Heard::UnlockFailed(ErrorKind::LeaseLost)), 1);
+    wait_until(LONG, "the observer is told", || recorder.count(Heard::Lost(LossReason::Revoked)) == 2);
+    assert_eq!(recorder.count(Heard::Released), 1);
     // Of a guard that is dropped they hear of all.
     let guard = it.lock().unwrap();
-    assert!(delete(&stage.server, "rc:{b}") && delete(&stage.server, "rc:{c}"));
+    assert!(delete(&fixture.server, "rc:{b}") && delete(&fixture.server, "rc:{c}"));
     drop(guard);
-    assert_eq!(ears.failures(), 3);
+    assert_eq!(recorder.failures(), 3);
     drop(it);
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn one_that_was_lost_is_not_re_entered() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let (it, b) = (multi(&client, &["a", "b"]), client.reentrant_lock("b").with_lease(ms(300)));
     let outer = b.lock().unwrap();
     wait_until(SOON, "its lease ends", || outer.is_lost());
@@ -135,14 +135,14 @@ fn one_that_was_lost_is_not_re_entered() {
     assert!(!client.reentrant_lock("a").is_locked().unwrap());
     assert!(outer.unlock().is_err());
     drop((it, b));
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn one_whose_client_closes() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     closes_in_time(|| {
-        let (here, there) = (stage.client(), stage.client());
+        let (here, there) = (fixture.client(), fixture.client());
         let (a, b) = (here.reentrant_lock("a"), there.reentrant_lock("b"));
         let it = MultiLock::new(&[&a, &b]);
         let guard = it.lock().unwrap();
@@ -154,16 +154,16 @@ fn one_whose_client_closes() {
         assert!(!a.is_locked().unwrap());
         drop((a, b, it));
         if closed.is_err() {
-            stage.server.flush_all().unwrap();
+            fixture.server.flush_all().unwrap();
         }
-        stage.end(&[&here]);
+        fixture.end(&[&here]);
         closed
     });
 }
 
 #[test]
 fn one_that_ends_before_the_others_are_there() {
-    let (near, far) = (Stage::new(), Stage::new());
+    let (near, far) = (Fixture::new(), Fixture::new());
     let proxy = Proxy::start(far.server.port()).unwrap();
     let (here, there) = (near.client(), builder(&proxy.url()).connect().unwrap());
     let (a, b) = (here.reentrant_lock("a").with_lease(ms(300)), there.reentrant_lock("b"));

@@ -4,7 +4,7 @@ use redis_concurrent::kinds::Permits;
 use redis_concurrent::{Client, Error, ErrorKind, Member, MultiLock};
 use redis_concurrent_testkit::Proxy;
 
-use crate::multi_lock::stage::Stage;
+use crate::multi_lock::fixture::Fixture;
 use crate::support::{LONG, ms};
 
 fn every_form(it: &MultiLock) -> Vec<Error> {
@@ -34,19 +34,19 @@ fn refuses(client: &Client, it: &MultiLock, name: &str, why: &str) {
 
 #[test]
 fn no_locks_at_all() {
-    let stage = Stage::new();
-    refuses(&stage.client(), &MultiLock::new(&[]), "", "at least one lock");
+    let fixture = Fixture::new();
+    refuses(&fixture.client(), &MultiLock::new(&[]), "", "at least one lock");
 }
 
 #[test]
 fn the_same_lock_twice() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let (a, again, b) = (client.reentrant_lock("a"), client.reentrant_lock("a"), client.reentrant_lock("b"));
     refuses(&client, &MultiLock::new(&[&a, &b, &again]), "a", "twice");
     refuses(&client, &MultiLock::new(&[&b, &a, &a.with_lease(LONG)]), "a", "twice");
     // By another client it would wait for itself as well, and so would a writer for its own readers.
-    let theirs = stage.client().reentrant_lock("a");
+    let theirs = fixture.client().reentrant_lock("a");
     refuses(&client, &MultiLock::new(&[&a, &b, &theirs]), "a", "twice");
     let lock = client.read_write_lock("rw");
     refuses(&client, &MultiLock::new(&[lock.read_lock(), &a, lock.write_lock()]), "rw", "twice");
@@ -55,9 +55,9 @@ fn the_same_lock_twice() {
 
 #[test]
 fn the_same_lock_by_two_addresses_of_its_server() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
+    let client = fixture.client();
     let elsewhere = Client::builder().url(&proxy.url()).connect().unwrap();
     let (a, same) = (client.reentrant_lock("a"), elsewhere.reentrant_lock("a"));
     refuses(&client, &MultiLock::new(&[&a, &same]), "a", "twice");
@@ -77,14 +77,17 @@ fn the_same_lock_by_two_addresses_of_its_server() {
 /// Which server a proxy leads to is not known if it may not be asked.
 #[test]
 fn a_lock_that_it_may_have_itself_is_asked_for_after_pauses() {
-    let stage = Stage::new();
-    let mut redis = stage.server.connection().unwrap();
+    let fixture = Fixture::new();
+    let mut redis = fixture.server.connection().unwrap();
     let rule = ["SETUSER", "silent", "on", "nopass", "~*", "&*", "+@all", "-info"];
     let () = redis::cmd("ACL").arg(&rule[..]).query(&mut redis).unwrap();
     let client = || {
-        Client::builder().url(&stage.server.url().replace("redis://", "redis://silent:x@")).connect().unwrap()
+        Client::builder()
+            .url(&fixture.server.url().replace("redis://", "redis://silent:x@"))
+            .connect()
+            .unwrap()
     };
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let by_proxy = Client::builder().url(&proxy.url().replace("redis://", "redis://silent:x@"));
     let (one, other) = (client(), by_proxy.connect().unwrap());
     let both = MultiLock::new(&[&one.reentrant_lock("a"), &other.reentrant_lock("a")]);
@@ -96,7 +99,7 @@ fn a_lock_that_it_may_have_itself_is_asked_for_after_pauses() {
 
 #[test]
 fn the_same_name_elsewhere_is_another_lock() {
-    let (one, two) = (Stage::new(), Stage::new());
+    let (one, two) = (Fixture::new(), Fixture::new());
     let (here, there) = (one.client(), two.client());
     let spaced = Client::builder().url(&one.server.url()).namespace("other").connect().unwrap();
     let locks = [&here, &there, &spaced].map(|client| client.reentrant_lock("a"));
@@ -106,8 +109,8 @@ fn the_same_name_elsewhere_is_another_lock() {
 
 #[test]
 fn a_bad_name_or_lease() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let a = client.reentrant_lock("a");
     refuses(&client, &MultiLock::new(&[&a, &client.reentrant_lock("")]), "", "empty");
     refuses(&client, &MultiLock::new(&[&a, &client.reentrant_lock("b").with_lease(ms(1))]), "b", "lease");
@@ -116,8 +119,8 @@ fn a_bad_name_or_lease() {
 
 /// What one of them says, all forms say; the others were given back.
 #[track_caller]
-fn fails(stage: &Stage, bad: &dyn Member, name: &str, kind: ErrorKind) {
-    let (client, other) = (stage.client(), stage.client());
+fn fails(fixture: &Fixture, bad: &dyn Member, name: &str, kind: ErrorKind) {
+    let (client, other) = (fixture.client(), fixture.client());
     let (a, b) = (client.reentrant_lock("a"), other.reentrant_lock("b"));
     for members in [[&a, &b, bad], [bad, &a, &b], [&a as &dyn Member, bad, &b]] {
         for error in every_form(&MultiLock::new(&members)) {
@@ -129,11 +132,11 @@ fn fails(stage: &Stage, bad: &dyn Member, name: &str, kind: ErrorKind) {
 
 #[test]
 fn a_key_that_is_something_else() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let _: () =
-        redis::cmd("SET").arg("rc:{mine}").arg(1).query(&mut stage.server.connection().unwrap()).unwrap();
-    fails(&stage, &client.reentrant_lock("mine"), "mine", ErrorKind::WrongType);
+        redis::cmd("SET").arg("rc:{mine}").arg(1).query(&mut fixture.server.connection().unwrap()).unwrap();
+    fails(&fixture, &client.reentrant_lock("mine"), "mine", ErrorKind::WrongType);
     // Among others of its client it is asked for by the same request.
     let (a, mine, z) =
         (client.reentrant_lock("a"), client.reentrant_lock("mine"), client.reentrant_lock("z"));
@@ -145,18 +148,18 @@ fn a_key_that_is_something_else() {
 
 #[test]
 fn more_permits_than_there_are() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     client.semaphore("permits").set_permits(1).unwrap();
     let two = client.lock_with_kind("permits", Permits::of(2).unwrap());
-    fails(&stage, &two, "permits", ErrorKind::Refused);
+    fails(&fixture, &two, "permits", ErrorKind::Refused);
 }
 
 #[test]
 fn a_client_that_was_closed() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let lock = client.reentrant_lock("closed");
     client.close().unwrap();
-    fails(&stage, &lock, "closed", ErrorKind::Closed);
+    fails(&fixture, &lock, "closed", ErrorKind::Closed);
 }

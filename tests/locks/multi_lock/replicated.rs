@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis_concurrent::{Client, ErrorKind, MultiLock};
 
 use crate::flock::Flock;
-use crate::multi_lock::stage::Stage;
+use crate::multi_lock::fixture::Fixture;
 use crate::support::{LONG, connect, ms};
 
 fn with_replicas(client: &Client, limit: Duration) -> MultiLock {
@@ -30,8 +30,8 @@ fn replicas_have_it_when_all_are_held() {
 
 #[test]
 fn too_few_of_them_is_told_of_that_one_and_all_are_given_back() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let it = with_replicas(&client, ms(50));
     for error in [it.lock().unwrap_err(), it.try_lock().unwrap_err(), it.try_lock_for(LONG).unwrap_err()] {
         assert_eq!((error.kind(), error.name()), (ErrorKind::NotReplicated, "b"), "{error}");
@@ -40,5 +40,5 @@ fn too_few_of_them_is_told_of_that_one_and_all_are_given_back() {
         }
     }
     drop(it);
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }

@@ -2,7 +2,7 @@
 
 use redis_concurrent::{Client, Member, MultiLock};
 
-use crate::multi_lock::stage::{Stage, multi};
+use crate::multi_lock::fixture::{Fixture, multi};
 use crate::support::LONG;
 
 fn names() -> Vec<String> {
@@ -21,8 +21,8 @@ fn requests(clients: &[Client]) -> u64 {
 
 #[test]
 fn ten_names_of_one_client_are_two_requests() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let names = names();
     let it = multi(&client, &names.iter().map(String::as_str).collect::<Vec<_>>());
     warm(&it);
@@ -32,13 +32,13 @@ fn ten_names_of_one_client_are_two_requests() {
     guard.unlock().unwrap();
     assert_eq!(client.request_count() - before, 2);
     drop(it);
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn ten_names_of_ten_clients_are_twenty_requests() {
-    let stage = Stage::new();
-    let clients: Vec<_> = (0..10).map(|_| stage.client()).collect();
+    let fixture = Fixture::new();
+    let clients: Vec<_> = (0..10).map(|_| fixture.client()).collect();
     let locks: Vec<_> =
         clients.iter().zip(names()).map(|(client, name)| client.reentrant_lock(&name)).collect();
     let members: Vec<&dyn Member> = locks.iter().map(|lock| lock as &dyn Member).collect();
@@ -51,13 +51,13 @@ fn ten_names_of_ten_clients_are_twenty_requests() {
     assert_eq!(requests(&clients) - before, 20);
     drop((members, it));
     drop(locks);
-    stage.end(&clients.iter().collect::<Vec<_>>());
+    fixture.end(&clients.iter().collect::<Vec<_>>());
 }
 
 #[test]
 fn one_that_is_busy_costs_one_request_and_nothing_to_give_back() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let it = multi(&here, &["a", "b", "c"]);
     warm(&it);
     let b = there.reentrant_lock("b");
@@ -76,8 +76,8 @@ fn one_that_is_busy_costs_one_request_and_nothing_to_give_back() {
 
 #[test]
 fn a_re_entry_of_all_costs_nothing() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let it = multi(&client, &["a", "b", "c"]);
     let outer = it.lock().unwrap();
     let before = client.request_count();
@@ -86,5 +86,5 @@ fn a_re_entry_of_all_costs_nothing() {
     assert_eq!(client.request_count() - before, 0);
     drop(outer);
     drop(it);
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }

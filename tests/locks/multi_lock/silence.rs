@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_concurrent::{Client, ErrorKind, MultiLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
-use crate::multi_lock::stage::{Stage, multi};
+use crate::multi_lock::fixture::{Fixture, multi};
 use crate::support::{LONG, SOON, builder, connected, exists, ms, nothing_left};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -31,25 +31,25 @@ fn held(server: &RedisServer) -> [bool; 3] {
 
 #[test]
 fn an_answer_lost_with_its_connection_is_asked_for_again() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = behind(&proxy, SOON);
     let it = multi(&client, &NAMES);
     it.lock().unwrap().unlock().unwrap();
     proxy.swallow_next_reply_and_reset();
     let guard = it.try_lock().unwrap().expect("it finds itself inside");
-    assert!(proxy.struck() == 1 && held(&stage.server) == [true; 3]);
+    assert!(proxy.struck() == 1 && held(&fixture.server) == [true; 3]);
     proxy.swallow_next_reply_and_reset();
     guard.unlock().unwrap();
-    assert!(proxy.struck() == 2 && held(&stage.server) == [false; 3]);
+    assert!(proxy.struck() == 2 && held(&fixture.server) == [false; 3]);
     drop(it);
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn an_ask_without_an_answer_takes_nothing_even_if_it_comes_late() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = behind(&proxy, COMMAND);
     let it = multi(&client, &NAMES);
     comes_and_goes(&it);
@@ -58,36 +58,36 @@ fn an_ask_without_an_answer_takes_nothing_even_if_it_comes_late() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(NAMES.contains(&error.name()), "{error}");
     // Its owners have tombstones by now, or will be before it runs.
-    let all_have = || NAMES.iter().all(|name| exists(&stage.server, &format!("rc:{{{name}}}:tombstones")));
+    let all_have = || NAMES.iter().all(|name| exists(&fixture.server, &format!("rc:{{{name}}}:tombstones")));
     wait_until(SOON, "all of them have tombstones", all_have);
     proxy.release_held();
     wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
     comes_and_goes(&it);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
     drop(it);
     client.close().unwrap();
 }
 
 #[test]
 fn an_unlock_without_an_answer_goes_on_in_the_background() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = behind(&proxy, COMMAND);
     let it = multi(&client, &NAMES);
     let guard = it.lock().unwrap();
     proxy.hold_next_requests(1);
     let error = guard.unlock().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::OutcomeUnknown, "a"), "{error}");
-    wait_until(SOON, "all are released", || held(&stage.server) == [false; 3]);
+    wait_until(SOON, "all are released", || held(&fixture.server) == [false; 3]);
     proxy.release_held();
     drop(it);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
     client.close().unwrap();
 }
 
 #[test]
 fn one_that_cannot_be_reached_is_named_and_the_others_are_given_back() {
-    let (near, far) = (Stage::new(), Stage::new());
+    let (near, far) = (Fixture::new(), Fixture::new());
     let proxy = Proxy::start(far.server.port()).unwrap();
     let (here, there) = (near.client(), behind(&proxy, COMMAND));
     let (a, b) = (here.reentrant_lock("a"), there.reentrant_lock("b"));
@@ -112,9 +112,9 @@ fn one_that_cannot_be_reached_is_named_and_the_others_are_given_back() {
 
 #[test]
 fn a_late_copy_of_an_ask_that_was_sent_twice_takes_nothing() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
-    let (client, other) = (behind(&proxy, SOON), stage.client());
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
+    let (client, other) = (behind(&proxy, SOON), fixture.client());
     let it = multi(&client, &NAMES);
     it.lock().unwrap().unlock().unwrap();
     // The first copy came through, and took all; by the second one of them is somebody else's.
@@ -131,18 +131,18 @@ fn a_late_copy_of_an_ask_that_was_sent_twice_takes_nothing() {
         proxy.release_held();
     });
     wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
     it.lock().unwrap().unlock().unwrap();
     drop((it, c));
-    stage.end(&[&client, &other]);
+    fixture.end(&[&client, &other]);
 }
 
 /// After a lock was given back, the next waiting thread of the process asks under the same owner.
 #[test]
 fn a_late_copy_takes_nothing_from_a_later_holder() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
-    let (client, other) = (builder(&proxy.url()).command_timeout(LONG).connect().unwrap(), stage.client());
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
+    let (client, other) = (builder(&proxy.url()).command_timeout(LONG).connect().unwrap(), fixture.client());
     let it = multi(&client, &["a", "b"]);
     it.lock().unwrap().unlock().unwrap();
     let (a, theirs) = (client.reentrant_lock("a"), other.reentrant_lock("b").lock_owned().unwrap());
@@ -157,13 +157,13 @@ fn a_late_copy_takes_nothing_from_a_later_holder() {
         assert!(!asks.join().unwrap().unwrap());
         heir.join().unwrap().unwrap()
     });
-    let scripts = || stage.server.command_calls().unwrap()["evalsha"];
+    let scripts = || fixture.server.command_calls().unwrap()["evalsha"];
     let before = scripts();
     proxy.release_held();
     wait_until(SOON, "the late copy has run", || scripts() > before);
-    assert!(!guard.is_lost() && exists(&stage.server, "rc:{a}"), "it was taken away from its holder");
+    assert!(!guard.is_lost() && exists(&fixture.server, "rc:{a}"), "it was taken away from its holder");
     guard.unlock().unwrap();
     theirs.unlock().unwrap();
     drop((it, a));
-    stage.end(&[&client, &other]);
+    fixture.end(&[&client, &other]);
 }

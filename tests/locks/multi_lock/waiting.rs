@@ -7,13 +7,13 @@ use redis_concurrent::observe::AcquiredVia;
 use redis_concurrent::{CancellationToken, ErrorKind, MultiLock, Wait};
 use redis_concurrent_testkit::wait_until;
 
-use crate::multi_lock::stage::{Stage, locks, multi};
-use crate::support::{Ears, Heard, LONG, SOON, builder, ms, queued};
+use crate::multi_lock::fixture::{Fixture, locks, multi};
+use crate::support::{Heard, LONG, Recorder, SOON, builder, ms, queued};
 
 #[test]
 fn it_waits_for_one_and_holds_none_of_the_others_meanwhile() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let it = multi(&here, &["a", "b", "c"]);
     let theirs = locks(&there, &["a", "b", "c"]);
     let b = theirs[1].lock().unwrap();
@@ -31,13 +31,13 @@ fn it_waits_for_one_and_holds_none_of_the_others_meanwhile() {
         waiter.join().unwrap();
     });
     drop((it, theirs));
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 #[test]
 fn one_deadline_is_for_all_of_them() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let theirs = locks(&there, &["a", "b", "c"]);
     let it = multi(&here, &["a", "b", "c"]);
     let limit = ms(600);
@@ -56,13 +56,13 @@ fn one_deadline_is_for_all_of_them() {
     assert!(!theirs[0].is_locked().unwrap());
     b.unlock().unwrap();
     drop(theirs);
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 #[test]
 fn a_cancelled_wait_says_for_which_one_and_holds_none() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let it = multi(&here, &["a", "b", "c"]);
     let theirs = locks(&there, &["a", "b", "c"]);
     let busy = theirs[1].lock().unwrap();
@@ -81,13 +81,13 @@ fn a_cancelled_wait_says_for_which_one_and_holds_none() {
     assert!(!theirs[0].is_locked().unwrap() && !theirs[2].is_locked().unwrap());
     drop(busy);
     drop((it, theirs));
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 #[test]
 fn threads_of_one_process_take_turns_in_whatever_order_they_name_them() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"], ["c", "a", "b"]];
     let inside = parking_lot::Mutex::new(0);
     thread::scope(|scope| {
@@ -104,13 +104,13 @@ fn threads_of_one_process_take_turns_in_whatever_order_they_name_them() {
         }
     });
     assert_eq!(inside.into_inner(), 200);
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn a_waiter_for_one_of_them_is_let_in_as_all_are_given_back() {
-    let stage = Stage::new();
-    let (here, there) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (here, there) = (fixture.client(), fixture.client());
     let it = multi(&here, &["a", "b"]);
     let (local, remote) = (here.reentrant_lock("a").fair(), there.reentrant_lock("b"));
     let guard = it.lock().unwrap();
@@ -126,35 +126,35 @@ fn a_waiter_for_one_of_them_is_let_in_as_all_are_given_back() {
         assert!(began.elapsed() < SOON);
     });
     drop((it, local, remote));
-    stage.end(&[&here, &there]);
+    fixture.end(&[&here, &there]);
 }
 
 #[test]
 fn observers_hear_of_each_hold_as_of_any_other() {
-    let stage = Stage::new();
-    let ears = Ears::default();
-    let client = builder(&stage.server.url()).observer(ears.clone()).connect().unwrap();
+    let fixture = Fixture::new();
+    let recorder = Recorder::default();
+    let client = builder(&fixture.server.url()).observer(recorder.clone()).connect().unwrap();
     let it = multi(&client, &["a", "b", "c"]);
     it.lock().unwrap().unlock().unwrap();
-    assert_eq!(ears.count(Heard::Acquired(AcquiredVia::Free)), 3);
-    assert_eq!(ears.count(Heard::Released), 3);
-    assert_eq!(ears.all().len(), 6);
+    assert_eq!(recorder.count(Heard::Acquired(AcquiredVia::Free)), 3);
+    assert_eq!(recorder.count(Heard::Released), 3);
+    assert_eq!(recorder.all().len(), 6);
     drop(it);
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }
 
 #[test]
 fn what_is_held_is_renewed() {
-    let stage = Stage::new();
-    let ears = Ears::default();
-    let set = builder(&stage.server.url()).lease(LONG).renew_every(ms(300));
-    let client = set.observer(ears.clone()).connect().unwrap();
+    let fixture = Fixture::new();
+    let recorder = Recorder::default();
+    let set = builder(&fixture.server.url()).lease(LONG).renew_every(ms(300));
+    let client = set.observer(recorder.clone()).connect().unwrap();
     let a = client.reentrant_lock("a");
     let it = MultiLock::new(&[&a, &client.simple_lock("b")]);
     let guard = it.lock().unwrap();
-    wait_until(LONG, "each was renewed twice", || ears.count(Heard::Renewed) >= 4);
+    wait_until(LONG, "each was renewed twice", || recorder.count(Heard::Renewed) >= 4);
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     drop((a, it));
-    stage.end(&[&client]);
+    fixture.end(&[&client]);
 }

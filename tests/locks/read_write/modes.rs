@@ -6,13 +6,13 @@ use std::time::Instant;
 use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::wait_until;
 
-use crate::read_write::Stage;
+use crate::read_write::Fixture;
 use crate::support::{LONG, SOON, in_brief, ms, nothing_left};
 
 #[test]
 fn readers_read_together_and_a_writer_is_alone() {
-    let stage = Stage::new();
-    let (a, b, c) = (stage.read_write_lock(), stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (a, b, c) = (fixture.read_write_lock(), fixture.read_write_lock(), fixture.read_write_lock());
     let first = a.read_lock().lock().unwrap();
     let second = b.read_lock().try_lock().unwrap().expect("beside another reader");
     assert!(c.write_lock().try_lock().unwrap().is_none());
@@ -25,13 +25,13 @@ fn readers_read_together_and_a_writer_is_alone() {
     assert!(in_brief(b.write_lock().try_lock_for(ms(50))).is_none());
     assert_eq!(a.read_count().unwrap(), 0);
     drop(writer);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn threads_of_a_process_read_together() {
-    let stage = Stage::new();
-    let lock = stage.read_write_lock();
+    let fixture = Fixture::new();
+    let lock = fixture.read_write_lock();
     let mine = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -42,13 +42,13 @@ fn threads_of_a_process_read_together() {
         });
     });
     drop(mine);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn both_halves_are_reentrant_by_thread() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
     let reads: Vec<_> = (0..3).map(|_| lock.read_lock().lock().unwrap()).collect();
     assert_eq!(lock.read_lock().hold_count(), 3);
     drop(reads);
@@ -60,13 +60,13 @@ fn both_halves_are_reentrant_by_thread() {
     assert!(other.read_lock().try_lock().unwrap().is_none());
     drop(writes);
     assert!(other.read_lock().try_lock().unwrap().is_some());
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_reader_cannot_wait_for_itself() {
-    let stage = Stage::new();
-    let lock = stage.read_write_lock();
+    let fixture = Fixture::new();
+    let lock = fixture.read_write_lock();
     let read = lock.read_lock().lock().unwrap();
     for outcome in [lock.write_lock().lock().map(drop), lock.write_lock().try_lock_for(SOON).map(drop)] {
         let error = outcome.unwrap_err();
@@ -74,7 +74,7 @@ fn a_reader_cannot_wait_for_itself() {
         assert_eq!(error.name(), "it");
     }
     assert!(lock.write_lock().try_lock().unwrap().is_none());
-    assert_eq!(stage.queued(), 0);
+    assert_eq!(fixture.queued(), 0);
     // Its own reading is not hurt by it.
     assert_eq!(lock.read_lock().hold_count(), 1);
     drop(read);
@@ -86,13 +86,13 @@ fn a_reader_cannot_wait_for_itself() {
     assert!(!write.is_lost() && condition.signal(&write).is_ok());
     drop((read, write));
     drop(lock.write_lock().lock().unwrap());
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_writer_may_read_and_goes_on_reading() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
     let write = lock.write_lock().lock().unwrap();
     let read = lock.read_lock().lock().unwrap();
     assert!(other.read_lock().try_lock().unwrap().is_none());
@@ -101,18 +101,18 @@ fn a_writer_may_read_and_goes_on_reading() {
     assert!(other.write_lock().try_lock().unwrap().is_none());
     read.unlock().unwrap();
     assert!(other.write_lock().try_lock().unwrap().is_some());
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_writer_reads_past_threads_of_its_own_that_wait_for_it() {
-    let stage = Stage::new();
-    let lock = stage.read_write_lock();
+    let fixture = Fixture::new();
+    let lock = fixture.read_write_lock();
     let write = lock.write_lock().lock().unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| drop(lock.read_lock().lock().unwrap()));
         let writing = scope.spawn(|| drop(lock.write_lock().lock().unwrap()));
-        stage.await_queued(1);
+        fixture.await_queued(1);
         let read = lock.read_lock().try_lock_for(SOON).unwrap().expect("it writes");
         assert!(!waiting.is_finished());
         // Not handed on within the process, as this thread goes on reading.
@@ -123,13 +123,13 @@ fn a_writer_reads_past_threads_of_its_own_that_wait_for_it() {
         writing.join().unwrap();
         waiting.join().unwrap();
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_downgrade_is_one_request_and_lets_waiting_readers_in() {
-    let stage = Stage::new();
-    let (mine, theirs) = (stage.client(), stage.client());
+    let fixture = Fixture::new();
+    let (mine, theirs) = (fixture.client(), fixture.client());
     let (lock, other) = (mine.read_write_lock("it"), theirs.read_write_lock("it"));
     let write = lock.write_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn a_downgrade_is_one_request_and_lets_waiting_readers_in() {
             assert!(!other.is_write_locked().unwrap());
             drop(guard);
         });
-        stage.await_queued(1);
+        fixture.await_queued(1);
         let before = mine.request_count();
         let read = lock.downgrade(write).unwrap();
         assert_eq!(mine.request_count() - before, 1);
@@ -147,13 +147,13 @@ fn a_downgrade_is_one_request_and_lets_waiting_readers_in() {
         assert!(other.write_lock().try_lock().unwrap().is_none());
         read.unlock().unwrap();
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_downgrade_of_an_inner_hold_goes_on_writing() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
     let outer = lock.write_lock().lock().unwrap();
     let inner = lock.write_lock().lock().unwrap();
     let read = lock.downgrade(inner).unwrap();
@@ -162,13 +162,13 @@ fn a_downgrade_of_an_inner_hold_goes_on_writing() {
     outer.unlock().unwrap();
     assert!(other.read_lock().try_lock().unwrap().is_some());
     read.unlock().unwrap();
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_write_lock_that_was_lost_is_not_downgraded_also_beside_another_writer() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
     for known in [false, true] {
         let brief = lock.write_lock().with_lease(ms(200));
         let write = if known { brief.lock().unwrap() } else { lock.write_lock().lock().unwrap() };
@@ -176,7 +176,7 @@ fn a_write_lock_that_was_lost_is_not_downgraded_also_beside_another_writer() {
             wait_until(LONG, "its lease is over", || write.is_lost());
         } else {
             // It has not heard of it.
-            let mut redis = stage.server.connection().unwrap();
+            let mut redis = fixture.server.connection().unwrap();
             let () = redis::cmd("DEL").arg("rc:{it}").query(&mut redis).unwrap();
         }
         let theirs = other.write_lock().try_lock_for(LONG).unwrap().unwrap();
@@ -192,24 +192,24 @@ fn a_write_lock_that_was_lost_is_not_downgraded_also_beside_another_writer() {
     assert!(other.write_lock().force_unlock().unwrap().was_held());
     drop(other.write_lock().try_lock().unwrap().expect("it is free"));
     assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::LeaseLost);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn only_its_own_guard_is_downgraded() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let (lock, strange) = (client.read_write_lock("it"), client.read_write_lock("other"));
     let write = strange.write_lock().lock().unwrap();
     assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::NotOwner);
     assert!(!strange.is_write_locked().unwrap(), "the guard has ended");
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn readers_know_the_number_of_the_last_write() {
-    let stage = Stage::new();
-    let (a, b) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.read_write_lock(), fixture.read_write_lock());
     let version = |lock: &redis_concurrent::ReadWriteLock| lock.read_lock().lock().unwrap().last_write();
     assert_eq!(version(&a), 0, "never written");
     let token = {
@@ -226,13 +226,13 @@ fn readers_know_the_number_of_the_last_write() {
     let read = b.downgrade(write).unwrap();
     assert!(read.last_write() > seen);
     drop(read);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn each_half_tells_of_its_own_holders() {
-    let stage = Stage::new();
-    let (a, b) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.read_write_lock(), fixture.read_write_lock());
     let read = a.read_lock().lock().unwrap();
     assert!(b.read_lock().is_locked().unwrap() && !b.write_lock().is_locked().unwrap());
     let holder = b.read_lock().holder().unwrap().expect("a reader");
@@ -243,13 +243,13 @@ fn each_half_tells_of_its_own_holders() {
     assert!(b.read_lock().force_unlock().unwrap().was_held());
     assert_eq!(read.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     drop(b.write_lock().try_lock().unwrap().expect("free"));
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_name_in_use_by_another_kind_is_refused_both_ways() {
-    let stage = Stage::new();
-    let client = stage.client();
+    let fixture = Fixture::new();
+    let client = fixture.client();
     let taken = client.reentrant_lock("it");
     let guard = taken.lock().unwrap();
     let lock = client.read_write_lock("it");
@@ -260,18 +260,18 @@ fn a_name_in_use_by_another_kind_is_refused_both_ways() {
     let read = lock.read_lock().lock().unwrap();
     assert_eq!(client.reentrant_lock("it").lock().unwrap_err().kind(), ErrorKind::WrongType);
     drop(read);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn debug_tells_the_holds() {
-    let stage = Stage::new();
-    let lock = stage.read_write_lock();
+    let fixture = Fixture::new();
+    let lock = fixture.read_write_lock();
     let guards = (lock.read_lock().lock().unwrap(), lock.read_lock().lock().unwrap());
     assert!(format!("{lock:?}").contains("read_holds: 2"));
     drop(guards);
     let guard = lock.write_lock().lock().unwrap();
     assert!(format!("{lock:?}").contains("write_holds: 1"));
     drop(guard);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, ErrorKind};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
-use crate::read_write::Stage;
+use crate::read_write::Fixture;
 use crate::support::{LONG, SOON, builder, in_brief, ms, nothing_left};
 
 #[test]
 fn a_waiting_writer_keeps_new_readers_out_but_not_present_ones() {
-    let stage = Stage::new();
-    let (a, b, c) = (stage.read_write_lock(), stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (a, b, c) = (fixture.read_write_lock(), fixture.read_write_lock(), fixture.read_write_lock());
     let read = a.read_lock().lock().unwrap();
     thread::scope(|scope| {
         let writer = scope.spawn(|| drop(b.write_lock().lock().unwrap()));
-        stage.await_queued(1);
+        fixture.await_queued(1);
         assert!(c.read_lock().try_lock().unwrap().is_none(), "of another process");
         let again = a.read_lock().try_lock().unwrap().expect("it reads already");
         drop(again);
@@ -25,15 +25,15 @@ fn a_waiting_writer_keeps_new_readers_out_but_not_present_ones() {
         drop(read);
         writer.join().unwrap();
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn an_arriving_writer_shuts_the_shares_of_the_reading_processes() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     // Longer than the test: only the message can shut it.
-    let client = stage.client_with(|b| b.local_handoff(Duration::from_secs(600)));
-    let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
+    let client = fixture.client_with(|b| b.local_handoff(Duration::from_secs(600)));
+    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
     let read = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
         // The listener must be there to be told.
@@ -44,20 +44,20 @@ fn an_arriving_writer_shuts_the_shares_of_the_reading_processes() {
         assert!(stays.join().unwrap());
         drop(held);
         let writer = scope.spawn(|| drop(other.write_lock().lock().unwrap()));
-        stage.await_queued(1);
+        fixture.await_queued(1);
         let newcomer = || scope.spawn(|| lock.read_lock().try_lock().unwrap().is_none()).join().unwrap();
         wait_until(LONG, "its threads are kept out too", newcomer);
         assert!(!writer.is_finished());
         drop(read);
         writer.join().unwrap();
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn writers_come_before_readers_who_came_earlier() {
-    let stage = Stage::new();
-    let (a, b, c) = (stage.read_write_lock(), stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (a, b, c) = (fixture.read_write_lock(), fixture.read_write_lock(), fixture.read_write_lock());
     let turn = AtomicUsize::new(0);
     let write = a.write_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -67,24 +67,24 @@ fn writers_come_before_readers_who_came_earlier() {
             drop(guard);
             at
         });
-        stage.await_queued(1);
+        fixture.await_queued(1);
         let writer = scope.spawn(|| {
             let guard = c.write_lock().lock().unwrap();
             let at = turn.fetch_add(1, Ordering::SeqCst);
             drop(guard);
             at
         });
-        stage.await_queued(2);
+        fixture.await_queued(2);
         drop(write);
         assert_eq!((writer.join().unwrap(), reader.join().unwrap()), (0, 1));
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn in_arrival_order_nobody_passes_and_neighbouring_readers_come_in_together() {
-    let stage = Stage::new();
-    let locks: Vec<_> = (0..5).map(|_| stage.read_write_lock().arrival_order()).collect();
+    let fixture = Fixture::new();
+    let locks: Vec<_> = (0..5).map(|_| fixture.read_write_lock().arrival_order()).collect();
     let turn = AtomicUsize::new(0);
     let both = AtomicUsize::new(0);
     let write = locks[0].write_lock().lock().unwrap();
@@ -100,7 +100,7 @@ fn in_arrival_order_nobody_passes_and_neighbouring_readers_come_in_together() {
                 drop(guard);
                 at
             }));
-            stage.await_queued(i + 1);
+            fixture.await_queued(i + 1);
         }
         let writer = scope.spawn(|| {
             let guard = locks[3].write_lock().lock().unwrap();
@@ -108,26 +108,26 @@ fn in_arrival_order_nobody_passes_and_neighbouring_readers_come_in_together() {
             drop(guard);
             at
         });
-        stage.await_queued(3);
+        fixture.await_queued(3);
         let late = scope.spawn(|| {
             let guard = locks[4].read_lock().lock().unwrap();
             let at = turn.fetch_add(1, Ordering::SeqCst);
             drop(guard);
             at
         });
-        stage.await_queued(4);
+        fixture.await_queued(4);
         drop(write);
         let first: Vec<_> = readers.into_iter().map(|r| r.join().unwrap()).collect();
         assert!(first.iter().all(|at| *at < 2), "{first:?}");
         assert_eq!((writer.join().unwrap(), late.join().unwrap()), (2, 3));
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_writer_that_gives_up_lets_readers_in_at_once() {
-    let stage = Stage::new();
-    let (a, b, c) = (stage.read_write_lock(), stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (a, b, c) = (fixture.read_write_lock(), fixture.read_write_lock(), fixture.read_write_lock());
     for cancelled in [false, true] {
         let read = a.read_lock().lock().unwrap();
         let token = CancellationToken::new();
@@ -147,16 +147,16 @@ fn a_writer_that_gives_up_lets_readers_in_at_once() {
             });
             // It may have given up before a busy machine looks.
             wait_until(LONG, "it waits", || {
-                stage.queued() == 1 || !cancelled && given_up.load(Ordering::SeqCst)
+                fixture.queued() == 1 || !cancelled && given_up.load(Ordering::SeqCst)
             });
             let reader = scope.spawn(|| {
                 let guard = c.read_lock().lock().unwrap();
-                assert!(given_up.load(Ordering::SeqCst) || stage.queued() == 0);
+                assert!(given_up.load(Ordering::SeqCst) || fixture.queued() == 0);
                 drop(guard);
                 Instant::now()
             });
             if cancelled {
-                stage.await_queued(2);
+                fixture.await_queued(2);
                 token.cancel();
             }
             writer.join().unwrap();
@@ -166,40 +166,40 @@ fn a_writer_that_gives_up_lets_readers_in_at_once() {
         });
         drop(read);
     }
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn waiters_are_counted_for_both_halves() {
-    let stage = Stage::new();
-    let (a, b) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (a, b) = (fixture.read_write_lock(), fixture.read_write_lock());
     let write = a.write_lock().lock().unwrap();
     let token = CancellationToken::new();
     thread::scope(|scope| {
         let first = scope.spawn(|| b.write_lock().lock_interruptibly(&token).map(drop).unwrap_err().kind());
-        stage.await_queued(1);
+        fixture.await_queued(1);
         let second = scope.spawn(|| drop(b.read_lock().lock().unwrap()));
-        stage.await_queued(2);
+        fixture.await_queued(2);
         assert_eq!((a.queue_length().unwrap(), b.queue_length().unwrap()), (2, 2));
         assert_eq!((b.write_lock().local_queue_length(), b.read_lock().local_queue_length()), (1, 1));
         token.cancel();
         assert_eq!(first.join().unwrap(), ErrorKind::Cancelled);
-        stage.await_queued(1);
+        fixture.await_queued(1);
         assert_eq!((a.queue_length().unwrap(), b.queue_length().unwrap()), (1, 1));
         drop(write);
         second.join().unwrap();
         assert_eq!(b.queue_length().unwrap(), 0);
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_writer_that_waits_does_not_cut_the_slice_of_another_writer() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     // Longer than the test: only a message could end it.
-    let client = stage.client_with(|b| b.local_handoff(Duration::from_secs(600)));
-    let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
-    let (marked, mark) = (client.reentrant_lock("mark"), stage.client().reentrant_lock("mark"));
+    let client = fixture.client_with(|b| b.local_handoff(Duration::from_secs(600)));
+    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
+    let (marked, mark) = (client.reentrant_lock("mark"), fixture.client().reentrant_lock("mark"));
     let turn = AtomicUsize::new(0);
     let write = lock.write_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -212,7 +212,7 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_another_writer() {
             drop(guard);
             at
         });
-        stage.await_queued(1);
+        fixture.await_queued(1);
         // What the writer had to tell was told on the same channel before this.
         drop(held);
         hears.join().unwrap();
@@ -226,7 +226,7 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_another_writer() {
         drop(write);
         assert_eq!((ours.join().unwrap(), theirs.join().unwrap()), (0, 1));
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 /// Its client's subscription takes its time: until that is there the writer has no position in Redis, and only its
@@ -234,8 +234,8 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_another_writer() {
 #[test]
 fn no_reader_passes_a_writer_of_its_process_that_has_no_position_in_redis_yet() {
     for (local_handoff, in_order) in [(LONG, false), (LONG, true), (ms(0), false), (ms(0), true)] {
-        let stage = Stage::new();
-        let proxy = Proxy::start(stage.server.port()).unwrap();
+        let fixture = Fixture::new();
+        let proxy = Proxy::start(fixture.server.port()).unwrap();
         let client =
             builder(&proxy.url()).local_handoff(local_handoff).command_timeout(LONG).connect().unwrap();
         let lock = client.read_write_lock("it");
@@ -263,21 +263,21 @@ fn no_reader_passes_a_writer_of_its_process_that_has_no_position_in_redis_yet() 
             });
             wait_until(LONG, "a reader waits", || lock.read_lock().local_queue_length() == 1);
             drop(read);
-            assert_eq!(stage.queued(), 0);
+            assert_eq!(fixture.queued(), 0);
             assert!(!writer.is_finished() && !reader.is_finished());
             proxy.heal().unwrap();
             assert_eq!((writer.join().unwrap(), reader.join().unwrap()), (0, 1));
         });
         client.close().unwrap();
-        nothing_left(&stage.server);
+        nothing_left(&fixture.server);
     }
 }
 
 /// One that gives up, for whatever reason, before it has a position admits those that it kept out.
 #[test]
 fn a_writer_that_gives_up_without_a_position_lets_the_readers_of_its_process_in() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
     let lock = client.read_write_lock("it");
     proxy.only_matching(b"SUBSCRIBE");

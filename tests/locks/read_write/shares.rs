@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{Barrier, Proxy, wait_until};
 
-use crate::read_write::Stage;
+use crate::read_write::Fixture;
 use crate::support::{LONG, SOON, builder, nothing_left};
 
 #[test]
 fn threads_join_within_a_slice_without_a_request() {
-    let stage = Stage::new();
-    let client = stage.client_with(|b| b.local_handoff(Duration::from_secs(600)));
+    let fixture = Fixture::new();
+    let client = fixture.client_with(|b| b.local_handoff(Duration::from_secs(600)));
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
@@ -27,13 +27,13 @@ fn threads_join_within_a_slice_without_a_request() {
     assert_eq!(client.request_count(), before);
     drop(read);
     assert_eq!(client.request_count(), before + 1);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn without_a_slice_each_thread_asks() {
-    let stage = Stage::new();
-    let client = stage.client_with(|b| b.local_handoff(Duration::ZERO));
+    let fixture = Fixture::new();
+    let client = fixture.client_with(|b| b.local_handoff(Duration::ZERO));
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
@@ -44,16 +44,16 @@ fn without_a_slice_each_thread_asks() {
     });
     assert_eq!(client.request_count(), before + 20);
     drop(read);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let local_handoff = Duration::from_millis(20);
     // Nothing is renewed meanwhile.
     let lease = Duration::from_secs(3600);
-    let client = stage.client_with(|b| b.local_handoff(local_handoff).lease(lease));
+    let client = fixture.client_with(|b| b.local_handoff(local_handoff).lease(lease));
     let lock = client.read_write_lock("it");
     let read = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -69,18 +69,18 @@ fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
             }
             assert_eq!(most, 1);
             let fields: Vec<String> =
-                redis::cmd("HKEYS").arg("rc:{it}").query(&mut stage.server.connection().unwrap()).unwrap();
+                redis::cmd("HKEYS").arg("rc:{it}").query(&mut fixture.server.connection().unwrap()).unwrap();
             assert_eq!(fields.iter().filter(|field| field.contains(':')).count(), 1, "{fields:?}");
         });
     });
     drop(read);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn readers_come_in_also_where_each_reply_takes_longer_than_the_slice() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = builder(&proxy.url()).local_handoff(Duration::from_micros(100)).connect().unwrap();
     let lock = client.read_write_lock("it");
     let read = lock.read_lock().lock().unwrap();
@@ -97,13 +97,13 @@ fn readers_come_in_also_where_each_reply_takes_longer_than_the_slice() {
     assert!(requests <= 9, "each of nine reads asks at most once: {requests}");
     drop(read);
     proxy.heal().unwrap();
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn the_last_one_out_leaves_and_the_share_lasts_till_then() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
     let inside = Barrier::new(3);
     let left = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -120,14 +120,14 @@ fn the_last_one_out_leaves_and_the_share_lasts_till_then() {
         }
     });
     assert!(other.write_lock().try_lock().unwrap().is_some());
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_lost_share_is_lost_for_all_and_not_joined_any_more() {
-    let stage = Stage::new();
-    let client = stage.client_with(|b| b.local_handoff(Duration::from_secs(600)));
-    let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let client = fixture.client_with(|b| b.local_handoff(Duration::from_secs(600)));
+    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
     let mine = lock.read_lock().lock().unwrap();
     let lost = mine.lost();
     thread::scope(|scope| {
@@ -148,13 +148,13 @@ fn a_lost_share_is_lost_for_all_and_not_joined_any_more() {
         "as long as its guard lives"
     );
     assert_eq!(mine.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_reader_that_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is_silent() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let local_handoff = Duration::from_secs(4);
     let client =
         builder(&proxy.url()).local_handoff(local_handoff).command_timeout(2 * LONG).connect().unwrap();
@@ -175,5 +175,5 @@ fn a_reader_that_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is
     });
     proxy.heal().unwrap();
     drop(read);
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }

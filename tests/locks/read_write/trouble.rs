@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use redis_concurrent_testkit::{Child, Proxy, wait_until};
 
-use crate::read_write::{HALF, Stage, URL};
-use crate::support::{Ears, Heard, LONG, SOON, builder, in_brief, ms, nothing_left};
+use crate::read_write::{Fixture, HALF, URL};
+use crate::support::{Heard, LONG, Recorder, SOON, builder, in_brief, ms, nothing_left};
 
-fn dying(stage: &Stage, half: &str) -> Child {
-    Child::spawn("read_write::dies", &[(URL, &stage.server.url()), (HALF, half)]).unwrap()
+fn dying(fixture: &Fixture, half: &str) -> Child {
+    Child::spawn("read_write::dies", &[(URL, &fixture.server.url()), (HALF, half)]).unwrap()
 }
 
 #[test]
@@ -20,10 +20,10 @@ fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_also_beside_other
 
 /// Whether the dead reader was seen to count until then.
 fn counts_until_its_lease_is_over() -> bool {
-    let stage = Stage::new();
-    let (lock, beside) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (lock, beside) = (fixture.read_write_lock(), fixture.read_write_lock());
     let living = beside.read_lock().lock().unwrap();
-    let mut child = dying(&stage, "read");
+    let mut child = dying(&fixture, "read");
     assert_eq!(child.read_line_within(LONG).unwrap(), "in");
     child.kill9().unwrap();
     let died = Instant::now();
@@ -33,7 +33,7 @@ fn counts_until_its_lease_is_over() -> bool {
             drop(guard);
             died.elapsed()
         });
-        stage.await_queued(1);
+        fixture.await_queued(1);
         let counts = lock.read_count().unwrap() == 2;
         wait_until(LONG, "the dead one's lease is over", || lock.read_count().unwrap() == 1);
         assert!(!writer.is_finished(), "the living one reads");
@@ -42,58 +42,58 @@ fn counts_until_its_lease_is_over() -> bool {
         assert!(waited < ms(1500) + SOON, "{waited:?}");
         counts
     });
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
     counts
 }
 
 #[test]
 fn a_writer_that_dies_waiting_keeps_readers_out_for_its_window() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
     let read = lock.read_lock().lock().unwrap();
-    let mut child = dying(&stage, "write");
-    stage.await_queued(1);
+    let mut child = dying(&fixture, "write");
+    fixture.await_queued(1);
     child.kill9().unwrap();
     let died = Instant::now();
     let guard = other.read_lock().try_lock_for(LONG).unwrap().expect("nobody writes");
     let waited = died.elapsed();
     assert!(waited < ms(1500) + SOON, "{waited:?}");
     drop((read, guard));
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_writer_that_dies_writing_lets_others_in_when_its_lease_is_over() {
-    let stage = Stage::new();
-    let lock = stage.read_write_lock();
-    let mut child = dying(&stage, "write");
+    let fixture = Fixture::new();
+    let lock = fixture.read_write_lock();
+    let mut child = dying(&fixture, "write");
     assert_eq!(child.read_line_within(LONG).unwrap(), "in");
     child.kill9().unwrap();
     drop(lock.read_lock().try_lock_for(LONG).unwrap().expect("a lease later"));
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_renewed_reader_outlives_its_lease() {
-    let stage = Stage::new();
-    let ears = Ears::default();
-    let client = stage.client_with(|b| b.lease(LONG).renew_every(ms(300)).observer(ears.clone()));
-    let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
+    let fixture = Fixture::new();
+    let recorder = Recorder::default();
+    let client = fixture.client_with(|b| b.lease(LONG).renew_every(ms(300)).observer(recorder.clone()));
+    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
     let read = lock.read_lock().lock().unwrap();
     // Beside a writer that waits.
     assert!(in_brief(other.write_lock().try_lock_for(ms(1000))).is_none());
-    wait_until(LONG, "it is renewed several times", || ears.count(Heard::Renewed) > 4);
+    wait_until(LONG, "it is renewed several times", || recorder.count(Heard::Renewed) > 4);
     assert!(other.write_lock().try_lock().unwrap().is_none());
     read.unlock().unwrap();
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn lost_answers_leave_nobody_inside() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(SOON).connect().unwrap();
-    let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
+    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
     for _ in 0..3 {
         proxy.swallow_next_reply_and_reset();
         drop(lock.read_lock().try_lock_for(SOON).unwrap().expect("asked again"));
@@ -106,15 +106,15 @@ fn lost_answers_leave_nobody_inside() {
         drop(read);
     }
     proxy.heal().unwrap();
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }
 
 #[test]
 fn a_downgrade_whose_answer_is_lost_is_asked_for_again() {
-    let stage = Stage::new();
-    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(SOON).connect().unwrap();
-    let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
+    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
     let write = lock.write_lock().lock().unwrap();
     proxy.swallow_next_reply_and_reset();
     let read = lock.downgrade(write).unwrap();
@@ -123,5 +123,5 @@ fn a_downgrade_whose_answer_is_lost_is_asked_for_again() {
     assert!(other.write_lock().try_lock().unwrap().is_none());
     read.unlock().unwrap();
     assert!(other.write_lock().try_lock().unwrap().is_some());
-    nothing_left(&stage.server);
+    nothing_left(&fixture.server);
 }

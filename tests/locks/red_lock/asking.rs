@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{Client, RedLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
-use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
+use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
 use crate::support::connected;
 
 /// Servers behind proxies that may be slow.
 struct Far {
-    stage: Stage,
+    fixture: Fixture,
     proxies: Vec<Proxy>,
 }
 
 impl Far {
     fn five() -> Far {
-        let stage = Stage::five();
-        let proxies = stage.servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
-        Far { stage, proxies }
+        let fixture = Fixture::five();
+        let proxies = fixture.servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
+        Far { fixture, proxies }
     }
 
     fn red(&self) -> RedLock {
@@ -72,7 +72,7 @@ fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
         let took = began.elapsed();
         let at_once = guard.servers();
         wait_until(LONG, "the late answers count", || guard.servers() == 5);
-        assert_eq!(far.stage.held_on(), 5);
+        assert_eq!(far.fixture.held_on(), 5);
         guard.unlock().unwrap();
         println!("{at_once} servers after {took:?}");
         took < SLOW / 2 && at_once == 3
@@ -82,17 +82,17 @@ fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
     for _ in 0..3 {
         drop(lock.lock().unwrap());
     }
-    far.stage.nothing_stays();
+    far.fixture.nothing_stays();
 }
 
 #[test]
 fn hung_servers_cost_their_limit_once() {
     const ROUNDS: u32 = 20;
-    let stage = Stage::five();
-    let red = stage.red();
+    let fixture = Fixture::five();
+    let red = fixture.red();
     let lock = red.lock(NAME);
     lock.lock().unwrap().unlock().unwrap();
-    for hung in &stage.servers[1..3] {
+    for hung in &fixture.servers[1..3] {
         hung.stop().unwrap();
     }
     // This waits for them, unless they were slow before as well.
@@ -108,7 +108,7 @@ fn hung_servers_cost_their_limit_once() {
     }
     let took = began.elapsed();
     assert!(took < PATIENT * ROUNDS * 3 / 4, "{took:?} for {ROUNDS}");
-    for hung in &stage.servers[1..3] {
+    for hung in &fixture.servers[1..3] {
         hung.cont().unwrap();
     }
     // They come back by themselves, and what was sent to them leaves nothing there.
@@ -118,31 +118,31 @@ fn hung_servers_cost_their_limit_once() {
         guard.unlock().unwrap();
         all
     });
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
 fn a_server_that_hangs_while_it_is_held_does_not_hold_up_the_unlock() {
-    let stage = Stage::five();
-    let lock = stage.red().lock(NAME);
+    let fixture = Fixture::five();
+    let lock = fixture.red().lock(NAME);
     let guard = lock.lock().unwrap();
     assert_eq!(guard.servers(), 5);
-    for hung in &stage.servers[3..] {
+    for hung in &fixture.servers[3..] {
         hung.stop().unwrap();
     }
     let began = Instant::now();
     guard.unlock().unwrap();
     assert!(began.elapsed() < PATIENT * 3, "{:?}", began.elapsed());
     // Others get in meanwhile.
-    let others = red_of(&stage.servers[..3]).lock(NAME);
+    let others = red_of(&fixture.servers[..3]).lock(NAME);
     let guard = others.try_lock_for(LONG).unwrap().unwrap();
-    for hung in &stage.servers[3..] {
+    for hung in &fixture.servers[3..] {
         hung.cont().unwrap();
     }
     // The renewal thread gives the rest back, well within the lease.
-    wait_until(LEASE / 2, "given back on those two as well", || stage.held_on() == 3);
+    wait_until(LEASE / 2, "given back on those two as well", || fixture.held_on() == 3);
     guard.unlock().unwrap();
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 /// A RedLock of another process, over some of the servers.
@@ -155,10 +155,10 @@ fn red_of(servers: &[RedisServer]) -> RedLock {
 #[test]
 fn refused_connections_and_dead_servers_cost_little_and_come_back() {
     const ROUNDS: u32 = 20;
-    let stage = Stage::five();
-    let lock = stage.red().lock(NAME);
+    let fixture = Fixture::five();
+    let lock = fixture.red().lock(NAME);
     lock.lock().unwrap().unlock().unwrap();
-    for dead in &stage.servers[..2] {
+    for dead in &fixture.servers[..2] {
         dead.kill().unwrap();
     }
     lock.lock().unwrap().unlock().unwrap();
@@ -170,7 +170,7 @@ fn refused_connections_and_dead_servers_cost_little_and_come_back() {
         released_all(&guard.unlock());
     }
     assert!(began.elapsed() < PATIENT * ROUNDS / 4, "{:?} for {ROUNDS}", began.elapsed());
-    for dead in &stage.servers[..2] {
+    for dead in &fixture.servers[..2] {
         dead.restart().unwrap();
     }
     wait_until(LONG, "all are asked again", || {
@@ -179,17 +179,17 @@ fn refused_connections_and_dead_servers_cost_little_and_come_back() {
         guard.unlock().unwrap();
         all
     });
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
 fn many_threads_with_a_hung_server_neither_wait_nor_use_its_pool_up() {
     // Waited for each time, it would cost 80 of them, ten in each thread.
     const LIMIT: Duration = ms(4000);
-    let stage = Stage::of(3);
-    let red = stage.red().with_node_timeout(LIMIT);
+    let fixture = Fixture::of(3);
+    let red = fixture.red().with_node_timeout(LIMIT);
     red.lock(NAME).lock().unwrap().unlock().unwrap();
-    stage.servers[0].stop().unwrap();
+    fixture.servers[0].stop().unwrap();
     red.lock(NAME).lock().unwrap().unlock().unwrap();
     let began = Instant::now();
     thread::scope(|scope| {
@@ -203,6 +203,6 @@ fn many_threads_with_a_hung_server_neither_wait_nor_use_its_pool_up() {
         }
     });
     assert!(began.elapsed() < LIMIT * 6, "{:?}", began.elapsed());
-    stage.servers[0].cont().unwrap();
-    stage.nothing_stays();
+    fixture.servers[0].cont().unwrap();
+    fixture.nothing_stays();
 }

@@ -7,7 +7,7 @@ use redis_concurrent::{Client, ErrorKind, RedLock, Wait};
 use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent, wait_until};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::red_lock::stage::{LONG, NAME, Stage, ms};
+use crate::red_lock::fixture::{Fixture, LONG, NAME, ms};
 use crate::support::Random;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -129,8 +129,8 @@ fn never_two_hold_it_while_servers_die_and_come_back() {
     let (wanted, seconds) = (setting("ACQUISITIONS", 50), setting("CHAOS_SECONDS", 4));
     eprintln!("SEED={seed}");
     let mut random = Random::of(seed);
-    let stage = Stage::five();
-    let urls: Vec<_> = stage.servers.iter().map(|server| server.url()).collect();
+    let fixture = Fixture::five();
+    let urls: Vec<_> = fixture.servers.iter().map(|server| server.url()).collect();
     let mut children: Vec<_> = (0..PROCESSES)
         .map(|i| {
             let seed = (seed + i as u64 + 1).to_string();
@@ -155,15 +155,15 @@ fn never_two_hold_it_while_servers_die_and_come_back() {
     while began.elapsed() < Duration::from_secs(seconds) || (spans.len() as u64) < wanted || faults < 3 {
         assert!(began.elapsed() < Duration::from_secs(seconds) * 10 + LONG * 3, "they get on");
         let which = random.below(5) as usize;
-        let server = &stage.servers[which];
+        let server = &fixture.servers[which];
         let down = state.iter().filter(|it| **it > 0).count() as u64;
         if down == 0 && random.below(4) == 0 {
             // A majority forgets all at once.
             for i in 0..3 {
-                stage.servers[(which + i) % 5].kill().unwrap();
+                fixture.servers[(which + i) % 5].kill().unwrap();
             }
             for i in 0..3 {
-                stage.servers[(which + i) % 5].restart().unwrap();
+                fixture.servers[(which + i) % 5].restart().unwrap();
             }
             faults += 3;
             continue;
@@ -195,7 +195,7 @@ fn never_two_hold_it_while_servers_die_and_come_back() {
         }
     }
     children.iter_mut().for_each(|child| child.say("end").unwrap());
-    for (server, state) in stage.servers.iter().zip(state) {
+    for (server, state) in fixture.servers.iter().zip(state) {
         match state {
             1 => server.restart().unwrap(),
             2 => server.cont().unwrap(),
@@ -209,7 +209,7 @@ fn never_two_hold_it_while_servers_die_and_come_back() {
         assert!(child.wait_within(LONG).unwrap().success());
     }
     let ended = Instant::now();
-    wait_until(LONG, "nothing is left after a lease", || stage.lasting_keys().is_empty());
+    wait_until(LONG, "nothing is left after a lease", || fixture.lasting_keys().is_empty());
     let left = ended.elapsed();
     eprintln!("{} acquisitions, {faults} faults, nothing left after {left:?}", spans.len());
     // A lease, and what a machine that stands still adds to it.

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, wait_until};
 
-use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
+use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
 use crate::support::connected;
 
 #[test]
 fn pain_27_contention_is_none_and_no_error() {
-    let stage = Stage::of(3);
-    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let fixture = Fixture::of(3);
+    let (mine, yours) = (fixture.red().lock(NAME), fixture.red().lock(NAME));
     let _guard = yours.lock().unwrap();
     // So little time may be too little for an answer, but not each time.
     let busy = |n: usize| {
@@ -28,16 +28,16 @@ fn pain_27_contention_is_none_and_no_error() {
     wait_until(LONG, "try_lock_for", || busy(0));
     wait_until(LONG, "try_lock_owned_until", || busy(1));
     // With a server away it is busy still: those that are there say so.
-    stage.servers[0].stop().unwrap();
+    fixture.servers[0].stop().unwrap();
     wait_until(LONG, "with a server away", || busy(0));
     assert!(mine.try_lock().unwrap().is_none());
-    stage.servers[0].cont().unwrap();
+    fixture.servers[0].cont().unwrap();
 }
 
 #[test]
 fn connections_that_were_closed_while_they_rested_cost_nothing() {
-    let stage = Stage::of(3);
-    let proxies: Vec<_> = stage.servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
+    let fixture = Fixture::of(3);
+    let proxies: Vec<_> = fixture.servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
     let clients = proxies.iter().map(|proxy| connected(|| Client::builder().url(&proxy.url()).lease(LEASE)));
     let red =
         RedLock::new(clients.collect::<Vec<_>>()).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
@@ -49,19 +49,19 @@ fn connections_that_were_closed_while_they_rested_cost_nothing() {
     guard.renew_for(LEASE).unwrap();
     cut();
     guard.unlock().unwrap();
-    assert_eq!(stage.held_on(), 0);
+    assert_eq!(fixture.held_on(), 0);
 }
 
 #[test]
 fn pain_27_too_few_servers_are_unavailable_and_each_is_named() {
-    let stage = Stage::five();
-    let red = stage.red_with(|b| b.unreachable_timeout(ms(700))).with_node_timeout(ms(200));
+    let fixture = Fixture::five();
+    let red = fixture.red_with(|b| b.unreachable_timeout(ms(700))).with_node_timeout(ms(200));
     let lock = red.lock(NAME);
     red.with_node_timeout(PATIENT).lock(NAME).lock().unwrap().unlock().unwrap();
-    for hung in &stage.servers[..2] {
+    for hung in &fixture.servers[..2] {
         hung.stop().unwrap();
     }
-    stage.servers[2].kill().unwrap();
+    fixture.servers[2].kill().unwrap();
     // On a busy machine one of the two that are there may be too slow, but not each time.
     let error = eventually(LONG, || {
         let error = lock.try_lock().unwrap_err();
@@ -69,7 +69,7 @@ fn pain_27_too_few_servers_are_unavailable_and_each_is_named() {
         println!("{error}");
         error.to_string().contains("2 of 5 servers can vote now, 3 are needed").then_some(error)
     });
-    for server in &stage.servers[..3] {
+    for server in &fixture.servers[..3] {
         assert!(error.to_string().contains(&format!("127.0.0.1:{}", server.port())), "{error}");
     }
     let began = Instant::now();
@@ -88,22 +88,22 @@ fn pain_27_too_few_servers_are_unavailable_and_each_is_named() {
     // What was got on the two was given back each time.
     let key = format!("rc:{{{NAME}}}");
     let is_there = |server: &RedisServer| server.keys().unwrap().contains(&key);
-    wait_until(LEASE / 2, "given back", || !stage.servers[3..].iter().any(is_there));
-    for hung in &stage.servers[..2] {
+    wait_until(LEASE / 2, "given back", || !fixture.servers[3..].iter().any(is_there));
+    for hung in &fixture.servers[..2] {
         hung.cont().unwrap();
     }
-    stage.servers[2].restart().unwrap();
+    fixture.servers[2].restart().unwrap();
     drop(lock.try_lock_for(LONG).unwrap().expect("they are back"));
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
 fn keys_of_others_are_a_wrong_kind_and_left_alone() {
-    let stage = Stage::five();
-    let lock = stage.red().lock(NAME);
+    let fixture = Fixture::five();
+    let lock = fixture.red().lock(NAME);
     let key = format!("rc:{{{NAME}}}");
     let foreign = |n: usize| {
-        for server in &stage.servers[..n] {
+        for server in &fixture.servers[..n] {
             let mut redis = server.connection().unwrap();
             let _: () = redis::cmd("HSET").arg(&key).arg("f").arg("theirs").query(&mut redis).unwrap();
         }
@@ -115,7 +115,7 @@ fn keys_of_others_are_a_wrong_kind_and_left_alone() {
         let error = error.unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, NAME), "{error}");
     }
-    for (i, server) in stage.servers.iter().enumerate() {
+    for (i, server) in fixture.servers.iter().enumerate() {
         wait_until(LONG, "what is ours is gone, and what is theirs is not", || {
             server.keys().unwrap().contains(&key) == (i < 3)
         });
@@ -124,10 +124,10 @@ fn keys_of_others_are_a_wrong_kind_and_left_alone() {
 
 #[test]
 fn pain_27_a_release_that_nobody_answers_is_unknown_and_goes_on() {
-    let stage = Stage::of(3);
-    let lock = stage.red().lock(NAME);
+    let fixture = Fixture::of(3);
+    let lock = fixture.red().lock(NAME);
     let guard = lock.lock().unwrap();
-    for hung in &stage.servers[..2] {
+    for hung in &fixture.servers[..2] {
         hung.stop().unwrap();
     }
     let began = Instant::now();
@@ -137,25 +137,25 @@ fn pain_27_a_release_that_nobody_answers_is_unknown_and_goes_on() {
     let on = ["on 1 servers, 2 are needed", "on 0 servers, 2 are needed"];
     assert!(on.iter().any(|on| error.to_string().contains(on)), "{error}");
     assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
-    for hung in &stage.servers[..2] {
+    for hung in &fixture.servers[..2] {
         hung.cont().unwrap();
     }
-    wait_until(LEASE / 2, "given back well before the lease is over", || stage.held_on() == 0);
-    stage.nothing_stays();
+    wait_until(LEASE / 2, "given back well before the lease is over", || fixture.held_on() == 0);
+    fixture.nothing_stays();
 }
 
 #[test]
 fn pain_27_a_renewal_that_fails_says_whether_it_is_lost() {
-    let stage = Stage::of(3);
-    let lock = stage.red().with_node_timeout(ms(300)).lock(NAME).with_lease(LEASE);
+    let fixture = Fixture::of(3);
+    let lock = fixture.red().with_node_timeout(ms(300)).lock(NAME).with_lease(LEASE);
     let guard = lock.lock_owned().unwrap();
-    for hung in &stage.servers[..2] {
+    for hung in &fixture.servers[..2] {
         hung.stop().unwrap();
     }
     let error = guard.renew().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::OutcomeUnknown, NAME), "{error}");
     assert!(!guard.is_lost());
-    for hung in &stage.servers[..2] {
+    for hung in &fixture.servers[..2] {
         hung.cont().unwrap();
         wait_until(LONG, "it has forgotten", || hung.flush_all().is_ok());
     }
@@ -173,8 +173,8 @@ fn pain_27_a_renewal_that_fails_says_whether_it_is_lost() {
 
 #[test]
 fn answers_that_are_lost_leave_nothing_behind() {
-    let stage = Stage::of(3);
-    let proxies: Vec<_> = stage.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
+    let fixture = Fixture::of(3);
+    let proxies: Vec<_> = fixture.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
     let clients: Vec<_> =
         proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
     let red = RedLock::new(clients).unwrap().skip_startup_delay();
@@ -191,17 +191,17 @@ fn answers_that_are_lost_leave_nothing_behind() {
     assert!(guard.servers() >= 2, "{}", guard.servers());
     guard.unlock().unwrap();
     assert!(proxies.iter().all(|proxy| proxy.struck() >= 1));
-    stage.nothing_stays();
+    fixture.nothing_stays();
     // The requests of an attempt that was given up arrive when it is long over.
     proxies.iter().for_each(|proxy| proxy.hold_next_requests(1));
     assert!(brisk.try_lock().unwrap_err().is_unavailable());
     wait_until(LONG, "they come back", || brisk.lock().is_ok_and(|guard| guard.servers() == 3));
     proxies.iter().for_each(Proxy::release_held);
     wait_until(LONG, "they have arrived", || proxies.iter().all(|proxy| proxy.held() == 0));
-    stage.nothing_stays();
+    fixture.nothing_stays();
     // Whatever its order with the release was, nothing comes in by it later.
     for _ in 0..20 {
-        assert_eq!(stage.held_on(), 0);
+        assert_eq!(fixture.held_on(), 0);
         std::thread::sleep(ms(5));
     }
 }
@@ -209,8 +209,8 @@ fn answers_that_are_lost_leave_nothing_behind() {
 /// Whether what nobody heard an answer to was granted is not known, but it is given back in time.
 #[test]
 fn clients_close_with_nothing_held_after_attempts_without_an_answer() {
-    let stage = Stage::of(3);
-    let proxies: Vec<_> = stage.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
+    let fixture = Fixture::of(3);
+    let proxies: Vec<_> = fixture.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
     let closed = |round: usize| {
         let clients: Vec<_> =
             proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
@@ -226,5 +226,5 @@ fn clients_close_with_nothing_held_after_attempts_without_an_answer() {
     // takes at most.
     let outcomes: Vec<_> = (0..5).filter_map(closed).collect();
     assert!(outcomes.iter().any(|all| all.iter().all(Result::is_ok)), "{outcomes:?}");
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }

@@ -7,42 +7,42 @@ use std::time::Instant;
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Lock, QuorumLock, RedLock, Wait};
 use redis_concurrent_testkit::{closes_in_time, released_all, wait_until};
 
-use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
+use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
 use crate::support::in_brief;
 
 #[test]
 fn it_is_held_on_all_servers_and_given_back_on_all() {
-    let stage = Stage::five();
-    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let fixture = Fixture::five();
+    let (mine, yours) = (fixture.red().lock(NAME), fixture.red().lock(NAME));
     let guard = mine.lock().unwrap();
-    assert_eq!((guard.name(), guard.servers(), stage.held_on()), (NAME, 5, 5));
+    assert_eq!((guard.name(), guard.servers(), fixture.held_on()), (NAME, 5, 5));
     assert!(guard.remaining() > LEASE / 2 && guard.remaining() < LEASE, "{:?}", guard.remaining());
     assert!(!guard.is_lost() && !guard.lost().is_cancelled());
     assert!(yours.try_lock().unwrap().is_none());
     assert!(in_brief(yours.try_lock_for(ms(50))).is_none());
     guard.unlock().unwrap();
-    stage.nothing_stays();
+    fixture.nothing_stays();
     let guard = yours.try_lock().unwrap().expect("it is free");
     // Its keys are those of simple locks.
-    let client = redis_concurrent::Client::connect(&stage.servers[2].url()).unwrap();
+    let client = redis_concurrent::Client::connect(&fixture.servers[2].url()).unwrap();
     assert!(client.simple_lock(NAME).is_locked().unwrap());
     drop(guard);
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
 fn an_acquisition_is_two_requests_to_each_server() {
-    let stage = Stage::five();
-    let lock = stage.red().lock(NAME);
+    let fixture = Fixture::five();
+    let lock = fixture.red().lock(NAME);
     // The first time the scripts are not known, and two are sent twice.
     lock.lock().unwrap().unlock().unwrap();
     // A machine that stands still makes an answer late, and its server is told in the background.
     let requests: Vec<_> = (0..5)
         .map(|_| {
-            let before = stage.request_count();
+            let before = fixture.request_count();
             lock.lock().unwrap().unlock().unwrap();
-            stage.nothing_stays();
-            stage.request_count() - before
+            fixture.nothing_stays();
+            fixture.request_count() - before
         })
         .collect();
     assert!(requests.contains(&10), "{requests:?}");
@@ -71,12 +71,12 @@ const FORMS: [(&str, Form); 12] = [
 
 #[test]
 fn every_form_takes_a_free_lock_and_waits_for_a_held_one() {
-    let stage = Stage::of(3);
-    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let fixture = Fixture::of(3);
+    let (mine, yours) = (fixture.red().lock(NAME), fixture.red().lock(NAME));
     let never = CancellationToken::new();
     for (name, form) in FORMS {
         assert!(form(&mine, &never), "{name}");
-        stage.await_held_on(0);
+        fixture.await_held_on(0);
         let guard = yours.lock_owned().unwrap();
         if name.starts_with("try_lock") && !name.contains("for") && !name.contains("until") {
             assert!(!form(&mine, &never), "{name}");
@@ -92,13 +92,13 @@ fn every_form_takes_a_free_lock_and_waits_for_a_held_one() {
     }
     // A server that is slow is given back late, and is not waited for where two are enough.
     wait_until(LONG, "all three servers", || mine.with(|guard| guard.servers()).unwrap() == 3);
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
 fn a_wait_ends_when_it_is_cancelled_and_when_its_time_is_over() {
-    let stage = Stage::of(3);
-    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let fixture = Fixture::of(3);
+    let (mine, yours) = (fixture.red().lock(NAME), fixture.red().lock(NAME));
     let cancelled = CancellationToken::new();
     cancelled.cancel();
     let error = mine.lock_interruptibly(&cancelled).unwrap_err();
@@ -115,18 +115,18 @@ fn a_wait_ends_when_it_is_cancelled_and_when_its_time_is_over() {
         assert!(waiting.join().unwrap().unwrap_err().is_cancelled());
     });
     // It queued nowhere.
-    for server in &stage.servers {
+    for server in &fixture.servers {
         assert!(!server.keys().unwrap().iter().any(|key| key.ends_with(":queue")));
     }
 }
 
 #[test]
 fn it_is_not_reentrant_and_says_so() {
-    let stage = Stage::of(3);
-    let red = stage.red();
+    let fixture = Fixture::of(3);
+    let red = fixture.red();
     let lock = red.lock(NAME);
     let guard = lock.lock().unwrap();
-    let before = stage.request_count();
+    let before = fixture.request_count();
     for error in [lock.lock().map(drop), lock.try_lock_for(LONG).map(drop), lock.lock_owned().map(drop)] {
         let error = error.unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::WouldDeadlock, NAME), "{error}");
@@ -137,25 +137,25 @@ fn it_is_not_reentrant_and_says_so() {
     thread::scope(|scope| {
         scope.spawn(|| assert!(red.lock(NAME).try_lock().unwrap().is_none()));
     });
-    assert_eq!(stage.request_count(), before);
+    assert_eq!(fixture.request_count(), before);
     guard.unlock().unwrap();
     lock.lock().unwrap().unlock().unwrap();
 }
 
 #[test]
 fn an_owned_guard_may_end_in_another_thread() {
-    let stage = Stage::of(3);
-    let lock = stage.red().lock(NAME);
+    let fixture = Fixture::of(3);
+    let lock = fixture.red().lock(NAME);
     let guard = lock.lock_owned().unwrap();
     assert!(lock.try_lock().unwrap().is_none());
     thread::spawn(move || guard.unlock().unwrap()).join().unwrap();
-    assert_eq!(stage.held_on(), 0);
+    assert_eq!(fixture.held_on(), 0);
 }
 
 #[test]
 fn it_is_any_lock_and_has_no_token() {
-    let stage = Stage::of(3);
-    let lock = stage.red().lock(NAME);
+    let fixture = Fixture::of(3);
+    let lock = fixture.red().lock(NAME);
     let any: &dyn Lock = &lock;
     assert_eq!(any.name(), NAME);
     let cancel = CancellationToken::new();
@@ -177,8 +177,8 @@ fn it_is_any_lock_and_has_no_token() {
 #[test]
 fn threads_of_several_processes_count_right() {
     const EACH: u32 = 15;
-    let stage = Stage::five();
-    let reds: Vec<RedLock> = (0..3).map(|_| stage.red()).collect();
+    let fixture = Fixture::five();
+    let reds: Vec<RedLock> = (0..3).map(|_| fixture.red()).collect();
     let (inside, count) = (AtomicU32::new(0), AtomicU32::new(0));
     thread::scope(|scope| {
         for red in &reds {
@@ -197,7 +197,7 @@ fn threads_of_several_processes_count_right() {
         }
     });
     assert_eq!(count.into_inner(), 6 * EACH);
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
@@ -207,8 +207,8 @@ fn a_closed_client_is_a_server_less() {
 
 /// What its closes said.
 fn closed_one_by_one() -> Result<(), Error> {
-    let stage = Stage::five();
-    let clients = stage.clients(|b| b);
+    let fixture = Fixture::five();
+    let clients = fixture.clients(|b| b);
     let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let lock = red.lock(NAME);
     let guard = lock.lock_owned().unwrap();
@@ -224,21 +224,21 @@ fn closed_one_by_one() -> Result<(), Error> {
     let error = lock.lock().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, NAME), "{error}");
     if closed.is_err() {
-        stage.servers.iter().for_each(|server| server.flush_all().unwrap());
+        fixture.servers.iter().for_each(|server| server.flush_all().unwrap());
     }
-    stage.nothing_stays();
+    fixture.nothing_stays();
     closed
 }
 
 /// `Closed` where more of its clients were closed than lost it.
 #[test]
 fn what_it_is_lost_for_is_what_its_unlock_returns() {
-    let stage = Stage::of(3);
-    let clients = stage.clients(|b| b);
+    let fixture = Fixture::of(3);
+    let clients = fixture.clients(|b| b);
     let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let (guard, other) = (red.lock(NAME).lock_owned().unwrap(), red.lock("other").lock_owned().unwrap());
     assert!(guard.loss().is_none());
-    for server in &stage.servers[..2] {
+    for server in &fixture.servers[..2] {
         redis::cmd("DEL").arg("rc:{other}").exec(&mut server.connection().unwrap()).unwrap();
     }
     assert!(other.lost().wait_timeout(LONG));
@@ -256,8 +256,8 @@ fn what_it_is_lost_for_is_what_its_unlock_returns() {
 /// knows that no majority can be asked.
 #[test]
 fn what_a_client_kept_is_given_back_where_too_few_can_be_asked() {
-    let stage = Stage::of(3);
-    let clients = stage.clients(|b| b);
+    let fixture = Fixture::of(3);
+    let clients = fixture.clients(|b| b);
     let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let kept = clients[0].simple_lock(NAME).linger(LONG);
     wait_until(LONG, "it is kept", || {

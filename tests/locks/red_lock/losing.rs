@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{ErrorKind, QuorumLock};
 use redis_concurrent_testkit::{released_all, wait_until};
 
-use crate::red_lock::stage::{LEASE, LONG, NAME, Stage, ms};
+use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, ms};
 
 /// A lease whose end can be waited for.
 const SHORT: Duration = Duration::from_secs(3);
 /// A loaded machine may miss some renewals.
 const OFTEN: Duration = ms(300);
 
-fn short(stage: &Stage) -> QuorumLock {
-    stage.red_with(|b| b.lease(SHORT).renew_every(OFTEN)).with_node_timeout(SHORT / 3).lock(NAME)
+fn short(fixture: &Fixture) -> QuorumLock {
+    fixture.red_with(|b| b.lease(SHORT).renew_every(OFTEN)).with_node_timeout(SHORT / 3).lock(NAME)
 }
 
 #[test]
@@ -24,10 +24,11 @@ fn it_is_renewed_beyond_its_lease_also_by_three_of_five() {
 
 /// It is held for longer than its lease while two servers hang. Returns whether the others had all answered.
 fn is_renewed_by_three() -> bool {
-    let (stage, lease) = (Stage::five(), 2 * SHORT);
-    let lock = stage.red_with(|b| b.lease(lease).renew_every(OFTEN)).with_node_timeout(lease / 3).lock(NAME);
+    let (fixture, lease) = (Fixture::five(), 2 * SHORT);
+    let lock =
+        fixture.red_with(|b| b.lease(lease).renew_every(OFTEN)).with_node_timeout(lease / 3).lock(NAME);
     let guard = lock.lock().unwrap();
-    for hung in &stage.servers[..2] {
+    for hung in &fixture.servers[..2] {
         hung.stop().unwrap();
     }
     let began = Instant::now();
@@ -36,30 +37,30 @@ fn is_renewed_by_three() -> bool {
     assert!(!guard.is_lost() && !guard.lost().is_cancelled(), "lost after {:?}", began.elapsed());
     assert!(servers <= 3, "those that hang are not believed to have it: {servers}");
     let unlocked = guard.unlock();
-    for hung in &stage.servers[..2] {
+    for hung in &fixture.servers[..2] {
         hung.cont().unwrap();
     }
-    stage.nothing_stays();
+    fixture.nothing_stays();
     released_all(&unlocked) && servers == 3
 }
 
 #[test]
 fn what_a_minority_forgot_is_no_loss_and_what_a_majority_forgot_is() {
-    let stage = Stage::five();
-    let lock = stage.red_with(|b| b.renew_every(OFTEN)).lock(NAME);
+    let fixture = Fixture::five();
+    let lock = fixture.red_with(|b| b.renew_every(OFTEN)).lock(NAME);
     let guard = lock.lock_owned().unwrap();
     let lost = guard.lost();
-    for server in &stage.servers[..2] {
+    for server in &fixture.servers[..2] {
         server.flush_all().unwrap();
     }
     wait_until(LONG, "the next renewal tells it", || guard.servers() == 3);
     assert!(!guard.is_lost() && !lost.is_cancelled());
-    stage.servers[2].flush_all().unwrap();
+    fixture.servers[2].flush_all().unwrap();
     assert!(lost.wait_timeout(LONG), "the next renewal tells it");
     assert!(guard.is_lost());
     assert_eq!((guard.remaining(), guard.servers()), (Duration::ZERO, 0));
     // The two that have it still are not to be in others' way.
-    wait_until(LEASE / 2, "given back there", || stage.held_on() == 0);
+    wait_until(LEASE / 2, "given back there", || fixture.held_on() == 0);
     let error = guard.renew().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, NAME));
     let error = guard.unlock().unwrap_err();
@@ -69,11 +70,11 @@ fn what_a_minority_forgot_is_no_loss_and_what_a_majority_forgot_is() {
 
 #[test]
 fn it_is_lost_when_the_lease_of_a_majority_must_be_over_though_nobody_says_so() {
-    let stage = Stage::five();
-    let lock = short(&stage);
+    let fixture = Fixture::five();
+    let lock = short(&fixture);
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
-    for hung in &stage.servers[..3] {
+    for hung in &fixture.servers[..3] {
         hung.stop().unwrap();
     }
     let began = Instant::now();
@@ -85,16 +86,16 @@ fn it_is_lost_when_the_lease_of_a_majority_must_be_over_though_nobody_says_so() 
     let asked = Instant::now();
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     assert!(asked.elapsed() < LONG / 4, "a lost hold is given back at once: {:?}", asked.elapsed());
-    for hung in &stage.servers[..3] {
+    for hung in &fixture.servers[..3] {
         hung.cont().unwrap();
     }
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
 fn a_fixed_lease_ends_by_itself() {
-    let stage = Stage::of(3);
-    let (lock, other) = (short(&stage).with_lease(SHORT), stage.red().lock(NAME));
+    let fixture = Fixture::of(3);
+    let (lock, other) = (short(&fixture).with_lease(SHORT), fixture.red().lock(NAME));
     let began = Instant::now();
     let guard = lock.lock_owned().unwrap();
     assert!(guard.remaining() < SHORT);
@@ -107,13 +108,13 @@ fn a_fixed_lease_ends_by_itself() {
     assert!(guard.is_lost() && lost.is_cancelled());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     next.unlock().unwrap();
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
 fn a_renewal_sets_the_full_lease_on_every_server() {
-    let stage = Stage::five();
-    let lock = stage.red().lock(NAME).with_lease(LEASE);
+    let fixture = Fixture::five();
+    let lock = fixture.red().lock(NAME).with_lease(LEASE);
     let guard = lock.lock().unwrap();
     wait_until(LONG, "some of it is over", || guard.remaining() < LEASE - ms(2000));
     let before = guard.remaining();
@@ -128,27 +129,27 @@ fn a_renewal_sets_the_full_lease_on_every_server() {
     // It also lets some of the lease pass, but not each time.
     wait_until(LONG, "the full lease", || {
         let is_renewed = renewed();
-        let (remaining, leases) = (guard.remaining(), stage.leases());
+        let (remaining, leases) = (guard.remaining(), fixture.leases());
         println!("{remaining:?}, {before:?} before: {leases:?}");
         is_renewed && remaining > before + ms(200) && leases.iter().all(|lease| *lease > LEASE - ms(1500))
     });
     // By a majority too, and the others have what they had.
-    for hung in &stage.servers[..2] {
+    for hung in &fixture.servers[..2] {
         hung.stop().unwrap();
     }
     wait_until(LEASE / 2, "three renew it", renewed);
-    for hung in &stage.servers[..2] {
+    for hung in &fixture.servers[..2] {
         hung.cont().unwrap();
     }
     guard.unlock().unwrap();
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 /// A server that forgot it counts for others again after one lease: nobody may believe in a longer one.
 #[test]
 fn no_renewal_is_for_longer_than_the_lease() {
-    let stage = Stage::of(3);
-    let red = stage.red();
+    let fixture = Fixture::of(3);
+    let red = fixture.red();
     for lock in [red.lock(NAME), red.lock(NAME).with_lease(LEASE)] {
         let guard = lock.lock().unwrap();
         for lease in [LEASE + ms(1), LEASE * 20] {
@@ -159,31 +160,31 @@ fn no_renewal_is_for_longer_than_the_lease() {
             }
         }
         assert!(!guard.is_lost() && guard.remaining() <= LEASE, "{:?}", guard.remaining());
-        assert!(stage.leases().iter().all(|lease| *lease <= LEASE), "{:?}", stage.leases());
+        assert!(fixture.leases().iter().all(|lease| *lease <= LEASE), "{:?}", fixture.leases());
         guard.renew_for(LEASE).unwrap();
         guard.unlock().unwrap();
     }
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
 fn a_lease_that_is_over_before_the_answers_come_is_no_hold() {
-    let stage = Stage::of(3);
-    let red = stage.red();
+    let fixture = Fixture::of(3);
+    let red = fixture.red();
     let hasty = red.with_node_timeout(ms(100)).lock(NAME).with_lease(ms(200));
     wait_until(LONG, "they are connected", || hasty.lock().is_ok());
-    for server in &stage.servers {
+    for server in &fixture.servers {
         server.stop().unwrap();
     }
     let error = hasty.try_lock().unwrap_err();
     assert!(error.is_unavailable(), "{error}");
     let said = format!("{error:#}");
     assert!(said.matches("no answer within").count() >= 2 && !said.contains("within 1 ms"), "{said}");
-    for server in &stage.servers {
+    for server in &fixture.servers {
         server.cont().unwrap();
     }
     // What came too late is given back in the background.
     let lock = red.lock(NAME).with_lease(LEASE);
     lock.try_lock_for(LONG).unwrap().unwrap().unlock().unwrap();
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }

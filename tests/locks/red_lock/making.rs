@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis_concurrent::{Client, ErrorKind, QuorumLock, RedLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
+use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
 
 #[track_caller]
 fn refused(clients: impl AsRef<[Client]>, told: &[&str]) {
@@ -18,8 +18,8 @@ fn refused(clients: impl AsRef<[Client]>, told: &[&str]) {
 
 #[test]
 fn an_even_number_or_fewer_than_three_are_none() {
-    let stage = Stage::of(4);
-    let clients = stage.clients(|b| b);
+    let fixture = Fixture::of(4);
+    let clients = fixture.clients(|b| b);
     refused([], &["got 0", "odd"]);
     refused(&clients[..1], &["got 1", "none may fail"]);
     refused(&clients[..2], &["got 2", "none may fail"]);
@@ -31,9 +31,9 @@ fn an_even_number_or_fewer_than_three_are_none() {
 
 #[test]
 fn two_clients_of_one_server_are_told_by_whatever_address() {
-    let stage = Stage::of(3);
-    let mut clients = stage.clients(|b| b);
-    let port = stage.servers[0].port();
+    let fixture = Fixture::of(3);
+    let mut clients = fixture.clients(|b| b);
+    let port = fixture.servers[0].port();
     for address in [format!("127.0.0.1:{port}/"), format!("localhost:{port}/"), format!("127.0.0.1:{port}/1")]
     {
         clients[2] = Client::connect(&format!("redis://{address}")).unwrap();
@@ -45,13 +45,13 @@ fn two_clients_of_one_server_are_told_by_whatever_address() {
 
 #[test]
 fn servers_that_may_not_be_asked_are_known_by_their_addresses() {
-    let stage = Stage::of(3);
-    for server in &stage.servers {
+    let fixture = Fixture::of(3);
+    for server in &fixture.servers {
         let rule = ["SETUSER", "locks", "on", ">secret", "~rc:{*", "&rc:inbox:*", "+@all", "-info"];
         let _: () = redis::cmd("ACL").arg(&rule).query(&mut server.connection().unwrap()).unwrap();
     }
     let connect = |i: usize| {
-        let port = stage.servers[i].port();
+        let port = fixture.servers[i].port();
         Client::builder()
             .url(&format!("redis://locks:secret@127.0.0.1:{port}/"))
             .lease(LEASE)
@@ -64,39 +64,39 @@ fn servers_that_may_not_be_asked_are_known_by_their_addresses() {
     let error = red.lock(NAME).try_lock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("INFO"), "{error}");
-    stage.nothing_stays();
+    fixture.nothing_stays();
     let lock = red.skip_startup_delay().lock(NAME);
     lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
 }
 
 #[test]
 fn servers_that_are_away_when_it_is_made_are_asked_when_they_are_back() {
-    let stage = Stage::five();
-    stage.servers[0].kill().unwrap();
-    stage.servers[1].stop().unwrap();
+    let fixture = Fixture::five();
+    fixture.servers[0].kill().unwrap();
+    fixture.servers[1].stop().unwrap();
     let connect = |server: &RedisServer| {
         let builder = Client::builder().url(&server.url()).lease(LEASE).connect_timeout(ms(300));
         builder.command_timeout(ms(300)).connect_later().unwrap()
     };
-    let mut clients: Vec<_> = stage.servers.iter().map(connect).collect();
+    let mut clients: Vec<_> = fixture.servers.iter().map(connect).collect();
     let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let lock = red.lock(NAME);
     let guard = lock.lock().unwrap();
     assert_eq!(guard.servers(), 3);
     guard.unlock().unwrap();
     // A server that is away is known by its address.
-    clients[4] = connect(&stage.servers[0]);
+    clients[4] = connect(&fixture.servers[0]);
     refused(&clients, &["clients 0", "and 4"]);
-    stage.servers[0].restart().unwrap();
-    stage.servers[1].cont().unwrap();
+    fixture.servers[0].restart().unwrap();
+    fixture.servers[1].cont().unwrap();
     wait_until(LONG, "all five have it", || lock.lock().unwrap().servers() == 5);
-    stage.nothing_stays();
+    fixture.nothing_stays();
 }
 
 #[test]
 fn closed_clients_are_none() {
-    let stage = Stage::of(3);
-    let clients = stage.clients(|b| b);
+    let fixture = Fixture::of(3);
+    let clients = fixture.clients(|b| b);
     clients[1].close().unwrap();
     assert_eq!(RedLock::new(&clients).unwrap_err().kind(), ErrorKind::Closed);
 }
@@ -122,8 +122,8 @@ fn never_works(clients: &[Client], lock: &QuorumLock, told: &str) {
 
 #[test]
 fn bad_names_leases_and_limits_are_told_by_every_call() {
-    let stage = Stage::of(3);
-    let clients = stage.clients(|b| b);
+    let fixture = Fixture::of(3);
+    let clients = fixture.clients(|b| b);
     let red = RedLock::new(&clients).unwrap().skip_startup_delay();
     never_works(&clients, &red.lock(""), "empty");
     never_works(&clients, &red.lock(&"x".repeat(1025)), "1025");
@@ -137,5 +137,5 @@ fn bad_names_leases_and_limits_are_told_by_every_call() {
     let lock = red.with_node_timeout(ms(200)).lock(NAME);
     lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
     never_works(&clients, &lock.with_lease(ms(300)), "node timeout");
-    assert_eq!(stage.held_on(), 0);
+    assert_eq!(fixture.held_on(), 0);
 }

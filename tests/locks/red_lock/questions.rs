@@ -4,12 +4,12 @@ use std::thread;
 
 use redis_concurrent::ErrorKind;
 
-use crate::red_lock::stage::{LEASE, NAME, Stage};
+use crate::red_lock::fixture::{Fixture, LEASE, NAME};
 
 #[test]
 fn it_is_locked_while_a_majority_has_a_holder() {
-    let mut stage = Stage::five();
-    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let mut fixture = Fixture::five();
+    let (mine, yours) = (fixture.red().lock(NAME), fixture.red().lock(NAME));
     assert!(!mine.is_locked().unwrap() && !mine.is_held_by_current_thread());
     let guard = mine.lock().unwrap();
     assert!(mine.is_locked().unwrap() && yours.is_locked().unwrap());
@@ -22,22 +22,22 @@ fn it_is_locked_while_a_majority_has_a_holder() {
             "it is this thread's, and another one may look at the guard"
         );
     });
-    stage.await_held_on(5);
+    fixture.await_held_on(5);
     // A minority is down: four of five say what they said before, and so do three.
     for left in [4, 3] {
-        drop(stage.servers.pop());
+        drop(fixture.servers.pop());
         assert!(yours.is_locked().unwrap(), "with {left} servers");
     }
-    drop(stage.servers.pop());
+    drop(fixture.servers.pop());
     let error = yours.is_locked().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, NAME), "{error}");
 }
 
 #[test]
 fn a_minority_that_is_held_is_not_a_lock() {
-    let stage = Stage::five();
-    let lock = stage.red().lock(NAME);
-    let clients = stage.clients(|b| b);
+    let fixture = Fixture::five();
+    let lock = fixture.red().lock(NAME);
+    let clients = fixture.clients(|b| b);
     let simple: Vec<_> = clients.iter().map(|client| client.simple_lock(NAME)).collect();
     let guards: Vec<_> = simple.iter().take(2).map(|lock| lock.lock().unwrap()).collect();
     assert!(!lock.is_locked().unwrap());
@@ -58,20 +58,20 @@ fn a_minority_that_is_held_is_not_a_lock() {
 
 #[test]
 fn the_error_of_a_red_lock_says_what_each_server_says() {
-    let mut stage = Stage::of(3);
-    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let mut fixture = Fixture::of(3);
+    let (mine, yours) = (fixture.red().lock(NAME), fixture.red().lock(NAME));
     assert_eq!(mine.busy().to_string(), "\"it\": timed out: it was held, but is free now");
     let guard = yours.lock().unwrap();
-    stage.await_held_on(3);
+    fixture.await_held_on(3);
     let error = mine.busy();
     let text = error.to_string();
     assert!(error.is_timeout() && text.contains("timed out: on 3 of 3 servers, "), "{text}");
-    for (server, owner) in stage.servers.iter().zip(stage.owners()) {
+    for (server, owner) in fixture.servers.iter().zip(fixture.owners()) {
         let by = format!("127.0.0.1:{}: held by {} for ", server.port(), owner.unwrap());
         assert!(text.contains(&by), "{by}: {text}");
     }
     // A minority is down.
-    drop(stage.servers.pop());
+    drop(fixture.servers.pop());
     let error = mine.busy();
     assert!(error.to_string().contains("on 2 of 3 servers, "), "{error}");
     let source =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{Client, ErrorKind, RedLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
-use crate::red_lock::stage::{LONG, NAME, PATIENT, Stage, ms};
+use crate::red_lock::fixture::{Fixture, LONG, NAME, PATIENT, ms};
 use crate::support::connected;
 
 /// So short that a server is older soon: whole seconds are counted.
@@ -17,8 +17,8 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(375);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn red(stage: &Stage) -> RedLock {
-    RedLock::new(stage.clients(|b| b.lease(LEASE))).unwrap().with_node_timeout(NODE_TIMEOUT)
+fn red(fixture: &Fixture) -> RedLock {
+    RedLock::new(fixture.clients(|b| b.lease(LEASE))).unwrap().with_node_timeout(NODE_TIMEOUT)
 }
 
 /// Nothing is held by a majority until the servers are as old as the lease.
@@ -36,25 +36,25 @@ fn until_old(red: &RedLock) {
 #[test]
 fn they_do_not_count_until_they_are_as_old_as_the_lease() {
     let began = Instant::now();
-    let stage = Stage::five();
-    let red = red(&stage);
+    let fixture = Fixture::five();
+    let red = red(&fixture);
     // None of them grows so old here.
-    let patient = RedLock::new(stage.clients(|b| b.lease(DAY))).unwrap().with_node_timeout(PATIENT);
+    let patient = RedLock::new(fixture.clients(|b| b.lease(DAY))).unwrap().with_node_timeout(PATIENT);
     let lock = patient.lock(NAME);
     let error = lock.try_lock().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, NAME));
-    for text in ["0 of 5 servers can vote", "recently", &stage.servers[4].port().to_string()] {
+    for text in ["0 of 5 servers can vote", "recently", &fixture.servers[4].port().to_string()] {
         assert!(error.to_string().contains(text), "{error}");
     }
-    stage.nothing_stays();
-    let before = stage.request_count();
+    fixture.nothing_stays();
+    let before = fixture.request_count();
     // Known to be too young, they are not even asked.
     assert!(lock.try_lock().is_err());
-    assert_eq!(stage.request_count(), before);
+    assert_eq!(fixture.request_count(), before);
     until_old(&red);
     assert!(began.elapsed() >= LEASE, "{:?}", began.elapsed());
     // A first start is another thing.
-    stage.servers[0].restart().unwrap();
+    fixture.servers[0].restart().unwrap();
     let trusting = red.skip_startup_delay().lock(NAME);
     wait_until(LONG, "it counts", || trusting.lock().is_ok_and(|guard| guard.servers() == 5));
 }
@@ -72,10 +72,10 @@ enum Forgets {
 /// what B gets by these three.
 fn by_a_server_that_forgot(how: Forgets, trusts: bool) -> bool {
     let spare = RedisServer::start().unwrap();
-    let stage = Stage::five();
-    let front = Proxy::start(stage.servers[2].port()).unwrap();
+    let fixture = Fixture::five();
+    let front = Proxy::start(fixture.servers[2].port()).unwrap();
     let clients = |third: String| -> Vec<Client> {
-        let mut urls: Vec<_> = stage.servers.iter().map(RedisServer::url).collect();
+        let mut urls: Vec<_> = fixture.servers.iter().map(RedisServer::url).collect();
         urls[2] = third;
         urls.iter().map(|url| connected(|| Client::builder().url(url).lease(LEASE))).collect()
     };
@@ -83,11 +83,11 @@ fn by_a_server_that_forgot(how: Forgets, trusts: bool) -> bool {
         let red = RedLock::new(clients).unwrap().with_node_timeout(NODE_TIMEOUT);
         if trusts { red.skip_startup_delay() } else { red }
     };
-    let clients_of_a = clients(stage.servers[2].url());
+    let clients_of_a = clients(fixture.servers[2].url());
     let (a, b) = (red(&clients_of_a), red(&clients(front.url())));
     until_old(&a);
     until_old(&b);
-    for away in &stage.servers[3..] {
+    for away in &fixture.servers[3..] {
         away.stop().unwrap();
     }
     // What A asks of them before it knows, they grant as soon as they are back. Three requests alone do not
@@ -104,8 +104,8 @@ fn by_a_server_that_forgot(how: Forgets, trusts: bool) -> bool {
     assert_eq!(guard.servers(), 3);
     match how {
         Forgets::Restarted => {
-            stage.servers[2].kill().unwrap();
-            stage.servers[2].restart().unwrap();
+            fixture.servers[2].kill().unwrap();
+            fixture.servers[2].restart().unwrap();
         }
         Forgets::Replaced => {
             // A's connections stay, as they do where a name changes.
@@ -113,7 +113,7 @@ fn by_a_server_that_forgot(how: Forgets, trusts: bool) -> bool {
             front.cut_all();
         }
     }
-    for away in &stage.servers[3..] {
+    for away in &fixture.servers[3..] {
         away.cont().unwrap();
     }
     let lock = b.lock(NAME);
@@ -148,8 +148,8 @@ fn where_young_servers_are_trusted_it_may() {
 #[test]
 fn a_server_at_the_address_of_another_counts_a_lease_later() {
     let spares: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
-    let stage = Stage::of(3);
-    let fronts: Vec<_> = stage.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
+    let fixture = Fixture::of(3);
+    let fronts: Vec<_> = fixture.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
     let clients: Vec<_> =
         fronts.iter().map(|front| connected(|| Client::builder().url(&front.url()).lease(LEASE))).collect();
     let red = RedLock::new(clients).unwrap().with_node_timeout(NODE_TIMEOUT);
@@ -168,14 +168,14 @@ fn a_server_at_the_address_of_another_counts_a_lease_later() {
 fn a_restart_is_noticed_on_whichever_connection() {
     // A busy machine is to restart three servers and to use all of them in less.
     const LEASE: Duration = Duration::from_secs(3);
-    let stage = Stage::five();
-    let clients = stage.clients(|b| b.lease(LEASE));
+    let fixture = Fixture::five();
+    let clients = fixture.clients(|b| b.lease(LEASE));
     let red = RedLock::new(&clients).unwrap().with_node_timeout(PATIENT.min(LEASE / 4));
     // Again where the machine is so slow that they are old before they are looked at.
     wait_until(2 * LONG, "they are looked at while they are young", || {
         until_old(&red);
         let began = Instant::now();
-        for server in &stage.servers[..3] {
+        for server in &fixture.servers[..3] {
             server.kill().unwrap();
             server.restart().unwrap();
         }
@@ -198,13 +198,13 @@ fn a_restart_is_noticed_on_whichever_connection() {
 
 #[test]
 fn how_old_they_must_be_is_each_lock_s_own() {
-    let stage = Stage::five();
-    let red = red(&stage);
+    let fixture = Fixture::five();
+    let red = red(&fixture);
     let day = red.lock("daily").with_lease(DAY);
     assert_eq!(day.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
     until_old(&red);
-    let before = stage.request_count();
+    let before = fixture.request_count();
     assert_eq!(day.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(stage.request_count(), before);
+    assert_eq!(fixture.request_count(), before);
     assert!(red.lock(NAME).try_lock().unwrap().is_some());
 }

@@ -7,7 +7,7 @@ use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::flock::{Flock, follow, info, promote};
-use crate::support::{Ears, Heard, LONG, SOON, builder, channels, connect, exists, in_brief, ms, pttl};
+use crate::support::{Heard, LONG, Recorder, SOON, builder, channels, connect, exists, in_brief, ms, pttl};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -43,8 +43,8 @@ fn pain_15_no_grant_that_all_replicas_had_is_lost() {
 fn pain_15_a_holder_whose_hold_went_with_the_primary_is_told_and_writes_nothing() {
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
-    let ears = Ears::default();
-    let client = builder(&proxy.url()).renew_every(ms(300)).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&proxy.url()).renew_every(ms(300)).observer(recorder.clone()).connect().unwrap();
     let new = &flock.replicas[0];
     // From here on the replica hears nothing.
     flock.link.black_hole(true);
@@ -63,7 +63,7 @@ fn pain_15_a_holder_whose_hold_went_with_the_primary_is_told_and_writes_nothing(
     assert_eq!(report.get::<String>().unwrap().as_deref(), Some("theirs"));
     let lost = guard.lost();
     wait_until(LONG, "it is told", || lost.is_cancelled());
-    wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(LossReason::Revoked)) == 1);
+    wait_until(LONG, "so is the observer", || recorder.count(Heard::Lost(LossReason::Revoked)) == 1);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     assert!(!other.is_lost());
 }
@@ -154,8 +154,8 @@ fn no_call_is_sent_to_a_primary_that_went_silent_once_its_successor_is_known() {
     for listening in [true, false] {
         let flock = Flock::start(1);
         let door = Proxy::start(flock.primary.port()).unwrap();
-        let ears = Ears::default();
-        let client = builder(&door.url()).renew_every(ms(500)).observer(ears.clone()).connect().unwrap();
+        let recorder = Recorder::default();
+        let client = builder(&door.url()).renew_every(ms(500)).observer(recorder.clone()).connect().unwrap();
         let (lock, new) = (client.reentrant_lock("it"), &flock.replicas[0]);
         if listening {
             listens(&client, &flock);
@@ -163,8 +163,8 @@ fn no_call_is_sent_to_a_primary_that_went_silent_once_its_successor_is_known() {
         let guard = client.reentrant_lock("held").lock_owned().unwrap();
         // There is an idle connection, from before anything was last heard of the former primary.
         lock.lock().unwrap().unlock().unwrap();
-        let renewed = ears.count(Heard::Renewed);
-        wait_until(LONG, "its hold is renewed", || ears.count(Heard::Renewed) > renewed + 1);
+        let renewed = recorder.count(Heard::Renewed);
+        wait_until(LONG, "its hold is renewed", || recorder.count(Heard::Renewed) > renewed + 1);
         wait_until(LONG, "the replica has it", || exists(new, "rc:{held}"));
         flock.primary.stop().unwrap();
         promote(new);
@@ -185,8 +185,8 @@ fn no_call_is_sent_to_a_primary_that_went_silent_once_its_successor_is_known() {
 fn a_young_hold_that_is_known_to_the_new_primary_stays() {
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
-    let ears = Ears::default();
-    let client = builder(&proxy.url()).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&proxy.url()).observer(recorder.clone()).connect().unwrap();
     listens(&client, &flock);
     let guard = client.reentrant_lock("it").lock_owned().unwrap();
     let new = &flock.replicas[0];
@@ -195,10 +195,10 @@ fn a_young_hold_that_is_known_to_the_new_primary_stays() {
     promote(new);
     proxy.set_target(new.port());
     proxy.cut_all();
-    wait_until(SOON, "it is renewed there", || ears.count(Heard::Renewed) == 1);
+    wait_until(SOON, "it is renewed there", || recorder.count(Heard::Renewed) == 1);
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
-    assert_eq!(ears.losses(), 0);
+    assert_eq!(recorder.losses(), 0);
 }
 
 /// The client has waited once, and is told of grants since.

@@ -6,14 +6,18 @@ use redis_concurrent::observe::LossReason;
 use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::support::{Ears, Heard, LONG, builder, connect, ms};
+use crate::support::{Heard, LONG, Recorder, builder, connect, ms};
 
 #[test]
 fn a_forgotten_guard_loses_its_hold() {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
-    let client =
-        builder(&server.url()).lease(ms(1500)).max_hold(ms(1000)).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&server.url())
+        .lease(ms(1500))
+        .max_hold(ms(1000))
+        .observer(recorder.clone())
+        .connect()
+        .unwrap();
     let lock = client.reentrant_lock("job");
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
@@ -22,18 +26,18 @@ fn a_forgotten_guard_loses_its_hold() {
     wait_until(LONG, "the guard is told", || lost.is_cancelled());
     assert!(guard.is_lost() && next.token() > guard.token());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(LossReason::Expired)) == 1);
+    wait_until(LONG, "so is the observer", || recorder.count(Heard::Lost(LossReason::Expired)) == 1);
 }
 
 #[test]
 fn a_younger_one_is_renewed() {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
+    let recorder = Recorder::default();
     let hour = Duration::from_secs(3600);
-    let client = builder(&server.url()).renew_every(ms(50)).max_hold(hour).observer(ears.clone());
+    let client = builder(&server.url()).renew_every(ms(50)).max_hold(hour).observer(recorder.clone());
     let client = client.connect().unwrap();
     let guard = client.simple_lock("job").lock_owned().unwrap();
-    wait_until(LONG, "it is renewed", || ears.count(Heard::Renewed) >= 3);
+    wait_until(LONG, "it is renewed", || recorder.count(Heard::Renewed) >= 3);
     guard.unlock().unwrap();
 }
 

@@ -289,12 +289,12 @@ fn a_reservation_whose_gate_is_deleted_is_lost() {
 #[test]
 fn an_observer_hears_of_reservations_as_of_holds() {
     let server = RedisServer::start().unwrap();
-    let ears = Ears::default();
-    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
     let inventory = client.inventory("sale");
     inventory.add_stock("tee", 2).unwrap();
     taken(inventory.try_reserve("tee", 1)).commit().unwrap();
     drop(taken(inventory.try_reserve("tee", 1)));
-    assert_eq!(ears.count(Heard::Released), 2, "{:?}", ears.all());
-    assert_eq!((ears.losses(), ears.failures()), (0, 0), "{:?}", ears.all());
+    assert_eq!(recorder.count(Heard::Released), 2, "{:?}", recorder.all());
+    assert_eq!((recorder.losses(), recorder.failures()), (0, 0), "{:?}", recorder.all());
 }

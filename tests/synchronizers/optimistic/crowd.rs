@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_concurrent::Client;
 use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent};
 
-use crate::optimistic::stage::{KEY, add_one};
+use crate::optimistic::fixture::{KEY, add_one};
 use crate::support::*;
 
 const WRITERS: usize = 32;

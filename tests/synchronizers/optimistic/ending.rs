@@ -9,12 +9,12 @@ use redis_concurrent::optimistic::Outcome;
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 use redis_concurrent_testkit::wait_until;
 
-use crate::optimistic::stage::*;
+use crate::optimistic::fixture::*;
 use crate::support::*;
 
 #[test]
 fn what_is_committed_stands_there_and_what_redis_answered_is_told() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     it.set(KEY, "9");
     let update = it.client.optimistic(&[KEY]).run(|read, write| {
         let left: u32 = read.get(KEY)?;
@@ -32,7 +32,7 @@ fn what_is_committed_stands_there_and_what_redis_answered_is_told() {
 
 #[test]
 fn three_requests_are_sent_for_an_update() {
-    let it = Stage::new();
+    let it = Fixture::new();
     let run = || it.client.optimistic(&[KEY]).run(add_one).unwrap();
     run();
     let (sent, chunks) = (it.client.request_count(), it.proxy.request_count());
@@ -43,7 +43,7 @@ fn three_requests_are_sent_for_an_update() {
 
 #[test]
 fn an_update_that_gives_up_writes_nothing_and_is_not_tried_again() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     it.set(KEY, "0");
     let connections = it.proxy.connections() + 1;
     let update = it.client.optimistic(&[KEY]).run(|read, write| {
@@ -61,7 +61,7 @@ fn an_update_that_gives_up_writes_nothing_and_is_not_tried_again() {
 
 #[test]
 fn an_error_of_the_closure_is_the_call_s_and_nothing_is_written() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     let error = it.client.optimistic(&[KEY]).run(|_, write| {
         write.set(KEY, "never");
@@ -75,7 +75,7 @@ fn an_error_of_the_closure_is_the_call_s_and_nothing_is_written() {
 
 #[test]
 fn a_panic_of_the_closure_leaves_nothing_watched() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     let optimistic = it.client.optimistic(&[KEY]);
     let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -95,7 +95,7 @@ fn a_panic_of_the_closure_leaves_nothing_watched() {
 
 #[test]
 fn a_connection_that_cannot_be_told_to_watch_no_more_is_closed() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     let given_up = it.client.optimistic(&[KEY]).run(|read, _| {
         let _: Option<u32> = read.get(KEY)?;
@@ -111,7 +111,7 @@ fn a_connection_that_cannot_be_told_to_watch_no_more_is_closed() {
 
 #[test]
 fn somebody_else_was_faster_and_it_is_tried_again() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let mut runs = 0;
     let update = it.client.optimistic(&[KEY]).run(|read, write| {
         runs += 1;
@@ -128,7 +128,7 @@ fn somebody_else_was_faster_and_it_is_tried_again() {
 
 #[test]
 fn contention_without_an_end_is_a_conflict_and_no_spinning() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     for tries in [1, 2, 7] {
         let mut runs = 0;
@@ -148,7 +148,7 @@ fn contention_without_an_end_is_a_conflict_and_no_spinning() {
 
 #[test]
 fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let mut never = |limit: Duration, deadline: Option<Instant>| {
         let mut runs = 0;
         let mut update = |_: &mut redis_concurrent::optimistic::Snapshot<'_>, write: &mut redis::Pipeline| {
@@ -180,7 +180,7 @@ fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
 
 #[test]
 fn an_update_done_after_the_deadline_writes_nothing() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     let deadline = Instant::now() + ms(3000);
     let late = it.client.optimistic(&[KEY]).run_with(deadline, |_, write| {
@@ -195,7 +195,7 @@ fn an_update_done_after_the_deadline_writes_nothing() {
 
 #[test]
 fn a_cancellation_is_seen_before_between_and_within_the_tries() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     let cancelled = |token: &CancellationToken, update: &mut dyn FnMut()| {
         let outcome = it.client.optimistic(&[KEY]).max_attempts(10_000).run_with(token, |_, write| {
@@ -228,7 +228,7 @@ fn a_cancellation_is_seen_before_between_and_within_the_tries() {
 
 #[test]
 fn a_pause_keeps_no_connection() {
-    let it = Stage::new();
+    let it = Fixture::new();
     let stop = CancellationToken::new();
     thread::scope(|scope| {
         let (client, server, stop) = (&it.client, &it.server, &stop);
@@ -252,7 +252,7 @@ fn a_pause_keeps_no_connection() {
 
 #[test]
 fn nothing_written_makes_sure_that_what_was_read_was_true_at_once() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     for changed in [false, true] {
         let outcome = it.client.optimistic(&[KEY, "other"]).max_attempts(1).run(|read, _| {
             let both: (Option<String>, Option<String>) = (read.get(KEY)?, read.get("other")?);
@@ -270,7 +270,7 @@ fn nothing_written_makes_sure_that_what_was_read_was_true_at_once() {
 
 #[test]
 fn a_lost_answer_to_exec_is_unknown_and_it_is_not_sent_again() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.proxy.only_matching(b"EXEC");
     it.proxy.swallow_next_reply_and_reset();
@@ -290,7 +290,7 @@ fn a_lost_answer_to_exec_is_unknown_and_it_is_not_sent_again() {
 
 #[test]
 fn an_exec_that_never_came_to_redis_is_unknown_too() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.proxy.only_matching(b"EXEC");
     it.proxy.reset_before_next_request();
@@ -302,7 +302,7 @@ fn an_exec_that_never_came_to_redis_is_unknown_too() {
 
 #[test]
 fn a_silent_server_is_borne_for_the_command_limit_and_less_with_a_deadline() {
-    let it = Stage::new();
+    let it = Fixture::new();
     it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.server.stop().unwrap();
     let began = Instant::now();
@@ -314,7 +314,7 @@ fn a_silent_server_is_borne_for_the_command_limit_and_less_with_a_deadline() {
 
 #[test]
 fn a_connection_that_broke_unnoticed_costs_nothing() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.proxy.cut_all();
     assert_eq!(it.client.optimistic(&[KEY]).max_attempts(1).run(add_one).unwrap().value, 1);
@@ -323,7 +323,7 @@ fn a_connection_that_broke_unnoticed_costs_nothing() {
 
 #[test]
 fn one_that_breaks_while_it_is_watched_ends_the_try_with_nothing_written() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     // Whether the closure minds or not: another connection would not know what was watched.
     for minds in [true, false] {
         let outcome = it.client.optimistic(&[KEY]).run(|read, write| {

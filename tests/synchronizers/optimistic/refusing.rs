@@ -7,12 +7,12 @@ use redis::{Cmd, Commands, Connection, cmd};
 use redis_concurrent::optimistic::Outcome;
 use redis_concurrent::{Client, ErrorKind};
 
-use crate::optimistic::stage::*;
+use crate::optimistic::fixture::*;
 use crate::support::*;
 
 #[test]
 fn keys_and_tries_that_cannot_work_are_told_by_the_call_with_nothing_sent() {
-    let it = Stage::new();
+    let it = Fixture::new();
     let client = &it.client;
     let bad = [
         (client.optimistic::<&str>(&[]), "at least one key"),
@@ -32,7 +32,7 @@ fn keys_and_tries_that_cannot_work_are_told_by_the_call_with_nothing_sent() {
 
 #[test]
 fn keys_are_the_user_s_own_byte_for_byte() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let odd: [&[u8]; 4] = [b"\xff\0", b"{a}{b}", b"%7B ", "ключ".as_bytes()];
     let update = it.client.optimistic(&odd).max_attempts(1).run(|_, write| {
         for key in odd {
@@ -53,7 +53,7 @@ fn keys_are_the_user_s_own_byte_for_byte() {
 
 #[test]
 fn a_value_of_another_type_is_told() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     it.redis.hset::<_, _, _, ()>("hash", "field", 1).unwrap();
     it.set("text", "many");
@@ -72,7 +72,7 @@ fn a_value_of_another_type_is_told() {
 
 #[test]
 fn a_command_that_fails_within_is_told_though_the_others_are_done() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     it.set("text", "many");
     let cases = [(Cmd::rpush("text", 1), ErrorKind::WrongType), (Cmd::incr("text", 1), ErrorKind::Refused)];
@@ -91,7 +91,7 @@ fn a_command_that_fails_within_is_told_though_the_others_are_done() {
 
 #[test]
 fn a_command_that_redis_does_not_take_changes_nothing() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     let error = it.client.optimistic(&[KEY]).run(|_, write| {
         write.set(KEY, 1).cmd("NOSUCH");
@@ -106,7 +106,7 @@ fn a_command_that_redis_does_not_take_changes_nothing() {
 
 #[test]
 fn what_is_the_connection_s_own_affair_is_no_part_of_it() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let connections = it.proxy.connections() + 1;
     for verb in [
         "exec",
@@ -143,7 +143,7 @@ fn what_is_the_connection_s_own_affair_is_no_part_of_it() {
 /// Without the right to begin a transaction its commands would be done one by one, come what may.
 #[test]
 fn where_transactions_are_not_allowed_nothing_is_written() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     for missing in ["multi", "watch", "exec", "discard", "unwatch"] {
         let user = format!("no-{missing}");
         let rules = ["on", ">pass", "~*", "&*", "+@all", &format!("-{missing}")];
@@ -166,7 +166,7 @@ fn where_transactions_are_not_allowed_nothing_is_written() {
 /// A right, or a proxy's consent, that ends while the connection is in use.
 #[test]
 fn an_update_whose_transaction_is_refused_says_that_it_was_written_without_protection() {
-    let mut it = Stage::new();
+    let mut it = Fixture::new();
     let rights = |redis: &mut Connection, rules: &[&str]| {
         cmd("ACL").arg("SETUSER").arg("default").arg(rules).exec(redis).unwrap();
     };
@@ -202,7 +202,7 @@ fn an_update_whose_transaction_is_refused_says_that_it_was_written_without_prote
 
 #[test]
 fn a_lock_within_an_update_fails_at_once_where_no_connection_is_left() {
-    let it = Stage::new();
+    let it = Fixture::new();
     let lock = it.client.reentrant_lock("within");
     let outside = it.client.optimistic(&[KEY]).run(|_, _| {
         let began = Instant::now();
@@ -218,7 +218,7 @@ fn a_lock_within_an_update_fails_at_once_where_no_connection_is_left() {
 
 #[test]
 fn a_closed_client_says_so() {
-    let it = Stage::new();
+    let it = Fixture::new();
     let optimistic = it.client.optimistic(&[KEY]);
     // Also in the midst of an update.
     let error = optimistic.run(|_, _| {

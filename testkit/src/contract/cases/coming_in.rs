@@ -8,8 +8,8 @@ use redis_concurrent::kinds::{Kind, Queueing, Reentrancy};
 use redis_concurrent::{CancellationToken, ErrorKind, Lock, LockGuard, Wait};
 
 use super::cases;
+use crate::contract::fixture::{Fixture, LONG};
 use crate::contract::forms::{self, Ends, in_brief};
-use crate::contract::stage::{LONG, Stage};
 use crate::{closes_in_time, wait_until};
 
 cases! {
@@ -31,9 +31,9 @@ cases! {
     a_closed_client_lets_nobody_in_and_gives_back_what_it_held
 }
 
-fn every_form_takes_a_free_lock<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, other, never) = (stage.fresh(), stage.fresh(), CancellationToken::new());
-    let kept_out = stage.keeper();
+fn every_form_takes_a_free_lock<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, other, never) = (fixture.fresh(), fixture.fresh(), CancellationToken::new());
+    let kept_out = fixture.keeper();
     for form in forms::all::<K>() {
         for drop_it in [true, false] {
             let held = form.take(&lock, LONG, &never).unwrap().unwrap_or_else(|| panic!("{}", form.name));
@@ -52,10 +52,12 @@ fn every_form_takes_a_free_lock<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     }
 }
 
-fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind, W: Kind>(
+    fixture: &Fixture<'_, K, W>,
+) {
     const LIMIT: Duration = Duration::from_millis(120);
-    let ((here, keeper), never) = (stage.both(), CancellationToken::new());
-    let (there, witness) = stage.both();
+    let ((here, keeper), never) = (fixture.both(), CancellationToken::new());
+    let (there, witness) = fixture.both();
     let held = keeper.lock_owned().unwrap();
     let owner = keeper.holder().unwrap().map(|h| h.owner);
     // A thread of the same process, then another process.
@@ -75,19 +77,19 @@ fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind, W: Ki
         }
     }
     assert_eq!(witness.holder().unwrap().map(|h| h.owner), owner, "the holder is untouched");
-    stage.await_positions(0);
+    fixture.await_positions(0);
     held.unlock().unwrap();
     assert!(there.try_lock().unwrap().is_some(), "a waiter that gave up is not in the way");
 }
 
-fn every_form_without_time_is_one_attempt<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let ((here, keeper), there, never) = (stage.both(), stage.fresh(), CancellationToken::new());
+fn every_form_without_time_is_one_attempt<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let ((here, keeper), there, never) = (fixture.both(), fixture.fresh(), CancellationToken::new());
     for form in forms::all::<K>().iter().filter(|f| f.ends == Ends::InTime) {
         let free = form.take(&here, Duration::ZERO, &never).unwrap();
         free.unwrap_or_else(|| panic!("{}: the lock is free", form.name)).unlock().unwrap();
         let held = keeper.lock_owned().unwrap();
         assert!(form.take(&there, Duration::ZERO, &never).unwrap().is_none(), "{}", form.name);
-        assert_eq!(stage.positions(), 0, "{}: it did not queue", form.name);
+        assert_eq!(fixture.positions(), 0, "{}: it did not queue", form.name);
         held.unlock().unwrap();
     }
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
@@ -95,9 +97,9 @@ fn every_form_without_time_is_one_attempt<K: Kind, W: Kind>(stage: &Stage<'_, K,
     assert!(here.lock_owned_with(past).unwrap().is_some(), "one attempt");
 }
 
-fn a_token_cancelled_before_is_told_even_on_a_free_lock<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let client = stage.patient();
-    let (lock, parent) = (stage.lock(&client), CancellationToken::new());
+fn a_token_cancelled_before_is_told_even_on_a_free_lock<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let client = fixture.patient();
+    let (lock, parent) = (fixture.lock(&client), CancellationToken::new());
     let child = parent.child();
     parent.cancel();
     for form in forms::all::<K>().iter().filter(|f| f.cancellable) {
@@ -105,17 +107,17 @@ fn a_token_cancelled_before_is_told_even_on_a_free_lock<K: Kind, W: Kind>(stage:
             let before = client.request_count();
             let error = form.take(&lock, LONG, token).err().unwrap_or_else(|| panic!("{}", form.name));
             assert_eq!(error.kind(), ErrorKind::Cancelled, "{}", form.name);
-            assert_eq!(error.name(), stage.name(), "{}", form.name);
+            assert_eq!(error.name(), fixture.name(), "{}", form.name);
             assert_eq!(client.request_count(), before, "{}: nothing was asked", form.name);
         }
     }
     assert!(!lock.is_locked().unwrap());
 }
 
-fn every_form_can_be_told_that_the_name_is_bad<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (client, never) = (stage.patient(), CancellationToken::new());
+fn every_form_can_be_told_that_the_name_is_bad<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (client, never) = (fixture.patient(), CancellationToken::new());
     let long = "x".repeat(2_000);
-    let lock = stage.other(&client, &long);
+    let lock = fixture.other(&client, &long);
     for form in forms::all::<K>() {
         let error = form.take(&lock, LONG, &never).err();
         assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::InvalidInput), "{}", form.name);
@@ -126,8 +128,8 @@ fn every_form_can_be_told_that_the_name_is_bad<K: Kind, W: Kind>(stage: &Stage<'
     assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
 }
 
-fn a_lease_that_is_too_short_is_told<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, never) = (stage.fresh(), CancellationToken::new());
+fn a_lease_that_is_too_short_is_told<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, never) = (fixture.fresh(), CancellationToken::new());
     let short = lock.with_lease(Duration::from_millis(99));
     for form in forms::all::<K>() {
         let error = form.take(&short, LONG, &never).err();
@@ -138,23 +140,23 @@ fn a_lease_that_is_too_short_is_told<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) 
     assert!(!guard.is_lost());
 }
 
-fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn the_same_thread_asks_again<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     const LIMIT: Duration = Duration::from_millis(80);
-    let client = stage.patient();
-    let (lock, never) = (stage.lock(&client), CancellationToken::new());
+    let client = fixture.patient();
+    let (lock, never) = (fixture.lock(&client), CancellationToken::new());
     let guard = lock.lock().unwrap();
     let token = LockGuard::token(&guard);
     for form in forms::all::<K>() {
         // A thread that asks for an owned guard would wait for itself.
-        let refuses = stage.reentry() == Reentrancy::Forbidden
-            || (stage.reentry() == Reentrancy::Counted && form.owned);
-        if stage.reentry() == Reentrancy::Independent && form.ends == Ends::Never {
+        let refuses = fixture.reentry() == Reentrancy::Forbidden
+            || (fixture.reentry() == Reentrancy::Counted && form.owned);
+        if fixture.reentry() == Reentrancy::Independent && form.ends == Ends::Never {
             // An independent request like any other: it would wait.
             continue;
         }
         let before = client.request_count();
         let outcome = in_brief(|| form.take(&lock, LIMIT, &never));
-        if stage.reentry() != Reentrancy::Independent {
+        if fixture.reentry() != Reentrancy::Independent {
             assert_eq!(client.request_count(), before, "{}: Redis is not asked", form.name);
         }
         match outcome {
@@ -164,14 +166,14 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
             }
             Ok(None) => {
                 assert!(
-                    stage.reentry() == Reentrancy::Independent || form.ends == Ends::AtOnce,
+                    fixture.reentry() == Reentrancy::Independent || form.ends == Ends::AtOnce,
                     "{}",
                     form.name
                 );
-                assert!(stage.reentry() == Reentrancy::Independent || refuses, "{}", form.name);
+                assert!(fixture.reentry() == Reentrancy::Independent || refuses, "{}", form.name);
             }
             Ok(Some(again)) => {
-                assert!(stage.reentry() == Reentrancy::Counted && !form.owned, "{}", form.name);
+                assert!(fixture.reentry() == Reentrancy::Counted && !form.owned, "{}", form.name);
                 assert_eq!(again.token(), token, "{}: the same hold", form.name);
                 assert_eq!(lock.hold_count(), 2, "{}", form.name);
                 again.unlock().unwrap();
@@ -184,8 +186,8 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert_eq!(lock.hold_count(), 0);
 }
 
-fn an_owned_guard_never_reenters<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, keeper) = stage.both();
+fn an_owned_guard_never_reenters<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, keeper) = fixture.both();
     let owned = lock.lock_owned().unwrap();
     assert_eq!(lock.hold_count(), 0, "it is the guard's, not the thread's");
     assert!(keeper.try_lock().unwrap().is_none());
@@ -197,11 +199,11 @@ fn an_owned_guard_never_reenters<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert!(keeper.try_lock().unwrap().is_some());
 }
 
-fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    if stage.reentry() != Reentrancy::Counted {
+fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    if fixture.reentry() != Reentrancy::Counted {
         return;
     }
-    let ((lock, keeper), other) = (stage.both(), stage.keeper());
+    let ((lock, keeper), other) = (fixture.both(), fixture.keeper());
     let out = |lock: &redis_concurrent::RedisLock<W>| {
         thread::scope(|scope| scope.spawn(|| lock.try_lock().unwrap().is_none()).join().unwrap())
     };
@@ -220,25 +222,25 @@ fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind, W: Kind>(sta
     assert!(!out(&keeper) && !out(&other));
 }
 
-fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let client = stage.patient();
-    let (one, same) = (stage.lock(&client), stage.keeper_of(&client));
+fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let client = fixture.patient();
+    let (one, same) = (fixture.lock(&client), fixture.keeper_of(&client));
     // A name may stand for two locks (read and write).
     let of_one_name = client.lock_count();
-    let another = stage.other(&client, "too");
+    let another = fixture.other(&client, "too");
     let _owned = one.lock_owned().unwrap();
     assert!(same.try_lock_owned().unwrap().is_none());
     assert!(same.clone().try_lock_owned().unwrap().is_none());
     assert!(another.try_lock_owned().unwrap().is_some());
-    assert_eq!(one.name(), stage.name());
+    assert_eq!(one.name(), fixture.name());
     // Where each caller queues by itself, each hold counts as another lock.
     if K::QUEUEING == Queueing::PerProcess {
         assert_eq!(client.lock_count(), 2 * of_one_name);
     }
 }
 
-fn with_returns_the_value_and_releases<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, other) = (stage.fresh(), stage.fresh());
+fn with_returns_the_value_and_releases<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, other) = (fixture.fresh(), fixture.fresh());
     let value = lock.with(|guard| {
         assert!(other.is_locked().unwrap() && !guard.is_lost());
         42
@@ -247,16 +249,16 @@ fn with_returns_the_value_and_releases<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
     assert!(!other.is_locked().unwrap());
 }
 
-fn with_releases_when_the_work_panics<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let lock = stage.fresh();
+fn with_releases_when_the_work_panics<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let lock = fixture.fresh();
     let outcome = catch_unwind(AssertUnwindSafe(|| lock.with(|_| std::panic::resume_unwind(Box::new(())))));
     assert!(outcome.is_err());
     assert!(!lock.is_locked().unwrap());
     assert_eq!(lock.hold_count(), 0);
 }
 
-fn a_panicking_thread_releases<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, other) = (stage.fresh(), stage.keeper());
+fn a_panicking_thread_releases<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, other) = (fixture.fresh(), fixture.keeper());
     let panics = || {
         let _guard = lock.lock().unwrap();
         std::panic::resume_unwind(Box::new(()));
@@ -265,8 +267,8 @@ fn a_panicking_thread_releases<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert!(other.try_lock().unwrap().is_some());
 }
 
-fn a_trait_object_does_it_all<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (mine, theirs) = (stage.fresh(), stage.keeper());
+fn a_trait_object_does_it_all<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (mine, theirs) = (fixture.fresh(), fixture.keeper());
     let (lock, other): (&dyn Lock, &dyn Lock) = (&mine, &theirs);
     let cancel = CancellationToken::new();
     let mut last = None;
@@ -279,8 +281,8 @@ fn a_trait_object_does_it_all<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
             _ => lock.lock_with(Wait::timeout(LONG).cancelled_by(&cancel)).unwrap(),
         };
         let guard = guard.unwrap_or_else(|| panic!("form {i}"));
-        assert_eq!(guard.token().is_some(), stage.exclusive());
-        assert!(guard.token() > last || !stage.exclusive(), "tokens rise");
+        assert_eq!(guard.token().is_some(), fixture.exclusive());
+        assert!(guard.token() > last || !fixture.exclusive(), "tokens rise");
         last = guard.token();
         assert!(!guard.is_lost() && !guard.remaining().is_zero() && !guard.lost().is_cancelled());
         assert!(other.try_lock().unwrap().is_none());
@@ -288,35 +290,35 @@ fn a_trait_object_does_it_all<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
         assert!(waits.unwrap().is_none());
         guard.unlock().unwrap();
     }
-    assert_eq!(lock.name(), stage.name());
+    assert_eq!(lock.name(), fixture.name());
     cancel.cancel();
     assert!(lock.lock_interruptibly(&cancel).unwrap_err().is_cancelled());
     assert!(other.try_lock().unwrap().is_some());
 }
 
-fn a_foreign_key_is_refused_and_kept<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, never, key) = (stage.fresh(), CancellationToken::new(), stage.state_key());
-    let mut redis = stage.redis();
+fn a_foreign_key_is_refused_and_kept<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, never, key) = (fixture.fresh(), CancellationToken::new(), fixture.state_key());
+    let mut redis = fixture.redis();
     let _: () = redis::cmd("DEL").arg(&key).query(&mut redis).unwrap();
     let _: () = redis::cmd("RPUSH").arg(&key).arg("a foreign value").query(&mut redis).unwrap();
     for form in forms::all::<K>() {
         let error = form.take(&lock, LONG, &never).err().unwrap_or_else(|| panic!("{}", form.name));
         assert_eq!(error.kind(), ErrorKind::WrongType, "{}: {error}", form.name);
-        assert!(error.to_string().contains(stage.name()), "{}: {error}", form.name);
+        assert!(error.to_string().contains(fixture.name()), "{}: {error}", form.name);
     }
     assert_eq!(lock.is_locked().unwrap_err().kind(), ErrorKind::WrongType);
     let kept: Vec<String> = redis::cmd("LRANGE").arg(&key).arg(0).arg(-1).query(&mut redis).unwrap();
     assert_eq!(kept, ["a foreign value"]);
     let _: () = redis::cmd("DEL").arg(&key).query(&mut redis).unwrap();
-    assert!(stage.fresh().try_lock().unwrap().is_some());
+    assert!(fixture.fresh().try_lock().unwrap().is_some());
 }
 
-fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (other, never) = (stage.fresh(), CancellationToken::new());
+fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (other, never) = (fixture.fresh(), CancellationToken::new());
     let waits = |lock: &redis_concurrent::RedisLock<K>| lock.lock_owned().map(drop).unwrap_err().kind();
     closes_in_time(|| {
-        let client = stage.patient();
-        let (lock, keeper) = (stage.lock(&client), stage.keeper_of(&client));
+        let client = fixture.patient();
+        let (lock, keeper) = (fixture.lock(&client), fixture.keeper_of(&client));
         let guard = keeper.lock_owned().unwrap();
         let lost = guard.lost();
         let (kind, closed) = thread::scope(|scope| {

@@ -8,7 +8,7 @@ use redis_concurrent::LockGuard;
 use redis_concurrent::kinds::Kind;
 
 use super::cases;
-use crate::contract::stage::{LONG, Stage};
+use crate::contract::fixture::{Fixture, LONG};
 use crate::wait_until;
 
 cases! {
@@ -21,9 +21,9 @@ cases! {
     a_lost_hold_does_not_hurt_the_next_one
 }
 
-fn a_lock_tells_who_holds_it<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let client = stage.patient();
-    let (lock, other) = (stage.lock(&client), stage.fresh());
+fn a_lock_tells_who_holds_it<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let client = fixture.patient();
+    let (lock, other) = (fixture.lock(&client), fixture.fresh());
     assert!(!other.is_locked().unwrap());
     assert_eq!(other.holder().unwrap(), None);
     assert_eq!(other.remaining().unwrap(), None);
@@ -51,8 +51,8 @@ fn a_lock_tells_who_holds_it<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert_eq!(other.remaining().unwrap(), None);
 }
 
-fn counts_are_of_this_thread_alone<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, other) = (stage.fresh(), stage.fresh());
+fn counts_are_of_this_thread_alone<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, other) = (fixture.fresh(), fixture.fresh());
     let counts = || (lock.hold_count(), lock.is_held_by_current_thread());
     assert_eq!(counts(), (0, false));
     let guard = lock.lock().unwrap();
@@ -65,11 +65,11 @@ fn counts_are_of_this_thread_alone<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert_eq!(counts(), (0, false));
 }
 
-fn tokens_rise_with_every_hold_in_whichever_process<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    if !stage.exclusive() {
+fn tokens_rise_with_every_hold_in_whichever_process<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    if !fixture.exclusive() {
         return;
     }
-    let locks = [stage.fresh(), stage.fresh()];
+    let locks = [fixture.fresh(), fixture.fresh()];
     let mut last = 0;
     let mut rises = |token: Option<u64>| {
         let token = token.unwrap_or_default();
@@ -95,13 +95,13 @@ fn tokens_rise_with_every_hold_in_whichever_process<K: Kind, W: Kind>(stage: &St
     assert!(guard.is_lost());
 }
 
-fn two_are_never_inside<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn two_are_never_inside<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     const THREADS: u64 = 3;
     const ROUNDS: u64 = 40;
-    if !stage.one_holder() {
+    if !fixture.one_holder() {
         return;
     }
-    let locks = [stage.fresh(), stage.fresh()];
+    let locks = [fixture.fresh(), fixture.fresh()];
     // Read, pause, write: two threads inside together lose an update.
     let (sum, newest) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -126,48 +126,48 @@ fn two_are_never_inside<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert_eq!(sum.into_inner(), locks.len() as u64 * THREADS * ROUNDS);
 }
 
-fn force_unlock_takes_it_away<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let client = stage.patient();
-    let (lock, other, third) = (stage.lock(&client), stage.fresh(), stage.keeper());
+fn force_unlock_takes_it_away<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let client = fixture.patient();
+    let (lock, other, third) = (fixture.lock(&client), fixture.fresh(), fixture.keeper());
     assert!(!other.force_unlock().unwrap().was_held(), "nobody holds it");
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| third.lock().map(|g| g.is_lost()));
-        stage.await_positions(1);
+        fixture.await_positions(1);
         assert!(other.force_unlock().unwrap().was_held());
         assert!(!waiter.join().unwrap().unwrap(), "the next one is let in");
     });
     // A loss is reported at once if the listener is up, otherwise by the next renewal. The check uses what
     // reports it in either case.
-    let _: () = stage.redis().del_if_there(&stage.state_key());
+    let _: () = fixture.redis().del_if_there(&fixture.state_key());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     drop(lost);
     assert_eq!(lock.hold_count(), 0);
-    assert!(stage.lock(&client).try_lock().unwrap().is_some(), "and may come in again");
+    assert!(fixture.lock(&client).try_lock().unwrap().is_some(), "and may come in again");
 }
 
-fn what_redis_no_longer_knows_is_lost<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let client = stage.brisk();
-    let lock = stage.lock(&client);
+fn what_redis_no_longer_knows_is_lost<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let client = fixture.brisk();
+    let lock = fixture.lock(&client);
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
-    let _: () = stage.redis().del_if_there(&stage.state_key());
+    let _: () = fixture.redis().del_if_there(&fixture.state_key());
     // The next renewal finds out.
     assert!(lost.wait_timeout(LONG));
     assert!(guard.is_lost() && guard.remaining().is_zero());
     assert_eq!(lock.hold_count(), 0);
-    if stage.reentry() != redis_concurrent::kinds::Reentrancy::Independent {
+    if fixture.reentry() != redis_concurrent::kinds::Reentrancy::Independent {
         let error = lock.try_lock_for(LONG).map(drop).unwrap_err();
         assert!(error.is_lease_lost(), "while its guard lives: {error}");
     }
     assert!(guard.renew_for(Duration::from_secs(5)).unwrap_err().is_lease_lost(), "lost is final");
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert!(stage.lock(&client).try_lock().unwrap().is_some());
+    assert!(fixture.lock(&client).try_lock().unwrap().is_some());
 }
 
-fn a_lost_hold_does_not_hurt_the_next_one<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, other) = (stage.fresh(), stage.keeper());
+fn a_lost_hold_does_not_hurt_the_next_one<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, other) = (fixture.fresh(), fixture.keeper());
     let brief = lock.with_lease(Duration::from_millis(150)).lock_owned().unwrap();
     wait_until(LONG, "it has ended", || brief.is_lost());
     let next = other.try_lock_for(LONG).unwrap().unwrap();

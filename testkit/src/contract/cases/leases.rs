@@ -6,8 +6,8 @@ use redis_concurrent::CancellationToken;
 use redis_concurrent::kinds::Kind;
 
 use super::cases;
+use crate::contract::fixture::{Fixture, LONG};
 use crate::contract::forms;
-use crate::contract::stage::{LONG, Stage};
 use crate::wait_until;
 
 cases! {
@@ -19,13 +19,13 @@ cases! {
     renewals_never_shorten_what_renew_for_set
 }
 
-fn a_renewed_hold_outlives_its_lease<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn a_renewed_hold_outlives_its_lease<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     // So long a lease that it is renewed in time even on a machine that stalls for seconds.
     let (lease, often) = (Duration::from_secs(5), Duration::from_millis(200));
-    let renewed = || stage.client(|b| b.lease(lease).renew_every(often));
-    let (lock, kept_out) = (stage.lock(&renewed()), stage.keeper());
-    let (other, guard) = (stage.fresh(), lock.lock().unwrap());
-    let owned = stage.other(&renewed(), "owned").lock_owned().unwrap();
+    let renewed = || fixture.client(|b| b.lease(lease).renew_every(often));
+    let (lock, kept_out) = (fixture.lock(&renewed()), fixture.keeper());
+    let (other, guard) = (fixture.fresh(), lock.lock().unwrap());
+    let owned = fixture.other(&renewed(), "owned").lock_owned().unwrap();
     let (start, owner) = (Instant::now(), other.holder().unwrap().map(|h| h.owner));
     while start.elapsed() < lease + Duration::from_secs(1) {
         assert!(kept_out.try_lock().unwrap().is_none(), "after {:?}", start.elapsed());
@@ -37,8 +37,8 @@ fn a_renewed_hold_outlives_its_lease<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) 
     owned.unlock().unwrap();
 }
 
-fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, never) = (stage.fresh(), CancellationToken::new());
+fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, never) = (fixture.fresh(), CancellationToken::new());
     let fixed = lock.with_lease(Duration::from_millis(150));
     for form in forms::all::<K>() {
         let began = Instant::now();
@@ -59,9 +59,9 @@ fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(stage: &Stage<'_
     }
 }
 
-fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     // The client's own lease is short and renewed often.
-    let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
+    let (lock, other) = (fixture.lock(&fixture.brisk()), fixture.fresh());
     let fixed = lock.with_lease(LONG);
     let guard = fixed.lock().unwrap();
     let start = Instant::now();
@@ -79,9 +79,9 @@ fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     guard.unlock().unwrap();
 }
 
-fn a_waiter_gets_in_when_a_fixed_lease_ends<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn a_waiter_gets_in_when_a_fixed_lease_ends<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     const LEASE: Duration = Duration::from_millis(400);
-    let (keeper, other) = (stage.keeper(), stage.fresh());
+    let (keeper, other) = (fixture.keeper(), fixture.fresh());
     let start = Instant::now();
     let guard = keeper.with_lease(LEASE).lock_owned().unwrap();
     // The next heartbeat is much later: the waiter asks again when the holder's lease expires.
@@ -94,8 +94,8 @@ fn a_waiter_gets_in_when_a_fixed_lease_ends<K: Kind, W: Kind>(stage: &Stage<'_, 
     next.unlock().unwrap();
 }
 
-fn renew_for_sets_and_never_adds<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, other) = (stage.fresh(), stage.fresh());
+fn renew_for_sets_and_never_adds<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, other) = (fixture.fresh(), fixture.fresh());
     let fixed = lock.with_lease(Duration::from_secs(60));
     let guard = fixed.lock().unwrap();
     for seconds in [100, 100, 20, 40] {
@@ -109,8 +109,8 @@ fn renew_for_sets_and_never_adds<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     guard.unlock().unwrap();
 }
 
-fn renewals_never_shorten_what_renew_for_set<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
+fn renewals_never_shorten_what_renew_for_set<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (lock, other) = (fixture.lock(&fixture.brisk()), fixture.fresh());
     let guard = lock.lock().unwrap();
     guard.renew_for(Duration::from_secs(30)).unwrap();
     let start = Instant::now();

@@ -7,9 +7,9 @@ mod waiting;
 
 use redis_concurrent::kinds::Kind;
 
-use super::stage::Stage;
+use super::fixture::Fixture;
 
-pub(super) type Case<K, W> = (&'static str, fn(&Stage<'_, K, W>));
+pub(super) type Case<K, W> = (&'static str, fn(&Fixture<'_, K, W>));
 
 /// Lists the names and functions of cases.
 macro_rules! cases {

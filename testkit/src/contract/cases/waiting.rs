@@ -9,8 +9,8 @@ use redis_concurrent::kinds::{Kind, Queueing};
 use redis_concurrent::{CancellationToken, ErrorKind};
 
 use super::cases;
+use crate::contract::fixture::{Fixture, LONG};
 use crate::contract::forms::{self, Ends};
-use crate::contract::stage::{LONG, Stage};
 use crate::{closes_in_time, wait_until};
 
 /// Far less than the time to a patient client's next heartbeat: a waiter that has the lock by then was woken.
@@ -30,8 +30,8 @@ cases! {
     a_dead_holder_holds_for_its_lease_and_no_longer
 }
 
-fn every_form_that_waits_is_woken_by_a_release<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let ((here, keeper), there, never) = (stage.both(), stage.fresh(), CancellationToken::new());
+fn every_form_that_waits_is_woken_by_a_release<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let ((here, keeper), there, never) = (fixture.both(), fixture.fresh(), CancellationToken::new());
     for form in forms::all::<K>().iter().filter(|f| f.ends != Ends::AtOnce) {
         // Released by a thread of the same process, then by another process.
         for waits in [&here, &there] {
@@ -46,7 +46,7 @@ fn every_form_that_waits_is_woken_by_a_release<K: Kind, W: Kind>(stage: &Stage<'
                 });
                 wait_until(LONG, "a thread waits", || waits.local_queue_length() == 1);
                 if std::ptr::eq(waits, &there) {
-                    stage.await_positions(1);
+                    fixture.await_positions(1);
                 }
                 *released.lock() = Some(Instant::now());
                 guard.unlock().unwrap();
@@ -58,8 +58,8 @@ fn every_form_that_waits_is_woken_by_a_release<K: Kind, W: Kind>(stage: &Stage<'
     }
 }
 
-fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let ((here, keeper), (there, witness)) = (stage.both(), stage.both());
+fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let ((here, keeper), (there, witness)) = (fixture.both(), fixture.both());
     let guard = keeper.lock_owned().unwrap();
     let owner = keeper.holder().unwrap().map(|h| h.owner);
     for form in forms::all::<K>().iter().filter(|f| f.cancellable) {
@@ -70,7 +70,7 @@ fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind, W: Kind>(stage: &Sta
                 let waiter = scope.spawn(|| form.take(waits, LONG * 4, &token).map(|held| held.is_some()));
                 wait_until(LONG, "a thread waits", || waits.local_queue_length() == 1);
                 if std::ptr::eq(waits, &there) {
-                    stage.await_positions(1);
+                    fixture.await_positions(1);
                 }
                 let start = Instant::now();
                 parent.cancel();
@@ -78,7 +78,7 @@ fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind, W: Kind>(stage: &Sta
                 assert_eq!(error.kind(), ErrorKind::Cancelled, "{}", form.name);
                 assert!(start.elapsed() < AT_ONCE, "{}: after {:?}", form.name, start.elapsed());
             });
-            stage.await_positions(0);
+            fixture.await_positions(0);
             assert_eq!(waits.local_queue_length(), 0, "{}", form.name);
         }
     }
@@ -88,12 +88,12 @@ fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind, W: Kind>(stage: &Sta
     assert!(there.try_lock().unwrap().is_some(), "nobody is in the way");
 }
 
-fn a_cancelled_head_passes_the_lead_on<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (holder, waits) = (stage.keeper(), stage.fresh());
+fn a_cancelled_head_passes_the_lead_on<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (holder, waits) = (fixture.keeper(), fixture.fresh());
     let (guard, token) = (holder.lock_owned().unwrap(), CancellationToken::new());
     thread::scope(|scope| {
         let head = scope.spawn(|| waits.lock_interruptibly(&token).map(drop));
-        stage.await_positions(1);
+        fixture.await_positions(1);
         let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
         wait_until(LONG, "two wait", || waits.local_queue_length() == 2);
         token.cancel();
@@ -106,12 +106,12 @@ fn a_cancelled_head_passes_the_lead_on<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
     });
 }
 
-fn a_timed_out_head_passes_the_lead_on<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (holder, waits) = (stage.keeper(), stage.fresh());
+fn a_timed_out_head_passes_the_lead_on<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (holder, waits) = (fixture.keeper(), fixture.fresh());
     let guard = holder.lock_owned().unwrap();
     thread::scope(|scope| {
         let head = scope.spawn(|| waits.try_lock_for(Duration::from_secs(4)).map(|held| held.is_some()));
-        stage.await_positions(1);
+        fixture.await_positions(1);
         let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
         wait_until(LONG, "two wait", || waits.local_queue_length() == 2);
         assert!(!head.join().unwrap().unwrap());
@@ -122,13 +122,13 @@ fn a_timed_out_head_passes_the_lead_on<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
     });
 }
 
-fn processes_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn processes_come_in_by_arrival<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     const PROCESSES: usize = 5;
-    if !stage.one_holder() {
+    if !fixture.one_holder() {
         return;
     }
-    let guard = stage.fresh().lock_owned().unwrap();
-    let locks: Vec<_> = (0..PROCESSES).map(|_| stage.fresh()).collect();
+    let guard = fixture.fresh().lock_owned().unwrap();
+    let locks: Vec<_> = (0..PROCESSES).map(|_| fixture.fresh()).collect();
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for (i, lock) in locks.iter().enumerate() {
@@ -138,19 +138,19 @@ fn processes_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
                 order.lock().push(i);
                 held.unlock().unwrap();
             });
-            stage.await_positions(i + 1);
+            fixture.await_positions(i + 1);
         }
         guard.unlock().unwrap();
     });
     assert_eq!(order.into_inner(), (0..PROCESSES).collect::<Vec<_>>());
 }
 
-fn threads_of_a_process_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn threads_of_a_process_come_in_by_arrival<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     const THREADS: usize = 6;
-    if !stage.one_holder() {
+    if !fixture.one_holder() {
         return;
     }
-    let lock = stage.fresh();
+    let lock = fixture.fresh();
     let guard = lock.lock_owned().unwrap();
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -163,7 +163,7 @@ fn threads_of_a_process_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K
             });
             wait_until(LONG, "one more waits", || lock.local_queue_length() == i + 1);
             if K::QUEUEING == Queueing::PerCaller {
-                stage.await_positions(i + 1);
+                fixture.await_positions(i + 1);
             }
         }
         guard.unlock().unwrap();
@@ -171,15 +171,15 @@ fn threads_of_a_process_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K
     assert_eq!(order.into_inner(), (0..THREADS).collect::<Vec<_>>());
 }
 
-fn waiters_are_counted_exactly<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let ((here, keeper), there) = (stage.both(), stage.fresh());
+fn waiters_are_counted_exactly<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let ((here, keeper), there) = (fixture.both(), fixture.fresh());
     let counts = || (here.queue_length().unwrap(), here.local_queue_length(), there.local_queue_length());
     let guard = keeper.lock_owned().unwrap();
     assert_eq!(counts(), (0, 0, 0));
     let token = CancellationToken::new();
     thread::scope(|scope| {
         let first = scope.spawn(|| there.lock_interruptibly(&token).map(drop));
-        stage.await_positions(1);
+        fixture.await_positions(1);
         assert_eq!(counts(), (1, 0, 1));
         let second = scope.spawn(|| here.lock().map(drop));
         wait_until(LONG, "both wait", || counts() == (2, 1, 1));
@@ -192,12 +192,12 @@ fn waiters_are_counted_exactly<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert_eq!(counts(), (0, 0, 0));
 }
 
-fn a_try_does_not_overtake_a_local_waiter<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (holder, lock) = (stage.keeper(), stage.fresh());
+fn a_try_does_not_overtake_a_local_waiter<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (holder, lock) = (fixture.keeper(), fixture.fresh());
     let guard = holder.lock_owned().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock().map(drop));
-        stage.await_positions(1);
+        fixture.await_positions(1);
         assert!(lock.try_lock().unwrap().is_none());
         guard.unlock().unwrap();
         waiter.join().unwrap().unwrap();
@@ -205,17 +205,17 @@ fn a_try_does_not_overtake_a_local_waiter<K: Kind, W: Kind>(stage: &Stage<'_, K,
     assert!(lock.try_lock().unwrap().is_some());
 }
 
-fn a_waiter_whose_client_closes_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    let (holder, last) = (stage.keeper(), stage.fresh());
+fn a_waiter_whose_client_closes_holds_nobody_up<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (holder, last) = (fixture.keeper(), fixture.fresh());
     closes_in_time(|| {
-        let closes = stage.patient();
+        let closes = fixture.patient();
         let guard = holder.lock_owned().unwrap();
-        let lock = stage.lock(&closes);
+        let lock = fixture.lock(&closes);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| lock.lock().map(drop));
-            stage.await_positions(1);
+            fixture.await_positions(1);
             let second = scope.spawn(|| last.try_lock_for(LONG).map(|held| held.is_some()));
-            stage.await_positions(2);
+            fixture.await_positions(2);
             let closed = closes.close();
             assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
             guard.unlock().unwrap();
@@ -225,28 +225,28 @@ fn a_waiter_whose_client_closes_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<
     });
 }
 
-fn a_dead_waiter_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn a_dead_waiter_holds_nobody_up<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     const TIMEOUT: Duration = Duration::from_millis(700);
-    let (holder, lock) = (stage.keeper(), stage.fresh());
+    let (holder, lock) = (fixture.keeper(), fixture.fresh());
     let guard = holder.lock_owned().unwrap();
     // A queue position that sends no more heartbeats.
     let start = Instant::now();
-    stage.ask_as_the_dead(&lock, "wait", Duration::from_secs(60), TIMEOUT);
-    assert_eq!(stage.positions(), 1);
+    fixture.ask_as_the_dead(&lock, "wait", Duration::from_secs(60), TIMEOUT);
+    assert_eq!(fixture.positions(), 1);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.try_lock_for(LONG).map(|held| held.is_some()));
         // If this takes a busy machine longer, the dead waiter's position has expired by then.
-        wait_until(LONG, "a waiter behind it", || stage.positions() == 2 || start.elapsed() > TIMEOUT);
+        wait_until(LONG, "a waiter behind it", || fixture.positions() == 2 || start.elapsed() > TIMEOUT);
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
     });
 }
 
-fn a_dead_holder_holds_for_its_lease_and_no_longer<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn a_dead_holder_holds_for_its_lease_and_no_longer<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     const LEASE: Duration = Duration::from_millis(600);
-    let (lock, other) = (stage.fresh(), stage.keeper());
+    let (lock, other) = (fixture.fresh(), fixture.keeper());
     let start = Instant::now();
-    stage.ask_as_the_dead(&lock, "try", LEASE, LEASE);
+    fixture.ask_as_the_dead(&lock, "try", LEASE, LEASE);
     let is_over = |took: Duration| took + Duration::from_millis(2) >= LEASE;
     // On a machine so busy that this took longer, the lease may have expired.
     let early = other.try_lock().unwrap();

@@ -7,8 +7,8 @@ use redis_concurrent::Client;
 use redis_concurrent::kinds::{Exclusive, Reentrant, Simple};
 use redis_concurrent_testkit::Child;
 
+use crate::history::fixture::{AFTERMATH, Fixture, RECOVERY};
 use crate::history::plan::{Blow, COMMAND, LOCKS, Victim};
-use crate::history::stage::{AFTERMATH, RECOVERY, Stage};
 use crate::history::worker::Orders;
 use crate::server_days::connected;
 use crate::support::{LONG, Random, builder, clock};
@@ -16,8 +16,8 @@ use crate::support::{LONG, Random, builder, clock};
 /// How often a holder is stopped in the hope that it still is one.
 const TRIES: usize = 10;
 
-pub struct Crew<'a> {
-    stage: &'a Stage,
+pub struct Processes<'a> {
+    fixture: &'a Fixture,
     orders: Orders,
     random: Random,
     /// The process in each slot, by its number.
@@ -29,32 +29,32 @@ pub struct Crew<'a> {
     pub wrong: Vec<String>,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> Processes<'a> {
     /// Starts so many workers with these orders, and returns when all of them work.
-    pub fn start(stage: &'a Stage, orders: Orders, processes: usize, random: Random) -> Self {
-        let client = connected(|| builder(&stage.locks.url()).command_timeout(COMMAND));
+    pub fn start(fixture: &'a Fixture, orders: Orders, n: usize, random: Random) -> Self {
+        let client = connected(|| builder(&fixture.locks.url()).command_timeout(COMMAND));
         let (ends, wrong) = (BTreeMap::new(), Vec::new());
-        let mut crew = Crew { stage, orders, random, slots: Vec::new(), client, ends, wrong };
-        for slot in 0..processes {
-            let worker = crew.hire(slot);
-            crew.slots.push(worker);
+        let mut processes = Processes { fixture, orders, random, slots: Vec::new(), client, ends, wrong };
+        for slot in 0..n {
+            let worker = processes.hire(slot);
+            processes.slots.push(worker);
         }
-        for (_, child) in &crew.slots {
+        for (_, child) in &processes.slots {
             child.read_line_within(LONG).unwrap();
         }
-        crew
+        processes
     }
 
     fn hire(&mut self, slot: usize) -> (u64, Child) {
         self.orders.process += 1;
         self.orders.seed = self.random.below(u64::MAX);
-        self.orders.url = self.stage.url(slot);
-        (self.orders.process, self.orders.spawn(self.stage.logs()).unwrap())
+        self.orders.url = self.fixture.url(slot);
+        (self.orders.process, self.orders.spawn(self.fixture.logs()).unwrap())
     }
 
     pub fn suffer(&mut self, blow: Blow) {
         match blow {
-            Blow::Kill(victim) => self.stage.during("kill".into(), AFTERMATH, || {
+            Blow::Kill(victim) => self.fixture.during("kill".into(), AFTERMATH, || {
                 let slot = self.stop_victim(victim);
                 let (process, child) = &mut self.slots[slot];
                 child.kill9().unwrap();
@@ -62,7 +62,7 @@ impl<'a> Crew<'a> {
                 self.slots[slot] = self.hire(slot);
             }),
             // It lasts for longer than its lease and its waiter timeout: they are over when it goes on.
-            Blow::Stop(victim, time) => self.stage.during("stop".into(), RECOVERY, || {
+            Blow::Stop(victim, time) => self.fixture.during("stop".into(), RECOVERY, || {
                 let slot = self.stop_victim(victim);
                 thread::sleep(time);
                 self.go_on(slot);

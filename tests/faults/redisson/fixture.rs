@@ -22,13 +22,13 @@ pub const CHANNEL: &str = "redisson_lock__channel:{stock:42}";
 /// What a hold lasts where its end is not the point.
 pub const LEASE: Duration = Duration::from_secs(60);
 
-pub struct Stage {
+pub struct Fixture {
     pub server: RedisServer,
 }
 
-impl Stage {
-    pub fn new() -> Stage {
-        Stage { server: RedisServer::start().unwrap() }
+impl Fixture {
+    pub fn new() -> Fixture {
+        Fixture { server: RedisServer::start().unwrap() }
     }
 
     pub fn client(&self) -> Client {

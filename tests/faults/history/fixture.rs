@@ -27,7 +27,7 @@ pub const AFTERMATH: Duration =
 /// How late answers come that have a long way: later than a lease may end early for the clocks' sake.
 const FAR: Duration = ms(30);
 
-pub struct Stage {
+pub struct Fixture {
     /// The locks. Each write is on the disk before it is answered: a restart loses nothing.
     pub locks: RedisServer,
     /// The counters, which have no faults.
@@ -40,7 +40,7 @@ pub struct Stage {
     shadows: Mutex<Vec<Shadow>>,
 }
 
-impl Stage {
+impl Fixture {
     pub fn set() -> io::Result<Self> {
         let locks = RedisServer::builder().appendonly(true).start()?;
         let proxy = Proxy::start(locks.port())?;
@@ -48,7 +48,7 @@ impl Stage {
         far.delay(FAR);
         let folder = tempfile::Builder::new().prefix("history-").tempdir()?;
         let counters = RedisServer::start()?;
-        Ok(Stage { locks, counters, proxy, far, folder: Some(folder), shadows: Mutex::default() })
+        Ok(Fixture { locks, counters, proxy, far, folder: Some(folder), shadows: Mutex::default() })
     }
 
     /// Where the locks are to the process in this slot: to the first directly.
@@ -109,7 +109,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking()
             && let Some(folder) = self.keep()

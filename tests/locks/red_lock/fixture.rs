@@ -21,17 +21,17 @@ pub const fn ms(n: u64) -> Duration {
 }
 
 /// Servers, each started a moment ago.
-pub struct Stage {
+pub struct Fixture {
     pub servers: Vec<RedisServer>,
 }
 
-impl Stage {
-    pub fn of(n: usize) -> Stage {
-        Stage { servers: (0..n).map(|_| RedisServer::start().unwrap()).collect() }
+impl Fixture {
+    pub fn of(n: usize) -> Fixture {
+        Fixture { servers: (0..n).map(|_| RedisServer::start().unwrap()).collect() }
     }
 
-    pub fn five() -> Stage {
-        Stage::of(5)
+    pub fn five() -> Fixture {
+        Fixture::of(5)
     }
 
     /// A client of each; together they stand for another process.

@@ -67,10 +67,10 @@ pub fn nothing<T: Debug>(what: &str, mut look: impl FnMut() -> Vec<T>) {
 
 impl Place {
     /// Plays a row here, and looks what is left of it in Redis.
-    pub fn play<K: Tried>(self, fair: bool, row: fn(&Stage<K>)) {
-        let stage = Stage { place: self, fair, clients: Mutex::default(), kind: PhantomData };
-        row(&stage);
-        stage.end();
+    pub fn play<K: Tried>(self, fair: bool, row: fn(&Fixture<K>)) {
+        let fixture = Fixture { place: self, fair, clients: Mutex::default(), kind: PhantomData };
+        row(&fixture);
+        fixture.end();
     }
 
     pub fn url(&self) -> String {
@@ -88,14 +88,14 @@ impl Place {
 }
 
 /// The place and the clients of one lock of a row.
-pub struct Stage<K: Tried> {
+pub struct Fixture<K: Tried> {
     pub place: Place,
     pub fair: bool,
     clients: Mutex<Vec<Client>>,
     kind: PhantomData<K>,
 }
 
-impl<K: Tried> Stage<K> {
+impl<K: Tried> Fixture<K> {
     /// Another client; it stands for another process.
     pub fn client(&self) -> Client {
         self.client_with(|b| b)

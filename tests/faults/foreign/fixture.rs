@@ -18,13 +18,13 @@ pub const QUEUE: &str = "rc:{nightly}:at:job:{nightly}:lock:queue";
 /// What a foreign holder's lock lasts where its end is not the point.
 pub const LEASE: Duration = ms(60_000);
 
-pub struct Stage {
+pub struct Fixture {
     pub server: RedisServer,
 }
 
-impl Stage {
-    pub fn new() -> Stage {
-        Stage { server: RedisServer::start().unwrap() }
+impl Fixture {
+    pub fn new() -> Fixture {
+        Fixture { server: RedisServer::start().unwrap() }
     }
 
     pub fn client(&self) -> Client {

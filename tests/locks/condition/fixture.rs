@@ -6,10 +6,10 @@ use redis_concurrent::kinds::Reentrant;
 use redis_concurrent::{Condition, Guard, ReentrantLock};
 use redis_concurrent_testkit::wait_until;
 
-pub use crate::one_lock::Stage;
+pub use crate::one_lock::Fixture;
 use crate::support::LONG;
 
-impl Stage {
+impl Fixture {
     /// The lock for another client.
     pub fn lock(&self) -> ReentrantLock {
         self.client().reentrant_lock("it")
@@ -25,10 +25,10 @@ impl Stage {
         wait_until(LONG, &format!("{n} wait for a condition"), || self.waiting() == n);
     }
 
-    /// Plays the scene while a thread waits for a signal, which comes in it; the thread has the lock again at
+    /// Runs `meanwhile` while a thread waits for a signal; the thread has the lock again at
     /// the end of it, and gives it back.
     #[track_caller]
-    pub fn while_one_waits<T>(&self, lock: &ReentrantLock, scene: impl FnOnce() -> T) -> T {
+    pub fn while_one_waits<T>(&self, lock: &ReentrantLock, meanwhile: impl FnOnce() -> T) -> T {
         let before = self.waiting();
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
@@ -37,7 +37,7 @@ impl Stage {
                 is_held(lock, guard);
             });
             self.await_waiting(before + 1);
-            let outcome = scene();
+            let outcome = meanwhile();
             waits.join().unwrap();
             outcome
         })

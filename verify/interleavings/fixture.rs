@@ -217,11 +217,11 @@ impl Room {
 
 /// The threads of a scenario.
 #[derive(Default)]
-pub(super) struct Cast {
+pub(super) struct Threads {
     playing: Arc<(Mutex<usize>, Condvar)>,
 }
 
-impl Cast {
+impl Threads {
     pub(super) fn play(&self, name: &str, part: impl FnOnce() + Send + 'static) {
         *self.playing.0.lock() += 1;
         let playing = self.playing.clone();

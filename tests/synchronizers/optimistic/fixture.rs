@@ -9,7 +9,7 @@ use crate::support::*;
 
 pub const KEY: &str = "stock:42";
 
-pub struct Stage {
+pub struct Fixture {
     // Before the server, so that nobody reports its end.
     pub client: Client,
     pub proxy: Proxy,
@@ -18,13 +18,13 @@ pub struct Stage {
     pub server: RedisServer,
 }
 
-impl Stage {
-    pub fn new() -> Stage {
+impl Fixture {
+    pub fn new() -> Fixture {
         let server = RedisServer::start().unwrap();
         let proxy = Proxy::start(server.port()).unwrap();
         let client = connected(|| builder(&proxy.url()).max_connections(1).command_timeout(SOON));
         let redis = server.connection().unwrap();
-        Stage { client, proxy, redis, server }
+        Fixture { client, proxy, redis, server }
     }
 
     pub fn get(&mut self, key: &str) -> Option<String> {

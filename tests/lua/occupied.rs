@@ -77,16 +77,16 @@ pub enum Must {
 }
 use Must::{BeClean, Pass};
 
-pub type Operation = (&'static str, Must, fn(&mut Scene) -> RedisResult<Vec<String>>);
+pub type Operation = (&'static str, Must, fn(&mut OccupiedLock) -> RedisResult<Vec<String>>);
 
-pub struct Scene {
+pub struct OccupiedLock {
     pub rig: Rig,
     case: Case,
     /// Where in the order `b` came.
     pub arrival: String,
 }
 
-impl Scene {
+impl OccupiedLock {
     pub fn asks(&mut self, how: &str, who: &str, more: Ask<'_>) -> RedisResult<Vec<String>> {
         let (owner, args) =
             (self.rig.id(who, 1), if who == "a" { self.case.inside } else { self.case.waits });
@@ -129,23 +129,23 @@ impl Scene {
     }
 
     /// `a` is inside, and `b` waits and hears what it is told; with `room`, one more waits for a condition.
-    pub fn set(server: &RedisServer, case: Case, name: &str, holder: Holder, room: bool) -> Scene {
+    pub fn set(server: &RedisServer, case: Case, name: &str, holder: Holder, room: bool) -> OccupiedLock {
         let rig = Rig::of(
             server,
             case.kind,
             case.rule,
             &format!("{name}-{}", case.inside.replace(['|', ' '], "-")),
         );
-        let mut scene = Scene { rig, case, arrival: String::new() };
+        let mut lock = OccupiedLock { rig, case, arrival: String::new() };
         match case.kind {
-            "semaphore" => drop(scene.changes("user", &["set", "1"]).unwrap()),
-            "stock" => drop(scene.changes("user", &["add_stock", "3", "tee"]).unwrap()),
-            "latch" => drop(scene.changes("user", &["set", "2"]).unwrap()),
+            "semaphore" => drop(lock.changes("user", &["set", "1"]).unwrap()),
+            "stock" => drop(lock.changes("user", &["add_stock", "3", "tee"]).unwrap()),
+            "latch" => drop(lock.changes("user", &["set", "2"]).unwrap()),
             _ => {}
         }
         if room {
-            assert_eq!(scene.asks("wait", "w", Ask { args: "", ..USUAL }).unwrap()[0], "1");
-            assert_eq!(scene.awaits("wait", "c", "w").unwrap()[0], "0");
+            assert_eq!(lock.asks("wait", "w", Ask { args: "", ..USUAL }).unwrap()[0], "1");
+            assert_eq!(lock.awaits("wait", "c", "w").unwrap()[0], "0");
         }
         let order: &[&str] = match case.kind {
             "latch" => &["b"],
@@ -154,18 +154,18 @@ impl Scene {
             _ => &["a", "b"],
         };
         for who in order {
-            let answer = scene.asks("wait", who, USUAL).unwrap();
+            let answer = lock.asks("wait", who, USUAL).unwrap();
             assert_eq!(answer[0], if *who == "a" { "1" } else { "0" }, "{name}: {answer:?}");
             if *who == "b" {
-                scene.arrival = answer[3].clone();
+                lock.arrival = answer[3].clone();
             }
         }
-        let past = (scene.rig.now() / 1000 - 1).to_string();
-        let (state, a) = (scene.rig.keys[0].clone(), scene.rig.a());
+        let past = (lock.rig.now() / 1000 - 1).to_string();
+        let (state, a) = (lock.rig.keys[0].clone(), lock.rig.a());
         match holder {
             Holder::Young => {}
             Holder::Renewed if ["read-write", "semaphore"].contains(&case.kind) => {
-                let _: () = scene.rig.con.hset(&state, "soon", past).unwrap();
+                let _: () = lock.rig.con.hset(&state, "soon", past).unwrap();
             }
             Holder::Renewed => {}
             Holder::Lapsed => match case.kind {
@@ -177,16 +177,16 @@ impl Scene {
                         redis.call('HSET', KEYS[1], field, cmsgpack.pack(e))
                         return {}";
                     let (field, at) = if case.kind == "stock" { ("lock", "2") } else { (&*a, "1") };
-                    scene.rig.eval(source, &[field, at, &past]).unwrap();
+                    lock.rig.eval(source, &[field, at, &past]).unwrap();
                 }
                 "simple" | "reentrant" | "election" | "once" => {
-                    scene.rig.set_lease(&a, 1);
-                    wait_until(std::time::Duration::from_secs(20), "it has lapsed", || !scene.rig.exists(0));
+                    lock.rig.set_lease(&a, 1);
+                    wait_until(std::time::Duration::from_secs(20), "it has lapsed", || !lock.rig.exists(0));
                 }
-                _ => scene.rig.set_lease(&a, -1),
+                _ => lock.rig.set_lease(&a, -1),
             },
         }
-        scene
+        lock
     }
 }
 

@@ -14,14 +14,14 @@ pub const LONG: Duration = Duration::from_secs(30);
 /// The timeout for what is sure to happen.
 pub const SURELY: Duration = Duration::from_secs(20);
 
-/// A private server, stopped with the scene. Each connection and each client on it stands for a process.
-pub struct Scene {
+/// A private server, stopped with the fixture. Each connection and each client on it stands for a process.
+pub struct Fixture {
     pub server: RedisServer,
 }
 
-impl Scene {
-    pub fn open() -> Result<Scene, Failure> {
-        Ok(Scene { server: RedisServer::start()? })
+impl Fixture {
+    pub fn open() -> Result<Fixture, Failure> {
+        Ok(Fixture { server: RedisServer::start()? })
     }
 
     /// Returns processes that send commands of their own.

@@ -38,7 +38,7 @@ impl<K: Kind, W: Kind> Clone for Play<'_, K, W> {
 impl<K: Kind, W: Kind> Copy for Play<'_, K, W> {}
 
 /// The server, lock name and clients of one case.
-pub(super) struct Stage<'a, K: Kind, W: Kind> {
+pub(super) struct Fixture<'a, K: Kind, W: Kind> {
     url: String,
     /// The server that has the lock.
     server: Arc<RedisServer>,
@@ -49,10 +49,10 @@ pub(super) struct Stage<'a, K: Kind, W: Kind> {
     keys: OnceLock<Keys>,
 }
 
-impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
+impl<'a, K: Kind, W: Kind> Fixture<'a, K, W> {
     pub(super) fn new(place: &Place, case: &str, play: Play<'a, K, W>) -> Self {
         let name = format!("contract {case}");
-        Stage {
+        Fixture {
             url: place.url(),
             server: place.server_of(&name),
             name,
