@@ -94,7 +94,8 @@ pub(crate) mod sealed {
 
 /// A hold of a lock, released when it is dropped. `L` is what it holds: the [kind](crate::kinds::Kind) of a
 /// [`RedisLock`](crate::RedisLock) (`Guard<Reentrant>`), [`MultiLock`](crate::MultiLock) or
-/// [`QuorumLock`](crate::QuorumLock).
+/// [`QuorumLock`](crate::QuorumLock). What is said here holds for one lock; how the guard differs is said at
+/// [several locks](crate::MultiLock#while-it-is-held) and at [several servers](crate::QuorumLock#while-it-is-held).
 ///
 /// The guard of `lock` and its variants belongs to its thread: it cannot be sent to another one, but another
 /// thread may share a reference to it. The guard of `lock_owned`, an [`OwnedGuard`], may go anywhere;
@@ -178,24 +179,20 @@ impl<L: Held, O: Ownership> Guard<L, O> {
         Guard { hold, warned: Warned::default(), marker: PhantomData }
     }
 
-    /// The lock's name; for several locks their names, joined by ` + `.
+    /// The lock's name.
     pub fn name(&self) -> &str {
         self.hold.name()
     }
 
     /// How long the hold is certain to last if it is not renewed; zero once it is lost. Computed locally,
     /// without a request, counting from before the request that acquired it, or last renewed it, was sent.
-    ///
-    /// For several locks, that of the hold that ends first. For a lock over several servers, that of the
-    /// majority whose leases last longest.
     #[doc(alias = "ttl")]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
     }
 
     /// Whether the hold ended before it was released. No request: while Redis does not reply, the hold counts
-    /// as lost once its lease must have expired. A loss is final. For several locks, whether any was lost;
-    /// for a lock over several servers, whether fewer than a majority hold it.
+    /// as lost once its lease must have expired. A loss is final.
     #[doc(alias = "is_locked")]
     pub fn is_lost(&self) -> bool {
         self.remaining().is_zero()
@@ -204,8 +201,6 @@ impl<L: Held, O: Ownership> Guard<L, O> {
     /// A token that is cancelled when the hold [is lost](Guard::is_lost), even while Redis does not reply:
     /// pass it to the work that is done under the lock. From the first call on, the client listens (with a
     /// thread and a connection, created in the background), so that a forced unlock is noticed at once.
-    ///
-    /// For several locks, those that were not lost stay held until the guard is released.
     pub fn lost(&self) -> CancellationToken {
         self.hold.lost()
     }
@@ -267,18 +262,12 @@ impl<L: Held, O: Ownership> Guard<L, O> {
     }
 
     /// Sets the lease to end `lease` from now (sets, never adds). If the hold is renewed in the background,
-    /// the renewals continue and never shorten it. At least 100 ms, at most a year; for a lock over several
-    /// servers at most the lease of its [terms](crate::QuorumLock::with_lease), as a restarted server counts
-    /// again after that time.
-    ///
-    /// Blocks for one request, at most the command timeout; for several locks, one for each. For a lock over
-    /// several servers, one to each server that granted it, all at once, at most the node timeout.
+    /// the renewals continue and never shorten it. At least 100 ms, at most a year. Blocks for one request, at
+    /// most the command timeout.
     ///
     /// # Errors
     /// `LeaseLost` on a lost hold, `InvalidInput` for a lease that is too short or too long (the hold
-    /// continues unchanged), `OutcomeUnknown` or `Unavailable` if Redis did not reply. For several locks the
-    /// first error, in the order in which they were named; the others were renewed nevertheless. For a lock
-    /// over several servers, `OutcomeUnknown` if fewer than a majority confirmed it: the hold then lasts as
+    /// continues unchanged), `OutcomeUnknown` or `Unavailable` if Redis did not reply: the hold then lasts as
     /// long as [`remaining`](Guard::remaining) says.
     #[doc(alias = "extend")]
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
@@ -299,11 +288,6 @@ impl<L: Lockable, O: Ownership> Guard<L, O> {
     /// Releases the hold: the lock is free if it was the thread's last guard. Blocks for the command timeout
     /// at most, and not at all if the lock is handed on to a thread of this process.
     ///
-    /// Several locks are released in reverse order, those of one client and one kind by one request (on a Redis
-    /// Cluster, one for each slot). A lock over several servers is released on all of them, within the node
-    /// timeout; a server that does not reply is asked again in the background, until it replies or the lease has
-    /// expired.
-    ///
     /// # Errors
     /// `LeaseLost` if the hold had ended before, also for an inner one of several guards; `Closed` if the
     /// client was closed. `OutcomeUnknown` if Redis did not reply, `Unavailable` if it certainly did not run
@@ -311,9 +295,6 @@ impl<L: Lockable, O: Ownership> Guard<L, O> {
     /// `OutcomeUnknown` also if the hold has ended and it cannot be determined whether it had ended before:
     /// the request was sent twice, because its connection broke, and Redis may have forgotten the hold in
     /// between.
-    ///
-    /// For several locks the first error, in the order in which they were named; the others were released
-    /// nevertheless. For a lock over several servers, `OutcomeUnknown` if fewer than a majority replied.
     #[doc(alias = "release")]
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()

@@ -65,8 +65,13 @@ use crate::wait::Wait;
 /// A multi-lock has an ordinary hold of each lock, on the terms of that lock's handle: it is renewed like
 /// others, and reported to observers like others. Replicas that [must have a
 /// hold](crate::RedisLock::with_replicas) are waited for once all locks are acquired; a [minimum hold
-/// time](crate::RedisLock::min_hold) applies only if all were held. The multi-lock is [lost](Guard::lost)
-/// when any of its holds is, and certain to last as long as the hold that ends first.
+/// time](crate::RedisLock::min_hold) applies only if all were held.
+///
+/// Its [`Guard`] has the locks' names, joined by ` + `. It is [lost](Guard::lost) when any of its holds is, and
+/// [certain to last](Guard::remaining) as long as the hold that ends first; those that were not lost stay held
+/// until the guard is released. [`renew_for`](Guard::renew_for) sends one request for each lock,
+/// [`unlock`](Guard::unlock) one for those of one client and one kind. Both do so for every lock, whatever fails,
+/// and return the first error in the order in which the locks were named.
 ///
 /// # Over several primaries
 ///

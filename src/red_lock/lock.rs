@@ -41,6 +41,16 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// a hold that a majority no longer has is *lost*. An observer of a client is notified of what that client's
 /// server grants, loses and gets back, as for a simple lock.
 ///
+/// # While it is held
+///
+/// Its [`Guard`] is [certain to last](Guard::remaining) as long as those leases of a majority that last longest.
+/// [`renew_for`](Guard::renew_for) asks each server that granted the hold, all at once, for at most the node
+/// timeout, and for no longer than the lease of its [terms](QuorumLock::with_lease), as a restarted server counts
+/// again after that time; it returns `OutcomeUnknown` if fewer than a majority confirmed it.
+/// [`unlock`](Guard::unlock) releases it on all servers, within the node timeout: a server that does not reply is
+/// asked again in the background, until it replies or the lease has expired. It returns `OutcomeUnknown` if fewer
+/// than a majority replied.
+///
 /// # Errors of all forms
 ///
 /// `Unavailable` if fewer than a majority of the servers can be asked, or count: the error says why for each.
