@@ -8,7 +8,7 @@ mod wire;
 
 use super::*;
 use crate::engine::redis::rng::{Rng, first_seed};
-use crate::engine::small_redis::{self, Message, Reply, SmallRedis, millis};
+use crate::engine::small_redis::{self, Message, Reply, Says, SmallRedis, millis};
 
 use wire::{Op, Packet};
 
@@ -110,15 +110,17 @@ impl World {
 
     fn hear(&mut self) {
         let i = self.rng.below(self.messages.len());
-        let Message { owner, number, lease, .. } = self.messages.swap_remove(i);
+        let Message { owner, says, number, lease, .. } = self.messages.swap_remove(i);
         if self.fault(15) {
             return;
         }
         let lock_state = (owner % LOCK_STATES as u64) as usize;
         let (state, now) = (&mut self.lock_states[lock_state].lock_state, at(self.now));
-        let then = match number {
-            0 => state.is_wanted(owner, now),
-            _ => state.granted(owner, number, ms(lease), 0, now),
+        let then = match says {
+            Says::In => state.granted(owner, number, ms(lease), 0, now),
+            Says::Waits => state.is_wanted(owner, now),
+            Says::Again if state.knows(owner) => state.ask_again(now),
+            Says::Again => return,
         };
         self.carry_out(lock_state, then);
     }

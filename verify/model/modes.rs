@@ -8,7 +8,7 @@ use super::actions::Step;
 use super::lock_states::{LockStates, READS, WRITES, is_own};
 use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
-use crate::engine::small_redis::Message;
+use crate::engine::small_redis::{Message, Says};
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::{Acquired, Exit, PendingRelease, Request};
 use crate::observe::{AcquiredVia, LossReason};
@@ -212,12 +212,19 @@ impl State {
     /// Delivers a message.
     pub(super) fn heard(&mut self, world: &World, message: &Message) {
         let now = self.now();
-        let Message { owner, number, value, .. } = *message;
+        let Message { owner, says, number, value, .. } = *message;
         let lease = Duration::from_millis(message.lease);
         let p = process_of(owner);
         for g in self.processes[p].lock_states.numbers() {
             let lock_state = &mut self.processes[p].lock_states[g];
-            if !message.is_grant() && owner & KEEPS != 0 {
+            if says == Says::Again {
+                if lock_state.knows(owner) {
+                    let then = lock_state.ask_again(now);
+                    self.carry_out(p as u8, g, then);
+                }
+                continue;
+            }
+            if says == Says::Waits && owner & KEEPS != 0 {
                 let then = lock_state.is_wanted(owner, now);
                 if lock_state.look(owner).is_some() {
                     self.told.insert(owner);
@@ -227,7 +234,7 @@ impl State {
                 }
                 continue;
             }
-            if !message.is_grant() {
+            if says == Says::Waits {
                 lock_state.yields(owner);
                 if world.counts {
                     self.told.insert(owner);

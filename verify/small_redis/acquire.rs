@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CLASS, Message, PendingAcquire, QueuePosition, SmallRedis, Stage, Tell};
+use super::{Ahead, CLASS, Message, PendingAcquire, QueuePosition, Says, SmallRedis, Stage, Tell};
 use crate::engine::state::lock_state::{AcquireMode, Answer, NOT_INSIDE};
 
 impl SmallRedis {
@@ -79,7 +79,7 @@ impl SmallRedis {
             return answer;
         }
         if new && self.kind.on_wait(ask.mode) {
-            self.holders().iter().for_each(|holder| tell.tell(Message::word(holder.owner)));
+            self.holders().iter().for_each(|holder| tell.tell(Message::word(holder.owner, Says::Waits)));
         }
         self.holder_is_wanted(tell);
         self.busy(ask, ahead, now)
@@ -97,12 +97,12 @@ impl SmallRedis {
         answer
     }
 
-    fn busy(&self, ask: &PendingAcquire, ahead: Option<QueuePosition>, now: u64) -> Answer {
+    fn busy(&self, ask: &PendingAcquire, ahead: Option<Ahead>, now: u64) -> Answer {
         let mut again = self.waiter_timeout.min(ask.lease).div_ceil(3);
         if let Some(soon) = self.kind.next_expiry() {
             again = again.min(soon.saturating_sub(now).max(1));
         }
-        if let Some(ahead) = ahead.filter(|ahead| ahead.owner != ask.owner) {
+        if let Some(ahead) = ahead.map(|ahead| ahead.position).filter(|ahead| ahead.owner != ask.owner) {
             again = again.min((ahead.heartbeat.saturating_add(self.waiter_timeout)).saturating_sub(now));
         }
         let arrival = self.arrival(ask.owner).map(|a| (a % CLASS).to_string()).unwrap_or_default();

@@ -22,7 +22,7 @@ use self::exclusive::Exclusive;
 use self::permits::Permits;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
-pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, QueuePosition, Reply};
+pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, QueuePosition, Reply, Says};
 use super::state::grant::KEEPS;
 use super::state::lock_state::{AcquireMode, Answer, Renewal};
 
@@ -57,6 +57,14 @@ pub(super) struct SmallRedis {
     /// The owners with a tombstone, and when each may be forgotten: with the next tombstone, or with the key.
     pub(super) tombstones: BTreeMap<u64, u64>,
     pub(super) tombstones_end: u64,
+}
+
+/// The head of the queue, which may not be admitted yet.
+#[derive(Clone, Copy)]
+struct Ahead {
+    position: QueuePosition,
+    /// It could be admitted, but is waited for.
+    away: bool,
 }
 
 /// The channels to the waiters.
@@ -133,7 +141,10 @@ impl SmallRedis {
                 if *unsettled {
                     self.tombstone(*owner, now);
                 }
-                self.settle(next.as_ref().map(|next| next.owner), now, tell);
+                let ahead = self.settle(next.as_ref().map(|next| next.owner), now, tell);
+                if next.is_none() {
+                    self.left_to(ahead, tell);
+                }
                 Reply::Left { inside, next: next.as_ref().map(|next| self.acquire(next, now, tell)) }
             }
             Op::Renew { owner, lease } => {
@@ -154,7 +165,8 @@ impl SmallRedis {
                 if *unsettled {
                     self.tombstone(*owner, now);
                 }
-                self.settle(None, now, tell);
+                let ahead = self.settle(None, now, tell);
+                self.left_to(ahead, tell);
                 if of_condition && !self.queue.is_empty() {
                     self.holder_is_wanted(tell);
                 }
@@ -318,7 +330,7 @@ impl SmallRedis {
 
     /// The loop that ends every script: `me` gets a reply, others get messages. Returns the head that may not
     /// be admitted yet, if the loop looked for one.
-    fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<QueuePosition> {
+    fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<Ahead> {
         while !self.kind.is_full() {
             let (arrival, position) =
                 self.queue.first_key_value().map(|(arrival, position)| (*arrival, *position))?;
@@ -328,12 +340,12 @@ impl SmallRedis {
                 // Asking again makes sense when its next heartbeat is overdue.
                 let earlier = position.steady.map_or(0, |_| self.waiter_timeout / 2);
                 let heartbeat = position.heartbeat.saturating_sub(earlier);
-                return Some(QueuePosition { heartbeat, ..position });
+                return Some(Ahead { position: QueuePosition { heartbeat, ..position }, away: true });
             }
             // A waiter that only a message reaches may be dead.
             let lease = if Some(position.owner) == me { position.lease } else { self.first_lease(&position) };
             if !dead && !self.comes_in(&PendingAcquire { lease, ..position.ask() }, now) {
-                return Some(position);
+                return Some(Ahead { position, away: false });
             }
             self.queue.remove(&arrival);
             if dead {
@@ -342,7 +354,7 @@ impl SmallRedis {
             }
             let holder = self.holder(position.owner);
             let (number, value) = holder.map_or((0, 0), |h| (h.number, h.value));
-            let message = Message { owner: position.owner, number, lease, value };
+            let message = Message { owner: position.owner, says: Says::In, number, lease, value };
             if Some(position.owner) == me {
                 self.entrust(&position, lease, now);
                 self.has_waiters(position.owner, tell);
@@ -360,10 +372,19 @@ impl SmallRedis {
         None
     }
 
+    /// After a release whose next waiter is waited for: tells one of the first waiters to ask again.
+    fn left_to(&self, ahead: Option<Ahead>, tell: &mut impl Tell) {
+        if ahead.is_some_and(|ahead| ahead.away)
+            && let Some(owner) = self.waiting().take(8).find(|owner| tell.listens(*owner))
+        {
+            tell.tell(Message::word(owner, Says::Again));
+        }
+    }
+
     /// Tells the owner's process that there is a waiter for what it may keep.
     pub(super) fn wanted(&self, owner: u64, tell: &mut impl Tell) {
         if owner & KEEPS != 0 {
-            tell.tell(Message::word(owner));
+            tell.tell(Message::word(owner, Says::Waits));
         }
     }
 

@@ -130,24 +130,34 @@ pub(in crate::engine) enum Reply {
     Signalled(Option<usize>),
 }
 
-/// "You have the lock": to whom, under which number, for how long. With the number 0: "a caller is waiting
-/// that you must not pass".
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine) enum Says {
+    /// "You have the lock": under which number, for how long.
+    In,
+    /// "A caller is waiting that you must not pass".
+    Waits,
+    /// "Ask again": before the next heartbeat is due.
+    Again,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine) struct Message {
     pub(in crate::engine) owner: u64,
+    pub(in crate::engine) says: Says,
     pub(in crate::engine) number: u64,
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) value: u64,
 }
 
 impl Message {
-    /// "A caller is waiting that you must not pass".
-    pub(super) fn word(owner: u64) -> Message {
-        Message { owner, number: 0, lease: 0, value: 0 }
+    /// One that grants nothing.
+    pub(in crate::engine) fn word(owner: u64, says: Says) -> Message {
+        Message { owner, says, number: 0, lease: 0, value: 0 }
     }
 
     pub(in crate::engine) fn is_grant(&self) -> bool {
-        self.number > 0
+        self.says == Says::In
     }
 }
 

@@ -175,7 +175,7 @@ impl Sides {
         }
         let mut heard = view.messages.clone();
         heard.sort_unstable();
-        let real = |m: &Message| (m.owner, m.lease, m.is_grant());
+        let real = |m: &Message| (m.owner, m.lease, m.says);
         assert_eq!(
             told.iter().map(real).collect::<Vec<_>>(),
             heard.iter().map(real).collect::<Vec<_>>(),

@@ -27,7 +27,7 @@ use super::modes::Role;
 use super::state::{Bag, Faults, State};
 use super::{TICK, World};
 use crate::engine::redis::rng::{Rng, first_seed};
-use crate::engine::small_redis::{Message, Op, millis};
+use crate::engine::small_redis::{Message, Op, Says, millis};
 use crate::kind::Kind;
 use crate::kinds::{Permits, Read, Reentrant, Simple};
 use redis_concurrent_testkit::RedisServer;
@@ -170,6 +170,7 @@ impl Walk<'_> {
         }
         self.sides.compare_replies(op, &expected, &reply);
         self.sides.compare(&then.redis, self.state.millis(), &told, &view);
+        self.seen.count_if("told to ask again", told.iter().any(|message| message.says == Says::Again));
         if let Some(awaiting) = awaiting {
             self.note_signals(op, &expected, &then.redis);
             self.sides.compare_awaiting(&then.redis, self.state.millis(), &awaiting);

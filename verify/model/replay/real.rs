@@ -11,7 +11,7 @@ use crate::engine::model::state::process_of;
 use crate::engine::operations::replies;
 use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::resp::call;
-use crate::engine::small_redis::{Message, Op, PendingAcquire, Reply, SmallRedis};
+use crate::engine::small_redis::{Message, Op, PendingAcquire, Reply, Says, SmallRedis};
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{Names, inbox_prefix};
@@ -279,20 +279,17 @@ impl Real {
                 return all;
             }
             let words: Vec<&str> = said.split(' ').collect();
-            // It asks earlier than its heartbeat; nothing is granted. The small Redis sends no such hint.
-            if let [_, "again", "0", "0"] = words[..] {
-                continue;
-            }
-            let (id, number, lease, value) = match words[..] {
-                [id, "in", number, lease] => (id, number, lease, "0"),
-                [id, "in", number, lease, value] => (id, number, lease, value),
-                [id, "yield" | "wanted", "0", "0"] => (id, "0", "0", "0"),
+            let (id, says, number, lease, value) = match words[..] {
+                [id, "in", number, lease] => (id, Says::In, number, lease, "0"),
+                [id, "in", number, lease, value] => (id, Says::In, number, lease, value),
+                [id, "yield" | "wanted", "0", "0"] => (id, Says::Waits, "0", "0", "0"),
+                [id, "again", "0", "0"] => (id, Says::Again, "0", "0", "0"),
                 _ => panic!("heard {said:?}"),
             };
             let owner = Self::owner(id);
             assert_eq!(channel, self.channel(process_of(owner)), "the receiver of {said:?}");
             let [number, lease, value] = [number, lease, value].map(|n| n.parse().unwrap());
-            all.push(Message { owner, number, lease, value });
+            all.push(Message { owner, says, number, lease, value });
         }
     }
 

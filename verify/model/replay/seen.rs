@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Walk;
 use crate::engine::model::TICK;
 use crate::engine::small_redis::{
-    Message, Mode, Op, PendingAcquire, QueuePosition, Reply, SmallRedis, Stage, millis,
+    Message, Mode, Op, PendingAcquire, QueuePosition, Reply, Says, SmallRedis, Stage, millis,
 };
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
@@ -19,7 +19,7 @@ impl Seen {
         *self.0.entry(what).or_default() += 1;
     }
 
-    fn count_if(&mut self, what: &'static str, is: bool) {
+    pub(super) fn count_if(&mut self, what: &'static str, is: bool) {
         if is {
             self.count(what);
         }
@@ -27,7 +27,7 @@ impl Seen {
 }
 
 /// Everything that the walks must come across.
-pub(super) const ALL: [&str; 15] = [
+pub(super) const ALL: [&str; 16] = [
     "in",
     "busy",
     "no position to keep",
@@ -37,6 +37,7 @@ pub(super) const ALL: [&str; 15] = [
     "renewed",
     "not renewed",
     "told",
+    "told to ask again",
     "unheard",
     "a silent position was dropped",
     "a position was given back",
@@ -63,7 +64,8 @@ pub(super) const OF_KEPT: [&str; 2] = ["told that it is wanted", "told so with i
 pub(super) const OF_PERMITS: [&str; 2] = ["permits are out together", "some permits, and too few"];
 
 /// Everything that walks with conditions must come across.
-pub(super) const OF_CONDITIONS: [&str; 13] = [
+pub(super) const OF_CONDITIONS: [&str; 14] = [
+    "told to ask again",
     "began to wait",
     "a heartbeat",
     "back without a signal",
@@ -113,12 +115,13 @@ impl Walk<'_> {
         let dropped = before.queue.values().filter(silent).any(|p| then.arrival(p.owner).is_none());
         let whats = [
             ("told", told.iter().any(Message::is_grant)),
-            ("told to yield", told.iter().any(|m| !m.is_grant() && m.owner & KEEPS == 0)),
-            ("told that it is wanted", told.iter().any(|m| !m.is_grant() && m.owner & KEEPS != 0)),
+            ("told to yield", told.iter().any(|m| m.says == Says::Waits && m.owner & KEEPS == 0)),
+            ("told that it is wanted", told.iter().any(|m| m.says == Says::Waits && m.owner & KEEPS != 0)),
             (
                 "told so with its grant",
                 told.iter().any(|m| {
-                    !m.is_grant() && then.holder(m.owner).is_some_and(|h| !before.holders().contains(h))
+                    m.says == Says::Waits
+                        && then.holder(m.owner).is_some_and(|h| !before.holders().contains(h))
                 }),
             ),
             ("read together", then.holders().iter().filter(|h| h.mode != Mode::Write).count() > 1),

@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::server::Channels;
 use crate::clock::Moment;
-use crate::engine::small_redis::{Message, Mode, Op, PendingAcquire, Reply, SmallRedis, Tell, millis};
+use crate::engine::small_redis::{Message, Mode, Op, PendingAcquire, Reply, Says, SmallRedis, Tell, millis};
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
 use crate::kind::Kind;
@@ -106,12 +106,13 @@ impl Tell for Inboxes<'_> {
     }
 
     fn tell(&mut self, message: Message) {
-        let Message { owner, number, lease, value } = message;
+        let Message { owner, says, number, lease, value } = message;
         let (id, channel) = self.of(owner);
-        let what = match message.is_grant() {
-            true => "in",
-            false if id.ends_with('~') => "wanted",
-            false => "yield",
+        let what = match says {
+            Says::In => "in",
+            Says::Waits if id.ends_with('~') => "wanted",
+            Says::Waits => "yield",
+            Says::Again => "again",
         };
         let text = format!("{id} {what} {number} {lease} {value}");
         self.channels.publish(&channel, &text);
