@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry};
-use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock;
+use crate::engine::operations::effects::{carry_out, lock};
 use crate::engine::state::lock_state::Request;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;

@@ -13,14 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::acquire;
 use crate::engine::call::backoff::Backoff;
-use crate::engine::call::modes;
 use crate::engine::call::pause::pause;
-use crate::engine::call::replicas;
 pub(crate) use crate::engine::call::several::holds::Holds;
 pub use crate::engine::call::several::part::Part;
 use crate::engine::call::several::part::goes_with;
+use crate::engine::call::{acquire, modes, replicas};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::renewal::successor::identified;
 use crate::engine::state::lock_state::{HolderId, Request};

@@ -5,9 +5,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::call::attempt::{Attempt, Begun, begin};
 use crate::engine::call::several::{Call, Holds, Out};
-use crate::engine::operations::replies;
-use crate::engine::operations::requests;
-use crate::engine::operations::several;
+use crate::engine::operations::{replies, requests, several};
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{AcquireMode, Answer};
 
