@@ -46,7 +46,7 @@
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
 //! - [`Election`]: a leader among processes, which other processes find and observe.
 //! - [`Once`]: work that is done once per key, and its answer for all later callers.
-//! - [`Inventory`]: units of goods, reserved before they are sold; and an [lock](inventory::InventoryLock) that is
+//! - [`Inventory`]: units of goods, reserved before they are sold; and a [lock](inventory::InventoryLock) that is
 //!   available as long as there are some.
 //! - [`RateLimiter`]: admits requests at a [rate](rate_limiter::Rate).
 //! - [`Optimistic`]: an update that is applied only if no other client changed the data it is based on.
