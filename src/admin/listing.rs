@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::{ServerError, ServerErrorKind, Value};
+use redis::{ServerError, Value};
 
 use super::types::Look;
 use super::view::{self, View};
@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::engine::operations::inspect::read;
 use crate::engine::redis::answers::{list, text};
 use crate::engine::redis::connection::Connection;
+use crate::engine::redis::exchange::Command;
 use crate::engine::servers::server::Server;
 use crate::error::Error;
 use crate::names::{self, Names};
@@ -127,7 +128,7 @@ impl Listing {
         // First the rest of an earlier page; after the last page, the next server.
         if self.found.is_empty() {
             let Some(cursor) = scan.cursor.take() else { return Ok(true) };
-            scan.cursor = self.scan(&mut scan.connection, &cursor)?;
+            scan.cursor = self.scan(&mut scan, &cursor)?;
         }
         let batch: Vec<String> = self.found.drain(..BATCH.min(self.found.len())).collect();
         if !batch.is_empty() {
@@ -146,14 +147,14 @@ impl Listing {
     }
 
     /// Scans one page of keys; returns the cursor of the next one.
-    fn scan(&mut self, connection: &mut Connection, cursor: &str) -> Result<Option<String>, Error> {
+    fn scan(&mut self, at: &mut Scan, cursor: &str) -> Result<Option<String>, Error> {
         let namespace = &self.client.shared().config.namespace;
         // What is held has a state, and what is waited for has queue positions. Of a lock's other keys this
         // pattern matches two that are rare.
         let pattern = format!("{}:{{{}", globbed(namespace), if self.free { "*" } else { "*[}s]" });
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(self.page);
-        let answers = self.client.exchange(connection, &[scan.get_packed_command()])?;
+        let answers = self.client.exchange(&at.server, &mut at.connection, &[Command::plain(&scan)])?;
         let items = answers.first().map(list).unwrap_or_default();
         for key in items.get(1).map(list).unwrap_or_default() {
             let key = text(Some(key)).unwrap_or_default();
@@ -183,11 +184,11 @@ impl Listing {
             if verb == "HGET" {
                 cmd.arg("kind");
             }
-            cmd.get_packed_command()
+            Command::plain(&cmd)
         };
         let questions: Vec<_> =
             keys.iter().flat_map(|names| [ask("TYPE", names), ask("HGET", names)]).collect();
-        let answers = self.client.exchange_all(&mut scan.connection, &questions)?;
+        let answers = self.client.exchange_all(&scan.server, &mut scan.connection, &questions)?;
         for (name, answers) in names.iter().zip(answers.chunks(2)) {
             for answer in answers {
                 match answer {
@@ -230,17 +231,12 @@ impl Listing {
     ) -> Result<Vec<Question<'a>>, Error> {
         let client = self.client.clone();
         let shared = client.shared();
-        let pack = |it: &Question<'_>, full| it.view.question(shared, it.names, it.mode, &it.page, full);
-        let packed = asked.iter().map(|it| pack(it, false)).collect::<Result<Vec<_>, Error>>()?;
-        scan.server.backend.count(packed.len());
-        let mut answers = client.exchange_all(&mut scan.connection, &packed)?;
-        // Scripts that the server does not know yet are sent in full, once each.
-        for (question, answer) in asked.iter().zip(&mut answers) {
-            if matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
-                let again = client.exchange_all(&mut scan.connection, &[pack(question, true)?])?;
-                *answer = again.into_iter().next().unwrap_or(Value::Nil);
-            }
-        }
+        let scripts = asked.iter().map(|it| (it.view.scripts)(shared)).collect::<Result<Vec<_>, Error>>()?;
+        let commands = asked.iter().zip(&scripts);
+        let commands: Vec<_> = commands
+            .map(|(it, scripts)| View::question(scripts, shared, it.names, it.mode, &it.page))
+            .collect();
+        let answers = client.exchange_all(&scan.server, &mut scan.connection, &commands)?;
         let mut rest = Vec::new();
         for (question, answer) in asked.into_iter().zip(answers) {
             let Some(look) = looks.get_mut(question.of) else { continue };

@@ -16,7 +16,9 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::answers::{number, text};
 use crate::engine::redis::connection::Connection;
-use crate::engine::redis::refusal::{not_connected, refused};
+use crate::engine::redis::exchange::Command;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::refusal::not_connected;
 use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
 pub use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
@@ -90,7 +92,7 @@ impl Client {
         let mut connection = self.apart(server)?;
         let ask = |words: &[&str]| {
             let mut cmd = redis::cmd(words[0]);
-            cmd.arg(&words[1..]).get_packed_command()
+            Command::plain(cmd.arg(&words[1..]))
         };
         let mut asked: Vec<_> = keys.iter().map(|key| ask(&["PTTL", key])).collect();
         asked.extend(keys.iter().map(|key| ask(&["MEMORY", "USAGE", key])));
@@ -100,7 +102,7 @@ impl Client {
             ask(&["HGET", &keys[6], "token"]),
             ask(&["HGET", &keys[0], "used"]),
         ]);
-        let answers = self.exchange(&mut connection, &asked)?;
+        let answers = self.exchange(server, &mut connection, &asked)?;
         let of = |i: usize| number(answers.get(i));
         let n = keys.len();
         let there = (0..n).filter(|i| of(*i) != Some(-2));
@@ -209,14 +211,24 @@ impl Client {
     }
 
     /// Sends all requests at once; error replies are among the answers.
-    fn exchange_all(&self, connection: &mut Connection, requests: &[Vec<u8>]) -> Result<Vec<Value>, Error> {
+    fn exchange_all(
+        &self,
+        server: &Server,
+        connection: &mut Connection,
+        requests: &[Command<'_>],
+    ) -> Result<Vec<Value>, Error> {
         let limit = Moment::now().after(self.shared().config.command_timeout);
-        connection.exchange(requests, limit).map_err(|e| refused(e).error())
+        server.backend.exchange_on(connection, requests, limit).map_err(Failure::error)
     }
 
     /// The same, but fails if the first answer is an error.
-    fn exchange(&self, connection: &mut Connection, requests: &[Vec<u8>]) -> Result<Vec<Value>, Error> {
-        let answers = self.exchange_all(connection, requests)?;
+    fn exchange(
+        &self,
+        server: &Server,
+        connection: &mut Connection,
+        requests: &[Command<'_>],
+    ) -> Result<Vec<Value>, Error> {
+        let answers = self.exchange_all(server, connection, requests)?;
         answers.first().map_or(Ok(()), view::answered)?;
         Ok(answers)
     }

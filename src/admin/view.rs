@@ -11,8 +11,9 @@ use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::inspect::{Page, read};
 use crate::engine::redis::answers::{number, text};
 use crate::engine::redis::connection::Connection;
+use crate::engine::redis::exchange::Command;
+use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{refused, refused_script};
-use crate::engine::redis::resp::call;
 use crate::engine::servers::server::Server;
 use crate::engine::state::grant::first_token;
 use crate::error::{Error, ErrorKind};
@@ -37,7 +38,7 @@ pub(super) struct View {
     /// The modes in which its rule is asked, and for each whether the last grant number belongs to the holder
     /// of that mode.
     modes: &'static [(&'static str, bool)],
-    scripts: fn(&Shared) -> Result<Arc<Scripts>, Error>,
+    pub(super) scripts: fn(&Shared) -> Result<Arc<Scripts>, Error>,
     /// The names of the first numbers of `kind.describe`.
     counts: &'static [&'static str],
     /// The mode in which its rule is asked for the stock of each SKU, if it has any; not used by a listing.
@@ -238,15 +239,14 @@ impl View {
         mode: &str,
         at: &str,
     ) -> Result<Page, Error> {
-        let packed = self.question(shared, names, mode, at, true)?;
-        server.backend.count(1);
-        let sent = connection.exchange(&[packed], Moment::now().after(shared.config.command_timeout));
-        let answer = sent.map_err(|e| refused(e).error())?.into_iter().next().unwrap_or(Value::Nil);
-        if let Value::ServerError(e) = answer {
-            let script = &(self.scripts)(shared)?.inspect;
-            return Err(refused_script(Some(script), e.into()).error());
+        let scripts = (self.scripts)(shared)?;
+        let asked = [View::question(&scripts, shared, names, mode, at)];
+        let limit = Moment::now().after(shared.config.command_timeout);
+        let answers = server.backend.exchange_on(connection, &asked, limit).map_err(Failure::error)?;
+        match answers.into_iter().next() {
+            Some(Value::ServerError(e)) => Err(refused_script(Some(&scripts.inspect), e.into()).error()),
+            answer => Ok(read(&answer.unwrap_or(Value::Nil))),
         }
-        Ok(read(&answer))
     }
 
     /// The modes: each lock is asked once for each of them.
@@ -254,21 +254,16 @@ impl View {
         self.modes.iter().copied()
     }
 
-    /// The request for a page, with the script in full or by its SHA1.
-    pub(super) fn question(
-        &self,
+    /// The request for a page.
+    pub(super) fn question<'a>(
+        scripts: &'a Scripts,
         shared: &Shared,
         names: &Names,
         mode: &str,
         page: &str,
-        full: bool,
-    ) -> Result<Vec<u8>, Error> {
-        let script = &(self.scripts)(shared)?.inspect;
+    ) -> Command<'a> {
         let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, page, mode, "1"];
-        let mut packed = Vec::new();
-        let (verb, text) = if full { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) };
-        call(&mut packed, verb, text, &names.keys(), &args);
-        Ok(packed)
+        Command::script(&scripts.inspect, &names.keys(), &args)
     }
 
     /// Adds a page; returns the argument for the next one. The queue is the same in all modes.

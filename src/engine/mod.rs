@@ -20,7 +20,7 @@
 //! 12. *bounded-bypass*: a process that waits in Redis acquires after at most one local hand-off period and
 //!     one critical section of each process ahead of it.
 //!
-//! A call goes `lock/ → engine → redis/backend.rs → script.rs → lua/`; nothing calls back up, and nothing
+//! A call goes `lock/ → engine → redis/exchange.rs → script.rs → lua/`; nothing calls back up, and nothing
 //! here names what a user sees. The folders, each of which names those before it (`tests/tools/imports.rs`
 //! reads the paths, and lists what does not yet):
 //!

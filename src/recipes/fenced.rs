@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::engine::call::change::eval;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::answers::{number, text};
-use crate::engine::redis::backend::Idempotent;
+use crate::engine::redis::exchange::Idempotent;
 use crate::engine::redis::refusal::refused;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;

@@ -15,7 +15,7 @@ use crate::engine::call::change;
 use crate::engine::call::pause::pause;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::answers::number;
-use crate::engine::redis::backend::Idempotent;
+use crate::engine::redis::exchange::Idempotent;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;

@@ -7,7 +7,7 @@ use super::node::Node;
 use super::release::defer;
 use super::vote::{Asked, Question, Vote};
 use crate::engine::call::attempt::Detached;
-use crate::engine::redis::posted::Posted;
+use crate::engine::redis::exchange::Posted;
 use crate::sync::thread;
 
 /// A request whose reply another thread will read. If it is dropped, its grant, if any, is released.

@@ -8,6 +8,8 @@ use crate::cancel::CancellationToken;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
+use crate::engine::redis::exchange::Reply;
+use crate::engine::redis::failure::Failure;
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::renewal::successor::connected;
 use crate::engine::servers::route::Route;
@@ -106,6 +108,14 @@ impl Node {
     /// Whether the reply is not worth waiting for when others have replied within `elapsed`.
     pub(super) fn is_slow(&self, elapsed: Duration) -> bool {
         self.usual() > elapsed * 2 + JITTER
+    }
+
+    /// Records what became of a request that was sent at `asked`, for which the caller has waited since `awaited`.
+    pub(super) fn heard(self: &Arc<Self>, reply: &Result<Reply, Failure>, asked: Moment, awaited: Moment) {
+        match reply {
+            Err(Failure::Unsent(e) | Failure::Unanswered(e)) => self.failed(e.clone()),
+            _ => self.answered(asked, awaited),
+        }
     }
 
     /// Records a reply to a request sent at `asked`, for which the caller has waited since `awaited`. If the

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use super::lock::QuorumLock;
-use super::node::Node;
-use super::post::to_all;
+use super::post::ask_all;
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::commands;
 use crate::engine::operations::inspect::{Inspection, read};
-use crate::engine::operations::packed::pack_inspect;
-use crate::engine::redis::failure::Failure;
 use crate::error::{Error, ErrorKind};
 use crate::lock::holder::{Holder, busy, held_by};
 use crate::lock::this_thread;
@@ -111,39 +109,23 @@ impl QuorumLock {
         let began = Moment::now();
         let deadline = began.after(self.limit());
         let mut replies = Vec::with_capacity(entries.len());
-        let mut asked: Vec<(&Arc<Node>, &Arc<LockEntry>)> = Vec::with_capacity(entries.len());
+        let mut asked = Vec::with_capacity(entries.len());
         for (node, entry) in self.servers.nodes.iter().zip(&**entries) {
             node.shared.usable().map_err(|e| e.about(self.name()))?;
             match node.away() {
                 Some(error) => replies.push((node.address.clone(), Err(error))),
-                None => asked.push((node, entry)),
+                None => asked.push(((node, entry), node, commands::inspect(entry, "", ""))),
             }
         }
-        let pack = |entry: &LockEntry, eval| {
-            let mut request = Vec::new();
-            pack_inspect(&mut request, entry, eval);
-            request
-        };
-        let post = |(node, entry): &(&Arc<Node>, &Arc<LockEntry>), limit| {
-            node.server.backend.post(&pack(entry, false), limit)
-        };
-        for ((node, entry), posted) in to_all(asked, began, deadline, post) {
-            let backend = &node.server.backend;
-            let awaited = Moment::now();
-            match posted.and_then(|p| p.told(backend, deadline, || pack(entry, true)).answer) {
-                Ok(answer) => {
-                    node.answered(began, awaited);
-                    let Inspection { holders, number, .. } = read(&answer).inspection;
+        for ((node, entry), reply) in ask_all(asked, began, deadline) {
+            match reply {
+                Ok(reply) => {
+                    let Inspection { holders, number, .. } = read(&reply.value).inspection;
                     let holder = holders.into_iter().next().map(|held| Holder::new(held, number));
                     replies.push((node.address.clone(), Ok(holder)));
                 }
                 Err(failure) if failure.is_wrong_kind() => return Err(entry.error(failure.error())),
-                Err(failure) => {
-                    if let Failure::Unsent(e) | Failure::Unanswered(e) = &failure {
-                        node.failed(e.clone());
-                    }
-                    replies.push((node.address.clone(), Err(failure.error())));
-                }
+                Err(failure) => replies.push((node.address.clone(), Err(failure.error()))),
             }
         }
         Ok(replies)

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use super::holding::Holding;
-use super::member::Member;
-use super::post::to_all;
+use super::post::ask_all;
 use crate::clock::Moment;
 use crate::engine::call::held;
-use crate::engine::operations::packed::pack_renew;
+use crate::engine::operations::commands;
 use crate::engine::operations::replies::Renewed;
-use crate::engine::redis::failure::Failure;
 use crate::error::{Error, ErrorKind};
 
 /// Sets the lease of a hold to end `lease` from now, on the servers that granted it. Servers that are down
@@ -22,31 +20,20 @@ pub(super) fn renew(holding: &Holding, lease: Duration) -> Result<(), Error> {
     }
     let sent = Moment::now();
     let deadline = sent.after(holding.limit);
-    let pack = |member: &Member, owner, eval| {
-        let mut request = Vec::new();
-        pack_renew(&mut request, &member.entry, owner, lease, eval);
-        request
-    };
-    let post = |(member, owner): &(&Member, u64), limit| {
-        member.entry.server().backend.post(&pack(member, *owner, false), limit)
-    };
     let mut asked = Vec::with_capacity(members.len());
     let mut failed = None;
     for member in members.iter().filter(|m| m.node.away().is_none()) {
         match held::renewing(&member.entry, member.ticket, sent) {
-            Ok(owner) => asked.push((member, owner)),
+            Ok(owner) => {
+                let command = commands::renew(&member.entry, owner, lease);
+                asked.push(((&member.entry, owner), &member.node, command));
+            }
             Err(error) => failed = Some(error),
         }
     }
     let mut renewed = 0;
-    for ((member, owner), posted) in to_all(asked, sent, deadline, post) {
-        let backend = &member.entry.server().backend;
-        let told = posted.map(|p| p.told(backend, deadline, || pack(member, owner, true)));
-        let (answer, resent) = told.map_or_else(|e| (Err(e), false), |t| (t.answer, t.first_by.is_some()));
-        if let Err(Failure::Unsent(e) | Failure::Unanswered(e)) = &answer {
-            member.node.failed(e.clone());
-        }
-        match held::renewed(&member.entry, owner, sent, lease, Renewed::of(answer, resent)) {
+    for ((entry, owner), reply) in ask_all(asked, sent, deadline) {
+        match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
             Ok(()) => renewed += 1,
             Err(error) => failed = Some(error),
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::node::Node;
-use super::post::to_all;
+use super::post::ask_all;
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::posted::Posted;
 use crate::engine::renewal::successor::connected;
 use crate::error::{Error, ErrorKind};
 use crate::settings::SHORTEST_LEASE;
@@ -169,28 +169,16 @@ fn run_ids(nodes: &[Arc<Node>]) -> Result<Vec<Option<String>>, Error> {
     for node in nodes {
         node.shared.usable()?;
     }
-    let ping = redis::cmd("PING").get_packed_command();
     let began = Moment::now();
-    let post = |node: &&Arc<Node>, limit| node.server.backend.post_to_known(&ping, limit, None);
-    let longest = |node: &Node| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
-    let limit = began.after(nodes.iter().map(|node| longest(node)).max().unwrap_or(Duration::ZERO));
-    let name = |(node, posted): (&Arc<Node>, Result<Posted, Failure>)| {
-        let told = posted.map(|posted| posted.told(&node.server.backend, limit, || ping.clone()));
-        let server = match told {
-            Ok(told) => told.answer.map(|_| told.server),
-            Err(failure) => Err(failure),
-        };
-        match server {
-            Ok(server) => {
-                let server = server?;
-                connected(&node.shared, &node.server, &server);
-                server.run_id.clone()
-            }
-            Err(failure) => {
-                node.failed(failure.error());
-                None
-            }
-        }
+    let longest =
+        |node: &Arc<Node>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
+    let limit = began.after(nodes.iter().map(longest).max().unwrap_or(Duration::ZERO));
+    let ping = || Command::plain(&redis::cmd("PING")).identified();
+    let asked = nodes.iter().map(|node| (node, node, ping())).collect();
+    let name = |(node, reply): (&Arc<Node>, Result<Reply, Failure>)| {
+        let server = reply.map_err(|failure| node.failed(failure.error())).ok()?.server?;
+        connected(&node.shared, &node.server, &server);
+        server.run_id.clone()
     };
-    Ok(to_all(nodes.iter().collect(), began, limit, post).into_iter().map(name).collect())
+    Ok(ask_all(asked, began, limit).into_iter().map(name).collect())
 }

@@ -1,5 +1,6 @@
 //! The reply of one server to one attempt.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,10 +8,10 @@ use super::member::Member;
 use super::node::Node;
 use crate::clock::Moment;
 use crate::engine::call::attempt::Attempt;
-use crate::engine::operations::packed::pack_acquire;
+use crate::engine::operations::commands;
 use crate::engine::operations::replies::acquired;
+use crate::engine::redis::exchange::{Command, Posted};
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::posted::{Posted, Told};
 use crate::error::Error;
 
 /// What all the requests of an attempt have in common.
@@ -56,41 +57,35 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     /// Writes the request if there is a connection for it by `limit`; otherwise one is being opened.
     pub(super) fn post(&mut self, limit: Moment) -> Result<(), Failure> {
-        self.posted = Some(self.write(limit)?);
+        self.posted = Some(self.node.server.backend.post(slice::from_ref(&self.command()), limit)?);
         Ok(())
     }
 
-    fn pack(&self, eval: bool) -> Vec<u8> {
-        let mut request = Vec::new();
-        pack_acquire(&mut request, self.attempt.entry(), self.attempt.asking(), eval);
-        request
-    }
-
-    fn write(&self, limit: Moment) -> Result<Posted, Failure> {
-        self.node.server.backend.post_to_known(&self.pack(false), limit, None)
+    fn command(&self) -> Command<'_> {
+        commands::acquire(self.attempt.entry(), self.attempt.asking()).identified()
     }
 
     /// Waits for the reply.
     pub(super) fn answer(mut self, asked: &Asked) -> Vote {
         let awaited = Moment::now();
-        let told = match self.posted.take().map_or_else(|| self.write(asked.deadline), Ok) {
-            Ok(posted) => posted.told(&self.node.server.backend, asked.deadline, || self.pack(true)),
-            Err(failure) => Told { answer: Err(failure), server: None, first_by: None },
-        };
-        match &told.answer {
-            Err(Failure::Unsent(_) | Failure::Unanswered(_)) if asked.is_cut_short() => {}
-            Err(Failure::Unsent(e) | Failure::Unanswered(e)) => self.node.failed(e.clone()),
-            _ => self.node.answered(asked.began, awaited),
+        let posted = self.posted.take();
+        let (backend, command) = (&self.node.server.backend, [self.command()]);
+        let reply = posted.map_or_else(|| backend.post(&command, asked.deadline), Ok);
+        let reply = reply.and_then(|posted| backend.read(posted, &command, asked.deadline));
+        if !asked.is_cut_short() || reply.is_ok() {
+            self.node.heard(&reply, asked.began, awaited);
         }
+        let server = reply.as_ref().ok().and_then(|reply| reply.server.clone());
+        drop(command);
         let Question { at, node, attempt, .. } = self;
         let entry = attempt.entry().clone();
         let lease = attempt.asking().terms.lease;
-        let answer = told.answer.and_then(|value| Ok((acquired(&value, lease)?, told.first_by.is_some())));
+        let answer = reply.and_then(|reply| Ok((acquired(&reply.value, lease)?, reply.resent())));
         let never = answer.as_ref().is_err_and(Failure::is_final);
         let member = |ticket| Member { at, node: node.clone(), entry, ticket };
         match attempt.answered(answer, asked.deadline) {
             Ok(Some(acquired)) if asked.skips_startup_delay => Vote::Yes(member(acquired.ticket)),
-            Ok(Some(acquired)) => match node.counts(told.server.as_deref(), asked.lease, asked.began) {
+            Ok(Some(acquired)) => match node.counts(server.as_deref(), asked.lease, asked.began) {
                 Ok(()) => Vote::Yes(member(acquired.ticket)),
                 Err(error) => Vote::RecentlyStarted(member(acquired.ticket), error),
             },

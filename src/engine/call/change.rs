@@ -14,7 +14,7 @@ use crate::engine::operations::effects::carry_out;
 use crate::engine::operations::effects::lock;
 use crate::engine::operations::requests;
 use crate::engine::redis::answers::number;
-use crate::engine::redis::backend::Idempotent;
+use crate::engine::redis::exchange::Idempotent;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::Ticket;
 use crate::error::{Error, ErrorKind};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::entries::runtime::Shared;
-use crate::engine::operations::packed;
+use crate::engine::operations::commands;
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
@@ -174,15 +174,8 @@ fn release_at_once(parts: Vec<(Arc<Server>, Vec<Leaving>)>, limit: Moment) -> Ve
 
 /// Sends these leaves to this server. Returns those that it did not answer in time.
 fn release(server: &Server, leaving: &[Leaving], limit: Moment) -> Vec<Leaving> {
-    let leave = |(entry, leaving): &Leaving, eval: bool| {
-        let mut request = Vec::new();
-        packed::pack_leave(&mut request, entry, leaving, eval);
-        request
-    };
-    let requests: Vec<_> = leaving.iter().map(|it| leave(it, false)).collect();
-    let sent = server
-        .backend
-        .pipeline(&requests, limit, |i| leaving.get(i).map(|it| leave(it, true)).unwrap_or_default());
-    let failed = leaving.iter().zip(sent).filter(|(_, answered)| !answered);
+    let commands: Vec<_> =
+        leaving.iter().map(|(entry, leaving)| commands::leave_alone(entry, leaving)).collect();
+    let failed = leaving.iter().zip(server.backend.ask_each(&commands, limit)).filter(|(_, it)| it.is_err());
     failed.map(|(leave, _)| leave.clone()).collect()
 }

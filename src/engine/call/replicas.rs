@@ -8,18 +8,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Value, cmd};
+use redis::Value;
 
 use crate::clock::Moment;
 use crate::engine::call::held;
 use crate::engine::call::lost;
 use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::commands;
 use crate::engine::operations::effects::carry_out;
 use crate::engine::operations::effects::lock;
-use crate::engine::operations::packed;
 use crate::engine::operations::replies;
+use crate::engine::operations::requests;
 use crate::engine::redis::answers::{list, number};
-use crate::engine::redis::backend::Reply;
+use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
@@ -48,23 +49,19 @@ impl Replicas {
         Ok(())
     }
 
-    /// Makes a write (`pack`; in full if it is given `true`) and waits on its connection until the replicas
-    /// have it. Returns both replies.
+    /// Makes a write and waits on its connection until the replicas have it. Returns both replies.
     fn after(
         self,
-        entry: &Arc<LockEntry>,
-        pack: impl Fn(bool) -> Vec<u8>,
+        entry: &LockEntry,
+        write: Command<'_>,
         sent: Moment,
         wait: &Wait<'_>,
     ) -> Result<Reply, Failure> {
         // The reply must arrive before the deadline of the call.
         let limit = wait.deadline.map_or(self.limit, |deadline| self.limit.min(deadline.since(sent)));
         let over = sent.after(limit);
-        // A timeout of 0 would mean forever.
-        let left = || over.since(Moment::now()).max(Duration::from_millis(1));
-        let asks = || cmd("WAIT").arg(self.n).arg(left().as_millis() as u64).get_packed_command();
         let until = wait.limit(over.after(WAIT_LAG), entry.shared.config.command_timeout);
-        entry.follow(until, |server| server.backend.write_and(&pack, asks, until))
+        entry.ask(&[write, Command::replicated(self.n, over)], until)
     }
 
     /// Reads the reply to WAIT.
@@ -106,14 +103,9 @@ pub(crate) fn have(
         let core = lock(entry)?;
         core.lock_state.look(owner).map_or(entry.shared.config.lease, |grant| grant.rewrite(sent))
     };
-    let pack = |eval: bool| {
-        let mut request = Vec::new();
-        packed::pack_renew(&mut request, entry, owner, lease, eval);
-        request
-    };
-    let answers = replicas.after(entry, pack, sent, wait);
+    let answers = replicas.after(entry, commands::renew(entry, owner, lease), sent, wait);
     let answers = match answers {
-        Ok(reply) if reply.resent => {
+        Ok(reply) if reply.resent() => {
             lock(entry)?.lock_state.doubt(owner, sent, lease);
             reply.value
         }
@@ -146,12 +138,8 @@ pub(crate) fn change(
     replicas: Replicas,
     wait: &Wait<'_>,
 ) -> Result<(Vec<Value>, Result<(), Error>), Failure> {
-    let pack = |eval: bool| {
-        let mut request = Vec::new();
-        packed::pack_change(&mut request, entry, owner, what, eval);
-        request
-    };
-    let reply = replicas.after(entry, pack, Moment::now(), wait)?;
+    let change = commands::change(entry, owner, what).ok_or_else(requests::no_update)?;
+    let reply = replicas.after(entry, change, Moment::now(), wait)?;
     let answers = list(&reply.value);
     let answer = answers.first().map(list).unwrap_or_default().to_vec();
     Ok((answer, replicas.acknowledged(entry, answers.get(1), "the outcome")))

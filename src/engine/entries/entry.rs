@@ -11,10 +11,9 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entries::by_name::ByName;
 use crate::engine::entries::runtime::{SEQUENCE_BITS, Shared};
-use crate::engine::redis::backend::Idempotent;
+use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::slots::Slot;
-use crate::engine::servers::cluster::Repeated;
 use crate::engine::servers::server::Server;
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::{LockState, PendingRelease, Shape, Ticket};
@@ -170,14 +169,9 @@ impl LockEntry {
         self.shared.route.to(self.hash_slot)
     }
 
-    /// Has `act` send an idempotent request about this lock to that server: see
-    /// [`Route::follow`](crate::engine::servers::route::Route::follow).
-    pub(crate) fn follow<T: Repeated>(
-        &self,
-        limit: Moment,
-        act: impl FnMut(&Arc<Server>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        self.shared.route.follow(self.hash_slot, limit, Idempotent::Yes, act)
+    /// Sends commands about this lock to that server, until `limit` at most.
+    pub(crate) fn ask(&self, commands: &[Command<'_>], limit: Moment) -> Result<Reply, Failure> {
+        self.shared.route.ask(self.hash_slot, commands, limit)
     }
 
     pub(crate) fn owner_id(&self, owner: u64) -> String {

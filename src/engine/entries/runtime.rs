@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntries;
-use crate::engine::redis::backend::{Idempotent, Reply};
+use crate::engine::redis::exchange::{Command, Idempotent, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::process;
 use crate::engine::renewal::renewer::Renewer;
@@ -111,8 +111,7 @@ impl Shared {
         self.renewer.add(self.id, server, self.config.renew_every, self.config.renewal_timeout());
     }
 
-    /// Runs a script that is not an operation on a lock, over keys of one slot, each in two parts: see
-    /// [`Backend::eval`](crate::engine::redis::backend::Backend::eval).
+    /// Runs a script that is not an operation on a lock, over keys of one slot, each in two parts.
     pub(crate) fn eval<A: AsRef<[u8]>>(
         &self,
         script: &Script,
@@ -122,9 +121,7 @@ impl Shared {
         idempotent: Idempotent,
     ) -> Result<Reply, Failure> {
         let slot = self.route.slot(keys.first().map_or(b"", |[key, _]| key.as_bytes()));
-        self.route.follow(slot, limit, idempotent, |server| {
-            server.backend.eval(script, keys, args, limit, idempotent)
-        })
+        self.route.ask(slot, &[Command::script(script, keys, args).repeated(idempotent)], limit)
     }
 
     /// Returns a number of [`SEQUENCE_BITS`] bits that was never returned before, and that nobody can guess:

@@ -18,6 +18,7 @@ use redis::Value;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::hearing::listener::start;
+use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
@@ -107,18 +108,13 @@ impl LockEntry {
         inbox.is_up() && (!self.has_a_channel() || !asked() || inbox.channels.hears(self.names.stem()))
     }
 
-    /// Publishes a message to the client `uuid` at this server. Returns the number of subscribers that
-    /// received it.
-    pub(crate) fn publish(
-        &self,
-        server: &Server,
-        uuid: &str,
-        text: &str,
-        limit: Moment,
-    ) -> Result<Value, Failure> {
+    /// Publishes a message to the client `uuid`. Returns the number of subscribers that received it.
+    pub(crate) fn publish(&self, uuid: &str, text: &str, limit: Moment) -> Result<Value, Failure> {
         let channel = format!("{}{uuid}", self.inbox_prefix());
-        let publish =
-            |verb: &str| server.backend.command(&redis::cmd(verb).arg(&channel).arg(text).clone(), limit);
+        let publish = |verb: &str| {
+            let reply = self.ask(&[Command::plain(redis::cmd(verb).arg(&channel).arg(text))], limit);
+            reply.map(|reply| reply.value)
+        };
         if self.has_a_channel() {
             match publish("SPUBLISH") {
                 // The server has no sharded channels.

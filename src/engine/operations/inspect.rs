@@ -9,7 +9,7 @@ use redis::Value;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::hearing::messages::dispatch;
-use crate::engine::operations::requests;
+use crate::engine::operations::{commands, requests};
 use crate::engine::redis::answers::{list, number, text};
 use crate::error::Error;
 use crate::names::is_owner;
@@ -100,8 +100,8 @@ fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str, wait: &Wait<'_>)
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
     let limit = wait.limit(Moment::now(), shared.config.command_timeout);
-    let answer = requests::inspect(entry, page, mode, limit).map_err(|e| entry.error(e.error()))?;
-    Ok(read(&answer))
+    let reply = entry.ask(&[commands::inspect(entry, page, mode)], limit);
+    reply.map(|reply| read(&reply.value)).map_err(|failure| entry.error(failure.error()))
 }
 
 /// Reads a page of the reply to `inspect`, in detail or not.
@@ -205,7 +205,7 @@ pub(crate) fn force_unlock(
             continue;
         }
         // If the message is not received, the holder's next renewal reports the loss.
-        match entry.follow(limit, |server| entry.publish(server, uuid, text.trim_end(), limit)) {
+        match entry.publish(uuid, text.trim_end(), limit) {
             Ok(heard) => forced.notified += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
             Err(failure) => {
                 tracing::debug!(lock = entry.name(), error = %failure.error(), "could not notify a holder of a forced unlock");

@@ -8,6 +8,7 @@ use redis::Value;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::answers::{list, number, text};
+use crate::engine::redis::exchange::Reply;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::refused_script;
 use crate::engine::state::grant::MOST_NUMBER;
@@ -112,8 +113,9 @@ pub(crate) struct Renewed {
 
 impl Renewed {
     /// Reads the reply.
-    pub(crate) fn of(answer: Result<Value, Failure>, resent: bool) -> Renewed {
-        let (renewal, error) = match answer.and_then(|value| renewed(&value)) {
+    pub(crate) fn of(reply: Result<Reply, Failure>) -> Renewed {
+        let resent = reply.as_ref().is_ok_and(Reply::resent);
+        let (renewal, error) = match reply.and_then(|reply| renewed(&reply.value)) {
             Ok(renewal) => (renewal, None),
             // A key that is no longer of this kind is not our hold either.
             Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),

@@ -8,12 +8,12 @@ use redis::Value;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::arguments::{Acquire, Caller, Leave, Renew, own_record};
+use crate::engine::operations::arguments::{Caller, own_record};
+use crate::engine::operations::commands::{self, over};
 use crate::engine::operations::replies::{
     Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, unexpected_reply,
 };
 use crate::engine::redis::answers::{list, number, text};
-use crate::engine::redis::backend::{Idempotent, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
 use crate::error::{Error, ErrorKind};
@@ -26,18 +26,14 @@ pub(crate) fn acquire(
     asking: &Asking,
     limit: Moment,
 ) -> Result<(Answer, bool), Failure> {
-    let arguments = Acquire::new(entry, asking);
+    let command = [commands::acquire(entry, asking)];
     let mut resent = false;
     loop {
-        let (keys, args) = (entry.names.keys(), arguments.in_order());
-        let reply = entry.follow(limit, |server| {
-            let reply = server.backend.eval(&entry.scripts.acquire, &keys, &args, limit, Idempotent::Yes)?;
-            if is_deaf(list(&reply.value)) {
-                entry.is_deaf(server, reply.asked);
-            }
-            Ok(reply)
-        })?;
-        resent |= reply.resent;
+        let reply = entry.ask(&command, limit)?;
+        if is_deaf(list(&reply.value)) {
+            entry.is_deaf(entry.server(), reply.asked);
+        }
+        resent |= reply.resent();
         if !is_unfinished(&reply.value, asking, limit) {
             return Ok((acquired(&reply.value, asking.terms.lease)?, resent));
         }
@@ -53,38 +49,20 @@ pub(crate) fn leave(
     limit: Moment,
 ) -> Result<Left, Failure> {
     if let Some(rest) = leaving.rest(Moment::now) {
-        let reply = send_renewal(entry, leaving.owner, rest, true, limit)?;
+        let reply = entry.ask(&[commands::last_renew(entry, leaving.owner, rest)], limit)?;
         let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
         return Ok(Left { inside, resent: reply.first_by, next: None });
     }
-    let arguments = Leave::new(entry, leaving, next);
-    let (keys, args) = (entry.names.keys(), arguments.in_order());
-    let reply = entry.follow(limit, |server| {
-        let reply = server.backend.eval(&entry.scripts.leave, &keys, &args, limit, Idempotent::Yes)?;
-        if is_deaf(list(&reply.value).get(1..).unwrap_or_default()) {
-            entry.is_deaf(server, reply.asked);
-        }
-        Ok(reply)
-    })?;
+    let reply = entry.ask(&[commands::leave(entry, leaving, next)], limit)?;
+    if is_deaf(list(&reply.value).get(1..).unwrap_or_default()) {
+        entry.is_deaf(entry.server(), reply.asked);
+    }
     left(&reply.value, next, reply.first_by)
 }
 
 /// Renews a hold, setting its lease to `lease`.
 pub(crate) fn renew(entry: &Arc<LockEntry>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
-    let reply = send_renewal(entry, owner, lease, false, limit);
-    let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
-    Renewed::of(reply.map(|reply| reply.value), resent)
-}
-
-fn send_renewal(
-    entry: &Arc<LockEntry>,
-    owner: u64,
-    lease: Duration,
-    tombstone: bool,
-    limit: Moment,
-) -> Result<Reply, Failure> {
-    let renew = Renew { caller: Caller::new(entry, owner, lease), tombstone };
-    send(entry, &entry.scripts.renew, &renew.in_order(), limit)
+    Renewed::of(entry.ask(&[commands::renew(entry, owner, lease)], limit))
 }
 
 /// Updates the kind's own state, once per `owner`: `what` is the update, with what the rule needs to know of
@@ -95,13 +73,8 @@ pub(crate) fn change(
     what: &[&str],
     limit: Moment,
 ) -> Result<Vec<Value>, Failure> {
-    let Some(script) = &entry.scripts.change else {
-        let error = Error::new(ErrorKind::InvalidInput, "");
-        return Err(Failure::Never(error.because("the rule of this kind has no kind.update")));
-    };
-    let caller = Caller::new(entry, owner, Duration::ZERO);
-    let reply = send(entry, script, &caller.with(what), limit)?;
-    Ok(list(&reply.value).to_vec())
+    let command = commands::change(entry, owner, what).ok_or_else(no_update)?;
+    Ok(list(&entry.ask(&[command], limit)?.value).to_vec())
 }
 
 /// Makes the hold of `from` that of `owner`. Returns the reply, and whether the request was sent twice to get
@@ -117,8 +90,8 @@ pub(crate) fn adopt(
         return Err(Failure::Unsent(no_rule()));
     };
     let (caller, args, record) = (Caller::new(entry, owner, lease), "", own_record(entry, 0));
-    let reply = send(entry, script, &caller.with(&[from, args, &record]), limit)?;
-    Ok((acquired(&reply.value, lease)?, reply.resent))
+    let reply = entry.ask(&[over(entry, script, &caller.with(&[from, args, &record]))], limit)?;
+    Ok((acquired(&reply.value, lease)?, reply.resent()))
 }
 
 /// The reply to one piece of a signal or a count.
@@ -140,7 +113,7 @@ pub(crate) fn signal(
     limit: Moment,
 ) -> Result<Signalled, Failure> {
     let caller = Caller::new(entry, owner, Duration::ZERO);
-    let reply = send(entry, script, &caller.with(&[condition, what, from]), limit)?;
+    let reply = entry.ask(&[over(entry, script, &caller.with(&[condition, what, from]))], limit)?;
     let items = list(&reply.value);
     let n = number(items.first().or(Some(&reply.value)))
         .ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
@@ -152,9 +125,9 @@ pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Resu
     let shared = &entry.shared;
     let inbox = entry.inbox_prefix();
     let args = [owner, b"0", inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
-    let reply = send(entry, &entry.scripts.leave, &args, limit)?;
+    let reply = entry.ask(&[over(entry, &entry.scripts.leave, &args)], limit)?;
     let inside = number(Some(&reply.value)).ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
-    Ok(inside == 1 || reply.resent)
+    Ok(inside == 1 || reply.resent())
 }
 
 /// Ends the renewals of an owner by force: it stays for the rest of its lease, and its id is never admitted
@@ -167,35 +140,17 @@ pub(crate) fn let_expire(
     let shared = &entry.shared;
     let inbox = entry.inbox_prefix();
     let args = [owner, b"0", inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"2"];
-    let reply = send(entry, &entry.scripts.renew, &args, limit)?;
+    let reply = entry.ask(&[over(entry, &entry.scripts.renew, &args)], limit)?;
     Ok(match renewed(&reply.value)? {
         Renewal::Left(left) => Some(left),
         _ => None,
     })
 }
 
-/// Asks for a page of the lock's state; on a lock with several modes, of that of `mode`.
-pub(in crate::engine) fn inspect(
-    entry: &Arc<LockEntry>,
-    page: &str,
-    mode: &str,
-    limit: Moment,
-) -> Result<Value, Failure> {
-    let shared = &entry.shared;
-    let args = ["", "0", &entry.inbox_prefix(), &shared.waiter_timeout, page, mode];
-    Ok(send(entry, &entry.scripts.inspect, &args, limit)?.value)
-}
-
-/// Runs one of the entry's scripts, and runs it again if the connection breaks.
-fn send<A: AsRef<[u8]>>(
-    entry: &LockEntry,
-    script: &Script,
-    args: &[A],
-    limit: Moment,
-) -> Result<Reply, Failure> {
-    entry.follow(limit, |server| {
-        server.backend.eval(script, &entry.names.keys(), args, limit, Idempotent::Yes)
-    })
+pub(crate) fn no_update() -> Failure {
+    Failure::Never(
+        Error::new(ErrorKind::InvalidInput, "").because("the rule of this kind has no kind.update"),
+    )
 }
 
 pub(crate) fn no_rule() -> Error {

@@ -8,6 +8,7 @@ use redis::cmd;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::answers::number;
+use crate::engine::redis::exchange::Command;
 use crate::engine::redis::server_info::Past;
 use crate::engine::state::grant::Grant;
 use crate::kind::Sharing;
@@ -53,12 +54,8 @@ impl Known {
             Some(past) if first_by < past.not_before && past.up_since <= began => return Fate::Lost,
             _ => {}
         }
-        let last = cmd("GET").arg(entry.names.keys()[3].concat()).to_owned();
-        let last = || {
-            number(Some(&entry.follow(limit, |server| server.backend.command(&last, limit)).ok()?))?
-                .try_into()
-                .ok()
-        };
+        let last = [Command::plain(cmd("GET").arg(entry.names.keys()[3].concat()))];
+        let last = || number(Some(&entry.ask(&last, limit).ok()?.value))?.try_into().ok();
         if self.number.is_some() && self.number == last() { Fate::Released } else { Fate::Unknown }
     }
 }

@@ -12,7 +12,7 @@ use crate::engine::operations::replies::{
     Left, acquired, is_in, is_unfinished, left, one_of, unexpected_reply,
 };
 use crate::engine::redis::answers::list;
-use crate::engine::redis::backend::{Idempotent, Reply};
+use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
 
@@ -30,7 +30,7 @@ pub(crate) fn acquire_all(
     let mut resent = false;
     let reply = loop {
         let reply = request.send(limit)?;
-        resent |= reply.resent;
+        resent |= reply.resent();
         let last = list(&reply.value).iter().zip(all).next_back();
         if !last.is_some_and(|(answer, (_, asking))| is_unfinished(answer, asking, limit)) {
             break reply;
@@ -86,10 +86,7 @@ impl<'a> Several<'a> {
 
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
         let entry = self.entries.first().ok_or_else(|| unexpected_reply(&[]))?;
-        let script = entry.scripts.all();
-        let reply = entry.follow(limit, |server| {
-            server.backend.eval(script, &self.keys, &self.args, limit, Idempotent::Yes)
-        })?;
+        let reply = entry.ask(&[Command::script(entry.scripts.all(), &self.keys, &self.args)], limit)?;
         match &reply.value {
             Value::Array(answers) if !answers.is_empty() => Ok(reply),
             other => Err(unexpected_reply(slice::from_ref(other))),

@@ -7,7 +7,7 @@ use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::backend::Idempotent;
+use crate::engine::redis::exchange::{Command, Idempotent};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::refusal::refused;
@@ -31,40 +31,17 @@ impl<'a> Watching<'a> {
     pub(crate) fn begin(shared: &'a Shared, keys: &[Vec<u8>], wait: &'a Wait<'a>) -> Result<Self, Failure> {
         shared.usable().map_err(Failure::Never)?;
         let limit = wait.limit(Moment::now(), shared.config.command_timeout);
-        let watch = cmd("WATCH").arg(keys).get_packed_command();
+        // If MULTI were rejected (by the user's rights, say), the commands that follow it would be executed at
+        // once, whatever has changed. So it is tried before anything depends on it.
+        let watch = [Command::plain(cmd("WATCH").arg(keys)).transacted()];
         let slot = shared.route.slot(keys.first().map_or(b"", Vec::as_slice));
-        let (server, mut connection) = shared.route.follow(slot, limit, Idempotent::Yes, |server| {
-            let (connection, reply) =
-                server.backend.send(limit, Idempotent::Yes, None, |connection, _| {
-                    if connection.transacts {
-                        return connection.link.request(&watch);
-                    }
-                    // If MULTI were rejected (by the user's rights, say), the commands that follow it would
-                    // be executed at once, whatever has changed. So it is tried before anything depends on
-                    // it.
-                    let requests = [
-                        cmd("MULTI").get_packed_command(),
-                        cmd("DISCARD").get_packed_command(),
-                        watch.clone(),
-                    ];
-                    server.backend.count(requests.len() - 1);
-                    let answers = connection.exchange(&requests, limit)?;
-                    Ok(first_error(&answers).unwrap_or(Value::Okay))
-                })?;
-            // Several steps never go with another thread's requests, so the connection is our own.
-            let Some(mut connection) = connection else {
-                return Err(Failure::Unsent(Error::new(ErrorKind::Unavailable, "")));
-            };
-            match reply.value {
-                Value::ServerError(e) => {
-                    // Some of several requests may have been executed.
-                    connection.broken |= !connection.transacts;
-                    Err(refused(e.into()))
-                }
-                _ => Ok((server.clone(), connection)),
-            }
+        let mut kept = None;
+        shared.route.follow(slot, limit, Idempotent::Yes, |server| {
+            let mut exchanged = server.backend.exchange(None, &watch, limit)?;
+            kept = exchanged.connection.take().map(|connection| (server.clone(), connection));
+            exchanged.reply(&watch)
         })?;
-        connection.transacts = true;
+        let Some((server, connection)) = kept else { return Err(lost_before()) };
         server.backend.keeps(true);
         Ok(Watching { shared, server, connection, wait, watched: true })
     }
@@ -81,17 +58,9 @@ impl<'a> Watching<'a> {
     pub(crate) fn query(&mut self, cmd: &Cmd) -> Result<Value, Failure> {
         self.ready()?;
         let limit = self.limit();
-        self.server.backend.count(1);
-        self.connection.limit_to(limit);
-        match self.connection.link.request(&cmd.get_packed_command()) {
-            Ok(value) => {
-                self.connection.check_role(&value);
-                if let Value::ServerError(e) = value { Err(self.refused(e)) } else { Ok(value) }
-            }
-            Err(e) => {
-                self.connection.broken = true;
-                Err(self.connection.unanswered(e))
-            }
+        match self.server.backend.exchange_on(&mut self.connection, &[Command::plain(cmd)], limit)?.pop() {
+            Some(Value::ServerError(e)) => Err(self.refused(e)),
+            value => Ok(value.unwrap_or(Value::Nil)),
         }
     }
 
@@ -103,16 +72,11 @@ impl<'a> Watching<'a> {
         if !self.server.backend.is_still_open(&mut self.connection, limit)? {
             return Err(lost_before());
         }
-        let mut requests = vec![cmd("MULTI").get_packed_command()];
-        requests.extend(commands.cmd_iter().map(Cmd::get_packed_command));
-        requests.push(cmd("EXEC").get_packed_command());
-        self.server.backend.count(requests.len());
-        let mut answers =
-            self.connection.exchange(&requests, limit).map_err(|e| self.connection.unanswered(e))?;
+        let (multi, exec) = (cmd("MULTI"), cmd("EXEC"));
+        let commands: Vec<_> =
+            [&multi].into_iter().chain(commands.cmd_iter()).chain([&exec]).map(Command::plain).collect();
+        let mut answers = self.server.backend.exchange_on(&mut self.connection, &commands, limit)?;
         let exec = answers.pop();
-        if let Some(error) = first_error(&answers) {
-            self.connection.check_role(&error);
-        }
         if ran_alone(&answers) {
             self.connection.broken = true;
             let error = Error::new(ErrorKind::Protocol, "")
@@ -153,7 +117,7 @@ impl<'a> Watching<'a> {
     /// Fails if the connection is out of step, or belongs to another process.
     fn ready(&self) -> Result<(), Failure> {
         self.shared.same_process().map_err(Failure::Never)?;
-        if self.connection.broken { Err(lost_before()) } else { Ok(()) }
+        if self.connection.broken || self.connection.demoted { Err(lost_before()) } else { Ok(()) }
     }
 
     fn limit(&self) -> Moment {

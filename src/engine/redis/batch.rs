@@ -104,7 +104,6 @@ impl Batch {
                 State::Alone | State::GivenUp => return Joined::Alone,
                 State::Queued if limit <= Moment::now() => return Joined::TimedOut,
                 State::Sent(by) if limit <= Moment::now() => {
-                    let by = By { limit: limit.since(by.asked), ..by };
                     let value = Err(io::Error::from(io::ErrorKind::TimedOut).into());
                     return Joined::Sent(Answer { value, by });
                 }
@@ -201,28 +200,19 @@ impl Followers {
         self.waiting.len()
     }
 
-    /// Sends `packed` and the followers' requests, and hands the followers their replies. Returns the reply
-    /// to `packed`. Blocks until `limit` at most; the followers' own deadlines do not count.
-    pub(crate) fn exchange(
-        mut self,
-        connection: &mut Connection,
-        packed: &[u8],
-        limit: Moment,
-    ) -> Result<Value, RedisError> {
-        let Some(by) = self.by else { return connection.link.request(packed) };
-        let mut requests = packed.to_vec();
-        self.waiting.iter().for_each(|follower| requests.extend_from_slice(&follower.packed));
-        connection.write(&requests)?;
-        let own = connection.read()?;
-        while let Some(follower) = self.waiting.front() {
-            connection.limit_to(limit);
+    /// Adds their requests.
+    pub(crate) fn pack(&self, out: &mut Vec<u8>) {
+        self.waiting.iter().for_each(|follower| out.extend_from_slice(&follower.packed));
+    }
+
+    /// Reads their replies and hands them over, until `limit` at most: their own deadlines do not count.
+    pub(crate) fn receive(mut self, connection: &mut Connection, limit: Moment) {
+        while let (Some(follower), Some(by)) = (self.waiting.front(), self.by) {
             // Without it the connection is broken, and the followers that still wait get that error.
-            let Ok(value) = connection.read() else { break };
-            connection.check_role(&value);
+            let Ok(value) = connection.read(limit) else { break };
             follower.becomes(State::Replied(Answer { value: Ok(value), by }));
             self.waiting.pop_front();
         }
-        Ok(own)
     }
 }
 

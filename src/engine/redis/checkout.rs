@@ -7,7 +7,7 @@ use std::mem;
 use redis::RedisError;
 
 use crate::clock::Moment;
-use crate::engine::redis::backend::{Backend, Idempotent};
+use crate::engine::redis::backend::Backend;
 use crate::engine::redis::batch::{Joined, Leader, Sender};
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::failure::Failure;
@@ -155,16 +155,17 @@ impl Backend {
     }
 
     /// The same for a request. If all connections are in use, it may go together with others, and so may have
-    /// been sent when this returns. `alone` is all that it sends, if that may go with others.
+    /// been sent when this returns. `alone` is all that it sends, if that may go with others; `once`: it cannot be
+    /// sent twice.
     pub(in crate::engine) fn sender(
         &self,
         limit: Moment,
         dialled_since: Option<Moment>,
-        idempotent: Idempotent,
+        once: bool,
         alone: Option<&[u8]>,
     ) -> Result<Sender, Failure> {
-        let once = idempotent == Idempotent::No;
-        let (mut joins, mut leader) = (alone.filter(|_| dialled_since.is_none() && !once), None);
+        let dialled_since = dialled_since.or_else(|| once.then(|| self.broke()));
+        let (mut joins, mut leader) = (alone.filter(|_| dialled_since.is_none()), None);
         // A connection that is idle now belongs to the leader, which is about to wake up and takes this
         // request along.
         let queues = joins.is_some() && self.batch.is_led();
@@ -179,9 +180,8 @@ impl Backend {
             checkout.wait(pool).map(Ok)
         })?;
         Ok(match found {
-            Ok(mut connection) => {
-                let asked = connection.limit_to(limit);
-                let by = connection.by(asked);
+            Ok(connection) => {
+                let by = connection.by();
                 let followers = leader.map(|leader: Leader<'_>| leader.followers(by));
                 Sender::Own(connection, by, followers.unwrap_or_default())
             }
@@ -204,10 +204,9 @@ impl Backend {
             return Ok(true);
         }
         self.count(1);
-        connection.limit_to(limit);
-        let Err(e) = connection.ping() else { return Ok(true) };
-        connection.broken = true;
-        if e.is_timeout() { Err(Failure::Unsent(unanswered(e, connection.limit))) } else { Ok(false) }
+        let asked = Moment::now();
+        let Err(e) = connection.ping(limit) else { return Ok(true) };
+        if e.is_timeout() { Err(Failure::Unsent(unanswered(e, limit.since(asked)))) } else { Ok(false) }
     }
 }
 

@@ -8,10 +8,9 @@ use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
-use crate::engine::redis::failure::Failure;
 use crate::engine::redis::greeting::Greeting;
 use crate::engine::redis::link::{Link, OpenLinks};
-use crate::engine::redis::refusal::{no_primary, unanswered};
+use crate::engine::redis::refusal::no_primary;
 use crate::engine::redis::sentinels::Sentinels;
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::redis::slots::Node;
@@ -47,10 +46,12 @@ pub(crate) struct ConnectionManager {
 
 /// A connection of a client's pool.
 pub(crate) struct Connection {
-    pub(crate) link: Link,
+    pub(in crate::engine) link: Link,
     /// Set by any I/O error, timeouts included: the connection is out of step, since a late reply would be
     /// taken for that of the next request.
     pub(crate) broken: bool,
+    /// Its server said that it is not the primary: a new connection may lead there.
+    pub(crate) demoted: bool,
     /// It must not return to the pool. A broken one does: its return wakes a waiter there, which then has
     /// another one made.
     pub(crate) discarded: bool,
@@ -60,11 +61,24 @@ pub(crate) struct Connection {
     /// When something was last to be sent on it, or a reply to be read.
     used: Moment,
     /// The read timeout that is set now, so that it is set again only if it changes.
-    pub(crate) limit: Duration,
+    limit: Duration,
     /// Whether Redis has let us begin a transaction on it.
     pub(crate) transacts: bool,
+    /// To what its next replies are that are no command's.
+    pub(crate) first: First,
     /// What the server said about itself, once it was asked.
     pub(crate) server: Option<Arc<ServerInfo>>,
+}
+
+/// What goes before a command on a connection on which it has not been sent yet: so many commands.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum First {
+    #[default]
+    Nothing,
+    /// The question which server it is.
+    Server,
+    /// A transaction, to see whether Redis permits any.
+    Transaction,
 }
 
 /// When a request was sent, and when its connection was made.
@@ -76,8 +90,6 @@ pub(crate) struct By {
     pub(crate) born: Moment,
     /// Just before it was dialled.
     pub(crate) dialled: Moment,
-    /// How long the reply was waited for.
-    pub(crate) limit: Duration,
 }
 
 impl fmt::Debug for Connection {
@@ -192,9 +204,20 @@ impl ConnectionManager {
     }
 
     fn over(&self, link: Link, dialled: Moment) -> Connection {
-        let (born, limit) = (Moment::now(), self.command_timeout);
-        let (broken, discarded, used) = (false, false, born);
-        Connection { link, broken, discarded, born, dialled, used, limit, transacts: false, server: None }
+        let born = Moment::now();
+        Connection {
+            link,
+            broken: false,
+            demoted: false,
+            discarded: false,
+            born,
+            dialled,
+            used: born,
+            limit: self.command_timeout,
+            transacts: false,
+            first: First::default(),
+            server: None,
+        }
     }
 }
 
@@ -210,11 +233,11 @@ impl r2d2::ManageConnection for ConnectionManager {
     }
 
     fn is_valid(&self, connection: &mut Box<Connection>) -> Result<(), RedisError> {
-        connection.ping()?.extract_error().map(drop)
+        connection.ping(Moment::now().after(self.command_timeout))?.extract_error().map(drop)
     }
 
     fn has_broken(&self, connection: &mut Box<Connection>) -> bool {
-        if connection.broken || !connection.link.is_open() {
+        if connection.broken || connection.demoted || !connection.link.is_open() {
             connection.link.close();
         }
         connection.discarded
@@ -229,12 +252,30 @@ impl Connection {
         sent
     }
 
-    /// Reads the next reply, waiting until the [limit](Connection::limit_to). If there is none by then, the
-    /// connection is broken.
-    pub(crate) fn read(&mut self) -> Result<Value, RedisError> {
+    /// Reads the next reply, waiting until `limit`. If there is none by then, the connection is broken.
+    pub(crate) fn read(&mut self, limit: Moment) -> Result<Value, RedisError> {
+        const COARSE: Duration = Duration::from_millis(1);
+        let now = Moment::now();
+        self.used = now;
+        let left = limit.since(now).max(COARSE);
+        // To set it is a system call, which is skipped if the timeout that is set is about the same.
+        if left + COARSE < self.limit || self.limit + COARSE < left {
+            self.broken |= self.link.set_read_timeout(Some(left)).is_err();
+            self.limit = left;
+        }
         let answer = self.link.recv_response();
         self.broken |= answer.is_err();
+        self.demoted |= answer.as_ref().is_ok_and(|value| no_primary(value).is_some());
         answer
+    }
+
+    /// What must go before a command that wants `first`.
+    pub(crate) fn lacks(&self, first: First) -> First {
+        match first {
+            First::Server if self.server.is_none() => first,
+            First::Transaction if !self.transacts => first,
+            _ => First::Nothing,
+        }
     }
 
     /// Whether nothing was sent on it for so long that it may have been closed since.
@@ -242,8 +283,15 @@ impl Connection {
         self.used.after(REST) <= Moment::now()
     }
 
-    pub(crate) fn ping(&mut self) -> Result<Value, RedisError> {
-        self.link.request(&redis::cmd("PING").get_packed_command())
+    /// Asks the server which one it is, and waits until `limit`.
+    pub(crate) fn identify(&mut self, limit: Moment) -> Result<ServerInfo, RedisError> {
+        self.write(&ServerInfo::request())?;
+        Ok(ServerInfo::read(&self.read(limit)?, Moment::now()))
+    }
+
+    pub(crate) fn ping(&mut self, limit: Moment) -> Result<Value, RedisError> {
+        self.write(&redis::cmd("PING").get_packed_command())?;
+        self.read(limit)
     }
 
     /// Whether it may lead to the primary, given that this was found to be another server at `moved`.
@@ -251,58 +299,13 @@ impl Connection {
         self.dialled >= moved
     }
 
-    /// Describes a request that is sent on it at `asked`.
-    pub(crate) fn by(&self, asked: Moment) -> By {
-        By { asked, born: self.born, dialled: self.dialled, limit: self.limit }
-    }
-
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    /// Returns the failure of a request whose reply did not arrive.
-    pub(crate) fn unanswered(&self, e: RedisError) -> Failure {
-        Failure::Unanswered(unanswered(e, self.limit))
+    /// Describes a request that is sent on it now.
+    pub(crate) fn by(&self) -> By {
+        By { asked: Moment::now(), born: self.born, dialled: self.dialled }
     }
 
     /// Sets how long a write may take.
     pub(crate) fn limit_writes_to(&mut self, limit: Duration) -> Result<(), RedisError> {
         self.link.set_write_timeout(Some(limit))
-    }
-
-    /// Sends requests in one write and reads their replies one by one until `limit`: the pipeline of the
-    /// `redis` crate would apply the timeout to each of them. An error leaves the connection broken.
-    pub(crate) fn exchange(&mut self, requests: &[Vec<u8>], limit: Moment) -> Result<Vec<Value>, RedisError> {
-        self.limit_to(limit);
-        let sent = self.link.send_packed_command(&requests.concat());
-        let answers = sent.and_then(|()| {
-            let answer = |_| {
-                self.limit_to(limit);
-                self.link.recv_response()
-            };
-            requests.iter().map(answer).collect()
-        });
-        self.broken |= answers.is_err();
-        answers
-    }
-
-    /// Treats the connection as broken if the reply says that its server is not the primary: a new connection
-    /// may lead to that.
-    pub(crate) fn check_role(&mut self, answer: &Value) {
-        self.broken |= no_primary(answer).is_some();
-    }
-
-    /// Sets the read timeout of the next request. As that is a system call, it is skipped if the timeout that
-    /// is set is about the same. Returns the present time.
-    pub(crate) fn limit_to(&mut self, limit: Moment) -> Moment {
-        const COARSE: Duration = Duration::from_millis(1);
-        let now = Moment::now();
-        self.used = now;
-        let left = limit.since(now).max(COARSE);
-        if left + COARSE < self.limit || self.limit + COARSE < left {
-            self.broken |= self.link.set_read_timeout(Some(left)).is_err();
-            self.limit = left;
-        }
-        now
     }
 }

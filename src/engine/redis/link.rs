@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{ConnectionLike, RedisError, RedisResult, Value};
+use redis::{ConnectionLike as _, RedisError, RedisResult, Value};
 
 use crate::engine::redis::greeting::Greeting;
 use crate::engine::redis::wire;
@@ -97,15 +97,6 @@ impl Link {
             self.open()?.recv_response()?;
         }
         self.open()?.recv_response()
-    }
-
-    /// Writes a request and reads its reply.
-    pub(crate) fn request(&mut self, packed: &[u8]) -> RedisResult<Value> {
-        if self.greeting.is_empty() && !self.greeted {
-            return self.open()?.req_packed_command(packed);
-        }
-        self.send_packed_command(packed)?;
-        self.recv_response()
     }
 
     pub(crate) fn set_write_timeout(&mut self, limit: Option<Duration>) -> RedisResult<()> {

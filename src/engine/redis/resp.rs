@@ -30,6 +30,19 @@ pub(crate) fn call<A: AsRef<[u8]>>(
     }
 }
 
+/// Adds the call `by_sha`, an `EVALSHA`, as an `EVAL` of the script's source.
+pub(crate) fn in_full(out: &mut Vec<u8>, by_sha: &[u8], sha: &str, source: &str) {
+    let mut said = Vec::new();
+    bulk(&mut said, ["EVALSHA"]);
+    bulk(&mut said, [sha]);
+    let head = by_sha.iter().position(|byte| *byte == b'$').unwrap_or_default();
+    out.reserve(by_sha.len() + source.len());
+    out.extend_from_slice(&by_sha[..head]);
+    bulk(out, ["EVAL"]);
+    bulk(out, [source]);
+    out.extend_from_slice(&by_sha[head + said.len()..]);
+}
+
 /// Adds one argument, made of parts.
 fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
     head(out, b'$', parts.iter().map(|part| part.as_ref().len()).sum());

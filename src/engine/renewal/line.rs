@@ -12,10 +12,10 @@ use redis::Value;
 
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
-use crate::engine::operations::packed;
+use crate::engine::operations::commands;
 use crate::engine::redis::connection::{Connection, ConnectionManager};
-use crate::engine::redis::refusal::{no_primary, not_connected, refused};
-use crate::engine::redis::server_info::ServerInfo;
+use crate::engine::redis::exchange::{Command, Flight};
+use crate::engine::redis::refusal::{not_connected, refused};
 use crate::engine::renewal::outcome::{Missing, RELEASE_AGAIN};
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{BATCH, Task, What};
@@ -26,8 +26,6 @@ use crate::observe::serves_holds;
 
 /// The most requests in flight at once: some 2 MB of requests, 40 kB of replies.
 pub(in crate::engine) const MAX_IN_FLIGHT: usize = 64 * BATCH;
-/// How many replies are read before the timeout is set again.
-const READS: usize = 16;
 
 /// The thread of one server's line.
 pub(in crate::engine) struct LineThread {
@@ -46,17 +44,10 @@ pub(in crate::engine) struct LineThread {
     failed_at: Moment,
     connects_at: Moment,
     /// The batches in flight, in the order in which they were written.
-    flights: VecDeque<Flight>,
+    flights: VecDeque<Flight<Task>>,
     under_way: usize,
     /// When a reply last came.
     heard: Moment,
-}
-
-/// The requests of one write.
-struct Flight {
-    tasks: Vec<Task>,
-    /// A time just before they were written.
-    sent: Moment,
 }
 
 impl LineThread {
@@ -136,35 +127,25 @@ impl LineThread {
             self.broke();
         }
         let refusal = self.connect(&shared, &server).err();
-        let mut bytes = Vec::new();
-        for task in &tasks {
-            match &task.what {
-                What::Grant => {
-                    packed::pack_renew(&mut bytes, &task.entry, task.owner, task.lease, task.eval);
-                }
-                What::Leave(leave) => packed::pack_leave(&mut bytes, &task.entry, &leave.0, task.eval),
-            }
-        }
         let requests = tasks.len();
-        let flight = Flight { tasks, sent: Moment::now() };
         if let Some(connection) = &mut self.connection {
-            let written = connection.write(&bytes);
+            self.flights.push_back(Flight::begin(connection, tasks, command, false));
             self.under_way += requests;
-            self.flights.push_back(flight);
-            if written.is_err() {
+            if connection.broken {
                 self.broke();
             }
         } else if let Some(mut lent) = server.backend.idle() {
-            // An error shows up when the replies are read.
-            let _ = lent.write(&bytes);
-            let answers = flight.answers(&mut lent, flight.sent.after(self.renewal_timeout));
-            answers.iter().for_each(|answer| lent.check_role(answer));
-            drop(lent);
-            flight.finish(&self.renewer, answers);
+            let mut next = Some(Flight::begin(&mut lent, tasks, command, false));
+            while let Some(flight) = next {
+                let sent = flight.sent;
+                let (replies, again) = flight.read(&mut lent, sent.after(self.renewal_timeout), command);
+                self.finish(replies, sent);
+                next = again;
+            }
         } else {
             let why = refusal.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
-            for task in flight.tasks {
-                self.renewer.finish(task, flight.sent, Err(Missing::Unsent(why.clone())));
+            for task in tasks {
+                self.renewer.finish(task, Moment::now(), Err(Missing::Unsent(why.clone())));
             }
             return;
         }
@@ -186,9 +167,8 @@ impl LineThread {
         }
         let connection = self.manager.apart().and_then(|mut connection| {
             connection.limit_writes_to(self.renewal_timeout)?;
-            connection.limit_to(Moment::now().after(self.renewal_timeout));
-            let told = connection.link.request(&ServerInfo::request())?;
-            Ok((connection, ServerInfo::read(&told, Moment::now())))
+            let told = connection.identify(Moment::now().after(self.renewal_timeout))?;
+            Ok((connection, told))
         });
         match connection {
             Ok((connection, told)) => {
@@ -212,26 +192,34 @@ impl LineThread {
         };
         self.under_way -= flight.tasks.len();
         // As long as replies come, the next ones are on their way: so the timeout counts from the last ones.
-        let answers = flight.answers(connection, flight.sent.max(self.heard).after(self.renewal_timeout));
+        let sent = flight.sent;
+        let limit = sent.max(self.heard).after(self.renewal_timeout);
+        let (mut replies, again) = flight.read(connection, limit, command);
         self.heard = Moment::now();
+        let (broken, demoted) = (connection.broken, connection.demoted);
         let server = self.server.upgrade();
-        if server.as_ref().is_some_and(|server| !connection.is_since(server.backend.moved())) {
+        let replaced = server.as_ref().is_some_and(|server| !connection.is_since(server.backend.moved()));
+        if let Some(again) = again {
+            self.under_way += again.tasks.len();
+            self.flights.push_back(again);
+        }
+        if replaced {
             // Its successor may not know the leases that it has extended.
-            flight.finish(&self.renewer, Vec::new());
+            replies.iter_mut().for_each(|(_, reply)| *reply = None);
+            self.finish(replies, sent);
             return self.broke();
         }
-        let broken = connection.is_broken();
         if let Some(server) = server {
-            if answers.iter().any(|answer| no_primary(answer).is_some()) {
+            if demoted {
                 self.moved = true;
-                server.backend.refuses(flight.sent);
-                server.inbox.is_deaf(flight.sent);
-            } else if !answers.is_empty() {
+                server.backend.refuses(sent);
+                server.inbox.is_deaf(sent);
+            } else if replies.iter().any(|(_, reply)| reply.is_some()) {
                 server.known.heard(self.heard);
             }
-            self.learn(&server, &flight, &answers);
+            self.learn(&server, &replies);
         }
-        flight.finish(&self.renewer, answers);
+        self.finish(replies, sent);
         if broken {
             self.broke();
         } else if self.moved && self.flights.is_empty() {
@@ -239,13 +227,19 @@ impl LineThread {
         }
     }
 
+    fn finish(&self, replies: Vec<(Task, Option<Value>)>, sent: Moment) {
+        for (task, reply) in replies {
+            self.renewer.finish(task, sent, reply.ok_or(Missing::Unanswered));
+        }
+    }
+
     /// Learns from replies which say that their keys are elsewhere. After a failover all keys are. To learn
     /// of each slot by its own renewal would cost a pass over all holds each time, so the whole map is asked
     /// for.
-    fn learn(&self, server: &Server, flight: &Flight, answers: &[Value]) {
+    fn learn(&self, server: &Server, replies: &[(Task, Option<Value>)]) {
         let mut caught_up = false;
-        for (task, answer) in flight.tasks.iter().zip(answers) {
-            let Value::ServerError(e) = answer else { continue };
+        for (task, reply) in replies {
+            let Some(Value::ServerError(e)) = reply else { continue };
             let route = &task.entry.shared.route;
             if route.learn(server, &refused(e.clone().into())) && !caught_up {
                 // Not for long: the replies that were read are applied only afterwards.
@@ -259,32 +253,16 @@ impl LineThread {
     fn broke(&mut self) {
         self.connection = None;
         self.under_way = 0;
-        for flight in std::mem::take(&mut self.flights) {
-            flight.finish(&self.renewer, Vec::new());
+        for Flight { tasks, sent } in std::mem::take(&mut self.flights) {
+            self.finish(tasks.into_iter().map(|task| (task, None)).collect(), sent);
         }
     }
 }
 
-impl Flight {
-    /// Reads the replies until `limit`, up to the first that does not come.
-    fn answers(&self, connection: &mut Connection, limit: Moment) -> Vec<Value> {
-        let mut answers = Vec::with_capacity(self.tasks.len());
-        for i in 0..self.tasks.len() {
-            if i % READS == 0 {
-                connection.limit_to(limit);
-            }
-            match connection.read() {
-                Ok(value) => answers.push(value),
-                Err(_) => break,
-            }
-        }
-        answers
-    }
-
-    fn finish(self, renewer: &Arc<Renewer>, answers: Vec<Value>) {
-        let answers = answers.into_iter().map(Ok).chain(std::iter::repeat_with(|| Err(Missing::Unanswered)));
-        for (task, answer) in self.tasks.into_iter().zip(answers) {
-            renewer.finish(task, self.sent, answer);
-        }
+/// What is sent for a task.
+fn command(task: &Task) -> Command<'_> {
+    match &task.what {
+        What::Grant => commands::renew(&task.entry, task.owner, task.lease),
+        What::Leave(leave) => commands::leave_alone(&task.entry, &leave.0),
     }
 }

@@ -30,9 +30,6 @@ impl Renewer {
         answer: Result<Value, Missing>,
     ) {
         let now = Moment::now();
-        if matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript)) {
-            return self.again(Task { eval: true, ..task }, now);
-        }
         let config = &task.entry.shared.config;
         // Soon only after a broken connection or a `MOVED`: after another error reply, the next may be an
         // error, too.
@@ -109,7 +106,7 @@ impl Renewer {
             let lag = sent.since(task.due);
             let lock = task.entry.clone();
             task.entry.shared.observers.tell_often_apart(move |o| o.renewed(lock.observed(), lag, left));
-            self.put_back(Task { due: at, eval: false, ..task }, at);
+            self.put_back(Task { due: at, ..task }, at);
         } else {
             tell_failure(&task.entry, until.since(now), failure);
             self.put_back(task, at);

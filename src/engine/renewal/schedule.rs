@@ -68,8 +68,6 @@ pub(in crate::engine) struct Task {
     pub(in crate::engine) until: Moment,
     /// The lease that its renewal asks for.
     pub(in crate::engine) lease: Duration,
-    /// Whether to send the whole script, as Redis does not know it.
-    pub(in crate::engine) eval: bool,
 }
 
 pub(in crate::engine) enum What {
@@ -90,7 +88,6 @@ pub(in crate::engine) struct Planned {
 struct Details {
     what: What,
     due: Moment,
-    eval: bool,
 }
 
 impl Line {
@@ -116,7 +113,7 @@ impl Task {
         due: Moment,
     ) -> Task {
         let (until, lease) = (Moment::default(), Duration::ZERO);
-        Task { entry, owner, what, at, due, until, lease, eval: false }
+        Task { entry, owner, what, at, due, until, lease }
     }
 
     fn key(&self) -> Due {
@@ -126,10 +123,10 @@ impl Task {
 
 impl Planned {
     fn of(task: Task) -> Planned {
-        let Task { entry, what, at, due, eval, .. } = task;
+        let Task { entry, what, at, due, .. } = task;
         let details = match what {
-            What::Grant if due == at && !eval => None,
-            what => Some(Box::new(Details { what, due, eval })),
+            What::Grant if due == at => None,
+            what => Some(Box::new(Details { what, due })),
         };
         Planned { entry, details }
     }
@@ -137,10 +134,7 @@ impl Planned {
     fn into_task(self, (at, _, owner): Due) -> Task {
         match self.details {
             None => Task::new(self.entry, owner, What::Grant, at, at),
-            Some(details) => {
-                let Details { what, due, eval } = *details;
-                Task { eval, ..Task::new(self.entry, owner, what, at, due) }
-            }
+            Some(details) => Task::new(self.entry, owner, details.what, at, details.due),
         }
     }
 

@@ -17,13 +17,12 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::Value;
-
 use crate::clock::Moment;
-use crate::engine::redis::backend::{Backend, Idempotent, Reply};
+use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::exchange::{Idempotent, Reply};
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::pool::{Pooled, Pools};
+use crate::engine::redis::pool::Pools;
 use crate::engine::redis::slots::{self, Node, Range, Redirect, SLOTS, Slot};
 use crate::engine::servers::Servers;
 use crate::engine::servers::server::Server;
@@ -48,31 +47,6 @@ pub(crate) trait ClusterWatch: Send + Sync {
     fn added(&self, server: &Arc<Server>);
     /// The slots that are `true` here are at another server than before.
     fn moved(&self, slots: &[bool]);
-}
-
-/// The result of a request that may have been sent twice.
-pub(crate) trait Repeated {
-    /// Marks the result as that of a request of which an earlier copy may have been executed at another
-    /// server. That copy was sent on a connection that was made before `first_by`.
-    fn repeated(self, first_by: Moment) -> Self;
-}
-
-impl Repeated for Reply {
-    fn repeated(self, first_by: Moment) -> Self {
-        Reply { resent: true, first_by: Some(first_by), ..self }
-    }
-}
-
-impl Repeated for Value {
-    fn repeated(self, _: Moment) -> Self {
-        self
-    }
-}
-
-impl Repeated for (Arc<Server>, Pooled) {
-    fn repeated(self, _: Moment) -> Self {
-        self
-    }
 }
 
 pub(crate) struct Cluster {
@@ -160,13 +134,13 @@ impl Cluster {
     }
 
     /// See [`Route::follow`](crate::engine::servers::route::Route::follow).
-    pub(crate) fn follow<T: Repeated>(
+    pub(crate) fn follow(
         &self,
         slot: Slot,
         limit: Moment,
         idempotent: Idempotent,
-        mut act: impl FnMut(&Arc<Server>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        mut act: impl FnMut(&Arc<Server>) -> Result<Reply, Failure>,
+    ) -> Result<Reply, Failure> {
         if !self.mapped.load(Ordering::Acquire) {
             self.find(limit)?;
         }
@@ -178,8 +152,9 @@ impl Cluster {
             }
             let server = self.to(slot);
             let failure = match act(server) {
-                Ok(done) if unanswered.is_some() => return Ok(done.repeated(began)),
-                Ok(done) => return Ok(done),
+                // An earlier copy may have been executed at another server.
+                Ok(reply) if unanswered.is_some() => return Ok(Reply { first_by: Some(began), ..reply }),
+                Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
             let redirect = self.learn(server, &failure);

@@ -22,12 +22,12 @@
 //!   another one, and [all holds there](crate::engine::renewal::successor) are renewed at once. So a primary that
 //!   sentinels name is one server, whose address is looked up for each connection: the route has no part in a
 //!   failover. A request that the former primary refused is sent again on a more recent connection
-//!   ([`Backend::send`](crate::engine::redis::backend::Backend::send)).
+//!   ([`exchange`](crate::engine::redis::exchange)).
 //!
 //! What it must not do: block or ask Redis, as it is called under an entry's mutex; touch an entry; drop a
 //! server while its client lives. A server that no longer has any key is idle, and costs nothing.
 //!
-//! A route learns from the outcomes of requests. That is why requests go through [`Route::follow`], which
+//! A route learns from the outcomes of requests. That is why requests go through [`Route::ask`], which
 //! sends a request again if it was not executed and its key has moved.
 //!
 //! A request about several locks is about locks of one slot (`several`).
@@ -35,10 +35,10 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::redis::backend::Idempotent;
+use crate::engine::redis::exchange::{Command, Idempotent, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::slots::Slot;
-use crate::engine::servers::cluster::{Cluster, Repeated};
+use crate::engine::servers::cluster::Cluster;
 use crate::engine::servers::server::Server;
 
 /// The servers of a client, and which of them has which key.
@@ -67,16 +67,26 @@ impl Route {
         }
     }
 
-    /// Has `act` send a request about keys of this slot to the server that has them, until `limit` at most.
-    /// Sends it again if the keys have moved to another server or are being moved, and the request was not
-    /// executed; or had no reply, if it is idempotent.
-    pub(crate) fn follow<T: Repeated>(
+    /// Sends commands about keys of this slot to the server that has them, until `limit` at most.
+    pub(crate) fn ask(&self, slot: Slot, commands: &[Command<'_>], limit: Moment) -> Result<Reply, Failure> {
+        match self {
+            Route::One(server) => server.backend.exchange(None, commands, limit)?.reply(commands),
+            Route::Cluster(cluster) => {
+                let act = |server: &Arc<Server>| server.backend.ask(commands, limit);
+                cluster.follow(slot, limit, Idempotent::of(commands), act)
+            }
+        }
+    }
+
+    /// The same for a request that `act` sends. It is sent again if the keys have moved to another server or are
+    /// being moved, and it was not executed; or had no reply, if it is idempotent.
+    pub(crate) fn follow(
         &self,
         slot: Slot,
         limit: Moment,
         idempotent: Idempotent,
-        mut act: impl FnMut(&Arc<Server>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        mut act: impl FnMut(&Arc<Server>) -> Result<Reply, Failure>,
+    ) -> Result<Reply, Failure> {
         match self {
             Route::One(server) => act(server),
             Route::Cluster(cluster) => cluster.follow(slot, limit, idempotent, act),

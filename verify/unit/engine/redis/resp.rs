@@ -33,3 +33,13 @@ fn any_number_of_keys_is_told() {
         assert_eq!(out, cmd.get_packed_command(), "{n}");
     }
 }
+
+#[test]
+fn a_call_by_sha_becomes_one_in_full() {
+    let keys = [["a", ":b"], ["c", ""]];
+    let (mut by_sha, mut full, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+    call(&mut by_sha, "EVALSHA", "0123", &keys, &["$7", ""]);
+    in_full(&mut full, &by_sha, "0123", "return 1");
+    call(&mut expected, "EVAL", "return 1", &keys, &["$7", ""]);
+    assert_eq!(full, expected);
+}

@@ -1,0 +1,467 @@
+//! One exchange with a server, for every request: commands in, one deadline, their replies out.
+//!
+//! What may go wrong on the way is handled here and nowhere else: a script that Redis does not know is sent in
+//! full, what a former primary refused goes to its successor, and what had no reply is sent again if two copies
+//! do no more than one. So the [`Failure`] that results says whether a command may have been executed, and not
+//! what that means to a lock.
+//!
+//! An exchange has two halves, so that several servers can be asked at once: all are [written](Backend::post)
+//! before any is [read](Backend::read).
+
+use std::borrow::Cow;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
+
+use crate::clock::Moment;
+use crate::engine::redis::backend::Backend;
+use crate::engine::redis::batch::{Answer, Followers, Sender};
+use crate::engine::redis::connection::{By, Connection, First};
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::refusal::{no_primary, refused, refused_script, unanswered};
+use crate::engine::redis::resp::{call, in_full};
+use crate::engine::redis::server_info::ServerInfo;
+use crate::error::Error;
+use crate::script::Script;
+
+/// Whether a request without a reply may be sent again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Idempotent {
+    /// Two copies would do more than one.
+    No,
+    /// It is idempotent, as every operation on a lock is by its owner id.
+    Yes,
+}
+
+impl Idempotent {
+    /// Whether these may be sent again together.
+    pub(crate) fn of(commands: &[Command<'_>]) -> Idempotent {
+        match commands.iter().any(|command| command.idempotent == Idempotent::No) {
+            true => Idempotent::No,
+            false => Idempotent::Yes,
+        }
+    }
+}
+
+/// What is sent to a server: by default it may be sent twice.
+pub(crate) struct Command<'a> {
+    /// A script is called by its SHA1.
+    packed: Vec<u8>,
+    what: What<'a>,
+    idempotent: Idempotent,
+    first: First,
+}
+
+enum What<'a> {
+    Plain,
+    Script(&'a Script),
+    /// Waits until so many replicas have what the command before it wrote.
+    Replicated(usize, Moment),
+}
+
+impl<'a> Command<'a> {
+    /// A call of a script over keys, each in two parts.
+    pub(crate) fn script<A: AsRef<[u8]>>(script: &'a Script, keys: &[[&str; 2]], args: &[A]) -> Self {
+        let mut packed = Vec::new();
+        call(&mut packed, "EVALSHA", &script.sha, keys, args);
+        Command { packed, what: What::Script(script), idempotent: Idempotent::Yes, first: First::Nothing }
+    }
+
+    /// Any command but a script's.
+    pub(crate) fn plain(cmd: &Cmd) -> Self {
+        let packed = cmd.get_packed_command();
+        Command { packed, what: What::Plain, idempotent: Idempotent::Yes, first: First::Nothing }
+    }
+
+    /// `WAIT`, until `until` at the latest.
+    pub(crate) fn replicated(replicas: usize, until: Moment) -> Self {
+        let what = What::Replicated(replicas, until);
+        Command { packed: Vec::new(), what, idempotent: Idempotent::Yes, first: First::Nothing }
+    }
+
+    pub(crate) fn repeated(self, idempotent: Idempotent) -> Self {
+        Command { idempotent, ..self }
+    }
+
+    /// The reply also tells which server it is from: a new connection asks for that by the same write.
+    pub(crate) fn identified(self) -> Self {
+        Command { first: First::Server, ..self }
+    }
+
+    /// On a new connection, a transaction goes before it, and if that is refused, so is the command.
+    pub(crate) fn transacted(self) -> Self {
+        Command { first: First::Transaction, ..self }
+    }
+
+    fn pack(&self, out: &mut Vec<u8>, full: bool) {
+        match self.what {
+            What::Script(script) if full => in_full(out, &self.packed, &script.sha, &script.source),
+            What::Replicated(replicas, until) => {
+                // A timeout of 0 would mean forever.
+                let left = until.since(Moment::now()).max(Duration::from_millis(1)).as_millis() as u64;
+                out.extend(redis::cmd("WAIT").arg(replicas).arg(left).get_packed_command());
+            }
+            _ => out.extend_from_slice(&self.packed),
+        }
+    }
+
+    /// What became of it, by its reply; `resent`: an earlier copy had none.
+    fn outcome(&self, value: Value, resent: bool) -> Result<Value, Failure> {
+        let Value::ServerError(e) = value else { return Ok(value) };
+        let script = if let What::Script(script) = self.what { Some(script) } else { None };
+        Err(match refused_script(script, e.into()) {
+            // The second copy was rejected; the first one may still run.
+            Failure::Later(e) | Failure::Denied(e) if resent => Failure::Unanswered(e),
+            failure => failure,
+        })
+    }
+}
+
+/// The replies of a server, error replies among them.
+pub(crate) struct Exchanged {
+    pub(crate) values: Vec<Value>,
+    /// The connection that they came on, unless it was another thread's.
+    pub(crate) connection: Option<Pooled>,
+    asked: Moment,
+    first_by: Option<Moment>,
+}
+
+/// A reply that is not an error; that of several commands is a list.
+pub(crate) struct Reply {
+    pub(crate) value: Value,
+    /// Just before the copy was sent that this is the reply to.
+    pub(crate) asked: Moment,
+    /// If the request was sent twice: when the connection of the first copy was made.
+    pub(crate) first_by: Option<Moment>,
+    /// The server, if it was asked to [identify](Command::identified) itself.
+    pub(crate) server: Option<Arc<ServerInfo>>,
+}
+
+impl Reply {
+    /// Whether the request was sent twice, so that a copy may still run.
+    pub(crate) fn resent(&self) -> bool {
+        self.first_by.is_some()
+    }
+}
+
+impl Exchanged {
+    /// Returns what became of each command.
+    fn each(self, commands: &[Command<'_>]) -> impl Iterator<Item = Result<Value, Failure>> {
+        let resent = self.first_by.is_some();
+        self.values.into_iter().zip(commands).map(move |(value, command)| command.outcome(value, resent))
+    }
+
+    /// Returns the reply, if no command was refused.
+    pub(crate) fn reply(mut self, commands: &[Command<'_>]) -> Result<Reply, Failure> {
+        let server = self.connection.take().and_then(|connection| connection.server.clone());
+        let (asked, first_by) = (self.asked, self.first_by);
+        let mut values = self.each(commands);
+        let value = match commands {
+            [_] => values.next().unwrap_or(Ok(Value::Nil))?,
+            _ => Value::Array(values.collect::<Result<_, _>>()?),
+        };
+        Ok(Reply { value, asked, first_by, server })
+    }
+}
+
+/// Commands that were written. If this is dropped unread, the connection is closed.
+pub(crate) struct Posted {
+    connection: Pooled,
+    by: By,
+    sent: Result<(), RedisError>,
+}
+
+impl Backend {
+    /// Sends commands together, until `limit` at most.
+    pub(crate) fn ask(&self, commands: &[Command<'_>], limit: Moment) -> Result<Reply, Failure> {
+        self.exchange(None, commands, limit)?.reply(commands)
+    }
+
+    /// Sends one command that may be sent twice, until `limit` at most.
+    pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
+        self.ask(&[Command::plain(cmd)], limit).map(|reply| reply.value)
+    }
+
+    /// Sends commands that have nothing to do with each other, until `limit`. Returns what became of each.
+    pub(crate) fn ask_each(&self, commands: &[Command<'_>], limit: Moment) -> Vec<Result<Value, Failure>> {
+        const BATCH: usize = 64;
+        let mut outcomes = Vec::with_capacity(commands.len());
+        for batch in commands.chunks(BATCH) {
+            match self.exchange(None, batch, limit) {
+                Ok(exchanged) => outcomes.extend(exchanged.each(batch)),
+                Err(failure) => outcomes.resize(commands.len(), Err(failure)),
+            }
+            if outcomes.len() == commands.len() {
+                break;
+            }
+        }
+        outcomes
+    }
+
+    /// The first half of [`ask`](Self::ask): waits until `limit` for a connection, and writes.
+    pub(crate) fn post(&self, commands: &[Command<'_>], limit: Moment) -> Result<Posted, Failure> {
+        let mut connection = self.connection(limit, None)?;
+        let by = connection.by();
+        let bytes = self.pack(&mut connection, commands, &Followers::default());
+        let sent = connection.write(&bytes);
+        // Until the replies are read, the next request would take them for its own.
+        connection.broken = true;
+        Ok(Posted { connection, by, sent })
+    }
+
+    /// The second half: waits until `limit` for the replies. Servers are waited for one after another, so what the
+    /// last one has replied is read even if the first took all of the time.
+    pub(crate) fn read(
+        &self,
+        mut posted: Posted,
+        commands: &[Command<'_>],
+        limit: Moment,
+    ) -> Result<Reply, Failure> {
+        const GRACE: Duration = Duration::from_millis(2);
+        posted.connection.broken = false;
+        let limit = limit.max(Moment::now().after(GRACE));
+        self.exchange(Some(posted), commands, limit)?.reply(commands)
+    }
+
+    /// Makes one attempt, and returns the replies, with the connection. After an I/O error that leaves time for
+    /// it, makes one more on a connection made since, if two copies do no more than one. A request that a server
+    /// has not executed, as it is not the primary, does not count as a copy: it is sent once more in any case.
+    ///
+    /// While all connections are in use, a single command goes together with those of other threads. What was
+    /// `posted` counts as the first attempt, begun by another call.
+    pub(crate) fn exchange(
+        &self,
+        mut posted: Option<Posted>,
+        commands: &[Command<'_>],
+        limit: Moment,
+    ) -> Result<Exchanged, Failure> {
+        let once = Idempotent::of(commands) == Idempotent::No;
+        let mut alone = match commands {
+            [only] if !once && only.first == First::Nothing => Some(&*only.packed),
+            _ => None,
+        };
+        let mut failed: Option<(Moment, Error)> = None;
+        let mut first_by = None;
+        let mut moved: Option<(Moment, ServerError)> = None;
+        loop {
+            // What broke one connection has often broken them all. So a second attempt needs a younger one,
+            // and so does a request that has no second attempt.
+            let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
+            let (sender, sent) = match posted.take() {
+                Some(Posted { connection, by, sent }) => {
+                    (Ok(Sender::Own(connection, by, Followers::default())), Some(sent))
+                }
+                None => (self.sender(limit, again_since, once, alone), None),
+            };
+            let (answer, by, connection) = match sender {
+                Ok(Sender::Own(mut connection, by, followers)) => {
+                    let sent = match sent {
+                        Some(sent) => sent,
+                        None => {
+                            let bytes = self.pack(&mut connection, commands, &followers);
+                            connection.write(&bytes)
+                        }
+                    };
+                    let answer =
+                        sent.and_then(|()| self.receive(&mut connection, commands, followers, limit));
+                    connection.broken |= answer.is_err();
+                    (answer, by, Some(connection))
+                }
+                // The script is unknown: the request was not executed.
+                Ok(Sender::Leader(Answer { value: Ok(value), .. })) if is_unknown(&value) => {
+                    alone = None;
+                    continue;
+                }
+                Ok(Sender::Leader(Answer { value, by })) => (value.map(|value| vec![value]), by, None),
+                Err(e) => {
+                    return Err(match (failed, moved) {
+                        (Some((_, first)), _) => Failure::Unanswered(first),
+                        (None, Some((_, refusal))) => refused(refusal.into()),
+                        (None, None) => e,
+                    });
+                }
+            };
+            match answer.and_then(|values| self.of_primary(by, values)) {
+                Ok(values) => {
+                    let refusal = values.iter().find_map(no_primary);
+                    if let Some(refusal) = refusal.filter(|_| moved.is_none()) {
+                        let at = Moment::now();
+                        self.refuses(at);
+                        moved = Some((at, refusal.clone()));
+                        continue;
+                    }
+                    if let Some((at, _)) = moved.filter(|_| refusal.is_none()) {
+                        self.moves(at);
+                    }
+                    return Ok(Exchanged { values, connection, asked: by.asked, first_by });
+                }
+                Err(e) => {
+                    let at = Moment::now();
+                    let again = !once && failed.is_none() && !e.is_timeout();
+                    if !e.is_timeout() {
+                        self.breaks(at);
+                    }
+                    // If no copy had a reply, the error is that of the first.
+                    let error =
+                        failed.map_or_else(|| unanswered(e, limit.since(by.asked)), |(_, first)| first);
+                    if !again {
+                        return Err(Failure::Unanswered(error));
+                    }
+                    (failed, first_by) = (Some((at, error)), Some(by.born));
+                }
+            }
+        }
+    }
+
+    /// Returns the replies, unless they come from a server that is no longer the primary without knowing it,
+    /// such as one that was suspended: its successor does not know what it has granted since.
+    fn of_primary(&self, by: By, values: Vec<Value>) -> Result<Vec<Value>, RedisError> {
+        if by.dialled >= self.moved() || values.iter().any(|value| no_primary(value).is_some()) {
+            return Ok(values);
+        }
+        let moved = "the server that answered was no longer the primary";
+        Err(io::Error::new(io::ErrorKind::ConnectionAborted, moved).into())
+    }
+
+    /// An exchange on a connection that the caller keeps: nothing is sent again after an I/O error.
+    pub(crate) fn exchange_on(
+        &self,
+        connection: &mut Connection,
+        commands: &[Command<'_>],
+        limit: Moment,
+    ) -> Result<Vec<Value>, Failure> {
+        let (asked, none) = (Moment::now(), Followers::default());
+        let bytes = self.pack(connection, commands, &none);
+        let values = connection.write(&bytes).and_then(|()| self.receive(connection, commands, none, limit));
+        values.map_err(|e| Failure::Unanswered(unanswered(e, limit.since(asked))))
+    }
+
+    /// Returns what is to be written for these commands, with those of the followers behind them.
+    fn pack<'c>(
+        &self,
+        connection: &mut Connection,
+        commands: &'c [Command<'_>],
+        followers: &Followers,
+    ) -> Cow<'c, [u8]> {
+        connection.first = commands.first().map_or(First::Nothing, |command| connection.lacks(command.first));
+        self.count(connection.first as usize + commands.len() + followers.len());
+        let mut bytes = match (connection.first, commands) {
+            (First::Nothing, [only]) if followers.is_empty() => return Cow::Borrowed(&only.packed),
+            (First::Nothing, _) => Vec::new(),
+            (First::Server, _) => ServerInfo::request(),
+            (First::Transaction, _) => {
+                ["MULTI", "DISCARD"].map(|it| redis::cmd(it).get_packed_command()).concat()
+            }
+        };
+        commands.iter().for_each(|command| command.pack(&mut bytes, false));
+        followers.pack(&mut bytes);
+        Cow::Owned(bytes)
+    }
+
+    /// Reads the replies to what was written. A script that Redis does not know is then sent in full, once.
+    fn receive(
+        &self,
+        connection: &mut Connection,
+        commands: &[Command<'_>],
+        followers: Followers,
+        limit: Moment,
+    ) -> Result<Vec<Value>, RedisError> {
+        let first = std::mem::take(&mut connection.first);
+        let mut replies = |n: usize| (0..n).map(|_| connection.read(limit)).collect::<Result<Vec<_>, _>>();
+        let (tried, mut values) = (replies(first as usize)?, replies(commands.len())?);
+        match (first, tried.into_iter().find(|it| first == First::Server || is_error(it))) {
+            (First::Server, Some(told)) => {
+                connection.server = Some(Arc::new(ServerInfo::read(&told, Moment::now())));
+            }
+            (First::Transaction, None) => connection.transacts = true,
+            (First::Transaction, Some(refusal)) => {
+                // The others may have been executed.
+                connection.broken = true;
+                return Ok(vec![refusal]);
+            }
+            _ => {}
+        }
+        followers.receive(connection, limit);
+        let again = |i: &usize| match commands[*i].what {
+            What::Script(_) => is_unknown(&values[*i]),
+            // It waited for nothing.
+            What::Replicated(..) => *i > 0 && is_unknown(&values[*i - 1]),
+            What::Plain => false,
+        };
+        let again: Vec<usize> = (0..commands.len()).filter(again).collect();
+        if again.is_empty() || limit <= Moment::now() {
+            return Ok(values);
+        }
+        if connection.broken {
+            // A follower's reply did not arrive: what would be read next may be that of another request.
+            return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
+        }
+        self.count(again.len());
+        let (mut bytes, mut loaded) = (Vec::new(), Vec::new());
+        for i in &again {
+            let sha = if let What::Script(script) = commands[*i].what { &*script.sha } else { "" };
+            commands[*i].pack(&mut bytes, !loaded.contains(&sha));
+            loaded.push(sha);
+        }
+        connection.write(&bytes)?;
+        for i in again {
+            values[i] = connection.read(limit)?;
+        }
+        Ok(values)
+    }
+}
+
+/// Commands in flight on a connection that has others in flight: one for each task.
+pub(crate) struct Flight<T> {
+    pub(crate) tasks: Vec<T>,
+    /// A time just before they were written.
+    pub(crate) sent: Moment,
+}
+
+impl<T> Flight<T> {
+    /// Writes a command for each task, the scripts in `full` or by their SHA1.
+    pub(crate) fn begin(
+        connection: &mut Connection,
+        tasks: Vec<T>,
+        command: impl Fn(&T) -> Command<'_>,
+        full: bool,
+    ) -> Flight<T> {
+        let mut bytes = Vec::new();
+        tasks.iter().for_each(|task| command(task).pack(&mut bytes, full));
+        let flight = Flight { tasks, sent: Moment::now() };
+        // An error shows up when the replies are read.
+        let _ = connection.write(&bytes);
+        flight
+    }
+
+    /// Reads the replies until `limit`, up to the first that does not come. What has to be sent in full is
+    /// written again, and its flight is returned, too.
+    pub(crate) fn read(
+        self,
+        connection: &mut Connection,
+        limit: Moment,
+        command: impl Fn(&T) -> Command<'_>,
+    ) -> (Vec<(T, Option<Value>)>, Option<Flight<T>>) {
+        let (mut replies, mut unknown) = (Vec::with_capacity(self.tasks.len()), Vec::new());
+        for task in self.tasks {
+            match if connection.broken { None } else { connection.read(limit).ok() } {
+                Some(value) if is_unknown(&value) => unknown.push(task),
+                reply => replies.push((task, reply)),
+            }
+        }
+        let again = (!unknown.is_empty()).then(|| Self::begin(connection, unknown, command, true));
+        (replies, again)
+    }
+}
+
+fn is_error(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(_))
+}
+
+/// Whether Redis does not know the script by its SHA1.
+fn is_unknown(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript))
+}
