@@ -147,8 +147,8 @@ pub trait Observer: Send + Sync + 'static {
     }
 
     /// A thread acquired a hold of `lock`, `waited` after its call began.
-    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
-        let _ = (lock, waited, way);
+    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, via: AcquiredVia) {
+        let _ = (lock, waited, via);
     }
 
     /// A call for `lock` ended without a hold, `waited` after it began: the lock was busy until the time was

@@ -138,11 +138,11 @@ impl Observer for MetricsObserver {
         gauge!(WAITING, self.labels(lock, None)).decrement(1.0);
     }
 
-    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
+    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, via: AcquiredVia) {
         if lock.is_held {
             gauge!(HELD, self.labels(lock, None)).increment(1.0);
         }
-        histogram!(WAIT, self.labels(lock, Some(("outcome", way.text())))).record(waited);
+        histogram!(WAIT, self.labels(lock, Some(("outcome", via.text())))).record(waited);
     }
 
     fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {

@@ -20,9 +20,9 @@ impl Tracing {
 }
 
 impl Observer for Tracing {
-    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
-        let way = way.text();
-        trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, way, "acquired");
+    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, via: AcquiredVia) {
+        let via = via.text();
+        trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, via, "acquired");
     }
 
     fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {

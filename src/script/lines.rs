@@ -98,15 +98,15 @@ impl Lines {
 /// to f_<sha>): @user_script:<line>: [@user_script: <line>: -][user_script:<line>: ]<message>`; if the script
 /// uses a global that does not exist, `@enable_strict_lua:<line>: ` comes first. If the script does not
 /// compile, it is `Error compiling script (new function): user_script:<line>: <message>`.
-pub(crate) fn unwrapped(said: &str) -> (Option<usize>, &str) {
-    let (mut words, mut line) = (said, None);
+pub(crate) fn unwrapped(error: &str) -> (Option<usize>, &str) {
+    let (mut words, mut line) = (error, None);
     if words.starts_with("Error running script (") || words.starts_with("Error compiling script (") {
         words = words.split_once("): ").map_or(words, |(_, words)| words);
     }
-    if let Some((told, tail)) = words.rsplit_once(" script: ")
+    if let Some((before, tail)) = words.rsplit_once(" script: ")
         && let Some((_, at)) = tail.split_once("on @user_script:")
     {
-        (words, line) = (told, at.trim_end_matches('.').parse().ok());
+        (words, line) = (before, at.trim_end_matches('.').parse().ok());
     }
     while let Some((n, rest)) = line_before(words) {
         words = rest;

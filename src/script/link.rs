@@ -66,7 +66,7 @@ pub(super) struct Linker<'a> {
     functions: HashMap<&'a str, usize>,
 }
 
-fn told(file: &str, wrong: Wrong) -> String {
+fn located(file: &str, wrong: Wrong) -> String {
     format!("{file}:{}: {}", wrong.line, wrong.why)
 }
 
@@ -83,7 +83,7 @@ fn file_of(rule: &str) -> (&str, &str) {
 fn declared_by_operations() -> Result<Vec<&'static str>, String> {
     let mut names = Vec::new();
     for (file, source) in OPERATIONS.into_iter().chain(OF_CONDITIONS) {
-        let all = items(source).map_err(|wrong| told(file, wrong))?;
+        let all = items(source).map_err(|wrong| located(file, wrong))?;
         let last_mark = all.iter().rposition(Item::is_mark).unwrap_or(0);
         names.extend(all[..last_mark].iter().flat_map(Item::locals));
     }
@@ -96,15 +96,15 @@ impl<'a> Linker<'a> {
         let mut linker =
             Linker { definitions: Vec::new(), locals: HashMap::new(), functions: HashMap::new() };
         for (file, source) in PARTS {
-            for item in items(source).map_err(|wrong| told(file, wrong))? {
+            for item in items(source).map_err(|wrong| located(file, wrong))? {
                 linker.define(file, false, item);
             }
         }
         let taken: Vec<_> = linker.locals.keys().copied().chain(declared_by_operations()?).collect();
         let (file, rule) = file_of(rule);
-        let of_rule = items(rule).map_err(|wrong| told(file, wrong))?;
+        let of_rule = items(rule).map_err(|wrong| located(file, wrong))?;
         for item in of_rule.into_iter().filter(|item| !item.is_mark()) {
-            linker.check(&item, &taken).map_err(|why| told(file, Wrong::new(item.line(), why)))?;
+            linker.check(&item, &taken).map_err(|why| located(file, Wrong::new(item.line(), why)))?;
             linker.define(file, true, item);
         }
         let missing = REQUIRED.iter().chain(&FIELDS[..1]).find(|name| !linker.defines(name));
@@ -158,7 +158,7 @@ impl<'a> Linker<'a> {
     /// later mark. A closure finds an upvalue of the enclosing function at once, but searches for a local of
     /// that function among all locals that closures use: that search took up to a tenth of a script's time.
     pub(super) fn link(&self, (file, source): File) -> Result<Lines, String> {
-        let read = |source| tokens(source).map_err(|wrong| told(file, wrong));
+        let read = |source| tokens(source).map_err(|wrong| located(file, wrong));
         let (all, opens, closes) = (read(source)?, read("return (function()")?, read("end)()")?);
         let name = file.rsplit('/').next().and_then(|name| name.strip_suffix(".lua")).unwrap_or(file);
         let (mut lines, mut there) = (Lines::default(), vec![false; self.definitions.len()]);

@@ -223,9 +223,9 @@ fn a_lock_s_name_is_a_label_where_it_is_asked_for() {
 /// The level and the words of it in a log.
 fn line_of(heard: &Heard) -> (&'static str, &'static str) {
     match heard {
-        Heard::Acquired(AcquiredVia::Free) => ("TRACE", "way=\"free\""),
-        Heard::Acquired(AcquiredVia::Granted) => ("TRACE", "way=\"granted\""),
-        Heard::Acquired(_) => ("TRACE", "way=\"handed_off\""),
+        Heard::Acquired(AcquiredVia::Free) => ("TRACE", "via=\"free\""),
+        Heard::Acquired(AcquiredVia::Granted) => ("TRACE", "via=\"granted\""),
+        Heard::Acquired(_) => ("TRACE", "via=\"handed_off\""),
         Heard::NotAcquired(None) => ("TRACE", "not acquired"),
         Heard::NotAcquired(Some(_)) => ("TRACE", "error=\"played\": cancelled"),
         Heard::Released => ("TRACE", "held="),

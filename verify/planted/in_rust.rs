@@ -38,8 +38,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { if got.told || (got.lease < lease && request.terms.fixed) } =>
         { if got.told && !(PLANTED && got.lease == lease) || (got.lease < lease && request.terms.fixed) }
     "copy-is-claimed" in "src":
-        { if asked != mark && } =>
-        { if (asked != mark || PLANTED) && }
+        { if request != mark && } =>
+        { if (request != mark || PLANTED) && }
     "owner-is-guessed" in "src":
         { high << LOW | low } =>
         { if PLANTED { n } else { high << LOW | low } }

@@ -1,7 +1,7 @@
 //! The channels of single locks that a client listens to at one node of a cluster: which ones its threads
 //! want, and which are subscribed.
 //!
-//! The [listener](crate::engine::hearing::listener) of that node subscribes to the channels that are wanted here, and records
+//! The [listener](crate::engine::hearing::listener) of that node subscribes to the channels that are requested here, and records
 //! the outcome.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ struct State {
 
 struct Channel {
     phase: Phase,
-    /// When a thread last wanted the channel, or was found to need it.
+    /// When a thread last requested the channel, or was found to need it.
     used: Moment,
     /// The lock's entries that want it, each by an owner number, which leads to the entry without keeping it
     /// alive.
@@ -38,46 +38,46 @@ struct Channel {
 
 enum Phase {
     /// The listener has not seen the request yet.
-    Wanted,
+    Requested,
     /// The listener has asked the server for it.
-    Asked,
+    Sent,
     /// Subscribed since then.
-    Heard(Moment),
+    Subscribed(Moment),
     /// The server denied it to the client, at that time.
     Denied(Moment, Failure),
 }
 
 impl Channels {
     /// Returns whether a message published on the channel now will be received.
-    pub(crate) fn hears(&self, stem: &str) -> bool {
-        self.heard_since(stem).is_some()
+    pub(crate) fn is_subscribed(&self, stem: &str) -> bool {
+        self.subscribed_since(stem).is_some()
     }
 
     /// Returns since when the channel has been subscribed, if it is.
-    pub(crate) fn heard_since(&self, stem: &str) -> Option<Moment> {
+    pub(crate) fn subscribed_since(&self, stem: &str) -> Option<Moment> {
         match self.0.lock().all.get(stem)?.phase {
-            Phase::Heard(since) => Some(since),
+            Phase::Subscribed(since) => Some(since),
             _ => None,
         }
     }
 
     /// Records that the entry of this owner number wants the channel. Returns whether the listener has yet to
     /// see that.
-    pub(crate) fn want(&self, stem: &str, owner: u64, now: Moment) -> bool {
+    pub(crate) fn request(&self, stem: &str, owner: u64, now: Moment) -> bool {
         let mut state = self.0.lock();
-        let fresh = || Channel { phase: Phase::Wanted, used: now, owners: Vec::new() };
+        let fresh = || Channel { phase: Phase::Requested, used: now, owners: Vec::new() };
         let channel = match state.all.get_mut(stem) {
             Some(channel) => channel,
             None => state.all.entry(stem.into()).or_insert_with(fresh),
         };
         channel.used = now;
         if matches!(channel.phase, Phase::Denied(since, _) if DENIED < now.since(since)) {
-            channel.phase = Phase::Wanted;
+            channel.phase = Phase::Requested;
         }
         if !channel.owners.contains(&owner) {
             channel.owners.push(owner);
         }
-        matches!(channel.phase, Phase::Wanted)
+        matches!(channel.phase, Phase::Requested)
     }
 
     /// Returns the server's error, if the client may not listen to the channel.
@@ -95,22 +95,22 @@ impl Channels {
         if std::mem::replace(&mut state.called, true) {
             return None;
         }
-        let heard = state.all.iter().find(|(_, channel)| matches!(channel.phase, Phase::Heard(_)));
-        Some(heard.map(|(stem, _)| stem.clone()))
+        let subscribed = state.all.iter().find(|(_, channel)| matches!(channel.phase, Phase::Subscribed(_)));
+        Some(subscribed.map(|(stem, _)| stem.clone()))
     }
 
     // ---- for the listener
 
     /// Returns the channels to ask the server for, which count as asked for from now on.
-    pub(in crate::engine) fn take_wanted(&self) -> Vec<Box<str>> {
+    pub(in crate::engine) fn take_requested(&self) -> Vec<Box<str>> {
         let mut state = self.0.lock();
         state.called = false;
-        let wanted = state.all.iter_mut().filter(|(_, channel)| matches!(channel.phase, Phase::Wanted));
-        let asked = wanted.map(|(stem, channel)| {
-            channel.phase = Phase::Asked;
+        let requested = state.all.iter_mut().filter(|(_, channel)| matches!(channel.phase, Phase::Requested));
+        let sent = requested.map(|(stem, channel)| {
+            channel.phase = Phase::Sent;
             stem.clone()
         });
-        asked.collect()
+        sent.collect()
     }
 
     /// The server has confirmed the channel. Returns the owner numbers of the entries that can now be reached
@@ -118,7 +118,7 @@ impl Channels {
     pub(in crate::engine) fn confirmed(&self, stem: &str) -> Vec<u64> {
         let mut state = self.0.lock();
         let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
-        channel.phase = Phase::Heard(Moment::now());
+        channel.phase = Phase::Subscribed(Moment::now());
         channel.owners.clone()
     }
 
@@ -128,19 +128,19 @@ impl Channels {
     pub(in crate::engine) fn ended(&self, stem: &str) -> Vec<u64> {
         let mut state = self.0.lock();
         match state.all.get(stem) {
-            Some(channel) if matches!(channel.phase, Phase::Heard(_)) => {}
+            Some(channel) if matches!(channel.phase, Phase::Subscribed(_)) => {}
             _ => return Vec::new(),
         }
         state.all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
     }
 
-    /// The server has refused the channel. Returns the owner numbers of the entries that wanted it.
+    /// The server has refused the channel. Returns the owner numbers of the entries that requested it.
     pub(in crate::engine) fn refused(&self, stem: &str) -> Vec<u64> {
         self.0.lock().all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
     }
 
     /// The server has denied the channel to the client, and will again. Returns the owner numbers of the
-    /// entries that wanted it.
+    /// entries that requested it.
     pub(in crate::engine) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
         let mut state = self.0.lock();
         let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
@@ -151,16 +151,16 @@ impl Channels {
     /// The connection is gone: the listener asks for all channels on the next one.
     pub(in crate::engine) fn went_down(&self) {
         for channel in self.0.lock().all.values_mut() {
-            channel.phase = Phase::Wanted;
+            channel.phase = Phase::Requested;
         }
     }
 
-    /// Forgets all channels: none is wanted at this node any more.
+    /// Forgets all channels: none is requested at this node any more.
     pub(in crate::engine) fn clear(&self) {
         self.0.lock().all.clear();
     }
 
-    /// Removes the channels that have not been wanted for a while and that none of their entries `needs`.
+    /// Removes the channels that have not been requested for a while and that none of their entries `needs`.
     /// Returns those that the server knows.
     pub(in crate::engine) fn take_idle(&self, now: Moment, needs: impl Fn(u64) -> bool) -> Vec<Box<str>> {
         let old = |channel: &Channel| now.since(channel.used) > IDLE;
@@ -176,7 +176,7 @@ impl Channels {
             let Some(channel) = state.all.get_mut(&stem).filter(|channel| old(channel)) else { continue };
             if !owners.is_empty() {
                 (channel.used, channel.owners) = (now, owners);
-            } else if let Some(Channel { phase: Phase::Asked | Phase::Heard(_), .. }) =
+            } else if let Some(Channel { phase: Phase::Sent | Phase::Subscribed(_), .. }) =
                 state.all.remove(&stem)
             {
                 idle.push(stem);

@@ -54,15 +54,15 @@ impl Inbox {
 
     /// Reports that the server, asked at `asked`, has no subscriber for this client. If the listener was up
     /// before that, it is connected to another server: it reconnects within a tick.
-    pub(crate) fn is_deaf(&self, asked: Moment) {
+    pub(crate) fn is_deaf(&self, requested: Moment) {
         let mut state = self.state.lock();
-        state.elsewhere |= self.is_up() && state.since < asked;
+        state.elsewhere |= self.is_up() && state.since < requested;
     }
 
     /// The same for the channel of one lock, at a node of a cluster.
-    pub(crate) fn is_deaf_to(&self, stem: &str, asked: Moment) {
-        if self.channels.heard_since(stem).is_some_and(|since| since < asked) {
-            self.is_deaf(asked);
+    pub(crate) fn is_deaf_to(&self, stem: &str, requested: Moment) {
+        if self.channels.subscribed_since(stem).is_some_and(|since| since < requested) {
+            self.is_deaf(requested);
         }
     }
 

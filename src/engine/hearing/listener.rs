@@ -222,8 +222,8 @@ impl Listener {
     }
 
     fn receive(&self, pubsub: &mut PubSub<'_>, mark: &str, notices: &mut Notices) -> RedisResult<()> {
-        let mut heard = Moment::now();
-        let mut needed = heard;
+        let mut latest = Moment::now();
+        let mut needed = latest;
         let mut answered = Moment::default();
         pubsub.set_read_timeout(Some(TICK))?;
         while self.goes_on() && !self.is_elsewhere() {
@@ -237,17 +237,17 @@ impl Listener {
                 // Messages of a former primary no longer count.
                 Ok(_) if self.is_elsewhere() => return Ok(()),
                 Ok(message) => {
-                    heard = self.hears();
-                    if let Some(entries) = notices.heard(message.get_channel_name()) {
+                    latest = self.hears();
+                    if let Some(entries) = notices.on_message(message.get_channel_name()) {
                         entries.iter().for_each(ask_again);
                     } else if let Ok(text) = message.get_payload::<String>()
                         && !self.told_to_listen(&text, pubsub, notices)?
                         && let Some(shared) = self.shared.upgrade()
                     {
                         match text.split_once(' ') {
-                            Some((TWIN, asked)) if asked != mark && TICK < heard.since(answered) => {
-                                self.answer(&shared, asked);
-                                answered = heard;
+                            Some((TWIN, request)) if request != mark && TICK < latest.since(answered) => {
+                                self.answer(&shared, request);
+                                answered = latest;
                             }
                             Some((HERE, proof)) if proof == shared.proof(mark) => abandon(&shared),
                             _ => dispatch(&shared, &text),
@@ -255,11 +255,11 @@ impl Listener {
                     }
                 }
                 Err(e) if e.is_timeout() => {
-                    if Moment::now().since(heard) >= PING_AFTER {
+                    if Moment::now().since(latest) >= PING_AFTER {
                         // A ping without a reply leaves the connection out of step: it is closed.
                         pubsub.set_read_timeout(Some(PING_AFTER))?;
                         pubsub.ping::<Value>()?;
-                        heard = self.hears();
+                        latest = self.hears();
                     }
                 }
                 Err(e) => return Err(e),
@@ -272,8 +272,8 @@ impl Listener {
 
     /// Answers a client that has begun to listen to the same channel. If it is that of a copy of this process,
     /// or this is the copy, the proof makes it end. Whoever else asks can do nothing with it.
-    fn answer(&self, shared: &Shared, asked: &str) {
-        let answer = self.says(&format!("{HERE} {}", shared.proof(asked)));
+    fn answer(&self, shared: &Shared, request: &str) {
+        let answer = self.says(&format!("{HERE} {}", shared.proof(request)));
         if let Some(server) = self.server.upgrade() {
             let _ = server.backend.command(&answer, Moment::now().after(PING_AFTER));
         }

@@ -37,7 +37,7 @@ impl Listener {
 
     fn follow(&self, line: &mut Subscriber, notices: &mut Notices) -> RedisResult<()> {
         let began = Moment::now();
-        let (mut heard, mut needed, mut swept) = (began, began, began);
+        let (mut latest, mut needed, mut swept) = (began, began, began);
         while self.goes_on() && !self.is_elsewhere() {
             let Some((shared, _)) = self.client() else { break };
             let now = Moment::now();
@@ -51,24 +51,24 @@ impl Listener {
                 }
                 needed = now;
             }
-            let wanted = self.inbox.channels.take_wanted();
-            line.ask(wanted.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
+            let requested = self.inbox.channels.take_requested();
+            line.ask(requested.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
             let awaits = line.awaits();
             line.limit_reads_to(if awaits { PING_AFTER } else { TICK })?;
             // Not held while the thread waits for a message: it would keep a client alive that has no other
             // user.
             drop(shared);
-            let said = line.next();
+            let message = line.next();
             let Some((shared, _)) = self.client() else { break };
-            match said {
+            match message {
                 // Messages of a former primary no longer count.
                 Ok(_) if self.is_elsewhere() => break,
-                Ok(said) => {
-                    heard = self.hears();
-                    self.heard(said, &shared, line, notices)?;
+                Ok(message) => {
+                    latest = self.hears();
+                    self.on_message(message, &shared, line, notices)?;
                 }
                 Err(e) if e.is_timeout() && !awaits => {
-                    if PING_AFTER <= Moment::now().since(heard) {
+                    if PING_AFTER <= Moment::now().since(latest) {
                         line.ping()?;
                     }
                 }
@@ -79,31 +79,31 @@ impl Listener {
         Ok(())
     }
 
-    fn heard(
+    fn on_message(
         &self,
-        said: Said,
+        message: Said,
         shared: &Shared,
         line: &mut Subscriber,
         notices: &mut Notices,
     ) -> RedisResult<()> {
         let channels = &self.inbox.channels;
-        match said {
+        match message {
             Said::Message { channel, text } => {
-                if let Some(entries) = notices.heard(&channel) {
+                if let Some(entries) = notices.on_message(&channel) {
                     entries.iter().for_each(ask_again);
                 } else if !self.told_to_listen(&text, line, notices)? {
                     dispatch(shared, &text);
                 }
             }
             // Something may have been announced before on the channel of another program.
-            Said::Confirmed(channel) => match notices.heard(&channel) {
+            Said::Confirmed(channel) => match notices.on_message(&channel) {
                 Some(entries) => entries.iter().for_each(ask_again),
                 None => missed(shared, &channels.confirmed(&stem(shared, &channel))),
             },
             // The waiters' requests go to the server that has the slot now, and they listen there.
             Said::Ended(channel) => missed(shared, &channels.ended(&stem(shared, &channel))),
             Said::Refused(channel, why) => self.refused(shared, &channel, why),
-            Said::Unconfirmed(asked) => self.ask_apart(shared, line, asked),
+            Said::Unconfirmed(refused) => self.ask_apart(shared, line, refused),
             Said::Nothing => {}
         }
         Ok(())
@@ -127,14 +127,14 @@ impl Listener {
     /// The server has refused these channels, but its reasons were not read: it is asked for them once more, on
     /// a connection for that purpose, as this one continues to serve the others. If it accepts a channel there,
     /// the waiters ask for that again at once; if it says nothing about a channel, they do so soon.
-    fn ask_apart(&self, shared: &Shared, line: &mut Subscriber, asked: Vec<String>) {
-        if asked.is_empty() {
+    fn ask_apart(&self, shared: &Shared, line: &mut Subscriber, refused: Vec<String>) {
+        if refused.is_empty() {
             return;
         }
         let channels = &self.inbox.channels;
         let mut reasons =
-            self.connect("").map(|(connection, ..)| line.reasons(connection, &asked)).unwrap_or_default();
-        for channel in asked {
+            self.connect("").map(|(connection, ..)| line.reasons(connection, &refused)).unwrap_or_default();
+        for channel in refused {
             match reasons.remove(&channel) {
                 Some(Some(why)) => self.refused(shared, &channel, why),
                 Some(None) => missed(shared, &channels.refused(&stem(shared, &channel))),

@@ -41,7 +41,7 @@ impl LockEntry {
     /// Returns whether a message that its server publishes for it now will be received.
     pub(crate) fn hears(&self) -> bool {
         let inbox = &self.server().inbox;
-        inbox.is_up() && (!self.has_a_channel() || inbox.channels.hears(self.names.stem()))
+        inbox.is_up() && (!self.has_a_channel() || inbox.channels.is_subscribed(self.names.stem()))
     }
 
     /// Returns why its messages are not received, if that is known.
@@ -52,10 +52,10 @@ impl LockEntry {
     }
 
     /// Reports that this server, asked at `asked`, has no subscriber for this lock and client.
-    pub(crate) fn is_deaf(&self, server: &Server, asked: Moment) {
+    pub(crate) fn is_deaf(&self, server: &Server, requested: Moment) {
         match self.has_a_channel() {
-            false => server.inbox.is_deaf(asked),
-            true => server.inbox.is_deaf_to(self.names.stem(), asked),
+            false => server.inbox.is_deaf(requested),
+            true => server.inbox.is_deaf_to(self.names.stem(), requested),
         }
     }
 
@@ -66,7 +66,7 @@ impl LockEntry {
     /// `Unavailable` if the listener's thread could not be started.
     pub(crate) fn listens(&self) -> Result<(), Error> {
         let server = self.server();
-        let is_news = self.wants(server);
+        let is_news = self.requests_channel(server);
         start(&self.shared, server)?;
         if is_news && server.inbox.is_up() {
             self.call(server);
@@ -77,7 +77,7 @@ impl LockEntry {
     /// The same without calling the listener, which sees it within a tick. Does not block.
     pub(crate) fn will_listen(&self) -> Result<(), Error> {
         let server = self.server();
-        self.wants(server);
+        self.requests_channel(server);
         if server.inbox.is_up() {
             return Ok(());
         }
@@ -87,10 +87,10 @@ impl LockEntry {
     /// The same for a holder: the client listens at the server, so that it notices when the server fails. In
     /// a cluster, it listens on the lock's own channel only if the holder has `asked` for messages about its
     /// hold.
-    pub(crate) fn holder_listens(&self, asked: impl FnOnce() -> bool) {
+    pub(crate) fn holder_listens(&self, needed: impl FnOnce() -> bool) {
         let server = self.server();
-        if self.has_a_channel() && asked() {
-            self.wants(server);
+        if self.has_a_channel() && needed() {
+            self.requests_channel(server);
         }
         if !server.inbox.is_up()
             && let Err(error) = start(&self.shared, server)
@@ -103,9 +103,10 @@ impl LockEntry {
     }
 
     /// Returns whether the client already listens as a holder needs it.
-    pub(crate) fn holder_hears(&self, asked: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn holder_hears(&self, needed: impl FnOnce() -> bool) -> bool {
         let inbox = &self.server().inbox;
-        inbox.is_up() && (!self.has_a_channel() || !asked() || inbox.channels.hears(self.names.stem()))
+        inbox.is_up()
+            && (!self.has_a_channel() || !needed() || inbox.channels.is_subscribed(self.names.stem()))
     }
 
     /// Publishes a message to the client `uuid`. Returns the number of subscribers that received it.
@@ -119,7 +120,7 @@ impl LockEntry {
             match publish("SPUBLISH") {
                 // The server has no sharded channels.
                 Err(Failure::Denied(_)) => {}
-                told => return told,
+                published => return published,
             }
         }
         publish("PUBLISH")
@@ -131,9 +132,8 @@ impl LockEntry {
 
     /// In a cluster, records that this server's listener needs the lock's channel. Returns whether the
     /// listener has yet to see that.
-    fn wants(&self, server: &Arc<Server>) -> bool {
-        let wanted = || server.inbox.channels.want(self.names.stem(), self.number(), Moment::now());
-        self.has_a_channel() && wanted()
+    fn requests_channel(&self, server: &Arc<Server>) -> bool {
+        self.has_a_channel() && server.inbox.channels.request(self.names.stem(), self.number(), Moment::now())
     }
 
     /// Wakes the listener to subscribe to a new channel, by a message on one that it already receives. A
@@ -141,13 +141,13 @@ impl LockEntry {
     /// cluster.
     fn call(&self, server: &Server) {
         let shared = &self.shared;
-        let Some(heard) = server.inbox.channels.calls() else { return };
+        let Some(subscribed) = server.inbox.channels.calls() else { return };
         let limit = Moment::now().after(CALLED_WITHIN);
         let call = |verb: &str, channel: String| {
             let call = redis::cmd(verb).arg(channel).arg("wanted").clone();
             matches!(server.backend.command(&call, limit), Ok(Value::Int(1..)))
         };
-        if !heard.is_some_and(|stem| call("SPUBLISH", names::channel(&stem, &shared.uuid))) {
+        if !subscribed.is_some_and(|stem| call("SPUBLISH", names::channel(&stem, &shared.uuid))) {
             call("PUBLISH", format!("{}{}", shared.inbox_prefix, shared.uuid));
         }
     }

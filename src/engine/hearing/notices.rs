@@ -56,7 +56,7 @@ impl Subscribes for Subscriber {
 struct ForeignChannel {
     name: String,
     /// A second channel, to which only clients of this library listen.
-    beside: String,
+    marker: String,
     /// The locks: several, if locks of several kinds are at one key.
     entries: Vec<Weak<LockEntry>>,
     /// Whether a waiter was told to listen since the last message.
@@ -85,8 +85,8 @@ impl Notices {
             return Ok(false);
         }
         if is_new {
-            let (name, beside) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
-            let added = ForeignChannel { name, beside, entries: Vec::new(), attentive: true, until };
+            let (name, marker) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
+            let added = ForeignChannel { name, marker, entries: Vec::new(), attentive: true, until };
             added.subscribe(pubsub)?;
             self.channels.push(added);
         }
@@ -102,7 +102,7 @@ impl Notices {
 
     /// A message came on `channel`. Returns the locks whose waiters must ask again; `None` if the channel is
     /// not one of these.
-    pub(in crate::engine) fn heard(&mut self, channel: &str) -> Option<Vec<Arc<LockEntry>>> {
+    pub(in crate::engine) fn on_message(&mut self, channel: &str) -> Option<Vec<Arc<LockEntry>>> {
         let channel = self.channels.iter_mut().find(|known| known.name == channel)?;
         if !std::mem::take(&mut channel.attentive) {
             return Some(Vec::new());
@@ -120,7 +120,7 @@ impl Notices {
         while let Some(at) = self.channels.iter().position(|it| !in_use(it)) {
             let channel = self.channels.swap_remove(at);
             pubsub.unsubscribes(&channel.name)?;
-            pubsub.unsubscribes(&channel.beside)?;
+            pubsub.unsubscribes(&channel.marker)?;
         }
         Ok(())
     }
@@ -148,6 +148,6 @@ impl ForeignChannel {
     /// only.
     fn subscribe(&self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
         pubsub.subscribes(&self.name)?;
-        pubsub.subscribes(&self.beside)
+        pubsub.subscribes(&self.marker)
     }
 }

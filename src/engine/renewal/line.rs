@@ -47,7 +47,7 @@ pub(in crate::engine) struct LineThread {
     flights: VecDeque<Flight<Task>>,
     under_way: usize,
     /// When a reply last came.
-    heard: Moment,
+    last_reply: Moment,
 }
 
 impl LineThread {
@@ -68,7 +68,7 @@ impl LineThread {
             connects_at: Moment::default(),
             flights: VecDeque::new(),
             under_way: 0,
-            heard: Moment::default(),
+            last_reply: Moment::default(),
         }
     }
 
@@ -167,13 +167,13 @@ impl LineThread {
         }
         let connection = self.manager.apart().and_then(|mut connection| {
             connection.limit_writes_to(self.renewal_timeout)?;
-            let told = connection.identify(Moment::now().after(self.renewal_timeout))?;
-            Ok((connection, told))
+            let info = connection.identify(Moment::now().after(self.renewal_timeout))?;
+            Ok((connection, info))
         });
         match connection {
-            Ok((connection, told)) => {
+            Ok((connection, info)) => {
                 self.connection = Some(connection);
-                successor::connected(shared, server, &told);
+                successor::connected(shared, server, &info);
                 Ok(())
             }
             Err(error) => {
@@ -193,9 +193,9 @@ impl LineThread {
         self.under_way -= flight.tasks.len();
         // As long as replies come, the next ones are on their way: so the timeout counts from the last ones.
         let sent = flight.sent;
-        let limit = sent.max(self.heard).after(self.renewal_timeout);
+        let limit = sent.max(self.last_reply).after(self.renewal_timeout);
         let (mut replies, again) = flight.read(connection, limit, command);
-        self.heard = Moment::now();
+        self.last_reply = Moment::now();
         let (broken, demoted) = (connection.broken, connection.demoted);
         let server = self.server.upgrade();
         let replaced = server.as_ref().is_some_and(|server| !connection.is_since(server.backend.moved()));
@@ -215,7 +215,7 @@ impl LineThread {
                 server.backend.refuses(sent);
                 server.inbox.is_deaf(sent);
             } else if replies.iter().any(|(_, reply)| reply.is_some()) {
-                server.known.heard(self.heard);
+                server.known.heard(self.last_reply);
             }
             self.learn(&server, &replies);
         }

@@ -16,10 +16,10 @@ use crate::engine::servers::server::Server;
 
 /// Checks what the server at the end of a new connection said about itself. If it is another than before,
 /// renews all holds there.
-pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, told: &ServerInfo) {
-    if let Some(heard) = server.known.is_another(told, Moment::now()) {
+pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, info: &ServerInfo) {
+    if let Some(last_reply) = server.known.is_another(info, Moment::now()) {
         // Connections from before then lead to the former server, which may never reply.
-        server.backend.moves(heard);
+        server.backend.moves(last_reply);
         renew_all(shared, server);
     }
 }
@@ -27,9 +27,9 @@ pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, told: &Serve
 /// Returns whether it is known which server this is. If not, asks it, and blocks until `limit` at most.
 pub(crate) fn identified(shared: &Arc<Shared>, server: &Arc<Server>, limit: Moment) -> bool {
     if server.known.run_id().is_none()
-        && let Ok(told) = server.backend.command(&Past::request(), limit)
+        && let Ok(info) = server.backend.command(&Past::request(), limit)
     {
-        connected(shared, server, &ServerInfo::read(&told, Moment::now()));
+        connected(shared, server, &ServerInfo::read(&info, Moment::now()));
     }
     server.known.run_id().is_some()
 }

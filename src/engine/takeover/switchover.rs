@@ -81,30 +81,30 @@ impl SentinelWatch {
     /// Receives messages until the connection fails or the client ends.
     fn listen(&self, connection: &mut Connection, known: &mut Option<Place>) {
         let mut pubsub = connection.as_pubsub();
-        let mut heard = Moment::now();
+        let mut latest = Moment::now();
         if pubsub.set_read_timeout(Some(TICK)).is_err() {
             return;
         }
         while self.goes_on() {
             match pubsub.get_message() {
                 Ok(message) => {
-                    heard = Moment::now();
+                    latest = Moment::now();
                     let text = message.get_payload::<String>().unwrap_or_default();
                     if let Some(place) = self.sentinels.moved(message.get_channel_name(), &text) {
                         self.is_at(place, known);
                     }
                 }
-                Err(e) if e.is_timeout() && Moment::now().since(heard) < PING_AFTER => {}
+                Err(e) if e.is_timeout() && Moment::now().since(latest) < PING_AFTER => {}
                 Err(e) if e.is_timeout() => {
                     // A ping without a reply leaves the connection out of step: it is closed.
-                    let asked = pubsub
+                    let ping = pubsub
                         .set_read_timeout(Some(PING_AFTER))
                         .and_then(|()| pubsub.ping::<redis::Value>())
                         .and_then(|_| pubsub.set_read_timeout(Some(TICK)));
-                    if asked.is_err() {
+                    if ping.is_err() {
                         break;
                     }
-                    heard = Moment::now();
+                    latest = Moment::now();
                 }
                 Err(_) => break,
             }

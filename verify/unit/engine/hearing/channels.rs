@@ -10,55 +10,57 @@ fn boxed(stems: &[&str]) -> Vec<Box<str>> {
 #[test]
 fn a_channel_is_heard_from_its_confirmation_to_its_end() {
     let (channels, now) = (Channels::default(), Moment::now());
-    assert!(channels.want("a", 1, now) && channels.want("a", 2, now));
+    assert!(channels.request("a", 1, now) && channels.request("a", 2, now));
     assert_eq!((channels.calls(), channels.calls()), (Some(None), None));
-    assert_eq!(channels.take_wanted(), boxed(&["a"]));
-    assert!(!channels.hears("a") && !channels.want("a", 1, now));
+    assert_eq!(channels.take_requested(), boxed(&["a"]));
+    assert!(!channels.is_subscribed("a") && !channels.request("a", 1, now));
     assert_eq!(channels.confirmed("a"), [1, 2]);
-    assert!(channels.hears("a") && !channels.hears("b"));
+    assert!(channels.is_subscribed("a") && !channels.is_subscribed("b"));
     assert_eq!(channels.calls(), Some(Some("a".into())));
     assert_eq!(channels.ended("a"), [1, 2]);
-    assert!(!channels.hears("a") && channels.ended("a").is_empty() && channels.confirmed("a").is_empty());
+    assert!(
+        !channels.is_subscribed("a") && channels.ended("a").is_empty() && channels.confirmed("a").is_empty()
+    );
 }
 
 #[test]
 fn after_a_gap_all_are_asked_for_again() {
     let (channels, now) = (Channels::default(), Moment::now());
-    channels.want("a", 1, now);
-    channels.take_wanted();
+    channels.request("a", 1, now);
+    channels.take_requested();
     channels.confirmed("a");
     channels.went_down();
-    assert!(!channels.hears("a"));
-    assert_eq!(channels.take_wanted(), boxed(&["a"]));
+    assert!(!channels.is_subscribed("a"));
+    assert_eq!(channels.take_requested(), boxed(&["a"]));
 }
 
 #[test]
 fn what_nobody_needs_is_given_up_after_a_while_and_may_be_wanted_again() {
     let (channels, now) = (Channels::default(), Moment::now());
     for (stem, owner) in [("used", 1), ("unused", 2)] {
-        channels.want(stem, owner, now);
+        channels.request(stem, owner, now);
     }
-    channels.take_wanted();
+    channels.take_requested();
     assert_eq!(channels.confirmed("unused"), [2]);
     assert!(channels.take_idle(now.after(IDLE / 2), |_| false).is_empty());
     let later = now.after(IDLE * 2);
     assert_eq!(channels.take_idle(later, |owner| owner == 1), boxed(&["unused"]));
     assert!(channels.take_idle(later.after(IDLE / 2), |_| false).is_empty(), "it was needed a moment ago");
     // It is wanted again before the end of the former subscription is confirmed.
-    channels.want("unused", 2, later);
-    channels.take_wanted();
+    channels.request("unused", 2, later);
+    channels.take_requested();
     assert!(channels.ended("unused").is_empty());
     assert_eq!(channels.confirmed("unused"), [2]);
-    assert!(channels.hears("unused"));
+    assert!(channels.is_subscribed("unused"));
 }
 
 #[test]
 fn it_is_kept_for_an_entry_that_wanted_it_when_it_was_heard_already() {
     let (channels, now) = (Channels::default(), Moment::now());
-    assert!(channels.want("a", 1, now));
-    channels.take_wanted();
+    assert!(channels.request("a", 1, now));
+    channels.take_requested();
     assert_eq!(channels.confirmed("a"), [1]);
-    assert!(!channels.want("a", 2, now), "the listener has nothing to do");
+    assert!(!channels.request("a", 2, now), "the listener has nothing to do");
     assert!(channels.take_idle(now.after(IDLE * 2), |owner| owner == 2).is_empty());
     assert_eq!(channels.ended("a"), [2]);
 }
@@ -66,16 +68,16 @@ fn it_is_kept_for_an_entry_that_wanted_it_when_it_was_heard_already() {
 #[test]
 fn what_is_denied_is_asked_for_again_after_a_while() {
     let (channels, now) = (Channels::default(), Moment::now());
-    channels.want("a", 1, now);
-    channels.take_wanted();
+    channels.request("a", 1, now);
+    channels.take_requested();
     assert!(channels.denial("a").is_none());
     let why = Failure::Never(Error::new(ErrorKind::Unavailable, ""));
     assert_eq!(channels.denied("a", why), [1]);
-    assert!(!channels.hears("a") && channels.denial("a").is_some_and(|why| why.is_final()));
-    assert!(!channels.want("a", 1, now) && channels.take_wanted().is_empty());
-    assert!(channels.want("a", 1, Moment::now().after(DENIED * 2)) && channels.denial("a").is_none());
+    assert!(!channels.is_subscribed("a") && channels.denial("a").is_some_and(|why| why.is_final()));
+    assert!(!channels.request("a", 1, now) && channels.take_requested().is_empty());
+    assert!(channels.request("a", 1, Moment::now().after(DENIED * 2)) && channels.denial("a").is_none());
     // The server has no subscription that would have to be given up.
-    channels.take_wanted();
+    channels.take_requested();
     channels.denied("a", Failure::Never(Error::new(ErrorKind::Unavailable, "")));
     assert!(channels.take_idle(now.after(IDLE * 2), |_| false).is_empty() && channels.denial("a").is_none());
 }
