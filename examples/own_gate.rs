@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             thread::sleep(Duration::from_millis(20));
         }
         println!("{} wait at the gate, each in a queue position of its own", gate.queue_length()?);
-        gate.update_state(&["open"])?;
+        gate.update_state::<()>(&["open"])?;
         visitors.into_iter().flat_map(thread::ScopedJoinHandle::join).collect()
     })?;
     println!("it was opened: all have passed");

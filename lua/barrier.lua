@@ -240,8 +240,8 @@ function kind.describe()
   return {broken and 1 or 0}
 end
 
--- 'open' by the tripper, n parties -> {1} | {0 it was broken}; 'reset' -> {1}: notifies the waiters.
-function kind.update(what, owner, n)
+-- 'open', n parties, by the tripper -> {1} | {0 it was broken}; 'reset' -> {1}: notifies the waiters.
+function kind.update(what, n, owner)
   if what == 'open' and tripper == owner then
     call('HDEL', K[1], 'tripper', 'last', 'members', 'index')
     if n ~= '1' then
@@ -251,7 +251,7 @@ function kind.update(what, owner, n)
     tripper, bound = nil, final
     return {1}
   end
-  if what ~= 'reset' then return {call('HEXISTS', K[1], F[6] or '')} end
+  if what ~= 'reset' then return {call('HEXISTS', K[1], F[7] or '')} end
   local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
   call('HDEL', K[1], 'broken', tripper or '', 'tripper', 'last', 'members', 'index')
   tripper, broken, known = nil, nil, nil

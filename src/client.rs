@@ -2,14 +2,24 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use redis::{FromRedisValue, ServerError};
+
+use crate::clock::Moment;
 use crate::engine;
+use crate::engine::call::backoff::Backoff;
+use crate::engine::call::change::told;
+use crate::engine::call::pause::pause;
 use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::watching::Watching;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::exchange::Idempotent;
+use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::{Pools, THREADS, THREADS_OF_SEVERAL};
 use crate::engine::redis::probe::{Unprobed, probe};
-use crate::engine::redis::refusal::{not_connected, unanswered};
+use crate::engine::redis::refusal::{not_connected, refused, unanswered};
 use crate::engine::redis::slots::Node;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::servers::cluster::Cluster;
@@ -20,21 +30,13 @@ use crate::engine::takeover::switchover;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::Kind;
-use crate::kinds::barrier::CyclicBarrier;
-use crate::kinds::latch::CountDownLatch;
-use crate::kinds::read_write::ReadWriteLock;
-use crate::kinds::semaphore::Semaphore;
 use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple, Spring};
 use crate::lock::receipt::Receipt;
 use crate::lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock, SpringLock};
 use crate::observe::{Observation, Observer, Observers};
-use crate::recipes::election::Election;
-use crate::recipes::fenced::Fenced;
-use crate::recipes::inventory::Inventory;
-use crate::recipes::once::Once;
-use crate::recipes::optimistic::Optimistic;
-use crate::recipes::rate_limiter::{Rate, RateLimiter};
+use crate::script::Script;
 use crate::settings::Config;
+use crate::wait::Wait;
 
 /// A client of one Redis server, or of one cluster; it creates the locks. Cheap to clone, and meant to live
 /// as long as the process; locks and guards keep it alive.
@@ -265,73 +267,9 @@ impl Client {
         RedisLock::at(&self.0, Spring::of(registry), &format!("{registry}:{key}"))
     }
 
-    /// The read/write lock `name`: many readers, or one writer.
-    #[doc(alias = "rw_lock")]
-    #[doc(alias = "getReadWriteLock")]
-    pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
-        ReadWriteLock::new(&self.0, name)
-    }
-
-    /// The semaphore `name`: a number of permits, of which each caller acquires some.
-    #[doc(alias = "getSemaphore")]
-    pub fn semaphore(&self, name: &str) -> Semaphore {
-        Semaphore::new(&self.0, name)
-    }
-
-    /// The inventory `name`: units of any number of SKUs, which callers reserve, and then sell or give back.
-    pub fn inventory(&self, name: &str) -> Inventory {
-        Inventory::new(&self.0, name)
-    }
-
-    /// The latch `name`: threads wait there until its count is 0.
-    #[doc(alias = "getCountDownLatch")]
-    pub fn count_down_latch(&self, name: &str) -> CountDownLatch {
-        CountDownLatch::new(&self.0, name)
-    }
-
-    /// The barrier `name`: threads wait there for each other, `parties` at a time; at least one, at most
-    /// 10,000. All handles of a name must agree on the number.
-    pub fn cyclic_barrier(&self, name: &str, parties: usize) -> CyclicBarrier {
-        CyclicBarrier::new(&self.0, name, parties)
-    }
-
-    /// The election `name` of a leader: of its candidates, at most one leads at a time.
-    pub fn election(&self, name: &str) -> Election {
-        Election::new(&self.0, name)
-    }
-
-    /// The work `key`, which is done once, by its first caller; all others get that caller's answer.
-    #[doc(alias = "idempotency")]
-    pub fn once(&self, key: &str) -> Once {
-        Once::new(&self.0, key)
-    }
-
-    /// The rate limiter `name`, which admits requests at `rate`. The count is kept in Redis, the rate in this
-    /// handle.
-    #[doc(alias = "getRateLimiter")]
-    pub fn rate_limiter(&self, name: &str, rate: Rate) -> RateLimiter {
-        RateLimiter::new(&self.0, name, rate)
-    }
-
     /// The lock `name` of any kind, including your own.
     pub fn lock_with_kind<K: Kind>(&self, name: &str, kind: K) -> RedisLock<K> {
         RedisLock::new(&self.0, kind, name)
-    }
-
-    /// Updates of the values of `keys`, without a lock: read, decide, and write only if no other client has
-    /// changed one of them meanwhile. The keys are used exactly as given, without a prefix; in a cluster all
-    /// of them must share a slot.
-    ///
-    /// Creating a handle sends no request and cannot fail: an invalid key is reported by the first call on
-    /// it.
-    pub fn optimistic<K: AsRef<[u8]>>(&self, keys: &[K]) -> Optimistic {
-        Optimistic::new(&self.0, keys)
-    }
-
-    /// The fenced resource `name`: accepts a write only with a token not lower than the highest it has seen.
-    /// It may have the same name as the lock that guards it.
-    pub fn fenced(&self, name: &str) -> Fenced {
-        Fenced::new(&self.0, name)
     }
 
     /// Adopts the hold of `receipt`: from then on it belongs to this client, with a full lease, renewed
@@ -353,6 +291,61 @@ impl Client {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// Sleeps for `time`, or until the end of the call or of the client.
+    pub(crate) fn pause(&self, time: Duration, wait: &Wait<'_>) {
+        pause(&self.0, Moment::now().after(time), wait);
+    }
+
+    /// Sleeps for a random time after one more attempt that collided with others', and began at `began`.
+    pub(crate) fn back_off(
+        &self,
+        backoff: &mut Option<Backoff>,
+        began: Moment,
+        longest: Duration,
+        wait: &Wait<'_>,
+    ) {
+        let took = Moment::now().since(began);
+        self.pause(backoff.get_or_insert_with(Backoff::new).pause(took, longest), wait);
+    }
+
+    /// Runs a script that is not an operation on a lock, over keys of one slot, each in two parts. Errors show
+    /// `name`. Blocks for at most the command timeout, and no longer than `wait` allows.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` if Redis did not reply to a script that writes.
+    pub(crate) fn eval<T: FromRedisValue, A: AsRef<[u8]>>(
+        &self,
+        name: &str,
+        (effect, script): (Effect, &Script),
+        keys: &[[&str; 2]],
+        args: &[A],
+        wait: &Wait<'_>,
+    ) -> Result<T, Error> {
+        let limit = wait.limit(Moment::now(), self.config().command_timeout);
+        let idempotent = if effect == Effect::Adds { Idempotent::No } else { Idempotent::Yes };
+        self.0.usable().map_err(|e| e.about(name))?;
+        let reply = self.0.eval(script, keys, args, limit, idempotent).map_err(|failure| {
+            if effect == Effect::Reads { failure.error() } else { told(failure) }.about(name)
+        })?;
+        redis::from_redis_value(reply.value).map_err(|e| {
+            Error::new(ErrorKind::Protocol, name).because("unexpected reply from a script").caused_by(e)
+        })
+    }
+
+    /// Makes Redis watch `keys` on one connection: see [`Watching`].
+    pub(crate) fn watch<'a>(&'a self, keys: &[Vec<u8>], wait: &'a Wait<'a>) -> Result<Watching<'a>, Error> {
+        Watching::begin(&self.0, keys, wait).map_err(Failure::error)
+    }
+
+    /// What an error reply means.
+    pub(crate) fn refused(reply: ServerError) -> Error {
+        refused(reply.into()).error()
     }
 
     /// The number of requests that this client has sent so far, by all its threads.
@@ -387,6 +380,17 @@ impl Client {
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
+}
+
+/// What a script does to state that is not a lock's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    Reads,
+    /// The same if it is sent twice.
+    Sets,
+    /// More if it is sent twice: so it is sent once.
+    Adds,
 }
 
 impl fmt::Debug for Client {

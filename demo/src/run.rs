@@ -66,7 +66,7 @@ fn one(place: &Place, variant: Variant, orders: &[Order]) -> Result<Run, Failure
     let mut closing = books.close(&stock)?;
     if let Some(client) = &at_inventory {
         for (product, left) in &mut closing.left {
-            *left = inventory(client).available(product)?.try_into()?;
+            *left = inventory(client).stock(product)?.available.try_into()?;
         }
     }
     place.clean()?;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::engine::operations::inspect::Waiting;
 use crate::lock::holder::{Holder, Process, granted_at};
-use crate::recipes::inventory::stock::Stock;
+use crate::recipes::inventory::Stock;
 
 /// What is stored under a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look)
 /// and [`Client::list`](crate::Client::list).

@@ -15,19 +15,18 @@ use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{refused, refused_script};
 use crate::engine::servers::server::Server;
-use crate::engine::state::grant::first_token;
 use crate::error::{Error, ErrorKind};
-use crate::kind::{Kind, Reentrancy, Sharing};
+use crate::kind::Kind;
 use crate::kinds::barrier::Barrier;
 use crate::kinds::latch::Latch;
 use crate::kinds::{Permits, Read, Redisson, Reentrant, Simple, Write};
 use crate::lock::RedisLock;
-use crate::lock::holder::{ForcedUnlock, HeldBy, Holder};
+use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, token_of};
 use crate::names::Names;
 use crate::percent::unescape;
 use crate::recipes::election::kind::Candidate;
+use crate::recipes::inventory::Stock;
 use crate::recipes::inventory::kind::{InStock, Units};
-use crate::recipes::inventory::stock::Stock;
 use crate::recipes::once::Attempts;
 use crate::script::Scripts;
 
@@ -61,20 +60,6 @@ fn take<K: Kind>(
     gently: bool,
 ) -> Result<ForcedUnlock, Error> {
     if gently { lock.revoke_if(held_by, reason) } else { lock.force_unlock_if(held_by, reason) }
-}
-
-/// The reservations of an inventory, of whichever units.
-struct Taken;
-
-impl Kind for Taken {
-    const NAME: &'static str = Units::NAME;
-    const RULE: &'static str = Units::RULE;
-    const SHARING: Sharing = Sharing::Shared;
-    const REENTRANCY: Reentrancy = Reentrancy::Independent;
-
-    fn args(&self) -> String {
-        "take".to_owned()
-    }
 }
 
 /// A lock that is shared with Redisson, at its key.
@@ -136,7 +121,9 @@ static VIEWS: [View; 9] = [
         counts: &[],
         stock: Some("stock"),
         locks: &[
-            |client, name, by, reason, gently| take(&client.lock_with_kind(name, Taken), by, reason, gently),
+            |client, name, by, reason, gently| {
+                take(&client.lock_with_kind(name, Units::any()), by, reason, gently)
+            },
             |client, name, by, reason, gently| {
                 take(&client.lock_with_kind(name, InStock::nothing()), by, reason, gently)
             },
@@ -217,10 +204,12 @@ impl View {
                 let name = text(sku.first()).unwrap_or_default();
                 let name = unescape(&name).unwrap_or(name);
                 // A field may be on two pages of a scan.
-                if let Some(stock) = Stock::read(sku.get(1..).unwrap_or_default())
+                let counts: Vec<u64> =
+                    sku.iter().skip(1).filter_map(|n| counted(n)?.try_into().ok()).collect();
+                if let [stocked, available, reserved, sold] = counts[..]
                     && !look.stock.iter().any(|(other, _)| *other == name)
                 {
-                    look.stock.push((name, stock));
+                    look.stock.push((name, Stock { stocked, available, reserved, sold }));
                 }
             }
             page = next;
@@ -285,7 +274,7 @@ impl View {
             // (The tokens of Redisson's fenced locks come from another counter.)
             let is_counted = self.tag == Redisson::NAME && !inspection.state.is_empty();
             holder.token =
-                (ordered && holder.since.is_some() && !is_counted).then(|| first_token(inspection.number));
+                (ordered && holder.since.is_some() && !is_counted).then(|| token_of(inspection.number));
             if !look.holders.iter().any(|other| other.owner == holder.owner) {
                 look.holders.push(holder);
             }

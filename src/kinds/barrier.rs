@@ -1,16 +1,14 @@
 //! A cyclic barrier: threads wait for each other, round after round.
 
 use std::fmt;
-use std::sync::Arc;
 
-use super::per_caller::PerCaller;
+use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::call::release::{Stay, release_by};
-use crate::engine::entries::entry::LockEntry;
-use crate::engine::entries::runtime::Shared;
-use crate::engine::state::lock_state::Ticket;
 use crate::error::{Error, ErrorKind};
-use crate::kind::{Kind, Reentrancy, Sharing};
+use crate::guard::OwnedGuard;
+use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
+use crate::lock::RedisLock;
 use crate::wait::Wait;
 
 /// A bound on the queue of a round: Redis admits its parties in several scripts, one after another.
@@ -73,21 +71,20 @@ const MOST_PARTIES: usize = 10_000;
 /// use by something else. `Closed`, `Forked`, and `InvalidInput` for an invalid name or number of parties.
 #[derive(Clone)]
 pub struct CyclicBarrier {
-    callers: PerCaller<Barrier>,
+    lock: RedisLock<Barrier>,
     parties: usize,
 }
 
 impl fmt::Debug for CyclicBarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CyclicBarrier").field("name", &self.callers).field("parties", &self.parties).finish()
+        f.debug_struct("CyclicBarrier").field("name", &self.name()).field("parties", &self.parties).finish()
     }
 }
 
 /// A party that was admitted, until it has left. If it is dropped before the barrier is open, the barrier
 /// breaks: that can only be the party that has to open it.
 struct Passed {
-    entry: Arc<LockEntry>,
-    ticket: Ticket,
+    guard: OwnedGuard<Barrier>,
     /// How long the call may take to leave.
     wait: Wait<'static>,
 }
@@ -95,19 +92,26 @@ struct Passed {
 impl Drop for Passed {
     fn drop(&mut self) {
         // Whatever the outcome, the party has passed: its entry in Redis would expire by itself.
-        let limit = self.wait.limit(Moment::now(), self.entry.shared.config.command_timeout);
-        let _ = release_by(&self.entry, self.ticket, Stay::Agreed, limit);
+        let Passed { guard: OwnedGuard { hold, .. }, wait } = self;
+        let limit = wait.limit(Moment::now(), hold.entry().shared.config.command_timeout);
+        let _ = release_by(hold.entry(), hold.ticket(), Stay::Agreed, limit);
+    }
+}
+
+impl Client {
+    /// The barrier `name`: threads wait there for each other, `parties` at a time; at least one, at most
+    /// 10,000. All handles of a name must agree on the number.
+    pub fn cyclic_barrier(&self, name: &str, parties: usize) -> CyclicBarrier {
+        // The shorter it is, the sooner others learn that the party whose action runs has died.
+        let lock = self.lock_with_kind(name, Barrier::default()).leased_as_a_waiter();
+        CyclicBarrier { lock, parties }
     }
 }
 
 impl CyclicBarrier {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str, parties: usize) -> Self {
-        CyclicBarrier { callers: PerCaller::new(shared, name), parties }
-    }
-
     /// The barrier's name.
     pub fn name(&self) -> &str {
-        self.callers.name()
+        self.lock.name()
     }
 
     /// The number of threads that make a round.
@@ -167,7 +171,7 @@ impl CyclicBarrier {
     /// See [the type](CyclicBarrier#errors-of-all-forms).
     pub fn is_broken(&self) -> Result<bool, Error> {
         self.usable()?;
-        Ok(self.callers.inspect()?.0 == 1)
+        self.lock.describe_state("")
     }
 
     /// The number of threads that wait for the others, in all processes. One request.
@@ -176,7 +180,7 @@ impl CyclicBarrier {
     /// See [the type](CyclicBarrier#errors-of-all-forms).
     pub fn number_waiting(&self) -> Result<usize, Error> {
         self.usable()?;
-        Ok(self.callers.inspect()?.1.waiting.len())
+        Ok(self.lock.inspect()?.waiting.len())
     }
 
     /// Resets the barrier to its initial state. Waiting parties get `Broken`, and so does a party whose
@@ -186,7 +190,7 @@ impl CyclicBarrier {
     /// `OutcomeUnknown` if there was no reply. See also [the type](CyclicBarrier#errors-of-all-forms).
     pub fn reset(&self) -> Result<(), Error> {
         self.usable()?;
-        self.callers.change(&["reset"]).map(drop)
+        self.lock.update_state(&["reset"])
     }
 
     // ---- underneath ------------------------------------------------------------------------
@@ -195,28 +199,28 @@ impl CyclicBarrier {
         self.usable()?;
         let parties = self.parties.to_string();
         let args = if action.is_some() { format!("{parties} then") } else { parties.clone() };
-        let Some((entry, acquired)) = self.callers.acquire(&args, wait)? else {
+        let Some(guard) = self.lock.with_kind(Barrier { args }).lock_owned_with(*wait)? else {
             return Err(Error::new(ErrorKind::Timeout, self.name()));
         };
         // The rule's value is twice the index, plus one for the party that has yet to open the barrier.
-        let opens = acquired.value % 2 == 1;
+        let value = guard.value();
+        let opens = value % 2 == 1;
         // The deadline applies neither to an action nor to what follows it.
         let wait = if opens { Wait::forever() } else { wait.uncancelled() };
-        let passed = Passed { entry, ticket: acquired.ticket, wait };
+        let passed = Passed { guard, wait };
         if opens {
             if let Some(action) = action {
                 action();
             }
-            let me = passed.entry.owner_id(acquired.owner);
-            if self.callers.change(&["open", &me, &parties])? != 1 {
-                return Err(self
-                    .callers
-                    .error(ErrorKind::Broken, "the barrier broke while this party's action ran"));
-            }
+            passed.guard.update("open", &parties).map_err(|e| match e.kind() {
+                ErrorKind::LeaseLost => {
+                    self.lock.error(ErrorKind::Broken, "the barrier broke while this party's action ran")
+                }
+                _ => e,
+            })?;
         }
         drop(passed);
-        usize::try_from(acquired.value / 2)
-            .map_err(|e| self.callers.error(ErrorKind::Protocol, e.to_string()))
+        usize::try_from(value / 2).map_err(|e| self.lock.error(ErrorKind::Protocol, e.to_string()))
     }
 
     fn usable(&self) -> Result<(), Error> {
@@ -224,7 +228,7 @@ impl CyclicBarrier {
             return Ok(());
         }
         let why = format!("parties must be between 1 and {MOST_PARTIES}, got {}", self.parties);
-        Err(self.callers.error(ErrorKind::InvalidInput, why))
+        Err(self.lock.error(ErrorKind::InvalidInput, why))
     }
 }
 
@@ -236,12 +240,19 @@ const NO_ACTION: Option<fn()> = None;
 ///
 /// Each admitted party has an entry in Redis until its own thread removes it, so a party that missed its
 /// message finds at its next heartbeat that it has passed, and does not wait for another round.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Barrier;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Barrier {
+    args: String,
+}
 
 impl Kind for Barrier {
     const NAME: &'static str = "cyclic barrier";
     const RULE: &'static str = rule_file!("../../lua/barrier.lua");
     const SHARING: Sharing = Sharing::Shared;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
+    const QUEUEING: Queueing = Queueing::PerCaller;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
 }

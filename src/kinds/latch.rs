@@ -1,13 +1,12 @@
 //! A count-down latch: threads wait until a count reaches 0.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::per_caller::PerCaller;
-use crate::engine::entries::runtime::Shared;
+use crate::client::Client;
 use crate::error::{Error, ErrorKind};
-use crate::kind::{Kind, Reentrancy, Sharing};
+use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
+use crate::lock::RedisLock;
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
@@ -71,24 +70,28 @@ const HIGHEST: u64 = i32::MAX as u64;
 /// `InvalidInput` for an invalid name.
 #[derive(Clone)]
 pub struct CountDownLatch {
-    callers: PerCaller<Latch>,
+    lock: RedisLock<Latch>,
 }
 
 impl fmt::Debug for CountDownLatch {
     /// Shows the name. The count would take a request: see [`count`](CountDownLatch::count).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CountDownLatch").field("name", &self.callers).finish()
+        f.debug_struct("CountDownLatch").field("name", &self.name()).finish()
+    }
+}
+
+impl Client {
+    /// The latch `name`: threads wait there until its count is 0.
+    #[doc(alias = "getCountDownLatch")]
+    pub fn count_down_latch(&self, name: &str) -> CountDownLatch {
+        CountDownLatch { lock: self.lock_with_kind(name, Latch) }
     }
 }
 
 impl CountDownLatch {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        CountDownLatch { callers: PerCaller::new(shared, name) }
-    }
-
     /// The latch's name.
     pub fn name(&self) -> &str {
-        self.callers.name()
+        self.lock.name()
     }
 
     // ---- the count -------------------------------------------------------------------------
@@ -99,7 +102,7 @@ impl CountDownLatch {
     /// # Errors
     /// `InvalidInput` for a number out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn try_set_count(&self, count: u64) -> Result<bool, Error> {
-        Ok(self.callers.change(&["set", &self.checked(count)?])? == 1)
+        self.lock.update_state(&["set", &self.checked(count)?])
     }
 
     /// Sets the count, which must not exist yet. Like [`try_set_count`](CountDownLatch::try_set_count)
@@ -111,7 +114,7 @@ impl CountDownLatch {
         if self.try_set_count(count)? {
             return Ok(());
         }
-        Err(self.callers.error(ErrorKind::Conflict, "this latch has a count already"))
+        Err(self.lock.error(ErrorKind::Conflict, "this latch has a count already"))
     }
 
     /// Decrements the count, and admits every waiter when it reaches 0. At 0 it stays 0. Returns the
@@ -121,8 +124,8 @@ impl CountDownLatch {
     /// `Refused` if there is no count, as for a wait. `OutcomeUnknown` if there was no reply: the count may
     /// have been decremented, or may still be. See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn count_down(&self) -> Result<u64, Error> {
-        let left = self.callers.change(&["down"])?;
-        let none = |_| self.callers.error(ErrorKind::Refused, NO_COUNT);
+        let left: i64 = self.lock.update_state(&["down"])?;
+        let none = |_| self.lock.error(ErrorKind::Refused, NO_COUNT);
         left.try_into().map_err(none)
     }
 
@@ -131,7 +134,7 @@ impl CountDownLatch {
     /// # Errors
     /// See [the type](CountDownLatch#errors-of-all-forms).
     pub fn count(&self) -> Result<Option<u64>, Error> {
-        Ok(self.callers.inspect()?.0.try_into().ok())
+        Ok(self.lock.describe_state::<i64>("")?.try_into().ok())
     }
 
     /// Makes the count expire `timeout` from now, whatever it is then; the next
@@ -142,9 +145,8 @@ impl CountDownLatch {
     /// # Errors
     /// `InvalidInput` for a timeout out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
-        check_lease("time to live", timeout)
-            .map_err(|why| self.callers.error(ErrorKind::InvalidInput, why))?;
-        Ok(self.callers.change(&["expire", &timeout.as_millis().to_string()])? == 1)
+        check_lease("time to live", timeout).map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))?;
+        self.lock.update_state(&["expire", &timeout.as_millis().to_string()])
     }
 
     /// Sets the count, whatever it was. Waiting threads get `Broken`. Blocks for one request, at most the
@@ -153,7 +155,7 @@ impl CountDownLatch {
     /// # Errors
     /// See [`try_set_count`](CountDownLatch::try_set_count).
     pub fn reset(&self, count: u64) -> Result<(), Error> {
-        self.callers.change(&["reset", &self.checked(count)?]).map(drop)
+        self.lock.update_state(&["reset", &self.checked(count)?])
     }
 
     /// Deletes the count; returns whether there was one. Threads that wait for it get `Broken`; the name is
@@ -162,7 +164,7 @@ impl CountDownLatch {
     /// # Errors
     /// See [the type](CountDownLatch#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
-        Ok(self.callers.change(&["delete"])? == 1)
+        self.lock.update_state(&["delete"])
     }
 
     // ---- waiting ---------------------------------------------------------------------------
@@ -174,11 +176,7 @@ impl CountDownLatch {
     /// See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn wait(&self) -> Result<(), Error> {
         // Without a deadline, the wait cannot time out.
-        if self.wait_with(Wait::forever())? {
-            Ok(())
-        } else {
-            Err(self.callers.error(ErrorKind::Timeout, ""))
-        }
+        if self.wait_with(Wait::forever())? { Ok(()) } else { Err(self.lock.error(ErrorKind::Timeout, "")) }
     }
 
     /// Waits as `wait` says (a timeout, a deadline, a token, a [`Wait`]); returns `false` if the time is up.
@@ -186,7 +184,7 @@ impl CountDownLatch {
     /// # Errors
     /// `Cancelled` if `wait` has a token that is cancelled; see also [`wait`](CountDownLatch::wait).
     pub fn wait_with<'w>(&self, wait: impl Into<Wait<'w>>) -> Result<bool, Error> {
-        Ok(self.callers.acquire("", &wait.into())?.is_some())
+        Ok(self.lock.lock_owned_with(wait)?.is_some())
     }
 
     // ---- underneath ------------------------------------------------------------------------
@@ -195,7 +193,7 @@ impl CountDownLatch {
         if (1..=HIGHEST).contains(&count) {
             return Ok(count.to_string());
         }
-        Err(self.callers.error(
+        Err(self.lock.error(
             ErrorKind::InvalidInput,
             format!("the count must be between 1 and {HIGHEST}, got {count}"),
         ))
@@ -215,4 +213,5 @@ impl Kind for Latch {
     const RULE: &'static str = rule_file!("../../lua/latch.lua");
     const SHARING: Sharing = Sharing::PassThrough;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
+    const QUEUEING: Queueing = Queueing::PerCaller;
 }

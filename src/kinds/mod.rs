@@ -3,7 +3,6 @@
 
 pub(crate) mod barrier;
 pub(crate) mod latch;
-pub(crate) mod per_caller;
 pub(crate) mod read_write;
 pub(crate) mod redisson;
 mod reentrant;

@@ -1,9 +1,8 @@
 //! The read/write lock: its two halves, and what belongs to both.
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::engine::entries::runtime::Shared;
+use crate::client::Client;
 use crate::error::Error;
 use crate::guard::{Guard, Ownership};
 use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
@@ -80,16 +79,17 @@ pub struct ReadWriteLock {
     write: WriteLock,
 }
 
-impl ReadWriteLock {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        Self::of(shared, Read::default(), name)
-    }
-
-    fn of(shared: &Arc<Shared>, read: Read, name: &str) -> Self {
-        let (read, write) = (RedisLock::new(shared, read, name), RedisLock::new(shared, Write, name));
+impl Client {
+    /// The read/write lock `name`: many readers, or one writer.
+    #[doc(alias = "rw_lock")]
+    #[doc(alias = "getReadWriteLock")]
+    pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
+        let (read, write) = (self.lock_with_kind(name, Read::default()), self.lock_with_kind(name, Write));
         ReadWriteLock { read: read.clone().beside(&write), write: write.beside(&read) }
     }
+}
 
+impl ReadWriteLock {
     /// The same lock for readers that later writers do not pass: strictly in order of arrival, adjacent
     /// readers together. It applies to the requests of this handle.
     ///

@@ -5,13 +5,10 @@ mod questions;
 mod state;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use self::kind::{MOST, Permits, check};
-use crate::engine::call::change::{change, change_hold};
-use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::answers::number;
+use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
 use crate::guard::sealed::{self, Hold as _};
@@ -60,7 +57,7 @@ impl Permit {
             return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
         }
         let kept = has - n;
-        change_hold(self.hold.entry(), self.hold.ticket(), "keep", &kept.to_string())?;
+        self.hold.update("keep", &kept.to_string())?;
         self.hold.set_value(kept.into());
         Ok(())
     }
@@ -151,14 +148,18 @@ impl fmt::Debug for Semaphore {
     }
 }
 
+impl Client {
+    /// The semaphore `name`: a number of permits, of which each caller acquires some.
+    #[doc(alias = "getSemaphore")]
+    pub fn semaphore(&self, name: &str) -> Semaphore {
+        Semaphore { lock: self.lock_with_kind(name, Permits::default()) }
+    }
+}
+
 impl Semaphore {
     /// The lock underneath.
     pub(crate) fn lock(&self) -> &RedisLock<Permits> {
         &self.lock
-    }
-
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        Semaphore { lock: RedisLock::new(shared, Permits::default(), name) }
     }
 
     /// The same semaphore with a fixed lease: permits acquired through it return by themselves, at most
@@ -305,16 +306,12 @@ impl Semaphore {
 
     /// Updates the number of permits. Returns whether it did.
     fn changes(&self, what: &str, n: i64) -> Result<bool, Error> {
-        let answer = change(self.lock.entry()?, &[what, &n.to_string()])?;
-        match number(answer.first()) {
-            Some(1) => Ok(true),
-            Some(0) => Ok(false),
-            Some(-1) => {
-                let error = Error::new(ErrorKind::Refused, self.name());
-                Err(error.because(format!("a semaphore can have at most {MOST} permits")))
+        match self.lock.update_state(&[what, &n.to_string()])? {
+            -1 => {
+                let why = format!("a semaphore can have at most {MOST} permits");
+                Err(self.lock.error(ErrorKind::Refused, why))
             }
-            _ => Err(Error::new(ErrorKind::Protocol, self.name())
-                .because(format!("unexpected reply from a script: {answer:?}"))),
+            did => Ok(did == 1),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::guard::{Guard, OwnedGuard, Ownership, sealed};
 use crate::kind::{Exclusive, Kind, Sharing};
 use crate::observe::Span;
+use crate::wait::Wait;
 
 /// A hold of a lock of one kind.
 pub struct Hold<K: Kind> {
@@ -29,6 +30,8 @@ pub struct Hold<K: Kind> {
     first_token: u64,
     /// The value that the rule added to the grant.
     value: u64,
+    /// The replicas that must have it.
+    pub(super) replicas: Option<Replicas>,
     _span: Option<Span>,
     kind: PhantomData<fn() -> K>,
 }
@@ -41,7 +44,7 @@ impl<K: Kind> Hold<K> {
     pub(crate) fn new(entry: Arc<LockEntry>, acquired: Acquired) -> Self {
         let Acquired { ticket, token, value, .. } = acquired;
         let span = acquired.is_outermost().then(|| Span::hold(|| entry.observed())).flatten();
-        Hold { entry, ticket, first_token: token, value, _span: span, kind: PhantomData }
+        Hold { entry, ticket, first_token: token, value, replicas: None, _span: span, kind: PhantomData }
     }
 
     /// Marks the hold as ended, so that dropping it does nothing. Returns its ticket.
@@ -62,11 +65,15 @@ impl<K: Kind> Hold<K> {
         engine::call::replaced(&self.entry, ticket)
     }
 
-    /// Ends the hold by an update that the kind's rule makes under the hold's own owner id, and that these
-    /// replicas must have.
-    pub(crate) fn conclude(mut self, what: &[&str], replicas: Option<Replicas>) -> Result<(), Error> {
+    /// See [`Guard::update`].
+    pub(crate) fn update(&self, what: &str, arg: &str) -> Result<(), Error> {
+        engine::call::change::change_hold(&self.entry, self.ticket, what, arg)
+    }
+
+    /// See [`OwnedGuard::conclude`].
+    pub(crate) fn conclude(mut self, what: &[&str]) -> Result<(), Error> {
         let ticket = self.ends();
-        engine::call::conclude(&self.entry, ticket, what, replicas)
+        engine::call::conclude(&self.entry, ticket, what, self.replicas)
     }
 
     /// Ends the hold here, but not in Redis.
@@ -100,7 +107,7 @@ impl<K: Kind> Hold<K> {
         engine::call::release(&self.entry, ticket, stay)
     }
 
-    /// The value that the rule added to the grant.
+    /// See [`Guard::value`].
     pub(crate) fn value(&self) -> u64 {
         self.value
     }
@@ -223,6 +230,19 @@ impl<K: Exclusive, O: Ownership> Guard<K, O> {
 }
 
 impl<K: Kind> OwnedGuard<K> {
+    /// Sets the lease to its full length, or else gives the hold back, as part of a call that may take as long
+    /// as `wait` says.
+    pub(crate) fn renewed(self, wait: &Wait<'_>) -> Result<Self, Error> {
+        let entry = self.hold.entry();
+        let limit = || wait.limit(Moment::now(), entry.shared.config.command_timeout);
+        if let Err(error) = engine::call::held::renew_by(entry, self.hold.ticket, None, limit()) {
+            let limit = limit();
+            self.hold.never_counted(limit);
+            return Err(error);
+        }
+        Ok(self)
+    }
+
     /// Gives up the hold without releasing it, for another process to [adopt](crate::Client::adopt). The
     /// lease is set to its full length once more, and is not renewed until the hold is adopted. In this
     /// process the hold has ended: a token from [`lost`](Guard::lost) no longer reports on it, and an

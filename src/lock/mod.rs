@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
 use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
-use crate::kind::{Kind, Queueing};
+use crate::kind::{Kind, Queueing, Sharing};
 use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple, Spring};
 use crate::names;
 use crate::wait::Wait;
@@ -115,7 +115,7 @@ pub struct RedisLock<K: Kind> {
     entry: Result<Arc<LockEntry>, Error>,
     kind: Arc<K>,
     terms: Terms,
-    pub(crate) replicas: Option<Replicas>,
+    replicas: Option<Replicas>,
     /// The same lock in its other mode.
     other_mode: Option<Arc<LockEntry>>,
 }
@@ -164,14 +164,21 @@ impl<K: Kind> RedisLock<K> {
 
     fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
         let token_is_value = K::TOKEN_IS_VALUE;
-        let (class, fair) = (kind.class(), token_is_value);
-        let terms = Terms { class, fair, token_is_value, ..Terms::new(shared.config.lease, kind.args()) };
-        let entry = entry.and_then(|entry| match terms.class {
-            None | Some(0..=7) => Ok(entry),
-            Some(other) => Err(Error::new(ErrorKind::InvalidInput, entry.name())
-                .because(format!("a class must be between 0 and 7, got {other}"))),
-        });
-        RedisLock { entry, kind: Arc::new(kind), terms, replicas: None, other_mode: None }
+        let terms = Terms { fair: token_is_value, token_is_value, ..Terms::new(shared.config.lease, "") };
+        let lock = RedisLock { entry, kind: Arc::new(kind), terms, replicas: None, other_mode: None };
+        let lock = lock.asking();
+        // Nothing is held: a longer lease would only make others wait longer for a process that died.
+        if K::SHARING == Sharing::PassThrough { lock.leased_as_a_waiter() } else { lock }
+    }
+
+    /// The same lock, asking as its kind does.
+    fn asking(mut self) -> Self {
+        let class = self.kind.class();
+        (self.terms.args, self.terms.class) = (self.kind.args().into(), class);
+        self.checked(|| match class {
+            None | Some(0..=7) => Ok(()),
+            Some(other) => Err(format!("a class must be between 0 and 7, got {other}")),
+        })
     }
 
     /// The lock's name.
@@ -188,14 +195,6 @@ impl<K: Kind> RedisLock<K> {
     }
 
     // ---- with another mode -----------------------------------------------------------------
-
-    /// The same lock, with requests on the terms of `kind`.
-    pub(crate) fn with_kind(&self, kind: K) -> Self {
-        let mut lock = self.clone();
-        (lock.terms.args, lock.terms.class) = (kind.args().into(), kind.class());
-        lock.kind = Arc::new(kind);
-        lock
-    }
 
     /// The same lock as one of two modes; `other_mode` is the other.
     pub(crate) fn beside<M: Kind>(mut self, other_mode: &RedisLock<M>) -> Self {
@@ -234,6 +233,19 @@ impl<K: Kind> RedisLock<K> {
 
     // ---- underneath ------------------------------------------------------------------------
 
+    /// The error of a call on this lock.
+    pub(crate) fn error(&self, kind: ErrorKind, why: impl Into<String>) -> Error {
+        Error::new(kind, self.name()).because(why)
+    }
+
+    /// The same lock with the lease of a waiter, unless its own is shorter.
+    pub(crate) fn leased_as_a_waiter(mut self) -> Self {
+        if let Ok(entry) = &self.entry {
+            self.terms.lease = self.terms.lease.min(entry.shared.config.waiter_timeout);
+        }
+        self
+    }
+
     pub(crate) fn entry(&self) -> Result<&Arc<LockEntry>, Error> {
         self.entry.as_ref().map_err(Clone::clone)
     }
@@ -265,7 +277,8 @@ impl<K: Kind> RedisLock<K> {
             None => None,
         };
         let Some(acquired) = engine::call::acquire(entry, readers, &request, wait)? else { return Ok(None) };
-        let hold = Hold::new(entry.clone(), acquired);
+        let mut hold = Hold::new(entry.clone(), acquired);
+        hold.replicas = self.replicas;
         Ok(Some(if self.replicas.is_none() { hold } else { self.once_replicated(hold, wait)? }))
     }
 

@@ -81,11 +81,6 @@ impl Receipt {
         &self.name
     }
 
-    /// The lease that the hold gets when it is adopted.
-    pub fn lease(&self) -> Duration {
-        self.lease
-    }
-
     pub(crate) fn is_at_key(&self) -> bool {
         self.at_key
     }

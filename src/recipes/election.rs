@@ -7,7 +7,6 @@ pub(crate) mod leader;
 pub(crate) mod term;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use self::campaign::{LONGEST_PAUSE, PAUSE, campaign, may_pass};
@@ -17,12 +16,11 @@ use self::kind::{Observing, check_value};
 pub use self::leader::{Leader, Waiting};
 pub use self::term::Term;
 use crate::cancel::CancellationToken;
-use crate::engine::entries::runtime::Shared;
+use crate::client::Client;
 use crate::error::Error;
 use crate::forms::timed_out;
-use crate::kinds::per_caller::PerCaller;
 use crate::lock::RedisLock;
-use crate::lock::holder::ForcedUnlock;
+use crate::lock::holder::{ForcedUnlock, Process};
 use crate::wait::Wait;
 
 /// The election of a leader among the processes that share a name: the handle of one name, cheap to clone and
@@ -82,17 +80,22 @@ use crate::wait::Wait;
 /// than 4,096 bytes, and a `stop_before` that leaves no time to lead.
 #[derive(Clone)]
 pub struct Election {
+    client: Client,
     pub(crate) lock: RedisLock<Candidate>,
-    watching: PerCaller<Observing>,
+    watching: RedisLock<Observing>,
     stop_before: Duration,
 }
 
-impl Election {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        let lock = RedisLock::new(shared, Candidate::default(), name);
-        Election { lock, watching: PerCaller::new(shared, name), stop_before: shared.config.lease / 6 }
+impl Client {
+    /// The election `name` of a leader: of its candidates, at most one leads at a time.
+    pub fn election(&self, name: &str) -> Election {
+        let lock = self.lock_with_kind(name, Candidate::default());
+        let watching = self.lock_with_kind(name, Observing::default());
+        Election { client: self.clone(), lock, watching, stop_before: self.config().lease / 6 }
     }
+}
 
+impl Election {
     /// The election's name.
     pub fn name(&self) -> &str {
         self.lock.name()
@@ -115,11 +118,7 @@ impl Election {
     /// `InvalidInput`.
     #[must_use]
     pub fn stop_before(&self, margin: Duration) -> Self {
-        let entry = self.watching.entry();
-        let lock = self
-            .lock
-            .clone()
-            .checked(|| entry.map_or(Ok(()), |entry| entry.shared.config.check_margin(margin)));
+        let lock = self.lock.clone().checked(|| self.client.config().check_margin(margin));
         Election { lock, stop_before: margin, ..self.clone() }
     }
 
@@ -156,7 +155,7 @@ impl Election {
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// type](Election#errors-of-all-forms).
     pub fn campaign_with<'w>(&self, wait: impl Into<Wait<'w>>) -> Result<Option<Term>, Error> {
-        campaign(&self.lock, self.stop_before, &wait.into())
+        campaign(&self.client, &self.lock, self.stop_before, &wait.into())
     }
 
     /// Campaigns, does `work` as the leader, and resigns. The work must end when [`Term::ending`] is
@@ -245,8 +244,7 @@ impl Election {
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        let state = self.watching.describe("", &Wait::forever())?;
-        Ok(Leader::of(&state))
+        Ok(Leader::of(&self.watching.describe_state::<Vec<String>>("")?))
     }
 
     /// The candidates that wait to succeed the leader, in order: the first hundred of them. One request.
@@ -254,8 +252,9 @@ impl Election {
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
     pub fn candidates(&self) -> Result<Vec<Waiting>, Error> {
-        let state = self.watching.describe("candidates", &Wait::forever())?;
-        Ok(Waiting::all(&state))
+        let state: Vec<(String, String)> = self.watching.describe_state("candidates")?;
+        let waiting = |(record, value): (String, _)| Waiting { process: Process::read(&record), value };
+        Ok(state.into_iter().map(waiting).collect())
     }
 
     /// The leader, and every change of it from then on, as they happen: see [`Changes`].

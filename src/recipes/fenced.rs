@@ -6,16 +6,12 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, ToRedisArgs, ToSingleRedisArg, Value};
 
-use crate::clock::Moment;
-use crate::engine::call::change::eval;
-use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::answers::{number, text};
-use crate::engine::redis::exchange::Idempotent;
-use crate::engine::redis::refusal::refused;
+use crate::client::{Client, Effect};
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
 use crate::settings::check_lease;
+use crate::wait::Wait;
 
 /// The highest token, which is also the largest integer in Redis: no token has more than 19 digits.
 const HIGHEST: u64 = i64::MAX as u64;
@@ -71,7 +67,7 @@ static WHOLE: LazyLock<Script> =
 /// `WrongType` if the key is in use by something else. `Unavailable`, `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct Fenced {
-    shared: Arc<Shared>,
+    client: Client,
     name: Arc<str>,
     names: Result<Names, Error>,
 }
@@ -96,12 +92,16 @@ impl fmt::Debug for FencedScript {
     }
 }
 
-impl Fenced {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        let names = Names::of("fenced resource", &shared.config.namespace, name);
-        Fenced { shared: shared.clone(), name: name.into(), names }
+impl Client {
+    /// The fenced resource `name`: accepts a write only with a token not lower than the highest it has seen.
+    /// It may have the same name as the lock that guards it.
+    pub fn fenced(&self, name: &str) -> Fenced {
+        let names = Names::of("fenced resource", &self.config().namespace, name);
+        Fenced { client: self.clone(), name: name.into(), names }
     }
+}
 
+impl Fenced {
     /// The resource's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -115,7 +115,7 @@ impl Fenced {
     /// [the type](Fenced#errors-of-all-forms).
     pub fn set(&self, token: u64, value: impl ToSingleRedisArg) -> Result<(), Error> {
         let key = self.names()?.fenced();
-        self.admitted(&SET, token, &[key, key], value.to_redis_args(), Idempotent::Yes).map(drop)
+        self.admitted((Effect::Sets, &SET), token, &[key, key], value.to_redis_args()).map(drop)
     }
 
     /// The value as it was last set; `None` if it never was. One request.
@@ -132,14 +132,8 @@ impl Fenced {
     /// # Errors
     /// See [`get`](Fenced::get).
     pub fn get_with_token<T: FromRedisValue>(&self) -> Result<(Option<u64>, Option<T>), Error> {
-        let about = |error: Error| error.about(&self.name);
-        let (keys, what) = ([self.names()?.fenced()], ["get"]);
-        self.shared.usable().map_err(about)?;
-        let reply = self.shared.eval(&WHOLE, &keys, &what, self.limit(), Idempotent::Yes);
-        let reply = reply.map_err(|failure| about(failure.error()))?;
-        let Value::Array(mut state) = reply.value else { return Err(self.unexpected_reply()) };
-        let (value, token) = (state.pop(), token_of(state.first()));
-        let value = value.filter(|value| *value != Value::Nil).map(redis::from_redis_value).transpose();
+        let (token, value): (_, Value) = self.eval(Effect::Reads, &["get"])?;
+        let value = Some(value).filter(|value| *value != Value::Nil).map(redis::from_redis_value).transpose();
         let value = value.map_err(|e| {
             self.error(ErrorKind::WrongType, "the value cannot be converted to the requested type".to_owned())
                 .caused_by(e)
@@ -192,50 +186,50 @@ impl Fenced {
         Error::new(kind, &self.name).because(why)
     }
 
-    fn unexpected_reply(&self) -> Error {
-        self.error(ErrorKind::Protocol, "unexpected reply from a script".to_owned())
+    fn read<T: FromRedisValue>(&self, answer: Value) -> Result<T, Error> {
+        redis::from_redis_value(answer).map_err(|e| {
+            self.error(ErrorKind::Protocol, "unexpected reply from a script".to_owned()).caused_by(e)
+        })
     }
 
-    fn limit(&self) -> Moment {
-        Moment::now().after(self.shared.config.command_timeout)
+    /// Runs an operation on the whole resource.
+    fn eval<T: FromRedisValue>(&self, effect: Effect, what: &[&str]) -> Result<T, Error> {
+        let keys = [self.names()?.fenced()];
+        self.client.eval(&self.name, (effect, &WHOLE), &keys, what, &Wait::forever())
     }
 
     /// Runs an operation on the whole resource; returns whether there was one. Sent once: a second copy would
     /// apply to what was written after the first, and forget its token.
     fn is_done(&self, what: &[&str]) -> Result<bool, Error> {
-        let keys = [self.names()?.fenced()];
-        let answer = eval(&self.shared, &self.name, &WHOLE, &keys, what, self.limit(), Idempotent::No)?;
-        match number(Some(&answer)) {
-            Some(n) => Ok(n == 1),
-            None => Err(self.unexpected_reply()),
-        }
+        self.eval(Effect::Adds, what)
     }
 
     /// Runs a fenced script and returns its reply.
     fn admitted(
         &self,
-        script: &Script,
+        script: (Effect, &Script),
         token: u64,
         keys: &[[&str; 2]],
         args: Vec<Vec<u8>>,
-        idempotent: Idempotent,
     ) -> Result<Value, Error> {
         if token > HIGHEST {
             let why = format!("a token must be at most {HIGHEST}, got {token}");
             return Err(self.error(ErrorKind::InvalidInput, why));
         }
         let args: Vec<_> = [format!("{token:019}").into_bytes()].into_iter().chain(args).collect();
-        let answer = eval(&self.shared, &self.name, script, keys, &args, self.limit(), idempotent)?;
-        let Value::Array(answer) = answer else { return Err(self.unexpected_reply()) };
-        match number(answer.first()) {
-            Some(1) => Ok(answer.into_iter().nth(1).unwrap_or(Value::Nil)),
-            Some(0) => {
-                let highest = token_of(answer.get(1)).ok_or_else(|| self.unexpected_reply())?;
-                let why = format!("token {token} is lower than {highest}, the highest seen");
-                Err(self.error(ErrorKind::Conflict, why))
-            }
-            _ => Err(self.unexpected_reply()),
+        let answer = self.client.eval(&self.name, script, keys, &args, &Wait::forever())?;
+        // A script that returns nothing is the whole reply's end.
+        let (admitted, reply) = match answer {
+            Value::Array(mut answer) if !answer.is_empty() => (answer.remove(0), answer.pop()),
+            answer => (answer, None),
+        };
+        let reply = reply.unwrap_or(Value::Nil);
+        if self.read(admitted)? {
+            return Ok(reply);
         }
+        let highest: u64 = self.read(reply)?;
+        let why = format!("token {token} is lower than {highest}, the highest seen");
+        Err(self.error(ErrorKind::Conflict, why))
     }
 }
 
@@ -276,8 +270,8 @@ impl FencedScript {
         let script = self.script.as_ref().map_err(Clone::clone)?;
         let keys: Vec<_> =
             [fenced.names()?.fenced()].into_iter().chain(keys.iter().map(|key| [*key, ""])).collect();
-        match fenced.admitted(script, token, &keys, args.to_redis_args(), Idempotent::No)? {
-            Value::ServerError(e) => Err(refused(e.into()).error().about(&fenced.name)),
+        match fenced.admitted((Effect::Adds, script), token, &keys, args.to_redis_args())? {
+            Value::ServerError(e) => Err(Client::refused(e).about(&fenced.name)),
             answer => redis::from_redis_value(answer).map_err(|e| {
                 let why = "the script has run, but its reply cannot be converted to the requested type";
                 fenced.error(ErrorKind::Protocol, why.to_owned()).caused_by(e)
@@ -291,8 +285,4 @@ impl FencedScript {
 pub(crate) fn admitting(source: &str) -> Script {
     let admit = include_str!("../../lua/fenced/admit.lua");
     Script::plain(&format!("local run = function() {source}\nend\n{LOOK}{admit}"))
-}
-
-fn token_of(value: Option<&Value>) -> Option<u64> {
-    text(value)?.parse().ok()
 }

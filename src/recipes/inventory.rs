@@ -2,30 +2,23 @@
 
 pub(crate) mod kind;
 pub(crate) mod order;
-pub(crate) mod stock;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::kind::{InStock, Units};
 use self::kind::{MOST, check};
 pub use self::order::Order;
 use self::order::OrderRequest;
-pub use self::stock::Stock;
-use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::answers::number;
-use crate::engine::state::lock_state::Terms;
+use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::guard::sealed::{self, Hold as _};
-use crate::kinds::per_caller::PerCaller;
 use crate::lock::holder::Holder;
 use crate::lock::{Hold, RedisLock};
 use crate::names;
 use crate::settings::check_lease;
-use crate::wait::Wait;
 
 /// Reserved units: sold by [`commit`](Reservation::commit), all given back when this is dropped. It may move
 /// to another thread.
@@ -41,6 +34,20 @@ impl sealed::Held for Inventory {
 
 /// The lock of an inventory, available while there are goods to sell: see [`Inventory::inventory_lock`].
 pub type InventoryLock = RedisLock<InStock>;
+
+/// The counts of one SKU, all as of the same moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Stock {
+    /// All units that were ever stocked: the sum of the other three.
+    pub stocked: u64,
+    /// Units that can be reserved.
+    pub available: u64,
+    /// Units that are reserved, and neither sold nor given back yet.
+    pub reserved: u64,
+    /// Units that were sold.
+    pub sold: u64,
+}
 
 /// How long the id of a sold order is remembered by default.
 const MEMORY: Duration = Duration::from_secs(3600);
@@ -110,36 +117,37 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// is in use by something else. `Closed`, `Forked`. After any error but `OutcomeUnknown` nothing has changed.
 #[derive(Clone)]
 pub struct Inventory {
-    callers: PerCaller<Units>,
+    units: RedisLock<Units>,
     lock: InventoryLock,
-    lease: Option<Duration>,
     memory: Duration,
 }
 
 impl fmt::Debug for Inventory {
     /// Shows the name. The counts would take a request: see [`stock`](Inventory::stock).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inventory").field("name", &self.callers).finish_non_exhaustive()
+        f.debug_struct("Inventory").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// The inventory `name`: units of any number of SKUs, which callers reserve, and then sell or give back.
+    pub fn inventory(&self, name: &str) -> Inventory {
+        Inventory {
+            units: self.lock_with_kind(name, Units::any()),
+            // Each caller asks Redis whether there is enough: the lock is not handed on locally.
+            lock: self.lock_with_kind(name, InStock::nothing()).fair(),
+            memory: MEMORY,
+        }
     }
 }
 
 impl Inventory {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        Inventory {
-            callers: PerCaller::new(shared, name),
-            // Each caller asks Redis whether there is enough: the lock is not handed on locally.
-            lock: RedisLock::new(shared, InStock::nothing(), name).fair(),
-            lease: None,
-            memory: MEMORY,
-        }
-    }
-
     /// The same inventory with a fixed lease: units reserved through this handle return by themselves at most
     /// `lease` after they were reserved, and the reservation is never renewed. At least 100 ms, at most a
     /// year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        let inventory = Inventory { lease: Some(lease), ..self.clone() };
+        let inventory = Inventory { units: self.units.with_lease(lease), ..self.clone() };
         inventory.checked("lease", lease)
     }
 
@@ -153,7 +161,7 @@ impl Inventory {
 
     /// The inventory's name.
     pub fn name(&self) -> &str {
-        self.callers.name()
+        self.units.name()
     }
 
     // ---- the stock -------------------------------------------------------------------------
@@ -165,11 +173,11 @@ impl Inventory {
     /// type](Inventory#errors-of-all-forms).
     pub fn add_stock(&self, sku: &str, n: u64) -> Result<(), Error> {
         let (n, field) = (self.config(check(n))?.to_string(), self.sku(sku)?);
-        if self.callers.change(&["add_stock", &n, &field])? == 1 {
+        if self.units.update_state(&["add_stock", &n, &field])? {
             return Ok(());
         }
         let why = format!("at most {MOST} units of {sku:?} can ever be stocked");
-        Err(self.callers.error(ErrorKind::Refused, why))
+        Err(self.units.error(ErrorKind::Refused, why))
     }
 
     /// The counts of `sku`, all as of the same moment. One request.
@@ -178,34 +186,16 @@ impl Inventory {
     /// `Refused` if it was never stocked: [`add_stock`](Inventory::add_stock) comes first. See also [the
     /// type](Inventory#errors-of-all-forms).
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
-        let state = self.callers.ask(&format!("sku|{}", self.sku(sku)?))?.state;
-        let unknown =
-            || self.callers.error(ErrorKind::Refused, format!("unknown SKU {sku:?}: add_stock comes first"));
-        Stock::read(&state).ok_or_else(unknown)
-    }
-
-    /// The number of units of `sku` that can be reserved. One request.
-    ///
-    /// # Errors
-    /// See [`stock`](Inventory::stock).
-    pub fn available(&self, sku: &str) -> Result<u64, Error> {
-        Ok(self.stock(sku)?.available)
-    }
-
-    /// The number of units of `sku` that are reserved. One request.
-    ///
-    /// # Errors
-    /// See [`stock`](Inventory::stock).
-    pub fn reserved(&self, sku: &str) -> Result<u64, Error> {
-        Ok(self.stock(sku)?.reserved)
-    }
-
-    /// The number of units of `sku` that were sold. One request.
-    ///
-    /// # Errors
-    /// See [`stock`](Inventory::stock).
-    pub fn sold(&self, sku: &str) -> Result<u64, Error> {
-        Ok(self.stock(sku)?.sold)
+        let counts: Vec<String> = self.units.describe_state(&format!("sku|{}", self.sku(sku)?))?;
+        match counts.iter().map(|n| n.parse().ok()).collect::<Vec<_>>()[..] {
+            [Some(stocked), Some(available), Some(reserved), Some(sold)] => {
+                Ok(Stock { stocked, available, reserved, sold })
+            }
+            _ => {
+                let why = format!("unknown SKU {sku:?}: add_stock comes first");
+                Err(self.units.error(ErrorKind::Refused, why))
+            }
+        }
     }
 
     /// Whether the order with this id was sold, no longer ago than ids are
@@ -215,7 +205,7 @@ impl Inventory {
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn is_committed(&self, id: &str) -> Result<bool, Error> {
         let id = self.config(names::part("reservation's id", id))?;
-        Ok(number(self.callers.ask(&format!("id|{id}"))?.state.first()) == Some(1))
+        self.units.describe_state(&format!("id|{id}"))
     }
 
     /// The holders of reservations, in all processes, in the order in which their leases expire. One request;
@@ -224,10 +214,10 @@ impl Inventory {
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
-        let mut holders = self.callers.ask("take")?.holders;
+        let mut holders = self.units.holders()?;
         // If there are many, Redis lists them in the order of a hash.
         holders.sort_by_key(|held| held.remaining);
-        Ok(holders.into_iter().map(|held| Holder::new(held, 0)).collect())
+        Ok(holders)
     }
 
     /// Deletes the inventory, with all its counts. Reservations are lost, as their holders learn at their
@@ -237,7 +227,7 @@ impl Inventory {
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
-        Ok(self.callers.change(&["delete"])? == 1)
+        self.units.update_state(&["delete"])
     }
 
     // ---- reserving -------------------------------------------------------------------------
@@ -268,13 +258,9 @@ impl Inventory {
         customer: Option<(&str, u64)>,
         units: &[(&str, u64)],
     ) -> Result<Option<Reservation>, Error> {
-        let config = &self.callers.entry()?.shared.config;
         let wishes = OrderRequest { id, memory: self.memory.as_millis(), customer, units };
-        let args = self.config(wishes.args())?;
-        let mut terms = Terms::new(self.lease.unwrap_or(config.lease), args);
-        terms.fixed = self.lease.is_some();
-        let taken = self.callers.acquire_on(terms, &Wait::once())?;
-        Ok(taken.map(|(entry, acquired)| OwnedGuard::new(Hold::new(entry, acquired))))
+        let units = self.units.with_kind(Units { args: self.config(wishes.args())? });
+        Ok(units.try_lock_owned()?.map(|guard| OwnedGuard::new(guard.hold)))
     }
 
     // ---- the lock --------------------------------------------------------------------------
@@ -301,7 +287,7 @@ impl Inventory {
     // ---- underneath ------------------------------------------------------------------------
 
     fn config<T>(&self, checked: Result<T, String>) -> Result<T, Error> {
-        checked.map_err(|why| self.callers.error(ErrorKind::InvalidInput, why))
+        checked.map_err(|why| self.units.error(ErrorKind::InvalidInput, why))
     }
 
     fn sku<'a>(&self, sku: &'a str) -> Result<Cow<'a, str>, Error> {
@@ -310,9 +296,11 @@ impl Inventory {
 
     fn checked(self, what: &str, time: Duration) -> Self {
         let Err(why) = check_lease(what, time) else { return self };
-        let callers =
-            self.callers.failing(Error::new(ErrorKind::InvalidInput, self.lock.name()).because(&*why));
-        Inventory { callers, lock: self.lock.checked(|| Err(why)), ..self }
+        Inventory {
+            units: self.units.checked(|| Err(why.clone())),
+            lock: self.lock.checked(|| Err(why)),
+            ..self
+        }
     }
 }
 
@@ -336,6 +324,6 @@ impl Reservation {
     /// with an id, [`is_committed`](Inventory::is_committed) tells which. `Unavailable` if Redis accepted no
     /// request: the units are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
-        self.hold.conclude(&["commit"], None)
+        self.hold.conclude(&["commit"])
     }
 }

@@ -1,20 +1,13 @@
 //! Work that is done once: one caller does it, and all callers that ask for it again get its outcome.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
-
 use crate::cancel::CancellationToken;
-use crate::engine::call::replicas::Replicas;
-use crate::engine::entries::runtime::Shared;
-use crate::engine::operations::inspect::describe;
-use crate::engine::redis::answers::text;
+use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
-use crate::kinds::per_caller::change_number;
 use crate::lock::RedisLock;
 use crate::settings::check_lease;
 use crate::wait::Wait;
@@ -119,11 +112,15 @@ impl From<Ending> for Begun {
     }
 }
 
-impl Once {
-    pub(crate) fn new(shared: &Arc<Shared>, key: &str) -> Self {
-        Once { lock: RedisLock::new(shared, Attempts, key), kept: KEPT }
+impl Client {
+    /// The work `key`, which is done once, by its first caller; all others get that caller's answer.
+    #[doc(alias = "idempotency")]
+    pub fn once(&self, key: &str) -> Once {
+        Once { lock: self.lock_with_kind(key, Attempts), kept: KEPT }
     }
+}
 
+impl Once {
     /// The key of the work.
     pub fn name(&self) -> &str {
         self.lock.name()
@@ -174,13 +171,7 @@ impl Once {
         let wait = wait.into();
         loop {
             match self.lock.lock_owned_with(wait) {
-                Ok(Some(guard)) => {
-                    return Ok(Begun::Yours(Attempt {
-                        guard,
-                        kept: self.kept,
-                        replicas: self.lock.replicas,
-                    }));
-                }
+                Ok(Some(guard)) => return Ok(Begun::Yours(Attempt { guard, kept: self.kept })),
                 Ok(None) => return Ok(Begun::InProgress),
                 // The work is finished; or it was, but its outcome has expired: then try again.
                 Err(error) if error.kind() == ErrorKind::Conflict => {
@@ -223,14 +214,14 @@ impl Once {
     }
 
     fn ending_by(&self, wait: &Wait<'_>) -> Result<Option<Ending>, Error> {
-        let state: Vec<Value> = describe(self.lock.entry()?, "", wait)?;
-        let answer = || text(state.get(1)).unwrap_or_default();
-        match text(state.first()).as_deref() {
-            Some("done") => Ok(Some(Ending::Done(answer()))),
-            Some("failed") => Ok(Some(Ending::Failed(answer()))),
-            Some("begun" | "") if state.len() == 1 => Ok(None),
+        let state: Vec<Option<String>> = self.lock.describe_state_with("", *wait)?;
+        let state: Vec<_> = state.iter().map(|it| it.as_deref().unwrap_or_default()).collect();
+        match state[..] {
+            ["done", answer] => Ok(Some(Ending::Done(answer.to_owned()))),
+            ["failed", why] => Ok(Some(Ending::Failed(why.to_owned()))),
+            ["begun" | ""] => Ok(None),
             // A later version's, perhaps. To take it for none would be to ask again for ever.
-            other => {
+            ref other => {
                 let why = format!("the outcome is kept in a state that is not known here: {other:?}");
                 Err(Error::new(ErrorKind::Protocol, self.name()).because(why))
             }
@@ -252,7 +243,7 @@ impl Once {
     /// # Errors
     /// `OutcomeUnknown` if Redis did not reply. See also [the type](Once#errors-of-all-forms).
     pub fn forget(&self) -> Result<bool, Error> {
-        Ok(change_number(self.lock.entry()?, &["forget"])? == 1)
+        self.lock.update_state(&["forget"])
     }
 }
 
@@ -270,7 +261,6 @@ impl fmt::Debug for Once {
 pub struct Attempt {
     guard: OwnedGuard<Attempts>,
     kept: Duration,
-    replicas: Option<Replicas>,
 }
 
 impl Attempt {
@@ -334,7 +324,7 @@ impl Attempt {
         let storable = answer.len() <= LONGEST;
         let stored = if storable { answer } else { "" };
         let name = self.name().to_owned();
-        self.guard.hold.conclude(&[how, &self.kept.as_millis().to_string(), stored], self.replicas)?;
+        self.guard.conclude(&[how, &self.kept.as_millis().to_string(), stored])?;
         if storable {
             return Ok(());
         }

@@ -6,13 +6,8 @@ use std::time::Duration;
 
 use redis::{Arg, Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value};
 
+use crate::client::Client;
 use crate::clock::Moment;
-use crate::engine::call::backoff::Backoff;
-use crate::engine::call::pause::pause;
-use crate::engine::entries::runtime::Shared;
-use crate::engine::operations::watching::Watching;
-use crate::engine::redis::failure::Failure;
-use crate::engine::redis::refusal::refused;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
@@ -134,7 +129,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// `Unavailable`, `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct Optimistic {
-    shared: Arc<Shared>,
+    client: Client,
     keys: Arc<[Vec<u8>]>,
     max_attempts: u32,
 }
@@ -165,7 +160,7 @@ pub struct Report<T> {
 
 /// What an update's closure reads with. All its reads use the connection on which the keys are watched.
 pub struct Snapshot<'a> {
-    watching: Watching<'a>,
+    query: &'a mut dyn FnMut(&Cmd) -> Result<Value, Error>,
     name: &'a str,
 }
 
@@ -187,12 +182,20 @@ impl fmt::Debug for Snapshot<'_> {
     }
 }
 
-impl Optimistic {
-    pub(crate) fn new<K: AsRef<[u8]>>(shared: &Arc<Shared>, keys: &[K]) -> Self {
+impl Client {
+    /// Updates of the values of `keys`, without a lock: read, decide, and write only if no other client has
+    /// changed one of them meanwhile. The keys are used exactly as given, without a prefix; in a cluster all
+    /// of them must share a slot.
+    ///
+    /// Creating a handle sends no request and cannot fail: an invalid key is reported by the first call on
+    /// it.
+    pub fn optimistic<K: AsRef<[u8]>>(&self, keys: &[K]) -> Optimistic {
         let keys = keys.iter().map(|key| key.as_ref().to_vec()).collect();
-        Optimistic { shared: shared.clone(), keys, max_attempts: USUAL_ATTEMPTS }
+        Optimistic { client: self.clone(), keys, max_attempts: USUAL_ATTEMPTS }
     }
+}
 
+impl Optimistic {
     /// The same updates with at most this many attempts, including the first: from 1 to 10,000. Default 100.
     #[must_use]
     pub fn max_attempts(&self, attempts: u32) -> Self {
@@ -240,9 +243,7 @@ impl Optimistic {
             let last = wait.once || attempts == self.max_attempts;
             if !last {
                 // No connection is occupied meanwhile.
-                let backoff = backoff.get_or_insert_with(Backoff::new);
-                let now = Moment::now();
-                pause(&self.shared, now.after(backoff.pause(now.since(began), LONGEST_PAUSE)), wait);
+                self.client.back_off(&mut backoff, began, LONGEST_PAUSE, wait);
             }
             if last || is_late(wait) {
                 let why =
@@ -266,7 +267,9 @@ impl Optimistic {
         if self.keys.iter().any(Vec::is_empty) {
             return Err("a key must not be empty".to_owned());
         }
-        let apart = |key: &&Vec<u8>| self.shared.route.slot(key) != self.shared.route.slot(&self.keys[0]);
+        let apart = |key: &&Vec<u8>| {
+            self.client.shared().route.slot(key) != self.client.shared().route.slot(&self.keys[0])
+        };
         if let Some(other) = self.keys.iter().find(apart) {
             let (first, other) = (String::from_utf8_lossy(&self.keys[0]), String::from_utf8_lossy(other));
             return Err(format!(
@@ -291,8 +294,9 @@ impl Optimistic {
         update: &mut impl FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     ) -> Result<Option<Done<T>>, Error> {
         let error = |kind, why: &str| Error::new(kind, name).because(why);
-        let watching = Watching::begin(&self.shared, &self.keys, wait).map_err(|f| f.error().about(name))?;
-        let mut reads = Snapshot { watching, name };
+        let mut watching = self.client.watch(&self.keys, wait).map_err(|e| e.about(name))?;
+        let mut query = |cmd: &Cmd| watching.query(cmd).map_err(|failure| failure.error().about(name));
+        let mut reads = Snapshot { query: &mut query, name };
         let mut write = Pipeline::new();
         let value = match update(&mut reads, &mut write)? {
             Outcome::Commit(value) => value,
@@ -308,17 +312,7 @@ impl Optimistic {
                 "the closure finished after the deadline, nothing was written",
             ));
         }
-        let answers = reads.watching.exec(&write).map_err(|failure| match failure {
-            Failure::Unanswered(e) => {
-                let why = match e.kind() {
-                    ErrorKind::Protocol => "it was written, perhaps over another client's change",
-                    _ => "all or none of it was written, or may still be",
-                };
-                error(ErrorKind::OutcomeUnknown, why).caused_by(e)
-            }
-            Failure::Unsent(e) => e.about(name),
-            failure => failure.error().because("Redis rejected it, nothing was written").about(name),
-        })?;
+        let answers = watching.exec(&write).map_err(|e| e.about(name))?;
         let Some(answers) = answers else { return Ok(None) };
         all_done(&write, &answers).map_err(|e| e.about(name))?;
         Ok(Some((value, Some(answers))))
@@ -344,7 +338,7 @@ impl Snapshot<'_> {
     /// nor will be in this attempt. `Protocol` if Redis rejects the command.
     pub fn query<T: FromRedisValue>(&mut self, cmd: &Cmd) -> Result<T, Error> {
         fit(cmd).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name).because(why))?;
-        let value = self.watching.query(cmd).map_err(|failure| failure.error().about(self.name))?;
+        let value = (self.query)(cmd)?;
         redis::from_redis_value(value).map_err(|e| {
             Error::new(ErrorKind::WrongType, self.name)
                 .because("the reply cannot be converted to the requested type")
@@ -380,7 +374,7 @@ fn all_done(write: &Pipeline, answers: &[Value]) -> Result<(), Error> {
         _ => String::new(),
     };
     let why = format!("command {} of {} ({verb}) failed, the others were executed", i + 1, answers.len());
-    let failure = refused(e.clone().into());
-    let kind = if failure.is_wrong_kind() { ErrorKind::WrongType } else { ErrorKind::Refused };
+    let is_wrong_type = Client::refused(e.clone()).kind() == ErrorKind::WrongType;
+    let kind = if is_wrong_type { ErrorKind::WrongType } else { ErrorKind::Refused };
     Err(Error::new(kind, "").because(why).caused_by(redis::RedisError::from(e)))
 }

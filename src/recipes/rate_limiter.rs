@@ -1,21 +1,16 @@
 //! A distributed rate limiter.
 
-mod decision;
 mod rate;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
-use redis::Value;
+use redis::FromRedisValue;
 
-pub use self::decision::Decision;
 pub use self::rate::Rate;
+use crate::client::{Client, Effect};
 use crate::clock::Moment;
-use crate::engine::call::change;
-use crate::engine::call::pause::pause;
-use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::answers::number;
-use crate::engine::redis::exchange::Idempotent;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
@@ -85,10 +80,27 @@ pub(crate) fn script(source: &str) -> Script {
 /// `WrongType` if the key is in use by something else. `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct RateLimiter {
-    shared: Arc<Shared>,
+    client: Client,
     name: Arc<str>,
     names: Result<Names, Error>,
     rate: Rate,
+}
+
+/// The decision of a [`RateLimiter`](crate::RateLimiter) on one request, as of the moment when Redis made it:
+/// other requests may have been admitted since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "a caller that is not allowed must be kept out"]
+#[non_exhaustive]
+pub struct Decision {
+    /// Whether the request is allowed, and so was counted. A rejected request is not counted.
+    pub allowed: bool,
+    /// The number of further permits available at that moment.
+    pub remaining: u32,
+    /// How long until as many permits as requested are available, if no others are acquired meanwhile; zero
+    /// for an allowed request.
+    pub retry_after: Duration,
+    /// How long until the limiter is entirely unused, if no permits are acquired meanwhile.
+    pub reset_after: Duration,
 }
 
 impl fmt::Debug for RateLimiter {
@@ -97,12 +109,17 @@ impl fmt::Debug for RateLimiter {
     }
 }
 
-impl RateLimiter {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str, rate: Rate) -> Self {
-        let names = Names::new(&shared.config.namespace, name);
-        RateLimiter { shared: shared.clone(), name: name.into(), names, rate }
+impl Client {
+    /// The rate limiter `name`, which admits requests at `rate`. The count is kept in Redis, the rate in this
+    /// handle.
+    #[doc(alias = "getRateLimiter")]
+    pub fn rate_limiter(&self, name: &str, rate: Rate) -> RateLimiter {
+        let names = Names::new(&self.config().namespace, name);
+        RateLimiter { client: self.clone(), name: name.into(), names, rate }
     }
+}
 
+impl RateLimiter {
     /// The same limiter with another rate: what was used stays used.
     ///
     /// A count expires when no used permit counts any more by the rate of the last caller that acquired some;
@@ -115,11 +132,6 @@ impl RateLimiter {
     /// The rate limiter's name.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The rate of this handle.
-    pub fn rate(&self) -> Rate {
-        self.rate
     }
 
     // ---- acquiring -------------------------------------------------------------------------
@@ -160,9 +172,8 @@ impl RateLimiter {
             if wait.is_cancelled() {
                 return Err(self.error(ErrorKind::Cancelled, ""));
             }
-            let limit = wait.limit(Moment::now(), self.shared.config.command_timeout);
-            let answer = self.change(&ACQUIRE, &self.rate.args(n), limit)?;
-            let decision = self.read(&answer)?;
+            // Sent once: a second copy would count twice.
+            let decision = self.decision(Effect::Adds, n, &wait)?;
             if decision.allowed || wait.once {
                 return Ok(decision);
             }
@@ -170,7 +181,7 @@ impl RateLimiter {
             if wait.deadline.is_some_and(|deadline| deadline < again) {
                 return Ok(decision);
             }
-            pause(&self.shared, again, &wait);
+            self.client.pause(decision.retry_after, &wait);
         }
     }
 
@@ -182,13 +193,7 @@ impl RateLimiter {
     /// `InvalidInput` for an invalid name or rate; `Unavailable`, `WrongType`, `Closed`, `Forked`.
     pub fn available(&self) -> Result<u32, Error> {
         self.rate.check().map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
-        let limit = Moment::now().after(self.shared.config.command_timeout);
-        let about = |error: Error| error.about(&self.name);
-        self.shared.usable().map_err(about)?;
-        let (keys, args) = (self.keys()?, self.rate.args(0));
-        let reply = self.shared.eval(&ACQUIRE, &keys, &args, limit, Idempotent::Yes);
-        let answer = reply.map_err(|failure| about(failure.error()))?.value;
-        Ok(self.read(&answer)?.remaining)
+        Ok(self.decision(Effect::Reads, 0, &Wait::forever())?.remaining)
     }
 
     /// Deletes the count; returns whether there was one. Waiters find out when they next ask. One request, at
@@ -198,9 +203,8 @@ impl RateLimiter {
     /// `InvalidInput` for an invalid name; `Unavailable`, `WrongType`, `Closed`, `Forked`. `OutcomeUnknown`
     /// if there was no reply.
     pub fn delete(&self) -> Result<bool, Error> {
-        let limit = Moment::now().after(self.shared.config.command_timeout);
-        let answer = self.change(&DELETE, &[], limit)?;
-        Ok(number(Some(&answer)).ok_or_else(|| self.unexpected_reply(&answer))? == 1)
+        // Sent once: a second copy would delete what was acquired after the first.
+        self.eval(Effect::Adds, &DELETE, &[], &Wait::forever())
     }
 
     // ---- underneath ------------------------------------------------------------------------
@@ -221,27 +225,25 @@ impl RateLimiter {
         }
     }
 
-    /// The limiter's only key.
-    fn keys(&self) -> Result<[[&str; 2]; 1], Error> {
+    fn decision(&self, effect: Effect, n: u32, wait: &Wait<'_>) -> Result<Decision, Error> {
+        let (allowed, remaining, retry, reset) = self.eval(effect, &ACQUIRE, &self.rate.args(n), wait)?;
+        let (retry_after, reset_after) = (Duration::from_micros(retry), Duration::from_micros(reset));
+        Ok(Decision { allowed, remaining, retry_after, reset_after })
+    }
+
+    /// Runs a script over the limiter's only key.
+    fn eval<T: FromRedisValue>(
+        &self,
+        effect: Effect,
+        script: &Script,
+        args: &[String],
+        wait: &Wait<'_>,
+    ) -> Result<T, Error> {
         let [state, ..] = self.names.as_ref().map_err(Clone::clone)?.keys();
-        Ok([state])
-    }
-
-    /// Runs a script that writes. Sent once: a second copy would count twice, or delete what was acquired
-    /// after the first.
-    fn change(&self, script: &Script, args: &[String], limit: Moment) -> Result<Value, Error> {
-        change::eval(&self.shared, &self.name, script, &self.keys()?, args, limit, Idempotent::No)
-    }
-
-    fn read(&self, answer: &Value) -> Result<Decision, Error> {
-        Decision::read(answer).ok_or_else(|| self.unexpected_reply(answer))
+        self.client.eval(&self.name, (effect, script), &[state], args, wait)
     }
 
     fn error(&self, kind: ErrorKind, why: impl Into<String>) -> Error {
         Error::new(kind, &self.name).because(why)
-    }
-
-    fn unexpected_reply(&self, answer: &Value) -> Error {
-        self.error(ErrorKind::Protocol, format!("unexpected reply from a script: {answer:?}"))
     }
 }

@@ -31,7 +31,7 @@ fn a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved() {
         });
         in_child(|| drop((sells.take(), keeps.take(), holds.take())));
         assert!(lock.try_lock_owned().unwrap().is_none());
-        assert_eq!(inventory.reserved("tee").unwrap(), 3);
+        assert_eq!(inventory.stock("tee").unwrap().reserved, 3);
         sells.take().unwrap().commit().unwrap();
         keeps.take().unwrap().cancel().unwrap();
         holds.take().unwrap().unlock().unwrap();

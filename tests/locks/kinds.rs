@@ -233,7 +233,7 @@ fn each_caller_at_a_gate_has_a_position_of_its_own_and_passes_when_it_is_opened(
     let mut redis = server.connection().unwrap();
     let mut positions = || redis::cmd("ZCARD").arg("rc:{it}:queue").query::<u64>(&mut redis).unwrap();
     assert!(ours.try_lock().unwrap().is_none());
-    assert_eq!(format!("{:?}", ours.describe_state("").unwrap()), "[int(0)]");
+    assert_eq!(format!("{:?}", ours.describe_state::<Vec<redis::Value>>("").unwrap()), "[int(0)]");
     thread::scope(|scope| {
         let callers: Vec<_> =
             [&ours, &ours, &theirs, &ours].map(|gate| scope.spawn(|| gate.lock().map(drop))).into();
@@ -241,13 +241,13 @@ fn each_caller_at_a_gate_has_a_position_of_its_own_and_passes_when_it_is_opened(
         assert_eq!((ours.local_queue_length(), theirs.local_queue_length()), (3, 1));
         assert_eq!(ours.queue_length().unwrap(), 4);
         assert!(in_brief(ours.try_lock_for(ms(50))).is_none());
-        theirs.update_state(&["open"]).unwrap();
+        theirs.update_state::<()>(&["open"]).unwrap();
         for caller in callers {
             caller.join().unwrap().unwrap();
         }
     });
     assert_eq!(positions(), 0);
     ours.lock().unwrap().unlock().unwrap();
-    ours.update_state(&["close"]).unwrap();
+    ours.update_state::<()>(&["close"]).unwrap();
     assert!(theirs.try_lock().unwrap().is_none());
 }

@@ -41,7 +41,7 @@ fn it_goes_over_once<K: Kind + Default>(
     let guard = mine.lock_owned().unwrap();
     let (before, number) = (others.holder().unwrap().unwrap().owner, token(&guard));
     let receipt = on_paper(guard);
-    assert_eq!((receipt.kind(), receipt.name(), receipt.lease()), (K::NAME, "it", LONG));
+    assert_eq!((receipt.kind(), receipt.name()), (K::NAME, "it"));
     assert!(ears_here.all().contains(&Heard::Released));
     let renewed = ears_here.count(Heard::Renewed);
     assert!(others.try_lock().unwrap().is_none(), "nobody has it in hands, but it is held");

@@ -38,7 +38,7 @@ fn broken(rig: &mut Rig) -> bool {
 
 fn open(rig: &mut Rig, n: u64, owner: &str) -> Vec<String> {
     let id = rig.id("changes", n);
-    rig.change(&id, &["open", owner, "3"]).unwrap()
+    rig.change(&id, &["open", "3", owner]).unwrap()
 }
 
 fn reset(rig: &mut Rig) {

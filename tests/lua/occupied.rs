@@ -274,7 +274,7 @@ fn changes_of(kind: &str) -> &'static [Operation] {
         "barrier" => &[
             ("open", Pass, |it| {
                 let a = it.rig.a();
-                it.changes("u", &["open", &a, "2"])
+                it.changes("u", &["open", "2", &a])
             }),
             ("reset", Pass, |it| it.changes("u", &["reset"])),
         ],

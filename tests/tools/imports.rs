@@ -86,6 +86,15 @@ fn the_engine_names_no_face() {
 }
 
 #[test]
+fn a_recipe_is_written_with_what_its_author_is_given() {
+    let all = arrows();
+    let recipes = || all.iter().filter(|a| a.from.starts_with("recipes/"));
+    assert!(recipes().any(|a| a.to == "lock/mod.rs"), "the recipes have moved");
+    let wrong: Vec<_> = recipes().filter(|a| is_engine(&a.to)).collect();
+    assert!(wrong.is_empty(), "{} arrows point into the engine:{}", wrong.len(), told(&wrong));
+}
+
+#[test]
 fn each_folder_of_the_engine_names_those_before_it() {
     let all = arrows();
     let against = all.iter().filter(|a| folder(&a.from).is_some_and(|from| folder(&a.to) > Some(from)));

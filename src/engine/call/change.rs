@@ -1,5 +1,5 @@
-//! Updates of a kind's state, or of state that is not a lock's, with the errors that their callers get. An
-//! update that ends a hold is in `conclude.rs`.
+//! Updates of a kind's state, with the errors that their callers get. An update that ends a hold is in
+//! `conclude.rs`.
 
 use std::sync::Arc;
 
@@ -9,17 +9,14 @@ use crate::clock::Moment;
 use crate::engine::call::held;
 use crate::engine::call::lost;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::effects::carry_out;
 use crate::engine::operations::effects::lock;
 use crate::engine::operations::requests;
 use crate::engine::redis::answers::number;
-use crate::engine::redis::exchange::Idempotent;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::Ticket;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
-use crate::script::Script;
 
 /// Updates the state by `what`, the name of an update followed by its arguments for the rule. Returns the
 /// rule's reply. Blocks for the command timeout at most.
@@ -51,27 +48,8 @@ pub(crate) fn change_hold(entry: &Arc<LockEntry>, ticket: Ticket, what: &str, n:
     Err(entry.error(lost(LossReason::Revoked)))
 }
 
-/// Runs a script over keys that are not a lock's, each given in two parts. Errors show `name`. Blocks until
-/// `limit` at most.
-///
-/// # Errors
-/// See [`change`].
-pub(crate) fn eval<A: AsRef<[u8]>>(
-    shared: &Shared,
-    name: &str,
-    script: &Script,
-    keys: &[[&str; 2]],
-    args: &[A],
-    limit: Moment,
-    idempotent: Idempotent,
-) -> Result<Value, Error> {
-    shared.usable().map_err(|e| e.about(name))?;
-    let reply = shared.eval(script, keys, args, limit, idempotent);
-    reply.map(|reply| reply.value).map_err(|failure| told(failure).about(name))
-}
-
 /// The error of an update without a usable reply.
-fn told(failure: Failure) -> Error {
+pub(crate) fn told(failure: Failure) -> Error {
     match failure {
         Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "")
             .because("the change may or may not have been made")

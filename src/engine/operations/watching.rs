@@ -66,7 +66,24 @@ impl<'a> Watching<'a> {
 
     /// Executes the commands, all at once, if no client has changed a key since the watch began, and returns
     /// their replies; `None` if one has. They are sent only once, as two copies would do more than one.
-    pub(crate) fn exec(mut self, commands: &Pipeline) -> Result<Option<Vec<Value>>, Failure> {
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` if they may have been executed.
+    pub(crate) fn exec(self, commands: &Pipeline) -> Result<Option<Vec<Value>>, Error> {
+        self.executed(commands).map_err(|failure| match failure {
+            Failure::Unanswered(e) => {
+                let why = match e.kind() {
+                    ErrorKind::Protocol => "it was written, perhaps over another client's change",
+                    _ => "all or none of it was written, or may still be",
+                };
+                Error::new(ErrorKind::OutcomeUnknown, "").because(why).caused_by(e)
+            }
+            Failure::Unsent(e) => e,
+            failure => failure.error().because("Redis rejected it, nothing was written"),
+        })
+    }
+
+    fn executed(mut self, commands: &Pipeline) -> Result<Option<Vec<Value>>, Failure> {
         self.ready()?;
         let limit = self.limit();
         if !self.server.backend.is_still_open(&mut self.connection, limit)? {

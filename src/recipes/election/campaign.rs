@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::kind::Candidate;
 use super::term::Term;
+use crate::client::Client;
 use crate::clock::Moment;
-use crate::engine::call::pause::pause;
 use crate::error::{Error, ErrorKind};
 use crate::lock::RedisLock;
 use crate::wait::Wait;
@@ -28,6 +28,7 @@ pub(super) fn may_pass(error: ErrorKind) -> bool {
 /// `Unavailable` if the lease was lost, or could not be renewed, before the term had begun, and there is no
 /// time left for another attempt. Those of the lock.
 pub(super) fn campaign(
+    client: &Client,
     lock: &RedisLock<Candidate>,
     margin: Duration,
     wait: &Wait<'_>,
@@ -47,14 +48,13 @@ pub(super) fn campaign(
             ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => true,
             _ => return Err(error),
         };
-        let shared = &lock.entry()?.shared;
         if failed && !wait.once {
-            pause(shared, Moment::now().after(PAUSE), wait);
+            client.pause(PAUSE, wait);
             in_vain += Moment::now().since(granted);
         }
         let over = match wait.deadline {
             Some(deadline) => deadline <= Moment::now(),
-            None => wait.once || in_vain >= shared.config.unreachable_timeout,
+            None => wait.once || in_vain >= client.config().unreachable_timeout,
         };
         // (If it was cancelled, the lock returns that error in the next round.)
         if over && !wait.is_cancelled() {

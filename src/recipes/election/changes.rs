@@ -2,13 +2,10 @@
 
 use std::fmt;
 
-use redis::Value;
-
 use super::kind::Observing;
 use super::leader::Leader;
-use crate::engine::redis::answers::number;
 use crate::error::{Error, ErrorKind};
-use crate::kinds::per_caller::PerCaller;
+use crate::lock::RedisLock;
 use crate::wait::Wait;
 
 /// The changes of an [election](crate::Election)'s leader, as they happen: an iterator that blocks until the
@@ -41,7 +38,7 @@ use crate::wait::Wait;
 /// # }
 /// ```
 pub struct Changes {
-    watching: PerCaller<Observing>,
+    watching: RedisLock<Observing>,
     seen: Option<Seen>,
 }
 
@@ -69,8 +66,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(state: &[Value]) -> Option<Seen> {
-        let at = |i: usize| number(state.get(i))?.try_into().ok();
+    fn of(state: &[String]) -> Option<Seen> {
+        let at = |i: usize| state.get(i)?.parse().ok();
         Some(Seen { number: at(0)?, version: at(1)?, changes: at(2)?, lapsed: at(3)? == 1 })
     }
 
@@ -86,7 +83,7 @@ impl Seen {
 }
 
 impl Changes {
-    pub(super) fn new(watching: PerCaller<Observing>) -> Changes {
+    pub(super) fn new(watching: RedisLock<Observing>) -> Changes {
         Changes { watching, seen: None }
     }
 
@@ -103,10 +100,10 @@ impl Changes {
                 None => "watch".to_owned(),
                 Some(Seen { number, version, changes, .. }) => format!("watch|{number}|{version}|{changes}"),
             };
-            if self.watching.acquire(&args, &wait)?.is_none() {
+            if self.watching.with_kind(Observing { args }).lock_owned_with(wait)?.is_none() {
                 return Ok(None);
             }
-            let state = self.watching.describe("", &wait)?;
+            let state: Vec<String> = self.watching.describe_state_with("", wait)?;
             let unexpected_reply =
                 || self.watching.error(ErrorKind::Protocol, "unexpected reply from the rule");
             let now = Seen::of(&state).ok_or_else(unexpected_reply)?;
@@ -130,6 +127,6 @@ impl Iterator for Changes {
 
 impl fmt::Debug for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Changes").field("election", &self.watching).field("seen", &self.seen).finish()
+        f.debug_struct("Changes").field("election", &self.watching.name()).field("seen", &self.seen).finish()
     }
 }

@@ -28,7 +28,11 @@ impl Kind for Candidate {
 impl Exclusive for Candidate {}
 
 /// The kind of an observer's requests: they wait for a change, and hold nothing.
-pub(crate) struct Observing;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observing {
+    /// What it has seen.
+    pub(super) args: String,
+}
 
 impl Kind for Observing {
     const NAME: &'static str = "election observer";
@@ -36,6 +40,10 @@ impl Kind for Observing {
     const SHARING: Sharing = Sharing::PassThrough;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
     const QUEUEING: Queueing = Queueing::PerCaller;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
 }
 
 /// Checks that a leader may have this value.

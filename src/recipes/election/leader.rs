@@ -2,11 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use redis::Value;
-
-use crate::engine::redis::answers::{number, text};
-use crate::engine::state::grant::first_token;
-use crate::lock::holder::{Process, granted_at};
+use crate::lock::holder::{Process, granted_at, token_of};
 
 /// The leader of an [`Election`](crate::Election), as recorded in Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,15 +23,15 @@ pub struct Leader {
 impl Leader {
     /// Parses the rule's description: number, version, changes, whether a lease ended, value, record,
     /// remaining ms.
-    pub(super) fn of(state: &[Value]) -> Option<Leader> {
-        let term = number(state.first())?.try_into().ok()?;
-        let remaining = number(state.get(6))?.try_into().unwrap_or(0);
+    pub(super) fn of(state: &[String]) -> Option<Leader> {
+        let [term, _, _, _, value, record, remaining] = state else { return None };
+        let term = term.parse().ok()?;
         Some(Leader {
-            value: text(state.get(4))?,
-            term: first_token(term),
-            process: Process::read(&text(state.get(5))?),
+            value: value.clone(),
+            term: token_of(term),
+            process: Process::read(record),
             since: granted_at(term),
-            remaining: Duration::from_millis(remaining),
+            remaining: Duration::from_millis(remaining.parse().unwrap_or(0)),
         })
     }
 }
@@ -48,14 +44,4 @@ pub struct Waiting {
     pub value: String,
     /// Its process, if it left a record.
     pub process: Option<Process>,
-}
-
-impl Waiting {
-    /// Parses the rule's description: record, value, …
-    pub(super) fn all(state: &[Value]) -> Vec<Waiting> {
-        let waiting = |it: &[Value]| {
-            Some(Waiting { process: Process::read(&text(it.first())?), value: text(it.get(1))? })
-        };
-        state.chunks(2).filter_map(waiting).collect()
-    }
 }

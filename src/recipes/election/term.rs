@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use super::kind::{Candidate, check_value};
 use crate::cancel::CancellationToken;
-use crate::clock::Moment;
-use crate::engine::call::change::change_hold;
-use crate::engine::call::held;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::wait::Wait;
@@ -27,19 +24,13 @@ impl Term {
     /// # Errors
     /// `LeaseLost` if the lease was lost; any other error if it could not be renewed: the hold is given back.
     pub(super) fn begin(
-        guard: OwnedGuard<Candidate>,
+        mut guard: OwnedGuard<Candidate>,
         margin: Duration,
         wait: &Wait<'_>,
     ) -> Result<Term, Error> {
         if guard.remaining() < 2 * margin {
             // It was waited for, and so far has only its first lease.
-            let (entry, ticket) = (guard.hold.entry(), guard.hold.ticket());
-            let limit = || wait.limit(Moment::now(), entry.shared.config.command_timeout);
-            if let Err(error) = held::renew_by(entry, ticket, None, limit()) {
-                let limit = limit();
-                guard.hold.never_counted(limit);
-                return Err(error);
-            }
+            guard = guard.renewed(wait)?;
         }
         let ending = guard.ends_within(margin);
         Ok(Term { guard, ending })
@@ -84,7 +75,7 @@ impl Term {
     /// Redis did not reply: others may see the new value, or may still do so. `Unavailable`, `Forked`.
     pub fn proclaim(&self, value: &str) -> Result<(), Error> {
         check_value(value).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
-        change_hold(self.guard.hold.entry(), self.guard.hold.ticket(), "proclaim", value)
+        self.guard.update("proclaim", value)
     }
 
     /// Ends the term; the next candidate leads. Blocks for one request, at most the command timeout. Dropping

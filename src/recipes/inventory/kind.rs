@@ -1,7 +1,7 @@
 //! The kinds of an inventory: that of reservations, and that of its lock.
 
 use crate::guard::{Guard, Ownership};
-use crate::kind::{Kind, Reentrancy, Sharing};
+use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
 use crate::names;
 
 const RULE: &str = rule_file!("../../../lua/inventory.lua");
@@ -15,13 +15,27 @@ pub(super) const MOST: u64 = (1 << 53) - 1;
 /// A reservation never waits, and asks Redis by itself: neither other threads of its process nor the waiters
 /// for the inventory's lock delay it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Units(());
+pub struct Units {
+    pub(super) args: String,
+}
+
+impl Units {
+    /// A placeholder without units, for a handle that reserves nothing.
+    pub(crate) fn any() -> Units {
+        Units { args: "take".to_owned() }
+    }
+}
 
 impl Kind for Units {
     const NAME: &'static str = "inventory";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Shared;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
+    const QUEUEING: Queueing = Queueing::PerCaller;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
 }
 
 /// The kind of an [`InventoryLock`](crate::inventory::InventoryLock): exclusive, and available only while there are

@@ -47,16 +47,6 @@ impl Rate {
         Rate { limit, window, burst: Some(burst) }
     }
 
-    /// The number of permits per window.
-    pub const fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// The length of a window.
-    pub const fn window(&self) -> Duration {
-        self.window
-    }
-
     /// How many permits may be acquired at once: the burst, or the limit of a fixed window. No call can ask
     /// for more.
     pub const fn at_once(&self) -> u32 {

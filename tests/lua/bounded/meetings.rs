@@ -96,7 +96,7 @@ fn behind_an_action_ten_thousand_parties_are_let_in_in_pieces() {
         let (mut it, _inbox) = at_a_barrier(PARTIES);
         let answer = it.ask("last", "wait", "l:1", "10000 then");
         assert_eq!((&*answer[0], &*answer[3]), ("1", "1"), "{answer:?}");
-        assert_eq!(it.changes("open", "o:1", &["open", "l:1", PARTIES]), ["1"]);
+        assert_eq!(it.changes("open", "o:1", &["open", PARTIES, "l:1"]), ["1"]);
         it.until_nobody_waits("keep", PARTIES);
         all_passed(&mut it, 0);
         it

@@ -152,7 +152,7 @@ fn redis_counts_what_the_processes_saw_whichever_is_killed() {
         scope.spawn(|| {
             while !is_over.load(SeqCst) {
                 sums(&office);
-                for sku in SKUS.into_iter().filter(|sku| office.available(sku).unwrap() == 0) {
+                for sku in SKUS.into_iter().filter(|sku| office.stock(sku).unwrap().available == 0) {
                     office.add_stock(sku, STOCK).unwrap();
                 }
                 thread::sleep(ms(2));

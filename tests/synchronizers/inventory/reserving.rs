@@ -69,7 +69,7 @@ fn a_decision_is_one_request() {
     taken(inventory.try_reserve("tee", 2)).cancel().unwrap();
     taken(inventory.try_reserve("tee", 2)).commit().unwrap();
     inventory.add_stock("tee", 1).unwrap();
-    assert_eq!(inventory.available("tee").unwrap(), 1);
+    assert_eq!(inventory.stock("tee").unwrap().available, 1);
     let costs = |n, act: &mut dyn FnMut()| {
         let before = client.request_count();
         act();
@@ -83,7 +83,7 @@ fn a_decision_is_one_request() {
         told(inventory.try_reserve("tee", 4), ErrorKind::Refused, "only 3 of \"tee\" were ever stocked")
     });
     costs(2, &mut || taken(inventory.try_reserve("tee", 1)).commit().unwrap());
-    costs(1, &mut || assert_eq!(inventory.sold("tee").unwrap(), 3));
+    costs(1, &mut || assert_eq!(inventory.stock("tee").unwrap().sold, 3));
     assert_eq!(client.lock_count(), 2, "nothing is kept of a reservation that ended");
 }
 
@@ -100,16 +100,16 @@ fn several_skus_are_taken_and_given_back_together() {
     drop(both);
     assert_eq!(balanced(there.stock("mug").unwrap()), [2, 2, 0, 0]);
     taken(there.try_reserve_order(&order)).commit().unwrap();
-    assert_eq!((here.sold("tee").unwrap(), here.sold("mug").unwrap()), (2, 2));
+    assert_eq!(["tee", "mug"].map(|sku| here.stock(sku).unwrap().sold), [2, 2]);
     let many: Vec<String> = (0..100).map(|i| format!("sku {i} | %7C-{i}")).collect();
     for sku in &many {
         here.add_stock(sku, 1).unwrap();
     }
     let order = many[1..].iter().fold(Order::of(&many[0], 1), |order, sku| order.and(sku, 1));
     let all = taken(here.try_reserve_order(&order));
-    assert!(many.iter().all(|sku| there.available(sku).unwrap() == 0));
+    assert!(many.iter().all(|sku| there.stock(sku).unwrap().available == 0));
     all.commit().unwrap();
-    assert!(many.iter().all(|sku| there.sold(sku).unwrap() == 1));
+    assert!(many.iter().all(|sku| there.stock(sku).unwrap().sold == 1));
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     let fixed = taken(office.with_lease(ms(4000)).try_reserve("tee", 2));
     let lost = fixed.lost();
     assert_eq!(office.holders().unwrap().len(), 2);
-    wait_until(LONG, "the fixed one has lapsed", || office.available("tee").unwrap() == 4);
+    wait_until(LONG, "the fixed one has lapsed", || office.stock("tee").unwrap().available == 4);
     // Its process gives it back when it counts as lost there, which is a drift before its lease ends in Redis.
     assert!(began.elapsed() >= ms(3900), "after {:?}", began.elapsed());
     // The thread that tells it has to run first.

@@ -51,9 +51,10 @@ fn a_decision_is_one_request_and_nothing_else() {
 
 #[test]
 fn all_handles_count_together_and_each_by_its_own_rate() {
-    let ten = client().rate_limiter("rates", Rate::fixed_window(10, HOUR));
+    let rate = Rate::fixed_window(10, HOUR);
+    let ten = client().rate_limiter("rates", rate);
     for _ in 0..4 {
-        assert!(client().rate_limiter("rates", ten.rate()).try_acquire(1).unwrap().allowed);
+        assert!(client().rate_limiter("rates", rate).try_acquire(1).unwrap().allowed);
     }
     let twenty = ten.with_rate(Rate::fixed_window(20, HOUR));
     assert_eq!([ten.available().unwrap(), twenty.available().unwrap()], [6, 16]);
@@ -61,10 +62,9 @@ fn all_handles_count_together_and_each_by_its_own_rate() {
     let decision = ten.try_acquire(1).unwrap();
     assert!(!decision.allowed && decision.remaining == 0, "{decision:?}");
     assert_eq!([ten.available().unwrap(), twenty.available().unwrap()], [0, 4]);
-    assert_eq!(twenty.rate(), Rate::fixed_window(20, HOUR));
     assert_eq!(twenty.name(), "rates");
     // Another name is another count.
-    assert_eq!(client().rate_limiter("rates:other", ten.rate()).available().unwrap(), 10);
+    assert_eq!(client().rate_limiter("rates:other", rate).available().unwrap(), 10);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn what_was_used_can_be_forgotten() {
 #[test]
 fn a_rate_says_what_it_is() {
     let rate = Rate::smooth_with_burst(10, HOUR, 3);
-    assert_eq!((rate.limit(), rate.window(), rate.at_once()), (10, HOUR, 3));
+    assert_eq!(rate.at_once(), 3);
     assert_eq!(Rate::smooth(10, HOUR).at_once(), 10);
     assert_eq!(Rate::fixed_window(7, HOUR).at_once(), 7);
     assert_eq!(Rate::smooth(10, HOUR), Rate::smooth_with_burst(10, HOUR, 10));

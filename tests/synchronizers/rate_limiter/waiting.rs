@@ -94,7 +94,7 @@ fn a_waiter_is_woken_by_its_token() {
         assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     });
     // Cancelled before: nothing is asked, and nothing counted.
-    let free = client.rate_limiter("token:free", limiter.rate());
+    let free = client.rate_limiter("token:free", Rate::fixed_window(1, LONG));
     assert!(free.acquire_with(1, &token).unwrap_err().is_cancelled());
     assert_eq!(client.request_count(), before + 2);
     assert_eq!(free.available().unwrap(), 1);
