@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::holding::Holding;
-use super::renew::renew;
 use crate::cancel::CancellationToken;
 use crate::engine::call::warning::{Holds, until};
 use crate::error::{Error, ErrorKind};
@@ -59,7 +58,7 @@ impl Hold for QuorumHold {
             );
             return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
         }
-        renew(&self.holding, lease)
+        self.holding.renew(lease)
     }
 
     fn loss(&self) -> Option<Error> {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::member::Member;
-use super::release::{defer, give_back};
+use super::caused_by;
+use super::members::{Member, ask_all, give_back};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::call::held;
-use crate::engine::call::unheard;
+use crate::engine::call::{held, unheard};
 use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::commands;
+use crate::engine::operations::replies::Renewed;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -17,7 +18,7 @@ use crate::sync::{Mutex, MutexGuard};
 pub(super) struct Holding {
     pub(super) lease: Duration,
     /// The node timeout: how long to wait for a reply.
-    pub(super) limit: Duration,
+    limit: Duration,
     majority: usize,
     lost: CancellationToken,
     /// The lock's entry for the first server.
@@ -48,12 +49,10 @@ impl Holding {
         first: Arc<LockEntry>,
         members: Vec<Member>,
     ) -> Arc<Holding> {
-        let state = Mutex::new(State { members: members.clone(), phase: Phase::Held });
-        let lost = CancellationToken::new();
-        let holding = Arc::new(Holding { lease, limit, majority, lost, first, state });
-        for member in &members {
-            holding.watch(member);
-        }
+        let (lost, state) = (CancellationToken::new(), State { members: Vec::new(), phase: Phase::Held });
+        let holding = Arc::new(Holding { lease, limit, majority, lost, first, state: Mutex::new(state) });
+        holding.state.lock().members.clone_from(&members);
+        members.iter().for_each(|member| holding.watch(member));
         holding
     }
 
@@ -64,54 +63,46 @@ impl Holding {
 
     /// Locks the state. An error in a forked child, which has no part in its parent's holds.
     fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
-        let shared = &self.first.shared;
-        shared.lock(&self.state).map_err(|e| e.about(self.name()))
+        self.first.shared.lock(&self.state).map_err(|e| e.about(self.name()))
     }
 
-    /// Adds a server that granted the lock later than the others. Returns the member if the hold has ended:
-    /// it must be released.
-    pub(super) fn joined(self: &Arc<Self>, member: Member) -> Option<Member> {
+    /// Adds a server that granted the lock later than the others; or releases that grant, if the hold has ended.
+    pub(super) fn joined(self: &Arc<Self>, member: Member) {
         let mut state = self.state.lock();
         if state.phase != Phase::Held {
-            return Some(member);
+            drop(state);
+            return member.defer();
         }
         state.members.push(member.clone());
         drop(state);
         self.watch(&member);
-        None
     }
 
     /// Watches for the loss of a member.
     fn watch(self: &Arc<Self>, member: &Member) {
-        let (holding, at) = (Arc::downgrade(self), member.at);
+        let holding = Arc::downgrade(self);
         held::lost_token(&member.entry, member.ticket).when_cancelled(move || {
-            if let Some(holding) = holding.upgrade() {
-                holding.member_lost(at);
-            }
+            holding.upgrade().map(|holding| holding.remaining());
         });
     }
 
-    fn member_lost(&self, at: usize) {
-        let mut state = self.state.lock();
-        if state.phase != Phase::Held {
-            return;
-        }
-        let remaining = |m: &Member| if m.at == at { Duration::ZERO } else { m.remaining() };
-        let valid = state.members.iter().filter(|m| !remaining(m).is_zero()).count();
-        if valid < self.majority {
+    /// How long a majority of the members is certain to last. If that is over, reports the loss, and releases
+    /// the members that are still valid: they only block other callers.
+    pub(super) fn remaining(&self) -> Duration {
+        let Some(mut state) = self.state().ok().filter(|state| state.phase == Phase::Held) else {
+            return Duration::ZERO;
+        };
+        let mut left: Vec<_> = state.members.iter().map(Member::remaining).collect();
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        let left = left.get(self.majority - 1).copied().unwrap_or_default();
+        if left.is_zero() {
             state.phase = Phase::Lost;
             let rest = state.members.clone();
             drop(state);
-            self.tell_lost(&rest);
+            self.lost.cancel();
+            rest.iter().filter(|member| !member.remaining().is_zero()).for_each(Member::defer);
         }
-    }
-
-    /// Reports the loss, and releases the members that are still valid: they only block other callers.
-    fn tell_lost(&self, rest: &[Member]) {
-        self.lost.cancel();
-        for member in rest.iter().filter(|m| !m.remaining().is_zero()) {
-            defer(member);
-        }
+        left
     }
 
     /// Like `remaining`, but `None` once the hold was released.
@@ -125,12 +116,11 @@ impl Holding {
         if !self.remaining().is_zero() {
             return None;
         }
-        Some(match self.members() {
-            Ok(members) => {
-                self.too_few(members.iter().filter_map(|m| held::loss(&m.entry, m.ticket)).collect())
-            }
-            Err(error) => error,
-        })
+        let members = self.state().map(|state| state.members.clone());
+        let losses = |members: Vec<Member>| {
+            self.too_few(members.iter().filter_map(|m| held::loss(&m.entry, m.ticket)).collect())
+        };
+        Some(members.map_or_else(|error| error, losses))
     }
 
     /// The error of a lost hold, derived from the errors of its members.
@@ -140,30 +130,7 @@ impl Holding {
             false => ErrorKind::LeaseLost,
         };
         let why = format!("fewer than {} servers still held it", self.majority);
-        caused_by_first(Error::new(kind, self.name()).because(why), errors)
-    }
-
-    /// How long a majority of the members is certain to last.
-    pub(super) fn remaining(&self) -> Duration {
-        let Ok(mut state) = self.state() else { return Duration::ZERO };
-        if state.phase != Phase::Held {
-            return Duration::ZERO;
-        }
-        let left = self.majority_of(state.members.iter().map(Member::remaining));
-        if left.is_zero() {
-            state.phase = Phase::Lost;
-            let rest = state.members.clone();
-            drop(state);
-            self.tell_lost(&rest);
-        }
-        left
-    }
-
-    /// How long the longest-lasting majority lasts.
-    fn majority_of(&self, left: impl Iterator<Item = Duration>) -> Duration {
-        let mut left: Vec<_> = left.collect();
-        left.sort_unstable_by(|a, b| b.cmp(a));
-        left.get(self.majority - 1).copied().unwrap_or_default()
+        caused_by(Error::new(kind, self.name()).because(why), errors.into_iter().next())
     }
 
     /// The number of servers on which the lock is held; 0 once the hold is lost.
@@ -179,18 +146,43 @@ impl Holding {
         self.lost.clone()
     }
 
-    pub(super) fn members(&self) -> Result<Vec<Member>, Error> {
-        Ok(self.state()?.members.clone())
-    }
-
-    pub(super) fn majority(&self) -> usize {
-        self.majority
-    }
-
     /// Reports an error of a dropped guard to the observers of the first server's client, as no caller gets
     /// it.
     pub(super) fn unheard(&self, error: &Error) {
         unheard(&self.first, error);
+    }
+
+    /// Sets the lease to end `lease` from now, on the servers that granted it. Servers that are down keep their
+    /// current lease.
+    pub(super) fn renew(&self, lease: Duration) -> Result<(), Error> {
+        let lost = || Error::new(ErrorKind::LeaseLost, self.name());
+        let members = self.state()?.members.clone();
+        if self.remaining().is_zero() {
+            return Err(lost());
+        }
+        let sent = Moment::now();
+        let (mut asked, mut renewed, mut failed) = (Vec::with_capacity(members.len()), 0, None);
+        for Member { node, entry, ticket } in members.iter().filter(|m| m.node.away().is_none()) {
+            match held::renewing(entry, *ticket, sent) {
+                Ok(owner) => asked.push(((entry, owner), node, commands::renew(entry, owner, lease))),
+                Err(error) => failed = Some(error),
+            }
+        }
+        for ((entry, owner), reply) in ask_all(asked, sent, sent.after(self.limit)) {
+            match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
+                Ok(()) => renewed += 1,
+                Err(error) => failed = Some(error),
+            }
+        }
+        if renewed >= self.majority {
+            return Ok(());
+        }
+        let why = format!("renewed on {renewed} servers, {} are needed", self.majority);
+        let error = match self.remaining().is_zero() {
+            true => lost(),
+            false => Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why),
+        };
+        Err(caused_by(error, failed))
     }
 
     /// Releases the hold.
@@ -223,17 +215,10 @@ impl Holding {
             self.majority
         );
         let unknown = Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why);
-        Err(caused_by_first(unknown, errors))
+        Err(caused_by(unknown, errors.into_iter().next()))
     }
 }
 
 fn count(errors: &[Error], kind: ErrorKind) -> usize {
     errors.iter().filter(|error| error.kind() == kind).count()
-}
-
-fn caused_by_first(error: Error, sources: Vec<Error>) -> Error {
-    match sources.into_iter().next() {
-        Some(source) => error.caused_by(source),
-        None => error,
-    }
 }

@@ -3,17 +3,22 @@
 
 mod hold;
 mod holding;
-mod late;
 mod lock;
-mod member;
+mod members;
 mod node;
-mod post;
 mod questions;
-mod release;
-mod renew;
 mod round;
 mod servers;
-mod vote;
 
 pub use self::lock::QuorumLock;
 pub use self::servers::RedLock;
+
+use crate::error::Error;
+
+/// The error, with its cause, if that is known.
+fn caused_by(error: Error, source: Option<Error>) -> Error {
+    match source {
+        Some(source) => error.caused_by(source),
+        None => error,
+    }
+}

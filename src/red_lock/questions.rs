@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::caused_by;
 use super::lock::QuorumLock;
-use super::post::ask_all;
+use super::members::ask_all;
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entries::entry::LockEntry;
@@ -35,10 +36,7 @@ impl QuorumLock {
         }
         let why = format!("{} of {} servers replied: too few to tell", held + free, replies.len());
         let error = Error::new(ErrorKind::Unavailable, self.name()).because(why);
-        Err(match replies.into_iter().find_map(Result::err) {
-            Some(first) => error.caused_by(first),
-            None => error,
-        })
+        Err(caused_by(error, replies.into_iter().find_map(Result::err)))
     }
 
     /// Returns the error of a caller that did not get the lock in time: a [`Timeout`](ErrorKind::Timeout)
@@ -81,8 +79,7 @@ impl QuorumLock {
         };
         match unknown {
             Some(why) if held.is_empty() => busy(self.name(), Err(why)),
-            Some(why) => busy(self.name(), Ok(text)).caused_by(why),
-            None => busy(self.name(), Ok(text)),
+            unknown => caused_by(busy(self.name(), Ok(text)), unknown),
         }
     }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::members::ask_all;
 use super::node::Node;
-use super::post::ask_all;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::exchange::{Command, Reply};
