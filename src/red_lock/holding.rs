@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::caused_by;
-use super::members::{Member, ask_all, give_back};
+use super::members::{Member, ask_all, caused_by, give_back};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::call::{held, unheard};

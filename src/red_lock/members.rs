@@ -88,3 +88,11 @@ pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), 
     }
     outcomes
 }
+
+/// The error, with its cause, if that is known.
+pub(super) fn caused_by(error: Error, source: Option<Error>) -> Error {
+    match source {
+        Some(source) => error.caused_by(source),
+        None => error,
+    }
+}

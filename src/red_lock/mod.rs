@@ -12,13 +12,3 @@ mod servers;
 
 pub use self::lock::QuorumLock;
 pub use self::servers::RedLock;
-
-use crate::error::Error;
-
-/// The error, with its cause, if that is known.
-fn caused_by(error: Error, source: Option<Error>) -> Error {
-    match source {
-        Some(source) => error.caused_by(source),
-        None => error,
-    }
-}

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::caused_by;
 use super::lock::QuorumLock;
-use super::members::ask_all;
+use super::members::{ask_all, caused_by};
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entries::entry::LockEntry;

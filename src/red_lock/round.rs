@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::caused_by;
 use super::holding::Holding;
-use super::members::{Member, give_back};
+use super::members::{Member, caused_by, give_back};
 use super::node::Node;
 use super::servers::RedLock;
 use crate::clock::Moment;

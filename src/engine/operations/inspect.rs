@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::hearing::messages::dispatch;
 use crate::engine::operations::{commands, requests};
-use crate::engine::redis::answers::{list, number, text};
+use crate::engine::redis::resp::{list, number, text};
 use crate::error::Error;
 use crate::names::is_owner;
 use crate::wait::Wait;

@@ -7,10 +7,10 @@ use redis::Value;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::exchange::Reply;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::refused_script;
+use crate::engine::redis::resp::{list, number, text};
 use crate::engine::state::grant::MOST_NUMBER;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, Renewal};
 use crate::error::{Error, ErrorKind};

@@ -13,8 +13,8 @@ use crate::engine::operations::commands::{self, over};
 use crate::engine::operations::replies::{
     Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, unexpected_reply,
 };
-use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::resp::{list, number, text};
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;

@@ -7,8 +7,8 @@ use redis::cmd;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::redis::answers::number;
 use crate::engine::redis::exchange::Command;
+use crate::engine::redis::resp::number;
 use crate::engine::redis::server_info::Past;
 use crate::engine::state::grant::Grant;
 use crate::kind::Sharing;

@@ -11,9 +11,9 @@ use crate::engine::operations::arguments::{Acquire, Leave};
 use crate::engine::operations::replies::{
     Left, acquired, is_in, is_unfinished, left, one_of, unexpected_reply,
 };
-use crate::engine::redis::answers::list;
 use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::resp::list;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
 
 /// Asks for several locks of one client and one kind at once, all or nothing. Returns a reply for each up to

@@ -8,8 +8,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
-use crate::engine::redis::greeting::Greeting;
-use crate::engine::redis::link::{Link, OpenLinks};
+use crate::engine::redis::link::{Greeting, Link, OpenLinks};
 use crate::engine::redis::refusal::no_primary;
 use crate::engine::redis::sentinels::Sentinels;
 use crate::engine::redis::server_info::ServerInfo;

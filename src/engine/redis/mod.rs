@@ -4,7 +4,6 @@
 //! second time if that does no harm; [`refusal`] reads an error of the server. Nothing here decides what an
 //! outcome means to a thread that waits or holds.
 
-pub(crate) mod answers;
 pub(crate) mod backend;
 mod batch;
 mod checkout;
@@ -12,7 +11,6 @@ pub(crate) mod connection;
 pub(crate) mod credentials;
 pub(crate) mod exchange;
 pub(crate) mod failure;
-pub(crate) mod greeting;
 #[cfg(not(shuttle))]
 mod handshake;
 pub(crate) mod life;
@@ -22,7 +20,6 @@ pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod refusal;
 pub(crate) mod resp;
-pub(crate) mod rng;
 pub(crate) mod sentinels;
 pub(crate) mod server_info;
 pub(crate) mod slots;

@@ -6,9 +6,9 @@
 use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::clock::Moment;
-use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::refusal::{no_sentinel_leads_there, not_connected, refused};
+use crate::engine::redis::resp::{list, number, text};
 use crate::engine::redis::server_info::{ServerInfo, field, lines};
 use crate::engine::redis::slots::{self, Node, Range};
 use crate::engine::redis::wire::Connection;

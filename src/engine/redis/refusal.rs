@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use redis::{RedisError, ServerError, Value};
 
-use crate::engine::redis::answers::list;
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::resp::list;
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 

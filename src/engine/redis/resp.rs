@@ -1,8 +1,11 @@
-//! A script call as Redis reads it: an array of bulk strings.
+//! A script call as Redis reads it: an array of bulk strings; and the contents of its replies: numbers, text,
+//! lists. What they mean for an operation is in `operations/replies.rs`.
 //!
-//! Written by hand, though everything else is left to the `redis` crate: every lock and unlock comes through
+//! The call is written by hand, though everything else is left to the `redis` crate: every lock and unlock comes through
 //! here, and the keys are put together only in the request, so that they take no memory while a lock is
 //! merely held.
+
+use redis::Value;
 
 /// Adds `verb script <how many keys> <keys> <args>` to `out`; each key is in two parts.
 pub(crate) fn call<A: AsRef<[u8]>>(
@@ -57,6 +60,32 @@ fn head(out: &mut Vec<u8>, what: u8, n: usize) {
     out.push(what);
     out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
     out.extend_from_slice(b"\r\n");
+}
+
+/// Reads a number: an integer, or text that parses as one.
+pub(crate) fn number(value: Option<&Value>) -> Option<i64> {
+    match value? {
+        Value::Int(n) => Some(*n),
+        other => text(Some(other))?.parse().ok(),
+    }
+}
+
+/// Reads text.
+pub(crate) fn text(value: Option<&Value>) -> Option<String> {
+    match value? {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        Value::Int(n) => Some(n.to_string()),
+        _ => None,
+    }
+}
+
+/// Reads a list; anything else counts as an empty one.
+pub(crate) fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(items) => items,
+        _ => &[],
+    }
 }
 
 #[cfg(test)]

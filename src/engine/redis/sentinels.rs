@@ -11,9 +11,9 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, RedisError, Value, cmd};
 
 use crate::clock::Moment;
-use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::refusal::{NO_SENTINEL, is_denied};
+use crate::engine::redis::resp::{list, number, text};
 use crate::engine::redis::server_info::Role;
 use crate::engine::redis::wire;
 use crate::sync::Mutex;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::clock::{LatestMoment, Moment};
-use crate::engine::redis::answers::text;
+use crate::engine::redis::resp::text;
 use crate::sync::Mutex;
 
 /// What a server said about itself on a connection, which leads to no other server as long as it exists.

@@ -5,8 +5,8 @@ use std::fmt;
 
 use redis::Value;
 
-use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::resp::{list, number, text};
 use crate::error::{Error, ErrorKind};
 use crate::names::hashed;
 

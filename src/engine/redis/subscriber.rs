@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use redis::{PushKind, RedisError, RedisResult, Value, cmd};
 
-use crate::engine::redis::answers::text;
 use crate::engine::redis::refusal::is_unknown;
+use crate::engine::redis::resp::text;
 use crate::engine::redis::wire::Connection;
 
 /// What the server has sent.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use redis::Value;
 
 use crate::engine::operations::inspect::{Held, Inspection};
-use crate::engine::redis::answers::{number, text};
+use crate::engine::redis::resp::{number, text};
 use crate::lock::holder::Holder;
 
 /// The state, as the rule describes it.

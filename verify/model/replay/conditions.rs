@@ -7,7 +7,7 @@ use redis::Value;
 use super::compare::Sides;
 use super::real::{NAMESPACE, RECORD, Real};
 use crate::engine::operations::replies;
-use crate::engine::redis::answers::{list, number, text};
+use crate::engine::redis::resp::{list, number, text};
 use crate::engine::small_redis::{Op, Reply, SmallRedis, Stage};
 use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{self, inbox_prefix};

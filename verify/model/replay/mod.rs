@@ -26,7 +26,7 @@ use super::actions::Step;
 use super::modes::Role;
 use super::state::{Bag, Faults, State};
 use super::{TICK, World};
-use crate::engine::redis::rng::{Rng, first_seed};
+use crate::engine::call::backoff::{Rng, first_seed};
 use crate::engine::small_redis::{Message, Op, Says, millis};
 use crate::kind::Kind;
 use crate::kinds::{Permits, Read, Reentrant, Simple};
