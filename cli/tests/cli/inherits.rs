@@ -52,7 +52,7 @@ fn signals_that_the_caller_ignores_or_blocks() {
 }
 
 /// Whether namespaces can be made here; the tests that need them prove nothing otherwise.
-fn namespaces() -> bool {
+pub fn namespaces() -> bool {
     let can = Command::new("unshare").args(["-r", "--pid", "--fork", "--mount-proc", "true"]).output();
     let can = can.is_ok_and(|it| it.status.success());
     if !can {

@@ -19,11 +19,15 @@ const FORMS: [(&str, &str); 5] = [
     ("a daemon", "LOOP='{}'; setsid sh -c \"$LOOP\" & sleep 60"),
 ];
 
+/// A lease that no machine outlasts by standing still.
+const LASTS: &str = "60s";
+
 /// Starts a command of this form that writes to `log`, and returns once it writes.
-fn writes(name: &str, form: &str, log: &Path) -> Started {
+fn writes(name: &str, form: &str, log: &Path, lease: &str) -> Started {
     let _ = std::fs::remove_file(log);
     let text = form.replace("{}", &format!("while :; do echo x >> {}; sleep 0.01; done", log.display()));
-    let mut command = program(&shared().url(), &["run", "--lease", "4s", "-c", &text, name]);
+    let mut command =
+        program(&shared().url(), &["run", "--trust-server", "--lease", lease, "-c", &text, name]);
     command.env("SHELL", "/bin/sh");
     let it = Started::new(command);
     line_of(log);
@@ -34,7 +38,8 @@ fn writes(name: &str, form: &str, log: &Path) -> Started {
 #[track_caller]
 fn is_silent_when_another_begins(name: &str, form: &str, log: &Path) {
     let counts = format!("wc -l < {0}; sleep 0.2; wc -l < {0}", log.display());
-    let it = run(&["-w", "30s", name, "sh", "-c", &counts]).ends(0);
+    let args = ["run", "--trust-server", "-w", "30s", name, "sh", "-c", &counts];
+    let it = done(&shared().url(), &args).ends(0);
     let lines: Vec<_> = it.out.lines().collect();
     assert_eq!(lines[0], lines[1], "{form}: it still writes");
 }
@@ -42,35 +47,37 @@ fn is_silent_when_another_begins(name: &str, form: &str, log: &Path) {
 /// `ROUNDS=100` repeats it as often.
 #[test]
 fn nothing_is_at_work_when_another_begins() {
-    let rounds: u32 = std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let rounds: u32 = std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
     let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
-    for (form, text) in FORMS {
-        for _ in 0..rounds {
-            // The program is killed, and the lock is free as soon as all is dead;
-            let it = writes("leftovers", text, &log);
-            it.signal("KILL");
-            is_silent_when_another_begins("leftovers", form, &log);
-            it.done().ends(137);
-            // its part that holds the lock is, which ends with the lease;
-            let it = writes("leftovers", text, &log);
-            signal(below(it.pid()).unwrap(), "KILL");
-            it.done()
-                .ends(137)
-                .says("COMMAND is killed: the process that held its lock was ended by signal 9");
-            is_silent_when_another_begins("leftovers", form, &log);
-            // it is asked to end;
-            let it = writes("leftovers", text, &log);
-            it.signal("TERM");
-            it.done().ends(143);
-            is_silent_when_another_begins("leftovers", form, &log);
-            // and the lock is taken away.
-            let it = writes("leftovers", text, &log);
-            done(&shared().url(), &["break", "--yes", "--whoever", "leftovers"]).ends(0);
-            it.done().ends(80);
-            is_silent_when_another_begins("leftovers", form, &log);
+    std::thread::scope(|scope| {
+        for (i, (form, text)) in FORMS.into_iter().enumerate() {
+            let (name, log) = (format!("leftovers-{i}"), folder.path().join(i.to_string()));
+            scope.spawn(move || (0..rounds).for_each(|_| dies_with_its_lock(&name, form, text, &log)));
         }
-    }
+    });
+}
+
+fn dies_with_its_lock(name: &str, form: &str, text: &str, log: &Path) {
+    // The program is killed, and the lock is free as soon as all is dead;
+    let it = writes(name, text, log, LASTS);
+    it.signal("KILL");
+    is_silent_when_another_begins(name, form, log);
+    it.done().ends(137);
+    // its part that holds the lock is, which ends with the lease;
+    let it = writes(name, text, log, "4s");
+    signal(below(it.pid()).unwrap(), "KILL");
+    it.done().ends(137).says("COMMAND is killed: the process that held its lock was ended by signal 9");
+    is_silent_when_another_begins(name, form, log);
+    // it is asked to end;
+    let it = writes(name, text, log, LASTS);
+    it.signal("TERM");
+    it.done().ends(143);
+    is_silent_when_another_begins(name, form, log);
+    // and the lock is taken away.
+    let it = writes(name, text, log, LASTS);
+    done(&shared().url(), &["break", "--yes", "--whoever", name]).ends(0);
+    it.done().ends(80);
+    is_silent_when_another_begins(name, form, log);
 }
 
 #[test]
@@ -117,7 +124,7 @@ fn a_stop_of_either_process_lets_no_lease_end() {
     let log = folder.path().join("log");
     let lock = client(shared()).reentrant_lock("still");
     for which in ["the program", "its holder"] {
-        let it = writes("still", "{}; exit 1", &log);
+        let it = writes("still", "{}; exit 1", &log, "4s");
         let pid = if which == "the program" { it.pid() } else { below(it.pid()).unwrap() };
         signal(pid, "STOP");
         for _ in 0..2 {

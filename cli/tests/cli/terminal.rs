@@ -90,18 +90,33 @@ impl OnTerminal {
         self.keyboard.as_mut().unwrap().write_all(keys).unwrap();
     }
 
+    /// Types, unless nobody is there any more.
+    pub fn types_if_it_can(&mut self, keys: &[u8]) {
+        let _ = self.keyboard.as_mut().map(|it| it.write(keys));
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end; returns its exit status, and what the terminal shows.
+    #[track_caller]
+    pub fn end(mut self) -> (Option<i32>, String) {
+        wait_until(LONG, "it ends", || self.has_ended());
+        let screen = self.screen.lock().unwrap().clone();
+        (self.child.wait().unwrap().code(), screen)
+    }
+
     /// Closes all of the terminal that is open on this side.
     pub fn hangs_up(self) {
         drop(self);
     }
 
     #[track_caller]
-    pub fn ends(mut self, code: i32) -> String {
-        wait_until(LONG, "it ends", || self.child.try_wait().unwrap().is_some());
-        let screen = self.screen.lock().unwrap().clone();
+    pub fn ends(self, code: i32) -> String {
+        let (ended, screen) = self.end();
         // Of a program that a signal has ended, setsid returns the signal.
         let signal = (code > 128).then_some(code - 128);
-        let ended = self.child.wait().unwrap().code();
         assert!(ended == Some(code) || ended == signal, "{ended:?}: {screen}");
         screen
     }
