@@ -52,10 +52,10 @@ if F[10] and not left and not over and not (kind.reject and kind.reject(next)) t
   first, new = nil, select(2, enqueue(next))
 end
 answer = admit_waiters(F[8], first)
+if over then return {was_inside, -1, 'over'} end
 if left then
   has_waiters(F[8])
   return {was_inside, 1, n, left, value}
 end
-if over then return {was_inside, -1, 'over'} end
 if new and not answer and kind.on_wait then kind.on_wait(next) end
 return {was_inside, unpack(answer or join(next))}

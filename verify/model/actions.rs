@@ -8,7 +8,7 @@ use super::modes::{Beside, Role, mind};
 use super::properties::{self, is_due};
 use super::state::{Packet, RENEWER, State, Thread, process_of};
 use super::threads::Outcome;
-use crate::engine::small_redis::Message;
+use crate::engine::small_redis::{Message, Op};
 use crate::engine::state::grant::Keep;
 use crate::engine::state::lock_state::{Entered, HolderId, LockState, Request};
 
@@ -37,6 +37,7 @@ pub(super) enum Step {
     Signal(u8, u8),
     SignalAll(u8, u8),
     Renew(u8, u64),
+    Revoke(u64),
     /// A grant that has been kept for long enough leaves.
     KeptLongEnough(u8, u64),
     Run(Packet),
@@ -269,6 +270,9 @@ impl Model for World {
                 steps.push(Step::LoseMessage(*message));
             }
         }
+        if state.left.revocations > 0 {
+            steps.extend(state.redis.holders().iter().map(|holder| Step::Revoke(holder.owner)));
+        }
         if state.left.flushes > 0 {
             steps.push(Step::Flush);
         }
@@ -325,6 +329,10 @@ impl Model for World {
             Step::Renew(p, owner) => {
                 state.left.renewals -= 1;
                 state.renew(p, owner);
+            }
+            Step::Revoke(owner) => {
+                state.left.revocations -= 1;
+                state.run(self, &Op::Revoke { owner });
             }
             Step::Run(packet) => {
                 state.packets.remove(&packet);

@@ -178,6 +178,8 @@ pub(super) struct Faults {
     /// A thread makes a single attempt.
     pub(super) tries: u8,
     pub(super) renewals: u8,
+    /// An administrator ends the renewals of a hold.
+    pub(super) revocations: u8,
 }
 
 /// Returns the process that an owner number belongs to.

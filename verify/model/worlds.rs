@@ -110,6 +110,15 @@ fn leases_are_renewed() {
     check(small, [late, longer]);
 }
 
+/// What was revoked ends with its lease, or with its last thread, and its process learns of it.
+#[test]
+fn holds_are_revoked() {
+    let small = World { faults: Faults { renewals: 1, revocations: 1, ..none() }, ..world() };
+    let late = World { faults: Faults { lost: 1, ..small.faults.clone() }, ..small.clone() };
+    let two = World { threads: 2, local_handoff: TICK, ticks: 1, ..small.clone() };
+    check(small, [late, two]);
+}
+
 #[test]
 fn threads_hand_over() {
     let small = World { threads: 2, local_handoff: TICK, ticks: 1, counts: true, ..world() };

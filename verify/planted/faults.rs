@@ -1,6 +1,9 @@
 //! The faults, and what must notice each.
 
+mod conditions;
 mod kept;
+mod messages;
+mod modes;
 
 /// A rule that is broken.
 pub(super) struct Fault {
@@ -12,7 +15,7 @@ pub(super) struct Fault {
 
 /// Returns all faults.
 pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
-    FAULTS.iter().chain(kept::FAULTS)
+    [FAULTS, messages::FAULTS, modes::FAULTS, conditions::FAULTS, kept::FAULTS].into_iter().flatten()
 }
 
 const FAULTS: &[Fault] = &[
@@ -52,51 +55,6 @@ const FAULTS: &[Fault] = &[
             ("lib", REPLAY, "replay/compare.rs:"),
             ("lua", "operations::positions::keep_never_creates", "failed: simple"),
         ],
-    },
-    // A grant is accepted whatever its number.
-    Fault {
-        name: "any-number",
-        caught_by: &[
-            (
-                "lib",
-                "engine::model::worlds::threads_ask_on_other_terms",
-                "what is valid here is held in Redis",
-            ),
-            ("lib", CHANCE, "lock_state_tests/chance"),
-            (
-                "locks",
-                "safety_rules::a_message_that_was_overtaken_is_not_believed",
-                "it believed that it holds",
-            ),
-        ],
-    },
-    // A message is believed for as long as it says.
-    Fault {
-        name: "message-says-how-long",
-        caught_by: &[
-            ("lib", WORTH, "assertion `left == right`"),
-            (
-                "locks",
-                "safety_rules::a_forged_message_is_worth_no_more_than_a_first_lease",
-                "panicked at tests/locks/safety_rules.rs",
-            ),
-        ],
-    },
-    // A client that is asked its own question says that it is a copy of itself.
-    Fault {
-        name: "copy-is-claimed",
-        caught_by: &[(
-            "lib",
-            "client::tests::nobody_else_can_say_that_a_process_is_a_copy",
-            "a stranger ended it",
-        )],
-    },
-    // A grant of the whole lease that only a message reported is not renewed early.
-    Fault { name: "message-not-confirmed", caught_by: &[("lib", WORTH, "assertion `left == right`")] },
-    // Owner numbers are counted up.
-    Fault {
-        name: "owner-is-guessed",
-        caught_by: &[("locks", "safety_rules::an_owner_id_is_not_guessed", "it believed one of them")],
     },
     // A leave that should give its owner a tombstone does not.
     Fault {
@@ -180,6 +138,20 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // A revoked hold stays in Redis although no thread works under it any more.
+    Fault {
+        name: "revoked-is-not-left",
+        caught_by: &[
+            ("lib", "engine::model::worlds::holds_are_revoked", "nothing is left behind"),
+            ("lib", "engine::model::worlds::kept::it_is_revoked_while_it_is_kept", "nothing is left behind"),
+            (
+                "locks",
+                "forced::the_end_of_a_revoked_hold_frees_the_lock",
+                "panicked at tests/locks/forced.rs",
+            ),
+            ("locks", "forced::a_kept_lock_that_is_revoked_is_free", "panicked at tests/locks/forced.rs"),
+        ],
+    },
     // A renewal of a hold that no longer exists creates it again.
     Fault {
         name: "renewal-creates",
@@ -207,88 +179,6 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A reader asks, and joins, past a writer of its process that has no queue position in Redis yet.
-    Fault {
-        name: "unknown-is-passed",
-        caught_by: &[
-            (
-                "lib",
-                "engine::model::worlds::read_write::nobody_joins_past_a_writer_of_the_same_process",
-                "local hand-off ends",
-            ),
-            (
-                "lib",
-                "engine::lock_state_tests::share::nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of",
-                "lock_state_tests/share.rs:",
-            ),
-            (
-                "locks",
-                "read_write::order::no_reader_passes_a_writer_of_its_process_that_has_no_position_in_redis_yet",
-                "past the writer",
-            ),
-        ],
-    },
-    // A waiter that is notified only by a message gets its whole lease, although it may be dead.
-    Fault {
-        name: "told-for-the-whole-lease",
-        caught_by: &[
-            ("lib", "engine::model::worlds::heads_of_the_queue_die", "a dead waiter costs no lease"),
-            (
-                "lua",
-                "operations::granting::whom_a_message_tells_is_let_in_for_a_window",
-                "assertion `left == right`",
-            ),
-            (
-                "faults",
-                "bad_days_process::dead_waiters::a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lease",
-                "behind a waiter that stands still",
-            ),
-        ],
-    },
-    // Readers are a single count with a single expiry, instead of a field each: a leave that arrives twice
-    // counts twice, and a dead holder stays inside while others renew.
-    Fault {
-        name: "reader-counter",
-        caught_by: &[
-            (
-                "lib",
-                "engine::model::worlds::read_write::shares_are_asked_for_late",
-                "what is valid here is held in Redis",
-            ),
-            ("lua", "read_write::numbers::a_late_leave_of_a_reader_takes_no_other_out", "the other reads"),
-            ("lua", "read_write::numbers::a_reader_that_is_renewed_for_less_lapses_then", "both have lapsed"),
-        ],
-    },
-    // All waiting writers share one mark, instead of a queue position each: the first one that gives up
-    // clears it, and a dead holder keeps it.
-    Fault {
-        name: "one-writer-mark",
-        caught_by: &[
-            (
-                "lib",
-                "engine::model::worlds::read_write::one_of_two_writers_gives_up",
-                "nobody jumps the queue",
-            ),
-            ("lib", "engine::model::worlds::read_write::a_writer_dies_waiting", "no live waiter is stuck"),
-            ("lua", "read_write::numbers::readers_wait_for_each_writer_that_waits", "failed: read-write"),
-            (
-                "locks",
-                "read_write::trouble::a_writer_that_dies_waiting_keeps_readers_out_for_its_window",
-                "nobody writes",
-            ),
-        ],
-    },
-    // A grant is published, and taken back if nobody at this server was counted as receiving it: a process
-    // that listens at the former primary hears it nevertheless. (Against real servers this rarely shows: a
-    // reply informs a waiter that it is deaf there, and it subscribes again at once.)
-    Fault {
-        name: "tell-before-asking",
-        caught_by: &[
-            ("lib", "engine::model::worlds::the_primary_moves", "what is valid here is held in Redis"),
-            ("lib", CHANCE, "lock_state_tests/chance"),
-            ("lua", "operations::granting::what_is_taken_back_was_told_to_nobody", "failed: simple"),
-        ],
-    },
     // An update whose MULTI was refused is reported like one whose EXEC was: as not written.
     Fault {
         name: "refused-multi-is-not-told",
@@ -296,15 +186,6 @@ const FAULTS: &[Fault] = &[
             "synchronizers",
             "optimistic::refusing::an_update_whose_transaction_is_refused_says_that_it_was_written_without_protection",
             "assertion `left == right`",
-        )],
-    },
-    // A head whose inbox broke is passed by whoever connects again before it.
-    Fault {
-        name: "order-by-reconnecting",
-        caught_by: &[(
-            "lua",
-            "operations::granting::a_waiter_that_does_not_listen_is_waited_for_until_its_heartbeat_is_overdue",
-            "simple",
         )],
     },
     // Only a leave admits the next waiter; a request or a heartbeat does not.
@@ -325,91 +206,6 @@ const FAULTS: &[Fault] = &[
                 "locks",
                 "invariants::validity_from_before_send::validity_from_before_send_of_a_grant_slept_through",
                 "the sleeper's lease lapses",
-            ),
-        ],
-    },
-    // The signal of a waiter that died before it was admitted is lost with it.
-    Fault {
-        name: "signal-not-passed-on",
-        caught_by: &[
-            ("lib", "engine::model::worlds::conditions::a_signalled_waiter_dies", "a signal is never lost"),
-            (
-                "locks",
-                "condition::signals::the_signal_of_a_client_that_closes_is_the_next_ones",
-                "0 wait for a condition",
-            ),
-            (
-                "lua",
-                "condition::a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves",
-                "assertion `left == right` failed: silent",
-            ),
-            (
-                "locks",
-                "condition::faults::a_waiter_that_stands_still_after_its_signal_passes_it_on",
-                "wait_for(&mut guard, LONG)",
-            ),
-        ],
-    },
-    // The signal of a waiter that was admitted by it, and never learned of that, is lost with its lease.
-    Fault {
-        name: "signal-dies-with-its-owner",
-        caught_by: &[
-            (
-                "lib",
-                "engine::model::worlds::conditions::a_waiter_let_in_by_a_signal_is_dead",
-                "no signal dies with its receiver",
-            ),
-            (
-                "locks",
-                "condition::faults::a_waiter_that_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over",
-                "wait_for(&mut guard, LONG)",
-            ),
-        ],
-    },
-    // A wait that timed out says so even if it was signalled before.
-    Fault {
-        name: "timed-out-is-unsignalled",
-        caught_by: &[
-            ("lib", "engine::model::worlds::conditions::a_wait_times_out", "a signalled waiter says so"),
-            (
-                "locks",
-                "condition::signals::a_wait_whose_time_is_over_after_its_signal_was_signalled",
-                "its signal is nobody else's",
-            ),
-        ],
-    },
-    // A wait gives up the lock with one request, and gets its queue position with the next.
-    Fault {
-        name: "waits-before-enqueued",
-        caught_by: &[
-            ("lib", "engine::model::worlds::conditions::all_are_signalled_in_turn", "a signal is never lost"),
-            (
-                "locks",
-                "condition::signals::a_wait_takes_its_position_in_the_request_that_gives_the_lock_up",
-                "the lock, and the wait",
-            ),
-        ],
-    },
-    // What was granted to a head that gave up goes to the next one, whatever that one asks for.
-    Fault {
-        name: "grant-of-another-request",
-        caught_by: &[
-            (
-                "lib",
-                "engine::model::worlds::permits::threads_ask_for_other_numbers",
-                "never more permits are out than there are",
-            ),
-            ("lib", "engine::model::worlds::read_write::a_writer_gives_up_to_read_beside", "one owner"),
-            (
-                "lib",
-                "engine::lock_state_tests::inheriting::a_grant_for_another_request_is_given_back_however_it_is_heard_of",
-                "it must leave",
-            ),
-            ("locks", "grants::of_one_permit_is_not_that_of_three", "assertion `left == right`"),
-            (
-                "locks",
-                "grants::of_a_writer_that_reads_is_not_that_of_a_reader",
-                "it reads while another thread writes",
             ),
         ],
     },
@@ -463,7 +259,5 @@ const FAULTS: &[Fault] = &[
 /// Each walk prints its seed.
 const REPLAY: &str = "engine::model::replay::the_reentrant_lock_says_what_the_models_redis_says";
 /// Each run prints its seed.
-const WORTH: &str =
-    "engine::lock_state_tests::grants::a_message_is_worth_no_more_than_a_first_lease_and_is_confirmed_soon";
 const CHANCE: &str =
     "engine::lock_state_tests::chance::by_chance_there_is_one_owner_and_nobody_is_left_behind";

@@ -56,6 +56,9 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "lost-not-left" in "src":
         { (why == LossReason::Expired || grant.unsettled || (idle && grant.stays)) } =>
         { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || grant.unsettled)) }
+    "revoked-is-not-left" in "src":
+        { grant.stays = true; } =>
+        { grant.stays = !PLANTED; }
     "unknown-is-passed" in "src":
         { self.writer_ahead && request.from.is_none() } =>
         { self.writer_ahead && request.from.is_none() && !PLANTED }
@@ -128,7 +131,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
           self.drop_position(*owner); }
     "one-writer-mark" in "verify/small_redis":
         { let dead = self.dead(position.owner, position.heartbeat, position.steady, now); } =>
-        { if PLANTED && self.silent(position.heartbeat, now) && position.mode == Mode::Write { return Some(position); }
+        { if PLANTED && self.silent(position.heartbeat, now) && position.mode == Mode::Write { return Some(Ahead { position, away: false }); }
           let dead = self.dead(position.owner, position.heartbeat, position.steady, now); }
     "tell-before-asking" in "verify/small_redis":
         { if !tell.listens(position.owner) } =>

@@ -155,6 +155,11 @@ impl SmallRedis {
                 let left = Renewal::Left(Duration::from_millis(*lease));
                 Reply::Renewed(if extended { left } else { Renewal::NotInside })
             }
+            Op::Revoke { owner } => {
+                let left = self.holder(*owner).map(|holder| Duration::from_millis(holder.end - now));
+                self.tombstone(*owner, now);
+                Reply::Renewed(left.map_or(Renewal::NotInside, Renewal::Left))
+            }
             Op::Await { ask, condition } => Reply::Acquired(self.wait_for(ask, *condition, now, tell)),
             Op::Signal { owner, condition, all } => {
                 Reply::Signalled(self.send_signal(*owner, *condition, *all, now, tell))

@@ -71,6 +71,10 @@ pub(in crate::engine) enum Op {
         owner: u64,
         lease: u64,
     },
+    /// An administrator ends the renewals of this owner by force.
+    Revoke {
+        owner: u64,
+    },
     /// `ask.from` is the hold to give up for a position in the condition.
     Await {
         ask: PendingAcquire,
@@ -94,6 +98,7 @@ impl Op {
             Op::Acquire(ask) | Op::Await { ask, .. } => ask.owner,
             Op::Leave { owner, .. }
             | Op::Renew { owner, .. }
+            | Op::Revoke { owner }
             | Op::Signal { owner, .. }
             | Op::Quit { owner, .. } => *owner,
         }

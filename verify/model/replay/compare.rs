@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::real::{Inside, View};
 use crate::engine::small_redis::{CLASS, Message, Mode, Op, Reply, SmallRedis, millis};
-use crate::engine::state::lock_state::Answer;
+use crate::engine::state::lock_state::{Answer, Renewal};
 
 /// Beyond the time that really passed: a millisecond for each of the times compared.
 const ROUNDING: u64 = 3;
@@ -82,6 +82,9 @@ impl Sides {
                     (None, None) => {}
                     _ => panic!("{small:?}, and really {real:?}"),
                 }
+            }
+            (Reply::Renewed(Renewal::Left(small)), Reply::Renewed(Renewal::Left(real))) => {
+                self.near(millis(*small), millis(*real), "left");
             }
             _ => assert_eq!(small, real, "{op:?}"),
         }

@@ -136,7 +136,7 @@ impl RealAwaiting {
                 let value = real.script(&self.scripts.leave, &args);
                 Some(Reply::Left { inside: number(Some(&value)) == Some(1), next: None })
             }
-            Op::Acquire(_) | Op::Leave { .. } | Op::Renew { .. } => None,
+            Op::Acquire(_) | Op::Leave { .. } | Op::Renew { .. } | Op::Revoke { .. } => None,
         }
     }
 

@@ -92,6 +92,7 @@ fn world(roles: &'static [Role], permits: u8) -> World {
             flushes: 0,
             tries: 8,
             renewals: 20,
+            revocations: 2,
         },
     }
 }
@@ -121,7 +122,8 @@ impl Walk<'_> {
                     }
                     true
                 }
-                step => *step == Step::Tick,
+                Step::Revoke(owner) if !self.says_the_same(&Op::Revoke { owner: *owner }) => return false,
+                step => matches!(step, Step::Tick | Step::Revoke(_)),
             };
             let next = self.world.next_state(&self.state, step).unwrap_or_else(|| self.state.clone());
             let before = std::mem::replace(&mut self.state, next);

@@ -228,6 +228,11 @@ impl Real {
                 let value = self.script(&scripts.renew, &args.each_ref().map(String::as_str));
                 Reply::Renewed(replies::renewed(&value).unwrap())
             }
+            Op::Revoke { owner } => {
+                let args = [self.id(*owner), "0".to_owned(), prefix, waiter_timeout, "2".to_owned()];
+                let value = self.script(&scripts.renew, &args.each_ref().map(String::as_str));
+                Reply::Renewed(replies::renewed(&value).unwrap())
+            }
             Op::Await { .. } | Op::Signal { .. } | Op::Quit { .. } => panic!("of a condition: {op:?}"),
         }
     }

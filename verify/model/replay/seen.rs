@@ -27,7 +27,7 @@ impl Seen {
 }
 
 /// Everything that the walks must come across.
-pub(super) const ALL: [&str; 16] = [
+pub(super) const ALL: [&str; 17] = [
     "in",
     "busy",
     "no position to keep",
@@ -35,6 +35,7 @@ pub(super) const ALL: [&str; 16] = [
     "left the lock",
     "left from outside",
     "renewed",
+    "revoked",
     "not renewed",
     "told",
     "told to ask again",
@@ -93,6 +94,7 @@ impl Walk<'_> {
     ) {
         let (Reply::Acquired(answer) | Reply::Left { next: Some(answer), .. }) = reply else {
             return self.seen.count(match reply {
+                Reply::Renewed(Renewal::Left(_)) if matches!(op, Op::Revoke { .. }) => "revoked",
                 Reply::Left { inside: true, .. } => "left the lock",
                 Reply::Left { .. } => "left from outside",
                 Reply::Renewed(Renewal::Left(_)) => "renewed",

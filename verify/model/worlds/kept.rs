@@ -44,6 +44,14 @@ fn it_is_renewed_while_it_is_kept() {
 }
 
 #[test]
+fn it_is_revoked_while_it_is_kept() {
+    let small = World { linger: 3, faults: Faults { renewals: 1, revocations: 1, ..none() }, ..kept() };
+    let again = World { rounds: 2, ..small.clone() };
+    let late = World { faults: Faults { lost: 1, ..small.faults.clone() }, ..small.clone() };
+    check(small, [again, late]);
+}
+
+#[test]
 fn its_process_dies() {
     let small = World { ticks: 2, faults: Faults { crashes: 1, ..none() }, ..kept() };
     let vanishes = World { ticks: 3, faults: Faults { vanishes: 1, ..none() }, ..small.clone() };
