@@ -3,7 +3,8 @@
 //! A thread that finds every connection of the pool in use joins the threads that wait for one. The first of
 //! them, the leader, waits for the pool. The others, its followers, wait for the leader, which sends their
 //! requests behind its own in one write and hands each its reply. If a connection is free, no thread joins,
-//! so none waits for company.
+//! so none waits for company. With 16 connections, 32 and 64 threads that each have a lock of their own get
+//! 1.3 to 1.4 times as many pairs a second by this (`docs/design/benchmarks.md`).
 //!
 //! Databases write their logs in this way: group commit (DeWitt et al., *Implementation Techniques for Main
 //! Memory Database Systems*, SIGMOD 1984).
