@@ -97,7 +97,7 @@
 #![deny(missing_docs, missing_debug_implementations)]
 
 #[macro_use]
-mod rule;
+mod kind;
 
 mod address;
 pub mod admin;
@@ -110,7 +110,6 @@ mod error;
 mod forms;
 pub mod guard;
 pub mod guide;
-mod kind;
 pub mod kinds;
 mod lock;
 mod multi_lock;

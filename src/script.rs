@@ -11,7 +11,6 @@
 //! Each line of the script is mapped to its file, its line there and its function: if a script fails, its
 //! error is [reported in those terms](Script::blames).
 
-mod files;
 mod items;
 mod lines;
 mod link;
@@ -19,10 +18,9 @@ mod reader;
 
 use std::sync::OnceLock;
 
-use self::files::{AROUND, OF_CONDITIONS, OPERATIONS};
 pub(crate) use self::lines::Origin;
 use self::lines::{Lines, unwrapped};
-use self::link::{Linker, around};
+use self::link::{AROUND, Linker, OF_CONDITIONS, OPERATIONS, around};
 
 /// The operations over the rule of one kind.
 #[derive(Debug)]

@@ -117,7 +117,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
 #[test]
 fn an_error_is_told_by_the_function_and_the_line_that_its_author_wrote() {
     let rule = format!("--@ file ../lua/simple.lua\n{RULE}");
-    for (file, source) in [("lua/simple.lua", RULE), ("lua/lib/queue.lua", files::PARTS[3].1)] {
+    for (file, source) in [("lua/simple.lua", RULE), ("lua/lib/queue.lua", link::PARTS[3].1)] {
         for script in scripts_of(&rule) {
             for (n, text) in script.source.lines().enumerate() {
                 let said = format!("user_script:{}: no script: 4b, on @user_script:{0}.", n + 1);

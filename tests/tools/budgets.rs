@@ -19,7 +19,7 @@ const BUDGETS: &[(&str, usize, usize)] = &[
     ("public methods that are a form of another", 50, 50),
     ("type names defined more than once in src/", 21, 0),
     ("fields of the largest struct of the state machine", 20, 10),
-    ("files of src/ under 30 lines", 9, 6),
+    ("files of src/ under 30 lines", 7, 6),
     ("files of src/ over 400 lines of code", 1, 0),
     ("frames to the socket of lock()", 13, 11),
     ("frames to the socket of unlock()", 11, 9),
