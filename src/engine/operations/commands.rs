@@ -10,7 +10,7 @@ use crate::engine::state::lock_state::{Asking, PendingRelease};
 use crate::script::Script;
 
 pub(crate) fn acquire<'a>(entry: &'a LockEntry, asking: &Asking) -> Command<'a> {
-    over(entry, &entry.scripts.acquire, &*Acquire::new(entry, asking).in_order())
+    over(entry, &entry.scripts.acquire, &Acquire::new(entry, asking).in_order())
 }
 
 /// Sets the lease of a hold.
@@ -25,7 +25,7 @@ pub(crate) fn last_renew(entry: &LockEntry, owner: u64, lease: Duration) -> Comm
 
 fn renewal(entry: &LockEntry, owner: u64, lease: Duration, tombstone: bool) -> Command<'_> {
     let renew = Renew { caller: Caller::new(entry, owner, lease), tombstone };
-    over(entry, &entry.scripts.renew, &*renew.in_order())
+    over(entry, &entry.scripts.renew, &renew.in_order())
 }
 
 /// A leave by which no other request goes; or, for a hold that stays for a while, the renewal that lets it
@@ -43,7 +43,7 @@ pub(crate) fn leave<'a>(
     leaving: &PendingRelease,
     next: Option<&Asking>,
 ) -> Command<'a> {
-    over(entry, &entry.scripts.leave, &*Leave::new(entry, leaving, next).in_order())
+    over(entry, &entry.scripts.leave, &Leave::new(entry, leaving, next).in_order())
 }
 
 /// An update of the kind's state, if its rule has any.

@@ -21,10 +21,10 @@ use crate::engine::redis::batch::{Answer, Followers, Sender};
 use crate::engine::redis::connection::{By, Connection, First};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
-use crate::engine::redis::refusal::{no_primary, refused, refused_script, unanswered};
+use crate::engine::redis::refusal::{NO_ANSWER_IN_TIME, no_primary, refused, refused_script, unanswered};
 use crate::engine::redis::resp::{call, in_full};
 use crate::engine::redis::server_info::ServerInfo;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
 /// Whether a request without a reply may be sent again.
@@ -189,15 +189,21 @@ impl Backend {
     pub(crate) fn ask_each(&self, commands: &[Command<'_>], limit: Moment) -> Vec<Result<Value, Failure>> {
         const BATCH: usize = 64;
         let mut outcomes = Vec::with_capacity(commands.len());
+        let mut over = None;
         for batch in commands.chunks(BATCH) {
             match self.exchange(None, batch, limit) {
                 Ok(exchanged) => outcomes.extend(exchanged.each(batch)),
-                Err(failure) => outcomes.resize(commands.len(), Err(failure)),
+                Err(failure) => over = Some(failure),
             }
-            if outcomes.len() == commands.len() {
+            if over.is_none() && limit <= Moment::now() {
+                over =
+                    Some(Failure::Unsent(Error::new(ErrorKind::Unavailable, "").because(NO_ANSWER_IN_TIME)));
+            }
+            if over.is_some() {
                 break;
             }
         }
+        outcomes.extend(over.into_iter().cycle().take(commands.len() - outcomes.len()).map(Err));
         outcomes
     }
 
@@ -414,6 +420,9 @@ impl Backend {
     }
 }
 
+/// Tasks with their replies; `None` is one that did not come.
+pub(crate) type Replies<T> = Vec<(T, Option<Value>)>;
+
 /// Commands in flight on a connection that has others in flight: one for each task.
 pub(crate) struct Flight<T> {
     pub(crate) tasks: Vec<T>,
@@ -444,7 +453,7 @@ impl<T> Flight<T> {
         connection: &mut Connection,
         limit: Moment,
         command: impl Fn(&T) -> Command<'_>,
-    ) -> (Vec<(T, Option<Value>)>, Option<Flight<T>>) {
+    ) -> (Replies<T>, Option<Flight<T>>) {
         let (mut replies, mut unknown) = (Vec::with_capacity(self.tasks.len()), Vec::new());
         for task in self.tasks {
             match if connection.broken { None } else { connection.read(limit).ok() } {

@@ -86,7 +86,7 @@ pub(crate) const NO_SENTINEL: &str = "no sentinel leads to the primary";
 pub(crate) const NO_CONNECTION_IN_TIME: &str = "no connection to Redis in time";
 
 /// The time was up once there was a connection.
-const NO_ANSWER_IN_TIME: &str = "no answer from Redis in time";
+pub(crate) const NO_ANSWER_IN_TIME: &str = "no answer from Redis in time";
 
 /// What an error reply means.
 #[derive(Clone, Copy, PartialEq, Eq)]

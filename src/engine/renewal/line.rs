@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::commands;
 use crate::engine::redis::connection::{Connection, ConnectionManager};
-use crate::engine::redis::exchange::{Command, Flight};
+use crate::engine::redis::exchange::{Command, Flight, Replies};
 use crate::engine::redis::refusal::{not_connected, refused};
 use crate::engine::renewal::outcome::{Missing, RELEASE_AGAIN};
 use crate::engine::renewal::renewer::Renewer;
@@ -227,7 +227,7 @@ impl LineThread {
         }
     }
 
-    fn finish(&self, replies: Vec<(Task, Option<Value>)>, sent: Moment) {
+    fn finish(&self, replies: Replies<Task>, sent: Moment) {
         for (task, reply) in replies {
             self.renewer.finish(task, sent, reply.ok_or(Missing::Unanswered));
         }
@@ -236,7 +236,7 @@ impl LineThread {
     /// Learns from replies which say that their keys are elsewhere. After a failover all keys are. To learn
     /// of each slot by its own renewal would cost a pass over all holds each time, so the whole map is asked
     /// for.
-    fn learn(&self, server: &Server, replies: &[(Task, Option<Value>)]) {
+    fn learn(&self, server: &Server, replies: &Replies<Task>) {
         let mut caught_up = false;
         for (task, reply) in replies {
             let Some(Value::ServerError(e)) = reply else { continue };
