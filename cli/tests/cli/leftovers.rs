@@ -26,8 +26,8 @@ const LASTS: &str = "60s";
 fn writes(name: &str, form: &str, log: &Path, lease: &str) -> Started {
     let _ = std::fs::remove_file(log);
     let text = form.replace("{}", &format!("while :; do echo x >> {}; sleep 0.01; done", log.display()));
-    let mut command =
-        program(&shared().url(), &["run", "--trust-server", "--lease", lease, "-c", &text, name]);
+    let args = ["run", "--trust-server", "--grace", "600ms", "--lease", lease, "-c", &text, name];
+    let mut command = program(&shared().url(), &args);
     command.env("SHELL", "/bin/sh");
     let it = Started::new(command);
     line_of(log);
