@@ -249,9 +249,9 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "replaced-server-counts",
         caught_by: &[(
-            "locks",
-            "red_lock::young::a_server_at_the_address_of_another_gives_nobody_a_majority",
-            "assertion failed: !by_a_server_that_forgot(Forgets::Replaced, false)",
+            "lib",
+            "engine::redis::server_info::tests::another_server_serves_since_it_was_found",
+            "assertion `left == right`",
         )],
     },
 ];

@@ -55,7 +55,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { if answer == Answer::Ended || PLANTED && answer == Answer::Unanswered }
     "lost-not-left" in "src":
         { (why == LossReason::Expired || grant.unsettled || (idle && grant.stays)) } =>
-        { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || grant.unsettled)) }
+        { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || grant.unsettled || (idle && grant.stays))) }
     "revoked-is-not-left" in "src":
         { grant.stays = true; } =>
         { grant.stays = !PLANTED; }
