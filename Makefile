@@ -20,6 +20,9 @@ TEST ?= engine::interleavings
 # How many states of each world `make models` explores at most.
 MODELS_STATES ?= 1000000
 
+# A crate of an author of a kind.
+OWN = examples/own-once
+
 .PHONY: demo pitfalls test matrix contract history failover models shuttle planted scale scale-page bench figures lint msrv targets package doc setup
 
 demo: setup
@@ -29,11 +32,13 @@ demo: setup
 pitfalls: setup
 	$(CARGO) run --release --package demo --example pitfalls
 
-# Unit tests, tests/, and the examples in the documentation; then the tests of the command line. All of them run, even
+# Unit tests, tests/, and the examples in the documentation; then the tests of the command line, and those of a crate
+# outside the workspace, with the workspace's versions. All of them run, even
 # if one fails.
 test: setup
 	$(CARGO) test --no-fail-fast; first=$$?; $(CARGO) test --package redis-concurrent-cli && \
-		$(CARGO) test --package redis-concurrent-cli --features tls tls:: && exit $$first
+		$(CARGO) test --package redis-concurrent-cli --features tls tls:: && cp Cargo.lock $(OWN) && \
+		$(CARGO) test --manifest-path $(OWN)/Cargo.toml --target-dir target && exit $$first
 
 # The tests that may depend on the server, on servers other than the system's: on all of ci/servers.sh, or
 # make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"; SAVE=1 writes the table of docs/operations.md.
@@ -89,11 +94,12 @@ figures: setup
 lint:
 	ci/setup.sh cc rust-tools luacheck
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --check --manifest-path $(OWN)/Cargo.toml
 	$(CARGO) clippy --package redis-concurrent --lib -- -D warnings
 	$(CARGO) clippy --package redis-concurrent --lib --no-default-features -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	ci/unused.sh
-	luacheck --quiet lua examples/*.lua
+	luacheck --quiet lua examples/*.lua $(OWN)/src
 
 # Compiles with exactly the Rust version that Cargo.toml states.
 msrv:
