@@ -1,21 +1,8 @@
-//! For the other crates of this repository, in the same version: not part of the public API, and without any
-//! guarantee of stability.
+//! For the test kit, in the same version: not part of the public API, and without any guarantee of stability.
 
-use std::time::Instant;
-
-use redis::RedisError;
-
-use crate::clock::Moment;
-use crate::engine::redis::refusal;
 use crate::kind::Kind;
 use crate::recipes::{fenced, rate_limiter};
-use crate::{Error, MultiLock, OwnedGuard, RedisLock, Wait, script};
-
-/// Escapes the characters of `text` that a terminal would obey.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    crate::error::printable(text)
-}
+use crate::{Error, RedisLock, script};
 
 /// The source text of the operations over one rule, as `EVAL` takes it. Each takes the lock's six keys, and
 /// the arguments that are listed at the top of its file in `lua/lib/`.
@@ -84,60 +71,4 @@ pub fn fenced_script(source: &str) -> String {
 /// If the lock cannot be used: because of its name, say, or because its client is closed.
 pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
     Ok(lock.entry()?.names.keys().map(|parts| parts.concat()))
-}
-
-/// Returns one guard of the locks of two: of the first's, and then of the second's, which are released first.
-pub fn joined(first: OwnedGuard<MultiLock>, second: OwnedGuard<MultiLock>) -> OwnedGuard<MultiLock> {
-    first.joined(second)
-}
-
-/// Whether the error means that the server does not have a command, or has it disabled.
-pub fn is_unknown_command(e: &RedisError) -> bool {
-    refusal::is_unknown(e)
-}
-
-/// Returns `wait` for a caller that has queued since `arrived` for its turn to make the call: its unreachable
-/// timeout counts from then.
-pub fn arrived(wait: Wait<'_>, arrived: Instant) -> Wait<'_> {
-    Wait { arrived: Some(Moment::now().before(arrived.elapsed())), ..wait }
-}
-
-/// A synchronizer whose callers wait in a queue of this process, as those of a lock do.
-pub trait Queued {
-    /// Returns a number that identifies the queue: the same for all handles of one client, kind and name as
-    /// long as one of them lives. `None` if the synchronizer cannot be used.
-    fn queue(&self) -> Option<usize>;
-}
-
-impl<K: Kind> Queued for RedisLock<K> {
-    fn queue(&self) -> Option<usize> {
-        Some(std::sync::Arc::as_ptr(self.entry().ok()?).addr())
-    }
-}
-
-/// Checks whether `n` permits can be requested; if not, returns the error of each call that requests them.
-///
-/// # Errors
-///
-/// `InvalidInput` for a number out of range.
-pub fn check_permits(semaphore: &crate::Semaphore, n: u32) -> Result<(), Error> {
-    semaphore.checked(n).map(drop)
-}
-
-impl Queued for crate::Semaphore {
-    fn queue(&self) -> Option<usize> {
-        self.lock().queue()
-    }
-}
-
-impl Queued for crate::Once {
-    fn queue(&self) -> Option<usize> {
-        self.lock.queue()
-    }
-}
-
-impl Queued for crate::Election {
-    fn queue(&self) -> Option<usize> {
-        self.lock.queue()
-    }
 }

@@ -130,6 +130,14 @@ pub enum Reentrancy {
     Independent,
 }
 
+/// A synchronizer whose callers wait in a queue of this process, as those of a lock do: for code that has a
+/// queue of its own before it, such as one of tasks.
+pub trait Queued {
+    /// Returns a number that identifies the queue: the same for all handles of one client, kind and name as
+    /// long as one of them lives. `None` if the synchronizer cannot be used.
+    fn queue(&self) -> Option<usize>;
+}
+
 /// Includes the [rule](crate::kinds::Kind::RULE) from a file, which is found as by [`include_str!`], so that errors
 /// in it are reported with the file and the line.
 ///

@@ -106,6 +106,13 @@ impl<'a> Wait<'a> {
         self
     }
 
+    /// The same for a caller that has waited since `since`, in a queue of its own, for its turn to make the
+    /// call: the [unreachable timeout](crate::ClientBuilder::unreachable_timeout) counts from then.
+    #[must_use]
+    pub fn queued_since(self, since: Instant) -> Self {
+        Wait { arrived: Some(Moment::now().before(since.elapsed())), ..self }
+    }
+
     /// Until `deadline`. Even if that has passed, this is not a single attempt.
     pub(crate) fn until_moment(deadline: Moment) -> Self {
         Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), ..Wait::forever() }

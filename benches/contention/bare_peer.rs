@@ -3,7 +3,7 @@
 
 use std::io;
 
-use redis_concurrent::internals::scripts;
+use redis_concurrent_testkit::scripts;
 use uuid::Uuid;
 
 use super::bare::{Bare, FIRST, Template, id, request};

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::internals::keys;
 use redis_concurrent::observe::{LockInfo, Observer};
 use redis_concurrent::{Client, redis};
 use serde_json::json;
@@ -173,8 +172,11 @@ fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
 fn remove(servers: &Servers, own: &str) -> Result<(), Failure> {
     let client = servers.connected(servers.builder().namespace(own))?;
     for name in [PAIR, RELAY, RENEWED] {
-        let mut connection = connect::to(client.primary_of(name)?)?;
-        redis::cmd("UNLINK").arg(&keys(&client.reentrant_lock(name))?[..]).exec(&mut connection)?;
+        let keys = client.look(name)?.map_or_else(Vec::new, |look| look.keys);
+        if !keys.is_empty() {
+            let keys: Vec<_> = keys.into_iter().map(|it| it.key).collect();
+            redis::cmd("UNLINK").arg(keys).exec(&mut connect::to(client.primary_of(name)?)?)?;
+        }
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-use redis_concurrent::internals::printable;
+use redis_concurrent::admin::printable;
 use serde_json::Value;
 
 use crate::exit::Failure;

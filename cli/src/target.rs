@@ -1,9 +1,8 @@
 //! What NAME refers to: a lock of this library, or a key that is shared with other programs.
 
 use redis_concurrent::admin::{ForcedUnlock, HeldBy, Look};
-use redis_concurrent::kinds::Kind;
 use redis_concurrent::redis::ConnectionInfo;
-use redis_concurrent::{Client, Error, RedisLock};
+use redis_concurrent::{Client, Error};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -52,17 +51,8 @@ impl Target {
     ) -> Result<ForcedUnlock, Error> {
         match self {
             Target::Name => client.force_unlock(name, held_by, reason, gently),
-            Target::Key => take(&client.simple_lock_at(name), held_by, reason, gently),
-            Target::Redisson => take(&client.redisson_lock(name), held_by, reason, gently),
+            Target::Key => client.simple_lock_at(name).force_unlock_if(held_by, reason, gently),
+            Target::Redisson => client.redisson_lock(name).force_unlock_if(held_by, reason, gently),
         }
     }
-}
-
-fn take<K: Kind>(
-    lock: &RedisLock<K>,
-    held_by: &HeldBy,
-    reason: &str,
-    gently: bool,
-) -> Result<ForcedUnlock, Error> {
-    if gently { lock.revoke_if(held_by, reason) } else { lock.force_unlock_if(held_by, reason) }
 }

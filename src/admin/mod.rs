@@ -24,6 +24,12 @@ use crate::error::{Error, ErrorKind};
 pub use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 use crate::names::Names;
 
+/// Escapes the characters of `text` that a terminal would obey: names and reasons are other programs' words.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    crate::error::printable(text)
+}
+
 /// The tag in the state of a rate limiter.
 const RATE_LIMITER: &str = "rate limiter";
 
@@ -166,8 +172,7 @@ impl Client {
     }
 
     /// Takes the lock of this name, of whatever kind, from its holders: see
-    /// [`force_unlock_if`](crate::RedisLock::force_unlock_if), or, if `gently`,
-    /// [`revoke_if`](crate::RedisLock::revoke_if). For a semaphore it releases permits, for an inventory
+    /// [`force_unlock_if`](crate::RedisLock::force_unlock_if). For a semaphore it releases permits, for an inventory
     /// reservations; the numbers of permits and of goods themselves are not changed.
     ///
     /// # Errors

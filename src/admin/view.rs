@@ -19,8 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::kinds::barrier::Barrier;
 use crate::kinds::latch::Latch;
-use crate::kinds::{Permits, Read, Redisson, Reentrant, Simple, Write};
-use crate::lock::RedisLock;
+use crate::kinds::{Permits, Redisson, Reentrant, Simple, Write};
 use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, token_of};
 use crate::names::Names;
 use crate::percent::unescape;
@@ -53,15 +52,6 @@ fn scripts<K: Kind>(shared: &Shared) -> Result<Arc<Scripts>, Error> {
     Ok(shared.kind::<K>()?.0)
 }
 
-fn take<K: Kind>(
-    lock: &RedisLock<K>,
-    held_by: &HeldBy,
-    reason: &str,
-    gently: bool,
-) -> Result<ForcedUnlock, Error> {
-    if gently { lock.revoke_if(held_by, reason) } else { lock.force_unlock_if(held_by, reason) }
-}
-
 /// A lock that is shared with Redisson, at its key.
 pub(super) static REDISSON: View = View {
     tag: Redisson::NAME,
@@ -69,7 +59,7 @@ pub(super) static REDISSON: View = View {
     scripts: scripts::<Redisson>,
     counts: &[],
     stock: None,
-    locks: &[|client, key, by, reason, gently| take(&client.redisson_lock(key), by, reason, gently)],
+    locks: &[|client, key, by, reason, gently| client.redisson_lock(key).force_unlock_if(by, reason, gently)],
 };
 
 static VIEWS: [View; 9] = [
@@ -79,7 +69,9 @@ static VIEWS: [View; 9] = [
         scripts: scripts::<Simple>,
         counts: &[],
         stock: None,
-        locks: &[|client, name, by, reason, gently| take(&client.simple_lock(name), by, reason, gently)],
+        locks: &[|client, name, by, reason, gently| {
+            client.simple_lock(name).force_unlock_if(by, reason, gently)
+        }],
     },
     View {
         tag: "reentrant lock",
@@ -87,7 +79,9 @@ static VIEWS: [View; 9] = [
         scripts: scripts::<Reentrant>,
         counts: &[],
         stock: None,
-        locks: &[|client, name, by, reason, gently| take(&client.reentrant_lock(name), by, reason, gently)],
+        locks: &[|client, name, by, reason, gently| {
+            client.reentrant_lock(name).force_unlock_if(by, reason, gently)
+        }],
     },
     View {
         tag: "read-write lock",
@@ -97,10 +91,10 @@ static VIEWS: [View; 9] = [
         stock: None,
         locks: &[
             |client, name, by, reason, gently| {
-                take::<Write>(client.read_write_lock(name).write_lock(), by, reason, gently)
+                client.read_write_lock(name).write_lock().force_unlock_if(by, reason, gently)
             },
             |client, name, by, reason, gently| {
-                take::<Read>(client.read_write_lock(name).read_lock(), by, reason, gently)
+                client.read_write_lock(name).read_lock().force_unlock_if(by, reason, gently)
             },
         ],
     },
@@ -111,7 +105,7 @@ static VIEWS: [View; 9] = [
         counts: &["permits", "used"],
         stock: None,
         locks: &[|client, name, by, reason, gently| {
-            take(&client.lock_with_kind(name, Permits::of(1)?), by, reason, gently)
+            client.lock_with_kind(name, Permits::of(1)?).force_unlock_if(by, reason, gently)
         }],
     },
     View {
@@ -122,10 +116,10 @@ static VIEWS: [View; 9] = [
         stock: Some("stock"),
         locks: &[
             |client, name, by, reason, gently| {
-                take(&client.lock_with_kind(name, Units::any()), by, reason, gently)
+                client.lock_with_kind(name, Units::any()).force_unlock_if(by, reason, gently)
             },
             |client, name, by, reason, gently| {
-                take(&client.lock_with_kind(name, InStock::nothing()), by, reason, gently)
+                client.lock_with_kind(name, InStock::nothing()).force_unlock_if(by, reason, gently)
             },
         ],
     },
@@ -136,7 +130,7 @@ static VIEWS: [View; 9] = [
         counts: &[],
         stock: None,
         locks: &[|client, name, by, reason, gently| {
-            take(&client.lock_with_kind(name, Candidate::default()), by, reason, gently)
+            client.lock_with_kind(name, Candidate::default()).force_unlock_if(by, reason, gently)
         }],
     },
     View {
@@ -146,7 +140,7 @@ static VIEWS: [View; 9] = [
         counts: &[],
         stock: None,
         locks: &[|client, name, by, reason, gently| {
-            take(&client.lock_with_kind(name, Attempts), by, reason, gently)
+            client.lock_with_kind(name, Attempts).force_unlock_if(by, reason, gently)
         }],
     },
     View {

@@ -10,7 +10,7 @@ pub(crate) mod semaphore;
 mod simple;
 pub(crate) mod spring;
 
-pub use crate::kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
+pub use crate::kind::{Exclusive, Kind, Queued, Queueing, Reentrancy, Sharing};
 pub use read_write::{Read, Write};
 pub(crate) use redisson::{Redisson, RedissonFenced};
 pub use reentrant::Reentrant;

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
 use crate::guard::sealed::{self, Hold as _};
 use crate::guard::{Guard, OwnedGuard, Ownership};
+use crate::kind::Queued;
 use crate::lock::receipt::Receipt;
 use crate::lock::{Hold, RedisLock};
 use crate::settings::check_lease;
@@ -142,6 +143,12 @@ pub struct Semaphore {
     lock: RedisLock<Permits>,
 }
 
+impl Queued for Semaphore {
+    fn queue(&self) -> Option<usize> {
+        self.lock.queue()
+    }
+}
+
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore").field("name", &self.name()).finish_non_exhaustive()
@@ -157,11 +164,6 @@ impl Client {
 }
 
 impl Semaphore {
-    /// The lock underneath.
-    pub(crate) fn lock(&self) -> &RedisLock<Permits> {
-        &self.lock
-    }
-
     /// The same semaphore with a fixed lease: permits acquired through it return by themselves, at most
     /// `lease` after they were granted, and are not renewed in the background. At least 100 ms, at most a
     /// year.
@@ -291,7 +293,7 @@ impl Semaphore {
         error.about(self.name())
     }
 
-    pub(crate) fn checked(&self, n: u32) -> Result<u32, Error> {
+    fn checked(&self, n: u32) -> Result<u32, Error> {
         check(n).map(|()| n).map_err(|e| self.about(e))
     }
 

@@ -32,7 +32,7 @@ pub struct Holder {
     /// or in a [`Look`](crate::admin::Look).
     pub permits: Option<u32>,
     /// In a [`Look`](crate::admin::Look): whether the hold was released and only stays for the rest of its [minimum
-    /// hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::revoke_if). Otherwise
+    /// hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::force_unlock_if). Otherwise
     /// false.
     pub stays: bool,
     /// In a [`Look`](crate::admin::Look) at an exclusive lock: the first fencing token of the grant. Each local
@@ -50,7 +50,7 @@ pub struct ForcedUnlock {
     pub notified: usize,
     /// The number of holders left alone, as they did not meet the precondition.
     pub skipped: usize,
-    /// The longest time for which [revoked](crate::RedisLock::revoke_if) holds may still keep others out: the
+    /// The longest time for which [revoked](crate::RedisLock::force_unlock_if) holds may still keep others out: the
     /// rest of their leases. Zero after a forced unlock.
     pub remaining: Duration,
 }

@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
 use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
-use crate::kind::{Kind, Queueing, Sharing};
+use crate::kind::{Kind, Queued, Queueing, Sharing};
 use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple, Spring};
 use crate::names;
 use crate::wait::Wait;
@@ -315,6 +315,12 @@ impl<K: Kind> RedisLock<K> {
         grant.terms.token_is_value = K::TOKEN_IS_VALUE;
         let acquired = engine::call::receipt::adopt(entry, receipt.owner(), grant)?;
         Ok(Guard::new(Hold::new(entry.clone(), acquired)))
+    }
+}
+
+impl<K: Kind> Queued for RedisLock<K> {
+    fn queue(&self) -> Option<usize> {
+        Some(Arc::as_ptr(self.entry().ok()?).addr())
     }
 }
 

@@ -146,7 +146,7 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn force_unlock(&self) -> Result<ForcedUnlock, Error> {
-        self.force_unlock_if(&HeldBy::Anyone, "")
+        self.force_unlock_if(&HeldBy::Anyone, "", false)
     }
 
     /// Like [`force_unlock`](RedisLock::force_unlock), with a precondition: takes the lock only from the
@@ -166,7 +166,7 @@ impl<K: Kind> RedisLock<K> {
     /// if let Some(holder) = lock.holder()? {
     ///     // ... ask the person responsible ...
     ///     let by = HeldBy::Owner(holder.owner);
-    ///     let forced = lock.force_unlock_if(&by, "stuck since noon; alice")?;
+    ///     let forced = lock.force_unlock_if(&by, "stuck since noon; alice", false)?;
     ///     assert!(forced.was_held() && forced.skipped == 0);
     /// }
     /// # assert!(guard.unlock().is_err());
@@ -174,28 +174,21 @@ impl<K: Kind> RedisLock<K> {
     /// # }
     /// ```
     ///
+    /// If `gently`, others are kept out for as long as the holder may still be working. The hold is no longer
+    /// renewed and the holder is notified, but the next waiter gets the lock only when the holder's guard is
+    /// released or dropped, which still returns `LeaseLost`, or when the lease expires. To end it earlier, once the
+    /// holder's work is known to have ended, call this again for the same holder, not gently. A lock that its process
+    /// only [keeps](RedisLock::linger) is given back at once; a foreign holder's hold, or one that does not expire, is
+    /// removed at once.
+    ///
     /// # Errors
     /// `InvalidInput` for a longer reason. Otherwise see [`force_unlock`](RedisLock::force_unlock).
-    pub fn force_unlock_if(&self, held_by: &HeldBy, reason: &str) -> Result<ForcedUnlock, Error> {
-        self.take_away(held_by, reason, false)
-    }
-
-    /// Like [`force_unlock_if`](RedisLock::force_unlock_if), but keeps others out for as long as the holder
-    /// may still be working. The hold is no longer renewed and the holder is notified, but the next waiter
-    /// gets the lock only when the holder's guard is released or dropped, which still returns `LeaseLost`, or
-    /// when the lease expires. To end it earlier, once the holder's work is known to have ended, call
-    /// [`force_unlock_if`](RedisLock::force_unlock_if) for the same holder. A lock that its process only
-    /// [keeps](RedisLock::linger) is given back at once.
-    ///
-    /// A foreign holder's hold, or one that does not expire, is removed at once.
-    ///
-    /// # Errors
-    /// See [`force_unlock_if`](RedisLock::force_unlock_if).
-    pub fn revoke_if(&self, held_by: &HeldBy, reason: &str) -> Result<ForcedUnlock, Error> {
-        self.take_away(held_by, reason, true)
-    }
-
-    fn take_away(&self, held_by: &HeldBy, reason: &str, gently: bool) -> Result<ForcedUnlock, Error> {
+    pub fn force_unlock_if(
+        &self,
+        held_by: &HeldBy,
+        reason: &str,
+        gently: bool,
+    ) -> Result<ForcedUnlock, Error> {
         let entry = self.entry()?;
         let reason =
             told(reason).map_err(|why| entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;

@@ -19,6 +19,7 @@ use crate::cancel::CancellationToken;
 use crate::client::Client;
 use crate::error::Error;
 use crate::forms::timed_out;
+use crate::kind::Queued;
 use crate::lock::RedisLock;
 use crate::lock::holder::{ForcedUnlock, Process};
 use crate::wait::Wait;
@@ -81,7 +82,7 @@ use crate::wait::Wait;
 #[derive(Clone)]
 pub struct Election {
     client: Client,
-    pub(crate) lock: RedisLock<Candidate>,
+    lock: RedisLock<Candidate>,
     watching: RedisLock<Observing>,
     stop_before: Duration,
 }
@@ -269,6 +270,12 @@ impl Election {
     /// See [the type](Election#errors-of-all-forms).
     pub fn depose(&self) -> Result<ForcedUnlock, Error> {
         self.lock.force_unlock()
+    }
+}
+
+impl Queued for Election {
+    fn queue(&self) -> Option<usize> {
+        self.lock.queue()
     }
 }
 

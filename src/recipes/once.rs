@@ -7,7 +7,7 @@ use crate::cancel::CancellationToken;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
-use crate::kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
+use crate::kind::{Exclusive, Kind, Queued, Queueing, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 use crate::settings::check_lease;
 use crate::wait::Wait;
@@ -75,7 +75,7 @@ const LONGEST: usize = 256 * 1024;
 /// time to keep below 100 ms or above a year.
 #[derive(Clone)]
 pub struct Once {
-    pub(crate) lock: RedisLock<Attempts>,
+    lock: RedisLock<Attempts>,
     kept: Duration,
 }
 
@@ -244,6 +244,12 @@ impl Once {
     /// `OutcomeUnknown` if Redis did not reply. See also [the type](Once#errors-of-all-forms).
     pub fn forget(&self) -> Result<bool, Error> {
         self.lock.update_state(&["forget"])
+    }
+}
+
+impl Queued for Once {
+    fn queue(&self) -> Option<usize> {
+        self.lock.queue()
     }
 }
 

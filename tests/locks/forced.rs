@@ -16,14 +16,14 @@ fn only_the_holder_that_was_looked_at_loses_it() {
     first.unlock().unwrap();
     let second = lock.lock().unwrap();
     for before in [HeldBy::Owner(owner), HeldBy::Token(token), HeldBy::Token(0), HeldBy::Token(u64::MAX)] {
-        let forced = view.force_unlock_if(&before, "too late").unwrap();
+        let forced = view.force_unlock_if(&before, "too late", false).unwrap();
         assert!(!forced.was_held() && forced.skipped == 1, "{before:?}: {forced:?}");
     }
     assert!(!second.is_lost() && view.is_locked().unwrap());
-    let forced = view.force_unlock_if(&HeldBy::Token(second.token()), "").unwrap();
+    let forced = view.force_unlock_if(&HeldBy::Token(second.token()), "", false).unwrap();
     assert_eq!((forced.holders, forced.skipped), (1, 0));
     assert!(!view.is_locked().unwrap() && second.unlock().is_err());
-    assert_eq!(view.force_unlock_if(&HeldBy::Token(token), "").unwrap().skipped, 0, "nobody holds it");
+    assert_eq!(view.force_unlock_if(&HeldBy::Token(token), "", false).unwrap().skipped, 0, "nobody holds it");
 }
 
 #[test]
@@ -36,8 +36,9 @@ fn the_holder_is_told_the_reason() {
     assert!(guard.loss().is_none());
     wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
     let owner = view.holder().unwrap().unwrap().owner;
-    let forced =
-        view.force_unlock_if(&HeldBy::Owner(owner), " stuck since noon\nno:forced 0 0; alice ").unwrap();
+    let forced = view
+        .force_unlock_if(&HeldBy::Owner(owner), " stuck since noon\nno:forced 0 0; alice ", false)
+        .unwrap();
     assert!(forced.was_held() && forced.all_notified());
     assert!(lost.wait_timeout(SOON));
     let told = "it was unlocked by force: stuck since noon no:forced 0 0; alice";
@@ -61,10 +62,14 @@ fn one_of_several_holders_loses_its_share() {
     let (a, b) = (semaphore.acquire(1).unwrap(), semaphore.acquire(1).unwrap());
     let permits = other.lock_with_kind("gpu", redis_concurrent::kinds::Permits::of(1).unwrap());
     let holders = other.semaphore("gpu").holders().unwrap();
-    let forced = permits.force_unlock_if(&HeldBy::Owner(holders[0].owner.clone()), "").unwrap();
+    let forced = permits.force_unlock_if(&HeldBy::Owner(holders[0].owner.clone()), "", false).unwrap();
     assert_eq!((forced.holders, forced.skipped), (1, 1));
     assert_eq!(other.semaphore("gpu").available().unwrap(), 2);
-    assert_eq!(permits.force_unlock_if(&HeldBy::Token(1), "").unwrap().skipped, 1, "they have no tokens");
+    assert_eq!(
+        permits.force_unlock_if(&HeldBy::Token(1), "", false).unwrap().skipped,
+        1,
+        "they have no tokens"
+    );
     let released = [a.release(), b.release()];
     assert_eq!(released.iter().filter(|it| it.is_ok()).count(), 1);
 }
@@ -79,7 +84,9 @@ fn a_multi_lock_says_which_was_taken_and_why() {
     let lost = guard.lost();
     wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
     assert!(guard.loss().is_none());
-    assert!(other.simple_lock("b").force_unlock_if(&HeldBy::Anyone, "maintenance").unwrap().all_notified());
+    assert!(
+        other.simple_lock("b").force_unlock_if(&HeldBy::Anyone, "maintenance", false).unwrap().all_notified()
+    );
     assert!(lost.wait_timeout(SOON));
     let error = guard.loss().unwrap();
     assert!(error.name() == "b" && error.to_string().ends_with("by force: maintenance"), "{error}");
@@ -91,7 +98,7 @@ fn a_reason_that_is_too_long_is_refused_before_anything_is_taken() {
     let server = RedisServer::start().unwrap();
     let lock = connect(&server).reentrant_lock("job");
     let guard = lock.lock().unwrap();
-    let error = lock.force_unlock_if(&HeldBy::Anyone, &"x".repeat(1025)).unwrap_err();
+    let error = lock.force_unlock_if(&HeldBy::Anyone, &"x".repeat(1025), false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("at most 1024 bytes, got 1025"), "{error}");
     assert!(guard.remaining() > ms(0));
@@ -106,10 +113,7 @@ fn a_hold_is_told_of_what_its_own_client_forces() {
     for gently in [false, true] {
         let lock = client.reentrant_lock("job").with_lease(LONG);
         let guard = lock.lock_owned().unwrap();
-        let forced = match gently {
-            true => lock.revoke_if(&HeldBy::Anyone, "mine"),
-            false => lock.force_unlock_if(&HeldBy::Anyone, "mine"),
-        };
+        let forced = lock.force_unlock_if(&HeldBy::Anyone, "mine", gently);
         assert!(forced.unwrap().all_notified() && guard.is_lost(), "gently: {gently}");
         assert!(guard.unlock().unwrap_err().to_string().ends_with("by force: mine"), "gently: {gently}");
         assert!(!lock.is_locked().unwrap(), "gently: {gently}");
@@ -129,7 +133,10 @@ fn the_end_of_a_revoked_hold_frees_the_lock() {
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| comes_in(&view));
             queued(&lock, 1);
-            assert!(view.revoke_if(&HeldBy::Anyone, "").unwrap().all_notified() && lost.wait_timeout(SOON));
+            assert!(
+                view.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().all_notified()
+                    && lost.wait_timeout(SOON)
+            );
             assert!(inner.unlock().is_err() && lock.is_locked().unwrap(), "it has not ended");
             match unlocks {
                 true => assert_eq!(outer.unlock().unwrap_err().kind(), ErrorKind::LeaseLost),
@@ -146,7 +153,7 @@ fn the_end_of_a_revoked_hold_that_is_to_stay_keeps_others_out() {
     let (client, other) = (connect(&server), connect(&server));
     let (lock, view) = (client.reentrant_lock("job").with_lease(2 * LONG), other.reentrant_lock("job"));
     let guard = lock.lock().unwrap();
-    assert!(lock.revoke_if(&HeldBy::Anyone, "").unwrap().all_notified());
+    assert!(lock.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().all_notified());
     assert!(guard.unlock_staying(LONG).is_err());
     wait_until(SOON, "it stays for that long", || view.remaining().unwrap().unwrap() <= LONG);
     assert!(view.try_lock().unwrap().is_none());
@@ -162,6 +169,6 @@ fn a_kept_lock_that_is_revoked_is_free() {
         lock.lock().unwrap().unlock().unwrap();
         view.is_locked().unwrap()
     });
-    assert_eq!(view.revoke_if(&HeldBy::Anyone, "").unwrap().holders, 1);
+    assert_eq!(view.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().holders, 1);
     wait_until(SOON, "it is free", || !view.is_locked().unwrap());
 }

@@ -172,8 +172,8 @@ fn a_lock_shared_with_redisson_is_looked_at_by_its_key() {
     assert_eq!((holder.token, holder.since), (None, None));
     // Its hold has no token; and as it would go on to renew it, it is taken away at once.
     let lock = client.redisson_lock("stock");
-    assert_eq!(lock.revoke_if(&HeldBy::Token(last), "").unwrap().skipped, 1);
-    assert_eq!(lock.revoke_if(&HeldBy::Owner(theirs.to_owned()), "").unwrap().holders, 1);
+    assert_eq!(lock.force_unlock_if(&HeldBy::Token(last), "", true).unwrap().skipped, 1);
+    assert_eq!(lock.force_unlock_if(&HeldBy::Owner(theirs.to_owned()), "", true).unwrap().holders, 1);
     assert!(lock.try_lock().unwrap().is_some());
     // Another hash is none.
     redis::cmd("HSET").arg(&["map", "a", "b"]).exec(&mut redis).unwrap();
@@ -401,7 +401,7 @@ fn a_revoked_hold_keeps_others_out_even_if_a_renewal_of_it_had_no_reply() {
         if !told {
             proxy.swallow_replies_with(b"no:forced");
         }
-        assert_eq!(view.revoke_if(&HeldBy::Anyone, "").unwrap().holders, 1);
+        assert_eq!(view.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().holders, 1);
         assert!(told || guard.renew().is_err());
         assert!(lost.wait_timeout(LONG));
         // Whatever there is to give back in the background has been given back.
@@ -422,19 +422,19 @@ fn a_revoked_hold_keeps_others_out_until_its_lease_is_over() {
     let lost = guard.lost();
     wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
     let owner = HeldBy::Owner(view.holder().unwrap().unwrap().owner);
-    assert!(view.revoke_if(&owner, "maintenance").unwrap().all_notified());
+    assert!(view.force_unlock_if(&owner, "maintenance", true).unwrap().all_notified());
     assert!(lost.wait_timeout(SOON) && guard.loss().unwrap().to_string().ends_with("by force: maintenance"));
     assert!(view.try_lock().unwrap().is_none(), "its work may not have ended yet");
     assert!(look(&other, "job").holders[0].stays);
     let left = view.remaining().unwrap().unwrap();
     assert!(guard.renew().is_err() && view.remaining().unwrap().unwrap() <= left, "it is not renewed");
     // Its work has ended.
-    assert_eq!(lock.force_unlock_if(&owner, "").unwrap().holders, 1);
+    assert_eq!(lock.force_unlock_if(&owner, "", false).unwrap().holders, 1);
     assert!(view.try_lock().unwrap().is_some());
     drop(guard);
     let permits = client.lock_with_kind("gpu", Permits::of(1).unwrap());
     client.semaphore("gpu").set_permits(1).unwrap();
     let _held = permits.lock_owned().unwrap();
-    assert_eq!(permits.revoke_if(&HeldBy::Anyone, "").unwrap().holders, 1);
+    assert_eq!(permits.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().holders, 1);
     assert_eq!(client.semaphore("gpu").available().unwrap(), 0, "it stays");
 }

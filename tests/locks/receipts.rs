@@ -86,7 +86,7 @@ fn what_was_revoked_on_its_way_is_not_adopted() {
     let [here, there, operator] = [(); 3].map(|()| connect(&server));
     let receipt = on_paper(here.reentrant_lock("it").with_lease(ms(60_000)).lock_owned().unwrap());
     let lock = operator.reentrant_lock("it");
-    assert_eq!(lock.revoke_if(&HeldBy::Anyone, "").unwrap().holders, 1);
+    assert_eq!(lock.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().holders, 1);
     let left = lock.remaining().unwrap().unwrap();
     told(there.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
     assert!(

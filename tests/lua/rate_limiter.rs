@@ -6,7 +6,7 @@ mod reference;
 use std::sync::{LazyLock, OnceLock};
 
 use redis::{Commands, Connection, RedisResult, cmd};
-use redis_concurrent::internals::rate_limiter_script;
+use redis_concurrent_testkit::rate_limiter_script;
 use redis_concurrent_testkit::{RedisServer, expires_at};
 
 static ACQUIRE: LazyLock<String> =

@@ -7,6 +7,8 @@
 mod arrows;
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use arrows::{Arrow, arrows, circles};
 
@@ -92,6 +94,25 @@ fn a_recipe_is_written_with_what_its_author_is_given() {
     assert!(recipes().any(|a| a.to == "lock/mod.rs"), "the recipes have moved");
     let wrong: Vec<_> = recipes().filter(|a| is_engine(&a.to)).collect();
     assert!(wrong.is_empty(), "{} arrows point into the engine:{}", wrong.len(), told(&wrong));
+}
+
+#[test]
+fn what_is_built_on_the_library_names_what_is_public() {
+    let files = ["cli/src", "tokio/src", "benches", "demo", "examples"].map(files_below);
+    let hidden = |file: &&PathBuf| fs::read_to_string(file).unwrap().contains("redis_concurrent::internals");
+    let wrong: Vec<_> = files.iter().flatten().filter(hidden).collect();
+    assert!(files.iter().all(|files| !files.is_empty()) && wrong.is_empty(), "{wrong:?}");
+}
+
+/// The Rust files below a folder of the project.
+fn files_below(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+    let below = entries.map(|entry| entry.unwrap().path()).flat_map(|path| match path.to_str() {
+        Some(folder) if path.is_dir() => files_below(folder),
+        Some(file) if file.ends_with(".rs") => vec![path],
+        _ => Vec::new(),
+    });
+    below.collect()
 }
 
 #[test]

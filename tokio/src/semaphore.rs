@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_concurrent::internals::check_permits;
+use redis_concurrent::kinds::Permits;
 use redis_concurrent::{Error, Semaphore, Wait};
 
 use crate::clock;
@@ -41,10 +41,9 @@ impl AsyncSemaphore {
     /// # Errors
     /// See [the type](AsyncSemaphore#errors-of-all-forms).
     pub async fn acquire(&self, n: u32) -> Result<AsyncPermit, Error> {
-        // Checked at once, and not only when the task's turn comes.
-        check_permits(&self.semaphore, n)?;
         let semaphore = self.semaphore.clone();
-        let permit = self.turn.wait(self.semaphore.name(), move |wait| {
+        let turn = self.turn(n);
+        let permit = turn.wait(self.semaphore.name(), move |wait| {
             Ok(semaphore.acquire_with(n, wait)?.map(AsyncGuard::new))
         });
         permit.await
@@ -58,10 +57,9 @@ impl AsyncSemaphore {
         if timeout.is_zero() {
             return self.try_acquire(n).await;
         }
-        check_permits(&self.semaphore, n)?;
         let semaphore = self.semaphore.clone();
         let wait = move |wait: Wait<'_>| Ok(semaphore.acquire_with(n, wait)?.map(AsyncGuard::new));
-        self.turn.wait_by(self.semaphore.name(), clock::after(timeout), wait).await
+        self.turn(n).wait_by(self.semaphore.name(), clock::after(timeout), wait).await
     }
 
     /// Makes one attempt. Returns `None` if there are too few permits, or if tasks or threads of this process
@@ -71,12 +69,18 @@ impl AsyncSemaphore {
     /// # Errors
     /// See [the type](AsyncSemaphore#errors-of-all-forms).
     pub async fn try_acquire(&self, n: u32) -> Result<Option<AsyncPermit>, Error> {
-        check_permits(&self.semaphore, n)?;
         let semaphore = self.semaphore.clone();
-        let permit = self
-            .turn
-            .attempt(self.semaphore.name(), move || Ok(semaphore.try_acquire(n)?.map(AsyncGuard::new)));
+        let turn = self.turn(n);
+        let permit =
+            turn.attempt(self.semaphore.name(), move || Ok(semaphore.try_acquire(n)?.map(AsyncGuard::new)));
         permit.await
+    }
+}
+
+impl AsyncSemaphore {
+    /// A number out of range is refused at once, and not only when the task's turn comes.
+    fn turn(&self, n: u32) -> Turn {
+        if Permits::of(n).is_ok() { self.turn.clone() } else { Turn::apart() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use redis_concurrent::internals::{Queued, arrived};
+use redis_concurrent::kinds::Queued;
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 
 use crate::clock;
@@ -105,7 +105,7 @@ impl Turn {
         let _ends = CancelOnDrop(cancel.clone());
         let outcome = WAITS.outcome(name, move || {
             let limit = deadline.map_or_else(Wait::forever, Wait::until);
-            let outcome = wait(arrived(limit.cancelled_by(&cancel), since));
+            let outcome = wait(limit.cancelled_by(&cancel).queued_since(since));
             drop(turn);
             outcome
         });

@@ -4,7 +4,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::admin::Waiter;
-use redis_concurrent::internals::joined;
 use redis_concurrent::kinds::{Kind, Permits};
 use redis_concurrent::{
     CancellationToken, Client, Error, ErrorKind, Member, MultiLock, OwnedGuard, RedisLock, Wait,
@@ -211,7 +210,7 @@ fn numbered(
     };
     loop {
         match (0..n).find_map(number) {
-            Some(Ok((guard, i))) => return Ok(Some((joined(permit, guard), i))),
+            Some(Ok((guard, i))) => return Ok(Some((permit.joined(guard), i))),
             Some(Err(error)) if is_over(end) || !error.is_retryable() || asked.elapsed() >= args.bear => {
                 return Err(error.into());
             }

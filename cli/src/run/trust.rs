@@ -10,7 +10,6 @@
 use std::time::Duration;
 
 use redis_concurrent::guard::LONGEST_STAY;
-use redis_concurrent::internals::is_unknown_command;
 use redis_concurrent::redis::{self, Connection, ConnectionInfo, RedisResult};
 use redis_concurrent::{CancellationToken, Client, Error};
 
@@ -42,7 +41,7 @@ pub fn how_long(client: &Client, namespace: &str, (args, slot): (&Run, Option<u3
     };
     let each = servers.into_iter().map(|info| match connect::to(info) {
         Ok(mut connection) => ask(&mut connection, namespace, args.lease, say).unwrap_or_else(|error| {
-            let lacks = is_unknown_command(&error);
+            let lacks = error.to_string().contains("unknown command");
             not_known(error.into(), lacks)
         }),
         Err(why) => not_known(why, false),

@@ -384,7 +384,9 @@ fn lost_or_about_to_be() {
     let lock = client(&server).reentrant_lock("x");
     until_heard(&server);
     assert!(
-        lock.force_unlock_if(&redis_concurrent::admin::HeldBy::Anyone, "by the test").unwrap().was_held()
+        lock.force_unlock_if(&redis_concurrent::admin::HeldBy::Anyone, "by the test", false)
+            .unwrap()
+            .was_held()
     );
     it.done().ends(80).says("by force: by the test");
     // Only a warning, and the command ends by itself.

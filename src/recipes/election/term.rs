@@ -55,12 +55,6 @@ impl Term {
         self.ending.clone()
     }
 
-    /// Whether the term ended before it was resigned. No request: while Redis does not reply, it counts as
-    /// over once its lease must have expired. This is final.
-    pub fn is_over(&self) -> bool {
-        self.guard.is_lost()
-    }
-
     /// How long the term is certain to last if it is not renewed; zero once it is over. Computed locally,
     /// without a request.
     pub fn remaining(&self) -> Duration {

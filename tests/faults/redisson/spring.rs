@@ -82,7 +82,7 @@ fn springs_release_wakes_a_waiter_and_its_holder_may_be_forced() {
         waits.join().unwrap();
     });
     assert!(takes(&fixture));
-    let forced = lock.force_unlock_if(&HeldBy::Owner(THEIRS.to_owned()), "").unwrap();
+    let forced = lock.force_unlock_if(&HeldBy::Owner(THEIRS.to_owned()), "", false).unwrap();
     assert_eq!((forced.holders, forced.notified), (1, 0));
     comes_in(&lock);
 }

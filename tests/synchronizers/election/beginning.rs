@@ -107,7 +107,7 @@ fn a_candidate_that_is_deposed_before_its_term_began_campaigns_again() {
     let (server, door, beside, behind) = with_a_door(ms(2000));
     let ran = told(
         (&server, &door, &beside),
-        || behind.run(|term| (term.number(), term.is_over())),
+        || behind.run(|term| (term.number(), term.remaining().is_zero())),
         || {
             assert!(beside.depose().unwrap().was_held());
             door.hold_requests(false);

@@ -41,7 +41,7 @@ fn the_leader_may_proclaim_another_value_until_its_term_is_over() {
     assert_eq!((leader.value.as_str(), leader.term), ("ready", term.number()));
     assert!(client().election("proclaims").depose().unwrap().was_held());
     assert!(term.proclaim("still here").unwrap_err().is_lease_lost());
-    assert!(term.is_over());
+    assert!(term.remaining().is_zero());
     assert!(term.resign().unwrap_err().is_lease_lost());
     assert_eq!(election.leader().unwrap(), None);
 }
@@ -197,7 +197,7 @@ fn a_closed_client_ends_its_terms_and_campaigns() {
         let _ = released_all(&mine.close());
         assert_eq!(waits.join().unwrap().kind(), ErrorKind::Closed);
     });
-    assert!(ending.is_cancelled() && term.is_over());
+    assert!(ending.is_cancelled() && term.remaining().is_zero());
     assert_eq!(term.resign().unwrap_err().kind(), ErrorKind::Closed);
     wait_until(LONG, "nobody leads", || other.leader().unwrap().is_none());
     assert!(server().url().starts_with("redis"));

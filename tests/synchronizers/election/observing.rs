@@ -175,7 +175,7 @@ fn the_end_of_a_lease_is_a_change() {
     assert_eq!(next(&mut changes), NONE);
     // Before the wait of this test would end.
     assert!(began.elapsed() < lease + ms(1000) + 2 * SOON, "a lease and a heartbeat: {:?}", began.elapsed());
-    assert!(term.is_over());
+    assert!(term.remaining().is_zero());
 }
 
 /// What it was told while it was not connected, it finds when it is again.

@@ -35,7 +35,7 @@ fn a_token_ends_the_wait_and_the_work() {
     let cancel = CancellationToken::new();
     let cancelled = election.run_with(&cancel, |term| {
         cancel.cancel();
-        (term.ending().wait_timeout(LONG), term.is_over())
+        (term.ending().wait_timeout(LONG), term.remaining().is_zero())
     });
     assert_eq!(cancelled.unwrap(), Some((true, false)));
     assert_eq!(election.leader().unwrap(), None);
