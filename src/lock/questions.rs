@@ -91,7 +91,8 @@ impl<K: Kind> RedisLock<K> {
         }
         let (thread, now) = (this_thread(), Moment::now());
         let held = |entry: &Arc<LockEntry>| {
-            engine::operations::effects::lock(entry).map_or(0, |core| core.lock_state.hold_count(thread, now))
+            engine::operations::effects::lock_at(entry, now)
+                .map_or(0, |core| core.lock_state.hold_count(thread, now))
         };
         self.entries().iter().map(held).sum()
     }

@@ -62,7 +62,8 @@ impl Holding {
 
     /// Locks the state. An error in a forked child, which has no part in its parent's holds.
     fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
-        self.first.shared.lock(&self.state).map_err(|e| e.about(self.name()))
+        let shared = &self.first.shared;
+        shared.lock(&self.state, Moment::now()).map_err(|e| e.about(self.name()))
     }
 
     /// Adds a server that granted the lock later than the others; or releases that grant, if the hold has ended.

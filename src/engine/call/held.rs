@@ -11,7 +11,7 @@ use crate::engine::call::outcomes::lost_as;
 use crate::engine::call::warning::{HoldKey, TimeLeft, until};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock;
+use crate::engine::operations::effects::{lock, lock_at};
 use crate::engine::operations::replies::Renewed;
 use crate::engine::operations::requests;
 use crate::engine::state::grant::Grant;
@@ -23,7 +23,7 @@ use crate::observe::LossReason;
 pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
     let now = Moment::now();
     // A forked child does not hold what its parent holds.
-    let Ok(core) = lock(entry) else { return Duration::ZERO };
+    let Ok(core) = lock_at(entry, now) else { return Duration::ZERO };
     core.lock_state.grant_of(ticket).map_or(Duration::ZERO, |grant| left(grant, now))
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn terms(entry: &LockEntry, ticket: Ticket) -> Option<Terms> {
 
 /// Returns the owner number under which the hold is valid, or an error if it is lost.
 pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
-    let core = lock(entry)?;
+    let core = lock_at(entry, now)?;
     let grant = core.lock_state.grant_of(ticket);
     match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
         Some(loss) => {

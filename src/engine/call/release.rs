@@ -10,7 +10,7 @@ use crate::engine::call::lost;
 use crate::engine::call::outcomes::lost_as;
 use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock;
+use crate::engine::operations::effects::{lock, lock_at};
 use crate::engine::operations::replies::Left;
 use crate::engine::operations::requests;
 use crate::engine::operations::resent::{Fate, Known};
@@ -122,7 +122,7 @@ pub(crate) fn begin_release(
     let shared = &entry.shared;
     let now = Moment::now();
     // An error in a forked child, which must not release its parent's holds.
-    let mut core = lock(entry)?;
+    let mut core = lock_at(entry, now)?;
     if stay == Stay::Agreed && core.lock_state.ends_inner(ticket, now) {
         return Ok(None);
     }

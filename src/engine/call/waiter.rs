@@ -12,7 +12,7 @@ use crate::engine::call::take_back;
 use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::operations::effects::LEAVE_TIMEOUT;
 use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock;
+use crate::engine::operations::effects::lock_at;
 use crate::engine::operations::effects::no_longer_kept;
 use crate::engine::operations::requests;
 use crate::engine::redis::failure::Failure;
@@ -114,8 +114,8 @@ impl<'a> Waiter<'a> {
         limit: impl FnOnce() -> Moment,
     ) -> Result<Arrival<'a>, Error> {
         // Checked first, as in a forked child the lock state is a copy of the parent's.
-        entry.shared.usable_at(entered).map_err(|e| entry.error(e))?;
-        let mut core = lock(entry)?;
+        let mut core = lock_at(entry, entered)?;
+        entry.shared.not_closed().map_err(|e| entry.error(e))?;
         match core.lock_state.enter(request, entered) {
             Ok(Entered::Again(acquired)) => Ok(Arrival::In(acquired)),
             Ok(Entered::Joined(acquired, ahead)) => {

@@ -152,7 +152,7 @@ impl Shared {
         key: TypeId,
         compose: impl FnOnce(&str) -> Result<Scripts, String>,
     ) -> Result<Common, Error> {
-        let mut kinds = self.lock(&self.kinds)?;
+        let mut kinds = self.lock(&self.kinds, Moment::now())?;
         if let Some(known) = kinds.get(&key) {
             return Ok(known.clone());
         }
@@ -180,11 +180,6 @@ impl Shared {
         self.is_process(std::process::id())
     }
 
-    /// The same, for a call that has just read the clock: see [`process::id`].
-    pub(crate) fn same_process_at(&self, now: Moment) -> Result<(), Error> {
-        self.is_process(process::id(now))
-    }
-
     fn is_process(&self, id: u32) -> Result<(), Error> {
         if id == self.pid {
             return Ok(());
@@ -194,12 +189,13 @@ impl Shared {
 
     /// Locks one of this client's mutexes. Checks first which process this is: in a forked child, a thread
     /// that does not exist there may hold it forever, and where threads wait for it, unlocking it takes a lock
-    /// of the whole process, which such a thread may hold, too.
+    /// of the whole process, which such a thread may hold, too. `now` is the time that the caller has just
+    /// read: see [`process::id`].
     ///
     /// # Errors
     /// `Forked` in a forked child.
-    pub(crate) fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> Result<MutexGuard<'a, T>, Error> {
-        self.same_process_at(Moment::now())?;
+    pub(crate) fn lock<'a, T>(&self, mutex: &'a Mutex<T>, now: Moment) -> Result<MutexGuard<'a, T>, Error> {
+        self.is_process(process::id(now))?;
         Ok(mutex.lock())
     }
 
@@ -208,7 +204,7 @@ impl Shared {
     /// # Errors
     /// `Forked` in a forked child.
     pub(crate) fn entries(&self) -> Result<MutexGuard<'_, LockEntries>, Error> {
-        self.lock(&self.entries)
+        self.lock(&self.entries, Moment::now())
     }
 
     /// Checks that the client may send requests: it is not closed, and this is not a forked child.
@@ -217,13 +213,8 @@ impl Shared {
         self.not_closed()
     }
 
-    /// The same, for a call that has just read the clock: see [`process::id`].
-    pub(crate) fn usable_at(&self, now: Moment) -> Result<(), Error> {
-        self.same_process_at(now)?;
-        self.not_closed()
-    }
-
-    fn not_closed(&self) -> Result<(), Error> {
+    /// Checks that the client is not closed.
+    pub(in crate::engine) fn not_closed(&self) -> Result<(), Error> {
         if self.is_closed() {
             return Err(self.explained(Error::new(ErrorKind::Closed, "")));
         }

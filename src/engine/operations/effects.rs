@@ -19,7 +19,12 @@ pub(in crate::engine) const LEAVE_TIMEOUT: Duration = Duration::from_millis(100)
 
 /// Locks the entry's mutex. Returns an error in a forked child.
 pub(crate) fn lock(entry: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
-    entry.shared.lock(&entry.core).map_err(|e| entry.error(e))
+    lock_at(entry, Moment::now())
+}
+
+/// The same, for a call that has just read the clock.
+pub(crate) fn lock_at(entry: &LockEntry, now: Moment) -> Result<MutexGuard<'_, Core>, Error> {
+    entry.shared.lock(&entry.core, now).map_err(|e| entry.error(e))
 }
 
 /// Carries out what the lock state returned: under the mutex what needs it, the rest once it is released. A
