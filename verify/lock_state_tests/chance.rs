@@ -139,7 +139,7 @@ impl World {
                     .lock_state
                     .look(owner)
                     .filter(|t| t.loss(now).is_none() && !t.terms.fixed);
-                let lease = renewable.filter(|t| t.valid_until.since(now) < t.terms.lease * 2 / 3);
+                let lease = renewable.filter(|t| t.validity.until.since(now) < t.terms.lease * 2 / 3);
                 let lease = lease.map(|t| t.terms.lease);
                 let on_its_way = self.wire.iter().any(|p| matches!(&p.op, Op::Renew(o, _) if *o == owner));
                 if let Some(lease) = lease.filter(|_| !on_its_way) {

@@ -1,6 +1,7 @@
 //! A wait for a condition: in the lock state of the wait, and in that of its lock.
 
 use super::*;
+use crate::engine::state::lock_state::HasGivenUp;
 
 /// The lock state of one wait, whose owner ids differ from the lock's.
 fn condition_waiter() -> Driver {
@@ -107,7 +108,7 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
     waiter.answer(&asking, Answer::Failed, 1);
     assert!(!waiter.lock_state.turns_back(at(2)));
     assert_eq!(waiter.turn_with(ticket, 2, true, true), Step::Over);
-    assert!(waiter.lock_state.wait_outcome().stayed);
+    assert_eq!(waiter.lock_state.wait_outcome().given_up, HasGivenUp::No);
     assert_eq!(waiter.lock_state.give_up(ticket, at(2)), GaveUp::Out(Effects::default()));
 }
 
@@ -218,11 +219,12 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
     let (mut waiter, ticket, _) = wait(true);
     let asking = waiter.asks(ticket, 1);
     assert_eq!(waiter.answer(&asking, Answer::Failed, 2).background, None);
-    assert!(waiter.lock_state.wait_outcome().stayed);
+    assert_eq!(waiter.lock_state.wait_outcome().given_up, HasGivenUp::No);
     let asking = waiter.asks(ticket, 1_000);
     let then = waiter.answer(&asking, Answer::Refused("not-inside".into()), 1_001);
     // The driver sends it, as it must if nothing was answered.
-    assert_eq!((then.background, waiter.lock_state.wait_outcome().entered), (None, false));
+    assert_eq!(then.background, None);
+    assert_ne!(waiter.lock_state.wait_outcome().given_up, HasGivenUp::Yes);
 }
 
 #[test]
@@ -234,6 +236,6 @@ fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
         let then = lock.lock_state.put_back(suspended, None, None, at(now));
         assert_eq!(then.lost, lost.map(|loss| (acquired.owner, loss, 1)));
         assert_eq!(then.background.is_some(), lost.is_some());
-        assert_eq!(lock.lock_state.look(acquired.owner).and_then(|grant| grant.lost), lost);
+        assert_eq!(lock.lock_state.look(acquired.owner).and_then(|grant| Some(grant.lost()?.why)), lost);
     }
 }

@@ -169,7 +169,7 @@ fn of_two_renewals_under_way_at_once_the_shorter_counts() {
         driver.lock_state.is_renewed_beside(acquired.owner);
         let mut renewed = |sent, left, now| {
             driver.lock_state.renewed(acquired.owner, at(sent), Renewal::Left(ms(left)), at(now));
-            driver.lock_state.look(acquired.owner).unwrap().valid_until
+            driver.lock_state.look(acquired.owner).unwrap().validity.until
         };
         renewed(100, first, 130);
         assert_eq!(renewed(110, second, 140), at(100 + if first < second { 0 } else { 10 } + 2_500 - 25));
@@ -198,8 +198,8 @@ fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
         let left = grant.renewal(at(300));
         driver.lock_state.renewed(acquired.owner, at(300), Renewal::Left(left), at(310));
         let grant = driver.lock_state.look(acquired.owner).unwrap();
-        assert_eq!(grant.valid_until, at(300).after(left).before(left / 100));
-        let due = if fixed { grant.valid_until } else { at(310 + 1_000) };
+        assert_eq!(grant.validity.until, at(300).after(left).before(left / 100));
+        let due = if fixed { grant.validity.until } else { at(310 + 1_000) };
         assert_eq!(grant.due(at(310), ms(1_000)), due);
     }
 }

@@ -1,12 +1,13 @@
 //! Grants that leave the lock state but not Redis, and grants that enter it without a request.
 
 use super::*;
-use crate::engine::state::grant::Grant;
+use crate::engine::state::grant::{Doubt, Grant, Validity};
 use crate::engine::state::lock_state::CannotPart;
 
 /// The grant of a receipt, after Redis has said at time 0 that it is ours for a lease.
 fn adopted(owner: u64) -> Grant {
-    Grant { valid_until: at(LEASE - DRIFT), since: at(0), hand_overs: 3, ..Grant::new(owner, 7, terms()) }
+    let validity = Validity::new(at(LEASE - DRIFT), Doubt::default());
+    Grant { validity, since: at(0), hand_overs: 3, ..Grant::new(owner, 7, terms()) }
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn the_slice_counts_from_before_the_request_and_then_it_is_asked_for() {
     let first = driver.is_in(ticket, 90);
     let late = driver.enter(request(2), LOCAL_HANDOFF);
     let asking = driver.asks(late, LOCAL_HANDOFF);
-    assert_eq!((asking.how, asking.owner, asking.enqueues), (AcquireMode::Share, first.owner, false));
+    assert_eq!((asking.how, asking.owner, asking.enqueues()), (AcquireMode::Share, first.owner, false));
     assert_eq!(driver.answer(&asking, granted_in(5, LEASE), LOCAL_HANDOFF + 20).wake, Some(late));
     let acquired = driver.is_in(late, LOCAL_HANDOFF + 20);
     assert_eq!((acquired.owner, acquired.way), (first.owner, AcquiredVia::Joined));

@@ -98,9 +98,9 @@ impl World {
             }
         }
         for owner in process.lock_states.owners() {
-            let over = |k: &Keep| k.idle && k.until.is_some_and(|until| until <= now);
+            let over = |k: &Keep| k.until.is_some_and(|until| until <= now);
             let mut grants = process.lock_states.iter().filter_map(|lock_state| lock_state.look(owner));
-            if grants.any(|grant| grant.keep.as_deref().is_some_and(over)) {
+            if grants.any(|grant| grant.is_idle() && grant.keep().is_some_and(over)) {
                 steps.push(Step::KeptLongEnough(p, owner));
             }
         }
@@ -108,7 +108,7 @@ impl World {
             let renewing = |packet: &Packet| (packet.process, packet.thread) == (p, Some(RENEWER));
             let renewed = |o: &u64| {
                 let mut grants = process.lock_states.iter().filter_map(|lock_state| lock_state.look(*o));
-                grants.any(|t| t.lost.is_none() && !t.terms.fixed)
+                grants.any(|t| t.lost().is_none() && !t.terms.fixed)
                     && !state.packets.iter().any(renewing)
                     && !state.replies.iter().any(|(packet, _)| renewing(packet))
             };

@@ -147,7 +147,7 @@ impl State {
             // A thread that came before the question was sent may be late: because of the reply, or of its
             // own wake-up.
             let joining = self.processes[p as usize].lock_states[READS].look(acquired.owner);
-            let joining = joining.and_then(|grant| grant.joining.as_deref());
+            let joining = joining.and_then(|grant| grant.joining());
             let admitted = joining.is_some_and(|joining| acquired.ticket <= joining.admits);
             let is_over = |tick: u8| self.now().since(super::at(tick)) >= world.local_handoff;
             self.overstayed |= !admitted && self.writers.iter().any(|(_, since)| is_over(*since));

@@ -101,7 +101,7 @@ fn is_held_in_redis(state: &State) -> bool {
     let held = |t: &Grant| {
         state.redis.holder(t.owner).is_some_and(|holder| {
             let end = Moment::default().after(Duration::from_millis(holder.end));
-            holder.number == t.number && t.valid_until <= end
+            holder.number == t.number && t.validity.until <= end
         })
     };
     let exchanged = |p: &Process, t: &Grant| {

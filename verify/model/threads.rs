@@ -196,12 +196,12 @@ impl State {
                     self.wake(p, g, next);
                 }
             }
-            Step::Ask(asking) if asking.enqueues && !inbox && !failing => {
+            Step::Ask(asking) if asking.enqueues() && !inbox && !failing => {
                 process.lock_states[g].postponed(asking.owner, now.after(TICK));
                 self.set(p, t, Thread::Awake(ticket));
             }
             Step::Ask(asking) => {
-                let later = asking.enqueues && !inbox;
+                let later = asking.enqueues() && !inbox;
                 let how = if later { AcquireMode::Try } else { asking.how };
                 let ask = PendingAcquire { how, ..PendingAcquire::from(&asking) };
                 let op = match process.lock_states.wait(g) {
@@ -252,7 +252,7 @@ impl State {
         let grant = lock_state
             .owners()
             .into_iter()
-            .find_map(|o| lock_state.look(o).filter(|t| t.lost.is_none()).cloned());
+            .find_map(|o| lock_state.look(o).filter(|t| t.lost().is_none()).cloned());
         let exit = lock_state.exit(ticket, now, inbox, || fresh(&mut sequence, p));
         process.sequence = sequence;
         match exit {
@@ -261,7 +261,7 @@ impl State {
                 if let Some(grant) = grant {
                     // A kept grant has its hand-off period from the moment at which it was wanted, and none
                     // before.
-                    let since = grant.keep.as_ref().map_or(grant.since, |keep| keep.wanted.unwrap_or(now));
+                    let since = grant.keep().map_or(grant.since, |keep| keep.wanted.unwrap_or(now));
                     let since = since.max(grant.since);
                     let over = now.since(since) >= world.local_handoff && since != now;
                     self.overstayed |= over || world.fair;

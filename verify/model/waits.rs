@@ -5,7 +5,7 @@ use super::World;
 use super::lock_states::{WRITES, own};
 use super::state::{State, Thread};
 use crate::engine::small_redis::Op;
-use crate::engine::state::lock_state::{Entered, LockState, SuspendedHold, Ticket};
+use crate::engine::state::lock_state::{Entered, HasGivenUp, LockState, SuspendedHold, Ticket};
 use crate::observe::LossReason;
 
 /// A thread's wait for a condition.
@@ -55,23 +55,24 @@ impl State {
         let Some(mut wait) = process.lock_states.end(t) else { return };
         let granted = ticket.and_then(|ticket| wait.lock_state.hand_over(ticket));
         let stay = wait.lock_state.wait_outcome();
-        let loss = (!stay.stayed && granted.is_none()).then_some(LossReason::Revoked);
+        let loss = (stay.given_up != HasGivenUp::No && granted.is_none()).then_some(LossReason::Revoked);
         let leaving = wait.suspended.leaving(now);
         let owner = granted.as_ref().map(|grant| grant.owner);
         let token = granted.as_ref().filter(|t| t.loss(now).is_none()).map(|t| t.token());
         let tombstone = granted.is_some() && leaving.unsettled;
         let lock = &mut process.lock_states[WRITES];
         let then = lock.put_back(wait.suspended, granted, loss, now);
-        let lost_is_told = lock.grant_of(wait.hold).is_none_or(|t| t.lost.is_some());
+        let lost_is_told = lock.grant_of(wait.hold).is_none_or(|t| t.lost().is_some());
         let valid = lock.holds_valid(wait.hold, now);
         let caller = &mut process.callers[t as usize];
         (caller.lock_state, caller.thread) = (WRITES, Thread::Holding(wait.hold));
-        if !stay.entered && (loss.is_some() || tombstone) {
+        if stay.given_up != HasGivenUp::Yes && (loss.is_some() || tombstone) {
             self.background(p, WRITES, &leaving);
         }
         self.carry_out(p, WRITES, then);
         // A wait that never gave the lock up reports that it has it, unless there is an error to report.
-        let says_so = owner.is_some() || stay.stayed && wait.lock_state.trouble().is_none();
+        let says_so =
+            owner.is_some() || stay.given_up == HasGivenUp::No && wait.lock_state.trouble().is_none();
         self.empty_handed |= says_so && !lost_is_told && !valid;
         if let Some(owner) = owner {
             self.signals.returns(owner, stay.unsignalled);

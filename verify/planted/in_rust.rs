@@ -27,16 +27,16 @@ macro_rules! places {
 pub(super) const IN_RUST: &[InRust] = places! {
     "no-timer" in "src":
         { Step::Park(ask.again_at.min(nap)) } =>
-        { Step::Park(if PLANTED && ask.queued { Moment::NEVER } else { ask.again_at.min(nap) }) }
+        { Step::Park(if PLANTED && ask.is_queued() { Moment::NEVER } else { ask.again_at.min(nap) }) }
     "any-number" in "src":
         { number > ask.floor } =>
         { (number > ask.floor || PLANTED) }
     "message-says-how-long" in "src":
-        { lease.min(first_lease).min(ask.terms.lease) } =>
-        { if PLANTED { lease } else { lease.min(first_lease).min(ask.terms.lease) } }
+        { lease.min(first_lease).min(ask.sought.terms.lease) } =>
+        { if PLANTED { lease } else { lease.min(first_lease).min(ask.sought.terms.lease) } }
     "message-not-confirmed" in "src":
-        { if got.told || (got.lease < lease && request.terms.fixed) } =>
-        { if got.told && !(PLANTED && got.lease == lease) || (got.lease < lease && request.terms.fixed) }
+        { if got.by == Source::Message || (got.lease < lease && request.terms.fixed) } =>
+        { if got.by == Source::Message && !(PLANTED && got.lease == lease) || (got.lease < lease && request.terms.fixed) }
     "copy-is-claimed" in "src":
         { if request != mark && } =>
         { if (request != mark || PLANTED) && }
@@ -44,8 +44,9 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { high << LOW | low } =>
         { if PLANTED { n } else { high << LOW | low } }
     "valid-from-last-sent" in "src":
-        { ask.base.unwrap_or(ask.sent) } =>
-        { ask.base.filter(|_| !PLANTED).unwrap_or(ask.sent) }
+        { self.in_flight = Some(InFlight { sent: now, unheard: false }); } =>
+        { self.in_flight = Some(InFlight { sent: now, unheard: false });
+          if PLANTED { self.base = now; } }
     "lead-kept" in "src":
         { let was_head = self.head() == Some(ticket); } =>
         { let was_head = self.head() == Some(ticket);
@@ -54,14 +55,14 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { if answer == Answer::Ended } =>
         { if answer == Answer::Ended || PLANTED && answer == Answer::Unanswered }
     "lost-not-left" in "src":
-        { (why == LossReason::Expired || grant.unsettled || (idle && grant.stays)) } =>
-        { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || grant.unsettled || (idle && grant.stays))) }
+        { let mut leave = None; if why == LossReason::Expired } =>
+        { let mut leave = None; if PLANTED && why == LossReason::Expired {} else if why == LossReason::Expired }
     "revoked-is-not-left" in "src":
-        { grant.stays = true; } =>
-        { grant.stays = !PLANTED; }
+        { let remains = Remains::Entry; } =>
+        { let remains = if PLANTED { Remains::Nothing } else { Remains::Entry }; }
     "unknown-is-passed" in "src":
-        { self.writer_ahead && request.from.is_none() } =>
-        { self.writer_ahead && request.from.is_none() && !PLANTED }
+        { self.waits_for == WaitsFor::Writer && request.from.is_none() } =>
+        { self.waits_for == WaitsFor::Writer && request.from.is_none() && !PLANTED }
     "grant-of-another-request" in "src":
         { same && self.instead == request.instead } =>
         { same && self.instead == request.instead || PLANTED }

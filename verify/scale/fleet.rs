@@ -250,7 +250,7 @@ impl Fleet {
                 }
             }
             Step::Ask(asking) => {
-                if asking.enqueues {
+                if asking.enqueues() {
                     self.listens(e);
                 }
                 self.threads[t].doing = Doing::Asks(ticket, asking.owner);

@@ -14,7 +14,9 @@ use crate::engine::operations::effects::lock;
 use crate::engine::operations::requests;
 use crate::engine::operations::requests::Signalled;
 use crate::engine::redis::failure::Failure;
-use crate::engine::state::lock_state::{Acquired, PendingRelease, SuspendedHold, Ticket, WaitOutcome};
+use crate::engine::state::lock_state::{
+    Acquired, HasGivenUp, PendingRelease, SuspendedHold, Ticket, WaitOutcome,
+};
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 use crate::script::Scripts;
@@ -113,11 +115,11 @@ fn come_back(
         (core.lock_state.wait_outcome(), granted)
     };
     let loss = match outcome {
-        _ if stay.stayed || granted.is_some() => None,
+        _ if stay.given_up == HasGivenUp::No || granted.is_some() => None,
         Err(error) if error.kind() == ErrorKind::Closed => Some(LossReason::Closed),
         _ => Some(LossReason::Revoked),
     };
-    if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {
+    if stay.given_up != HasGivenUp::Yes && (loss.is_some() || granted.is_some() && leaving.unsettled) {
         // Redis may not have given up the hold, or a copy of one of its requests may still run.
         shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
     }
@@ -128,12 +130,12 @@ fn come_back(
     core.arrived(leaving.owner);
     let then = core.lock_state.put_back(suspended, granted, loss, now);
     let mut watched = Ok(());
-    if let Some(grant) = core.lock_state.look(owner).filter(|grant| grant.lost.is_none()) {
+    if let Some(grant) = core.lock_state.look(owner).filter(|grant| grant.lost().is_none()) {
         let due = grant.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), granted_to);
         watched = shared.renewer.look_at(entry, &mut core, owner, now, due);
     }
-    let over = core.lock_state.look(owner).map_or(Some(LossReason::Revoked), |grant| grant.lost);
+    let over = core.lock_state.look(owner).map_or(Some(LossReason::Revoked), |grant| Some(grant.lost()?.why));
     carry_out(entry, core, then);
     let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| entry.error(e)) };
     if let Some(token) = token {

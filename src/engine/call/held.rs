@@ -28,7 +28,7 @@ pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
 }
 
 fn left(grant: &Grant, now: Moment) -> Duration {
-    if grant.loss(now).is_none() { grant.valid_until.since(now) } else { Duration::ZERO }
+    if grant.loss(now).is_none() { grant.validity.until.since(now) } else { Duration::ZERO }
 }
 
 /// Returns the hold's token, if the hold exists.
@@ -46,9 +46,7 @@ pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u6
     let core = lock_at(entry, now)?;
     let grant = core.lock_state.grant_of(ticket);
     match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
-        Some(loss) => {
-            Err(entry.error(lost_as(loss, grant.and_then(|t| t.said.as_deref().map(|said| &**said)))))
-        }
+        Some(loss) => Err(entry.error(lost_as(loss, grant.and_then(Grant::reason)))),
         None => Ok(grant.map_or(0, |t| t.owner)),
     }
 }
@@ -70,7 +68,8 @@ pub(crate) fn time_left(entry: &Arc<LockEntry>, ticket: Ticket) -> (HoldKey, Tim
         let entry = entry.upgrade()?;
         let core = lock(&entry).ok()?;
         let grant = core.lock_state.grant_of(ticket)?;
-        let margin = if grant.is_first() { margin.min(Duration::from(grant.first) / 2) } else { margin };
+        let margin =
+            if grant.is_first() { margin.min(Duration::from(grant.validity.first) / 2) } else { margin };
         Some(until(left(grant, Moment::now()), margin))
     };
     (key, Arc::new(left))

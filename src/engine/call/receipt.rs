@@ -12,7 +12,7 @@ use crate::engine::operations::effects::carry_out;
 use crate::engine::operations::effects::lock;
 use crate::engine::operations::requests;
 use crate::engine::redis::failure::Failure;
-use crate::engine::state::grant::{Grant, ends_at};
+use crate::engine::state::grant::{Doubt, Grant, Validity, ends_at};
 use crate::engine::state::lock_state::{Acquired, Answer, CannotPart, PendingRelease, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
 
@@ -74,8 +74,11 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
     let error = match outcome {
         Ok((Answer::In { number, left, value }, resent)) => {
             core.arrived(owner);
-            let valid_until = ends_at(sent, left);
-            let grant = Grant { owner, number, value, valid_until, since: now, unsettled: resent, ..grant };
+            let mut validity = Validity::new(ends_at(sent, left), Doubt::default());
+            if resent {
+                validity.doubt.begins();
+            }
+            let grant = Grant { owner, number, value, since: now, validity, ..grant };
             let Some(acquired) = core.lock_state.adopt(grant) else {
                 return Err(entry.error(Error::new(ErrorKind::Closed, "")));
             };

@@ -15,6 +15,7 @@ use crate::engine::operations::replies::Left;
 use crate::engine::operations::requests;
 use crate::engine::operations::resent::{Fate, Known};
 use crate::engine::redis::failure::Failure;
+use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::{Answer, Asking, Effects, Exit, LockState, PendingRelease, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
@@ -132,7 +133,7 @@ pub(crate) fn begin_release(
     // A hold whose beginning was not reported is not reported as released either.
     let held = core.lock_state.held(ticket, now);
     let ending = core.lock_state.grant_of(ticket);
-    let said = ending.and_then(|grant| grant.said.clone());
+    let reason = ending.and_then(Grant::reason).map(str::to_owned);
     let lingers = ending.is_some_and(|grant| grant.terms.lingers());
     let grant = Known::of(core.lock_state.shape().sharing, ending, now);
     let exit = core.lock_state.exit(ticket, now, inbox, || entry.fresh());
@@ -153,7 +154,7 @@ pub(crate) fn begin_release(
                 leaving.stays_until = stay.until(leaving.stays_until, now);
             }
             carry_out(entry, core, then);
-            return Err(entry.error(lost_as(loss, said.as_deref().map(|said| &**said))));
+            return Err(entry.error(lost_as(loss, reason.as_deref())));
         }
         Exit::Leave(mut leaving, mut next) => {
             if let Some(next) = &mut next {

@@ -277,7 +277,7 @@ impl<'a> Waiter<'a> {
     pub(in crate::engine) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
         let entry = self.entry;
         let owner = asking.owner;
-        if !asking.enqueues || entry.hears() {
+        if !asking.enqueues() || entry.hears() {
             self.sent = true;
             let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
             self.heard(owner, requests::acquire(entry, &asking, limit))?;

@@ -406,7 +406,8 @@ impl LockEntries {
     /// which each thread has a queue position of its own in Redis.
     pub(crate) fn alone(entry: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
         let shared = &entry.shared;
-        let shape = shared.lock(&entry.core, Moment::now()).map_err(|e| entry.error(e))?.lock_state.shape().clone();
+        let shape =
+            shared.lock(&entry.core, Moment::now()).map_err(|e| entry.error(e))?.lock_state.shape().clone();
         let made = (entry.kind, entry.names.clone(), entry.scripts.clone(), shape);
         let mut entries = shared.entries().map_err(|e| entry.error(e))?;
         entries.add(shared, made, None)

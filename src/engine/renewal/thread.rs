@@ -158,12 +158,12 @@ impl Renewer {
                 if then == Effects::default() {
                     then = core.lock_state.kept_long_enough(task.owner, now);
                 }
-                let Some(grant) = core.lock_state.look(task.owner).filter(|t| t.lost.is_none()) else {
+                let Some(grant) = core.lock_state.look(task.owner).filter(|t| t.lost().is_none()) else {
                     carry_out(&task.entry, core, then);
                     return None;
                 };
                 let fixed = grant.terms.fixed && !grant.is_first();
-                let (until, lease) = (grant.valid_until, grant.renewal(now));
+                let (until, lease) = (grant.validity.until, grant.renewal(now));
                 let entry = task.entry.clone();
                 let are_old = entry.shared.config.max_hold.filter(|_| !fixed).map(|longest| {
                     let (youngest, oldest) = core.lock_state.ages(task.owner, now);

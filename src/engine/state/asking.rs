@@ -152,14 +152,19 @@ pub(crate) struct Asking {
     pub(crate) arrival: String,
     /// How many threads it stands for: the head, and those that wait behind it.
     pub(crate) threads: usize,
-    /// It asks for a new queue position, so the inbox must be ready to receive the grant.
-    pub(crate) enqueues: bool,
     /// See [`Request::from`].
     pub(crate) from: Option<u64>,
     /// See [`Request::instead`].
     pub(crate) instead: bool,
     /// The name of the asking thread, if another thread sends the request. The lock state leaves it out.
     pub(crate) thread: Option<Arc<str>>,
+}
+
+impl Asking {
+    /// Whether it asks for a new queue position, so that the inbox must be ready to receive the grant.
+    pub(crate) fn enqueues(&self) -> bool {
+        self.how == AcquireMode::Wait && self.arrival.is_empty()
+    }
 }
 
 /// Redis's reply to a request to acquire.

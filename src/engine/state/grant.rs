@@ -45,39 +45,110 @@ pub(crate) struct Grant {
     pub(crate) number: u64,
     /// The value that the rule added to it.
     pub(crate) value: u64,
+    /// How many times it was handed on in this process.
+    pub(crate) hand_overs: u32,
+    /// The number of holds on it, one per thread or guard. Zero only if the process keeps it for its next hold.
+    pub(crate) holds: u32,
     /// The terms on which it was requested.
     pub(crate) terms: Terms,
+    /// When this process got it: the start of its local hand-off period.
+    pub(crate) since: Moment,
+    pub(crate) validity: Validity,
+    pub(crate) standing: Standing,
+    pub(crate) reuse: Reuse,
+}
+
+/// Until when a grant is valid, and what its renewals must consider.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Validity {
     /// Until when it is known to be valid, counted from before the request was sent.
-    pub(crate) valid_until: Moment,
+    pub(crate) until: Moment,
     /// What it was granted for, if that is less than its lease: a process that is admitted by a message may
     /// be dead. Zero if it is not, and once it is renewed.
     pub(crate) first: Millis,
-    /// When this process got it: the start of its local hand-off period.
-    pub(crate) since: Moment,
-    /// What renewals must consider, if anything.
-    pub(crate) bounds: Option<Box<RenewalBounds>>,
-    /// How many times it was handed on in this process.
-    pub(crate) hand_overs: u32,
-    /// One of its requests had no reply: its end leaves a tombstone.
-    pub(crate) unsettled: bool,
-    /// Why it ended early.
-    pub(crate) lost: Option<LossReason>,
-    /// The reason given by the caller that took it away by force. Boxed twice to take a single word, as
-    /// hardly any grant has it.
-    pub(crate) said: Option<Box<Box<str>>>,
-    /// The number of holds on it, one per thread or guard.
-    pub(crate) holds: u32,
+    pub(crate) doubt: Doubt,
+    /// When it ends at the earliest, by `renew_for`: renewals do not shorten it below this. For a fixed lease
+    /// that was granted for less, the end of that lease.
+    wanted_until: Moment,
+    /// When the last reply to a renewal arrived. Kept only if the holder has renewed the grant itself, beside
+    /// the renewal thread: the two use different connections, so replies may arrive in another order than
+    /// Redis ran the renewals.
+    heard: Option<Moment>,
+}
+
+/// Whether a copy of a request of an owner may still be in flight, as one had no reply or was sent twice: the
+/// owner's end then leaves a tombstone. With the shortest lease of those that were renewals: such a copy may
+/// run at any time, so no later renewal counts for more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Doubt(Option<Duration>);
+
+impl Validity {
+    pub(crate) fn new(until: Moment, doubt: Doubt) -> Self {
+        Validity { until, doubt, ..Validity::default() }
+    }
+}
+
+impl Doubt {
+    pub(crate) fn exists(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// A copy may be in flight that sets no lease.
+    pub(crate) fn begins(&mut self) {
+        self.0.get_or_insert(Duration::MAX);
+    }
+
+    /// A copy may be in flight that sets the lease to `lease`.
+    pub(crate) fn caps(&mut self, lease: Duration) {
+        self.0 = Some(self.least().min(lease));
+    }
+
+    /// Returns what a lease may be counted for at most.
+    pub(crate) fn least(self) -> Duration {
+        self.0.unwrap_or(Duration::MAX)
+    }
+}
+
+/// Whether a grant may go to more threads, and whether it is still there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Standing {
+    Open,
     /// It ends with its present holders: it is not handed on, and no further thread may share it.
-    pub(crate) shut: bool,
-    /// A grant of another mode is requested in its place: Redis may no longer have this one, which is not a
-    /// loss.
-    pub(crate) exchanged: bool,
-    /// It was taken away, and Redis may keep others out for as long as a thread may still work under it.
-    pub(crate) stays: bool,
-    /// For a shared grant only.
-    pub(crate) joining: Option<Box<Joining>>,
-    /// Only for a grant that its process may keep for its next hold.
-    pub(crate) keep: Option<Box<Keep>>,
+    Shut,
+    /// The same, and a grant of another mode is requested in its place: Redis may no longer have this one,
+    /// which is not a loss.
+    Exchanged,
+    Lost(Lost),
+}
+
+/// How a grant ended early.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lost {
+    pub(crate) why: LossReason,
+    /// The reason given by the caller that took it away by force.
+    pub(crate) reason: Option<Box<str>>,
+    pub(crate) remains: Remains,
+}
+
+/// What Redis may have of a grant that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Remains {
+    Nothing,
+    /// It was taken away, and others are kept out for as long as a thread may still work under it.
+    Entry,
+    /// The grant that was requested in its place.
+    Successor,
+}
+
+/// How more threads of its process may get a grant without Redis.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Reuse {
+    /// By a local hand-off only.
+    HandOff,
+    /// By joining its holders.
+    Shared(Joining),
+    /// Also after its process kept it while no thread held it.
+    Kept(Keep),
 }
 
 /// The bit in an owner number which says that the process keeps the lock for its next hold, and is to be
@@ -87,35 +158,12 @@ pub(crate) const KEEPS: u64 = 1 << 63;
 /// A grant that stays in its process while no thread holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Keep {
-    /// No thread holds it.
-    pub(crate) idle: bool,
-    /// A thread took it again after it had been idle.
+    /// A thread took it again after no thread had held it.
     pub(crate) used: bool,
     /// Until when it is kept; set at the end of its first hold.
     pub(crate) until: Option<Moment>,
     /// Since when another caller is known to want it.
     pub(crate) wanted: Option<Moment>,
-}
-
-/// What renewals of a grant must consider.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct RenewalBounds {
-    /// When it ends at the earliest, by `renew_for`: renewals do not shorten it below this. For a fixed lease
-    /// that was granted for less, the end of that lease.
-    wanted_until: Moment,
-    /// The shortest lease of all renewals that had no reply: a copy of one may still run at any time, so no
-    /// later renewal counts for more.
-    least: Duration,
-    /// When the last reply to a renewal arrived. Kept only if the holder has renewed the grant itself, beside
-    /// the renewal thread: the two use different connections, so replies may arrive in another order than
-    /// Redis ran the renewals.
-    heard: Option<Moment>,
-}
-
-impl Default for RenewalBounds {
-    fn default() -> Self {
-        RenewalBounds { wanted_until: Moment::default(), least: Duration::MAX, heard: None }
-    }
 }
 
 /// Whether threads of this process may join a shared grant.
@@ -138,21 +186,13 @@ impl Grant {
             owner,
             number,
             value: 0,
-            terms,
-            valid_until: Moment::default(),
-            first: Millis::default(),
-            since: Moment::default(),
-            bounds: None,
             hand_overs: 0,
-            unsettled: false,
-            lost: None,
-            said: None,
             holds: 0,
-            shut: false,
-            exchanged: false,
-            stays: false,
-            joining: None,
-            keep: None,
+            terms,
+            since: Moment::default(),
+            validity: Validity::default(),
+            standing: Standing::Open,
+            reuse: Reuse::HandOff,
         }
     }
 
@@ -166,7 +206,61 @@ impl Grant {
 
     /// Returns why it is lost, if it is: by a message or a reply, or because its time is over.
     pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
-        self.lost.or((self.valid_until <= now).then_some(LossReason::Expired))
+        let lost = self.lost().map(|lost| lost.why);
+        lost.or((self.validity.until <= now).then_some(LossReason::Expired))
+    }
+
+    /// Returns how it was lost, if that is known already.
+    pub(crate) fn lost(&self) -> Option<&Lost> {
+        match &self.standing {
+            Standing::Lost(lost) => Some(lost),
+            _ => None,
+        }
+    }
+
+    /// It is lost from now on, if it was not before.
+    pub(crate) fn loses(&mut self, why: LossReason) {
+        if self.lost().is_none() {
+            let remains = if self.is_exchanged() { Remains::Successor } else { Remains::Nothing };
+            self.standing = Standing::Lost(Lost { why, reason: None, remains });
+        }
+    }
+
+    /// It was taken away, by `why` unless it was lost before, and its owner has a tombstone in Redis.
+    pub(crate) fn taken_away(&mut self, why: LossReason, reason: Option<&str>) {
+        self.validity.doubt = Doubt::default();
+        let remains = Remains::Entry;
+        match &mut self.standing {
+            Standing::Lost(lost) => lost.remains = remains,
+            standing => {
+                let reason = reason.map(Box::from);
+                *standing = Standing::Lost(Lost { why, reason, remains });
+            }
+        }
+    }
+
+    /// Whether a grant of another mode was requested in its place.
+    pub(crate) fn is_exchanged(&self) -> bool {
+        self.standing == Standing::Exchanged || self.lost().is_some_and(|it| it.remains == Remains::Successor)
+    }
+
+    /// Returns the reason given by the caller that took it away by force.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.lost()?.reason.as_deref()
+    }
+
+    /// It ends with its present holders.
+    pub(crate) fn shut(&mut self) {
+        if self.standing == Standing::Open {
+            self.standing = Standing::Shut;
+        }
+    }
+
+    /// A grant of another mode is requested in its place.
+    pub(crate) fn exchange(&mut self) {
+        if self.lost().is_none() {
+            self.standing = Standing::Exchanged;
+        }
     }
 
     /// Whether the next thread of this process may have it without Redis: its local hand-off period is not
@@ -174,7 +268,7 @@ impl Grant {
     /// more such period from when another caller wanted it.
     pub(crate) fn may_be_handed_to(&self, next: &Terms, local_handoff: Duration, now: Moment) -> bool {
         let within = |since: Moment| now.since(since) < local_handoff;
-        let wanted = self.keep.as_ref().and_then(|keep| keep.wanted);
+        let wanted = self.keep().and_then(|keep| keep.wanted);
         self.can_serve(next, now)
             && !self.is_prolonged(now)
             && (within(self.since) || wanted.is_some_and(within))
@@ -188,7 +282,7 @@ impl Grant {
 
     /// Whether the process may keep it for a hold on its own terms.
     pub(crate) fn may_be_kept(&self, now: Moment) -> bool {
-        let keep = self.keep.as_ref().filter(|keep| keep.wanted.is_none());
+        let keep = self.keep().filter(|keep| keep.wanted.is_none());
         keep.is_some_and(|keep| keep.until.is_none_or(|until| now < until))
             && self.is_healthy(now)
             && !self.is_prolonged(now)
@@ -197,7 +291,35 @@ impl Grant {
 
     /// Whether the process keeps it while no thread holds it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.keep.as_ref().is_some_and(|keep| keep.idle)
+        self.holds == 0
+    }
+
+    pub(crate) fn keep(&self) -> Option<&Keep> {
+        match &self.reuse {
+            Reuse::Kept(keep) => Some(keep),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn keep_mut(&mut self) -> Option<&mut Keep> {
+        match &mut self.reuse {
+            Reuse::Kept(keep) => Some(keep),
+            _ => None,
+        }
+    }
+
+    /// Another caller is known to want it.
+    pub(crate) fn is_wanted(&mut self, now: Moment) {
+        if let Some(keep) = self.keep_mut() {
+            keep.wanted.get_or_insert(now);
+        }
+    }
+
+    pub(crate) fn joining(&self) -> Option<&Joining> {
+        match &self.reuse {
+            Reuse::Shared(joining) => Some(joining),
+            _ => None,
+        }
     }
 
     /// Whether the thread with this ticket may share it without Redis.
@@ -212,7 +334,7 @@ impl Grant {
             ticket <= joining.admits
                 || joining.open_since.is_some_and(|since| now.since(since) < local_handoff)
         };
-        self.can_serve(next, now) && self.joining.as_deref().is_some_and(admits)
+        self.can_serve(next, now) && self.joining().is_some_and(admits)
     }
 
     /// Whether it may go to a request on the terms `next`.
@@ -222,26 +344,26 @@ impl Grant {
 
     /// Whether it is neither closed nor lost, and enough of its lease is left.
     fn is_healthy(&self, now: Moment) -> bool {
-        let lease = if self.is_first() { self.first.into() } else { self.terms.lease };
-        !self.shut && self.lost.is_none() && self.valid_until.since(now) > lease / 3
+        let lease = if self.is_first() { self.validity.first.into() } else { self.terms.lease };
+        self.standing == Standing::Open && self.validity.until.since(now) > lease / 3
     }
 
     /// Whether it may be shared, now or later. Once it may not, it never may again.
     pub(crate) fn may_ever_be_shared(&self) -> bool {
-        !self.shut && self.lost.is_none() && self.terms.can_serve(&self.terms)
+        self.standing == Standing::Open && self.terms.can_serve(&self.terms)
     }
 
     /// Returns the request, about to be sent, that asks whether others may join it. `last`: the last ticket
     /// issued so far.
     pub(crate) fn asks(&mut self, request: &Request, threads: usize, last: Ticket, now: Moment) -> Asking {
-        self.joining.get_or_insert_default().asked = Some((now, last));
+        let joining = self.joining().cloned().unwrap_or_default();
+        self.reuse = Reuse::Shared(Joining { asked: Some((now, last)), ..joining });
         Asking {
             owner: self.owner,
             how: AcquireMode::Share,
             terms: request.terms.clone(),
             arrival: String::new(),
             threads,
-            enqueues: false,
             from: None,
             instead: false,
             thread: None,
@@ -250,30 +372,29 @@ impl Grant {
 
     /// Records Redis's reply to the question whether others may join it.
     pub(crate) fn may_be_joined_since(&mut self, answer: &Answer) {
-        let joining = self.joining.get_or_insert_default();
-        let asked = joining.asked.take();
-        match (answer, asked) {
+        let Reuse::Shared(joining) = &mut self.reuse else { return };
+        match (answer, joining.asked.take()) {
             (Answer::In { .. }, Some((sent, last))) => {
                 (joining.open_since, joining.admits) = (Some(sent), last)
             }
             // Also if there was no reply: the next thread asks for a grant of its own.
-            _ => self.shut = true,
+            _ => self.shut(),
         }
     }
 
     /// Returns since when Redis has allowed threads to join it.
     pub(crate) fn open_since(&self) -> Option<Moment> {
-        self.joining.as_ref()?.open_since
+        self.joining()?.open_since
     }
 
     /// Whether the request that asks whether others may join it is in flight.
     pub(crate) fn is_asked(&self) -> bool {
-        self.joining.as_ref().is_some_and(|joining| joining.asked.is_some())
+        self.joining().is_some_and(|joining| joining.asked.is_some())
     }
 
     /// It was granted for `first` only, counted from `since`: the first renewal is for the rest of its lease.
     pub(crate) fn begins_for(&mut self, first: Duration, since: Moment) {
-        self.first = first.into();
+        self.validity.first = first.into();
         if self.terms.fixed {
             self.wants(since.after(self.terms.lease));
         }
@@ -281,45 +402,33 @@ impl Grant {
 
     /// Whether it still has its short first lease, and must be renewed soon.
     pub(crate) fn is_first(&self) -> bool {
-        self.first != Millis::default()
+        self.validity.first != Millis::default()
     }
 
     /// Redis replied, to a request sent at `sent`, that `left` of the lease is left. If another reply arrived
     /// since then, the shorter of the two counts.
     pub(crate) fn extended(&mut self, sent: Moment, left: Duration, now: Moment) {
-        self.first = Millis::default();
-        let ends = ends_at(sent, left.min(self.least()));
-        let heard = self.bounds.as_mut().and_then(|bounds| bounds.heard.as_mut());
-        let overlaps = heard.is_some_and(|heard| sent < std::mem::replace(heard, now));
-        self.valid_until = if overlaps { self.valid_until.min(ends) } else { ends };
+        let Validity { until, first, doubt, heard, .. } = &mut self.validity;
+        *first = Millis::default();
+        let ends = ends_at(sent, left.min(doubt.least()));
+        let overlaps = heard.as_mut().is_some_and(|heard| sent < std::mem::replace(heard, now));
+        *until = if overlaps { ends.min(*until) } else { ends };
     }
 
     /// Its holder is about to renew it, beside the renewal thread.
     pub(crate) fn is_renewed_beside(&mut self) {
-        self.bounds.get_or_insert_default().heard.get_or_insert_default();
+        self.validity.heard.get_or_insert_default();
     }
 
     /// A renewal for `lease`, sent at `sent`, had no reply: it may have run, and may run again.
     pub(crate) fn doubt(&mut self, sent: Moment, lease: Duration) {
-        self.unsettled = true;
-        self.is_worth(lease);
-        self.valid_until = self.valid_until.min(ends_at(sent, lease));
-    }
-
-    /// A renewal for `lease` may still run at any time.
-    pub(crate) fn is_worth(&mut self, lease: Duration) {
-        if lease < self.least() {
-            self.bounds.get_or_insert_default().least = lease;
-        }
+        self.validity.doubt.caps(lease);
+        self.validity.until = self.validity.until.min(ends_at(sent, lease));
     }
 
     /// `renew_for` asked for the grant to last until `until`.
     pub(crate) fn wants(&mut self, until: Moment) {
-        self.bounds.get_or_insert_default().wanted_until = until;
-    }
-
-    fn least(&self) -> Duration {
-        self.bounds.as_ref().map_or(Duration::MAX, |bounds| bounds.least)
+        self.validity.wanted_until = until;
     }
 
     /// Returns until when it must stay in Redis, even if its only hold, which began at `since`, is released
@@ -336,15 +445,15 @@ impl Grant {
     /// soon, but late enough that a short hold does not cost a renewal.
     pub(crate) fn due(&self, now: Moment, renew_every: Duration) -> Moment {
         if self.is_first() {
-            return now.after(renew_every.min(self.valid_until.since(now) / 6));
+            return now.after(renew_every.min(self.validity.until.since(now) / 6));
         }
         if self.terms.fixed {
-            return self.valid_until;
+            return self.validity.until;
         }
         // A lock that is kept has a shorter lease than its client's other locks.
         let every = if self.terms.lingers() { renew_every.min(self.terms.lease / 3) } else { renew_every };
-        let due = now.after(every.min(self.valid_until.since(now) / 2));
-        match self.keep.as_ref().and_then(|keep| keep.until) {
+        let due = now.after(every.min(self.validity.until.since(now) / 2));
+        match self.keep().and_then(|keep| keep.until) {
             Some(until) if until > now => due.min(until),
             _ => due,
         }
@@ -366,13 +475,13 @@ impl Grant {
         if self.is_first() || !self.terms.fixed {
             return self.renewal(now);
         }
-        let left = self.valid_until.since(now);
+        let left = self.validity.until.since(now);
         (left + drift(left)).max(Duration::from_millis(1))
     }
 
     /// For how much longer its holder wants it, by `renew_for`.
     fn wanted(&self, now: Moment) -> Duration {
-        self.bounds.as_ref().map_or(Duration::ZERO, |bounds| bounds.wanted_until.since(now))
+        self.validity.wanted_until.since(now)
     }
 
     /// Whether its holder wants it for longer than its lease. That wish ends with the hold.

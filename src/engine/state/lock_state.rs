@@ -34,7 +34,6 @@ mod habit;
 mod heard;
 mod holds;
 mod kept;
-mod line;
 mod past;
 mod questions;
 mod receipt;
@@ -42,17 +41,17 @@ mod share;
 mod suspending;
 mod turn;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::ask::PendingAcquire;
 use self::condition_waiter::WaitsFor;
-pub(crate) use self::condition_waiter::{NOT_INSIDE, SuspendedHold, WaitOutcome};
+pub(crate) use self::condition_waiter::{HasGivenUp, NOT_INSIDE, SuspendedHold, WaitOutcome};
 pub(crate) use self::events::{
     Acquired, CannotPart, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step,
 };
 use self::holds::Hold;
-use self::line::Line;
 use self::past::Past;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms, Ticket};
 use super::grant::Grant;
@@ -88,6 +87,37 @@ struct Waiter {
     attempted: bool,
 }
 
+/// The waiting threads, in the order of their turns, and the tickets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Line {
+    /// The last ticket that was issued.
+    last: Ticket,
+    waiters: VecDeque<Waiter>,
+}
+
+impl Line {
+    fn ticket(&mut self) -> Ticket {
+        self.last += 1;
+        self.last
+    }
+
+    /// Mostly one thread waits at a time: a line starts with room for just one.
+    fn insert(&mut self, at: usize, waiter: Waiter) {
+        if self.waiters.is_empty() {
+            self.waiters.reserve_exact(1);
+        }
+        self.waiters.insert(at, waiter);
+    }
+}
+
+/// Redis does not reply.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Trouble {
+    since: Moment,
+    /// How many requests in a row had no usable reply.
+    failures: u32,
+}
+
 /// The state of one lock. See the module's documentation.
 ///
 /// A process may hold a hundred thousand locks, most of them by one thread each: its tables start with room
@@ -95,18 +125,14 @@ struct Waiter {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockState {
     shape: Arc<Shape>,
-    waiters: Line<Waiter>,
+    line: Line,
     holds: Table<Hold>,
     grants: Table<Grant>,
     ask: Option<Box<PendingAcquire>>,
     /// Leaves of this lock state that are in flight.
     leaving: u32,
-    tickets: u64,
-    /// Since when Redis has not replied, if it has not.
-    trouble: Option<Moment>,
+    trouble: Option<Trouble>,
     closed: bool,
-    /// A thread of this process waits to write, and Redis does not know of it yet.
-    writer_ahead: bool,
     waits_for: WaitsFor,
     /// State that few locks have.
     past: Option<Box<Past>>,
@@ -116,15 +142,13 @@ impl LockState {
     pub(crate) fn new(shape: impl Into<Arc<Shape>>) -> Self {
         LockState {
             shape: shape.into(),
-            waiters: Line::new(),
+            line: Line::default(),
             holds: Table::new(),
             grants: Table::new(),
             ask: None,
             leaving: 0,
-            tickets: 0,
             trouble: None,
             closed: false,
-            writer_ahead: false,
             waits_for: WaitsFor::Lock,
             past: None,
         }
@@ -136,7 +160,7 @@ impl LockState {
 
     /// The first of the waiting threads.
     pub(crate) fn head(&self) -> Option<Ticket> {
-        self.waiters.front().map(|w| w.ticket)
+        self.line.waiters.front().map(|w| w.ticket)
     }
 
     fn grant(&self, owner: u64) -> Option<&Grant> {
@@ -185,8 +209,7 @@ impl LockState {
             }
             return Ok(Entered::Again(acquired));
         }
-        self.tickets += 1;
-        let ticket = self.tickets;
+        let ticket = self.line.ticket();
         // This passes the waiters here, which may join as well as soon as they run.
         if let Some(acquired) = self.join(ticket, request, now) {
             let ahead = self.asks_ahead(acquired.owner, request, now);
@@ -197,17 +220,17 @@ impl LockState {
         }
         if request.from.is_some() {
             // Every waiter here waits for the very thread that is asking.
-            self.waiters.insert(0, Waiter { ticket, request: request.clone(), attempted: false });
+            self.line.insert(0, Waiter { ticket, request: request.clone(), attempted: false });
             return Ok(Entered::Waits(ticket));
         }
-        if request.once && (!self.waiters.is_empty() || self.in_the_way(now).is_some()) {
+        if request.once && (!self.line.waiters.is_empty() || self.in_the_way(now).is_some()) {
             return Err(Refusal::Busy);
         }
         Past::forget(&mut self.past, |past| {
-            past.displaced.retain(|(terms, _)| self.waiters.iter().any(|w| w.request.terms == *terms));
+            past.displaced.retain(|(terms, _)| self.line.waiters.iter().any(|w| w.request.terms == *terms));
         });
-        let at = self.waiters.len() - self.passed_by(request);
-        self.waiters.insert(at, Waiter { ticket, request: request.clone(), attempted: false });
+        let at = self.line.waiters.len() - self.passed_by(request);
+        self.line.insert(at, Waiter { ticket, request: request.clone(), attempted: false });
         Ok(Entered::Waits(ticket))
     }
 
@@ -215,12 +238,12 @@ impl LockState {
     /// of them. It does not pass a head that has been granted the lock, a single attempt, or a thread that
     /// holds the lock in another mode.
     fn passed_by(&self, request: &Request) -> usize {
-        let granted = usize::from(self.ask.as_ref().is_some_and(|ask| ask.grant.is_some()));
+        let granted = usize::from(self.ask.as_ref().is_some_and(|ask| ask.is_granted()));
         let passes = |w: &&Waiter| {
             w.request.terms.class > request.terms.class && !w.request.once && w.request.from.is_none()
         };
-        let behind = self.waiters.len().saturating_sub(granted);
-        self.waiters.iter().rev().take(behind).take_while(passes).count()
+        let behind = self.line.waiters.len().saturating_sub(granted);
+        self.line.waiters.iter().rev().take(behind).take_while(passes).count()
     }
 
     /// Creates a pending acquire for `request` under a new owner id. If one on the same terms was displaced,

@@ -4,48 +4,71 @@ use std::time::Duration;
 
 use super::{AcquireMode, Asking, PendingRelease, Request, Terms};
 use crate::clock::Moment;
-use crate::engine::state::grant::ends_at;
+use crate::engine::state::grant::{Doubt, ends_at};
 use crate::observe::AcquiredVia;
 
 /// What this process asks of Redis for the head of its waiting threads. The next head continues with it only
-/// if its own request is [the same](PendingAcquire::serves): once Redis may know of an owner id, that
-/// id stands for one request.
+/// if its own request is [the same](Sought::is): once Redis may know of an owner id, that id stands for one
+/// request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PendingAcquire {
     pub(super) owner: u64,
-    pub(super) terms: Terms,
-    /// A request under this id is in flight.
-    pub(super) in_flight: bool,
-    /// When the last request was about to be sent.
-    pub(super) sent: Moment,
+    pub(super) sought: Sought,
+    pub(super) phase: Phase,
+    /// The request under this id that is in flight.
+    pub(super) in_flight: Option<InFlight>,
     /// When the lease of a grant received by message starts to count: see the rules in `lock_state.rs`.
-    pub(super) base: Option<Moment>,
-    /// Redis has answered busy.
-    pub(super) asked: bool,
-    /// Redis keeps a queue position for it.
-    pub(super) queued: bool,
+    pub(super) base: Moment,
     /// Its rank in the order of arrival, sent along in case the queue position was lost.
     pub(super) arrival: String,
     /// The highest grant number in a reply: its own or, in a busy reply, the last one of the lock.
     pub(super) floor: u64,
     /// When it is due to be sent again.
     pub(super) again_at: Moment,
-    /// The inbox came back while a request was in flight: a grant sent after the reply may have been missed.
-    pub(super) unheard: bool,
-    pub(super) unsettled: bool,
-    /// See [`Grant::least`].
-    pub(super) least: Duration,
-    pub(super) grant: Option<PendingGrant>,
-    /// A waiter exists that shared holds must not pass: what is granted may not be shared further.
-    pub(super) shut: bool,
-    /// Since when another caller is known to want what may have been granted to it.
-    pub(super) wanted: Option<Moment>,
+    pub(super) doubt: Doubt,
+    pub(super) others: Others,
+}
+
+/// What a pending acquire asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sought {
+    pub(super) terms: Terms,
     /// See [`Request::from`](super::Request::from).
     pub(super) from: Option<u64>,
     /// See [`Request::instead`](super::Request::instead).
     pub(super) instead: bool,
-    pub(super) refused: Option<String>,
-    pub(super) failures: u32,
+}
+
+/// What Redis has said of a pending acquire.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// Nothing yet.
+    New,
+    /// It is busy, and there is no queue position.
+    Busy,
+    /// It has a queue position.
+    Queued,
+    Granted(PendingGrant),
+    /// It will never be admitted.
+    Refused(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct InFlight {
+    /// When it was about to be sent.
+    pub(super) sent: Moment,
+    /// The inbox came back since: a grant sent after the reply may have been missed.
+    pub(super) unheard: bool,
+}
+
+/// What is known of other callers who want what may have been granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Others {
+    Unknown,
+    /// A waiter exists that shared holds must not pass: what is granted may not be shared further.
+    Behind,
+    /// Another caller wants it, since then: it may not be kept for further holds.
+    Since(Moment),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,99 +82,161 @@ pub(super) struct PendingGrant {
     pub(super) since: Moment,
     /// The lease it was granted for, as far as is known.
     pub(super) lease: Duration,
-    /// A message reported it: it may have been granted for less than was asked for.
-    pub(super) told: bool,
+    /// How this process learned of it.
+    pub(super) by: Source,
     pub(super) way: AcquiredVia,
     /// A renewal of it has been tried since it was granted.
     pub(super) confirmed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    /// It may have been granted for less than was asked for.
+    Message,
+    Reply,
+}
+
+impl Others {
+    /// Another caller is known to want it, at `now` the latest.
+    pub(super) fn want_it(&mut self, now: Moment) {
+        if *self == Others::Unknown {
+            *self = Others::Since(now);
+        }
+    }
+
+    pub(super) fn since(self) -> Option<Moment> {
+        match self {
+            Others::Since(since) => Some(since),
+            _ => None,
+        }
+    }
+}
+
+impl Sought {
+    fn of(request: &Request) -> Self {
+        Sought { terms: request.terms.clone(), from: request.from, instead: request.instead }
+    }
+
+    /// Whether it is what `request` asks for.
+    pub(super) fn is(&self, request: &Request) -> bool {
+        let same = self.terms == request.terms && self.from == request.from;
+        same && self.instead == request.instead
+    }
 }
 
 impl PendingAcquire {
     pub(super) fn new(owner: u64, request: &Request, now: Moment) -> Self {
         PendingAcquire {
             owner,
-            terms: request.terms.clone(),
-            in_flight: false,
-            sent: now,
-            base: None,
-            asked: false,
-            queued: false,
+            sought: Sought::of(request),
+            phase: Phase::New,
+            in_flight: None,
+            base: now,
             arrival: String::new(),
             floor: 0,
             again_at: now,
-            unheard: false,
-            unsettled: false,
-            least: Duration::MAX,
-            grant: None,
-            shut: false,
-            wanted: None,
-            from: request.from,
-            instead: request.instead,
-            refused: None,
-            failures: 0,
+            doubt: Doubt::default(),
+            others: Others::Unknown,
         }
     }
 
-    /// Whether what is granted to it is what `request` asks for.
-    pub(super) fn serves(&self, request: &Request) -> bool {
-        let same = self.terms == request.terms && self.from == request.from;
-        same && self.instead == request.instead
+    pub(super) fn is_queued(&self) -> bool {
+        self.phase == Phase::Queued
+    }
+
+    pub(super) fn is_granted(&self) -> bool {
+        matches!(self.phase, Phase::Granted(_))
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.phase, Phase::Refused(_))
+    }
+
+    /// Whether Redis has queued, admitted or rejected it, as far as is known.
+    pub(super) fn is_placed(&self) -> bool {
+        !matches!(self.phase, Phase::New | Phase::Busy)
     }
 
     /// Whether Redis may know of it.
     pub(super) fn is_there(&self) -> bool {
-        self.queued || self.unsettled || self.grant.is_some()
+        self.is_queued() || self.is_granted() || self.doubt.exists()
     }
 
-    /// Whether Redis may know of it, or has rejected it.
-    pub(super) fn is_known(&self) -> bool {
-        self.is_there() || self.refused.is_some()
-    }
-
-    /// Makes it ask for `request` from now on. It must not be known to Redis.
+    /// Makes it ask for `request` from now on. Redis must not know of it, nor have rejected it.
     pub(super) fn turns_to(&mut self, request: &Request, now: Moment) {
-        self.terms = request.terms.clone();
-        (self.from, self.instead, self.again_at) = (request.from, request.instead, now);
+        (self.sought, self.again_at) = (Sought::of(request), now);
     }
 
     /// Marks it as in flight, and returns the request to send.
     pub(super) fn send(&mut self, how: AcquireMode, threads: usize, now: Moment) -> Asking {
-        self.in_flight = true;
-        self.unheard = false;
-        self.sent = now;
-        // Until a request is answered busy, a grant counts from the first one sent.
-        self.base.get_or_insert(now);
-        let enqueues = how == AcquireMode::Wait && self.arrival.is_empty();
-        let (terms, arrival) = (self.terms.clone(), self.arrival.clone());
-        let PendingAcquire { owner, from, instead, .. } = *self;
-        Asking { owner, how, terms, arrival, threads, enqueues, from, instead, thread: None }
+        self.in_flight = Some(InFlight { sent: now, unheard: false });
+        let PendingAcquire { owner, sought: Sought { terms, from, instead }, arrival, .. } = self;
+        let (owner, from, instead) = (*owner, *from, *instead);
+        let (terms, arrival) = (terms.clone(), arrival.clone());
+        Asking { owner, how, terms, arrival, threads, from, instead, thread: None }
     }
 
-    /// Redis has answered that it has the lock, with `left` of its lease. `joined`: other threads of this
-    /// process may share the hold.
-    pub(super) fn is_in(&mut self, number: u64, left: Duration, value: u64, joined: bool) {
-        let valid_until = ends_at(self.sent, left.min(self.least));
+    /// The request that was sent at `sent` was answered busy; with a queue position if there is an `arrival`.
+    pub(super) fn is_busy(&mut self, sent: Moment, floor: u64, arrival: String) {
+        self.floor = self.floor.max(floor);
+        self.base = sent;
+        self.arrival = arrival;
+        match &self.phase {
+            // A message has overtaken the reply.
+            Phase::Granted(granted) if granted.number > self.floor => {}
+            Phase::Refused(_) => self.doubt.begins(),
+            _ if self.arrival.is_empty() => self.phase = Phase::Busy,
+            _ => self.phase = Phase::Queued,
+        }
+    }
+
+    /// It has no queue position, or no longer: it must be sent again.
+    pub(super) fn is_gone(&mut self, now: Moment) {
+        match &self.phase {
+            Phase::Refused(_) => {}
+            // It was never busy.
+            Phase::Granted(granted) if granted.way == AcquiredVia::Free => self.phase = Phase::New,
+            _ => self.phase = Phase::Busy,
+        }
+        self.again_at = now;
+    }
+
+    /// It was rejected. No effect if it was granted: what Redis has granted is not dropped.
+    pub(super) fn is_rejected(&mut self, why: String) {
+        if !self.is_granted() {
+            self.phase = Phase::Refused(why);
+        }
+    }
+
+    /// Redis has answered, to the request sent at `sent`, that it has the lock, with `left` of its lease.
+    /// `joined`: other threads of this process may share the hold.
+    pub(super) fn is_in(&mut self, sent: Moment, number: u64, left: Duration, value: u64, joined: bool) {
+        let valid_until = ends_at(sent, left.min(self.doubt.least()));
         // Drops its message, if that is still unread: it says less, as it does not know what was left when.
         self.floor = self.floor.max(number);
         // If a message came before, this is the same grant, known more exactly.
-        let way = if self.asked { AcquiredVia::Granted } else { AcquiredVia::Free };
-        let said = if joined { self.sent } else { Moment::default() };
+        let way = if self.phase == Phase::New { AcquiredVia::Free } else { AcquiredVia::Granted };
+        let said = if joined { sent } else { Moment::default() };
         // If it was an earlier request that got in, another caller may have started to wait since: this reply
         // says nothing about waiters.
-        self.shut |= joined && self.unsettled;
-        let (since, lease, told, confirmed) = (self.sent, left, false, false);
-        self.grant =
-            Some(PendingGrant { number, value, said, valid_until, since, lease, told, way, confirmed });
-        self.queued = false;
+        if joined && self.doubt.exists() {
+            self.others = Others::Behind;
+        }
+        let (since, lease, by, confirmed) = (sent, left, Source::Reply, false);
+        let granted = PendingGrant { number, value, said, valid_until, since, lease, by, way, confirmed };
+        self.phase = Phase::Granted(granted);
     }
 
     pub(super) fn leaving(&self, now: Moment) -> PendingRelease {
-        let valid_until = self.grant.as_ref().map_or(now, |g| g.valid_until);
+        let valid_until = match &self.phase {
+            Phase::Granted(granted) => granted.valid_until,
+            _ => now,
+        };
         PendingRelease {
             owner: self.owner,
-            unsettled: self.unsettled,
+            unsettled: self.doubt.exists(),
             valid_until,
-            lease: self.terms.lease,
+            lease: self.sought.terms.lease,
             // No thread has had the lock under it.
             stays_until: Moment::default(),
         }

@@ -5,17 +5,18 @@
 //! with `keep`. When its time is over it sends `back`. From then on it waits for the lock as a signalled
 //! waiter does: without a deadline, since it cannot return before it has the lock again.
 
-use super::ask::PendingAcquire;
+use super::ask::{PendingAcquire, Phase};
 use super::{AcquireMode, Answer, Hold, PendingRelease, Request};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::AcquiredVia;
 
 /// What the threads in a lock state wait for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WaitsFor {
-    #[default]
     Lock,
+    /// A thread of this process that waits to write, and that Redis does not know of yet; then the lock.
+    Writer,
     /// A signal, and then the lock: the state belongs to one thread alone.
     Condition(Box<ConditionWaiter>),
 }
@@ -24,19 +25,19 @@ impl WaitsFor {
     /// Returns how the head asks next. `once`: it makes a single attempt; `inbox`: a grant would be received.
     pub(super) fn mode(&mut self, ask: &PendingAcquire, once: bool, inbox: bool) -> AcquireMode {
         match self {
-            WaitsFor::Condition(waiter) => waiter.mode(ask.queued),
-            WaitsFor::Lock if ask.queued => AcquireMode::Keep,
+            WaitsFor::Condition(waiter) => waiter.mode(ask.is_queued()),
+            _ if ask.is_queued() => AcquireMode::Keep,
             // A request that may be answered at once needs no inbox.
-            WaitsFor::Lock if once || !(inbox || ask.asked) => AcquireMode::Try,
-            WaitsFor::Lock => AcquireMode::Wait,
+            _ if once || !inbox && ask.phase == Phase::New => AcquireMode::Try,
+            _ => AcquireMode::Wait,
         }
     }
 
     /// Returns what a reply means to the lock state.
     pub(super) fn hears(&mut self, ask: &PendingAcquire, answer: Answer) -> Answer {
         match self {
-            WaitsFor::Lock => answer,
             WaitsFor::Condition(waiter) => waiter.hears(ask, answer),
+            _ => answer,
         }
     }
 
@@ -46,8 +47,8 @@ impl WaitsFor {
 
     pub(super) fn condition(&mut self) -> Option<&mut ConditionWaiter> {
         match self {
-            WaitsFor::Lock => None,
             WaitsFor::Condition(waiter) => Some(waiter),
+            _ => None,
         }
     }
 }
@@ -55,28 +56,40 @@ impl WaitsFor {
 /// The progress of a thread's wait for a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ConditionWaiter {
-    /// A request that was sent may have run, and so may have given up the hold.
-    pub(super) sent: bool,
-    /// Redis has confirmed that the hold was given up.
-    pub(super) entered: bool,
-    /// The time of the wait is over.
-    pub(super) over: bool,
-    /// The request that tells Redis so was sent.
-    told: bool,
-    /// The wait ended before it was signalled.
-    pub(super) unsignalled: bool,
+    pub(super) given_up: HasGivenUp,
+    pub(super) signal: Signal,
     /// The release of the hold, if a request of it may still be in flight: once the hold is given up, it gets
     /// a tombstone.
     pub(super) unsettled: Option<PendingRelease>,
 }
 
+/// Whether the hold was given up for the wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum HasGivenUp {
+    /// No request that was sent can have run.
+    #[default]
+    No,
+    Perhaps,
+    /// Redis has confirmed it.
+    Yes,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Signal {
+    #[default]
+    Awaited,
+    /// The time of the wait is over, and Redis is to be told so.
+    TimedOut,
+    /// The request that tells Redis so was sent.
+    TimeOutSent,
+    /// The wait ended before it was signalled.
+    Missed,
+}
+
 /// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitOutcome {
-    /// The hold is as it was: no request that was sent can have run.
-    pub(crate) stayed: bool,
-    /// Redis has confirmed that the hold was given up.
-    pub(crate) entered: bool,
+    pub(crate) given_up: HasGivenUp,
     pub(crate) unsignalled: bool,
 }
 
@@ -107,8 +120,8 @@ impl SuspendedHold {
 
 impl ConditionWaiter {
     fn mode(&mut self, queued: bool) -> AcquireMode {
-        if self.over && !self.told {
-            self.told = true;
+        if self.signal == Signal::TimedOut {
+            self.signal = Signal::TimeOutSent;
             return AcquireMode::Back;
         }
         if queued { AcquireMode::Keep } else { AcquireMode::Wait }
@@ -117,23 +130,27 @@ impl ConditionWaiter {
     /// Handles what only the replies to a wait for a condition say, and returns the rest, which any lock
     /// state understands.
     fn hears(&mut self, ask: &PendingAcquire, answer: Answer) -> Answer {
-        self.sent |= answer != Answer::Failed;
+        if answer != Answer::Failed && self.given_up == HasGivenUp::No {
+            self.given_up = HasGivenUp::Perhaps;
+        }
         let answer = match answer {
             Answer::Back(rest) => {
-                self.unsignalled = true;
+                self.signal = Signal::Missed;
                 *rest
             }
             // An earlier copy has given up the hold, and its position was lost since: the waiter joins the
             // queue like any other.
-            Answer::Refused(why) if why == NOT_INSIDE && ask.unsettled => {
-                self.entered = true;
+            Answer::Refused(why) if why == NOT_INSIDE && ask.doubt.exists() => {
+                self.given_up = HasGivenUp::Yes;
                 Answer::Gone
             }
             other => other,
         };
         match &answer {
-            Answer::In { .. } | Answer::Busy { .. } => self.entered = true,
-            Answer::Failed | Answer::Unanswered => self.told = false,
+            Answer::In { .. } | Answer::Busy { .. } => self.given_up = HasGivenUp::Yes,
+            Answer::Failed | Answer::Unanswered if self.signal == Signal::TimeOutSent => {
+                self.signal = Signal::TimedOut;
+            }
             _ => {}
         }
         answer

@@ -1,7 +1,8 @@
 //! How holds and waits end: a guard is released, a thread gives up, the client closes.
 
-use super::{AcquireMode, Effects, Exit, GaveUp, Hold, LockState, PendingRelease, Ticket, Waiter};
+use super::{AcquireMode, Effects, Exit, GaveUp, Grant, Hold, LockState, PendingRelease, Ticket, Waiter};
 use crate::clock::Moment;
+use crate::engine::state::grant::{Lost, Remains};
 use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
@@ -21,20 +22,19 @@ impl LockState {
         let Hold { owner, since, count, .. } = *hold;
         let then = self.expire(owner, now);
         if count > 0 {
-            let loss = self.grant(owner).and_then(|grant| grant.lost);
+            let loss = self.grant(owner).and_then(Grant::lost).map(|lost| lost.why);
             return loss.map_or(Exit::Held, |loss| Exit::Lost(loss, then));
         }
         self.holds.remove(ticket);
         let Some(grant) = self.grants.get_mut(owner) else { return Exit::Held };
         grant.holds -= 1;
         let last = grant.holds == 0;
-        if let Some(loss) = grant.lost {
-            let Some(grant) = last.then(|| self.grants.remove(owner)).flatten() else {
+        if let Some(&Lost { why: loss, remains, .. }) = grant.lost() {
+            let Some(grant) =
+                last.then(|| self.grants.remove(owner)).flatten().filter(|_| remains == Remains::Entry)
+            else {
                 return Exit::Lost(loss, then);
             };
-            if !grant.stays {
-                return Exit::Lost(loss, then);
-            }
             self.leaving += 1;
             let stays_until = grant.stays_until(since);
             let leave = Some(PendingRelease { stays_until, ..PendingRelease::of(&grant, now) });
@@ -47,7 +47,7 @@ impl LockState {
             return Exit::HandedOn(next);
         }
         if inbox
-            && (self.waiters.is_empty() || !self.exclusive())
+            && (self.line.waiters.is_empty() || !self.exclusive())
             && let Some(until) = self.keep(owner, now)
         {
             return Exit::Kept(owner, until);
@@ -59,10 +59,10 @@ impl LockState {
             PendingRelease { stays_until: grant.stays_until(since), ..PendingRelease::of(&grant, now) };
         // A hold that stays for its minimum time sends no leave that a request could go with.
         let asks = inbox && leaving.stays_until <= now && self.ask.is_none() && self.exclusive();
-        let next = self.waiters.front().filter(|w| asks && !w.request.once).map(|w| w.request.clone());
+        let next = self.line.waiters.front().filter(|w| asks && !w.request.once).map(|w| w.request.clone());
         let asking = next.map(|next| {
             let mut ask = self.new_ask(fresh(), &next, now);
-            let asking = ask.send(AcquireMode::Wait, self.waiters.len(), now);
+            let asking = ask.send(AcquireMode::Wait, self.line.waiters.len(), now);
             self.ask = Some(ask);
             asking
         });
@@ -76,19 +76,19 @@ impl LockState {
         if self.ask.is_some() || !self.exclusive() {
             return None;
         }
-        let (next, grant) = (&self.waiters.front()?.request, self.grants.get_mut(owner)?);
+        let (next, grant) = (&self.line.waiters.front()?.request, self.grants.get_mut(owner)?);
         let handed_on = grant.may_be_handed_to(&next.terms, self.shape.local_handoff, now);
         let kept = inbox && next.terms.lingers() && grant.may_be_kept_for(&next.terms, now);
         if !handed_on && !kept {
             return None;
         }
         grant.kept_from(now);
-        if let Some(keep) = &mut grant.keep {
+        if let Some(keep) = grant.keep_mut() {
             keep.used |= !handed_on;
         }
         grant.hand_overs += 1;
         grant.terms.linger = next.terms.linger;
-        let Waiter { ticket, request, .. } = self.waiters.pop_front()?;
+        let Waiter { ticket, request, .. } = self.line.waiters.pop_front()?;
         self.holds.take(grant, ticket, request.holder, AcquiredVia::HandedOff);
         Some(ticket)
     }
@@ -115,18 +115,18 @@ impl LockState {
             return GaveUp::In(self.acquired(hold));
         }
         let was_head = self.head() == Some(ticket);
-        self.waiters.retain(|w| w.ticket != ticket);
+        self.line.waiters.retain(|w| w.ticket != ticket);
         if !was_head {
             return GaveUp::Out(Effects::default());
         }
-        if self.waiters.is_empty() {
+        if self.line.waiters.is_empty() {
             self.trouble = None;
             let leave = self.abandon(now);
             return GaveUp::Out(Effects { leave, ..Effects::default() });
         }
         // The rejection was meant for this head; the next one asks under an id of its own.
-        let refused = self.ask.take_if(|a| a.refused.is_some() && !a.in_flight);
-        if let Some(leave) = refused.filter(|a| a.unsettled).map(|a| a.leaving(now)) {
+        let refused = self.ask.take_if(|a| a.is_refused() && a.in_flight.is_none());
+        if let Some(leave) = refused.filter(|a| a.doubt.exists()).map(|a| a.leaving(now)) {
             return GaveUp::Out(Effects { wake: self.head(), background: Some(leave), ..Effects::default() });
         }
         if let Some(ask) = &mut self.ask {
@@ -138,10 +138,7 @@ impl LockState {
     /// No thread wants the pending acquire any more: it leaves, unless Redis cannot know of it. If it is in
     /// flight, it stays until it is answered; its sender then gets here again.
     pub(super) fn abandon(&mut self, now: Moment) -> Option<PendingRelease> {
-        if self.ask.as_ref().is_some_and(|a| a.in_flight) {
-            return None;
-        }
-        let ask = self.ask.take()?;
+        let ask = self.ask.take_if(|a| a.in_flight.is_none())?;
         if !ask.is_there() {
             return None;
         }
@@ -155,13 +152,13 @@ impl LockState {
         self.closed = true;
         let mut leave = Vec::new();
         for grant in self.grants.iter_mut() {
-            if grant.lost.is_none() {
+            if grant.lost().is_none() {
                 let since = self.holds.of_owner(grant.owner).next().and_then(|h| h.since);
                 leave.push(PendingRelease {
                     stays_until: grant.stays_until(since),
                     ..PendingRelease::of(grant, now)
                 });
-                grant.lost = Some(LossReason::Closed);
+                grant.loses(LossReason::Closed);
             }
         }
         if let Some(idle) = self.idle().map(|grant| grant.owner) {
@@ -169,7 +166,7 @@ impl LockState {
             self.grants.remove(idle);
         }
         if let Some(ask) = self.ask.take()
-            && (ask.in_flight || ask.is_there())
+            && (ask.in_flight.is_some() || ask.is_there())
         {
             leave.push(PendingRelease { unsettled: true, ..ask.leaving(now) });
         }

@@ -46,8 +46,8 @@ impl PendingRelease {
     pub(super) fn of(grant: &Grant, now: Moment) -> Self {
         PendingRelease {
             owner: grant.owner,
-            unsettled: grant.unsettled,
-            valid_until: grant.valid_until,
+            unsettled: grant.validity.doubt.exists(),
+            valid_until: grant.validity.until,
             lease: grant.renewal(now),
             stays_until: Moment::default(),
         }

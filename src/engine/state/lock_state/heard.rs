@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::ask::PendingGrant;
-use super::{Answer, BACKOFF, Effects, LONGEST_BACKOFF, LockState, PendingRelease, Renewal, SLACK};
+use super::ask::{PendingGrant, Phase, Source};
+use super::{Answer, BACKOFF, Effects, LONGEST_BACKOFF, LockState, PendingRelease, Renewal, SLACK, Trouble};
 use crate::clock::Moment;
-use crate::engine::state::grant::{MOST_NUMBER, ends_at};
+use crate::engine::state::grant::{Grant, Lost, MOST_NUMBER, Remains, ends_at};
 use crate::observe::{AcquiredVia, KeptEnd, LossReason};
 
 impl LockState {
     /// The reply to the request of `owner`, whichever thread sent it.
     pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Effects {
-        let alone = self.waiters.is_empty();
+        let alone = self.line.waiters.is_empty();
         let joined = self.joined();
         if let Some(grant) = self.grant_mut(owner).filter(|t| t.is_asked()) {
             grant.may_be_joined_since(&answer);
@@ -20,7 +20,7 @@ impl LockState {
         let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
             return Effects::default();
         };
-        ask.in_flight = false;
+        let Some(request) = ask.in_flight.take() else { return Effects::default() };
         let answer = self.waits_for.hears(ask, answer);
         if answer == Answer::Ended {
             self.ask = None;
@@ -28,40 +28,24 @@ impl LockState {
         }
         let heard = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
-            Answer::In { number, left, value } => {
-                ask.is_in(number, left, value, joined);
-            }
+            Answer::In { number, left, value } => ask.is_in(request.sent, number, left, value, joined),
             Answer::Busy { floor, again, arrival } => {
-                ask.floor = ask.floor.max(floor);
-                ask.queued = !arrival.is_empty();
-                ask.asked = true;
-                ask.base = Some(ask.sent);
-                ask.arrival = arrival;
                 // Not in the queue: this was a first try, and the head now wants a position.
-                let nothing_to_do = ask.queued && !ask.unheard;
+                let nothing_to_do = !arrival.is_empty() && !request.unheard;
                 ask.again_at = if nothing_to_do { now.after(again).after(SLACK) } else { now };
-                let floor = ask.floor;
-                ask.grant.take_if(|g| g.number <= floor);
+                ask.is_busy(request.sent, floor, arrival);
             }
-            Answer::Gone => {
-                ask.queued = false;
-                ask.grant = None;
-                ask.again_at = now;
-            }
-            Answer::Refused(why) => {
-                ask.queued = false;
-                ask.refused = Some(why);
-            }
-            Answer::Unanswered => ask.unsettled = true,
+            Answer::Gone => ask.is_gone(now),
+            Answer::Refused(why) => ask.is_rejected(why),
+            Answer::Unanswered => ask.doubt.begins(),
             Answer::Failed | Answer::Ended | Answer::Back(_) => {}
         }
         if heard {
-            ask.failures = 0;
             self.trouble = None;
         } else {
-            ask.failures += 1;
-            ask.again_at = now.after(LONGEST_BACKOFF.min(BACKOFF * ask.failures));
-            self.trouble.get_or_insert(ask.sent);
+            let trouble = self.trouble.get_or_insert(Trouble { since: request.sent, failures: 0 });
+            trouble.failures += 1;
+            ask.again_at = now.after(LONGEST_BACKOFF.min(BACKOFF * trouble.failures));
         }
         let background = self.forget_given_up();
         if alone {
@@ -74,23 +58,26 @@ impl LockState {
     /// flight.
     pub(crate) fn unsettle(&mut self, owner: u64) {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
-            ask.unsettled = true;
+            ask.doubt.begins();
         }
     }
 
     /// A thread that has stopped waiting had no reply from Redis since `since`.
     pub(crate) fn in_trouble_since(&mut self, since: Moment) {
-        self.trouble.get_or_insert(since);
+        self.trouble.get_or_insert(Trouble { since, failures: 0 });
     }
 
     /// Whether a request has been in flight for `limit`, so that it is unknown whether the lock is busy.
     pub(crate) fn is_unheard(&self, now: Moment, limit: Duration) -> bool {
-        self.ask.as_ref().is_some_and(|a| a.in_flight && now.since(a.sent) >= limit)
+        let request = self.ask.as_ref().and_then(|ask| ask.in_flight.as_ref());
+        request.is_some_and(|request| now.since(request.sent) >= limit)
     }
 
     /// The lock was busy, and gave no queue position: it is asked for again at `at`.
     pub(crate) fn try_later(&mut self, owner: u64, at: Moment) {
-        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner && !a.in_flight && !a.queued) {
+        if let Some(ask) =
+            self.ask.as_mut().filter(|a| a.owner == owner && a.in_flight.is_none() && !a.is_queued())
+        {
             ask.again_at = ask.again_at.max(at);
         }
     }
@@ -99,7 +86,7 @@ impl LockState {
     /// woken.
     pub(crate) fn postponed(&mut self, owner: u64, again_at: Moment) {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
-            ask.in_flight = false;
+            ask.in_flight = None;
             ask.again_at = again_at;
         }
         // It is no longer known whether a shared hold may be joined.
@@ -112,7 +99,9 @@ impl LockState {
     pub(crate) fn ask_again(&mut self, now: Moment) -> Effects {
         if let Some(ask) = &mut self.ask {
             ask.again_at = now;
-            ask.unheard = ask.in_flight;
+            if let Some(request) = &mut ask.in_flight {
+                request.unheard = true;
+            }
         }
         Effects { wake: self.head(), ..Effects::default() }
     }
@@ -130,17 +119,16 @@ impl LockState {
         let said = if self.joined() { now } else { Moment::default() };
         let first_lease = self.shape.first_lease;
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
-            && ask.grant.is_none()
+            && !ask.is_granted()
             && number > ask.floor
             && number <= MOST_NUMBER
         {
-            let lease = lease.min(first_lease).min(ask.terms.lease);
-            let base = ask.base.unwrap_or(ask.sent);
-            let valid_until = ends_at(base, lease.min(ask.least));
-            let (since, told, way, confirmed) = (base, true, AcquiredVia::Granted, false);
-            ask.grant =
-                Some(PendingGrant { number, value, said, valid_until, since, lease, told, way, confirmed });
-            ask.queued = false;
+            let lease = lease.min(first_lease).min(ask.sought.terms.lease);
+            let valid_until = ends_at(ask.base, lease.min(ask.doubt.least()));
+            let (since, by, way) = (ask.base, Source::Message, AcquiredVia::Granted);
+            let confirmed = false;
+            let granted = PendingGrant { number, value, said, valid_until, since, lease, by, way, confirmed };
+            ask.phase = Phase::Granted(granted);
             return Effects { wake: self.head(), ..Effects::default() };
         }
         Effects::default()
@@ -149,8 +137,7 @@ impl LockState {
     /// A message: `owner` will never be admitted.
     pub(crate) fn refused(&mut self, owner: u64, why: String) -> Effects {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
-            ask.queued = false;
-            ask.refused = Some(why);
+            ask.is_rejected(why);
             return Effects { wake: self.head(), ..Effects::default() };
         }
         Effects::default()
@@ -161,40 +148,36 @@ impl LockState {
         let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
             return Effects::default();
         };
-        ask.in_flight = false;
-        match (answer, &mut ask.grant) {
+        let Some(sent) = ask.in_flight.take().map(|request| request.sent) else { return Effects::default() };
+        let lease = ask.sought.terms.lease;
+        match (answer, &mut ask.phase) {
             // Too late: since then the hold may have expired and, by a late copy of the request, been granted
             // again under a new number. Asking under the same id returns that number.
-            (_, Some(grant)) if grant.valid_until <= now && !answer.is_over() => {
-                if answer == Renewal::Unanswered {
-                    ask.least = ask.least.min(ask.terms.lease);
-                }
-                ask.grant = None;
+            (_, Phase::Granted(granted)) if granted.valid_until <= now && !answer.is_over() => {
                 // The renewal may have run: a thread that gives up now has to leave.
-                ask.unsettled = true;
-                ask.again_at = now;
+                ask.doubt.caps(if answer == Renewal::Unanswered { lease } else { Duration::MAX });
+                ask.is_gone(now);
             }
-            (Renewal::Left(left), Some(grant)) => {
-                grant.valid_until = ends_at(ask.sent, left.min(ask.least));
-                (grant.since, grant.lease, grant.told) = (ask.sent, ask.terms.lease, false);
-                grant.confirmed = true;
+            (Renewal::Left(left), Phase::Granted(granted)) => {
+                granted.valid_until = ends_at(sent, left.min(ask.doubt.least()));
+                (granted.since, granted.lease, granted.by) = (sent, lease, Source::Reply);
+                granted.confirmed = true;
             }
             // Redis itself says that it is over: this id is done with.
             (Renewal::NotInside | Renewal::Tombstone, _) => {
-                let unsettled = ask.unsettled && answer == Renewal::NotInside;
+                let unsettled = ask.doubt.exists() && answer == Renewal::NotInside;
                 let background = self.ask.take().filter(|_| unsettled).map(|a| a.leaving(now));
                 return Effects { wake: self.head(), background, ..Effects::default() };
             }
             // What is left of the lease is still ours.
-            (Renewal::Unanswered, Some(grant)) => {
-                ask.unsettled = true;
-                ask.least = ask.least.min(ask.terms.lease);
-                grant.confirmed = true;
+            (Renewal::Unanswered, Phase::Granted(granted)) => {
+                ask.doubt.caps(lease);
+                granted.confirmed = true;
             }
-            (Renewal::Failed, Some(grant)) => grant.confirmed = true,
-            (_, None) => {}
+            (Renewal::Failed, Phase::Granted(granted)) => granted.confirmed = true,
+            _ => {}
         }
-        if self.waiters.is_empty() {
+        if self.line.waiters.is_empty() {
             return Effects { leave: self.abandon(now), ..Effects::default() };
         }
         Effects { wake: self.head(), ..Effects::default() }
@@ -208,10 +191,12 @@ impl LockState {
             // A loss is final: a late reply changes nothing.
             Renewal::Left(left) if grant.loss(now).is_none() => grant.extended(sent, left, now),
             // The thread that exchanges it finds that out by itself.
-            Renewal::NotInside | Renewal::Tombstone if grant.exchanged => {}
+            Renewal::NotInside | Renewal::Tombstone if grant.is_exchanged() => {}
             Renewal::NotInside => return self.lose(owner, LossReason::Revoked, now),
-            Renewal::Tombstone => return self.lose_for_good(owner, LossReason::Revoked, now),
-            Renewal::Unanswered => grant.unsettled = true,
+            Renewal::Tombstone => {
+                return self.ends_early(owner, now, |grant| grant.taken_away(LossReason::Revoked, None));
+            }
+            Renewal::Unanswered => grant.validity.doubt.begins(),
             Renewal::Left(_) | Renewal::Failed => {}
         }
         self.expire(owner, now)
@@ -224,8 +209,7 @@ impl LockState {
             grant.doubt(sent, lease);
         }
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
-            ask.unsettled = true;
-            ask.least = ask.least.min(lease);
+            ask.doubt.caps(lease);
         }
     }
 
@@ -246,53 +230,52 @@ impl LockState {
     /// Checks the local deadline of a grant. Has no effect before that.
     pub(crate) fn expire(&mut self, owner: u64, now: Moment) -> Effects {
         match self.grant(owner) {
-            Some(t) if t.lost.is_none() && t.valid_until <= now => self.lose(owner, LossReason::Expired, now),
+            Some(t) if t.lost().is_none() && t.validity.until <= now => {
+                self.lose(owner, LossReason::Expired, now)
+            }
             _ => Effects::default(),
         }
     }
 
-    /// A message: a caller took the grant away by force, and gave `said` as its reason.
-    pub(crate) fn forced(&mut self, owner: u64, said: &str, now: Moment) -> Effects {
-        if let Some(grant) = self.grant_mut(owner).filter(|t| t.lost.is_none() && !said.is_empty()) {
-            grant.said = Some(Box::new(said.into()));
-        }
-        self.lose_for_good(owner, LossReason::Forced, now)
+    /// A message: a caller took the grant away by force, and gave `reason`, which may be empty.
+    pub(crate) fn forced(&mut self, owner: u64, reason: &str, now: Moment) -> Effects {
+        let reason = Some(reason).filter(|reason| !reason.is_empty());
+        self.ends_early(owner, now, |grant| grant.taken_away(LossReason::Forced, reason))
     }
 
-    /// Like [`lose`](Self::lose), for an owner with a tombstone in Redis: no copy of a request has an effect
-    /// any more, and its entry may stay to keep others out.
-    fn lose_for_good(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {
-        if let Some(grant) = self.grant_mut(owner) {
-            grant.unsettled = false;
-            grant.stays = true;
-        }
-        self.lose(owner, why, now)
-    }
-
-    /// A grant is lost because of `why`. If its local deadline passed, Redis may still have it: it leaves. If it
-    /// was taken away, Redis may keep others out for as long as a thread may still work under it: it leaves at
-    /// once if no thread does, and if a copy of its request may still arrive.
+    /// A grant is lost because of `why`.
     pub(crate) fn lose(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {
+        self.ends_early(owner, now, |grant| grant.loses(why))
+    }
+
+    /// A grant is lost, by `how`. If its local deadline passed, Redis may still have it: it leaves. If it was
+    /// taken away, Redis may keep others out for as long as a thread may still work under it: it leaves at
+    /// once if no thread does, and if a copy of its request may still arrive.
+    fn ends_early(&mut self, owner: u64, now: Moment, how: impl FnOnce(&mut Grant)) -> Effects {
         if self.ask.take_if(|a| a.owner == owner).is_some() {
             // Taken away before its thread learned that it was granted: this id is done with.
             return Effects { wake: self.head(), ..Effects::default() };
         }
         let since = self.holds.of_owner(owner).next().and_then(|h| h.since);
-        let Some(grant) = self.grant_mut(owner).filter(|t| t.lost.is_none()) else {
+        let Some(grant) = self.grant_mut(owner) else { return Effects::default() };
+        let was_lost = grant.lost().is_some();
+        how(grant);
+        let Some(&Lost { why, remains, .. }) = grant.lost().filter(|_| !was_lost) else {
             return Effects::default();
         };
-        grant.lost = Some(why);
         let idle = grant.is_idle();
         let holds = grant.holds;
+        let mut leave = None;
+        if why == LossReason::Expired {
+            grant.validity.doubt.begins();
+            // A lease expires here a little before it does in Redis, where the minimum hold time is not over
+            // either then.
+            leave = Some(grant.stays_until(since));
+        } else if grant.validity.doubt.exists() || (idle && remains == Remains::Entry) {
+            leave = Some(Moment::default());
+        }
         let background =
-            (why == LossReason::Expired || grant.unsettled || (idle && grant.stays)).then(|| {
-                grant.unsettled |= why == LossReason::Expired;
-                // A lease expires here a little before it does in Redis, where the minimum hold time is not over
-                // either then.
-                let stays =
-                    if why == LossReason::Expired { grant.stays_until(since) } else { Moment::default() };
-                PendingRelease { stays_until: stays, ..PendingRelease::of(grant, now) }
-            });
+            leave.map(|stays_until| PendingRelease { stays_until, ..PendingRelease::of(grant, now) });
         let ended = Effects { wake: self.head(), background, ..Effects::default() };
         if idle {
             // No thread held it, so nothing is lost.

@@ -129,11 +129,11 @@ impl Table<Grant> {
             Table::Many(many) => {
                 for owner in std::mem::take(&mut many.index) {
                     if let Some(grant) = many.items.get_mut(&owner) {
-                        grant.shut = true;
+                        grant.shut();
                     }
                 }
             }
-            few => few.few_mut().iter_mut().for_each(|t| t.shut = true),
+            few => few.few_mut().iter_mut().for_each(Grant::shut),
         }
     }
 }

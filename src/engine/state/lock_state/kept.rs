@@ -33,11 +33,10 @@ impl LockState {
 
     /// Gives a thread the grant that its process kept, without Redis.
     pub(super) fn take_kept(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Acquired> {
-        let free = self.waiters.is_empty() && self.ask.is_none() && request.from.is_none();
+        let free = self.line.waiters.is_empty() && self.ask.is_none() && request.from.is_none();
         let owner = self.idle().filter(|grant| free && grant.may_be_kept_for(&request.terms, now))?.owner;
         let grant = self.grants.get_mut(owner)?;
-        let keep = grant.keep.as_mut()?;
-        (keep.idle, keep.used) = (false, true);
+        grant.keep_mut()?.used = true;
         grant.hand_overs += 1;
         grant.terms.linger = request.terms.linger;
         Some(self.holds.take(grant, ticket, request.holder, AcquiredVia::Kept))
@@ -46,14 +45,12 @@ impl LockState {
     /// The last hold of `owner` has ended, and no thread waits. Returns until when the process keeps the
     /// grant, if it does.
     pub(super) fn keep(&mut self, owner: u64, now: Moment) -> Option<Moment> {
-        let alone = self.waiters.is_empty() && self.ask.is_none() && !self.closed;
+        let alone = self.line.waiters.is_empty() && self.ask.is_none() && !self.closed;
         let grant = self.grants.get_mut(owner).filter(|grant| alone && grant.terms.lingers())?;
         if !grant.may_be_kept(now) {
             return None;
         }
-        let until = grant.kept_from(now);
-        grant.keep.as_mut()?.idle = true;
-        until
+        grant.kept_from(now)
     }
 
     /// The head cannot use the kept grant, which therefore leaves. If the head may have a queue position, its
@@ -71,7 +68,7 @@ impl LockState {
             return Step::Leave(leaving);
         }
         let mut ask = self.new_ask(fresh(), request, now);
-        let asking = ask.send(AcquireMode::Wait, self.waiters.len(), now);
+        let asking = ask.send(AcquireMode::Wait, self.line.waiters.len(), now);
         self.ask = Some(ask);
         Step::LeaveAndAsk(leaving, asking)
     }
@@ -86,7 +83,7 @@ impl LockState {
 
     /// A grant that may have been kept leaves: records whether keeping it has paid.
     pub(super) fn was_kept(&mut self, grant: &Grant, now: Moment) {
-        let Some(keep) = &grant.keep else { return };
+        let Some(keep) = grant.keep() else { return };
         if keep.used {
             Past::forget(&mut self.past, |past| past.habit = Habit::default());
         } else if keep.wanted.is_some() {
@@ -97,10 +94,10 @@ impl LockState {
     /// A message: another caller wants the grant of `owner`. If no thread holds it, it leaves.
     pub(crate) fn is_wanted(&mut self, owner: u64, now: Moment) -> Effects {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
-            ask.wanted.get_or_insert(now);
+            ask.others.want_it(now);
         }
-        if let Some(keep) = self.grant_mut(owner).and_then(|grant| grant.keep.as_mut()) {
-            keep.wanted.get_or_insert(now);
+        if let Some(grant) = self.grant_mut(owner) {
+            grant.is_wanted(now);
         }
         if self.idle().is_none_or(|grant| grant.owner != owner) {
             return Effects::default();
@@ -111,21 +108,17 @@ impl LockState {
     /// The hold `ticket` is about to end for good: its grant must not be kept.
     pub(crate) fn not_to_be_kept(&mut self, ticket: Ticket, now: Moment) {
         let owner = self.holds.get(ticket).map(|hold| hold.owner);
-        if let Some(keep) =
-            owner.and_then(|owner| self.grant_mut(owner)).and_then(|grant| grant.keep.as_mut())
-        {
-            keep.wanted.get_or_insert(now);
+        if let Some(grant) = owner.and_then(|owner| self.grant_mut(owner)) {
+            grant.is_wanted(now);
         }
     }
 
     /// Messages may have been missed, or will be: the kept grant leaves.
     pub(crate) fn deaf(&mut self, now: Moment) -> Effects {
         if self.exclusive() {
-            for keep in self.grants.iter_mut().filter_map(|grant| grant.keep.as_mut()) {
-                keep.wanted.get_or_insert(now);
-            }
+            self.grants.iter_mut().for_each(|grant| grant.is_wanted(now));
             if let Some(ask) = &mut self.ask {
-                ask.wanted.get_or_insert(now);
+                ask.others.want_it(now);
             }
         }
         self.leaves_some_time(KeptEnd::Unheard, now)
@@ -151,8 +144,7 @@ impl LockState {
     /// it leaves.
     pub(crate) fn kept_long_enough(&mut self, owner: u64, now: Moment) -> Effects {
         let over = |grant: &Grant| {
-            grant.owner == owner
-                && grant.keep.as_ref().and_then(|keep| keep.until).is_some_and(|until| until <= now)
+            grant.owner == owner && grant.keep().and_then(|keep| keep.until).is_some_and(|until| until <= now)
         };
         match self.idle().is_some_and(over) {
             true => self.leaves_some_time(KeptEnd::Expired, now),
@@ -165,7 +157,7 @@ impl Grant {
     /// Starts the time for which it is kept, unless that has started. Returns its end.
     pub(super) fn kept_from(&mut self, now: Moment) -> Option<Moment> {
         let linger = self.terms.linger.into();
-        let keep = self.keep.as_mut()?;
+        let keep = self.keep_mut()?;
         Some(*keep.until.get_or_insert(now.after(linger)))
     }
 }

@@ -43,13 +43,13 @@ impl LockState {
 
     /// The owners whose grants are renewed.
     pub(crate) fn renewed_owners(&self) -> Vec<u64> {
-        let renewed = |t: &&Grant| !t.terms.fixed && t.lost.is_none();
+        let renewed = |t: &&Grant| !t.terms.fixed && t.lost().is_none();
         self.grants.iter().filter(renewed).map(|t| t.owner).collect()
     }
 
     /// The number of waiting threads of this process.
     pub(crate) fn local_queue_length(&self) -> usize {
-        self.waiters.len()
+        self.line.waiters.len()
     }
 
     /// The grant of this owner, for the renewer.
@@ -75,7 +75,7 @@ impl LockState {
 
     /// Since when Redis has not replied to this lock state.
     pub(crate) fn trouble(&self) -> Option<Moment> {
-        self.trouble
+        self.trouble.as_ref().map(|trouble| trouble.since)
     }
 
     /// Whether this hold exists and its grant is valid.
@@ -88,7 +88,7 @@ impl LockState {
     /// Whether the head was granted what it asks for, and has not taken its turn since.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn is_granted(&self) -> bool {
-        self.ask.as_ref().is_some_and(|ask| ask.grant.is_some())
+        self.ask.as_ref().is_some_and(|ask| ask.is_granted())
     }
 
     /// The owners of its grants.
@@ -99,13 +99,13 @@ impl LockState {
 
     /// Whether a thread waits here, or anything is held or asked for, so that messages about the lock matter.
     pub(crate) fn is_in_use(&self) -> bool {
-        !self.waiters.is_empty() || self.grants.iter().next().is_some() || self.ask.is_some()
+        !self.line.waiters.is_empty() || self.grants.iter().next().is_some() || self.ask.is_some()
     }
 
     /// No waiters, no holders, no request in flight.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
-        self.waiters.is_empty()
+        self.line.waiters.is_empty()
             && self.holds.is_empty()
             && self.grants.is_empty()
             && self.ask.is_none()

@@ -2,7 +2,7 @@
 
 use super::{Acquired, CannotPart, Effects, HolderId, LockState, Ticket};
 use crate::clock::Moment;
-use crate::engine::state::grant::Grant;
+use crate::engine::state::grant::{Grant, Standing};
 use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
@@ -39,9 +39,8 @@ impl LockState {
         if self.closed {
             return None;
         }
-        self.tickets += 1;
-        let mut grant = Grant { shut: true, ..grant };
-        let acquired = self.holds.take(&mut grant, self.tickets, HolderId::Guard, AcquiredVia::Adopted);
+        let mut grant = Grant { standing: Standing::Shut, ..grant };
+        let acquired = self.holds.take(&mut grant, self.line.ticket(), HolderId::Guard, AcquiredVia::Adopted);
         self.grants.insert(grant);
         Some(acquired)
     }

@@ -1,7 +1,8 @@
 //! Shared holds: threads of a process that have one grant in common, and what keeps others from joining it.
 
-use super::ask::PendingAcquire;
-use super::{Acquired, Asking, Grant, LockState, Request, Ticket};
+use super::ask::{Others, PendingAcquire};
+use super::condition_waiter::WaitsFor;
+use super::{Acquired, Asking, Grant, LockState, Request, Ticket, Trouble};
 use crate::clock::Moment;
 use crate::kind::Sharing;
 use crate::observe::AcquiredVia;
@@ -27,7 +28,7 @@ impl LockState {
     /// Asks whether a shared grant may admit more threads, well before its local hand-off period is over, so
     /// that threads that arrive meanwhile need not wait for the reply.
     pub(super) fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
-        let (half, last) = (self.shape.local_handoff / 2, self.tickets);
+        let (half, last) = (self.shape.local_handoff / 2, self.line.last);
         let share = self.grant_mut(owner).filter(|t| !t.is_asked())?;
         share.open_since().filter(|since| now.since(*since) > half)?;
         Some(share.asks(request, 1, last, now))
@@ -45,7 +46,7 @@ impl LockState {
     /// Another mode is admitted beside this grant, which then goes to no other thread here.
     pub(crate) fn shut(&mut self, owner: u64) {
         if let Some(grant) = self.grant_mut(owner) {
-            grant.shut = true;
+            grant.shut();
         }
     }
 
@@ -59,9 +60,8 @@ impl LockState {
 
     /// This grant must end in exchange for the one that is admitted in its place.
     pub(crate) fn exchange(&mut self, owner: u64) {
-        self.shut(owner);
         if let Some(grant) = self.grant_mut(owner) {
-            grant.exchanged = true;
+            grant.exchange();
         }
     }
 
@@ -69,16 +69,15 @@ impl LockState {
     pub(crate) fn yields(&mut self, owner: u64) {
         self.shut(owner);
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
-            ask.shut = true;
+            ask.others = Others::Behind;
         }
     }
 
     /// Whether a thread waits here that Redis does not know of yet. While this process has the lock, no other
     /// process would have to know of it.
     pub(crate) fn waits_unknown(&self, now: Moment) -> bool {
-        let known = |ask: &PendingAcquire| ask.queued || ask.grant.is_some() || ask.refused.is_some();
-        self.waiters.iter().any(|w| !w.request.once)
-            && !self.ask.as_deref().is_some_and(known)
+        self.line.waiters.iter().any(|w| !w.request.once)
+            && !self.ask.as_deref().is_some_and(PendingAcquire::is_placed)
             && self.in_the_way(now).is_none()
     }
 
@@ -87,16 +86,17 @@ impl LockState {
     /// has not replied to that thread since `trouble`, it has not replied to the threads behind it either.
     /// Returns the thread to wake once the writer is no longer ahead.
     pub(crate) fn stand_behind(&mut self, ahead: bool, trouble: Option<Moment>) -> Option<Ticket> {
-        let was = std::mem::replace(&mut self.writer_ahead, ahead);
+        let waits_for = if ahead { WaitsFor::Writer } else { WaitsFor::Lock };
+        let was = std::mem::replace(&mut self.waits_for, waits_for) == WaitsFor::Writer;
         if self.ask.is_none() && (ahead || was) {
-            self.trouble = trouble.filter(|_| ahead);
+            self.trouble = trouble.filter(|_| ahead).map(|since| Trouble { since, failures: 0 });
         }
         if !ahead {
             return self.head().filter(|_| was);
         }
         self.grants.shut_all();
         if let Some(ask) = &mut self.ask {
-            ask.shut = true;
+            ask.others = Others::Behind;
         }
         None
     }
@@ -104,6 +104,6 @@ impl LockState {
     /// Whether this request has to wait for a thread of this process that Redis does not know of. A request
     /// of a thread that holds another mode does not: every waiter there waits for that thread.
     pub(super) fn stands_behind(&self, request: &Request) -> bool {
-        self.writer_ahead && request.from.is_none()
+        self.waits_for == WaitsFor::Writer && request.from.is_none()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::condition_waiter::{SuspendedHold, WaitOutcome, WaitsFor};
+use super::condition_waiter::{HasGivenUp, Signal, SuspendedHold, WaitOutcome, WaitsFor};
 use super::{Effects, Hold, LockState, PendingRelease, Shape, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
@@ -30,8 +30,13 @@ impl LockState {
     /// The time of this state's wait is over. Returns whether the wait goes on until it has the lock again;
     /// if not, it never gave the lock up.
     pub(crate) fn turns_back(&mut self, now: Moment) -> bool {
-        let Some(waiter) = self.waits_for.condition().filter(|waiter| waiter.sent) else { return false };
-        waiter.over = true;
+        let Some(waiter) = self.waits_for.condition().filter(|waiter| waiter.given_up != HasGivenUp::No)
+        else {
+            return false;
+        };
+        if waiter.signal == Signal::Awaited {
+            waiter.signal = Signal::TimedOut;
+        }
         if let Some(ask) = &mut self.ask {
             ask.again_at = now;
         }
@@ -41,12 +46,12 @@ impl LockState {
     /// Once the hold is given up, requests no longer name it. Returns its release if it is to get a
     /// tombstone.
     pub(super) fn forget_given_up(&mut self) -> Option<PendingRelease> {
-        let waiter = self.waits_for.condition().filter(|waiter| waiter.entered)?;
+        let waiter = self.waits_for.condition().filter(|waiter| waiter.given_up == HasGivenUp::Yes)?;
         let unsettled = waiter.unsettled.take();
         if let Some(ask) = &mut self.ask {
-            ask.from = None;
+            ask.sought.from = None;
         }
-        if let Some(head) = self.waiters.front_mut() {
+        if let Some(head) = self.line.waiters.front_mut() {
             head.request.from = None;
         }
         unsettled
@@ -54,11 +59,12 @@ impl LockState {
 
     /// Returns the outcome of this state's wait.
     pub(crate) fn wait_outcome(&self) -> WaitOutcome {
-        let (sent, entered, unsignalled) = match &self.waits_for {
-            WaitsFor::Lock => (false, false, false),
-            WaitsFor::Condition(waiter) => (waiter.sent, waiter.entered, waiter.unsignalled),
-        };
-        WaitOutcome { stayed: !sent, entered, unsignalled }
+        match &self.waits_for {
+            WaitsFor::Condition(waiter) => {
+                WaitOutcome { given_up: waiter.given_up, unsignalled: waiter.signal == Signal::Missed }
+            }
+            _ => WaitOutcome { given_up: HasGivenUp::No, unsignalled: false },
+        }
     }
 
     /// Takes out the grant that this state's wait was given.
@@ -78,17 +84,15 @@ impl LockState {
             return Err((LossReason::Revoked, Effects::default()).into());
         };
         let then = self.expire(owner, now);
-        if let Some(loss) = self.grant(owner).map_or(Some(LossReason::Revoked), |t| t.lost) {
+        if let Some(loss) = self.grant(owner).map_or(Some(LossReason::Revoked), |t| Some(t.lost()?.why)) {
             return Err((loss, then).into());
         }
         let (Some(hold), Some(grant)) = (self.holds.remove(ticket), self.grants.remove(owner)) else {
             return Err((LossReason::Revoked, then).into());
         };
         let mut grant = grant;
-        if let Some(keep) = &mut grant.keep {
-            // While the grant is not here, no message finds it.
-            keep.wanted.get_or_insert(now);
-        }
+        // While the grant is not here, no message finds it.
+        grant.is_wanted(now);
         let suspended = SuspendedHold { hold, grant };
         Ok((suspended, Effects { wake: self.head(), ..Effects::default() }))
     }
@@ -105,18 +109,22 @@ impl LockState {
         let is_new = granted.is_some();
         let mut grant = granted.unwrap_or(suspended.grant);
         grant.holds = 1;
-        grant.lost = grant.lost.or(lost);
+        if let Some(why) = lost {
+            grant.loses(why);
+        }
         let owner = grant.owner;
         self.holds.insert(Hold { owner, since: Some(now), ..suspended.hold });
         let mut leave = None;
-        if self.closed && grant.lost.is_none() {
-            grant.lost = Some(LossReason::Closed);
+        if self.closed && grant.lost().is_none() {
+            grant.loses(LossReason::Closed);
             self.leaving += 1;
             leave = Some(PendingRelease::of(&grant, now));
         }
         // The observers know of the new grant, which `close` did not report, as it was not here.
-        let closed =
-            (is_new && grant.lost == Some(LossReason::Closed)).then_some((owner, LossReason::Closed, 1));
+        let closed = grant
+            .lost()
+            .filter(|lost| is_new && lost.why == LossReason::Closed)
+            .map(|lost| (owner, lost.why, 1));
         self.grants.insert(grant);
         // It was not renewed while it was suspended.
         let expired = self.expire(owner, now);

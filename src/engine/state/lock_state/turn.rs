@@ -1,8 +1,9 @@
 //! A waiting thread's turn: what it has to do next, and what the head does with a grant that has arrived.
 
+use super::ask::{InFlight, Others, PendingAcquire, Phase, Source};
 use super::{Acquired, LockState, Request, Step, Ticket, Waiter};
 use crate::clock::Moment;
-use crate::engine::state::grant::{Grant, Joining, KEEPS, Keep};
+use crate::engine::state::grant::{Grant, Joining, KEEPS, Keep, Reuse, Standing, Validity};
 use crate::kind::Sharing;
 
 impl LockState {
@@ -25,14 +26,14 @@ impl LockState {
         let nap = now.after(self.shape.heartbeat);
         let wait = |until: Moment| if over { Step::Over } else { Step::Park(until.min(nap)) };
         let Some(Waiter { request, attempted, .. }) =
-            self.waiters.front().filter(|w| w.ticket == ticket).cloned()
+            self.line.waiters.front().filter(|w| w.ticket == ticket).cloned()
         else {
             return wait(nap);
         };
-        if let Some(until) = self.in_the_way(now).map(|t| t.valid_until) {
+        if let Some(until) = self.in_the_way(now).map(|t| t.validity.until) {
             // A hold that came back from a wait for a condition may find that the head has a queue position,
             // which must be kept meanwhile.
-            match self.ask.as_ref().filter(|a| a.queued && a.grant.is_none() && !a.in_flight && !over) {
+            match self.ask.as_ref().filter(|a| a.is_queued() && a.in_flight.is_none() && !over) {
                 Some(ask) if ask.again_at > now => return wait(until.min(ask.again_at)),
                 Some(_) => {}
                 None => return if request.once { Step::Busy } else { wait(until) },
@@ -48,13 +49,13 @@ impl LockState {
         if self.ask.is_none()
             && let Some(acquired) = self.join(ticket, &request, now)
         {
-            self.waiters.pop_front();
+            self.line.waiters.pop_front();
             return Step::In(acquired, self.head());
         }
         if self.ask.is_none() && self.stands_behind(&request) {
             return if request.once { Step::Busy } else { wait(nap) };
         }
-        if self.ask.as_ref().is_some_and(|a| a.in_flight) {
+        if self.ask.as_ref().is_some_and(|a| a.in_flight.is_some()) {
             return wait(nap);
         }
         if let Some(turn) = self.turn_ask_to(&request, now, over) {
@@ -64,8 +65,8 @@ impl LockState {
             return turn;
         }
         // Even if its time is up: a rejection says more.
-        if let Some(why) = self.ask.as_ref().and_then(|ask| ask.refused.clone()) {
-            return Step::Refused(why);
+        if let Some(PendingAcquire { phase: Phase::Refused(why), .. }) = self.ask.as_deref() {
+            return Step::Refused(why.clone());
         }
         if over { Step::Over } else { self.ask_for(&request, attempted, now, inbox, fresh) }
     }
@@ -73,18 +74,18 @@ impl LockState {
     /// Turns the pending acquire, if it was one for other terms, into the head's. Returns the step that the
     /// head has to take first, if there is one.
     fn turn_ask_to(&mut self, request: &Request, now: Moment, over: bool) -> Option<Step> {
-        let ask = self.ask.as_mut().filter(|ask| !ask.serves(request))?;
+        let ask = self.ask.as_mut().filter(|ask| !ask.sought.is(request))?;
         if over {
             return Some(Step::Over);
         }
-        if request.terms.class != ask.terms.class {
+        if request.terms.class != ask.sought.terms.class {
             // An arrival counts within its class only.
             let arrival = std::mem::take(&mut ask.arrival);
-            if request.terms.class < ask.terms.class && !arrival.is_empty() {
-                self.past.get_or_insert_default().displaced.push((ask.terms.clone(), arrival));
+            if request.terms.class < ask.sought.terms.class && !arrival.is_empty() {
+                self.past.get_or_insert_default().displaced.push((ask.sought.terms.clone(), arrival));
             }
         }
-        if ask.is_known() {
+        if ask.is_there() || ask.is_refused() {
             let leaving = ask.leaving(now);
             self.ask = None;
             self.leaving += 1;
@@ -103,8 +104,11 @@ impl LockState {
         inbox: bool,
         fresh: impl FnOnce() -> u64,
     ) -> Step {
+        if attempted {
+            return Step::Busy;
+        }
         let nap = now.after(self.shape.heartbeat);
-        let (threads, last) = (self.waiters.len(), self.tickets);
+        let (threads, last) = (self.line.waiters.len(), self.line.last);
         if self.ask.is_none()
             && let Some(share) = self.share_to_extend(request, now)
         {
@@ -117,15 +121,12 @@ impl LockState {
             self.ask = Some(self.new_ask(fresh(), request, now));
         }
         let Some(ask) = &mut self.ask else { return Step::Park(nap) };
-        if attempted {
-            return Step::Busy;
-        }
         if ask.again_at > now && !request.once {
             return Step::Park(ask.again_at.min(nap));
         }
         let how = self.waits_for.mode(ask, request.once, inbox);
         let asking = ask.send(how, threads, now);
-        if let Some(head) = self.waiters.front_mut() {
+        if let Some(head) = self.line.waiters.front_mut() {
             head.attempted = request.once;
         }
         Step::Ask(asking)
@@ -135,10 +136,10 @@ impl LockState {
     fn use_grant(&mut self, ticket: Ticket, request: &Request, now: Moment, over: bool) -> Option<Step> {
         let joined = self.joined();
         let ask = self.ask.as_mut()?;
-        let got = ask.grant.as_mut()?;
+        let Phase::Granted(got) = &ask.phase else { return None };
         let lease = request.terms.lease;
         let left = got.valid_until.since(now);
-        let granted = if got.told { got.lease } else { lease };
+        let granted = if got.by == Source::Message { got.lease } else { lease };
         // A pass-through kind has admitted the caller, however long ago: there is no lease to renew.
         let usable = self.shape.sharing == Sharing::PassThrough
             || left > granted / 2
@@ -149,37 +150,36 @@ impl LockState {
             }
             if left.is_zero() {
                 // It may still be ours: if so, asking again under the same id returns it.
-                ask.grant = None;
-                ask.queued = false;
+                ask.is_gone(now);
                 // A single attempt does not ask again: a thread that gives up now has to leave.
-                ask.unsettled = true;
-                ask.again_at = now;
+                ask.doubt.begins();
                 return None;
             }
-            ask.in_flight = true;
-            ask.sent = now;
+            ask.in_flight = Some(InFlight { sent: now, unheard: false });
             return Some(Step::Confirm(ask.owner, lease));
         }
         let mut grant = Grant {
             value: got.value,
-            valid_until: got.valid_until,
             since: now,
-            unsettled: ask.unsettled,
-            shut: ask.shut,
+            validity: Validity::new(got.valid_until, ask.doubt),
+            standing: if ask.others == Others::Behind { Standing::Shut } else { Standing::Open },
             // No other thread may join a grant beside its thread's hold in another mode.
-            joining: (joined && request.from.is_none())
-                .then(|| Box::new(Joining { open_since: Some(got.said), ..Joining::default() })),
-            keep: (ask.owner & KEEPS != 0).then(|| Box::new(Keep { wanted: ask.wanted, ..Keep::default() })),
+            reuse: if joined && request.from.is_none() {
+                Reuse::Shared(Joining { open_since: Some(got.said), ..Joining::default() })
+            } else if ask.owner & KEEPS != 0 {
+                Reuse::Kept(Keep { wanted: ask.others.since(), ..Keep::default() })
+            } else {
+                Reuse::HandOff
+            },
             ..Grant::new(ask.owner, got.number, request.terms.clone())
         };
-        grant.is_worth(ask.least);
         // What only a message says is renewed soon, which confirms it.
-        if got.told || (got.lease < lease && request.terms.fixed) {
+        if got.by == Source::Message || (got.lease < lease && request.terms.fixed) {
             grant.begins_for(got.lease, got.since);
         }
         let way = got.way;
         self.ask = None;
-        self.waiters.pop_front();
+        self.line.waiters.pop_front();
         if self.shape.sharing == Sharing::PassThrough {
             let Grant { owner, value, .. } = grant;
             let acquired = Acquired { ticket, owner, token: grant.token(), value, way, count: 1 };
