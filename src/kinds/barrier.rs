@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::engine::call::release::{Stay, release_by};
+use crate::engine::call::{How, end};
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
@@ -94,7 +94,7 @@ impl Drop for Passed {
         // Whatever the outcome, the party has passed: its entry in Redis would expire by itself.
         let Passed { guard: OwnedGuard { hold, .. }, wait } = self;
         let limit = wait.limit(Moment::now(), hold.entry().shared.config.command_timeout);
-        let _ = release_by(hold.entry(), hold.ticket(), Stay::Agreed, limit);
+        let _ = end(hold.entry(), hold.ticket(), How::Unused(limit));
     }
 }
 

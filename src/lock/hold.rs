@@ -10,6 +10,7 @@ use super::receipt::Receipt;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
+use crate::engine::call::How;
 use crate::engine::call::release::Stay;
 use crate::engine::call::replicas::Replicas;
 use crate::engine::call::warning::Holds;
@@ -54,15 +55,8 @@ impl<K: Kind> Hold<K> {
 
     /// Gives the hold back before its caller has seen it: no minimum hold time applies. Blocks until `limit`
     /// at most.
-    pub(crate) fn never_counted(mut self, limit: Moment) {
-        let ticket = self.ends();
-        engine::call::take_back(&self.entry, ticket, limit);
-    }
-
-    /// Ends the hold without a request: Redis has replaced it by one of the other mode.
-    pub(super) fn replaced(mut self) -> Result<(), Error> {
-        let ticket = self.ends();
-        engine::call::replaced(&self.entry, ticket)
+    pub(crate) fn never_counted(self, limit: Moment) {
+        let _ = self.end(How::Unused(limit));
     }
 
     /// See [`Guard::update`].
@@ -71,9 +65,9 @@ impl<K: Kind> Hold<K> {
     }
 
     /// See [`OwnedGuard::conclude`].
-    pub(crate) fn conclude(mut self, what: &[&str]) -> Result<(), Error> {
-        let ticket = self.ends();
-        engine::call::conclude(&self.entry, ticket, what, self.replicas)
+    pub(crate) fn conclude(self, what: &[&str]) -> Result<(), Error> {
+        let replicas = self.replicas;
+        self.end(How::Updated(what, replicas))
     }
 
     /// Ends the hold here, but not in Redis.
@@ -102,9 +96,9 @@ impl<K: Kind> Hold<K> {
         self.value = value;
     }
 
-    fn release_as(mut self, stay: Stay) -> Result<(), Error> {
+    pub(super) fn end(mut self, how: How<'_>) -> Result<(), Error> {
         let ticket = self.ends();
-        engine::call::release(&self.entry, ticket, stay)
+        engine::call::end(&self.entry, ticket, how)
     }
 
     /// See [`Guard::value`].
@@ -141,7 +135,7 @@ impl<K: Kind> sealed::Hold for Hold<K> {
     }
 
     fn release(self) -> Result<(), Error> {
-        self.release_as(Stay::Agreed)
+        self.end(How::Released(Stay::Agreed))
     }
 
     fn loss(&self) -> Option<Error> {
@@ -156,7 +150,7 @@ impl<K: Kind> sealed::Hold for Hold<K> {
 impl<K: Kind> Drop for Hold<K> {
     fn drop(&mut self) {
         if self.ticket > 0 {
-            engine::call::release_quietly(&self.entry, self.ticket);
+            let _ = engine::call::end(&self.entry, self.ticket, How::Dropped);
         }
     }
 }
@@ -209,7 +203,7 @@ impl<K: Exclusive, O: Ownership> Guard<K, O> {
     /// # Errors
     /// See [`unlock`](Guard::unlock).
     pub fn unlock_now(self) -> Result<(), Error> {
-        self.hold.release_as(Stay::No)
+        self.hold.end(How::Released(Stay::No))
     }
 
     /// Releases the hold, but leaves it in Redis for `rest` from now: it is not renewed, and keeps every
@@ -225,7 +219,7 @@ impl<K: Exclusive, O: Ownership> Guard<K, O> {
     /// [`unlock`](Guard::unlock).
     pub fn unlock_staying(self, rest: Duration) -> Result<(), Error> {
         let stay = Stay::for_rest(rest, self.name())?;
-        self.hold.release_as(stay)
+        self.hold.end(How::Released(stay))
     }
 }
 

@@ -224,7 +224,7 @@ impl<K: Kind> RedisLock<K> {
         }
         let hold = self.take(request, &Wait::forever())?.ok_or_else(|| timed_out(self.name()))?;
         if once {
-            guard.hold.replaced()?
+            guard.hold.end(engine::call::How::Replaced)?
         } else {
             guard.unlock()?
         }

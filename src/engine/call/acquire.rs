@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::clock::Moment;
 use crate::engine::call::held;
-use crate::engine::call::take_back;
 use crate::engine::call::waiter::{Arrival, MayPark, Progress, Waiter};
+use crate::engine::call::{How, end};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::state::lock_state::{Acquired, Request};
 use crate::error::{Error, ErrorKind};
@@ -69,6 +69,6 @@ fn wait_for(
         if !handed_on || !held::remaining(entry, acquired.ticket).is_zero() {
             return Ok(Some(acquired));
         }
-        take_back(entry, acquired.ticket, wait.limit(Moment::now(), timeout));
+        end(entry, acquired.ticket, How::Unused(wait.limit(Moment::now(), timeout)))?;
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::clock::Moment;
 use crate::engine::call::held;
-use crate::engine::call::take_back;
 use crate::engine::call::waiter::{Arrival, MayPark, Progress, Waiter, this_name};
+use crate::engine::call::{How, end};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Acquired, Answer, Asking, Request, Ticket};
@@ -50,7 +50,7 @@ pub(crate) fn begin<'a>(
         Arrival::In(acquired)
             if acquired.is_outermost() && held::remaining(entry, acquired.ticket).is_zero() =>
         {
-            take_back(entry, acquired.ticket, limit);
+            end(entry, acquired.ticket, How::Unused(limit))?;
             return Ok(busy(entry, entered));
         }
         Arrival::In(acquired) => return Ok(Begun::In(acquired)),

@@ -5,8 +5,8 @@ pub(crate) mod attempt;
 pub(crate) mod backoff;
 pub(crate) mod change;
 pub(crate) mod close;
-pub(crate) mod conclude;
 pub(crate) mod condition;
+pub(crate) mod end;
 pub(crate) mod held;
 pub(crate) mod modes;
 pub(crate) mod outcomes;
@@ -20,6 +20,6 @@ pub(crate) mod warning;
 
 pub(crate) use self::acquire::acquire;
 pub(crate) use self::close::close;
-pub(crate) use self::conclude::conclude;
+pub(crate) use self::end::{How, end};
 pub(in crate::engine) use self::outcomes::lost;
-pub(crate) use self::release::{release, release_quietly, replaced, take_back, unheard};
+pub(crate) use self::release::unheard;

@@ -64,40 +64,6 @@ impl Stay {
     }
 }
 
-/// Ends the hold `ticket` once.
-///
-/// # Errors
-/// `LeaseLost` or `Closed` if the hold was over before. `Unavailable` if Redis did not execute the release,
-/// and `OutcomeUnknown` if it did not reply within the command timeout: the renewal thread then continues.
-/// `OutcomeUnknown` also if the hold is over, and it is not known whether this call released it.
-pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket, stay: Stay) -> Result<(), Error> {
-    begin_release(entry, ticket, stay)?.map_or(Ok(()), OngoingRelease::sent)
-}
-
-/// The same for a call that waits for the reply until `limit`; after that, the renewal thread continues.
-///
-/// # Errors
-/// See [`release`].
-pub(crate) fn release_by(
-    entry: &Arc<LockEntry>,
-    ticket: Ticket,
-    stay: Stay,
-    limit: Moment,
-) -> Result<(), Error> {
-    begin_release(entry, ticket, stay)?.map_or(Ok(()), |mut release| {
-        release.within(limit);
-        release.sent()
-    })
-}
-
-/// Ends the hold `ticket`, which was of no use to the call that acquired it, and does not stay in Redis.
-/// Waits for the reply until `limit`.
-pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
-    if let Err(error) = release_by(entry, ticket, Stay::No, limit) {
-        unheard(entry, &error);
-    }
-}
-
 /// A hold that has ended here, and whose leave must be sent. It must be [answered](OngoingRelease::answered):
 /// until then no thread of this lock state may ask Redis.
 pub(crate) struct OngoingRelease<'a> {
@@ -114,7 +80,7 @@ pub(crate) struct OngoingRelease<'a> {
     lost: Option<CancellationToken>,
 }
 
-/// The first half of a [`release`]. Returns `None` if no request is needed.
+/// The first half of a release. Returns `None` if no request is needed.
 pub(crate) fn begin_release(
     entry: &Arc<LockEntry>,
     ticket: Ticket,
@@ -217,7 +183,7 @@ impl OngoingRelease<'_> {
         self.answered(Err(Failure::Unsent(later)))
     }
 
-    /// The second half of a [`release`]: applies the outcome of the leave.
+    /// The second half of a release: applies the outcome of the leave.
     pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
         let OngoingRelease { entry, leaving, next, began, limit, grant, held, lost: token, .. } = self;
         let shared = &entry.shared;
@@ -364,13 +330,6 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
     carry_out(entry, core, then);
     released(entry, held);
     Ok(())
-}
-
-/// Releases for a guard's `Drop`: failures are reported to the observer, as no caller gets the error.
-pub(crate) fn release_quietly(entry: &Arc<LockEntry>, ticket: Ticket) {
-    if let Err(error) = release(entry, ticket, Stay::Agreed) {
-        unheard(entry, &error);
-    }
 }
 
 /// Reports the error of a release to the observer, except in a forked child, which releases nothing.

@@ -8,7 +8,7 @@ use crate::clock::Moment;
 use crate::engine::call::modes;
 use crate::engine::call::outcomes::{of_ask, of_refusal, of_rule};
 use crate::engine::call::release::leave_and_ask;
-use crate::engine::call::take_back;
+use crate::engine::call::{How, end};
 use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::operations::effects::LEAVE_TIMEOUT;
 use crate::engine::operations::effects::carry_out;
@@ -428,7 +428,7 @@ impl<'a> Waiter<'a> {
             GaveUp::Out(then) => carry_out(self.entry, core, then),
             GaveUp::In(acquired) => {
                 drop(core);
-                take_back(self.entry, acquired.ticket, Moment::now().after(LEAVE_TIMEOUT));
+                let _ = end(self.entry, acquired.ticket, How::Unused(Moment::now().after(LEAVE_TIMEOUT)));
             }
         }
     }
@@ -471,7 +471,7 @@ pub(in crate::engine) fn register_hold(
         let due = grant.due(now, shared.config.renew_every);
         if let Err(error) = shared.renewer.look_at(entry, &mut core, acquired.owner, now, due) {
             drop(core);
-            take_back(entry, acquired.ticket, Moment::now().after(LEAVE_TIMEOUT));
+            end(entry, acquired.ticket, How::Unused(Moment::now().after(LEAVE_TIMEOUT)))?;
             return Err(entry.error(error));
         }
     }

@@ -1,4 +1,5 @@
-//! Ending a hold by an update of the kind's state, as when reserved goods are sold.
+//! The end of a hold: by its guard, in the background of another call, or by an update of the kind's state, as
+//! when reserved goods are sold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +8,7 @@ use crate::clock::Moment;
 use crate::engine::call::held;
 use crate::engine::call::lost;
 use crate::engine::call::pause;
-use crate::engine::call::release;
-use crate::engine::call::release::Stay;
-use crate::engine::call::release_quietly;
-use crate::engine::call::replaced;
+use crate::engine::call::release::{Stay, begin_release, replaced, unheard};
 use crate::engine::call::replicas::{self, Replicas};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::carry_out;
@@ -29,15 +27,61 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// later it might reply that it was not.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Ends the hold `ticket` by the update `what`. The rule applies it once per owner id, however often it is
-/// sent, and never after that owner's leave. Asks again while Redis does not reply, for as long as a call
-/// without a deadline tolerates that. Waits for those replicas that must have the update.
+/// How a hold ends.
+pub(crate) enum How<'a> {
+    /// By its guard: the next thread here has it, or it leaves Redis.
+    Released(Stay),
+    /// The same, by a guard that is dropped: failures are reported to the observer, as no caller gets the
+    /// error.
+    Dropped,
+    /// It was of no use to the call that acquired it, which waits for the reply until then, and reports
+    /// failures to the observer: it does not stay in Redis, whatever its terms.
+    Unused(Moment),
+    /// In Redis by another request: an update, or one for the lock's other mode.
+    Replaced,
+    /// By this update, which these replicas must have. The rule applies it once per owner id, however often it
+    /// is sent, and never after that owner's leave.
+    Updated(&'a [&'a str], Option<Replicas>),
+}
+
+/// Ends the hold `ticket` once. If Redis does not reply, the renewal thread continues.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` if the hold was over before. `Unavailable` if Redis did not execute the release,
+/// and `OutcomeUnknown` if it did not reply within the command timeout, or if the hold is over and it is not
+/// known whether this call released it. Of an update: see [`by_update`].
+pub(crate) fn end(entry: &Arc<LockEntry>, ticket: Ticket, how: How<'_>) -> Result<(), Error> {
+    let (stay, limit, quiet) = match how {
+        How::Released(stay) => (stay, None, false),
+        How::Dropped => (Stay::Agreed, None, true),
+        How::Unused(limit) => (Stay::No, Some(limit), true),
+        How::Replaced => return replaced(entry, ticket),
+        How::Updated(what, replicas) => return by_update(entry, ticket, what, replicas),
+    };
+    let ended = match begin_release(entry, ticket, stay) {
+        Ok(Some(mut release)) => {
+            limit.into_iter().for_each(|limit| release.within(limit));
+            release.sent()
+        }
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    match ended {
+        Err(error) if quiet => {
+            unheard(entry, &error);
+            Ok(())
+        }
+        ended => ended,
+    }
+}
+
+/// Asks again while Redis does not reply, for as long as a call without a deadline tolerates that.
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` if the hold was over before. `OutcomeUnknown` if Redis did not reply: if the
 /// update was not applied, the hold is given back in the background. `Unavailable` if no request was sent;
 /// the hold is given back then, too. `NotReplicated` if the update was applied, and too few replicas have it.
-pub(crate) fn conclude(
+fn by_update(
     entry: &Arc<LockEntry>,
     ticket: Ticket,
     what: &[&str],
@@ -49,7 +93,7 @@ pub(crate) fn conclude(
         match shared.usable().map_err(|e| entry.error(e)).and_then(|()| held::owner(entry, ticket, began)) {
             Ok(owner) => owner,
             Err(error) => {
-                release_quietly(entry, ticket);
+                end(entry, ticket, How::Dropped)?;
                 return Err(error);
             }
         };
@@ -105,7 +149,7 @@ fn over(entry: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
     let mut core = entry.core.lock();
     let then = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
     carry_out(entry, core, then);
-    match release(entry, ticket, Stay::Agreed) {
+    match end(entry, ticket, How::Released(Stay::Agreed)) {
         Err(error) => error,
         Ok(()) => entry.error(gone),
     }
