@@ -1,5 +1,5 @@
 //! Updates of a kind's state, with the errors that their callers get. An update that ends a hold is in
-//! `conclude.rs`.
+//! `end.rs`.
 
 use std::sync::Arc;
 

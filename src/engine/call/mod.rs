@@ -7,6 +7,7 @@ pub(crate) mod change;
 pub(crate) mod close;
 pub(crate) mod condition;
 pub(crate) mod end;
+pub(in crate::engine) mod head;
 pub(crate) mod held;
 pub(crate) mod modes;
 pub(crate) mod outcomes;

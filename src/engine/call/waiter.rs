@@ -1,5 +1,5 @@
-//! A thread that waits in a lock state: it takes turns, sleeps between them, and sends the requests that the
-//! lock state decides on.
+//! A thread that waits in a lock state: it takes turns and sleeps between them. The requests that the lock state
+//! decides on are in `head.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,8 @@ use crate::engine::operations::effects::carry_out;
 use crate::engine::operations::effects::lock_at;
 use crate::engine::operations::effects::no_longer_kept;
 use crate::engine::operations::requests;
-use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{
-    AcquireMode, Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
+    Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
 };
 use crate::error::{Error, ErrorKind};
 use crate::observe::{AcquiredVia, KeptEnd, Span};
@@ -28,8 +27,6 @@ use crate::wait::Wait;
 const UNHEARD: Duration = Duration::from_millis(100);
 /// What a request may take at least, however short the unreachable timeout is.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// How long a head waits for the inbox before it checks again, if it is not woken.
-const INBOX_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The result of a thread's arrival at a lock state.
 pub(in crate::engine) enum Arrival<'a> {
@@ -60,6 +57,19 @@ pub(in crate::engine) enum MayPark {
     },
 }
 
+/// Where a thread is in the lock state.
+pub(super) enum Position {
+    Waiting,
+    /// A request of this owner is being sent, and Redis may have received it if it is `sent`. If the thread
+    /// ends early (an error, a panic), the pending acquire must not wait for the reply.
+    Asking {
+        owner: u64,
+        sent: bool,
+    },
+    /// It has its hold, has given up, or another thread continues.
+    Over,
+}
+
 /// A thread's position in the lock state. If it is dropped while the position is taken (an error, a panic),
 /// it passes on whatever it was granted.
 pub(in crate::engine) struct Waiter<'a> {
@@ -67,17 +77,12 @@ pub(in crate::engine) struct Waiter<'a> {
     /// The lock's read mode, if this is a writer: readers queue behind it.
     readers: Option<&'a Arc<LockEntry>>,
     pub(in crate::engine) ticket: Ticket,
-    wait: Wait<'a>,
+    pub(super) wait: Wait<'a>,
     pub(in crate::engine) entered: Moment,
     /// The time of the call, at which the first turn is taken, so that one attempt is made whatever the
     /// deadline. `None` afterwards.
     first: Option<Moment>,
-    taken: bool,
-    /// The owner of the request that is being sent. If the thread ends early (an error, a panic), the pending
-    /// acquire must not wait for the reply.
-    asking: Option<u64>,
-    /// Whether Redis may have received that request.
-    sent: bool,
+    pub(super) position: Position,
     /// `Some` from its first sleep on.
     waits: Option<Waits<'a>>,
 }
@@ -124,40 +129,20 @@ impl<'a> Waiter<'a> {
                 if let Some(asking) = ahead {
                     ask_ahead(entry, &asking, limit());
                 }
-                entry
-                    .shared
-                    .observers
-                    .tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
-                Ok(Arrival::In(acquired))
+                Ok(Arrival::In(acquired_at_once(entry, acquired)))
             }
             Ok(Entered::Kept(acquired)) => {
                 core.lock_state.came_in(acquired.ticket, entered);
                 drop(core);
-                entry
-                    .shared
-                    .observers
-                    .tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
-                Ok(Arrival::In(acquired))
+                Ok(Arrival::In(acquired_at_once(entry, acquired)))
             }
             Ok(Entered::Waits(ticket)) => {
                 if let Some(arrived) = wait.arrived {
                     core.take_trouble_on(arrived);
                 }
                 drop(core);
-                let first = Some(entered);
-                let (taken, asking, sent, waits) = (true, None, false, None);
-                Ok(Arrival::Waits(Waiter {
-                    entry,
-                    readers,
-                    ticket,
-                    wait,
-                    entered,
-                    first,
-                    taken,
-                    asking,
-                    sent,
-                    waits,
-                }))
+                let (first, position, waits) = (Some(entered), Position::Waiting, None);
+                Ok(Arrival::Waits(Waiter { entry, readers, ticket, wait, entered, first, position, waits }))
             }
             Err(Refusal::Busy) => Ok(Arrival::Busy),
             Err(refusal) => Err(entry.error(of_refusal(refusal))),
@@ -172,8 +157,8 @@ impl<'a> Waiter<'a> {
         asking: u64,
     ) -> Self {
         let (readers, wait, first) = (None, Wait::once(), None);
-        let (taken, asking, sent, waits) = (true, Some(asking), true, None);
-        Waiter { entry, readers, ticket, wait, entered, first, taken, asking, sent, waits }
+        let (position, waits) = (Position::Asking { owner: asking, sent: true }, None);
+        Waiter { entry, readers, ticket, wait, entered, first, position, waits }
     }
 
     /// Returns what wakes this waiter when its call is cancelled.
@@ -213,13 +198,13 @@ impl<'a> Waiter<'a> {
             match core.lock_state.turn(self.ticket, now, entry.hears(), over, || entry.fresh()) {
                 Step::In(acquired, next) => {
                     core.wake(next);
-                    self.taken = false;
+                    self.position = Position::Over;
                     self.keep_readers_behind(&core);
                     return register_hold(entry, core, acquired, now, self.entered).map(Progress::In);
                 }
                 Step::Ask(asking) => {
                     let limit = limit();
-                    self.asking = Some(asking.owner);
+                    self.position = Position::Asking { owner: asking.owner, sent: false };
                     return Ok(Progress::Ask(asking, limit));
                 }
                 Step::Confirm(owner, lease) => {
@@ -271,96 +256,6 @@ impl<'a> Waiter<'a> {
             _ => return None,
         };
         Some(self.entry.error(error))
-    }
-
-    /// Sends a request for the head, and reports the outcome to the lock state.
-    pub(in crate::engine) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
-        let entry = self.entry;
-        let owner = asking.owner;
-        if !asking.enqueues() || entry.hears() {
-            self.sent = true;
-            let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
-            self.heard(owner, requests::acquire(entry, &asking, limit))?;
-            // The queue position may be at another server now, where the client does not listen yet.
-            if queues && !entry.hears() {
-                entry.listens().map_err(|e| entry.error(e))?;
-            }
-            return Ok(());
-        }
-        if self.awaits_inbox(owner)? {
-            return Ok(());
-        }
-        // No queue position, as the grant would not be received; but the lock may be free now.
-        self.sent = true;
-        self.heard(owner, requests::acquire(entry, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
-        entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_TIMEOUT));
-        Ok(())
-    }
-
-    /// Makes the inbox come up, which must be there before a queue position is taken, as a grant is announced
-    /// only once. Returns `false` if that has failed, and the request may be sent as a mere try.
-    fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
-        let entry = self.entry;
-        entry.listens().map_err(|e| entry.error(e))?;
-        match entry.deafness() {
-            Some(failure) if failure.is_final() => return Err(entry.error(failure.error())),
-            // A wait for a condition cannot begin with a mere try.
-            Some(failure) if entry.condition.is_some() => {
-                let mut core = entry.core.lock();
-                let then = core.lock_state.answered(owner, Answer::Failed, Moment::now());
-                core.trouble = Some(failure.error());
-                carry_out(entry, core, then);
-            }
-            None => {
-                // Checked under the mutex: if the inbox comes up after this, it makes the entry ask again; if
-                // it came up before, that went unnoticed.
-                let mut core = entry.core.lock();
-                let now = Moment::now();
-                let again_at = if entry.hears() { now } else { now.after(INBOX_TIMEOUT) };
-                core.lock_state.postponed(owner, again_at);
-            }
-            Some(_) => return Ok(false),
-        }
-        self.asking = None;
-        Ok(true)
-    }
-
-    /// Records that the caller is about to send its request.
-    pub(in crate::engine) fn sends(&mut self) {
-        self.sent = true;
-    }
-
-    /// Records that its request was not sent: dropping the waiter makes it due again.
-    pub(in crate::engine) fn called_off(&mut self) {
-        self.sent = false;
-    }
-
-    /// Records that another thread continues with the position.
-    pub(in crate::engine) fn is_passed_on(&mut self) {
-        self.taken = false;
-    }
-
-    /// Reports the outcome of a request to the lock state. Returns an error only if the call makes a single
-    /// attempt, or the error is final.
-    pub(in crate::engine) fn heard(
-        &mut self,
-        owner: u64,
-        outcome: Result<(Answer, bool), Failure>,
-    ) -> Result<(), Error> {
-        let entry = self.entry;
-        let mut core = entry.core.lock();
-        (self.asking, self.sent) = (None, false);
-        let (answer, resent, error) = of_ask(outcome);
-        if resent {
-            core.lock_state.unsettle(owner);
-        }
-        let then = core.lock_state.answered(owner, answer, Moment::now());
-        core.trouble = error.as_ref().map(|(e, _)| e.clone());
-        carry_out(entry, core, then);
-        match error {
-            Some((error, never)) if never || self.wait.once => Err(entry.error(error)),
-            _ => Ok(()),
-        }
     }
 
     /// Sleeps until it is woken, until its deadline, or until `until`. The first call, except of a wait for a
@@ -418,7 +313,7 @@ impl<'a> Waiter<'a> {
 
     /// Gives up the position, without having released the mutex since it was found that there is no hold.
     fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
-        self.taken = false;
+        self.position = Position::Over;
         if self.wait.arrived.is_some() {
             core.pass_trouble_on(Moment::now());
         }
@@ -436,22 +331,28 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if !self.taken {
-            return;
-        }
-        let mut core = self.entry.core.lock();
-        match self.asking {
+        let mut core = match self.position {
+            Position::Over => return,
+            _ => self.entry.core.lock(),
+        };
+        match self.position {
             // Redis may grant the request: such a grant must not remain.
-            Some(owner) if self.sent => {
+            Position::Asking { owner, sent: true } => {
                 let then = core.lock_state.answered(owner, Answer::Unanswered, Moment::now());
                 carry_out(self.entry, core, then);
                 core = self.entry.core.lock();
             }
-            Some(owner) => core.lock_state.postponed(owner, Moment::now()),
-            None => {}
+            Position::Asking { owner, sent: false } => core.lock_state.postponed(owner, Moment::now()),
+            _ => {}
         }
         self.leave(core);
     }
+}
+
+/// Reports a hold that took no request to the observers.
+fn acquired_at_once(entry: &LockEntry, acquired: Acquired) -> Acquired {
+    entry.shared.observers.tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
+    acquired
 }
 
 /// Reports a new hold to the observers, and its grant to the renewer, unless other holds had it before.
@@ -481,17 +382,17 @@ pub(in crate::engine) fn register_hold(
     Ok(acquired)
 }
 
+/// Returns the name of this thread, for a request that goes with another one or is sent by another thread.
+pub(in crate::engine) fn this_name() -> Option<Arc<str>> {
+    std::thread::current().name().map(Arc::from)
+}
+
 /// Asks, for a thread that shares a hold, whether more threads may, before they come.
 fn ask_ahead(entry: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
     let (answer, ..) = of_ask(requests::acquire(entry, asking, limit));
     let mut core = entry.core.lock();
     let then = core.lock_state.answered(asking.owner, answer, Moment::now());
     carry_out(entry, core, then);
-}
-
-/// Returns the name of this thread, for a request that goes with another one or is sent by another thread.
-pub(in crate::engine) fn this_name() -> Option<Arc<str>> {
-    std::thread::current().name().map(Arc::from)
 }
 
 /// Renews a grant that came long ago, before it is used.

@@ -1,0 +1,111 @@
+//! What the head of a lock's waiting threads asks of Redis, and how it reports the replies to the lock state.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::call::outcomes::of_ask;
+use crate::engine::call::waiter::{Position, Waiter};
+use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::requests;
+use crate::engine::redis::failure::Failure;
+use crate::engine::state::lock_state::{AcquireMode, Answer, Asking};
+use crate::error::Error;
+
+/// How long a head waits for the inbox before it checks again, if it is not woken.
+const INBOX_TIMEOUT: Duration = Duration::from_millis(250);
+
+impl Waiter<'_> {
+    /// Sends a request for the head, and reports the outcome to the lock state.
+    pub(in crate::engine) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
+        let entry = self.entry;
+        let owner = asking.owner;
+        if !asking.enqueues() || entry.hears() {
+            self.sends();
+            let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
+            self.heard(owner, requests::acquire(entry, &asking, limit))?;
+            // The queue position may be at another server now, where the client does not listen yet.
+            if queues && !entry.hears() {
+                entry.listens().map_err(|e| entry.error(e))?;
+            }
+            return Ok(());
+        }
+        if self.awaits_inbox(owner)? {
+            return Ok(());
+        }
+        // No queue position, as the grant would not be received; but the lock may be free now.
+        self.sends();
+        self.heard(owner, requests::acquire(entry, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
+        entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_TIMEOUT));
+        Ok(())
+    }
+
+    /// Makes the inbox come up, which must be there before a queue position is taken, as a grant is announced
+    /// only once. Returns `false` if that has failed, and the request may be sent as a mere try.
+    fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
+        let entry = self.entry;
+        entry.listens().map_err(|e| entry.error(e))?;
+        match entry.deafness() {
+            Some(failure) if failure.is_final() => return Err(entry.error(failure.error())),
+            // A wait for a condition cannot begin with a mere try.
+            Some(failure) if entry.condition.is_some() => {
+                let mut core = entry.core.lock();
+                let then = core.lock_state.answered(owner, Answer::Failed, Moment::now());
+                core.trouble = Some(failure.error());
+                carry_out(entry, core, then);
+            }
+            None => {
+                // Checked under the mutex: if the inbox comes up after this, it makes the entry ask again; if
+                // it came up before, that went unnoticed.
+                let mut core = entry.core.lock();
+                let now = Moment::now();
+                let again_at = if entry.hears() { now } else { now.after(INBOX_TIMEOUT) };
+                core.lock_state.postponed(owner, again_at);
+            }
+            Some(_) => return Ok(false),
+        }
+        self.position = Position::Waiting;
+        Ok(true)
+    }
+
+    /// Records that the caller is about to send its request.
+    pub(in crate::engine) fn sends(&mut self) {
+        if let Position::Asking { sent, .. } = &mut self.position {
+            *sent = true;
+        }
+    }
+
+    /// Records that its request was not sent: dropping the waiter makes it due again.
+    pub(in crate::engine) fn called_off(&mut self) {
+        if let Position::Asking { sent, .. } = &mut self.position {
+            *sent = false;
+        }
+    }
+
+    /// Records that another thread continues with the position.
+    pub(in crate::engine) fn is_passed_on(&mut self) {
+        self.position = Position::Over;
+    }
+
+    /// Reports the outcome of a request to the lock state. Returns an error only if the call makes a single
+    /// attempt, or the error is final.
+    pub(in crate::engine) fn heard(
+        &mut self,
+        owner: u64,
+        outcome: Result<(Answer, bool), Failure>,
+    ) -> Result<(), Error> {
+        let entry = self.entry;
+        let mut core = entry.core.lock();
+        self.position = Position::Waiting;
+        let (answer, resent, error) = of_ask(outcome);
+        if resent {
+            core.lock_state.unsettle(owner);
+        }
+        let then = core.lock_state.answered(owner, answer, Moment::now());
+        core.trouble = error.as_ref().map(|(e, _)| e.clone());
+        carry_out(entry, core, then);
+        match error {
+            Some((error, never)) if never || self.wait.once => Err(entry.error(error)),
+            _ => Ok(()),
+        }
+    }
+}
