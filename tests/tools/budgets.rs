@@ -11,16 +11,16 @@ const LIST: &str = "tests/tools/api.txt";
 
 /// What is counted, what it may be today, and where it should get.
 const BUDGETS: &[(&str, usize, usize)] = &[
-    ("lines of code in src/", 19_323, 16_000),
-    ("files in src/", 185, 150),
-    ("lines of code in src/engine/", 11_088, 8_500),
+    ("lines of code in src/", 19_312, 16_000),
+    ("files in src/", 181, 150),
+    ("lines of code in src/engine/", 11_083, 8_500),
     ("names at the crate's root", 40, 40),
     ("public methods", 328, 290),
     ("public methods that are a form of another", 50, 50),
     ("type names defined more than once in src/", 21, 0),
-    ("fields of the largest struct of the state machine", 20, 10),
+    ("fields of the largest struct of the state machine", 10, 10),
     ("files of src/ under 30 lines", 7, 6),
-    ("files of src/ over 400 lines of code", 1, 0),
+    ("files of src/ over 400 lines of code", 0, 0),
     ("frames to the socket of lock()", 13, 11),
     ("frames to the socket of unlock()", 11, 9),
     ("words of README.md", 1_200, 1_200),

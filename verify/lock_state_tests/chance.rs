@@ -137,7 +137,7 @@ impl World {
                 self.carry_out(lock_state, then);
                 let renewable = self.lock_states[lock_state]
                     .lock_state
-                    .look(owner)
+                    .grant(owner)
                     .filter(|t| t.loss(now).is_none() && !t.terms.fixed);
                 let lease = renewable.filter(|t| t.validity.until.since(now) < t.terms.lease * 2 / 3);
                 let lease = lease.map(|t| t.terms.lease);
@@ -166,7 +166,7 @@ impl World {
                 let request = Request { terms, once, ..request(i as u64) };
                 match self.lock_states[lock_state].lock_state.enter(&request, at(self.now)) {
                     Ok(Entered::Waits(ticket)) => self.turn(i, ticket, false),
-                    Ok(Entered::Kept(acquired)) => {
+                    Ok(Entered::Joined(acquired, _)) => {
                         self.rises(acquired.token);
                         self.kept += 1;
                         self.threads[i] = Thread::Holding(acquired);
@@ -257,7 +257,7 @@ impl World {
             Exit::Held | Exit::Shared => panic!("each thread holds once"),
             Exit::Kept(..) => {}
             Exit::HandedOn(next) => {
-                let token = self.lock_states[lock_state].lock_state.look(acquired.owner).map(|t| t.token());
+                let token = self.lock_states[lock_state].lock_state.grant(acquired.owner).map(|t| t.token());
                 self.rises(token.unwrap_or(0));
                 self.wake(lock_state, Some(next));
             }

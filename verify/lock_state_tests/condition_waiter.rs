@@ -236,6 +236,6 @@ fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
         let then = lock.lock_state.put_back(suspended, None, None, at(now));
         assert_eq!(then.lost, lost.map(|loss| (acquired.owner, loss, 1)));
         assert_eq!(then.background.is_some(), lost.is_some());
-        assert_eq!(lock.lock_state.look(acquired.owner).and_then(|grant| Some(grant.lost()?.why)), lost);
+        assert_eq!(lock.lock_state.grant(acquired.owner).and_then(|grant| Some(grant.lost()?.why)), lost);
     }
 }

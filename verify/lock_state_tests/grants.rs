@@ -125,7 +125,7 @@ fn a_message_is_worth_no_more_than_a_first_lease_and_is_confirmed_soon() {
         driver.lock_state.granted(asking.owner, 6, ms(7_200_000), 0, at(0));
         let acquired = driver.is_in(ticket, 0);
         assert_eq!(driver.valid_until(acquired), at(LEASE - DRIFT), "{lease}");
-        let grant = driver.lock_state.look(acquired.owner).unwrap();
+        let grant = driver.lock_state.grant(acquired.owner).unwrap();
         assert_eq!(grant.due(at(0), ms(lease / 3)), at((LEASE - DRIFT) / 6), "{lease}");
     }
 }
@@ -169,7 +169,7 @@ fn of_two_renewals_under_way_at_once_the_shorter_counts() {
         driver.lock_state.is_renewed_beside(acquired.owner);
         let mut renewed = |sent, left, now| {
             driver.lock_state.renewed(acquired.owner, at(sent), Renewal::Left(ms(left)), at(now));
-            driver.lock_state.look(acquired.owner).unwrap().validity.until
+            driver.lock_state.grant(acquired.owner).unwrap().validity.until
         };
         renewed(100, first, 130);
         assert_eq!(renewed(110, second, 140), at(100 + if first < second { 0 } else { 10 } + 2_500 - 25));
@@ -189,7 +189,7 @@ fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
         driver.lock_state.granted(asking.owner, 6, ms(1_200), 0, at(0));
         let acquired = driver.is_in(ticket, 300);
         assert_eq!(driver.valid_until(acquired), at(1_200 - 12));
-        let grant = driver.lock_state.look(acquired.owner).unwrap();
+        let grant = driver.lock_state.grant(acquired.owner).unwrap();
         assert_eq!(grant.due(at(300), ms(1_000)), at(300).after((ms(1_200 - 12 - 300)) / 6));
         // For a fixed lease, the rest of it.
         assert_eq!(grant.renewal(at(300)), ms(if fixed { LEASE - 300 } else { LEASE }));
@@ -197,7 +197,7 @@ fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
         assert!(fixed || grant.can_serve(&grant.terms, at(300)));
         let left = grant.renewal(at(300));
         driver.lock_state.renewed(acquired.owner, at(300), Renewal::Left(left), at(310));
-        let grant = driver.lock_state.look(acquired.owner).unwrap();
+        let grant = driver.lock_state.grant(acquired.owner).unwrap();
         assert_eq!(grant.validity.until, at(300).after(left).before(left / 100));
         let due = if fixed { grant.validity.until } else { at(310 + 1_000) };
         assert_eq!(grant.due(at(310), ms(1_000)), due);

@@ -21,7 +21,7 @@ fn kept(driver: &mut Driver, now: u64) -> Acquired {
 
 fn takes(driver: &mut Driver, request: Request, now: u64) -> Option<Acquired> {
     match driver.lock_state.enter(&request, at(now)) {
-        Ok(Entered::Kept(acquired)) => Some(acquired),
+        Ok(Entered::Joined(acquired, None)) => Some(acquired),
         _ => None,
     }
 }

@@ -160,7 +160,7 @@ impl Driver {
     }
 
     fn valid_until(&self, acquired: Acquired) -> Moment {
-        self.lock_state.look(acquired.owner).map(|t| t.validity.until).unwrap_or_default()
+        self.lock_state.grant(acquired.owner).map(|t| t.validity.until).unwrap_or_default()
     }
 }
 

@@ -51,7 +51,7 @@ fn asks_for_itself(driver: &mut Driver, request: Request, now: u64) -> Asking {
     let ticket = driver.enter(request, now);
     let asking = driver.asks(ticket, now);
     assert_ne!(asking.how, AcquireMode::Share);
-    assert!(driver.lock_state.look(asking.owner).is_none(), "under an id of its own");
+    assert!(driver.lock_state.grant(asking.owner).is_none(), "under an id of its own");
     asking
 }
 

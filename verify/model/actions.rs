@@ -11,6 +11,7 @@ use super::threads::Outcome;
 use crate::engine::small_redis::{Message, Op};
 use crate::engine::state::grant::Keep;
 use crate::engine::state::lock_state::{Entered, HolderId, LockState, Request};
+use crate::observe::AcquiredVia;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -99,7 +100,7 @@ impl World {
         }
         for owner in process.lock_states.owners() {
             let over = |k: &Keep| k.until.is_some_and(|until| until <= now);
-            let mut grants = process.lock_states.iter().filter_map(|lock_state| lock_state.look(owner));
+            let mut grants = process.lock_states.iter().filter_map(|lock_state| lock_state.grant(owner));
             if grants.any(|grant| grant.is_idle() && grant.keep().is_some_and(over)) {
                 steps.push(Step::KeptLongEnough(p, owner));
             }
@@ -107,7 +108,7 @@ impl World {
         if left.renewals > 0 {
             let renewing = |packet: &Packet| (packet.process, packet.thread) == (p, Some(RENEWER));
             let renewed = |o: &u64| {
-                let mut grants = process.lock_states.iter().filter_map(|lock_state| lock_state.look(*o));
+                let mut grants = process.lock_states.iter().filter_map(|lock_state| lock_state.grant(*o));
                 grants.any(|t| t.lost().is_none() && !t.terms.fixed)
                     && !state.packets.iter().any(renewing)
                     && !state.replies.iter().any(|(packet, _)| renewing(packet))
@@ -169,16 +170,16 @@ impl World {
                 caller.thread = Thread::Awake(ticket);
                 state.turn(self, p, t, false, false);
             }
+            Entered::Joined(acquired, _) if acquired.way == AcquiredVia::Kept => {
+                state.overstayed |= state.told.iter().any(|owner| *owner == acquired.owner);
+                state.rises(acquired.token, false);
+                state.holds(self, p, t, &acquired);
+            }
             Entered::Joined(acquired, ahead) => {
                 state.holds(self, p, t, &acquired);
                 if let Some(asking) = ahead {
                     state.asks_ahead(p, t, acquired.ticket, &asking);
                 }
-            }
-            Entered::Kept(acquired) => {
-                state.overstayed |= state.told.iter().any(|owner| *owner == acquired.owner);
-                state.rises(acquired.token, false);
-                state.holds(self, p, t, &acquired);
             }
             Entered::Again(_) => {}
         }

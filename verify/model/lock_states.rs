@@ -54,7 +54,7 @@ impl LockStates {
 
     /// Returns the number of the lock state that has a grant of this owner.
     pub(super) fn of_owner(&self, owner: u64) -> Option<u8> {
-        self.numbers().find(|g| self[*g].look(owner).is_some())
+        self.numbers().find(|g| self[*g].grant(owner).is_some())
     }
 
     /// Returns the wait for which a thread has the lock state with this number to itself.

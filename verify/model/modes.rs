@@ -146,7 +146,7 @@ impl State {
             self.overstayed |= self.told.iter().any(|owner| *owner == acquired.owner);
             // A thread that came before the question was sent may be late: because of the reply, or of its
             // own wake-up.
-            let joining = self.processes[p as usize].lock_states[READS].look(acquired.owner);
+            let joining = self.processes[p as usize].lock_states[READS].grant(acquired.owner);
             let joining = joining.and_then(|grant| grant.joining());
             let admitted = joining.is_some_and(|joining| acquired.ticket <= joining.admits);
             let is_over = |tick: u8| self.now().since(super::at(tick)) >= world.local_handoff;
@@ -226,7 +226,7 @@ impl State {
             }
             if says == Says::Waits && owner & KEEPS != 0 {
                 let then = lock_state.is_wanted(owner, now);
-                if lock_state.look(owner).is_some() {
+                if lock_state.grant(owner).is_some() {
                     self.told.insert(owner);
                 }
                 if let Some(leaving) = self.carry_out(p as u8, g, then) {

@@ -90,7 +90,7 @@ fn permits_out(state: &State) -> u8 {
     let now = state.now();
     let grants = state
         .live()
-        .flat_map(|p| p.lock_states.owners().into_iter().filter_map(|o| p.lock_states[WRITES].look(o)));
+        .flat_map(|p| p.lock_states.owners().into_iter().filter_map(|o| p.lock_states[WRITES].grant(o)));
     grants.filter(|t| t.loss(now).is_none()).map(|t| Mode::of(&t.terms.args).permits()).sum()
 }
 
@@ -112,7 +112,7 @@ fn is_held_in_redis(state: &State) -> bool {
         let grants = p
             .lock_states
             .iter()
-            .flat_map(|lock_state| lock_state.owners().into_iter().filter_map(|o| lock_state.look(o)));
+            .flat_map(|lock_state| lock_state.owners().into_iter().filter_map(|o| lock_state.grant(o)));
         grants.filter(|t| t.loss(now).is_none()).all(|t| held(t) || exchanged(p, t))
     })
 }

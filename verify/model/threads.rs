@@ -186,7 +186,7 @@ impl State {
             Step::In(acquired, next) => {
                 (process.turns_before, process.came) = (None, None);
                 let valid =
-                    process.lock_states[g].look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
+                    process.lock_states[g].grant(acquired.owner).is_some_and(|t| t.loss(now).is_none());
                 // Several permits can be acquired at once, and the later grant may become known sooner.
                 if valid && acquired.ticket == ticket && g == WRITES && world.permits == 0 {
                     self.rises(acquired.token, acquired.way == AcquiredVia::HandedOff);
@@ -252,7 +252,7 @@ impl State {
         let grant = lock_state
             .owners()
             .into_iter()
-            .find_map(|o| lock_state.look(o).filter(|t| t.lost().is_none()).cloned());
+            .find_map(|o| lock_state.grant(o).filter(|t| t.lost().is_none()).cloned());
         let exit = lock_state.exit(ticket, now, inbox, || fresh(&mut sequence, p));
         process.sequence = sequence;
         match exit {
@@ -265,7 +265,7 @@ impl State {
                     let since = since.max(grant.since);
                     let over = now.since(since) >= world.local_handoff && since != now;
                     self.overstayed |= over || world.fair;
-                    let token = process.lock_states[g].look(grant.owner).map_or(0, |t| t.token());
+                    let token = process.lock_states[g].grant(grant.owner).map_or(0, |t| t.token());
                     self.rises(token, false);
                 }
                 self.rest(p, t);
@@ -391,7 +391,7 @@ impl State {
     pub(super) fn renew(&mut self, p: u8, owner: u64) {
         let now = self.now();
         let lock_states = &self.processes[p as usize].lock_states;
-        let Some(grant) = lock_states.iter().find_map(|lock_state| lock_state.look(owner)) else { return };
+        let Some(grant) = lock_states.iter().find_map(|lock_state| lock_state.grant(owner)) else { return };
         let lease = millis(grant.renewal(now));
         self.send(p, RENEWER, Op::Renew { owner, lease });
     }

@@ -232,7 +232,7 @@ impl Fleet {
                 self.entries[e].state.came_in(acquired.ticket, now);
                 self.seen.acquisitions += 1;
                 if acquired.way != AcquiredVia::HandedOff
-                    && let Some(grant) = self.entries[e].state.look(acquired.owner)
+                    && let Some(grant) = self.entries[e].state.grant(acquired.owner)
                 {
                     let due = grant.due(now, self.scene.renew_every());
                     self.renewed_at(e, acquired.owner, due);

@@ -103,7 +103,7 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
         // For each grant, the number of holds that are lost with it.
         let lost = mine.iter().filter_map(|l| {
             core.forget(l.owner)?;
-            core.lock_state.look(l.owner).map(|grant| grant.holds)
+            core.lock_state.grant(l.owner).map(|grant| grant.holds)
         });
         let lost: Vec<_> = lost.collect();
         let under_way = core.under_way().to_vec();

@@ -130,12 +130,13 @@ fn come_back(
     core.arrived(leaving.owner);
     let then = core.lock_state.put_back(suspended, granted, loss, now);
     let mut watched = Ok(());
-    if let Some(grant) = core.lock_state.look(owner).filter(|grant| grant.lost().is_none()) {
+    if let Some(grant) = core.lock_state.grant(owner).filter(|grant| grant.lost().is_none()) {
         let due = grant.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), granted_to);
         watched = shared.renewer.look_at(entry, &mut core, owner, now, due);
     }
-    let over = core.lock_state.look(owner).map_or(Some(LossReason::Revoked), |grant| Some(grant.lost()?.why));
+    let over =
+        core.lock_state.grant(owner).map_or(Some(LossReason::Revoked), |grant| Some(grant.lost()?.why));
     carry_out(entry, core, then);
     let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| entry.error(e)) };
     if let Some(token) = token {

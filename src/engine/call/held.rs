@@ -149,7 +149,7 @@ pub(crate) fn renewed(
     if matches!(answer.renewal, Renewal::Left(_)) {
         core.lock_state.wanted(owner, sent.after(lease));
     }
-    let due = core.lock_state.look(owner).filter(|t| t.loss(now).is_none());
+    let due = core.lock_state.grant(owner).filter(|t| t.loss(now).is_none());
     let due = due.map(|grant| grant.due(now, shared.config.renew_every.min(lease / 3)));
     let watched = due.map(|due| shared.renewer.look_at(entry, &mut core, owner, now, due));
     carry_out(entry, core, then);

@@ -101,7 +101,7 @@ pub(crate) fn have(
     let owner = held::renewing(entry, ticket, sent)?;
     let lease = {
         let core = lock(entry)?;
-        core.lock_state.look(owner).map_or(entry.shared.config.lease, |grant| grant.rewrite(sent))
+        core.lock_state.grant(owner).map_or(entry.shared.config.lease, |grant| grant.rewrite(sent))
     };
     let answers = replicas.after(entry, commands::renew(entry, owner, lease), sent, wait);
     let answers = match answers {

@@ -129,12 +129,9 @@ impl<'a> Waiter<'a> {
                 if let Some(asking) = ahead {
                     ask_ahead(entry, &asking, limit());
                 }
-                Ok(Arrival::In(acquired_at_once(entry, acquired)))
-            }
-            Ok(Entered::Kept(acquired)) => {
-                core.lock_state.came_in(acquired.ticket, entered);
-                drop(core);
-                Ok(Arrival::In(acquired_at_once(entry, acquired)))
+                let waited = Duration::ZERO;
+                entry.shared.observers.tell_often(|o| o.acquired(entry.observed(), waited, acquired.way));
+                Ok(Arrival::In(acquired))
             }
             Ok(Entered::Waits(ticket)) => {
                 if let Some(arrived) = wait.arrived {
@@ -349,12 +346,6 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// Reports a hold that took no request to the observers.
-fn acquired_at_once(entry: &LockEntry, acquired: Acquired) -> Acquired {
-    entry.shared.observers.tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
-    acquired
-}
-
 /// Reports a new hold to the observers, and its grant to the renewer, unless other holds had it before.
 pub(in crate::engine) fn register_hold(
     entry: &Arc<LockEntry>,
@@ -367,7 +358,7 @@ pub(in crate::engine) fn register_hold(
     // What a wait for a condition is granted is renewed by the lock's own entry.
     if !matches!(acquired.way, AcquiredVia::HandedOff | AcquiredVia::Joined)
         && entry.condition.is_none()
-        && let Some(grant) = core.lock_state.look(acquired.owner)
+        && let Some(grant) = core.lock_state.grant(acquired.owner)
     {
         let due = grant.due(now, shared.config.renew_every);
         if let Err(error) = shared.renewer.look_at(entry, &mut core, acquired.owner, now, due) {

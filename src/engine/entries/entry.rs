@@ -3,13 +3,13 @@
 //! lock are in the files whose functions take an entry.
 
 use std::any::TypeId;
+use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::entries::by_name::ByName;
 use crate::engine::entries::runtime::{SEQUENCE_BITS, Shared};
 use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
@@ -28,7 +28,7 @@ use crate::sync::{Condvar, Mutex};
 /// One lock of one client, shared by its handles and guards.
 pub(crate) struct LockEntry {
     pub(crate) shared: Arc<Shared>,
-    kind: fn() -> Sort,
+    kind: KindId,
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
     /// `Some` if this is the entry of one thread's wait for a condition of the lock, and not of the lock
@@ -54,21 +54,14 @@ pub(crate) struct AwaitedCondition {
 pub(crate) struct Core {
     pub(crate) lock_state: LockState,
     sides: Table<Side>,
-    /// `None` until the first wait or leave: a lock that is merely held needs none.
-    moves: Option<Box<Moves>>,
-    /// The error of the head's last request, if it failed.
-    pub(crate) trouble: Option<Error>,
-}
-
-/// The waits and leaves of a lock that are under way.
-#[derive(Default)]
-struct Moves {
     /// The threads that sleep.
     parked: Vec<Parked>,
     /// The leaves that threads are sending.
     leaves: Vec<PendingRelease>,
     /// When a call gave up that other calls are queued behind, and since when Redis had not replied.
     gave_up: Option<(Moment, Moment)>,
+    /// The error of the head's last request, if it failed.
+    pub(crate) trouble: Option<Error>,
 }
 
 /// A sleeping thread, and the condvar that wakes it.
@@ -83,12 +76,6 @@ struct Side {
     owner: u64,
     /// When the renewer will look at it: its key in the schedule.
     due: Moment,
-    /// What only few grants have.
-    more: Option<Box<More>>,
-}
-
-#[derive(Default)]
-struct More {
     /// The token that reports the loss, created on first use.
     lost: Option<CancellationToken>,
     /// The entry that the owner number leads to, if that is not this one: the grant was made to a wait for a
@@ -105,33 +92,33 @@ impl Numbered for Side {
     }
 }
 
-/// What entries of a kind have in common. An entry stores the function that returns it, which takes less
-/// room.
-pub(crate) struct Sort {
+/// The kind of an entry.
+#[derive(Clone, Copy)]
+pub(crate) struct KindId {
     /// Distinguishes kinds in the table of entries.
     id: TypeId,
     name: &'static str,
 }
 
 /// The parts of an entry: its kind, its keys, its scripts, its shape.
-type Made = (fn() -> Sort, Names, Arc<Scripts>, Arc<Shape>);
+type Made = (KindId, Names, Arc<Scripts>, Arc<Shape>);
 
 /// Returns the parts of an entry of kind `K` and this name.
 pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
-    let kind = || Sort { id: TypeId::of::<K>(), name: K::NAME };
+    let kind = KindId { id: TypeId::of::<K>(), name: K::NAME };
     made_with::<K>(shared, name, kind, Names::new)
 }
 
 /// Returns the parts of an entry of kind `K` at this user-chosen key.
 pub(crate) fn made_beside<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
-    let kind = || Sort { id: TypeId::of::<AtKey<K>>(), name: K::NAME };
+    let kind = KindId { id: TypeId::of::<AtKey<K>>(), name: K::NAME };
     made_with::<K>(shared, key, kind, Names::beside)
 }
 
 fn made_with<K: Kind>(
     shared: &Shared,
     name: &str,
-    kind: fn() -> Sort,
+    kind: KindId,
     names: impl FnOnce(&str, &str) -> Result<Names, Error>,
 ) -> Result<Made, Error> {
     let (scripts, shape) = shared.kind::<K>().map_err(|e| e.about(name))?;
@@ -151,17 +138,9 @@ impl LockEntry {
         self.names.name()
     }
 
-    fn is_of(&self, type_id: TypeId, name: &str) -> bool {
-        self.type_id() == type_id && self.name() == name
-    }
-
-    fn type_id(&self) -> TypeId {
-        (self.kind)().id
-    }
-
     /// Returns what observers are given about this lock.
     pub(crate) fn observed(&self) -> LockInfo<'_> {
-        LockInfo { kind: (self.kind)().name, name: self.name(), is_held: self.is_held }
+        LockInfo { kind: self.kind.name, name: self.name(), is_held: self.is_held }
     }
 
     /// Returns the server that has its keys now. Callers must not keep it: see [`route`](crate::engine::servers::route).
@@ -206,7 +185,7 @@ impl LockEntry {
 
 impl fmt::Debug for LockEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", (self.kind)().name, self.name())
+        write!(f, "{} {:?}", self.kind.name, self.name())
     }
 }
 
@@ -214,7 +193,7 @@ impl Drop for LockEntry {
     fn drop(&mut self) {
         // In a forked child it stays in the table.
         if let Ok(mut entries) = self.shared.entries() {
-            entries.remove(self.slot, self.type_id(), self.name());
+            entries.remove(self.slot, self.kind.id, self.name());
         }
     }
 }
@@ -223,7 +202,7 @@ impl Core {
     /// Wakes the thread with this ticket if it is parked. A thread that is not looks at the state before it
     /// sleeps.
     pub(crate) fn wake(&self, ticket: Option<Ticket>) {
-        if let Some(parked) = self.parked().iter().find(|parked| Some(parked.ticket) == ticket) {
+        if let Some(parked) = self.parked.iter().find(|parked| Some(parked.ticket) == ticket) {
             parked.condvar.notify_one();
         }
     }
@@ -232,46 +211,38 @@ impl Core {
     /// if the head is not parked yet: Redis then learns its name with its next heartbeat.
     pub(crate) fn name_of_head(&self) -> Option<Arc<str>> {
         let head = self.lock_state.head()?;
-        self.parked().iter().find(|parked| parked.ticket == head)?.thread.name().map(Arc::from)
+        self.parked.iter().find(|parked| parked.ticket == head)?.thread.name().map(Arc::from)
     }
 
     pub(crate) fn wake_all(&self) {
-        for parked in self.parked() {
+        for parked in &self.parked {
             parked.condvar.notify_one();
         }
-    }
-
-    fn parked(&self) -> &[Parked] {
-        self.moves.as_ref().map_or(&[], |moves| &moves.parked)
     }
 
     /// A call gives up that others may be queued behind: records for them since when Redis has not replied.
     pub(in crate::engine) fn pass_trouble_on(&mut self, now: Moment) {
         if let Some(since) = self.lock_state.trouble() {
-            self.moves().gave_up = Some((now, since));
+            self.gave_up = Some((now, since));
         }
     }
 
     /// A call begins that was queued since `arrived`, perhaps behind one that gave up.
     pub(in crate::engine) fn take_trouble_on(&mut self, arrived: Moment) {
-        let gave_up = self.moves.as_mut().and_then(|moves| moves.gave_up.take());
+        let gave_up = self.gave_up.take();
         // For a call that was queued later, it is not known whether Redis replied in between.
         if let Some((_, since)) = gave_up.filter(|(at, _)| arrived <= *at) {
             self.lock_state.in_trouble_since(since);
         }
     }
 
-    fn moves(&mut self) -> &mut Moves {
-        self.moves.get_or_insert_default()
-    }
-
     /// Records that this thread is about to sleep on `condvar`.
     pub(crate) fn park(&mut self, ticket: Ticket, condvar: Arc<Condvar>) {
-        self.moves().parked.push(Parked { ticket, condvar, thread: std::thread::current() });
+        self.parked.push(Parked { ticket, condvar, thread: std::thread::current() });
     }
 
     pub(crate) fn unpark(&mut self, ticket: Ticket) {
-        self.moves().parked.retain(|parked| parked.ticket != ticket);
+        self.parked.retain(|parked| parked.ticket != ticket);
     }
 
     /// Returns when the renewer will look at this grant.
@@ -284,7 +255,7 @@ impl Core {
         match self.sides.get_mut(owner) {
             Some(side) => Some(std::mem::replace(&mut side.due, due)),
             None => {
-                self.sides.insert(Side { owner, due, more: None });
+                self.sides.insert(Side { owner, due, lost: None, granted_to: None });
                 None
             }
         }
@@ -299,8 +270,7 @@ impl Core {
         lost: Option<CancellationToken>,
         granted_to: Option<Arc<LockEntry>>,
     ) {
-        let more = (lost.is_some() || granted_to.is_some()).then(|| Box::new(More { lost, granted_to }));
-        self.sides.insert(Side { owner, due, more });
+        self.sides.insert(Side { owner, due, lost, granted_to });
     }
 
     /// Moves the renewer's look at this grant from `old` to `new`. Returns `false`, and moves nothing, if the
@@ -322,24 +292,24 @@ impl Core {
 
     /// Records a leave that is about to be sent.
     pub(crate) fn sets_out(&mut self, leaving: &PendingRelease) {
-        push(&mut self.moves().leaves, leaving.clone());
+        push(&mut self.leaves, leaving.clone());
     }
 
     /// Removes the leave of `owner`, which was answered or is the renewer's task now.
     pub(crate) fn arrived(&mut self, owner: u64) {
-        self.moves().leaves.retain(|leaving| leaving.owner != owner);
+        self.leaves.retain(|leaving| leaving.owner != owner);
     }
 
     /// Returns the leaves that threads are sending. A client that closes sends them again, since it closes
     /// the connections that they are on.
     pub(crate) fn under_way(&self) -> &[PendingRelease] {
-        self.moves.as_ref().map_or(&[], |moves| &moves.leaves)
+        &self.leaves
     }
 
     /// Returns the token that reports the grant's loss, which is created if there is none.
     pub(crate) fn loss_token(&mut self, owner: u64) -> CancellationToken {
         match self.sides.get_mut(owner) {
-            Some(side) => side.more.get_or_insert_default().lost.get_or_insert_default().clone(),
+            Some(side) => side.lost.get_or_insert_default().clone(),
             None => CancellationToken::default(),
         }
     }
@@ -347,13 +317,13 @@ impl Core {
     /// Returns whether this process needs messages about this grant: that it is lost, or that another caller
     /// wants it.
     pub(crate) fn is_to_be_told(&self, owner: u64) -> bool {
-        let lingers = || self.lock_state.look(owner).is_some_and(|grant| grant.terms.lingers());
+        let lingers = || self.lock_state.grant(owner).is_some_and(|grant| grant.terms.lingers());
         self.asked_loss_token(owner).is_some() || lingers()
     }
 
     /// Returns the token that reports the grant's loss, if a caller asked for it.
     pub(crate) fn asked_loss_token(&self, owner: u64) -> Option<CancellationToken> {
-        self.sides.get(owner)?.more.as_ref()?.lost.clone()
+        self.sides.get(owner)?.lost.clone()
     }
 }
 
@@ -374,7 +344,8 @@ const _: () = assert!(1 << (SEQUENCE_BITS + SLOT_BITS) == KEEPS, "all its bits a
 /// The entries of a client.
 #[derive(Default)]
 pub(crate) struct LockEntries {
-    by_name: ByName,
+    /// The slots by kind and name.
+    by_name: HashMap<TypeId, HashMap<Box<str>, u32>>,
     slots: Vec<Option<Weak<LockEntry>>>,
     free: Vec<u32>,
 }
@@ -388,17 +359,14 @@ impl LockEntries {
         name: &str,
         make: impl FnOnce() -> Result<Made, Error>,
     ) -> Result<Arc<LockEntry>, Error> {
-        // An entry must not be dropped under the mutex.
-        let mut others = Vec::new();
         let mut entries = shared.entries().map_err(|e| e.about(name))?;
-        for slot in entries.by_name.slots(type_id, name) {
-            match entries.at(slot) {
-                Some(entry) if entry.is_of(type_id, name) => return Ok(entry),
-                other => others.extend(other),
-            }
+        let known = entries.by_name.get(&type_id).and_then(|slots| slots.get(name));
+        // It may be being dropped.
+        if let Some(entry) = known.and_then(|slot| entries.at(*slot)) {
+            return Ok(entry);
         }
         let entry = entries.add(shared, make()?, None)?;
-        entries.by_name.insert(type_id, name, entry.slot);
+        entries.by_name.entry(type_id).or_default().insert(name.into(), entry.slot);
         Ok(entry)
     }
 
@@ -417,7 +385,7 @@ impl LockEntries {
     pub(crate) fn beside(entry: &LockEntry) -> Vec<Arc<LockEntry>> {
         // The others are dropped here, outside the mutex: dropping the last reference to an entry locks it.
         let all = entry.shared.entries().map_or_else(|_| Vec::new(), |entries| entries.all());
-        let same = |other: &Arc<LockEntry>| other.is_of(entry.type_id(), entry.name());
+        let same = |other: &Arc<LockEntry>| other.kind.id == entry.kind.id && other.name() == entry.name();
         all.into_iter().filter(same).collect()
     }
 
@@ -460,7 +428,9 @@ impl LockEntries {
                 LockState::new(shape)
             },
             sides: Table::new(),
-            moves: None,
+            parked: Vec::new(),
+            leaves: Vec::new(),
+            gave_up: None,
             trouble: None,
         };
         let entry = Arc::new(LockEntry {
@@ -497,7 +467,11 @@ impl LockEntries {
     }
 
     fn remove(&mut self, slot: u32, type_id: TypeId, name: &str) {
-        self.by_name.remove(type_id, name, slot);
+        let slots = self.by_name.get_mut(&type_id);
+        // Not that of another entry of this name, made while this one was being dropped.
+        if let Some(slots) = slots.filter(|slots| slots.get(name) == Some(&slot)) {
+            slots.remove(name);
+        }
         self.slots[slot as usize] = None;
         self.free.push(slot);
     }

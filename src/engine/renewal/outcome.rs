@@ -82,13 +82,13 @@ impl Renewer {
         let mut core = task.entry.core.lock();
         // Read under the mutex: if another thread has seen the grant expired, so does this one.
         let now = Moment::now();
-        let left = core.lock_state.look(task.owner).map(|t| t.validity.until.since(now)).unwrap_or_default();
+        let left = core.lock_state.grant(task.owner).map(|t| t.validity.until.since(now)).unwrap_or_default();
         let then = core.lock_state.renewed(task.owner, sent, renewal, now);
         if renewal == Renewal::Unanswered {
             core.lock_state.doubt(task.owner, sent, task.lease);
         }
         let done = matches!(renewal, Renewal::Left(_));
-        let grant = core.lock_state.look(task.owner).filter(|t| t.lost().is_none());
+        let grant = core.lock_state.grant(task.owner).filter(|t| t.lost().is_none());
         let next = grant.map(|grant| {
             let (until, lease) = (grant.validity.until, grant.terms.lease);
             // A first lease is shorter, and so must the pause be.

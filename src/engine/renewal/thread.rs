@@ -158,7 +158,7 @@ impl Renewer {
                 if then == Effects::default() {
                     then = core.lock_state.kept_long_enough(task.owner, now);
                 }
-                let Some(grant) = core.lock_state.look(task.owner).filter(|t| t.lost().is_none()) else {
+                let Some(grant) = core.lock_state.grant(task.owner).filter(|t| t.lost().is_none()) else {
                     carry_out(&task.entry, core, then);
                     return None;
                 };

@@ -30,7 +30,6 @@ mod ask;
 mod condition_waiter;
 mod ending;
 mod events;
-mod habit;
 mod heard;
 mod holds;
 mod kept;
@@ -108,6 +107,14 @@ impl Line {
         }
         self.waiters.insert(at, waiter);
     }
+
+    fn take_first(&mut self) -> Option<Waiter> {
+        let first = self.waiters.pop_front();
+        if self.waiters.is_empty() {
+            self.waiters = VecDeque::new();
+        }
+        first
+    }
 }
 
 /// Redis does not reply.
@@ -120,8 +127,8 @@ struct Trouble {
 
 /// The state of one lock. See the module's documentation.
 ///
-/// A process may hold a hundred thousand locks, most of them by one thread each: its tables start with room
-/// for one item, and what only a wait needs is freed with the wait.
+/// A process may hold a hundred thousand locks, most of them by one thread each: its lists start with room for
+/// one item, and what only a wait needs is freed with the wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockState {
     shape: Arc<Shape>,
@@ -134,8 +141,7 @@ pub(crate) struct LockState {
     trouble: Option<Trouble>,
     closed: bool,
     waits_for: WaitsFor,
-    /// State that few locks have.
-    past: Option<Box<Past>>,
+    past: Past,
 }
 
 impl LockState {
@@ -150,7 +156,7 @@ impl LockState {
             trouble: None,
             closed: false,
             waits_for: WaitsFor::Lock,
-            past: None,
+            past: Past::default(),
         }
     }
 
@@ -163,7 +169,7 @@ impl LockState {
         self.line.waiters.front().map(|w| w.ticket)
     }
 
-    fn grant(&self, owner: u64) -> Option<&Grant> {
+    pub(crate) fn grant(&self, owner: u64) -> Option<&Grant> {
         self.grants.get(owner)
     }
 
@@ -216,7 +222,7 @@ impl LockState {
             return Ok(Entered::Joined(acquired, ahead));
         }
         if let Some(acquired) = self.take_kept(ticket, request, now) {
-            return Ok(Entered::Kept(acquired));
+            return Ok(Entered::Joined(acquired, None));
         }
         if request.from.is_some() {
             // Every waiter here waits for the very thread that is asking.
@@ -226,9 +232,7 @@ impl LockState {
         if request.once && (!self.line.waiters.is_empty() || self.in_the_way(now).is_some()) {
             return Err(Refusal::Busy);
         }
-        Past::forget(&mut self.past, |past| {
-            past.displaced.retain(|(terms, _)| self.line.waiters.iter().any(|w| w.request.terms == *terms));
-        });
+        self.past.displaced.retain(|(terms, _)| self.line.waiters.iter().any(|w| w.request.terms == *terms));
         let at = self.line.waiters.len() - self.passed_by(request);
         self.line.insert(at, Waiter { ticket, request: request.clone(), attempted: false });
         Ok(Entered::Waits(ticket))
@@ -251,7 +255,7 @@ impl LockState {
     fn new_ask(&mut self, owner: u64, request: &Request, now: Moment) -> Box<PendingAcquire> {
         let owner = owner | self.keeps(&request.terms, now);
         let mut ask = Box::new(PendingAcquire::new(owner, request, now));
-        if let Some(arrival) = Past::displaced_arrival(&mut self.past, &request.terms) {
+        if let Some(arrival) = self.past.displaced_arrival(&request.terms) {
             ask.arrival = arrival;
         }
         ask

@@ -1,13 +1,11 @@
 //! A lock's holds, or its grants, by number: mostly one, sometimes very many.
 //!
-//! A process may hold a hundred thousand locks, most of them by one thread each: a single item is stored in
-//! the table itself, without a list. It may also hold a hundred thousand permits of one semaphore: in a large
-//! table, no lookup goes through all items.
+//! A process may hold a hundred thousand permits of one semaphore: in a large table, no lookup goes through all
+//! items. It may also hold a hundred thousand locks: a list starts with room for one item.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::slice;
 
 /// Up to this many items are searched one by one.
 const FEW: usize = 16;
@@ -29,9 +27,6 @@ pub(crate) trait Numbered {
 /// See the module's documentation. Tables with the same items in the same order are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Table<T: Numbered> {
-    None,
-    One(T),
-    /// Two or more.
     Few(Vec<T>),
     Many(Box<Many<T>>),
 }
@@ -44,7 +39,7 @@ pub(crate) struct Many<T: Numbered> {
 
 impl<T: Numbered> Table<T> {
     pub(crate) const fn new() -> Self {
-        Table::None
+        Table::Few(Vec::new())
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&T> {
@@ -64,40 +59,21 @@ impl<T: Numbered> Table<T> {
     /// Adds an item that is not there yet.
     pub(crate) fn insert(&mut self, item: T) {
         match self {
-            Table::Few(items) if items.len() < FEW => items.push(item),
-            Table::Many(many) => many.add(item),
-            _ => {
-                *self = match std::mem::replace(self, Table::None) {
-                    Table::None => Table::One(item),
-                    Table::One(first) => Table::Few(vec![first, item]),
-                    Table::Few(items) => {
-                        let mut many = Box::new(Many { items: BTreeMap::new(), index: T::Index::default() });
-                        items.into_iter().chain([item]).for_each(|item| many.add(item));
-                        Table::Many(many)
-                    }
-                    many @ Table::Many(_) => many,
-                }
+            Table::Few(items) if items.len() < FEW => push(items, item),
+            Table::Few(items) => {
+                let mut many = Box::new(Many { items: BTreeMap::new(), index: T::Index::default() });
+                items.drain(..).chain([item]).for_each(|item| many.add(item));
+                *self = Table::Many(many);
             }
+            Table::Many(many) => many.add(item),
         }
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         match self {
-            Table::None => None,
-            Table::One(item) if item.key() != number => None,
-            Table::One(_) => match std::mem::replace(self, Table::None) {
-                Table::One(item) => Some(item),
-                _ => None,
-            },
             Table::Few(items) => {
                 let at = items.iter().position(|item| item.key() == number)?;
-                let item = items.swap_remove(at);
-                if items.len() == 1
-                    && let Some(last) = items.pop()
-                {
-                    *self = Table::One(last);
-                }
-                Some(item)
+                Some(items.swap_remove(at))
             }
             Table::Many(many) => {
                 let item = many.items.remove(&number)?;
@@ -112,7 +88,7 @@ impl<T: Numbered> Table<T> {
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Table::None)
+        self.iter().next().is_none()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -130,18 +106,16 @@ impl<T: Numbered> Table<T> {
     /// Returns all items while they are few, and none otherwise.
     pub(crate) fn few(&self) -> &[T] {
         match self {
-            Table::One(item) => slice::from_ref(item),
             Table::Few(items) => items,
-            Table::None | Table::Many(_) => &[],
+            Table::Many(_) => &[],
         }
     }
 
     /// Like `few`, but mutable. What the index depends on must not be changed.
     pub(crate) fn few_mut(&mut self) -> &mut [T] {
         match self {
-            Table::One(item) => slice::from_mut(item),
             Table::Few(items) => items,
-            Table::None | Table::Many(_) => &mut [],
+            Table::Many(_) => &mut [],
         }
     }
 

@@ -14,7 +14,7 @@ fn the_answer_for_a_share_that_is_gone_is_ignored() {
     // It is not taken for the reply to what was asked meanwhile.
     assert_eq!(driver.answer(&ahead, granted_in(5, LEASE), 64), Effects::default());
     assert_eq!(driver.lock_state.holders(at(64)), 0);
-    assert!(driver.lock_state.look(ahead.owner).is_none() && other.owner != ahead.owner);
+    assert!(driver.lock_state.grant(ahead.owner).is_none() && other.owner != ahead.owner);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Fleet {
                 self.entries[e].due = None;
                 let then = self.entries[e].state.expire(owner, now);
                 self.carry_out(e, then);
-                let grant = self.entries[e].state.look(owner).filter(|grant| grant.lost().is_none());
+                let grant = self.entries[e].state.grant(owner).filter(|grant| grant.lost().is_none());
                 if let Some(grant) = grant {
                     let op = Op::Renew { owner, lease: millis(grant.renewal(now)) };
                     requests.push(Sent {
@@ -92,7 +92,7 @@ impl Fleet {
         if !in_time {
             state.doubt(owner, at(sent.at), Duration::from_millis(*lease));
         }
-        let grant = state.look(owner).filter(|grant| grant.lost().is_none());
+        let grant = state.grant(owner).filter(|grant| grant.lost().is_none());
         let soon = now.after(Duration::from_millis(5));
         let due = grant.map(|grant| if in_time { grant.due(now, self.scene.renew_every()) } else { soon });
         self.carry_out(e, then);

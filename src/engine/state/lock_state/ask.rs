@@ -26,7 +26,9 @@ pub(super) struct PendingAcquire {
     /// When it is due to be sent again.
     pub(super) again_at: Moment,
     pub(super) doubt: Doubt,
-    pub(super) others: Others,
+    /// Since when others are known to want what may have been granted to it; the time does not matter for a
+    /// shared grant, which no further thread may join then.
+    pub(super) wanted: Option<Moment>,
 }
 
 /// What a pending acquire asks for.
@@ -61,16 +63,6 @@ pub(super) struct InFlight {
     pub(super) unheard: bool,
 }
 
-/// What is known of other callers who want what may have been granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Others {
-    Unknown,
-    /// A waiter exists that shared holds must not pass: what is granted may not be shared further.
-    Behind,
-    /// Another caller wants it, since then: it may not be kept for further holds.
-    Since(Moment),
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PendingGrant {
     pub(super) number: u64,
@@ -94,22 +86,6 @@ pub(super) enum Source {
     /// It may have been granted for less than was asked for.
     Message,
     Reply,
-}
-
-impl Others {
-    /// Another caller is known to want it, at `now` the latest.
-    pub(super) fn want_it(&mut self, now: Moment) {
-        if *self == Others::Unknown {
-            *self = Others::Since(now);
-        }
-    }
-
-    pub(super) fn since(self) -> Option<Moment> {
-        match self {
-            Others::Since(since) => Some(since),
-            _ => None,
-        }
-    }
 }
 
 impl Sought {
@@ -136,7 +112,7 @@ impl PendingAcquire {
             floor: 0,
             again_at: now,
             doubt: Doubt::default(),
-            others: Others::Unknown,
+            wanted: None,
         }
     }
 
@@ -150,11 +126,6 @@ impl PendingAcquire {
 
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.phase, Phase::Refused(_))
-    }
-
-    /// Whether Redis has queued, admitted or rejected it, as far as is known.
-    pub(super) fn is_placed(&self) -> bool {
-        !matches!(self.phase, Phase::New | Phase::Busy)
     }
 
     /// Whether Redis may know of it.
@@ -220,7 +191,7 @@ impl PendingAcquire {
         // If it was an earlier request that got in, another caller may have started to wait since: this reply
         // says nothing about waiters.
         if joined && self.doubt.exists() {
-            self.others = Others::Behind;
+            self.wanted = Some(Moment::default());
         }
         let (since, lease, by, confirmed) = (sent, left, Source::Reply, false);
         let granted = PendingGrant { number, value, said, valid_until, since, lease, by, way, confirmed };

@@ -88,7 +88,7 @@ impl LockState {
         }
         grant.hand_overs += 1;
         grant.terms.linger = next.terms.linger;
-        let Waiter { ticket, request, .. } = self.line.waiters.pop_front()?;
+        let Waiter { ticket, request, .. } = self.line.take_first()?;
         self.holds.take(grant, ticket, request.holder, AcquiredVia::HandedOff);
         Some(ticket)
     }

@@ -75,11 +75,9 @@ pub(crate) enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Entered {
     Again(Acquired),
-    /// It shares a hold with other threads. With a request to send and to report by [`LockState::answered`],
-    /// if one is due: whether still more threads may join.
+    /// It shares a hold with other threads, or has the grant that its process kept. With a request to send and
+    /// to report by [`LockState::answered`], if one is due: whether still more threads may join.
     Joined(Acquired, Option<Asking>),
-    /// It has the grant that its process kept.
-    Kept(Acquired),
     Waits(Ticket),
 }
 

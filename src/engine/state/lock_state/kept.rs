@@ -4,8 +4,7 @@
 //! The owner id of such a grant says so ([`KEEPS`]), and the scripts then notify its process when the lock is
 //! wanted. A kept grant is not a hold, so its end is not a loss.
 
-use super::habit::Habit;
-use super::past::Past;
+use super::past::Habit;
 use super::{AcquireMode, Acquired, Effects, Grant, LockState, PendingRelease, Request, Step, Terms, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::KEEPS;
@@ -15,7 +14,7 @@ impl LockState {
     /// Returns the mark of an owner whose grant may be kept, or 0. A wait for a condition has a lock state of
     /// its own, in which a notification would not find the grant.
     pub(super) fn keeps(&self, terms: &Terms, now: Moment) -> u64 {
-        let pauses = self.past.as_ref().is_some_and(|past| past.habit.pauses(now));
+        let pauses = self.past.habit.pauses(now);
         if terms.lingers() && self.exclusive() && !self.waits_for.is_condition() && !pauses {
             KEEPS
         } else {
@@ -85,16 +84,16 @@ impl LockState {
     pub(super) fn was_kept(&mut self, grant: &Grant, now: Moment) {
         let Some(keep) = grant.keep() else { return };
         if keep.used {
-            Past::forget(&mut self.past, |past| past.habit = Habit::default());
+            self.past.habit = Habit::default();
         } else if keep.wanted.is_some() {
-            self.past.get_or_insert_default().habit.was_not_used(now);
+            self.past.habit.was_not_used(now);
         }
     }
 
     /// A message: another caller wants the grant of `owner`. If no thread holds it, it leaves.
     pub(crate) fn is_wanted(&mut self, owner: u64, now: Moment) -> Effects {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
-            ask.others.want_it(now);
+            ask.wanted.get_or_insert(now);
         }
         if let Some(grant) = self.grant_mut(owner) {
             grant.is_wanted(now);
@@ -118,7 +117,7 @@ impl LockState {
         if self.exclusive() {
             self.grants.iter_mut().for_each(|grant| grant.is_wanted(now));
             if let Some(ask) = &mut self.ask {
-                ask.others.want_it(now);
+                ask.wanted.get_or_insert(now);
             }
         }
         self.leaves_some_time(KeptEnd::Unheard, now)
@@ -130,9 +129,9 @@ impl LockState {
     }
 
     fn leaves_now(&mut self, why: KeptEnd, now: Moment) -> Effects {
-        let leave = self.lets_go(now);
+        let Effects { background: leave, dropped, .. } = self.leaves_some_time(why, now);
         self.leaving += u32::from(leave.is_some());
-        Effects { dropped: leave.as_ref().map(|l| (l.owner, why)), leave, ..Effects::default() }
+        Effects { leave, dropped, ..Effects::default() }
     }
 
     fn leaves_some_time(&mut self, why: KeptEnd, now: Moment) -> Effects {

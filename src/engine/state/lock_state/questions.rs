@@ -52,11 +52,6 @@ impl LockState {
         self.line.waiters.len()
     }
 
-    /// The grant of this owner, for the renewer.
-    pub(crate) fn look(&self, owner: u64) -> Option<&Grant> {
-        self.grant(owner)
-    }
-
     /// The grant of this hold, for its guards. It may not be the one that the hold began with: a wait for a
     /// condition gives that up and gets a new one.
     pub(crate) fn grant_of(&self, ticket: Ticket) -> Option<&Grant> {

@@ -1,6 +1,6 @@
 //! Shared holds: threads of a process that have one grant in common, and what keeps others from joining it.
 
-use super::ask::{Others, PendingAcquire};
+use super::ask::Phase;
 use super::condition_waiter::WaitsFor;
 use super::{Acquired, Asking, Grant, LockState, Request, Ticket, Trouble};
 use crate::clock::Moment;
@@ -69,7 +69,7 @@ impl LockState {
     pub(crate) fn yields(&mut self, owner: u64) {
         self.shut(owner);
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
-            ask.others = Others::Behind;
+            ask.wanted = Some(Moment::default());
         }
     }
 
@@ -77,7 +77,7 @@ impl LockState {
     /// process would have to know of it.
     pub(crate) fn waits_unknown(&self, now: Moment) -> bool {
         self.line.waiters.iter().any(|w| !w.request.once)
-            && !self.ask.as_deref().is_some_and(PendingAcquire::is_placed)
+            && self.ask.as_ref().is_none_or(|ask| matches!(ask.phase, Phase::New | Phase::Busy))
             && self.in_the_way(now).is_none()
     }
 
@@ -96,7 +96,7 @@ impl LockState {
         }
         self.grants.shut_all();
         if let Some(ask) = &mut self.ask {
-            ask.others = Others::Behind;
+            ask.wanted = Some(Moment::default());
         }
         None
     }

@@ -1,6 +1,6 @@
 //! A waiting thread's turn: what it has to do next, and what the head does with a grant that has arrived.
 
-use super::ask::{InFlight, Others, PendingAcquire, Phase, Source};
+use super::ask::{InFlight, PendingAcquire, Phase, Source};
 use super::{Acquired, LockState, Request, Step, Ticket, Waiter};
 use crate::clock::Moment;
 use crate::engine::state::grant::{Grant, Joining, KEEPS, Keep, Reuse, Standing, Validity};
@@ -49,7 +49,7 @@ impl LockState {
         if self.ask.is_none()
             && let Some(acquired) = self.join(ticket, &request, now)
         {
-            self.line.waiters.pop_front();
+            self.line.take_first();
             return Step::In(acquired, self.head());
         }
         if self.ask.is_none() && self.stands_behind(&request) {
@@ -82,7 +82,7 @@ impl LockState {
             // An arrival counts within its class only.
             let arrival = std::mem::take(&mut ask.arrival);
             if request.terms.class < ask.sought.terms.class && !arrival.is_empty() {
-                self.past.get_or_insert_default().displaced.push((ask.sought.terms.clone(), arrival));
+                self.past.displaced.push((ask.sought.terms.clone(), arrival));
             }
         }
         if ask.is_there() || ask.is_refused() {
@@ -162,12 +162,12 @@ impl LockState {
             value: got.value,
             since: now,
             validity: Validity::new(got.valid_until, ask.doubt),
-            standing: if ask.others == Others::Behind { Standing::Shut } else { Standing::Open },
+            standing: if joined && ask.wanted.is_some() { Standing::Shut } else { Standing::Open },
             // No other thread may join a grant beside its thread's hold in another mode.
             reuse: if joined && request.from.is_none() {
                 Reuse::Shared(Joining { open_since: Some(got.said), ..Joining::default() })
             } else if ask.owner & KEEPS != 0 {
-                Reuse::Kept(Keep { wanted: ask.others.since(), ..Keep::default() })
+                Reuse::Kept(Keep { wanted: ask.wanted, ..Keep::default() })
             } else {
                 Reuse::HandOff
             },
@@ -179,7 +179,7 @@ impl LockState {
         }
         let way = got.way;
         self.ask = None;
-        self.line.waiters.pop_front();
+        self.line.take_first();
         if self.shape.sharing == Sharing::PassThrough {
             let Grant { owner, value, .. } = grant;
             let acquired = Acquired { ticket, owner, token: grant.token(), value, way, count: 1 };

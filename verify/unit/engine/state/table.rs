@@ -24,18 +24,6 @@ impl Numbered for Item {
 }
 
 #[test]
-fn one_item_takes_no_list() {
-    assert_eq!(size_of::<Table<Item>>(), size_of::<Vec<Item>>());
-    let mut table = Table::new();
-    table.insert(Item(1, false));
-    let one = table.clone();
-    table.insert(Item(2, false));
-    assert_eq!(table.remove(2), Some(Item(2, false)));
-    assert_eq!(table, one, "however it came to have just one");
-    assert!(matches!(one, Table::One(_)));
-}
-
-#[test]
 fn few_or_many_it_has_what_is_in_it() {
     let (mut table, mut map) = (Table::new(), BTreeMap::new());
     let mut n = 1;
