@@ -223,7 +223,6 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
 
 impl<O: Ownership> Guard<MultiLock, O> {
     /// Returns one guard of these locks and, after them, of those of `other`, which are released first.
-    #[must_use]
     pub fn joined(self, other: Self) -> Self {
         Guard::new(self.hold.joined(other.hold))
     }
