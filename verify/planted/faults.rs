@@ -157,7 +157,6 @@ const FAULTS: &[Fault] = &[
         name: "renewal-creates",
         caught_by: &[
             ("lib", "engine::model::worlds::leases_are_renewed", "nobody jumps the queue"),
-            ("lib", CHANCE, "lock_state_tests/chance"),
             ("lua", "operations::renewing::renewing_sets_the_lease_and_never_creates", "failed: reentrant"),
             ("locks", "invariants::lost_is_final::renewal_never_creates", "it is lost"),
         ],

@@ -21,7 +21,7 @@ pub(super) const FAULTS: &[Fault] = &[
             (
                 "locks",
                 "condition::faults::a_waiter_that_stands_still_after_its_signal_passes_it_on",
-                "wait_for(&mut guard, LONG)",
+                "wait_with(&mut guard, LONG)",
             ),
         ],
     },
@@ -37,7 +37,7 @@ pub(super) const FAULTS: &[Fault] = &[
             (
                 "locks",
                 "condition::faults::a_waiter_that_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over",
-                "wait_for(&mut guard, LONG)",
+                "wait_with(&mut guard, LONG)",
             ),
         ],
     },
