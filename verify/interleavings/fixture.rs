@@ -11,7 +11,7 @@ use crate::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::call::acquire;
-use crate::engine::call::release;
+use crate::engine::call::end::{How, end};
 use crate::engine::call::release::Stay;
 use crate::engine::entries::entry::{LockEntries, LockEntry, made};
 use crate::engine::entries::runtime::Shared;
@@ -147,7 +147,7 @@ impl Process {
     }
 
     pub(super) fn unlock(&self, acquired: Acquired) -> Result<(), Error> {
-        release(&self.entry, acquired.ticket, Stay::Agreed)
+        end(&self.entry, acquired.ticket, How::Released(Stay::Agreed))
     }
 
     /// Releases where requests get lost: the release may have to continue in the background.

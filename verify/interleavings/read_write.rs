@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::fixture::{self, LINGER, Process, Threads, either, request};
 use crate::Error;
 use crate::engine::call::acquire;
+use crate::engine::call::end::{How, end};
 use crate::engine::call::modes;
-use crate::engine::call::release;
 use crate::engine::call::release::Stay;
 use crate::engine::redis::wire::memory;
 use crate::engine::state::lock_state::{Acquired, Terms};
@@ -65,7 +65,7 @@ fn reads(process: &Process, page: &Page, thread: u64, wait: &Wait<'_>) -> Result
         return Ok(false);
     };
     page.read();
-    release(&process.entry::<Read>(), acquired.ticket, Stay::Agreed).map(|()| true)
+    end(&process.entry::<Read>(), acquired.ticket, How::Released(Stay::Agreed)).map(|()| true)
 }
 
 fn writes(process: &Process, page: &Page, thread: u64, wait: &Wait<'_>) -> Result<bool, Error> {
@@ -81,7 +81,7 @@ fn writes_on(
 ) -> Result<bool, Error> {
     let Some(acquired) = take::<Write, Read>(process, thread, terms, wait)? else { return Ok(false) };
     page.write();
-    release(&process.entry::<Write>(), acquired.ticket, Stay::Agreed).map(|()| true)
+    end(&process.entry::<Write>(), acquired.ticket, How::Released(Stay::Agreed)).map(|()| true)
 }
 
 fn reader(threads: &Threads, process: &Process, page: &Arc<Page>, thread: u64) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::fixture::{self, Process, Threads, either, request};
 use crate::Error;
 use crate::engine::call::acquire;
-use crate::engine::call::release;
+use crate::engine::call::end::{How, end};
 use crate::engine::call::release::Stay;
 use crate::engine::redis::wire::memory;
 use crate::engine::state::lock_state::Terms;
@@ -36,7 +36,7 @@ fn turn(process: &Process, out: &Out, thread: u64, permits: u64, wait: &Wait<'_>
     fixture::step();
     out.now.fetch_sub(permits, Ordering::SeqCst);
     out.turns.fetch_add(1, Ordering::SeqCst);
-    release(&entry, acquired.ticket, Stay::Agreed).map(|()| true)
+    end(&entry, acquired.ticket, How::Released(Stay::Agreed)).map(|()| true)
 }
 
 fn visitor(threads: &Threads, process: &Process, out: &Arc<Out>, thread: u64, permits: u64) {
