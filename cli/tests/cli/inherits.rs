@@ -90,7 +90,7 @@ fn as_the_first_process_of_a_container() {
     if !namespaces() {
         return;
     }
-    let caller = ["unshare", "-r", "--pid", "--fork", "--mount-proc"];
+    let caller = ["env", "--default-signal", "unshare", "-r", "--pid", "--fork", "--mount-proc"];
     // Orphans are waited for while the command runs.
     let orphans = "for i in 1 2 3 4 5; do (sleep 0.01 &); done; n=0; \
         while sleep 0.05; [ $n -lt 200 ]; do n=$((n + 1)); \
