@@ -10,7 +10,7 @@ use crate::address::{
 use crate::client::Client;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::credentials::Credentials;
-use crate::engine::redis::sentinels::Sentinels;
+use crate::engine::redis::sentinels::SentinelClient;
 use crate::engine::redis::slots::Node;
 use crate::error::Error;
 use crate::nodes::{Nodes, nodes_at, nodes_of};
@@ -429,6 +429,6 @@ impl ClientBuilder {
         let nodes = self.certificates.given_to_all(nodes)?;
         let (nodes, server) =
             ((nodes, self.sentinel_credentials.clone()), (server, self.credentials.clone()));
-        Ok(Destination::Primary(Arc::new(Sentinels::new(nodes, master, server))))
+        Ok(Destination::Primary(Arc::new(SentinelClient::new(nodes, master, server))))
     }
 }

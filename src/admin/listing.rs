@@ -205,7 +205,7 @@ impl Listing {
         for ((name, names), (view, kind)) in names.iter().zip(&keys).zip(kinds) {
             for (mode, ordered) in view.into_iter().flat_map(View::modes) {
                 if let Some(view) = view {
-                    asked.push(Question { of: looks.len(), view, names, mode, ordered, page: String::new() });
+                    asked.push(Lookup { of: looks.len(), view, names, mode, ordered, page: String::new() });
                 }
             }
             looks.push(Look::of(name, kind));
@@ -226,9 +226,9 @@ impl Listing {
     fn ask<'a>(
         &mut self,
         scan: &mut Scan,
-        asked: Vec<Question<'a>>,
+        asked: Vec<Lookup<'a>>,
         looks: &mut [Look],
-    ) -> Result<Vec<Question<'a>>, Error> {
+    ) -> Result<Vec<Lookup<'a>>, Error> {
         let client = self.client.clone();
         let shared = client.shared();
         let scripts = asked.iter().map(|it| (it.view.scripts)(shared)).collect::<Result<Vec<_>, Error>>()?;
@@ -252,7 +252,7 @@ impl Listing {
                     match question.view.add(look, page, question.ordered, first_mode) {
                         // Happens right after many leases expired: the holders are only returned once those
                         // are removed.
-                        Some(page) if has_none => rest.push(Question { page, ..question }),
+                        Some(page) if has_none => rest.push(Lookup { page, ..question }),
                         next => look.more |= next.is_some(),
                     }
                 }
@@ -263,7 +263,7 @@ impl Listing {
 }
 
 /// A request about one mode of a lock.
-struct Question<'a> {
+struct Lookup<'a> {
     /// The index of the look that it belongs to.
     of: usize,
     view: &'static View,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::engine::operations::inspect::Waiting;
+use crate::engine::operations::inspect::WaitingRow;
 use crate::lock::holder::{Holder, Process, granted_at};
 use crate::recipes::inventory::Stock;
 
@@ -77,8 +77,8 @@ pub struct KeyInfo {
 }
 
 impl Waiter {
-    pub(super) fn new(waiting: Waiting) -> Waiter {
-        let Waiting { owner, record, since, silent } = waiting;
+    pub(super) fn new(waiting: WaitingRow) -> Waiter {
+        let WaitingRow { owner, record, since, silent } = waiting;
         let threads = record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
         let (process, since) = (Process::read(&record), granted_at(since));
         Waiter { owner, process, threads, since, last_heartbeat: silent }

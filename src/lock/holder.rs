@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::engine::call::several::Part;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::inspect::{Held, Inspection, inspect};
+use crate::engine::operations::inspect::{HeldRow, Inspection, inspect};
 use crate::engine::state::grant::{first_token, number_of};
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
@@ -201,10 +201,10 @@ impl fmt::Display for Holder {
 
 impl Holder {
     /// `number` is the grant number of this hold, which encodes the time of the grant; 0 if it is not known.
-    pub(crate) fn new(held: Held, number: u64) -> Self {
+    pub(crate) fn new(held: HeldRow, number: u64) -> Self {
         let since = (held.is_ours() && number > 0).then(|| granted_at(number));
         let process = Process::read(&held.record);
-        let Held { owner, remaining, stays, .. } = held;
+        let HeldRow { owner, remaining, stays, .. } = held;
         Holder { process, owner, since, remaining, permits: None, stays, token: None }
     }
 }

@@ -8,7 +8,7 @@ use super::{RedisLock, this_thread};
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entries::entry::{LockEntries, LockEntry};
-use crate::engine::operations::inspect::{Forced, Held, Inspection, force_unlock, inspect};
+use crate::engine::operations::inspect::{Forced, HeldRow, Inspection, force_unlock, inspect};
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Queueing, Sharing};
 
@@ -195,7 +195,7 @@ impl<K: Kind> RedisLock<K> {
             told(reason).map_err(|why| entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
         let ordered = K::SHARING == Sharing::Exclusive;
         let wanted =
-            |held: &Held, last| held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 });
+            |held: &HeldRow, last| held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 });
         let Forced { holders, notified, skipped, remaining } =
             force_unlock(entry, &self.terms.args, &reason, gently, wanted)?;
         Ok(ForcedUnlock { holders, notified, skipped, remaining })

@@ -11,7 +11,7 @@ use std::time::Duration;
 use self::hold::MultiHold;
 pub use self::member::Member;
 use crate::engine::call::release::Stay;
-use crate::engine::call::several::{Call, Part, TWICE};
+use crate::engine::call::several::{Part, SeveralCall, TWICE};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
@@ -193,7 +193,7 @@ impl MultiLock {
     fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<MultiLock, O>>, Error> {
         let parts = self.parts.as_ref().map_err(Clone::clone)?;
         let thread = this_thread();
-        let outcome = Call { parts, holder: holder::<O>(thread), thread, wait }.acquire();
+        let outcome = SeveralCall { parts, holder: holder::<O>(thread), thread, wait }.acquire();
         let holds =
             outcome.map_err(|error| if error.name().is_empty() { error.about(&self.name) } else { error })?;
         Ok(holds.map(|holds| Guard::new(MultiHold::new(self.name.clone(), holds))))

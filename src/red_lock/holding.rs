@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::{Member, ask_all, caused_by, give_back};
+use super::members::{ServerHold, ask_all, caused_by, give_back};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::call::{held, unheard};
@@ -26,12 +26,12 @@ pub(super) struct Holding {
 }
 
 struct State {
-    members: Vec<Member>,
-    phase: Phase,
+    members: Vec<ServerHold>,
+    phase: Status,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum Status {
     Held,
     /// Too few members were left.
     Lost,
@@ -46,9 +46,9 @@ impl Holding {
         limit: Duration,
         majority: usize,
         first: Arc<LockEntry>,
-        members: Vec<Member>,
+        members: Vec<ServerHold>,
     ) -> Arc<Holding> {
-        let (lost, state) = (CancellationToken::new(), State { members: Vec::new(), phase: Phase::Held });
+        let (lost, state) = (CancellationToken::new(), State { members: Vec::new(), phase: Status::Held });
         let holding = Arc::new(Holding { lease, limit, majority, lost, first, state: Mutex::new(state) });
         holding.state.lock().members.clone_from(&members);
         members.iter().for_each(|member| holding.watch(member));
@@ -67,9 +67,9 @@ impl Holding {
     }
 
     /// Adds a server that granted the lock later than the others; or releases that grant, if the hold has ended.
-    pub(super) fn joined(self: &Arc<Self>, member: Member) {
+    pub(super) fn joined(self: &Arc<Self>, member: ServerHold) {
         let mut state = self.state.lock();
-        if state.phase != Phase::Held {
+        if state.phase != Status::Held {
             drop(state);
             return member.defer();
         }
@@ -79,7 +79,7 @@ impl Holding {
     }
 
     /// Watches for the loss of a member.
-    fn watch(self: &Arc<Self>, member: &Member) {
+    fn watch(self: &Arc<Self>, member: &ServerHold) {
         let holding = Arc::downgrade(self);
         held::lost_token(&member.entry, member.ticket).when_cancelled(move || {
             holding.upgrade().map(|holding| holding.remaining());
@@ -89,25 +89,25 @@ impl Holding {
     /// How long a majority of the members is certain to last. If that is over, reports the loss, and releases
     /// the members that are still valid: they only block other callers.
     pub(super) fn remaining(&self) -> Duration {
-        let Some(mut state) = self.state().ok().filter(|state| state.phase == Phase::Held) else {
+        let Some(mut state) = self.state().ok().filter(|state| state.phase == Status::Held) else {
             return Duration::ZERO;
         };
-        let mut left: Vec<_> = state.members.iter().map(Member::remaining).collect();
+        let mut left: Vec<_> = state.members.iter().map(ServerHold::remaining).collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
         let left = left.get(self.majority - 1).copied().unwrap_or_default();
         if left.is_zero() {
-            state.phase = Phase::Lost;
+            state.phase = Status::Lost;
             let rest = state.members.clone();
             drop(state);
             self.lost.cancel();
-            rest.iter().filter(|member| !member.remaining().is_zero()).for_each(Member::defer);
+            rest.iter().filter(|member| !member.remaining().is_zero()).for_each(ServerHold::defer);
         }
         left
     }
 
     /// Like `remaining`, but `None` once the hold was released.
     pub(super) fn left(&self) -> Option<Duration> {
-        let ended = self.state().ok()?.phase == Phase::Ended;
+        let ended = self.state().ok()?.phase == Status::Ended;
         (!ended).then(|| self.remaining())
     }
 
@@ -117,7 +117,7 @@ impl Holding {
             return None;
         }
         let members = self.state().map(|state| state.members.clone());
-        let losses = |members: Vec<Member>| {
+        let losses = |members: Vec<ServerHold>| {
             self.too_few(members.iter().filter_map(|m| held::loss(&m.entry, m.ticket)).collect())
         };
         Some(members.map_or_else(|error| error, losses))
@@ -136,7 +136,7 @@ impl Holding {
     /// The number of servers on which the lock is held; 0 once the hold is lost.
     pub(super) fn servers(&self) -> usize {
         let Ok(state) = self.state() else { return 0 };
-        let valid = |m: &&Member| state.phase == Phase::Held && !m.remaining().is_zero();
+        let valid = |m: &&ServerHold| state.phase == Status::Held && !m.remaining().is_zero();
         state.members.iter().filter(valid).count()
     }
 
@@ -162,7 +162,7 @@ impl Holding {
         }
         let sent = Moment::now();
         let (mut asked, mut renewed, mut failed) = (Vec::with_capacity(members.len()), 0, None);
-        for Member { node, entry, ticket } in members.iter().filter(|m| m.node.away().is_none()) {
+        for ServerHold { node, entry, ticket } in members.iter().filter(|m| m.node.away().is_none()) {
             match held::renewing(entry, *ticket, sent) {
                 Ok(owner) => asked.push(((entry, owner), node, commands::renew(entry, owner, lease))),
                 Err(error) => failed = Some(error),
@@ -196,7 +196,7 @@ impl Holding {
         let was_lost = self.remaining().is_zero();
         let mut state = self.state()?;
         let members = std::mem::take(&mut state.members);
-        state.phase = Phase::Ended;
+        state.phase = Status::Ended;
         drop(state);
         let outcomes = give_back(&members, deadline);
         let all = outcomes.len();

@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::node::Node;
+use super::node::Voter;
 use crate::clock::Moment;
 use crate::engine::call::held;
 use crate::engine::call::release::{Stay, begin_release};
@@ -19,13 +19,13 @@ use crate::error::Error;
 
 /// The grant of one server: an ordinary hold there, renewed like any other.
 #[derive(Clone)]
-pub(super) struct Member {
-    pub(super) node: Arc<Node>,
+pub(super) struct ServerHold {
+    pub(super) node: Arc<Voter>,
     pub(super) entry: Arc<LockEntry>,
     pub(super) ticket: Ticket,
 }
 
-impl Member {
+impl ServerHold {
     pub(super) fn remaining(&self) -> Duration {
         held::remaining(&self.entry, self.ticket)
     }
@@ -40,7 +40,7 @@ impl Member {
 }
 
 /// What is asked of a server, and for which item.
-pub(super) type Question<'a, T> = (T, &'a Arc<Node>, Command<'a>);
+pub(super) type Question<'a, T> = (T, &'a Arc<Voter>, Command<'a>);
 
 /// Asks a server for each item: first those for which there is a connection by `began`; then, by `deadline`, the
 /// others, whose connections are being opened in the meantime. A server that does not reply is left out from now
@@ -67,10 +67,10 @@ pub(super) fn ask_all<T>(
 
 /// Releases the members, and waits until `deadline` for the servers to confirm. If a server is down or does
 /// not reply, the renewal thread releases its member.
-pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), Error>> {
+pub(super) fn give_back(members: &[ServerHold], deadline: Moment) -> Vec<Result<(), Error>> {
     let began = Moment::now();
     let (mut outcomes, mut leaving) = (Vec::with_capacity(members.len()), Vec::with_capacity(members.len()));
-    for Member { node, entry, ticket } in members {
+    for ServerHold { node, entry, ticket } in members {
         match begin_release(entry, *ticket, Stay::Agreed) {
             Ok(Some(release)) => match node.away() {
                 Some(error) => outcomes.push(release.answered(Err(Failure::Unsent(error)))),

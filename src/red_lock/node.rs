@@ -24,7 +24,7 @@ const PROBE_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_m
 const JITTER: Duration = Duration::from_millis(1);
 
 /// One of the servers.
-pub(super) struct Node {
+pub(super) struct Voter {
     pub(super) shared: Arc<Shared>,
     /// The only server of the client.
     pub(super) server: Arc<Server>,
@@ -46,25 +46,25 @@ struct Health {
     usual: Duration,
 }
 
-impl fmt::Debug for Node {
+impl fmt::Debug for Voter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
     }
 }
 
-impl Drop for Node {
+impl Drop for Voter {
     fn drop(&mut self) {
         self.gone.cancel();
     }
 }
 
-impl Node {
+impl Voter {
     /// The server of a client that has exactly one.
-    pub(super) fn new(client: &Client) -> Option<Node> {
+    pub(super) fn new(client: &Client) -> Option<Voter> {
         let shared = client.shared().clone();
         let Route::One(server) = &shared.route else { return None };
         let (server, address) = (server.clone(), server.manager.address());
-        Some(Node { shared, server, address, health: Mutex::default(), gone: CancellationToken::new() })
+        Some(Voter { shared, server, address, health: Mutex::default(), gone: CancellationToken::new() })
     }
 
     /// Why the server should not be waited for; `None` if it should.
@@ -196,7 +196,7 @@ fn young(left: Duration) -> Error {
 }
 
 /// Asks a server that was down again and again until it replies.
-fn probe(node: &Weak<Node>, gone: &CancellationToken) {
+fn probe(node: &Weak<Voter>, gone: &CancellationToken) {
     let [mut pause, longest] = PROBE_PAUSES;
     // While it is asked, only this keeps the node alive: at most for the timeout of that request.
     while node.upgrade().is_some_and(|node| !node.is_back()) && !gone.wait_timeout(pause) {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::holding::Holding;
-use super::members::{Member, caused_by, give_back};
-use super::node::Node;
+use super::members::{ServerHold, caused_by, give_back};
+use super::node::Voter;
 use super::servers::RedLock;
 use crate::clock::Moment;
-use crate::engine::call::attempt::{Attempt, Begun, begin};
+use crate::engine::call::attempt::{BegunTry, OneTry, begin};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::acquired;
@@ -41,7 +41,7 @@ pub(super) struct Call<'a> {
 
 /// What all the requests of an attempt have in common.
 #[derive(Clone, Copy)]
-struct Asked {
+struct RoundTerms {
     began: Moment,
     /// Until when to wait for replies: for the node timeout, or until the call is over.
     deadline: Moment,
@@ -55,16 +55,16 @@ struct Asked {
 /// A request that is in flight, or will be once there is a connection for it.
 struct Question<'a> {
     at: usize,
-    node: &'a Arc<Node>,
+    node: &'a Arc<Voter>,
     entry: &'a Arc<LockEntry>,
-    attempt: Attempt<'a>,
+    attempt: OneTry<'a>,
     command: [Command<'a>; 1],
     posted: Option<Posted>,
 }
 
 /// The reply of a server: busy if it has granted nothing and there is no error.
 struct Vote {
-    member: Option<Member>,
+    member: Option<ServerHold>,
     /// With a member: the server does not count yet.
     error: Option<Error>,
     /// Whether the error is permanent for this server.
@@ -72,7 +72,7 @@ struct Vote {
 }
 
 impl<'a> Question<'a> {
-    fn new(at: usize, node: &'a Arc<Node>, entry: &'a Arc<LockEntry>, attempt: Attempt<'a>) -> Self {
+    fn new(at: usize, node: &'a Arc<Voter>, entry: &'a Arc<LockEntry>, attempt: OneTry<'a>) -> Self {
         let command = [commands::acquire(entry, attempt.asking()).identified()];
         Question { at, node, entry, attempt, command, posted: None }
     }
@@ -83,7 +83,7 @@ impl<'a> Question<'a> {
     }
 
     /// Waits for the reply.
-    fn answer(self, asked: &Asked) -> Vote {
+    fn answer(self, asked: &RoundTerms) -> Vote {
         let Question { node, entry, attempt, command, posted, .. } = self;
         let (awaited, backend) = (Moment::now(), &node.server.backend);
         let posted = posted.map_or_else(|| backend.post(&command, asked.deadline), Ok);
@@ -99,7 +99,7 @@ impl<'a> Question<'a> {
             Ok(Some(acquired)) => {
                 let counts = || node.counts(server.as_deref(), asked.lease, asked.began).err();
                 let error = if asked.skips_startup_delay { None } else { counts() };
-                let member = Member { node: node.clone(), entry: entry.clone(), ticket: acquired.ticket };
+                let member = ServerHold { node: node.clone(), entry: entry.clone(), ticket: acquired.ticket };
                 Vote { member: Some(member), error, never: false }
             }
             Ok(None) => Vote { member: None, error: None, never: false },
@@ -114,9 +114,9 @@ impl<'a> Question<'a> {
 /// The replies so far.
 struct Poll<'a> {
     call: &'a Call<'a>,
-    granted: Vec<Member>,
+    granted: Vec<ServerHold>,
     /// Grants of servers that do not count.
-    young: Vec<Member>,
+    young: Vec<ServerHold>,
     busy: usize,
     /// By the index of the server, and whether it is permanent. If too few other servers are left then, further
     /// attempts would fail as well.
@@ -127,7 +127,7 @@ struct Poll<'a> {
 pub(super) fn attempt(call: &Call<'_>, request: &Request, wait: &Wait<'_>) -> Result<Arc<Holding>, Missed> {
     let began = Moment::now();
     let deadline = wait.limit(began, call.limit);
-    let asked = Asked {
+    let asked = RoundTerms {
         began,
         deadline,
         is_cut_short: deadline < began.after(call.limit),
@@ -150,7 +150,7 @@ pub(super) fn attempt(call: &Call<'_>, request: &Request, wait: &Wait<'_>) -> Re
 impl<'a> Poll<'a> {
     /// Takes a position in the lock state of each server that is worth asking, beginning with those that
     /// usually reply soonest.
-    fn begin(&mut self, request: &Request, asked: &Asked) -> Vec<Question<'a>> {
+    fn begin(&mut self, request: &Request, asked: &RoundTerms) -> Vec<Question<'a>> {
         let (mut some, mut away) = (Vec::new(), Vec::new());
         for (at, node) in self.call.servers.nodes.iter().enumerate() {
             if let Some(error) = node.young(asked.lease, asked.began).filter(|_| !asked.skips_startup_delay) {
@@ -172,12 +172,12 @@ impl<'a> Poll<'a> {
         for (at, node) in some {
             let entry = &self.call.entries[at];
             match begin(entry, request, asked.deadline) {
-                Ok(Begun::Asks(attempt)) => questions.push(Question::new(at, node, entry, attempt)),
-                Ok(Begun::In(acquired)) => {
+                Ok(BegunTry::Asks(attempt)) => questions.push(Question::new(at, node, entry, attempt)),
+                Ok(BegunTry::In(acquired)) => {
                     let (node, entry) = (node.clone(), entry.clone());
-                    self.granted.push(Member { node, entry, ticket: acquired.ticket });
+                    self.granted.push(ServerHold { node, entry, ticket: acquired.ticket });
                 }
-                Ok(Begun::Busy) => self.busy += 1,
+                Ok(BegunTry::Busy) => self.busy += 1,
                 Err(error) => {
                     let never = !error.is_unavailable();
                     self.errors.push((at, error, never));
@@ -189,7 +189,7 @@ impl<'a> Poll<'a> {
 
     /// Writes the requests. A server without a free connection is waited for only if there is no majority
     /// without it.
-    fn post(&self, questions: &mut [Question<'a>], asked: &Asked) {
+    fn post(&self, questions: &mut [Question<'a>], asked: &RoundTerms) {
         // Only what can be written now: a missing connection is being opened, and not waited for.
         questions.iter_mut().for_each(|question| question.post(asked.began));
         let posted = |q: &&Question<'a>| q.posted.is_some();
@@ -205,7 +205,7 @@ impl<'a> Poll<'a> {
 
     /// Reads the replies until a majority has said yes. Returns the requests whose replies are then not worth
     /// waiting for.
-    fn listen(&mut self, questions: Vec<Question<'a>>, asked: &Asked) -> Vec<Question<'a>> {
+    fn listen(&mut self, questions: Vec<Question<'a>>, asked: &RoundTerms) -> Vec<Question<'a>> {
         let (posted, mut late): (Vec<_>, Vec<_>) = questions.into_iter().partition(|q| q.posted.is_some());
         for question in posted {
             // A reply that should have arrived is read here even after a majority: a server that hangs costs
@@ -227,7 +227,7 @@ impl<'a> Poll<'a> {
         self.granted.len() >= self.call.servers.majority()
     }
 
-    fn hear(&mut self, question: Question<'a>, asked: &Asked) {
+    fn hear(&mut self, question: Question<'a>, asked: &RoundTerms) {
         let at = question.at;
         let Vote { member, error, never } = question.answer(asked);
         match (member, error.is_some()) {
@@ -243,7 +243,7 @@ impl<'a> Poll<'a> {
     fn conclude(
         mut self,
         late: Vec<Question<'a>>,
-        asked: Asked,
+        asked: RoundTerms,
         wait: &Wait<'_>,
     ) -> Result<Arc<Holding>, Missed> {
         let (call, limit) = (self.call, self.call.limit);
@@ -296,7 +296,7 @@ impl<'a> Poll<'a> {
 /// Reads the replies that a majority did not wait for, in a thread of its own, each within its timeout; the
 /// thread ends with the last one. A server that says yes becomes a member like the others if the hold still
 /// exists; otherwise its grant is released.
-fn hear_later(questions: Vec<Question<'_>>, asked: Asked, holding: &Arc<Holding>) {
+fn hear_later(questions: Vec<Question<'_>>, asked: RoundTerms, holding: &Arc<Holding>) {
     if questions.is_empty() {
         return;
     }

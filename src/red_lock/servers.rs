@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::members::ask_all;
-use super::node::Node;
+use super::node::Voter;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::exchange::{Command, Reply};
@@ -76,7 +76,7 @@ const FEWEST: usize = 3;
 /// happen, use a lock on one server and its [token](crate::Guard::token), or a store with consensus.
 #[derive(Clone, Debug)]
 pub struct RedLock {
-    pub(super) nodes: Arc<[Arc<Node>]>,
+    pub(super) nodes: Arc<[Arc<Voter>]>,
     pub(super) lease: Duration,
     pub(super) node_timeout: Option<Duration>,
     pub(super) skips_startup_delay: bool,
@@ -124,7 +124,7 @@ fn bad(why: impl Into<String>) -> Error {
 }
 
 /// The clients' servers, if they are valid for a RedLock.
-fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
+fn checked(clients: &[Client]) -> Result<Arc<[Arc<Voter>]>, Error> {
     let n = clients.len();
     if n < FEWEST || n.is_multiple_of(2) {
         let why = if n < FEWEST {
@@ -145,7 +145,7 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
              long, and may not know what was granted"
         )));
     }
-    let nodes: Option<Arc<[_]>> = clients.iter().map(|client| Node::new(client).map(Arc::new)).collect();
+    let nodes: Option<Arc<[_]>> = clients.iter().map(|client| Voter::new(client).map(Arc::new)).collect();
     let nodes = nodes.ok_or_else(|| bad("a RedLock needs clients of one server each: the primaries of a Redis Cluster are not independent"))?;
     let names = run_ids(&nodes)?;
     for (i, (node, name)) in nodes.iter().zip(&names).enumerate() {
@@ -165,17 +165,17 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
 }
 
 /// The run id of each server that replies. All requests are written before any reply is waited for.
-fn run_ids(nodes: &[Arc<Node>]) -> Result<Vec<Option<String>>, Error> {
+fn run_ids(nodes: &[Arc<Voter>]) -> Result<Vec<Option<String>>, Error> {
     for node in nodes {
         node.shared.usable()?;
     }
     let began = Moment::now();
     let longest =
-        |node: &Arc<Node>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
+        |node: &Arc<Voter>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(longest).max().unwrap_or(Duration::ZERO));
     let ping = || Command::plain(&redis::cmd("PING")).identified();
     let asked = nodes.iter().map(|node| (node, node, ping())).collect();
-    let name = |(node, reply): (&Arc<Node>, Result<Reply, Failure>)| {
+    let name = |(node, reply): (&Arc<Voter>, Result<Reply, Failure>)| {
         let server = reply.map_err(|failure| node.failed(failure.error())).ok()?.server?;
         connected(&node.shared, &node.server, &server);
         server.run_id.clone()

@@ -21,18 +21,18 @@ use crate::wait::Wait;
     clippy::large_enum_variant,
     reason = "it is on the stack for one attempt, and a box would cost an allocation"
 )]
-pub(crate) enum Begun<'a> {
+pub(crate) enum BegunTry<'a> {
     /// The attempt is over: the thread has a hold.
     In(Acquired),
     /// The attempt is over: a thread of this process is in the way.
     Busy,
     /// The attempt's request must be sent.
-    Asks(Attempt<'a>),
+    Asks(OneTry<'a>),
 }
 
-/// An attempt whose request must be sent, or was. If it is dropped without an [answer](Attempt::answered),
+/// An attempt whose request must be sent, or was. If it is dropped without an [answer](OneTry::answered),
 /// its request counts as sent: whatever it was granted is given back in the background.
-pub(crate) struct Attempt<'a> {
+pub(crate) struct OneTry<'a> {
     waiter: Waiter<'a>,
     asking: Asking,
 }
@@ -44,7 +44,7 @@ pub(crate) fn begin<'a>(
     entry: &'a Arc<LockEntry>,
     request: &Request,
     limit: Moment,
-) -> Result<Begun<'a>, Error> {
+) -> Result<BegunTry<'a>, Error> {
     let entered = Moment::now();
     let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered, || limit)? {
         Arrival::In(acquired)
@@ -53,28 +53,28 @@ pub(crate) fn begin<'a>(
             end(entry, acquired.ticket, How::Unused(limit))?;
             return Ok(busy(entry, entered));
         }
-        Arrival::In(acquired) => return Ok(Begun::In(acquired)),
+        Arrival::In(acquired) => return Ok(BegunTry::In(acquired)),
         Arrival::Busy => return Ok(busy(entry, entered)),
         Arrival::Waits(waiter) => waiter,
     };
     Ok(match waiter.advance(MayPark::No { limit })? {
-        Progress::In(acquired) => Begun::In(acquired),
+        Progress::In(acquired) => BegunTry::In(acquired),
         Progress::Over => busy(entry, entered),
         Progress::Ask(asking, _) => {
             waiter.sends();
-            Begun::Asks(Attempt { waiter, asking })
+            BegunTry::Asks(OneTry { waiter, asking })
         }
     })
 }
 
-fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> Begun<'a> {
+fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> BegunTry<'a> {
     let waited = Moment::now().since(entered);
     entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, None));
-    Begun::Busy
+    BegunTry::Busy
 }
 
 /// An attempt whose reply another thread will read. Dropping it has the same effect as dropping an
-/// [`Attempt`].
+/// [`OneTry`].
 pub(crate) struct Detached {
     entry: Arc<LockEntry>,
     ticket: Ticket,
@@ -85,10 +85,10 @@ pub(crate) struct Detached {
 
 impl Detached {
     /// Resumes the attempt in this thread. Returns `None` from the second time on.
-    pub(crate) fn attach(&mut self) -> Option<Attempt<'_>> {
+    pub(crate) fn attach(&mut self) -> Option<OneTry<'_>> {
         let asking = self.asking.take()?;
         let waiter = Waiter::resumed(&self.entry, self.ticket, self.entered, asking.owner);
-        Some(Attempt { waiter, asking })
+        Some(OneTry { waiter, asking })
     }
 }
 
@@ -98,7 +98,7 @@ impl Drop for Detached {
     }
 }
 
-impl Attempt<'_> {
+impl OneTry<'_> {
     /// The request to send.
     pub(crate) fn asking(&self) -> &Asking {
         &self.asking
@@ -111,7 +111,7 @@ impl Attempt<'_> {
 
     /// Makes the attempt one that another thread can resume.
     pub(crate) fn detach(self) -> Detached {
-        let Attempt { mut waiter, mut asking } = self;
+        let OneTry { mut waiter, mut asking } = self;
         asking.thread = this_name();
         waiter.is_passed_on();
         let Waiter { entry, ticket, entered, .. } = waiter;
@@ -131,7 +131,7 @@ impl Attempt<'_> {
         outcome: Result<(Answer, bool), Failure>,
         limit: Moment,
     ) -> Result<Option<Acquired>, Error> {
-        let Attempt { mut waiter, asking } = self;
+        let OneTry { mut waiter, asking } = self;
         let (entry, entered) = (waiter.entry, waiter.entered);
         let ended = waiter.heard(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
         let ended = match ended {

@@ -32,7 +32,7 @@ pub(crate) const TWICE: &str = "the multi-lock contains this lock twice and woul
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// A call that wants all of several locks.
-pub(crate) struct Call<'a> {
+pub(crate) struct SeveralCall<'a> {
     pub(crate) parts: &'a [Part],
     pub(crate) holder: HolderId,
     pub(crate) thread: u64,
@@ -45,11 +45,11 @@ struct Out {
     error: Option<Error>,
 }
 
-impl Call<'_> {
+impl SeveralCall<'_> {
     /// Acquires all locks. Returns `None` if one was still busy at the timeout. An error names the lock that
     /// it came from; no lock is held then.
     pub(crate) fn acquire(&self) -> Result<Option<Holds>, Error> {
-        let Call { parts, wait, .. } = *self;
+        let SeveralCall { parts, wait, .. } = *self;
         if wait.is_cancelled() {
             return Err(Error::new(ErrorKind::Cancelled, ""));
         }

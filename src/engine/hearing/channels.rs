@@ -28,7 +28,7 @@ struct State {
 }
 
 struct Channel {
-    phase: Phase,
+    phase: Stage,
     /// When a thread last requested the channel, or was found to need it.
     used: Moment,
     /// The lock's entries that want it, each by an owner number, which leads to the entry without keeping it
@@ -36,7 +36,7 @@ struct Channel {
     owners: Vec<u64>,
 }
 
-enum Phase {
+enum Stage {
     /// The listener has not seen the request yet.
     Requested,
     /// The listener has asked the server for it.
@@ -56,7 +56,7 @@ impl Channels {
     /// Returns since when the channel has been subscribed, if it is.
     pub(crate) fn subscribed_since(&self, stem: &str) -> Option<Moment> {
         match self.0.lock().all.get(stem)?.phase {
-            Phase::Subscribed(since) => Some(since),
+            Stage::Subscribed(since) => Some(since),
             _ => None,
         }
     }
@@ -65,25 +65,25 @@ impl Channels {
     /// see that.
     pub(crate) fn request(&self, stem: &str, owner: u64, now: Moment) -> bool {
         let mut state = self.0.lock();
-        let fresh = || Channel { phase: Phase::Requested, used: now, owners: Vec::new() };
+        let fresh = || Channel { phase: Stage::Requested, used: now, owners: Vec::new() };
         let channel = match state.all.get_mut(stem) {
             Some(channel) => channel,
             None => state.all.entry(stem.into()).or_insert_with(fresh),
         };
         channel.used = now;
-        if matches!(channel.phase, Phase::Denied(since, _) if DENIED < now.since(since)) {
-            channel.phase = Phase::Requested;
+        if matches!(channel.phase, Stage::Denied(since, _) if DENIED < now.since(since)) {
+            channel.phase = Stage::Requested;
         }
         if !channel.owners.contains(&owner) {
             channel.owners.push(owner);
         }
-        matches!(channel.phase, Phase::Requested)
+        matches!(channel.phase, Stage::Requested)
     }
 
     /// Returns the server's error, if the client may not listen to the channel.
     pub(crate) fn denial(&self, stem: &str) -> Option<Failure> {
         match &self.0.lock().all.get(stem)?.phase {
-            Phase::Denied(_, why) => Some(why.clone()),
+            Stage::Denied(_, why) => Some(why.clone()),
             _ => None,
         }
     }
@@ -95,7 +95,7 @@ impl Channels {
         if std::mem::replace(&mut state.called, true) {
             return None;
         }
-        let subscribed = state.all.iter().find(|(_, channel)| matches!(channel.phase, Phase::Subscribed(_)));
+        let subscribed = state.all.iter().find(|(_, channel)| matches!(channel.phase, Stage::Subscribed(_)));
         Some(subscribed.map(|(stem, _)| stem.clone()))
     }
 
@@ -105,9 +105,9 @@ impl Channels {
     pub(in crate::engine) fn take_requested(&self) -> Vec<Box<str>> {
         let mut state = self.0.lock();
         state.called = false;
-        let requested = state.all.iter_mut().filter(|(_, channel)| matches!(channel.phase, Phase::Requested));
+        let requested = state.all.iter_mut().filter(|(_, channel)| matches!(channel.phase, Stage::Requested));
         let sent = requested.map(|(stem, channel)| {
-            channel.phase = Phase::Sent;
+            channel.phase = Stage::Sent;
             stem.clone()
         });
         sent.collect()
@@ -118,7 +118,7 @@ impl Channels {
     pub(in crate::engine) fn confirmed(&self, stem: &str) -> Vec<u64> {
         let mut state = self.0.lock();
         let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
-        channel.phase = Phase::Subscribed(Moment::now());
+        channel.phase = Stage::Subscribed(Moment::now());
         channel.owners.clone()
     }
 
@@ -128,7 +128,7 @@ impl Channels {
     pub(in crate::engine) fn ended(&self, stem: &str) -> Vec<u64> {
         let mut state = self.0.lock();
         match state.all.get(stem) {
-            Some(channel) if matches!(channel.phase, Phase::Subscribed(_)) => {}
+            Some(channel) if matches!(channel.phase, Stage::Subscribed(_)) => {}
             _ => return Vec::new(),
         }
         state.all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
@@ -144,14 +144,14 @@ impl Channels {
     pub(in crate::engine) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
         let mut state = self.0.lock();
         let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
-        channel.phase = Phase::Denied(Moment::now(), why);
+        channel.phase = Stage::Denied(Moment::now(), why);
         channel.owners.clone()
     }
 
     /// The connection is gone: the listener asks for all channels on the next one.
     pub(in crate::engine) fn went_down(&self) {
         for channel in self.0.lock().all.values_mut() {
-            channel.phase = Phase::Requested;
+            channel.phase = Stage::Requested;
         }
     }
 
@@ -176,7 +176,7 @@ impl Channels {
             let Some(channel) = state.all.get_mut(&stem).filter(|channel| old(channel)) else { continue };
             if !owners.is_empty() {
                 (channel.used, channel.owners) = (now, owners);
-            } else if let Some(Channel { phase: Phase::Sent | Phase::Subscribed(_), .. }) =
+            } else if let Some(Channel { phase: Stage::Sent | Stage::Subscribed(_), .. }) =
                 state.all.remove(&stem)
             {
                 idle.push(stem);

@@ -16,7 +16,7 @@ use crate::names::is_owner;
 use crate::wait::Wait;
 
 /// A holder, as Redis has it.
-pub(crate) struct Held {
+pub(crate) struct HeldRow {
     /// Its owner id.
     pub(crate) owner: String,
     /// The owner id, byte for byte: what a foreign holder stored need not be text.
@@ -28,7 +28,7 @@ pub(crate) struct Held {
     pub(crate) stays: bool,
 }
 
-impl Held {
+impl HeldRow {
     /// Whether it is a process of this library. (A holder of another library that has owner ids like ours
     /// says so in its record.)
     pub(crate) fn is_ours(&self) -> bool {
@@ -37,7 +37,7 @@ impl Held {
 }
 
 /// A waiting process, as Redis has it.
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRow {
     pub(crate) owner: String,
     pub(crate) record: String,
     /// If asked for in detail: its arrival, in microseconds since 2020, and the time since its last
@@ -51,11 +51,11 @@ pub(crate) struct Waiting {
 pub(crate) struct Inspection {
     /// The number of the last grant.
     pub(crate) number: u64,
-    pub(crate) holders: Vec<Held>,
+    pub(crate) holders: Vec<HeldRow>,
     /// The waiting processes.
-    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) waiting: Vec<WaitingRow>,
     /// If asked for in detail: the waiters for signals, each with its condition.
-    pub(crate) signals: Vec<(String, Waiting)>,
+    pub(crate) signals: Vec<(String, WaitingRow)>,
     /// What the rule says about its state.
     pub(crate) state: Vec<Value>,
 }
@@ -111,7 +111,7 @@ pub(crate) fn read(answer: &Value) -> Page {
     let stays = texts(5);
     let held = |(i, chunk): (usize, &[Value])| {
         let owner = text(chunk.first())?;
-        Some(Held {
+        Some(HeldRow {
             raw: match chunk.first() {
                 Some(Value::BulkString(bytes)) => bytes.clone(),
                 _ => owner.clone().into(),
@@ -147,10 +147,10 @@ fn waiting(
     record: Option<&Value>,
     since: Option<&Value>,
     silent: Option<&Value>,
-) -> Option<Waiting> {
+) -> Option<WaitingRow> {
     let us = |value| number(value).and_then(|us| us.try_into().ok()).unwrap_or(0);
     let (since, silent) = (us(since), Duration::from_micros(us(silent)));
-    Some(Waiting { owner: text(owner)?, record: text(record)?, since, silent })
+    Some(WaitingRow { owner: text(owner)?, record: text(record)?, since, silent })
 }
 
 /// The result of a forced unlock.
@@ -173,7 +173,7 @@ pub(crate) fn force_unlock(
     mode: &str,
     reason: &str,
     gently: bool,
-    wanted: impl Fn(&Held, u64) -> bool,
+    wanted: impl Fn(&HeldRow, u64) -> bool,
 ) -> Result<Forced, Error> {
     let shared = &entry.shared;
     let mut forced = Forced::default();

@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::resp::number;
-use crate::engine::redis::server_info::Past;
+use crate::engine::redis::server_info::History;
 use crate::engine::state::grant::Grant;
 use crate::kind::Sharing;
 
@@ -44,8 +44,8 @@ impl Known {
         let asked = Moment::now();
         // In a cluster, the first copy may have gone to another server.
         let past =
-            server.node.is_none().then(|| server.backend.command(&Past::request(), limit).ok()).flatten();
-        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now(), &server.known));
+            server.node.is_none().then(|| server.backend.command(&History::request(), limit).ok()).flatten();
+        let past = past.and_then(|answer| History::read(&answer, asked, Moment::now(), &server.known));
         match past.filter(|past| past.its_own) {
             // The server has forgotten nothing: the hold, which was valid, was there until the first copy
             // arrived.

@@ -43,7 +43,7 @@ struct Follower {
 enum State {
     Queued,
     Sent(By),
-    Replied(Answer),
+    Replied(BatchReply),
     /// It leads the followers behind it.
     Leads,
     /// It has to wait for the pool by itself.
@@ -53,7 +53,7 @@ enum State {
 }
 
 /// The outcome of a request that a leader sent.
-pub(crate) struct Answer {
+pub(crate) struct BatchReply {
     pub(crate) value: Result<Value, RedisError>,
     pub(crate) by: By,
 }
@@ -63,17 +63,17 @@ pub(crate) enum Sender {
     /// Its own, on this connection, together with those of followers.
     Own(Pooled, By, Followers),
     /// Another thread has sent it.
-    Leader(Answer),
+    Leader(BatchReply),
 }
 
 /// What a thread that has joined has to do.
 pub(crate) enum Joined<'a> {
     /// Wait for the pool, and send what has arrived meanwhile.
-    Leader(Leader<'a>),
+    Leader(BatchLeader<'a>),
     /// Wait for the pool by itself.
     Alone,
     /// Nothing: its leader has sent its request.
-    Sent(Answer),
+    Sent(BatchReply),
     /// Its time was up before the request was sent.
     TimedOut,
 }
@@ -90,7 +90,7 @@ impl Batch {
         let follower = {
             let mut followers = self.followers.lock();
             if !self.led.swap(true, Ordering::Relaxed) {
-                return Joined::Leader(Leader { batch: self, leads: true });
+                return Joined::Leader(BatchLeader { batch: self, leads: true });
             }
             let state = Mutex::new(State::Queued);
             let follower = Arc::new(Follower { packed: packed.to_vec(), state, changed: Condvar::new() });
@@ -101,12 +101,12 @@ impl Batch {
         loop {
             match std::mem::replace(&mut *state, State::GivenUp) {
                 State::Replied(answer) => return Joined::Sent(answer),
-                State::Leads => return Joined::Leader(Leader { batch: self, leads: true }),
+                State::Leads => return Joined::Leader(BatchLeader { batch: self, leads: true }),
                 State::Alone | State::GivenUp => return Joined::Alone,
                 State::Queued if limit <= Moment::now() => return Joined::TimedOut,
                 State::Sent(by) if limit <= Moment::now() => {
                     let value = Err(io::Error::from(io::ErrorKind::TimedOut).into());
-                    return Joined::Sent(Answer { value, by });
+                    return Joined::Sent(BatchReply { value, by });
                 }
                 waiting => *state = waiting,
             }
@@ -143,12 +143,12 @@ impl Follower {
 
 /// The thread that waits for the pool, for itself and its followers. If it is dropped without a connection,
 /// the followers wait for the pool by themselves: they may get what it could not.
-pub(crate) struct Leader<'a> {
+pub(crate) struct BatchLeader<'a> {
     batch: &'a Batch,
     leads: bool,
 }
 
-impl Leader<'_> {
+impl BatchLeader<'_> {
     /// Takes the followers whose requests go by the leader's connection, now that it has one. If there are
     /// more, the first of these leads the rest.
     pub(crate) fn followers(mut self, by: By) -> Followers {
@@ -171,7 +171,7 @@ impl Leader<'_> {
     }
 }
 
-impl Drop for Leader<'_> {
+impl Drop for BatchLeader<'_> {
     fn drop(&mut self) {
         if self.leads {
             let mut queue = self.batch.followers.lock();
@@ -211,7 +211,7 @@ impl Followers {
         while let (Some(follower), Some(by)) = (self.waiting.front(), self.by) {
             // Without it the connection is broken, and the followers that still wait get that error.
             let Ok(value) = connection.read(limit) else { break };
-            follower.becomes(State::Replied(Answer { value: Ok(value), by }));
+            follower.becomes(State::Replied(BatchReply { value: Ok(value), by }));
             self.waiting.pop_front();
         }
     }
@@ -223,7 +223,7 @@ impl Drop for Followers {
             // If there was a timeout, it was the leader's and not theirs: they may ask again.
             let gone = "the connection was given up before the reply came";
             let value = Err(io::Error::new(io::ErrorKind::ConnectionAborted, gone).into());
-            follower.becomes(State::Replied(Answer { value, by }));
+            follower.becomes(State::Replied(BatchReply { value, by }));
         }
     }
 }

@@ -8,7 +8,7 @@ use redis::RedisError;
 
 use crate::clock::Moment;
 use crate::engine::redis::backend::Backend;
-use crate::engine::redis::batch::{Joined, Leader, Sender};
+use crate::engine::redis::batch::{BatchLeader, Joined, Sender};
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::{Pool, Pooled, breathe, is_exhausted};
@@ -182,7 +182,7 @@ impl Backend {
         Ok(match found {
             Ok(connection) => {
                 let by = connection.by();
-                let followers = leader.map(|leader: Leader<'_>| leader.followers(by));
+                let followers = leader.map(|leader: BatchLeader<'_>| leader.followers(by));
                 Sender::Own(connection, by, followers.unwrap_or_default())
             }
             Err(answer) => Sender::Leader(answer),

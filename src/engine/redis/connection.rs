@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::link::{Greeting, Link, OpenLinks};
 use crate::engine::redis::refusal::no_primary;
-use crate::engine::redis::sentinels::Sentinels;
+use crate::engine::redis::sentinels::SentinelClient;
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::redis::slots::Node;
 use crate::engine::redis::wire;
@@ -26,7 +26,7 @@ pub(crate) enum Destination {
     /// To an address.
     At(Box<redis::Client>),
     /// To the primary, wherever the sentinels say it is.
-    Primary(Arc<Sentinels>),
+    Primary(Arc<SentinelClient>),
 }
 
 /// Makes the connections of a client's pool.
@@ -168,7 +168,7 @@ impl ConnectionManager {
     }
 
     /// Returns the sentinels that say where its connections lead, if there are any.
-    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+    pub(crate) fn sentinels(&self) -> Option<&Arc<SentinelClient>> {
         match &self.leads_to {
             Destination::At(_) => None,
             Destination::Primary(sentinels) => Some(sentinels),

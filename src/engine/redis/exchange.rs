@@ -17,7 +17,7 @@ use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::backend::Backend;
-use crate::engine::redis::batch::{Answer, Followers, Sender};
+use crate::engine::redis::batch::{BatchReply, Followers, Sender};
 use crate::engine::redis::connection::{By, Connection, First};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
@@ -277,11 +277,11 @@ impl Backend {
                     (answer, by, Some(connection))
                 }
                 // The script is unknown: the request was not executed.
-                Ok(Sender::Leader(Answer { value: Ok(value), .. })) if is_unknown(&value) => {
+                Ok(Sender::Leader(BatchReply { value: Ok(value), .. })) if is_unknown(&value) => {
                     alone = None;
                     continue;
                 }
-                Ok(Sender::Leader(Answer { value, by })) => (value.map(|value| vec![value]), by, None),
+                Ok(Sender::Leader(BatchReply { value, by })) => (value.map(|value| vec![value]), by, None),
                 Err(e) => {
                     return Err(match (failed, moved) {
                         (Some((_, first)), _) => Failure::Unanswered(first),

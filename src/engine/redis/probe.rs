@@ -101,7 +101,7 @@ pub(crate) fn probe_node(
 }
 
 /// The replies of a server.
-struct Asked {
+struct ProbeReplies {
     connection: Connection,
     probed: Probed,
     /// What it says about itself.
@@ -110,7 +110,7 @@ struct Asked {
     scripts: Value,
 }
 
-fn ask(manager: &ConnectionManager, channel: &str) -> Result<Asked, Unprobed> {
+fn ask(manager: &ConnectionManager, channel: &str) -> Result<ProbeReplies, Unprobed> {
     let mut connection = manager.raw().map_err(|e| {
         let unknown = e.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel;
         let told = no_sentinel_leads_there(&e).filter(|_| unknown);
@@ -130,10 +130,10 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<Asked, Unprobed> {
     let pubsub = connection.recv_response()?;
     let scripts = connection.recv_response()?;
     let (said, probed) = (lines(&info), Probed { server: ServerInfo::read(&info, heard), heard });
-    Ok(Asked { connection, probed, said, pubsub, scripts })
+    Ok(ProbeReplies { connection, probed, said, pubsub, scripts })
 }
 
-impl Asked {
+impl ProbeReplies {
     /// Sends one more request.
     fn also(&mut self, request: &redis::Cmd) -> Result<Value, RedisError> {
         self.connection.send_packed_command(&request.get_packed_command())?;

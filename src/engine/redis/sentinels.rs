@@ -30,7 +30,7 @@ const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 
 /// The sentinels of a client.
 #[derive(Debug)]
-pub(crate) struct Sentinels {
+pub(crate) struct SentinelClient {
     /// The primary's name in their configuration.
     master: String,
     nodes: Vec<redis::Client>,
@@ -80,7 +80,7 @@ enum Failed {
     ForEach(Vec<(usize, Why)>),
 }
 
-impl Sentinels {
+impl SentinelClient {
     /// The sentinels at `nodes`, which know the primary as `master`. `login` says how to log in there.
     pub(crate) fn new(
         (nodes, credentials): (Vec<redis::Client>, Credentials),
@@ -89,7 +89,7 @@ impl Sentinels {
     ) -> Self {
         let login = login.get_connection_info().clone();
         let (first, known) = (AtomicUsize::new(0), Mutex::default());
-        Sentinels { master, nodes, credentials, login, credentials_of_primary, first, known }
+        SentinelClient { master, nodes, credentials, login, credentials_of_primary, first, known }
     }
 
     /// Connects to the primary. Blocks for `limit` at most.
@@ -223,7 +223,7 @@ impl Sentinels {
     }
 
     /// Whether both lead to the same data, as far as their addresses tell.
-    pub(crate) fn lead_where(&self, others: &Sentinels) -> bool {
+    pub(crate) fn lead_where(&self, others: &SentinelClient) -> bool {
         let shared = |node: &redis::Client| {
             let addr = |client: &redis::Client| client.get_connection_info().addr().clone();
             others.nodes.iter().any(|other| addr(other) == addr(node))

@@ -115,7 +115,7 @@ impl Role {
 
 /// What a server says about its past.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Past {
+pub(crate) struct History {
     /// Since when this client's requests have certainly gone to it.
     pub(crate) served_since: Moment,
     /// A time by which it was up.
@@ -127,7 +127,7 @@ pub(crate) struct Past {
     pub(crate) its_own: bool,
 }
 
-impl Past {
+impl History {
     /// The request for it.
     pub(crate) fn request() -> redis::Cmd {
         redis::cmd("INFO")
@@ -135,7 +135,7 @@ impl Past {
 
     /// Reads the reply to a request that was sent at `asked` and heard at `heard`, by a server that may be
     /// the `last` one; `None` if the server may not be asked.
-    pub(crate) fn read(answer: &Value, asked: Moment, heard: Moment, last: &LastServer) -> Option<Past> {
+    pub(crate) fn read(answer: &Value, asked: Moment, heard: Moment, last: &LastServer) -> Option<History> {
         let info = lines(answer);
         let uptime = uptime(&info)?;
         let role = field(&info, "role:")?;
@@ -143,7 +143,7 @@ impl Past {
         // In its first two seconds, the server's own count says little.
         let counted = heard.before(uptime.saturating_sub(COARSE));
         let served_since = last.serves_since(field(&info, "run_id:"), counted, heard);
-        Some(Past {
+        Some(History {
             served_since,
             up_since: served_since.min(counted),
             not_before: asked.before(uptime.saturating_add(2 * COARSE)),

@@ -53,18 +53,18 @@ pub(crate) struct Cluster {
     /// The template for the nodes' connection managers: login, TLS and timeouts are those of the first node.
     template: ConnectionManager,
     servers: Servers,
-    known: Mutex<Known>,
+    known: Mutex<KnownServers>,
     watch: OnceLock<Box<dyn ClusterWatch>>,
     /// Whether there has been a map.
     mapped: AtomicBool,
     /// Whether the map may be out of date.
     suspected: AtomicBool,
-    asked: Mutex<Asked>,
+    asked: Mutex<MapRequests>,
     /// Notified when a thread has finished asking for the map.
     answered: Condvar,
 }
 
-struct Known {
+struct KnownServers {
     numbers: HashMap<Node, u32>,
     /// `None` once the client is closed: then no server is added.
     pools: Option<Pools>,
@@ -72,7 +72,7 @@ struct Known {
 
 /// The state of the requests for the map.
 #[derive(Default)]
-struct Asked {
+struct MapRequests {
     /// Whether a thread is asking.
     asking: bool,
     /// When the last attempt ended.
@@ -93,7 +93,7 @@ impl Cluster {
         let numbers = nodes.first().map(|node| (node.clone(), 0)).into_iter().collect();
         let cluster = Cluster {
             servers: Servers::new(first),
-            known: Mutex::new(Known { numbers, pools: Some(pools) }),
+            known: Mutex::new(KnownServers { numbers, pools: Some(pools) }),
             template,
             watch: OnceLock::new(),
             mapped: AtomicBool::new(false),

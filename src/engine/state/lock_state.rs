@@ -50,7 +50,7 @@ pub(crate) use self::condition_waiter::{HasGivenUp, NOT_INSIDE, SuspendedHold, W
 pub(crate) use self::events::{
     Acquired, CannotPart, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step,
 };
-use self::holds::Hold;
+use self::holds::OurHold;
 use self::past::Past;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms, Ticket};
 use super::grant::Grant;
@@ -79,7 +79,7 @@ pub(crate) struct Shape {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Waiter {
+struct InLine {
     ticket: Ticket,
     request: Request,
     /// Its single attempt has been made.
@@ -91,7 +91,7 @@ struct Waiter {
 struct Line {
     /// The last ticket that was issued.
     last: Ticket,
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<InLine>,
 }
 
 impl Line {
@@ -101,14 +101,14 @@ impl Line {
     }
 
     /// Mostly one thread waits at a time: a line starts with room for just one.
-    fn insert(&mut self, at: usize, waiter: Waiter) {
+    fn insert(&mut self, at: usize, waiter: InLine) {
         if self.waiters.is_empty() {
             self.waiters.reserve_exact(1);
         }
         self.waiters.insert(at, waiter);
     }
 
-    fn take_first(&mut self) -> Option<Waiter> {
+    fn take_first(&mut self) -> Option<InLine> {
         let first = self.waiters.pop_front();
         if self.waiters.is_empty() {
             self.waiters = VecDeque::new();
@@ -133,7 +133,7 @@ struct Trouble {
 pub(crate) struct LockState {
     shape: Arc<Shape>,
     line: Line,
-    holds: Table<Hold>,
+    holds: Table<OurHold>,
     grants: Table<Grant>,
     ask: Option<Box<PendingAcquire>>,
     /// Leaves of this lock state that are in flight.
@@ -186,8 +186,8 @@ impl LockState {
         self.grants.iter().find(|t| t.loss(now).is_none() && !t.is_idle())
     }
 
-    fn acquired(&self, hold: &Hold) -> Acquired {
-        let Hold { ticket, owner, way, .. } = *hold;
+    fn acquired(&self, hold: &OurHold) -> Acquired {
+        let OurHold { ticket, owner, way, .. } = *hold;
         let (token, value) = self.grant(owner).map_or((0, 0), |t| (t.token(), t.value));
         Acquired { ticket, owner, token, value, way, count: hold.guards() }
     }
@@ -226,7 +226,7 @@ impl LockState {
         }
         if request.from.is_some() {
             // Every waiter here waits for the very thread that is asking.
-            self.line.insert(0, Waiter { ticket, request: request.clone(), attempted: false });
+            self.line.insert(0, InLine { ticket, request: request.clone(), attempted: false });
             return Ok(Entered::Waits(ticket));
         }
         if request.once && (!self.line.waiters.is_empty() || self.in_the_way(now).is_some()) {
@@ -234,7 +234,7 @@ impl LockState {
         }
         self.past.displaced.retain(|(terms, _)| self.line.waiters.iter().any(|w| w.request.terms == *terms));
         let at = self.line.waiters.len() - self.passed_by(request);
-        self.line.insert(at, Waiter { ticket, request: request.clone(), attempted: false });
+        self.line.insert(at, InLine { ticket, request: request.clone(), attempted: false });
         Ok(Entered::Waits(ticket))
     }
 
@@ -243,7 +243,7 @@ impl LockState {
     /// holds the lock in another mode.
     fn passed_by(&self, request: &Request) -> usize {
         let granted = usize::from(self.ask.as_ref().is_some_and(|ask| ask.is_granted()));
-        let passes = |w: &&Waiter| {
+        let passes = |w: &&InLine| {
             w.request.terms.class > request.terms.class && !w.request.once && w.request.from.is_none()
         };
         let behind = self.line.waiters.len().saturating_sub(granted);

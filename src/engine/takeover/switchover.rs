@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::life::Life;
-use crate::engine::redis::sentinels::{Place, Sentinels};
+use crate::engine::redis::sentinels::{Place, SentinelClient};
 use crate::engine::redis::wire::Connection;
 use crate::engine::renewal::successor;
 use crate::engine::servers::server::Server;
@@ -53,7 +53,7 @@ struct SentinelWatch {
     shared: Weak<Shared>,
     server: Weak<Server>,
     life: Arc<Life>,
-    sentinels: Arc<Sentinels>,
+    sentinels: Arc<SentinelClient>,
     /// The sentinel that it listens to.
     node: usize,
 }

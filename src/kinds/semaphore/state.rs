@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use redis::Value;
 
-use crate::engine::operations::inspect::{Held, Inspection};
+use crate::engine::operations::inspect::{HeldRow, Inspection};
 use crate::engine::redis::resp::{number, text};
 use crate::lock::holder::Holder;
 
@@ -33,10 +33,10 @@ impl State {
     }
 
     /// The holders, each with its permits.
-    pub(super) fn holders(self, held: Vec<Held>) -> Vec<Holder> {
+    pub(super) fn holders(self, held: Vec<HeldRow>) -> Vec<Holder> {
         let shares = self.shares.into_iter();
         let shares: HashMap<String, Share> = shares.map(|share| (share.owner.clone(), share)).collect();
-        let holder = |held: Held| {
+        let holder = |held: HeldRow| {
             let share = shares.get(&held.owner);
             let (permits, number) = share.map_or((None, 0), |share| (Some(share.permits), share.number));
             Holder { permits, ..Holder::new(held, number) }

@@ -10,7 +10,7 @@ const LONG: Duration = Duration::from_secs(60);
 #[test]
 fn a_server_that_answers_an_attempt_is_back() {
     let server = RedisServer::start().unwrap();
-    let node = Arc::new(Node::new(&Client::connect(&server.url()).unwrap()).unwrap());
+    let node = Arc::new(Voter::new(&Client::connect(&server.url()).unwrap()).unwrap());
     // So that the thread that probes it gets no reply.
     server.stop().unwrap();
     let before = Moment::now();

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::attempt::{Attempt, Begun, begin};
-use crate::engine::call::several::{Call, Holds, Out};
+use crate::engine::call::attempt::{BegunTry, OneTry, begin};
+use crate::engine::call::several::{Holds, Out, SeveralCall};
 use crate::engine::operations::{replies, requests, several};
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{AcquireMode, Answer};
 
-impl<'a> Call<'a> {
+impl<'a> SeveralCall<'a> {
     /// Tries these parts. Those that are acquired are added to `holds`, even if another one is busy.
     pub(super) fn try_batch(&self, batch: Vec<usize>, holds: &mut Holds) -> Option<Out> {
         let mut limit = Moment::NEVER;
@@ -18,15 +18,15 @@ impl<'a> Call<'a> {
             let entry = &self.parts[i].entry;
             limit = self.wait.limit(Moment::now(), entry.shared.config.command_timeout);
             let error = match self.request(i, true).and_then(|(request, _)| begin(entry, &request, limit)) {
-                Ok(Begun::In(acquired)) => {
+                Ok(BegunTry::In(acquired)) => {
                     holds.add(self.parts, i, acquired);
                     continue;
                 }
-                Ok(Begun::Asks(attempt)) => {
+                Ok(BegunTry::Asks(attempt)) => {
                     attempts.push((i, attempt));
                     continue;
                 }
-                Ok(Begun::Busy) => None,
+                Ok(BegunTry::Busy) => None,
                 Err(error) => Some(error),
             };
             // Redis need not be asked for the others.
@@ -41,7 +41,7 @@ impl<'a> Call<'a> {
         self.ended(i, attempt, outcome, limit, holds)
     }
 
-    fn ask_all(&self, attempts: Vec<(usize, Attempt<'a>)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
+    fn ask_all(&self, attempts: Vec<(usize, OneTry<'a>)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
         let all: Vec<_> = attempts.iter().map(|(_, attempt)| (attempt.entry(), attempt.asking())).collect();
         let (answers, resent) = match several::acquire_all(&all, limit) {
             Ok(answers) => answers,
@@ -74,7 +74,7 @@ impl<'a> Call<'a> {
     fn ended(
         &self,
         i: usize,
-        attempt: Attempt<'a>,
+        attempt: OneTry<'a>,
         outcome: Result<(Answer, bool), Failure>,
         limit: Moment,
         holds: &mut Holds,

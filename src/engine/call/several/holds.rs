@@ -16,7 +16,7 @@ use crate::wait::Wait;
 
 /// Holds of several locks, released together.
 pub(crate) struct Holds {
-    held: Vec<Held>,
+    held: Vec<HeldPart>,
     /// The timeouts of the call that acquires them, which also apply to giving back an incomplete set.
     wait: Wait<'static>,
     /// Whether all were held at once. A hold of an incomplete set does not stay in Redis for a minimum hold
@@ -25,7 +25,7 @@ pub(crate) struct Holds {
 }
 
 /// A hold of one of the locks.
-pub(crate) struct Held {
+pub(crate) struct HeldPart {
     /// The part to which it belongs.
     part: usize,
     pub(crate) entry: Arc<LockEntry>,
@@ -34,7 +34,7 @@ pub(crate) struct Held {
     first_token: Option<u64>,
 }
 
-impl Held {
+impl HeldPart {
     /// Returns the hold's token, for an exclusive lock.
     pub(crate) fn token(&self) -> Option<u64> {
         self.first_token.map(|first| held::token(&self.entry, self.ticket).unwrap_or(first))
@@ -50,13 +50,13 @@ impl Holds {
         let Part { entry, sharing, .. } = &parts[part];
         let first_token = (*sharing == Sharing::Exclusive).then_some(acquired.token);
         let at = self.held.partition_point(|held| held.part < part);
-        self.held.insert(at, Held { part, entry: entry.clone(), ticket: acquired.ticket, first_token });
+        self.held.insert(at, HeldPart { part, entry: entry.clone(), ticket: acquired.ticket, first_token });
     }
 
     /// Returns these holds and, after them, the others.
     pub(crate) fn joined(mut self, mut others: Holds) -> Holds {
         let first = self.held.last().map_or(0, |held| held.part + 1);
-        let moved = |held: Held| Held { part: first + held.part, ..held };
+        let moved = |held: HeldPart| HeldPart { part: first + held.part, ..held };
         self.held.extend(std::mem::take(&mut others.held).into_iter().map(moved));
         self
     }
@@ -68,14 +68,14 @@ impl Holds {
     /// Checks that no hold was lost before the last one was acquired.
     pub(super) fn are_valid(&self) -> Result<(), Error> {
         let lost = self.held.iter().find(|held| held::remaining(&held.entry, held.ticket).is_zero());
-        let Some(Held { entry, .. }) = lost else { return Ok(()) };
+        let Some(HeldPart { entry, .. }) = lost else { return Ok(()) };
         let error = Error::new(ErrorKind::LeaseLost, "")
             .because("the lease expired before the other locks were acquired");
         Err(entry.error(error))
     }
 
     /// Returns the holds, in the order of the parts.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &HeldPart> {
         self.held.iter()
     }
 
@@ -103,14 +103,14 @@ impl Holds {
 /// Releases the holds of one request. For a `call` that did not acquire all of them, no hold stays in Redis,
 /// and what the call has no time for is left to the renewal thread.
 fn leave(
-    batch: &[Held],
+    batch: &[HeldPart],
     stay: Stay,
     call: Option<&Wait<'_>>,
     errors: &mut Vec<(usize, Arc<LockEntry>, Error)>,
 ) {
     let stay = if call.is_some() { Stay::No } else { stay };
-    let mut failed = |held: &Held, error| errors.push((held.part, held.entry.clone(), error));
-    let mut releases: Vec<(&Held, OngoingRelease<'_>)> = Vec::new();
+    let mut failed = |held: &HeldPart, error| errors.push((held.part, held.entry.clone(), error));
+    let mut releases: Vec<(&HeldPart, OngoingRelease<'_>)> = Vec::new();
     for held in batch {
         match begin_release(&held.entry, held.ticket, stay) {
             Ok(Some(mut release)) => {

@@ -6,7 +6,7 @@
 //! waiter does: without a deadline, since it cannot return before it has the lock again.
 
 use super::ask::{PendingAcquire, Phase};
-use super::{AcquireMode, Answer, Hold, PendingRelease, Request};
+use super::{AcquireMode, Answer, OurHold, PendingRelease, Request};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::AcquiredVia;
@@ -18,7 +18,7 @@ pub(super) enum WaitsFor {
     /// A thread of this process that waits to write, and that Redis does not know of yet; then the lock.
     Writer,
     /// A signal, and then the lock: the state belongs to one thread alone.
-    Condition(Box<ConditionWaiter>),
+    Condition(Box<SignalWaiter>),
 }
 
 impl WaitsFor {
@@ -45,7 +45,7 @@ impl WaitsFor {
         matches!(self, WaitsFor::Condition(_))
     }
 
-    pub(super) fn condition(&mut self) -> Option<&mut ConditionWaiter> {
+    pub(super) fn condition(&mut self) -> Option<&mut SignalWaiter> {
         match self {
             WaitsFor::Condition(waiter) => Some(waiter),
             _ => None,
@@ -55,7 +55,7 @@ impl WaitsFor {
 
 /// The progress of a thread's wait for a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct ConditionWaiter {
+pub(super) struct SignalWaiter {
     pub(super) given_up: HasGivenUp,
     pub(super) signal: Signal,
     /// The release of the hold, if a request of it may still be in flight: once the hold is given up, it gets
@@ -96,7 +96,7 @@ pub(crate) struct WaitOutcome {
 /// A hold while its thread waits for a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SuspendedHold {
-    pub(super) hold: Hold,
+    pub(super) hold: OurHold,
     pub(super) grant: Grant,
 }
 
@@ -118,7 +118,7 @@ impl SuspendedHold {
     }
 }
 
-impl ConditionWaiter {
+impl SignalWaiter {
     fn mode(&mut self, queued: bool) -> AcquireMode {
         if self.signal == Signal::TimedOut {
             self.signal = Signal::TimeOutSent;

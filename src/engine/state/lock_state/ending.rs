@@ -1,6 +1,6 @@
 //! How holds and waits end: a guard is released, a thread gives up, the client closes.
 
-use super::{AcquireMode, Effects, Exit, GaveUp, Grant, Hold, LockState, PendingRelease, Ticket, Waiter};
+use super::{AcquireMode, Effects, Exit, GaveUp, Grant, InLine, LockState, OurHold, PendingRelease, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::{Lost, Remains};
 use crate::observe::{AcquiredVia, LossReason};
@@ -19,7 +19,7 @@ impl LockState {
         }
         let Some(hold) = self.holds.get_mut(ticket) else { return Exit::Held };
         hold.count -= 1;
-        let Hold { owner, since, count, .. } = *hold;
+        let OurHold { owner, since, count, .. } = *hold;
         let then = self.expire(owner, now);
         if count > 0 {
             let loss = self.grant(owner).and_then(Grant::lost).map(|lost| lost.why);
@@ -88,7 +88,7 @@ impl LockState {
         }
         grant.hand_overs += 1;
         grant.terms.linger = next.terms.linger;
-        let Waiter { ticket, request, .. } = self.line.take_first()?;
+        let InLine { ticket, request, .. } = self.line.take_first()?;
         self.holds.take(grant, ticket, request.holder, AcquiredVia::HandedOff);
         Some(ticket)
     }

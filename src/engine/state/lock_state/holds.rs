@@ -8,7 +8,7 @@ use crate::engine::state::table::{Numbered, Table};
 use crate::observe::AcquiredVia;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Hold {
+pub(super) struct OurHold {
     pub(super) ticket: Ticket,
     pub(super) holder: HolderId,
     pub(super) owner: u64,
@@ -26,13 +26,13 @@ pub(crate) struct Tickets {
     owners: BTreeSet<(u64, Ticket)>,
 }
 
-impl Hold {
+impl OurHold {
     pub(super) fn guards(&self) -> usize {
         self.count as usize
     }
 }
 
-impl Numbered for Hold {
+impl Numbered for OurHold {
     type Index = Tickets;
 
     fn key(&self) -> u64 {
@@ -54,7 +54,7 @@ impl Numbered for Hold {
     }
 }
 
-impl Table<Hold> {
+impl Table<OurHold> {
     /// Adds a hold on this grant.
     pub(super) fn take(
         &mut self,
@@ -65,12 +65,12 @@ impl Table<Hold> {
     ) -> Acquired {
         grant.holds += 1;
         let (owner, token, value) = (grant.owner, grant.token(), grant.value);
-        self.insert(Hold { ticket, holder, owner, count: 1, way, since: None });
+        self.insert(OurHold { ticket, holder, owner, count: 1, way, since: None });
         Acquired { ticket, owner, token, value, way, count: 1 }
     }
 
     /// Returns the holds of this thread.
-    pub(super) fn of_thread(&self, thread: u64) -> impl Iterator<Item = &Hold> {
+    pub(super) fn of_thread(&self, thread: u64) -> impl Iterator<Item = &OurHold> {
         let thread = HolderId::number(thread);
         let few = self.few().iter().filter(move |h| h.holder == HolderId::Thread(thread));
         few.chain(self.many().into_iter().flat_map(move |many| {
@@ -80,7 +80,7 @@ impl Table<Hold> {
     }
 
     /// Returns the holds on the grant of this owner.
-    pub(super) fn of_owner(&self, owner: u64) -> impl Iterator<Item = &Hold> {
+    pub(super) fn of_owner(&self, owner: u64) -> impl Iterator<Item = &OurHold> {
         let few = self.few().iter().filter(move |h| h.owner == owner);
         few.chain(self.many().into_iter().flat_map(move |many| {
             let tickets = many.index.owners.range((owner, 0)..=(owner, Ticket::MAX));

@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use super::{Grant, Hold, LockState, Ticket};
+use super::{Grant, LockState, OurHold, Ticket};
 use crate::clock::Moment;
 
 impl LockState {
     /// How many times this thread holds the lock, if its grant is valid.
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
         let mine = self.holds.of_thread(thread);
-        mine.filter(|h| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none())).map(Hold::guards).sum()
+        mine.filter(|h| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none())).map(OurHold::guards).sum()
     }
 
     /// How many guards this hold has.
     pub(crate) fn count(&self, ticket: Ticket) -> usize {
-        self.holds.get(ticket).map_or(0, Hold::guards)
+        self.holds.get(ticket).map_or(0, OurHold::guards)
     }
 
     /// How many threads and guards hold it on a valid grant.
     pub(crate) fn holders(&self, now: Moment) -> usize {
-        let valid = |h: &&Hold| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none());
+        let valid = |h: &&OurHold| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none());
         self.holds.iter().filter(valid).count()
     }
 

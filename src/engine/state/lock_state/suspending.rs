@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::condition_waiter::{HasGivenUp, Signal, SuspendedHold, WaitOutcome, WaitsFor};
-use super::{Effects, Hold, LockState, PendingRelease, Shape, Ticket};
+use super::{Effects, LockState, OurHold, PendingRelease, Shape, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::LossReason;
@@ -113,7 +113,7 @@ impl LockState {
             grant.loses(why);
         }
         let owner = grant.owner;
-        self.holds.insert(Hold { owner, since: Some(now), ..suspended.hold });
+        self.holds.insert(OurHold { owner, since: Some(now), ..suspended.hold });
         let mut leave = None;
         if self.closed && grant.lost().is_none() {
             grant.loses(LossReason::Closed);

@@ -1,7 +1,7 @@
 //! A waiting thread's turn: what it has to do next, and what the head does with a grant that has arrived.
 
 use super::ask::{InFlight, PendingAcquire, Phase, Source};
-use super::{Acquired, LockState, Request, Step, Ticket, Waiter};
+use super::{Acquired, InLine, LockState, Request, Step, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::{Grant, Joining, KEEPS, Keep, Reuse, Standing, Validity};
 use crate::kind::Sharing;
@@ -25,7 +25,7 @@ impl LockState {
         }
         let nap = now.after(self.shape.heartbeat);
         let wait = |until: Moment| if over { Step::Over } else { Step::Park(until.min(nap)) };
-        let Some(Waiter { request, attempted, .. }) =
+        let Some(InLine { request, attempted, .. }) =
             self.line.waiters.front().filter(|w| w.ticket == ticket).cloned()
         else {
             return wait(nap);

@@ -2,11 +2,11 @@
 
 use super::*;
 
-fn of(master: &str) -> Sentinels {
+fn of(master: &str) -> SentinelClient {
     let client = |url: &str| redis::Client::open(url).unwrap();
     let nodes = vec![client("redis://one:26379"), client("redis://two:26379")];
     let fixed = Credentials::default;
-    Sentinels::new((nodes, fixed()), master.into(), (client("redis://:secret@unused/3"), fixed()))
+    SentinelClient::new((nodes, fixed()), master.into(), (client("redis://:secret@unused/3"), fixed()))
 }
 
 #[test]

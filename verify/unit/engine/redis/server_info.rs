@@ -54,7 +54,7 @@ fn it_is_read_and_an_error_tells_nothing() {
     assert_eq!(info.up_since, Some(now.before(Duration::from_secs(4))));
     for nothing in [Value::Nil, Value::Okay, Value::BulkString("uptime_in_seconds:x".into())] {
         assert_eq!(ServerInfo::read(&nothing, now), ServerInfo::default());
-        assert_eq!(Past::read(&nothing, now, now, &LastServer::default()), None);
+        assert_eq!(History::read(&nothing, now, now, &LastServer::default()), None);
     }
 }
 
@@ -65,10 +65,13 @@ fn a_past_is_as_long_as_is_certain() {
     let past = |role: &str, before: &str| {
         let answer =
             format!("uptime_in_seconds:5\r\n# Replication\r\nrole:{role}\r\nmaster_replid2:{before}\r\n");
-        Past::read(&Value::BulkString(answer.into()), asked, heard, &LastServer::default()).unwrap()
+        History::read(&Value::BulkString(answer.into()), asked, heard, &LastServer::default()).unwrap()
     };
     let (up_since, not_before) = (heard.before(4 * second), asked.before(7 * second));
-    assert_eq!(past("master", "000"), Past { served_since: up_since, up_since, not_before, its_own: true });
+    assert_eq!(
+        past("master", "000"),
+        History { served_since: up_since, up_since, not_before, its_own: true }
+    );
     assert!(!past("slave", "000").its_own);
     assert!(!past("master", "0a0").its_own, "it was promoted");
 }
@@ -77,7 +80,7 @@ fn a_past_is_as_long_as_is_certain() {
 fn a_past_that_no_server_has_is_read() {
     let answer = format!("uptime_in_seconds:{}\r\nrole:master\r\n", u64::MAX);
     let now = Moment::now();
-    let past = Past::read(&Value::BulkString(answer.into()), now, now, &LastServer::default()).unwrap();
+    let past = History::read(&Value::BulkString(answer.into()), now, now, &LastServer::default()).unwrap();
     assert!(past.up_since < now && past.not_before <= past.up_since, "{past:?}");
 }
 
@@ -90,7 +93,7 @@ fn one_that_was_heard_of_before_has_been_up_since() {
     last.is_another(&a, heard);
     let up_since = |run_id: &str, uptime: u64| {
         let answer = format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\nrole:master\r\n");
-        Past::read(&Value::BulkString(answer.into()), heard, heard, &last).unwrap().up_since
+        History::read(&Value::BulkString(answer.into()), heard, heard, &last).unwrap().up_since
     };
     assert_eq!(up_since("a", 0), early);
     assert_eq!(up_since("a", 9), heard.before(Duration::from_secs(8)));
