@@ -40,23 +40,23 @@ impl ServerHold {
 }
 
 /// What is asked of a server, and for which item.
-pub(super) type Question<'a, T> = (T, &'a Arc<Voter>, Command<'a>);
+type ServerRequest<'a, T> = (T, &'a Arc<Voter>, Command<'a>);
 
 /// Asks a server for each item: first those for which there is a connection by `began`; then, by `deadline`, the
 /// others, whose connections are being opened in the meantime. A server that does not reply is left out from now
 /// on.
 pub(super) fn ask_all<T>(
-    asked: Vec<Question<'_, T>>,
+    asked: Vec<ServerRequest<'_, T>>,
     began: Moment,
     deadline: Moment,
 ) -> Vec<(T, Result<Reply, Failure>)> {
-    let post = |(_, node, command): &Question<'_, T>, limit| {
+    let post = |(_, node, command): &ServerRequest<'_, T>, limit| {
         node.server.backend.post(slice::from_ref(command), limit)
     };
     let first: Vec<_> = asked.iter().map(|one| post(one, began)).collect();
     let all = asked.iter().zip(first).map(|(one, posted)| posted.or_else(|_| post(one, deadline)));
     let posted: Vec<_> = all.collect();
-    let read = |((item, node, command), posted): (Question<'_, T>, Result<_, _>)| {
+    let read = |((item, node, command), posted): (ServerRequest<'_, T>, Result<_, _>)| {
         let (awaited, command) = (Moment::now(), slice::from_ref(&command));
         let reply = posted.and_then(|posted| node.server.backend.read(posted, command, deadline));
         node.heard(&reply, began, awaited);
