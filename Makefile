@@ -114,8 +114,7 @@ targets:
 # Packs all that is published, and compiles it from the archives alone.
 package:
 	@ci/setup.sh cc
-	$(CARGO) package --quiet --package redis-concurrent --package redis-concurrent-testkit \
-		--package redis-concurrent-tokio --package redis-concurrent-cli
+	@CARGO="$(CARGO)" ci/package.sh
 
 doc:
 	@ci/setup.sh cc
