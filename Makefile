@@ -23,7 +23,7 @@ MODELS_STATES ?= 1000000
 # A crate of an author of a kind.
 OWN = examples/own-once
 
-.PHONY: demo pitfalls test matrix contract history failover models shuttle planted scale scale-page bench figures lint msrv targets package doc setup
+.PHONY: demo pitfalls test matrix contract history failover check-history models shuttle planted scale scale-page bench figures lint msrv targets package doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -58,6 +58,11 @@ history: setup
 # with STRIKE=kill, or another of tests/faults/failover/topology.rs, for failovers of one kind.
 failover: setup
 	$(CARGO) test --test faults -- --ignored --exact --nocapture failover::failover_of_the_given_seed
+
+# What `history` and `failover` have written, checked by a program in Go over Porcupine: docs/design/check-it-yourself.md.
+check-history:
+	cd checker && go vet . && go test . && go build -o ../target/check-history .
+	target/check-history $(or $(HISTORY),target/histories/*.jsonl)
 
 # The models of `make test`, larger, each up to MODELS_STATES states: three minutes. Each reports whether these were
 # all of its states ("complete") or not ("cut off"); more states take more time and memory.

@@ -17,6 +17,7 @@ macro_rules! pages {
 
 pages! {
     architecture "../docs/design/architecture.md"
+    check_it_yourself "../docs/design/check-it-yourself.md"
     command_line "../docs/command-line.md"
     conformance "../docs/design/conformance.md"
     cookbook "../docs/cookbook.md"
@@ -29,6 +30,7 @@ pages! {
     interop "../docs/interop.md"
     operations "../docs/operations.md"
     pitfalls "../docs/pitfalls.md"
+    proof "../docs/design/proof.md"
     protocol "../docs/design/protocol.md"
     protocol_failures "../docs/design/protocol-failures.md"
     protocol_kinds "../docs/design/protocol-kinds.md"

@@ -6,11 +6,11 @@
 //! primaries are only killed; `STRIKE=minority` for one kind of failover only (`topology.rs` lists them). It prints what it
 //! counted as a line of JSON.
 
-mod check;
+pub mod check;
 mod check_tests;
 mod run;
 mod topology;
-mod worker;
+pub mod worker;
 
 use std::time::Duration;
 

@@ -178,3 +178,45 @@ fn each_link_leads_to_the_same_place_in_the_documentation_of_the_crate() {
     let unused: Vec<_> = in_the_crate.keys().filter(|name| !used.contains(**name)).collect();
     assert!(unused.is_empty(), "no page has a link {unused:?}");
 }
+
+/// All Rust files below a folder, one after the other.
+fn rust(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let text = |path: PathBuf| match path.extension() {
+        _ if path.is_dir() => rust(&path),
+        Some(it) if it == "rs" => read(&path),
+        _ => String::new(),
+    };
+    entries.map(text).collect()
+}
+
+/// What `docs/design/proof.md` names in its tables exists: files, tests of the models, scenarios, planted faults, kinds of
+/// the checker, targets of make, and, in quotation marks, properties of the models.
+#[test]
+fn what_the_page_about_proofs_names_exists() {
+    let (page, verify) = (read(&root().join("docs/design/proof.md")), rust(&root().join("verify")));
+    let (models, make) = (read(&root().join("checker/models.go")), read(&root().join("Makefile")));
+    let names_something = |name: &str| {
+        let last = name.rsplit("::").next().unwrap();
+        match name {
+            _ if name.contains('/') => root().join(name).exists(),
+            _ if name.contains("::") => verify.contains(&format!("fn {last}(")),
+            _ => match name.split_once(' ') {
+                Some(("make", target)) => make.contains(&format!("\n{target}:")),
+                Some(_) => name.starts_with("cargo test "),
+                None => verify.contains(&format!("name: {name:?}")) || models.contains(&format!("{name:?}:")),
+            },
+        }
+    };
+    let (mut names, mut unknown) = (0, Vec::new());
+    for row in page.lines().filter(|line| line.starts_with("| ")) {
+        let named = row.split('`').skip(1).step_by(2).map(|name| (name, names_something(name)));
+        let properties = row.split('"').skip(1).step_by(2);
+        let properties = properties.map(|it| (it, verify.contains(&format!("Property::always({it:?}"))));
+        for (name, exists) in named.chain(properties) {
+            names += 1;
+            unknown.extend((!exists).then_some(name));
+        }
+    }
+    assert!(names > 100 && unknown.is_empty(), "of {names} names these are unknown: {unknown:?}");
+}

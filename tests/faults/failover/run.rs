@@ -10,6 +10,7 @@ use redis_concurrent_testkit::{Child, eventually};
 use crate::failover::check::{Evidence, Failover, check};
 use crate::failover::topology::{Strike, Topology, named};
 use crate::failover::worker::{COMMAND, LEASE, PERMITS, spawn};
+use crate::history::export;
 use crate::history::holds::History;
 use crate::history::log::{Event, read_all};
 use crate::history::pulse;
@@ -63,6 +64,7 @@ pub fn run(kind: &str, seed: u64, length: Duration, replicas: u64) {
     }));
     let stalls =
         stalls.into_iter().map(|(from, until)| (from, until + RECOVERS.as_micros() as u64)).collect();
+    export::write(&format!("failover-{kind}-{seed}"), &lines, &failovers, |lock| lock != "b");
     let history = History::of(lines, &BTreeMap::new(), end);
     let evidence = Evidence { history, failovers, stalls };
     let (counts, found) = check(&evidence);

@@ -5,11 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::kinds::Kind;
+use redis_concurrent::once::Begun;
 use redis_concurrent::{Client, Error, Guard, RedisLock};
 use redis_concurrent_testkit::{Child, eventually};
 
 use crate::history::log::{Event, Journal, Who};
 use crate::history::role::{self, Role};
+use crate::history::rounds::how;
 use crate::support::{LONG, Random, builder, clock, env, ms};
 
 pub const ROLE: &str = "failover::role_worker";
@@ -17,6 +19,11 @@ pub const THREADS: u64 = 4;
 
 /// The permits of the semaphore.
 pub const PERMITS: u32 = 2;
+/// The parties of the barrier, and how long one waits for the other.
+pub const PARTIES: usize = 2;
+const MEETS: Duration = ms(1000);
+/// For how long, in microseconds, the same work is asked for.
+const WORK: u64 = 300_000;
 
 /// What was held by a thread when the server in use died is lost to the others for so long.
 pub const LEASE: Duration = ms(4000);
@@ -47,7 +54,8 @@ pub fn play() {
     let client = connect(&role);
     role.play(THREADS, |who| {
         let random = random.fork();
-        let mut worker = Worker { random, journal: &role.journal, who, client: &client, replicas };
+        let (journal, client) = (&*role.journal, &client);
+        let mut worker = Worker { random, journal, who, client, replicas, most_held: MOST_HELD };
         move || worker.round()
     });
     // It may be that a failover has just begun.
@@ -66,13 +74,14 @@ fn connect(role: &Role) -> Client {
     })
 }
 
-struct Worker<'a> {
-    random: Random,
-    journal: &'a Journal,
-    who: Who,
-    client: &'a Client,
+pub struct Worker<'a> {
+    pub random: Random,
+    pub journal: &'a Journal,
+    pub who: Who,
+    pub client: &'a Client,
     /// How many must acknowledge a hold.
-    replicas: usize,
+    pub replicas: usize,
+    pub most_held: Duration,
 }
 
 impl Worker<'_> {
@@ -81,13 +90,32 @@ impl Worker<'_> {
         match self.random.below(10) {
             0..2 => self.lock("a", &client.reentrant_lock("a"), |it| it.token()),
             2..4 => self.lock("b", &client.simple_lock("b"), |it| it.token()),
-            4 => self.lock("rw/write", client.read_write_lock("rw").write_lock(), |it| it.token()),
-            // Shared holds have no tokens.
-            5..7 => self.lock("rw/read", client.read_write_lock("rw").read_lock(), |_| 0),
+            4 => self.writes(),
+            5..7 => self.reads(),
             7 => self.permits(),
             _ => self.condition(),
         }
         thread::sleep(self.random.micros(3000));
+    }
+
+    /// A round with what is not an exclusive lock.
+    pub fn other(&mut self) {
+        match self.random.below(6) {
+            0 => self.writes(),
+            1..3 => self.reads(),
+            3 => self.permits(),
+            4 => self.meets(),
+            _ => self.works(),
+        }
+    }
+
+    fn writes(&mut self) {
+        self.lock("rw/write", self.client.read_write_lock("rw").write_lock(), |it| it.token());
+    }
+
+    /// Shared holds have no tokens.
+    fn reads(&mut self) {
+        self.lock("rw/read", self.client.read_write_lock("rw").read_lock(), |_| 0);
     }
 
     fn acknowledged<K: Kind>(&self, lock: RedisLock<K>) -> RedisLock<K> {
@@ -104,7 +132,7 @@ impl Worker<'_> {
         let lock = self.acknowledged(lock.clone());
         if let Some(guard) = self.got(lock.try_lock_for(PATIENCE)) {
             self.holds(token(&guard), || left(guard.is_lost(), guard.remaining()));
-            self.releases(left(guard.is_lost(), guard.remaining()));
+            self.releases(|| left(guard.is_lost(), guard.remaining()));
             self.released(guard.unlock());
         }
     }
@@ -117,9 +145,38 @@ impl Worker<'_> {
         }
         if let Some(permit) = self.got(permits.acquire_with(1, PATIENCE)) {
             self.holds(0, || left(permit.is_lost(), permit.remaining()));
-            self.releases(left(permit.is_lost(), permit.remaining()));
+            self.releases(|| left(permit.is_lost(), permit.remaining()));
             self.released(permit.release());
         }
+    }
+
+    fn meets(&mut self) {
+        let barrier = self.client.cyclic_barrier("meet", PARTIES);
+        self.asks("meet", "waitFor");
+        let met = barrier.wait_with(MEETS);
+        self.note(Event::Ended { how: how(&met) });
+        if met.is_err() && barrier.is_broken().unwrap_or(false) {
+            // It may be that another has, or that the server is down: then somebody will.
+            let _ = barrier.reset();
+        }
+    }
+
+    /// What comes at the same time is the same work.
+    fn works(&mut self) {
+        let key = format!("once-{}", clock() / WORK);
+        let once = self.client.once(&key);
+        self.asks(&key, "beginFor");
+        let attempt = match once.begin_with(PATIENCE) {
+            Ok(Begun::Yours(attempt)) => attempt,
+            Ok(Begun::Done(answer)) => return self.note(Event::Ended { how: format!("answered {answer}") }),
+            Ok(_) => return self.note(Event::Ended { how: "none".into() }),
+            Err(error) => return self.note(Event::Ended { how: how(&Err::<(), _>(error)) }),
+        };
+        let left = || attempt.remaining().as_micros() as u64;
+        self.holds(attempt.token(), left);
+        self.releases(left);
+        let answer = attempt.token().to_string();
+        self.released(attempt.done(&answer));
     }
 
     /// Under one lock, half of the callers wait for a signal, and the others give one.
@@ -130,14 +187,12 @@ impl Worker<'_> {
         let Some(mut guard) = self.got(lock.try_lock_for(PATIENCE)) else { return };
         self.holds(guard.token(), || left(guard.is_lost(), guard.remaining()));
         if self.random.below(2) == 0 {
-            self.releases(left(guard.is_lost(), guard.remaining()));
+            self.releases(|| left(guard.is_lost(), guard.remaining()));
             let first = self.who;
             self.asks("q/some", "await");
             let waited = condition.wait_with(&mut guard, AWAITS);
             // It says as well what became of the hold that it gave back.
-            let how =
-                waited.as_ref().map_or_else(|error| format!("{:?} {error}", error.kind()), |_| "ok".into());
-            self.journal.note(clock(), first, Event::Released { how });
+            self.journal.note(clock(), first, Event::Released { how: how(&waited) });
             let how = match waited {
                 Ok(true) => "woken".into(),
                 Ok(false) => "timeout".into(),
@@ -148,19 +203,17 @@ impl Worker<'_> {
             self.asks("q", "back");
             self.holds(guard.token(), || left(guard.is_lost(), guard.remaining()));
         } else {
-            let how = condition.signal_all(&guard);
-            let (round, how) =
-                (self.who.round, how.map_or_else(|e| format!("{:?} {e}", e.kind()), |()| "ok".into()));
+            let (round, how) = (self.who.round, how(&condition.signal_all(&guard)));
             self.asks("q/signal", "signal");
             self.note(Event::Ended { how });
             // The hold is that of its round.
             self.who.round = round;
-            self.releases(left(guard.is_lost(), guard.remaining()));
+            self.releases(|| left(guard.is_lost(), guard.remaining()));
             self.released(guard.unlock());
             self.who.round += 1;
             return;
         }
-        self.releases(left(guard.is_lost(), guard.remaining()));
+        self.releases(|| left(guard.is_lost(), guard.remaining()));
         self.released(guard.unlock());
     }
 
@@ -186,19 +239,19 @@ impl Worker<'_> {
         if self.who.thread != HOLDS_LONG || self.random.below(LONG_ONES) > 0 {
             return thread::sleep(self.random.micros(8000));
         }
-        let until = Instant::now() + self.random.micros(MOST_HELD.as_micros() as u64);
+        let until = Instant::now() + self.random.micros(self.most_held.as_micros() as u64);
         while Instant::now() < until && left() > 0 {
             thread::sleep(ms(5));
         }
     }
 
-    fn releases(&self, left: u64) {
-        self.note(Event::Release { left });
+    fn releases(&self, left: impl Fn() -> u64) {
+        let at = clock();
+        self.journal.note(at, self.who, Event::Release { left: left() });
     }
 
     fn released(&self, outcome: Result<(), Error>) {
-        let how = outcome.map_or_else(|error| format!("{:?} {error}", error.kind()), |()| "ok".into());
-        self.note(Event::Released { how });
+        self.note(Event::Released { how: how(&outcome) });
     }
 
     fn note(&self, event: Event) {

@@ -40,6 +40,8 @@ pub enum Event {
     Stalled { from: u64 },
     /// The observer heard of a loss.
     Lost { lock: String, why: String },
+    /// The same, of a hold inside that of its round: its thread comes in again.
+    Again(Box<Event>),
     /// What must never be, as seen by the process itself.
     Odd { what: String },
 }
@@ -52,10 +54,9 @@ pub struct Line {
     pub event: Event,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} ", self.at, self.who)?;
-        match &self.event {
+        match self {
             Event::Asked { lock, form } => write!(f, "asked {lock} {form}"),
             Event::Held { token, left } => write!(f, "held {token} {left}"),
             Event::Ended { how } => write!(f, "ended {how}"),
@@ -65,8 +66,15 @@ impl fmt::Display for Line {
             Event::Released { how } => write!(f, "released {how}"),
             Event::Stalled { from } => write!(f, "stalled {from}"),
             Event::Lost { lock, why } => write!(f, "lost {lock} {why}"),
+            Event::Again(event) => write!(f, "again {event}"),
             Event::Odd { what } => write!(f, "odd {what}"),
         }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.at, self.who, self.event)
     }
 }
 
@@ -75,9 +83,15 @@ impl Line {
     fn parse(text: &str) -> Option<Self> {
         let (at, rest) = text.split_once(' ')?;
         let (who, rest) = rest.split_once(' ')?;
-        let (word, rest) = rest.split_once(' ')?;
         let mut who = who.split('.').map(|n| n.parse().ok());
         let who = Who { process: who.next()??, thread: who.next()??, round: who.next()?? };
+        Some(Line { at: at.parse().ok()?, who, event: Event::parse(rest)? })
+    }
+}
+
+impl Event {
+    fn parse(text: &str) -> Option<Self> {
+        let (word, rest) = text.split_once(' ')?;
         let pair = || rest.split_once(' ');
         let event = match word {
             "asked" => pair().map(|(lock, form)| Event::Asked { lock: lock.into(), form: form.into() })?,
@@ -92,10 +106,11 @@ impl Line {
             "released" => Event::Released { how: rest.into() },
             "stalled" => Event::Stalled { from: rest.parse().ok()? },
             "lost" => pair().map(|(lock, why)| Event::Lost { lock: lock.into(), why: why.into() })?,
+            "again" => Event::Again(Box::new(Event::parse(rest)?)),
             "odd" => Event::Odd { what: rest.into() },
             _ => return None,
         };
-        Some(Line { at: at.parse().ok()?, who, event })
+        Some(event)
     }
 }
 
@@ -144,6 +159,7 @@ fn what_is_written_is_read() {
         Event::Released { how: "ok".into() },
         Event::Stalled { from: 3 },
         Event::Lost { lock: "a".into(), why: "Expired".into() },
+        Event::Again(Box::new(Event::Held { token: 4, left: 5 })),
         Event::Odd { what: "two words".into() },
     ];
     let folder = tempfile::tempdir().unwrap();

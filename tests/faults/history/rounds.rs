@@ -187,20 +187,32 @@ impl Worker<'_> {
 
     /// Comes in again, on the same thread, and counts there too.
     fn re_enter<K: Exclusive>(&mut self, lock: &RedisLock<K>, outer: &Guard<K>) {
+        let again = |event| Event::Again(Box::new(event));
+        self.note(clock(), again(Event::Asked { lock: lock.name().into(), form: "Lock".into() }));
         match lock.lock() {
             Ok(inner) => {
+                let at = clock();
+                self.note(at, again(Event::Held { token: inner.token(), left: left(&inner) }));
                 if inner.token() != outer.token() {
                     self.odd(format!("re-entry into {} gave {}", outer.token(), inner.token()));
                 }
                 self.count(&inner);
-                if let Err(error) = inner.unlock()
+                let at = clock();
+                self.note(at, again(Event::Release { left: left(&inner) }));
+                let outcome = inner.unlock();
+                self.note(clock(), again(Event::Released { how: how(&outcome) }));
+                if let Err(error) = outcome
                     && !error.is_lease_lost()
                 {
                     self.odd(format!("the inner guard's unlock said {error}"));
                 }
             }
-            Err(error) if error.is_lease_lost() && outer.is_lost() => {}
-            Err(error) => self.odd(format!("re-entry said {error}")),
+            Err(error) => {
+                self.note(clock(), again(Event::Ended { how: format!("{:?} {error}", error.kind()) }));
+                if !error.is_lease_lost() || !outer.is_lost() {
+                    self.odd(format!("re-entry said {error}"));
+                }
+            }
         }
     }
 
@@ -239,7 +251,7 @@ impl Worker<'_> {
         }
     }
 
-    fn one_in(&mut self, n: u64) -> bool {
+    pub fn one_in(&mut self, n: u64) -> bool {
         self.random.below(n) == 0
     }
 
@@ -261,8 +273,7 @@ impl Worker<'_> {
     }
 
     fn released(&self, outcome: Result<(), Error>) {
-        let how = outcome.map_or_else(|error| format!("{:?} {error}", error.kind()), |()| "ok".into());
-        self.note(clock(), Event::Released { how });
+        self.note(clock(), Event::Released { how: how(&outcome) });
     }
 
     fn odd(&self, what: String) {
@@ -276,4 +287,9 @@ impl Worker<'_> {
 
 fn left<K: Exclusive, O: Ownership>(hold: &Guard<K, O>) -> u64 {
     hold.remaining().as_micros() as u64
+}
+
+/// What is written down of an outcome: `ok`, or the kind of an error and its words.
+pub fn how<T>(outcome: &Result<T, Error>) -> String {
+    outcome.as_ref().map_or_else(|error| format!("{:?} {error}", error.kind()), |_| "ok".into())
 }

@@ -5,18 +5,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent_testkit::RedisServer;
+
+use crate::failover::worker::PERMITS;
 use crate::history::checker::{Evidence, check};
 use crate::history::counter::Tally;
+use crate::history::export;
 use crate::history::faults::strike;
 use crate::history::fixture::Fixture;
 use crate::history::holds::History;
+use crate::history::log::{Event, Line};
 use crate::history::plan::{LOCKS, PROCESSES, Plan};
 use crate::history::processes::Processes;
 use crate::history::pulse;
 use crate::history::report::summary;
 use crate::history::rounds::Style;
 use crate::history::worker::Orders;
-use crate::support::{Random, clock, nothing_left};
+use crate::server_days::{connected, key};
+use crate::support::{Random, builder, clock, nothing_left};
 
 /// How many of the things that are wrong are told.
 const MOST_SHOWN: usize = 20;
@@ -28,6 +34,8 @@ pub fn run(seed: u64, length: Duration) {
     let mut random = Random::of(seed);
     let plan = Plan::of(&mut random, length);
     let fixture = Fixture::set().unwrap();
+    let permits = connected(|| builder(&fixture.locks.url())).semaphore("s");
+    permits.set_permits(PERMITS).unwrap();
     let orders = orders(&fixture, plan.reentrant, true, Style::Mixed);
     let mut processes = Processes::start(&fixture, orders, PROCESSES, random.fork());
     let over = AtomicBool::new(false);
@@ -53,8 +61,16 @@ pub fn run(seed: u64, length: Duration) {
         processes.end();
     });
     let end = clock();
+    let lines = fixture.lines();
+    forget(&fixture.locks, &lines);
     let stays = catch_unwind(AssertUnwindSafe(|| nothing_left(&fixture.locks)));
-    let history = History::of(fixture.lines(), &processes.ends, end);
+    export::write(&format!("history-{seed}"), &lines, &[], |lock| {
+        LOCKS.iter().zip(plan.reentrant).any(|(name, reentrant)| *name == lock && reentrant)
+    });
+    let mut history = History::of(lines, &processes.ends, end);
+    // The others have rules of their own.
+    history.holds.retain(|it| LOCKS.contains(&&*it.lock));
+    history.waits.retain(|it| LOCKS.contains(&&*it.lock));
     let tallies = LOCKS.iter().map(|lock| Tally::of(&fixture.counters, lock)).collect();
     let evidence = Evidence { history, shadows: fixture.shadows(), tallies };
     let mut wrong = std::mem::take(&mut processes.wrong);
@@ -75,6 +91,18 @@ pub fn run(seed: u64, length: Duration) {
     }
     let list = wrong[..wrong.len().min(MOST_SHOWN)].join("\n");
     assert!(wrong.is_empty(), "SEED={seed}: {} things are wrong:\n{list}\nSEED={seed}", wrong.len());
+}
+
+/// Deletes what stays until its user deletes it, or for a minute: permits, answers, the state of a barrier.
+fn forget(server: &RedisServer, lines: &[Line]) {
+    let mut connection = server.connection().unwrap();
+    let names = lines.iter().filter_map(|line| match &line.event {
+        Event::Asked { lock, .. } if lock.starts_with("once") => Some(&**lock),
+        _ => None,
+    });
+    for name in names.chain(["s", "meet"]) {
+        redis::cmd("DEL").arg(key(name)).exec(&mut connection).unwrap();
+    }
 }
 
 /// Sets the flag when it is dropped.

@@ -9,6 +9,7 @@ use redis_concurrent::kinds::Exclusive;
 use redis_concurrent::{Client, RedisLock};
 use redis_concurrent_testkit::{Child, eventually, released_all};
 
+use crate::failover::worker::Worker as Others;
 use crate::history::counter::Counter;
 use crate::history::plan::{COMMAND, LEASE, LOCKS, THREADS, WAITER_TIMEOUT};
 use crate::history::role::{self, Role};
@@ -60,7 +61,15 @@ pub fn play() {
         let (random, work) = (random.fork(), Duration::ZERO);
         let mut worker = Worker { random, journal: &role.journal, counter, who, style, work };
         let (client, reentrant) = (&client, &reentrant);
+        let (random, journal) = (worker.random.fork(), &*role.journal);
+        let mut others = Others { random, journal, who, client, replicas: 0, most_held: MOST_HELD };
         move || {
+            if style == Style::Mixed && worker.one_in(OTHERS) {
+                others.who = worker.who;
+                others.other();
+                worker.who = others.who;
+                return;
+            }
             let lock = worker.choose();
             if reentrant[lock] {
                 worker.round(&handle(client.reentrant_lock(LOCKS[lock]), who.thread));
@@ -72,6 +81,11 @@ pub fn play() {
     // What lingers and is not given back in the time that closing has ends with its lease.
     released_all(&client.close());
 }
+
+/// One of so many rounds is about something other than the three locks: `checker/` checks those.
+const OTHERS: u64 = 4;
+/// The longest holds there: longer than a lease.
+const MOST_HELD: Duration = Duration::from_millis(1500);
 
 /// Longer than most holds are apart.
 const LINGER: Duration = Duration::from_secs(2);
