@@ -1,21 +1,37 @@
 //! A hold: its members, a majority of which must be valid.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::{ServerHold, ask_all, caused_by, give_back};
+use super::members::{Asked, ServerHold, ask_all, caused_by, give_back};
+use super::servers::RedLock;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
+use crate::engine::call::warning::{Holds, until};
 use crate::engine::call::{held, unheard};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::Renewed;
 use crate::error::{Error, ErrorKind};
+use crate::guard::sealed::Hold;
+use crate::observe::{LockInfo, Span};
 use crate::sync::{Mutex, MutexGuard};
 
-/// A hold granted by a majority.
-pub(super) struct Holding {
+/// What all attempts of a call have in common.
+pub(super) struct Call<'a> {
+    pub(super) servers: &'a RedLock,
+    pub(super) name: &'a str,
+    /// The lock's entry for each server, in the order of the servers.
+    pub(super) entries: &'a [Arc<LockEntry>],
     pub(super) lease: Duration,
+    /// The node timeout.
+    pub(super) limit: Duration,
+}
+
+/// What a guard and the replies that are still to come know of a hold.
+pub(super) struct Holding {
+    lease: Duration,
     /// The node timeout: how long to wait for a reply.
     limit: Duration,
     majority: usize,
@@ -25,38 +41,39 @@ pub(super) struct Holding {
     state: Mutex<State>,
 }
 
-struct State {
-    members: Vec<ServerHold>,
-    phase: Status,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Status {
-    Held,
+enum State {
+    Held(Vec<ServerHold>),
     /// Too few members were left.
-    Lost,
+    Lost(Vec<ServerHold>),
     /// Released.
     Ended,
 }
 
+impl State {
+    fn members(&self) -> &[ServerHold] {
+        match self {
+            State::Held(members) | State::Lost(members) => members,
+            State::Ended => &[],
+        }
+    }
+}
+
 impl Holding {
     /// A hold of `members`; others may join later.
-    pub(super) fn new(
-        lease: Duration,
-        limit: Duration,
-        majority: usize,
-        first: Arc<LockEntry>,
-        members: Vec<ServerHold>,
-    ) -> Arc<Holding> {
-        let (lost, state) = (CancellationToken::new(), State { members: Vec::new(), phase: Status::Held });
-        let holding = Arc::new(Holding { lease, limit, majority, lost, first, state: Mutex::new(state) });
-        holding.state.lock().members.clone_from(&members);
+    pub(super) fn new(call: &Call<'_>, members: Vec<ServerHold>) -> Arc<Holding> {
+        let holding = Arc::new(Holding {
+            lease: call.lease,
+            limit: call.limit,
+            majority: call.servers.majority(),
+            lost: CancellationToken::new(),
+            first: call.entries[0].clone(),
+            state: Mutex::new(State::Held(members.clone())),
+        });
         members.iter().for_each(|member| holding.watch(member));
         holding
     }
 
-    /// The lock's name.
-    pub(super) fn name(&self) -> &str {
+    fn name(&self) -> &str {
         self.first.name()
     }
 
@@ -69,11 +86,11 @@ impl Holding {
     /// Adds a server that granted the lock later than the others; or releases that grant, if the hold has ended.
     pub(super) fn joined(self: &Arc<Self>, member: ServerHold) {
         let mut state = self.state.lock();
-        if state.phase != Status::Held {
+        let State::Held(members) = &mut *state else {
             drop(state);
             return member.defer();
-        }
-        state.members.push(member.clone());
+        };
+        members.push(member.clone());
         drop(state);
         self.watch(&member);
     }
@@ -89,38 +106,19 @@ impl Holding {
     /// How long a majority of the members is certain to last. If that is over, reports the loss, and releases
     /// the members that are still valid: they only block other callers.
     pub(super) fn remaining(&self) -> Duration {
-        let Some(mut state) = self.state().ok().filter(|state| state.phase == Status::Held) else {
-            return Duration::ZERO;
-        };
-        let mut left: Vec<_> = state.members.iter().map(ServerHold::remaining).collect();
+        let Ok(mut state) = self.state() else { return Duration::ZERO };
+        let State::Held(members) = &*state else { return Duration::ZERO };
+        let mut left: Vec<_> = members.iter().map(ServerHold::remaining).collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
         let left = left.get(self.majority - 1).copied().unwrap_or_default();
         if left.is_zero() {
-            state.phase = Status::Lost;
-            let rest = state.members.clone();
+            let rest = members.clone();
+            *state = State::Lost(rest.clone());
             drop(state);
             self.lost.cancel();
             rest.iter().filter(|member| !member.remaining().is_zero()).for_each(ServerHold::defer);
         }
         left
-    }
-
-    /// Like `remaining`, but `None` once the hold was released.
-    pub(super) fn left(&self) -> Option<Duration> {
-        let ended = self.state().ok()?.phase == Status::Ended;
-        (!ended).then(|| self.remaining())
-    }
-
-    /// Why the hold is lost, if it is: the error that releasing it would return.
-    pub(super) fn loss(&self) -> Option<Error> {
-        if !self.remaining().is_zero() {
-            return None;
-        }
-        let members = self.state().map(|state| state.members.clone());
-        let losses = |members: Vec<ServerHold>| {
-            self.too_few(members.iter().filter_map(|m| held::loss(&m.entry, m.ticket)).collect())
-        };
-        Some(members.map_or_else(|error| error, losses))
     }
 
     /// The error of a lost hold, derived from the errors of its members.
@@ -133,72 +131,12 @@ impl Holding {
         caused_by(Error::new(kind, self.name()).because(why), errors.into_iter().next())
     }
 
-    /// The number of servers on which the lock is held; 0 once the hold is lost.
-    pub(super) fn servers(&self) -> usize {
-        let Ok(state) = self.state() else { return 0 };
-        let valid = |m: &&ServerHold| state.phase == Status::Held && !m.remaining().is_zero();
-        state.members.iter().filter(valid).count()
-    }
-
-    pub(super) fn lost(&self) -> CancellationToken {
-        // Checked, so that a loss that has just happened is reported.
-        let _ = self.remaining();
-        self.lost.clone()
-    }
-
-    /// Reports an error of a dropped guard to the observers of the first server's client, as no caller gets
-    /// it.
-    pub(super) fn unheard(&self, error: &Error) {
-        unheard(&self.first, error);
-    }
-
-    /// Sets the lease to end `lease` from now, on the servers that granted it. Servers that are down keep their
-    /// current lease.
-    pub(super) fn renew(&self, lease: Duration) -> Result<(), Error> {
-        let lost = || Error::new(ErrorKind::LeaseLost, self.name());
-        let members = self.state()?.members.clone();
-        if self.remaining().is_zero() {
-            return Err(lost());
-        }
-        let sent = Moment::now();
-        let (mut asked, mut renewed, mut failed) = (Vec::with_capacity(members.len()), 0, None);
-        for ServerHold { node, entry, ticket } in members.iter().filter(|m| m.node.away().is_none()) {
-            match held::renewing(entry, *ticket, sent) {
-                Ok(owner) => asked.push(((entry, owner), node, commands::renew(entry, owner, lease))),
-                Err(error) => failed = Some(error),
-            }
-        }
-        for ((entry, owner), reply) in ask_all(asked, sent, sent.after(self.limit)) {
-            match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
-                Ok(()) => renewed += 1,
-                Err(error) => failed = Some(error),
-            }
-        }
-        if renewed >= self.majority {
-            return Ok(());
-        }
-        let why = format!("renewed on {renewed} servers, {} are needed", self.majority);
-        let error = match self.remaining().is_zero() {
-            true => lost(),
-            false => Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why),
-        };
-        Err(caused_by(error, failed))
-    }
-
-    /// Releases the hold.
-    pub(super) fn end(&self) -> Result<(), Error> {
-        self.end_by(Moment::now().after(self.limit))
-    }
-
     /// Releases the hold; waits for the servers until `deadline`.
-    pub(super) fn end_by(&self, deadline: Moment) -> Result<(), Error> {
+    pub(super) fn end(&self, deadline: Moment) -> Result<(), Error> {
         // If the lease has expired, the hold counts as lost, whatever the servers say.
         let was_lost = self.remaining().is_zero();
-        let mut state = self.state()?;
-        let members = std::mem::take(&mut state.members);
-        state.phase = Status::Ended;
-        drop(state);
-        let outcomes = give_back(&members, deadline);
+        let ended = std::mem::replace(&mut *self.state()?, State::Ended);
+        let outcomes = give_back(ended.members(), deadline);
         let all = outcomes.len();
         let errors: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
         let (released, over) =
@@ -216,6 +154,138 @@ impl Holding {
         );
         let unknown = Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why);
         Err(caused_by(unknown, errors.into_iter().next()))
+    }
+}
+
+/// A hold granted by a majority, released when dropped.
+pub struct QuorumHold {
+    holding: Arc<Holding>,
+    _span: Option<Span>,
+}
+
+impl QuorumHold {
+    pub(super) fn new(holding: Arc<Holding>) -> Self {
+        let span = Span::hold(|| LockInfo { kind: "red lock", name: holding.name(), is_held: true });
+        QuorumHold { holding, _span: span }
+    }
+
+    /// The number of servers on which the lock is held; 0 once the hold is lost.
+    pub(super) fn servers(&self) -> usize {
+        match self.holding.state().as_deref() {
+            Ok(State::Held(members)) => members.iter().filter(|m| !m.remaining().is_zero()).count(),
+            _ => 0,
+        }
+    }
+}
+
+impl Hold for QuorumHold {
+    fn name(&self) -> &str {
+        self.holding.name()
+    }
+
+    /// Always `None`: the servers do not know each other's grant numbers.
+    fn token(&self) -> Option<u64> {
+        None
+    }
+
+    fn remaining(&self) -> Duration {
+        self.holding.remaining()
+    }
+
+    fn lost(&self) -> CancellationToken {
+        // Checked, so that a loss that has just happened is reported.
+        let _ = self.remaining();
+        self.holding.lost.clone()
+    }
+
+    /// Sets the lease to end `lease` from now, on the servers that granted it. Servers that are down keep their
+    /// current lease. Never for longer than the lease, because a server that forgot this hold counts for others
+    /// again after one lease.
+    fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
+        let Holding { lease: longest, majority, .. } = *self.holding;
+        let lease = lease.unwrap_or(longest);
+        if lease > longest {
+            let why = format!(
+                "a lease over several servers can be renewed for {longest:?}, its own length, at most, got {lease:?}"
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
+        }
+        let lost = || Error::new(ErrorKind::LeaseLost, self.name());
+        let members = self.holding.state()?.members().to_vec();
+        if self.remaining().is_zero() {
+            return Err(lost());
+        }
+        let sent = Moment::now();
+        let (mut asked, mut renewed, mut failed) = (Vec::with_capacity(members.len()), 0, None);
+        for ServerHold { node, entry, ticket } in members.iter().filter(|m| m.node.away().is_none()) {
+            match held::renewing(entry, *ticket, sent) {
+                Ok(owner) => {
+                    asked.push(Asked::new((entry, owner), node, commands::renew(entry, owner, lease)));
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        for ((entry, owner), reply) in ask_all(asked, sent, sent.after(self.holding.limit)) {
+            match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
+                Ok(()) => renewed += 1,
+                Err(error) => failed = Some(error),
+            }
+        }
+        if renewed >= majority {
+            return Ok(());
+        }
+        let why = format!("renewed on {renewed} servers, {majority} are needed");
+        let error = match self.remaining().is_zero() {
+            true => lost(),
+            false => Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why),
+        };
+        Err(caused_by(error, failed))
+    }
+
+    fn loss(&self) -> Option<Error> {
+        if !self.remaining().is_zero() {
+            return None;
+        }
+        Some(match self.holding.state().map(|state| state.members().to_vec()) {
+            Ok(members) => {
+                let losses = members.iter().filter_map(|m| held::loss(&m.entry, m.ticket));
+                self.holding.too_few(losses.collect())
+            }
+            Err(error) => error,
+        })
+    }
+
+    fn time_left(&self) -> Holds {
+        let key = (Arc::as_ptr(&self.holding).addr(), 0);
+        let holding = Arc::downgrade(&self.holding);
+        let left = move |margin| {
+            let holding = holding.upgrade()?;
+            let has_ended = matches!(*holding.state().ok()?, State::Ended);
+            (!has_ended).then(|| until(holding.remaining(), margin))
+        };
+        vec![(key, Arc::new(left))]
+    }
+
+    fn release(self) -> Result<(), Error> {
+        self.holding.end(Moment::now().after(self.holding.limit))
+    }
+}
+
+impl fmt::Debug for QuorumHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("lock", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// Reports an error to the observers of the first server's client, as no caller gets it.
+impl Drop for QuorumHold {
+    fn drop(&mut self) {
+        let holding = &self.holding;
+        if holding.state().is_ok_and(|state| !matches!(*state, State::Ended))
+            && let Err(error) = holding.end(Moment::now().after(holding.limit))
+        {
+            unheard(&holding.first, &error);
+        }
     }
 }
 

@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold::QuorumHold;
-use super::holding::Holding;
-use super::round::{Call, Missed, attempt};
+use super::holding::{Call, Holding, QuorumHold};
+use super::round::{Missed, attempt};
 use super::servers::RedLock;
 use crate::clock::Moment;
 use crate::engine::call::backoff::Backoff;
@@ -156,35 +155,31 @@ impl QuorumLock {
         for node in &*self.servers.nodes {
             node.shared.same_process().map_err(|e| e.about(&self.name))?;
         }
-        let call = Call { servers: &self.servers, name: &self.name, entries, limit: self.limit() };
         let mut backoff = Backoff::new();
-        let mut trouble: Option<(Moment, Error)> = None;
+        let (lease, limit) = (self.terms.lease, self.limit());
+        let call = Call { servers: &self.servers, name: &self.name, entries, lease, limit };
+        let mut out_of_reach = None;
         loop {
             if wait.is_cancelled() {
                 return Err(Error::new(ErrorKind::Cancelled, &self.name));
             }
             let began = Moment::now();
-            match attempt(&call, request, wait) {
+            let trouble = match attempt(&call, request, wait) {
                 Ok(holding) => return Ok(Some(holding)),
                 Err(Missed::Never(error)) => return Err(error),
-                Err(Missed::Busy) => trouble = None,
-                Err(Missed::TooFew(error)) => {
-                    let since = trouble.map_or(began, |(since, _)| since);
-                    trouble = Some((since, error));
-                }
-            }
+                Err(Missed::Busy) => None,
+                Err(Missed::TooFew(error)) => Some(error),
+            };
+            out_of_reach = trouble.as_ref().map(|_| out_of_reach.unwrap_or(began));
             if !wait.once {
                 let now = Moment::now();
                 let slot = now.since(began).max(SHORTEST_SLOT);
                 self.pause(now.after(backoff.pause(slot, LONGEST_PAUSE)), wait);
             }
             let now = Moment::now();
-            let over = wait.once || wait.is_over(now);
-            match trouble.as_ref().filter(|(since, _)| over || self.gives_up(*since, now, wait)) {
-                Some(_) if wait.is_cancelled() => {}
-                Some((_, error)) => return Err(error.clone()),
-                None if over && !wait.is_cancelled() => return Ok(None),
-                None => {}
+            let gives_up = out_of_reach.is_some_and(|since| self.gives_up(since, now, wait));
+            if (wait.once || wait.is_over(now) || gives_up) && !wait.is_cancelled() {
+                return trouble.map_or(Ok(None), Err);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::engine::call::release::{Stay, begin_release};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::left;
-use crate::engine::redis::exchange::{Command, Reply};
+use crate::engine::redis::exchange::{Command, Posted, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::Ticket;
 use crate::error::Error;
@@ -39,30 +39,57 @@ impl ServerHold {
     }
 }
 
-/// What is asked of a server, and for which item.
-type ServerRequest<'a, T> = (T, &'a Arc<Voter>, Command<'a>);
+/// A request to a server, about `item`.
+pub(super) struct Asked<'a, T> {
+    pub(super) item: T,
+    pub(super) node: &'a Arc<Voter>,
+    pub(super) command: Command<'a>,
+    /// `None` as long as there was no connection for it.
+    pub(super) posted: Option<Posted>,
+}
 
-/// Asks a server for each item: first those for which there is a connection by `began`; then, by `deadline`, the
-/// others, whose connections are being opened in the meantime. A server that does not reply is left out from now
-/// on.
+impl<'a, T> Asked<'a, T> {
+    pub(super) fn new(item: T, node: &'a Arc<Voter>, command: Command<'a>) -> Self {
+        Asked { item, node, command, posted: None }
+    }
+
+    /// Writes it, if it was not yet and there is a connection for it by `limit`; otherwise one is being opened.
+    pub(super) fn post(&mut self, limit: Moment) {
+        let post = || self.node.server.backend.post(slice::from_ref(&self.command), limit).ok();
+        self.posted = self.posted.take().or_else(post);
+    }
+
+    /// Waits for the reply until `deadline`. A server that does not reply is left out from now on, unless it
+    /// `has_time`: others may wait longer.
+    pub(super) fn read(self, began: Moment, deadline: Moment, has_time: bool) -> (T, Result<Reply, Failure>) {
+        let Asked { item, node, command, posted } = self;
+        let (awaited, backend, command) = (Moment::now(), &node.server.backend, slice::from_ref(&command));
+        let posted = posted.map_or_else(|| backend.post(command, deadline), Ok);
+        let reply = posted.and_then(|posted| backend.read(posted, command, deadline));
+        if reply.is_ok() || !has_time {
+            node.heard(&reply, began, awaited);
+        }
+        (item, reply)
+    }
+}
+
+/// Sends all requests to servers that are not away: first those for which there is a connection by `began`; then,
+/// by `deadline`, the others, whose connections are being opened in the meantime. Returns the replies.
 pub(super) fn ask_all<T>(
-    asked: Vec<ServerRequest<'_, T>>,
+    asked: Vec<Asked<'_, T>>,
     began: Moment,
     deadline: Moment,
 ) -> Vec<(T, Result<Reply, Failure>)> {
-    let post = |(_, node, command): &ServerRequest<'_, T>, limit| {
-        node.server.backend.post(slice::from_ref(command), limit)
+    let mut asked: Vec<_> = asked.into_iter().map(|one| (one.node.away(), one)).collect();
+    for limit in [began, deadline] {
+        let there = asked.iter_mut().filter(|(away, _)| away.is_none());
+        there.for_each(|(_, one)| one.post(limit));
+    }
+    let read = |(away, one): (Option<Error>, Asked<'_, T>)| match away {
+        Some(error) => (one.item, Err(Failure::Unsent(error))),
+        None => one.read(began, deadline, false),
     };
-    let first: Vec<_> = asked.iter().map(|one| post(one, began)).collect();
-    let all = asked.iter().zip(first).map(|(one, posted)| posted.or_else(|_| post(one, deadline)));
-    let posted: Vec<_> = all.collect();
-    let read = |((item, node, command), posted): (ServerRequest<'_, T>, Result<_, _>)| {
-        let (awaited, command) = (Moment::now(), slice::from_ref(&command));
-        let reply = posted.and_then(|posted| node.server.backend.read(posted, command, deadline));
-        node.heard(&reply, began, awaited);
-        (item, reply)
-    };
-    asked.into_iter().zip(posted).map(read).collect()
+    asked.into_iter().map(read).collect()
 }
 
 /// Releases the members, and waits until `deadline` for the servers to confirm. If a server is down or does
@@ -72,13 +99,10 @@ pub(super) fn give_back(members: &[ServerHold], deadline: Moment) -> Vec<Result<
     let (mut outcomes, mut leaving) = (Vec::with_capacity(members.len()), Vec::with_capacity(members.len()));
     for ServerHold { node, entry, ticket } in members {
         match begin_release(entry, *ticket, Stay::Agreed) {
-            Ok(Some(release)) => match node.away() {
-                Some(error) => outcomes.push(release.answered(Err(Failure::Unsent(error)))),
-                None => {
-                    let command = commands::leave(entry, &release.leaving, release.next.as_ref());
-                    leaving.push((release, node, command));
-                }
-            },
+            Ok(Some(release)) => {
+                let command = commands::leave(entry, &release.leaving, release.next.as_ref());
+                leaving.push(Asked::new(release, node, command));
+            }
             over => outcomes.push(over.map(drop)),
         }
     }

@@ -1,7 +1,6 @@
 //! A lock over several independent servers, held while a majority of them grants it: Redlock, after
 //! <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>.
 
-mod hold;
 mod holding;
 mod lock;
 mod members;

@@ -40,7 +40,7 @@ struct Health {
     away: Option<(Error, Moment)>,
     /// Whether a thread probes the server.
     is_probed: bool,
-    /// Since when the server has been there, if that was too short when last asked.
+    /// Since when the server has been there, by its last reply.
     since: Option<Moment>,
     /// How long its replies usually take.
     usual: Duration,
@@ -74,30 +74,20 @@ impl Voter {
 
     /// Why the server does not count yet for this lease, if that is known.
     pub(super) fn young(&self, lease: Duration, now: Moment) -> Option<Error> {
-        let old_at = old_at(self.health.lock().since?, lease);
-        (old_at > now).then(|| young(old_at.since(now)))
+        young(self.health.lock().since?, lease, now)
     }
 
-    /// Checks that the server that replied has been at its address for a whole lease: otherwise it may know
+    /// Why the server that replied does not count: if it was not at its address for a whole lease, it may know
     /// nothing of what was granted to others there.
-    pub(super) fn counts(
-        &self,
-        server: Option<&ServerInfo>,
-        lease: Duration,
-        now: Moment,
-    ) -> Result<(), Error> {
+    pub(super) fn rejects(&self, server: Option<&ServerInfo>, lease: Duration, now: Moment) -> Option<Error> {
         let Some((server, up_since)) = server.and_then(|server| Some((server, server.up_since?))) else {
             let why = "the server does not report its uptime (INFO server)";
-            return Err(Error::new(ErrorKind::Unavailable, "").because(why));
+            return Some(Error::new(ErrorKind::Unavailable, "").because(why));
         };
         connected(&self.shared, &self.server, server);
         let since = self.server.known.serves_since(server.run_id.as_deref(), up_since, Moment::now());
-        let old_at = old_at(since, lease);
-        if old_at <= now {
-            return Ok(());
-        }
         self.health.lock().since = Some(since);
-        Err(young(old_at.since(now)))
+        young(since, lease, now)
     }
 
     /// How long its replies usually take.
@@ -149,8 +139,7 @@ impl Voter {
         let probing = thread::Builder::new().name("rc-probe".to_owned()).spawn(move || probe(&node, &gone));
         if let Err(error) = probing {
             tracing::error!(%error, "a thread that asks whether a server is back could not be started");
-            let mut health = self.health.lock();
-            (health.away, health.is_probed) = (None, false);
+            *self.health.lock() = Health::default();
         }
     }
 
@@ -185,14 +174,11 @@ impl Voter {
     }
 }
 
-/// When a server that has been there since then will have been there for a whole lease.
-fn old_at(since: Moment, lease: Duration) -> Moment {
-    since.after(lease).after(drift(lease))
-}
-
-fn young(left: Duration) -> Error {
-    let why = format!("it was started or replaced recently, and counts in {left:.1?}");
-    Error::new(ErrorKind::Unavailable, "").because(why)
+/// Why a server that has been there since then does not count: that is less than a whole lease ago.
+fn young(since: Moment, lease: Duration, now: Moment) -> Option<Error> {
+    let left = since.after(lease).after(drift(lease)).since(now);
+    let why = || format!("it was started or replaced recently, and counts in {left:.1?}");
+    (!left.is_zero()).then(|| Error::new(ErrorKind::Unavailable, "").because(why()))
 }
 
 /// Asks a server that was down again and again until it replies.

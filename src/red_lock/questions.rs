@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::lock::QuorumLock;
-use super::members::{ask_all, caused_by};
+use super::members::{Asked, ask_all, caused_by};
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entries::entry::LockEntry;
@@ -104,14 +104,10 @@ impl QuorumLock {
         let entries = self.entries()?;
         let began = Moment::now();
         let deadline = began.after(self.limit());
-        let mut replies = Vec::with_capacity(entries.len());
-        let mut asked = Vec::with_capacity(entries.len());
+        let (mut replies, mut asked) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for (node, entry) in self.servers.nodes.iter().zip(&**entries) {
             node.shared.usable().map_err(|e| e.about(self.name()))?;
-            match node.away() {
-                Some(error) => replies.push((node.address.clone(), Err(error))),
-                None => asked.push(((node, entry), node, commands::inspect(entry, "", ""))),
-            }
+            asked.push(Asked::new((node, entry), node, commands::inspect(entry, "", "")));
         }
         for ((node, entry), reply) in ask_all(asked, began, deadline) {
             match reply {

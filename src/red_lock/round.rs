@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::holding::Holding;
-use super::members::{ServerHold, caused_by, give_back};
+use super::holding::{Call, Holding};
+use super::members::{Asked, ServerHold, caused_by, give_back};
 use super::node::Voter;
-use super::servers::RedLock;
 use crate::clock::Moment;
-use crate::engine::call::attempt::{BegunTry, OneTry, begin};
+use crate::engine::call::attempt::{BegunTry, OneTry, begin, unheard};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::acquired;
-use crate::engine::redis::exchange::{Command, Posted};
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::Request;
 use crate::error::{Error, ErrorKind};
@@ -29,16 +27,6 @@ pub(super) enum Missed {
     Never(Error),
 }
 
-/// What all attempts of a call have in common.
-pub(super) struct Call<'a> {
-    pub(super) servers: &'a RedLock,
-    pub(super) name: &'a str,
-    /// The lock's entry for each server, in the order of the servers.
-    pub(super) entries: &'a [Arc<LockEntry>],
-    /// The node timeout.
-    pub(super) limit: Duration,
-}
-
 /// What all the requests of an attempt have in common.
 #[derive(Clone, Copy)]
 struct RoundTerms {
@@ -47,65 +35,47 @@ struct RoundTerms {
     deadline: Moment,
     /// Whether the call is over before the node timeout: then a server that has not replied may still be healthy.
     is_cut_short: bool,
-    lease: Duration,
-    /// Whether recently started servers count.
-    skips_startup_delay: bool,
+    /// For how long a server must have been there to count, unless all count.
+    lease: Option<Duration>,
 }
 
-/// A request that is in flight, or will be once there is a connection for it.
-struct Question<'a> {
-    at: usize,
-    node: &'a Arc<Voter>,
-    entry: &'a Arc<LockEntry>,
-    attempt: OneTry<'a>,
-    command: [Command<'a>; 1],
-    posted: Option<Posted>,
+/// An attempt at the server with this index, whose request is in flight, or will be once there is a connection.
+type Question<'a> = Asked<'a, (usize, OneTry<'a>)>;
+
+fn question<'a>(at: usize, node: &'a Arc<Voter>, entry: &'a LockEntry, attempt: OneTry<'a>) -> Question<'a> {
+    let command = commands::acquire(entry, attempt.asking()).identified();
+    Asked::new((at, attempt), node, command)
 }
 
-/// The reply of a server: busy if it has granted nothing and there is no error.
-struct Vote {
-    member: Option<ServerHold>,
-    /// With a member: the server does not count yet.
-    error: Option<Error>,
+/// The reply of a server.
+enum Vote {
+    Granted(ServerHold),
+    Busy,
     /// Whether the error is permanent for this server.
-    never: bool,
+    Failed(Error, bool),
 }
 
-impl<'a> Question<'a> {
-    fn new(at: usize, node: &'a Arc<Voter>, entry: &'a Arc<LockEntry>, attempt: OneTry<'a>) -> Self {
-        let command = [commands::acquire(entry, attempt.asking()).identified()];
-        Question { at, node, entry, attempt, command, posted: None }
-    }
-
-    /// Writes the request if there is a connection for it by `limit`; otherwise one is being opened.
-    fn post(&mut self, limit: Moment) {
-        self.posted = self.node.server.backend.post(&self.command, limit).ok();
-    }
-
-    /// Waits for the reply.
-    fn answer(self, asked: &RoundTerms) -> Vote {
-        let Question { node, entry, attempt, command, posted, .. } = self;
-        let (awaited, backend) = (Moment::now(), &node.server.backend);
-        let posted = posted.map_or_else(|| backend.post(&command, asked.deadline), Ok);
-        let reply = posted.and_then(|posted| backend.read(posted, &command, asked.deadline));
-        if reply.is_ok() || !asked.is_cut_short {
-            node.heard(&reply, asked.began, awaited);
-        }
-        let lease = attempt.asking().terms.lease;
+impl RoundTerms {
+    /// Waits for the reply. The grant of a server that does not count is released.
+    fn hear(&self, question: Question<'_>) -> Vote {
+        let node = question.node;
+        let ((_, attempt), reply) = question.read(self.began, self.deadline, self.is_cut_short);
+        let (entry, lease) = (attempt.entry().clone(), attempt.asking().terms.lease);
         let server = reply.as_ref().ok().and_then(|reply| reply.server.clone());
         let answer = reply.and_then(|reply| Ok((acquired(&reply.value, lease)?, reply.resent())));
         let is_final = answer.as_ref().is_err_and(Failure::is_final);
-        match attempt.answered(answer, asked.deadline) {
+        match attempt.answered(answer, self.deadline) {
             Ok(Some(acquired)) => {
-                let counts = || node.counts(server.as_deref(), asked.lease, asked.began).err();
-                let error = if asked.skips_startup_delay { None } else { counts() };
-                let member = ServerHold { node: node.clone(), entry: entry.clone(), ticket: acquired.ticket };
-                Vote { member: Some(member), error, never: false }
+                let member = ServerHold { node: node.clone(), entry, ticket: acquired.ticket };
+                let rejects = |lease| node.rejects(server.as_deref(), lease, self.began);
+                let Some(error) = self.lease.and_then(rejects) else { return Vote::Granted(member) };
+                member.defer();
+                Vote::Failed(error, false)
             }
-            Ok(None) => Vote { member: None, error: None, never: false },
+            Ok(None) => Vote::Busy,
             Err(error) => {
                 let never = is_final || !error.is_unavailable();
-                Vote { member: None, error: Some(error), never }
+                Vote::Failed(error, never)
             }
         }
     }
@@ -115,9 +85,9 @@ impl<'a> Question<'a> {
 struct Poll<'a> {
     call: &'a Call<'a>,
     granted: Vec<ServerHold>,
-    /// Grants of servers that do not count.
-    young: Vec<ServerHold>,
     busy: usize,
+    /// The servers that were not asked, as an attempt of another call of this process was in the way.
+    behind: Vec<usize>,
     /// By the index of the server, and whether it is permanent. If too few other servers are left then, further
     /// attempts would fail as well.
     errors: Vec<(usize, Error, bool)>,
@@ -125,21 +95,21 @@ struct Poll<'a> {
 
 /// Asks all servers once.
 pub(super) fn attempt(call: &Call<'_>, request: &Request, wait: &Wait<'_>) -> Result<Arc<Holding>, Missed> {
-    let began = Moment::now();
-    let deadline = wait.limit(began, call.limit);
+    let (began, limit) = (Moment::now(), call.limit);
+    let deadline = wait.limit(began, limit);
     let asked = RoundTerms {
         began,
         deadline,
-        is_cut_short: deadline < began.after(call.limit),
-        lease: request.terms.lease,
-        skips_startup_delay: call.servers.skips_startup_delay,
+        is_cut_short: deadline < began.after(limit),
+        lease: (!call.servers.skips_startup_delay).then_some(call.lease),
     };
-    let mut poll = Poll { call, granted: Vec::new(), young: Vec::new(), busy: 0, errors: Vec::new() };
+    let (granted, behind, errors) = Default::default();
+    let mut poll = Poll { call, granted, busy: 0, behind, errors };
     let mut questions = poll.begin(request, &asked);
     if poll.granted.len() + questions.len() < call.servers.majority() {
-        questions.into_iter().for_each(|q| q.attempt.called_off());
+        questions.into_iter().for_each(|question| question.item.1.called_off());
         // A lock that a process has kept is granted without a request.
-        give_back(&poll.granted, wait.limit(Moment::now(), call.limit));
+        give_back(&poll.granted, wait.limit(Moment::now(), limit));
         return Err(poll.missed());
     }
     poll.post(&mut questions, &asked);
@@ -151,33 +121,34 @@ impl<'a> Poll<'a> {
     /// Takes a position in the lock state of each server that is worth asking, beginning with those that
     /// usually reply soonest.
     fn begin(&mut self, request: &Request, asked: &RoundTerms) -> Vec<Question<'a>> {
+        let nodes = &*self.call.servers.nodes;
         let (mut some, mut away) = (Vec::new(), Vec::new());
-        for (at, node) in self.call.servers.nodes.iter().enumerate() {
-            if let Some(error) = node.young(asked.lease, asked.began).filter(|_| !asked.skips_startup_delay) {
+        for (at, node) in nodes.iter().enumerate() {
+            if let Some(error) = asked.lease.and_then(|lease| node.young(lease, asked.began)) {
                 self.errors.push((at, error, false));
             } else if let Some(error) = node.away() {
-                away.push((at, node, error));
+                away.push((at, error, false));
             } else {
-                some.push((at, node));
+                some.push(at);
             }
         }
-        some.sort_by_key(|(_, node)| node.usual());
+        some.sort_by_key(|at| nodes[*at].usual());
         // A server that is down costs time, so it is asked only if there is no majority without it.
         if some.len() < self.call.servers.majority() {
-            some.extend(away.into_iter().map(|(at, node, _)| (at, node)));
+            some.extend(away.into_iter().map(|(at, ..)| at));
         } else {
-            self.errors.extend(away.into_iter().map(|(at, _, error)| (at, error, false)));
+            self.errors.extend(away);
         }
         let mut questions = Vec::with_capacity(some.len());
-        for (at, node) in some {
-            let entry = &self.call.entries[at];
+        for at in some {
+            let (node, entry) = (&nodes[at], &self.call.entries[at]);
             match begin(entry, request, asked.deadline) {
-                Ok(BegunTry::Asks(attempt)) => questions.push(Question::new(at, node, entry, attempt)),
+                Ok(BegunTry::Asks(attempt)) => questions.push(question(at, node, entry, attempt)),
                 Ok(BegunTry::In(acquired)) => {
                     let (node, entry) = (node.clone(), entry.clone());
                     self.granted.push(ServerHold { node, entry, ticket: acquired.ticket });
                 }
-                Ok(BegunTry::Busy) => self.busy += 1,
+                Ok(BegunTry::Busy) => self.behind.push(at),
                 Err(error) => {
                     let never = !error.is_unavailable();
                     self.errors.push((at, error, never));
@@ -192,13 +163,11 @@ impl<'a> Poll<'a> {
     fn post(&self, questions: &mut [Question<'a>], asked: &RoundTerms) {
         // Only what can be written now: a missing connection is being opened, and not waited for.
         questions.iter_mut().for_each(|question| question.post(asked.began));
-        let posted = |q: &&Question<'a>| q.posted.is_some();
-        let mut missing = self.call.servers.majority().saturating_sub(self.granted.len());
-        missing = missing.saturating_sub(questions.iter().filter(posted).count());
+        let mut has = self.granted.len() + questions.iter().filter(|q| q.posted.is_some()).count();
         for question in questions.iter_mut().filter(|q| q.posted.is_none()) {
-            if missing > 0 {
+            if has < self.call.servers.majority() {
                 question.post(asked.deadline);
-                missing -= usize::from(question.posted.is_some());
+                has += usize::from(question.posted.is_some());
             }
         }
     }
@@ -216,11 +185,10 @@ impl<'a> Poll<'a> {
                 self.hear(question, asked);
             }
         }
-        if self.is_held() {
-            return late;
+        if !self.is_held() {
+            late.drain(..).for_each(|question| self.hear(question, asked));
         }
-        late.into_iter().for_each(|question| self.hear(question, asked));
-        Vec::new()
+        late
     }
 
     fn is_held(&self) -> bool {
@@ -228,14 +196,12 @@ impl<'a> Poll<'a> {
     }
 
     fn hear(&mut self, question: Question<'a>, asked: &RoundTerms) {
-        let at = question.at;
-        let Vote { member, error, never } = question.answer(asked);
-        match (member, error.is_some()) {
-            (Some(member), false) => self.granted.push(member),
-            (Some(member), true) => self.young.push(member),
-            (None, is_error) => self.busy += usize::from(!is_error),
+        let at = question.item.0;
+        match asked.hear(question) {
+            Vote::Granted(member) => self.granted.push(member),
+            Vote::Busy => self.busy += 1,
+            Vote::Failed(error, never) => self.errors.push((at, error, never)),
         }
-        self.errors.extend(error.map(|error| (at, error, never)));
     }
 
     /// Returns a hold if a majority has said yes and its lease has not expired; otherwise releases all
@@ -246,30 +212,33 @@ impl<'a> Poll<'a> {
         asked: RoundTerms,
         wait: &Wait<'_>,
     ) -> Result<Arc<Holding>, Missed> {
-        let (call, limit) = (self.call, self.call.limit);
-        let given_back_by = || wait.limit(Moment::now(), limit);
+        let given_back_by = || wait.limit(Moment::now(), self.call.limit);
         if !self.is_held() {
-            self.young.extend_from_slice(&self.granted);
-            give_back(&self.young, given_back_by());
+            give_back(&self.granted, given_back_by());
             return Err(self.missed());
         }
         let members = std::mem::take(&mut self.granted);
-        let holding =
-            Holding::new(asked.lease, limit, call.servers.majority(), call.entries[0].clone(), members);
+        let holding = Holding::new(self.call, members);
         hear_later(late, asked, &holding);
-        give_back(&self.young, given_back_by());
         if holding.remaining().is_zero() {
-            let _ = holding.end_by(given_back_by());
+            let _ = holding.end(given_back_by());
             let why = "the replies took longer than the lease";
-            return Err(Missed::TooFew(Error::new(ErrorKind::Unavailable, call.name).because(why)));
+            return Err(Missed::TooFew(Error::new(ErrorKind::Unavailable, self.call.name).because(why)));
         }
         Ok(holding)
     }
 
     /// Why there is no majority.
-    fn missed(&self) -> Missed {
-        let RedLock { nodes, .. } = self.call.servers;
-        let (n, majority, name) = (nodes.len(), self.call.servers.majority(), self.call.name);
+    fn missed(mut self) -> Missed {
+        for at in std::mem::take(&mut self.behind) {
+            match unheard(&self.call.entries[at]) {
+                Some(error) => self.errors.push((at, error, false)),
+                None => self.busy += 1,
+            }
+        }
+        let (nodes, majority, name) =
+            (&self.call.servers.nodes, self.call.servers.majority(), self.call.name);
+        let n = nodes.len();
         let mut never = self.errors.iter().filter(|(.., never)| *never).map(|(_, error, _)| error);
         let rejected = never.clone().count();
         if n - rejected < majority
@@ -301,19 +270,18 @@ fn hear_later(questions: Vec<Question<'_>>, asked: RoundTerms, holding: &Arc<Hol
         return;
     }
     // What is dropped unread gives back what it was granted.
-    let late = questions.into_iter().map(|Question { node, entry, attempt, posted, .. }| {
-        let (node, entry, attempt) = (node.clone(), entry.clone(), attempt.detach());
-        (node, entry, attempt, posted)
+    let late = questions.into_iter().map(|Asked { item: (_, attempt), node, posted, .. }| {
+        (node.clone(), attempt.entry().clone(), attempt.detach(), posted)
     });
     let late: Vec<_> = late.collect();
     let holding = Arc::downgrade(holding);
     let hearing = thread::Builder::new().name("rc-late".to_owned()).spawn(move || {
         for (node, entry, mut detached, posted) in late {
             let Some(attempt) = detached.attach() else { continue };
-            let vote = Question { posted, ..Question::new(0, &node, &entry, attempt) }.answer(&asked);
-            match (vote.member, vote.error, holding.upgrade()) {
-                (Some(member), None, Some(holding)) => holding.joined(member),
-                (Some(member), ..) => member.defer(),
+            let vote = asked.hear(Asked { posted, ..question(0, &node, &entry, attempt) });
+            match (vote, holding.upgrade()) {
+                (Vote::Granted(member), Some(holding)) => holding.joined(member),
+                (Vote::Granted(member), None) => member.defer(),
                 _ => {}
             }
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::ask_all;
+use super::members::{Asked, ask_all};
 use super::node::Voter;
 use crate::client::Client;
 use crate::clock::Moment;
@@ -56,7 +56,7 @@ const FEWEST: usize = 3;
 ///
 /// A server that does not reply is left out until it has replied to a background thread: it costs the node
 /// timeout once, and not with each acquisition. Replies that a majority does not need are read in the
-/// background, and count once they arrive.
+/// background, and count once they arrive; meanwhile that server is not asked for the same name again.
 ///
 /// A server that was started less than a lease ago does not count, as it may have forgotten what it granted
 /// (unless [configured otherwise](RedLock::skip_startup_delay)); nor does one that took the place of another
@@ -174,7 +174,7 @@ fn run_ids(nodes: &[Arc<Voter>]) -> Result<Vec<Option<String>>, Error> {
         |node: &Arc<Voter>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(longest).max().unwrap_or(Duration::ZERO));
     let ping = || Command::plain(&redis::cmd("PING")).identified();
-    let asked = nodes.iter().map(|node| (node, node, ping())).collect();
+    let asked = nodes.iter().map(|node| Asked::new(node, node, ping())).collect();
     let name = |(node, reply): (&Arc<Voter>, Result<Reply, Failure>)| {
         let server = reply.map_err(|failure| node.failed(failure.error())).ok()?.server?;
         connected(&node.shared, &node.server, &server);

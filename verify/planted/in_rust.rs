@@ -74,8 +74,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { if ran_alone(&answers) } =>
         { if !PLANTED && ran_alone(&answers) }
     "young-server-counts" in "src":
-        { if old_at <= now } =>
-        { if old_at <= now || PLANTED }
+        { (!left.is_zero()) } =>
+        { (!left.is_zero() && !PLANTED) }
     "replaced-server-counts" in "src":
         { if run.succeeds => run.found, } =>
         { if run.succeeds && !PLANTED => run.found, }

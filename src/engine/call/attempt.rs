@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use crate::clock::Moment;
 use crate::engine::call::held;
-use crate::engine::call::waiter::{Arrival, MayPark, Progress, Waiter, this_name};
+use crate::engine::call::waiter::{Arrival, MayPark, Progress, UNHEARD, Waiter, this_name};
 use crate::engine::call::{How, end};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Acquired, Answer, Asking, Request, Ticket};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
 /// The result of beginning an attempt.
@@ -73,6 +73,14 @@ fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> BegunTry<'a> {
     BegunTry::Busy
 }
 
+/// Whether it is unknown that the lock is busy, although an attempt at it was: the request of another call of this
+/// process has had no reply for too long. Returns the error for that.
+pub(crate) fn unheard(entry: &LockEntry) -> Option<Error> {
+    let is_unheard = entry.core.lock().lock_state.is_unheard(Moment::now(), UNHEARD);
+    let why = "another call of this process waits for its reply";
+    is_unheard.then(|| Error::new(ErrorKind::Unavailable, "").because(why))
+}
+
 /// An attempt whose reply another thread will read. Dropping it has the same effect as dropping an
 /// [`OneTry`].
 pub(crate) struct Detached {
@@ -98,14 +106,14 @@ impl Drop for Detached {
     }
 }
 
-impl OneTry<'_> {
+impl<'a> OneTry<'a> {
     /// The request to send.
     pub(crate) fn asking(&self) -> &Asking {
         &self.asking
     }
 
     /// The lock that the attempt is for.
-    pub(crate) fn entry(&self) -> &Arc<LockEntry> {
+    pub(crate) fn entry(&self) -> &'a Arc<LockEntry> {
         self.waiter.entry
     }
 

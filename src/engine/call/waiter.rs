@@ -24,7 +24,7 @@ use crate::sync::{Condvar, MutexGuard};
 use crate::wait::Wait;
 
 /// How long a request may be in flight before the threads behind it report that Redis does not reply.
-const UNHEARD: Duration = Duration::from_millis(100);
+pub(super) const UNHEARD: Duration = Duration::from_millis(100);
 /// What a request may take at least, however short the unreachable timeout is.
 const SHORTEST: Duration = Duration::from_millis(100);
 

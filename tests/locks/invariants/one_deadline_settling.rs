@@ -103,7 +103,9 @@ fn one_deadline_of_a_red_lock_with_patience_for_its_servers() {
     let clients: Vec<_> = doors.iter().map(patient).collect();
     let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(ms(15_000));
     let lock = red.lock("x");
-    drop(lock.lock().unwrap());
+    let guard = lock.lock().unwrap();
+    wait_until(LONG, "all have answered", || guard.servers() == 3);
+    drop(guard);
     // The first server grants it, the others are silent; then that one is, too.
     doors[1..].iter().for_each(|door| door.black_hole(true));
     thread::scope(|scope| {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, RedLock};
+use redis_concurrent::{Client, Guard, QuorumLock, RedLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
 use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
@@ -17,7 +17,10 @@ struct Far {
 
 impl Far {
     fn five() -> Far {
-        let fixture = Fixture::five();
+        Far::before(Fixture::five())
+    }
+
+    fn before(fixture: Fixture) -> Far {
         let proxies = fixture.servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
         Far { fixture, proxies }
     }
@@ -27,7 +30,9 @@ impl Far {
     }
 
     fn red_for(&self, lease: Duration) -> RedLock {
-        let connect = |proxy: &Proxy| connected(|| Client::builder().url(&proxy.url()).lease(lease));
+        // A connection to one that is slow takes its time, too.
+        let client = |proxy: &Proxy| Client::builder().url(&proxy.url()).lease(lease).connect_timeout(LONG);
+        let connect = |proxy: &Proxy| connected(|| client(proxy));
         let clients: Vec<_> = self.proxies.iter().map(connect).collect();
         RedLock::new(clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
     }
@@ -60,18 +65,29 @@ fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
     const SLOW: Duration = ms(1000);
     let far = Far::five();
     let lock = far.red_for(3 * LEASE).with_node_timeout(LEASE).lock(NAME);
-    lock.lock().unwrap().unlock().unwrap();
+    // While a late reply is on its way, the next call does not ask that server.
+    wait_until(LONG, "no reply is on its way", || {
+        let guard = lock.lock().unwrap();
+        let all = guard.servers() == 5;
+        guard.unlock().unwrap();
+        all
+    });
     for slow in &far.proxies[..2] {
         slow.delay(SLOW);
     }
-    // Now it is known which server is slow.
-    lock.lock().unwrap().unlock().unwrap();
+    // Then it is known which servers are slow.
+    let all_of_them = |guard: &Guard<QuorumLock>| {
+        wait_until(LONG, "the late answers count", || guard.servers() == 5);
+    };
+    let guard = lock.lock().unwrap();
+    all_of_them(&guard);
+    guard.unlock().unwrap();
     let quick = (0..5).any(|_| {
         let began = Instant::now();
         let guard = lock.lock().unwrap();
         let took = began.elapsed();
         let at_once = guard.servers();
-        wait_until(LONG, "the late answers count", || guard.servers() == 5);
+        all_of_them(&guard);
         assert_eq!(far.fixture.held_on(), 5);
         guard.unlock().unwrap();
         println!("{at_once} servers after {took:?}");
@@ -82,6 +98,31 @@ fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
     for _ in 0..3 {
         drop(lock.lock().unwrap());
     }
+    far.proxies.iter().for_each(|proxy| proxy.delay(Duration::ZERO));
+    far.fixture.nothing_stays();
+}
+
+/// What this process itself asks of a silent server does not make the lock busy there.
+#[test]
+fn a_late_answer_that_does_not_come_is_no_vote() {
+    const SLOW: Duration = ms(300);
+    let far = Far::before(Fixture::of(3));
+    let lock = far.red().with_node_timeout(LEASE / 2).lock(NAME);
+    far.proxies[2].delay(SLOW);
+    let guard = || {
+        let guard = lock.lock().unwrap();
+        let at_once = guard.servers();
+        wait_until(LONG, "the late answer counts", || guard.servers() == 3);
+        (guard, at_once)
+    };
+    wait_until(LONG, "it is not waited for", || guard().1 == 2);
+    // Held by the other two; then one of them is silent, too.
+    far.proxies[2].black_hole(true);
+    drop(lock.lock().unwrap());
+    far.proxies[1].black_hole(true);
+    let error = lock.try_lock_for(ms(1000)).unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    far.proxies.iter().for_each(|proxy| proxy.black_hole(false));
     far.fixture.nothing_stays();
 }
 

@@ -28,20 +28,27 @@ fn is_renewed_by_three() -> bool {
     let lock =
         fixture.red_with(|b| b.lease(lease).renew_every(OFTEN)).with_node_timeout(lease / 3).lock(NAME);
     let guard = lock.lock().unwrap();
+    wait_until(LONG, "all five have it", || guard.servers() == 5);
     for hung in &fixture.servers[..2] {
         hung.stop().unwrap();
     }
     let began = Instant::now();
     wait_until(LONG, "a lease is over", || began.elapsed() > lease * 3 / 2);
     let servers = guard.servers();
-    assert!(!guard.is_lost() && !guard.lost().is_cancelled(), "lost after {:?}", began.elapsed());
+    // A machine that stands still renews nothing.
+    let stood_still = began.elapsed() > lease * 2;
+    assert!(
+        stood_still || !guard.is_lost() && !guard.lost().is_cancelled(),
+        "lost after {:?}",
+        began.elapsed()
+    );
     assert!(servers <= 3, "those that hang are not believed to have it: {servers}");
     let unlocked = guard.unlock();
     for hung in &fixture.servers[..2] {
         hung.cont().unwrap();
     }
     fixture.nothing_stays();
-    released_all(&unlocked) && servers == 3
+    !stood_still && released_all(&unlocked) && servers == 3
 }
 
 #[test]
@@ -74,6 +81,7 @@ fn it_is_lost_when_the_lease_of_a_majority_must_be_over_though_nobody_says_so() 
     let lock = short(&fixture);
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
+    wait_until(LONG, "all five have it", || guard.servers() == 5);
     for hung in &fixture.servers[..3] {
         hung.stop().unwrap();
     }

@@ -1,6 +1,7 @@
 //! Servers that were started a moment ago may have forgotten what they granted; one that took the address of
 //! another never knew it.
 
+use std::slice;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, ErrorKind, RedLock};
@@ -59,6 +60,17 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
     wait_until(LONG, "it counts", || trusting.lock().is_ok_and(|guard| guard.servers() == 5));
 }
 
+/// They say of themselves that they have been up for longer than the lease. (What they say is in whole seconds, of
+/// which the first does not count.)
+fn until_they_say_so(servers: &[RedisServer]) {
+    let says_so = |server: &RedisServer| {
+        let info: String = redis::cmd("INFO").arg("server").query(&mut server.connection().unwrap()).unwrap();
+        let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+        uptime.unwrap().parse::<u64>().unwrap() > LEASE.as_secs() + 2
+    };
+    wait_until(LONG, "they have been up for long", || servers.iter().all(says_so));
+}
+
 /// How one of the servers loses what it granted.
 #[derive(Clone, Copy, PartialEq)]
 enum Forgets {
@@ -87,6 +99,7 @@ fn by_a_server_that_forgot(how: Forgets, trusts: bool) -> bool {
     let (a, b) = (red(&clients_of_a), red(&clients(front.url())));
     until_old(&a);
     until_old(&b);
+    until_they_say_so(slice::from_ref(&spare));
     for away in &fixture.servers[3..] {
         away.stop().unwrap();
     }
@@ -155,13 +168,14 @@ fn a_server_at_the_address_of_another_counts_a_lease_later() {
     let red = RedLock::new(clients).unwrap().with_node_timeout(NODE_TIMEOUT);
     let counts = || red.lock(NAME).try_lock().is_ok_and(|guard| guard.is_some());
     wait_until(LONG, "they are old enough", counts);
+    until_they_say_so(&spares);
     let replaced = Instant::now();
     for (front, spare) in fronts.iter().zip(&spares) {
         front.set_target(spare.port());
         front.cut_all();
     }
     wait_until(LONG, "they count", counts);
-    assert!(replaced.elapsed() >= LEASE, "{:?}", replaced.elapsed());
+    assert!(replaced.elapsed() >= LEASE, "they count {:?} after they came", replaced.elapsed());
 }
 
 #[test]
