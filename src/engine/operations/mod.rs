@@ -1,6 +1,5 @@
 //! What is asked of Redis for a lock: the arguments of each operation, its request, and what its reply means.
 
-pub(crate) mod arguments;
 pub(crate) mod commands;
 pub(crate) mod effects;
 pub(crate) mod inspect;

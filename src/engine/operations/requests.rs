@@ -8,8 +8,7 @@ use redis::Value;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::arguments::{Caller, own_record};
-use crate::engine::operations::commands::{self, over};
+use crate::engine::operations::commands::{self, caller, over, own_record};
 use crate::engine::operations::replies::{
     Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, unexpected_reply,
 };
@@ -89,8 +88,9 @@ pub(crate) fn adopt(
     let Some(script) = &entry.scripts.adopt else {
         return Err(Failure::Unsent(no_rule()));
     };
-    let (caller, args, record) = (Caller::new(entry, owner, lease), "", own_record(entry, 0));
-    let reply = entry.ask(&[over(entry, script, &caller.with(&[from, args, &record]))], limit)?;
+    let (mut args, no_args) = (caller(entry, owner, lease), String::new());
+    args.extend([from.to_owned(), no_args, own_record(entry, 0)]);
+    let reply = entry.ask(&[over(entry, script, &args)], limit)?;
     Ok((acquired(&reply.value, lease)?, reply.resent()))
 }
 
@@ -112,8 +112,9 @@ pub(crate) fn signal(
     (what, from): (&str, &str),
     limit: Moment,
 ) -> Result<Signalled, Failure> {
-    let caller = Caller::new(entry, owner, Duration::ZERO);
-    let reply = entry.ask(&[over(entry, script, &caller.with(&[condition, what, from]))], limit)?;
+    let mut args = caller(entry, owner, Duration::ZERO);
+    args.extend([condition, what, from].map(str::to_owned));
+    let reply = entry.ask(&[over(entry, script, &args)], limit)?;
     let items = list(&reply.value);
     let n = number(items.first().or(Some(&reply.value)))
         .ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;

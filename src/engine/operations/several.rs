@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::arguments::{Acquire, Leave};
+use crate::engine::operations::commands::{acquire_args, leave_args};
 use crate::engine::operations::replies::{
     Left, acquired, is_in, is_unfinished, left, one_of, unexpected_reply,
 };
@@ -25,7 +25,7 @@ pub(crate) fn acquire_all(
 ) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
     let mut request = Several::of("acquire");
     for (entry, asking) in all {
-        request.add(entry, &Acquire::new(entry, asking).in_order());
+        request.add(entry, acquire_args(entry, asking));
     }
     let mut resent = false;
     let reply = loop {
@@ -55,7 +55,7 @@ pub(crate) fn leave_all(
 ) -> Result<Vec<Result<Left, Failure>>, Failure> {
     let mut request = Several::of("leave");
     for (entry, leaving, next) in all {
-        request.add(entry, &Leave::new(entry, leaving, *next).in_order());
+        request.add(entry, leave_args(entry, leaving, *next));
     }
     let reply = request.send(limit)?;
     let answers = list(&reply.value);
@@ -77,11 +77,11 @@ impl<'a> Several<'a> {
         Several { entries: Vec::new(), keys: Vec::new(), args: vec![operation.to_owned()] }
     }
 
-    fn add(&mut self, entry: &'a Arc<LockEntry>, args: &[&str]) {
+    fn add(&mut self, entry: &'a Arc<LockEntry>, args: Vec<String>) {
         self.entries.push(entry);
         self.keys.extend(entry.names.keys());
         self.args.push(args.len().to_string());
-        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self.args.extend(args);
     }
 
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {

@@ -11,6 +11,7 @@ use crate::engine::redis::exchange::{Command, Idempotent};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::refusal::refused;
+use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
@@ -36,11 +37,15 @@ impl<'a> Watching<'a> {
         let watch = [Command::plain(cmd("WATCH").arg(keys)).transacted()];
         let slot = shared.route.slot(keys.first().map_or(b"", Vec::as_slice));
         let mut kept = None;
-        shared.route.follow(slot, limit, Idempotent::Yes, |server| {
+        let mut act = |server: &Arc<Server>| {
             let mut exchanged = server.backend.exchange(None, &watch, limit)?;
             kept = exchanged.connection.take().map(|connection| (server.clone(), connection));
             exchanged.reply(&watch)
-        })?;
+        };
+        match &shared.route {
+            Route::One(server) => act(server)?,
+            Route::Cluster(cluster) => cluster.follow(slot, limit, Idempotent::Yes, act)?,
+        };
         let Some((server, connection)) = kept else { return Err(lost_before()) };
         server.backend.keeps(true);
         Ok(Watching { shared, server, connection, wait, watched: true })
