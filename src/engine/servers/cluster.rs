@@ -133,7 +133,9 @@ impl Cluster {
         n.is_some_and(|n| self.servers.has_slots(n))
     }
 
-    /// See [`Route::follow`](crate::engine::servers::route::Route::follow).
+    /// Makes `act` send a request about keys of this slot to the server that has them. It is sent again if the keys
+    /// have moved to another server or are being moved, and it was not executed; or had no reply, if it is
+    /// `idempotent`.
     pub(crate) fn follow(
         &self,
         slot: Slot,

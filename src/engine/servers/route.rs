@@ -78,22 +78,7 @@ impl Route {
         }
     }
 
-    /// The same for a request that `act` sends. It is sent again if the keys have moved to another server or are
-    /// being moved, and it was not executed; or had no reply, if it is idempotent.
-    pub(crate) fn follow(
-        &self,
-        slot: Slot,
-        limit: Moment,
-        idempotent: Idempotent,
-        mut act: impl FnMut(&Arc<Server>) -> Result<Reply, Failure>,
-    ) -> Result<Reply, Failure> {
-        match self {
-            Route::One(server) => act(server),
-            Route::Cluster(cluster) => cluster.follow(slot, limit, idempotent, act),
-        }
-    }
-
-    /// Learns from a failed request to this server that did not go through `follow`. Returns whether its keys
+    /// Learns from a failed request to this server that did not go through `ask`. Returns whether its keys
     /// are elsewhere, or are being moved. Sends nothing.
     pub(crate) fn learn(&self, server: &Server, failure: &Failure) -> bool {
         match self {
