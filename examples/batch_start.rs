@@ -69,8 +69,8 @@ fn coordinate() -> Result<(), Failure> {
 /// Sets the counts before any worker needs them. The latches of a job that is never cleaned up expire after
 /// an hour.
 fn prepare(start: &CountDownLatch, done: &CountDownLatch) -> Result<(), Error> {
-    done.set_count(WORKERS)?;
-    start.set_count(1)?;
+    done.try_set_count(WORKERS)?;
+    start.try_set_count(1)?;
     for latch in [start, done] {
         latch.expire_after(Duration::from_secs(3600))?;
     }

@@ -51,7 +51,7 @@ fn main() -> Result<(), Failure> {
     println!("{} sold + {} reserved + {} left = {LAMPS}", stock.sold, stock.reserved, stock.available);
     assert_eq!((stock.sold as usize, stock.reserved), (bought, 0));
     // The same order again, as from a message that is delivered twice: it is not sold twice.
-    let again = office.try_reserve_order(&Order::of("lamp", 1).id("first"));
+    let again = office.try_reserve(&Order::of("lamp", 1).id("first"));
     assert!(again.is_err_and(|error| error.kind() == ErrorKind::Conflict));
     office.delete()?;
     Ok(())
@@ -65,7 +65,7 @@ fn serve(inventory: &Inventory, i: usize, count: &Count) -> Result<(), Error> {
     if i > 0 {
         thread::sleep(Duration::from_millis(20 + i as u64 % 7));
     }
-    let Some(reservation) = inventory.try_reserve_order(&order)? else {
+    let Some(reservation) = inventory.try_reserve(&order)? else {
         count.sold_out.fetch_add(1, SeqCst);
         return Ok(());
     };

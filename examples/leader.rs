@@ -33,7 +33,7 @@ fn schedule() -> Result<(), Failure> {
         stop.cancel();
     });
     let led = election.run_with(&shutdown, |term| {
-        // Rounds of the work, for as long as this process certainly leads: its writes carry term.number().
+        // Rounds of the work, for as long as this process certainly leads: its writes carry term.token().
         while !term.ending().wait_timeout(Duration::from_millis(100)) {}
     });
     tell_parent(&format!("led: {:?}", led.map(drop)))?;

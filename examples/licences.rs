@@ -48,7 +48,7 @@ fn main() -> Result<(), Failure> {
 
     println!("at most {} of {LICENCES} licences were out at a time", count.1.load(SeqCst));
     assert!(count.1.load(SeqCst) <= LICENCES);
-    assert_eq!(office.available()?, LICENCES);
+    assert_eq!(office.available()?, i64::from(LICENCES));
     println!("all {LICENCES} are back");
     office.delete()?;
     Ok(())

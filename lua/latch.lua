@@ -22,7 +22,7 @@ function kind.reject(w)
   if arrival or w.heartbeat then
     return deleted and 'broken-it-was-deleted' or 'broken-its-count-was-deleted-or-expired'
   end
-  return 'this-latch-has-no-count:-set_count-comes-first'
+  return 'this-latch-has-no-count:-try_set_count-comes-first'
 end
 
 function kind.try_acquire()

@@ -2,7 +2,9 @@
 
 use std::str::Split;
 
+use crate::engine::redis::slots::Node;
 use crate::error::Error;
+use crate::nodes::nodes_at;
 use crate::percent::unescape;
 use crate::settings::bad;
 
@@ -33,6 +35,42 @@ impl<'a> HostList<'a> {
     }
 }
 
+/// Where a client's servers are.
+pub(crate) struct Address {
+    /// The server; with sentinels how to log in to their primary, with nodes the first of them.
+    pub(crate) server: redis::Client,
+    pub(crate) sentinels: Option<SentinelAddresses>,
+    /// The nodes of a cluster.
+    pub(crate) nodes: Vec<Node>,
+}
+
+impl Address {
+    /// The address of a server, unless no server could have its database.
+    pub(crate) fn of_one(server: redis::Client) -> Result<Self, Error> {
+        // A server with fewer databases reports that itself, but of a number above 2^31-1 it only reports that it
+        // is invalid.
+        let number = server.get_connection_info().redis_settings().db();
+        if !(0..=i64::from(i32::MAX)).contains(&number) {
+            return Err(bad(format!("a database's number must be between 0 and {}, got {number}", i32::MAX)));
+        }
+        Ok(Address { server, sentinels: None, nodes: Vec::new() })
+    }
+}
+
+/// Returns what a client's URL names. Errors never contain a password.
+pub(crate) fn address_at(url: &str) -> Result<Address, Error> {
+    if let Some(nodes) = nodes_at(url) {
+        return nodes.map(|(server, nodes)| Address { server, sentinels: None, nodes });
+    }
+    match sentinels_at(url) {
+        None => Address::of_one(server_at(url)?),
+        Some(named) => {
+            let (sentinels, login) = named?;
+            Ok(Address { sentinels: Some(sentinels), ..Address::of_one(login)? })
+        }
+    }
+}
+
 /// Sentinels, and the name by which they know the primary.
 #[derive(Clone, Debug)]
 pub(crate) struct SentinelAddresses {
@@ -42,7 +80,7 @@ pub(crate) struct SentinelAddresses {
 
 /// Returns the sentinels of a `redis+sentinel://` URL, and how to log in to their primary; `None` for any
 /// other URL. Errors never contain a password.
-pub(crate) fn sentinels_at(url: &str) -> Option<Result<(SentinelAddresses, redis::Client), Error>> {
+fn sentinels_at(url: &str) -> Option<Result<(SentinelAddresses, redis::Client), Error>> {
     let (named, rest) = url.split_once("://")?;
     let (_, scheme) = SENTINEL_SCHEMES.into_iter().find(|(of_sentinels, _)| *of_sentinels == named)?;
     Some(sentinels_of(scheme, rest))
@@ -75,8 +113,8 @@ fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::C
     Ok((named_sentinels(&nodes, &master)?, login))
 }
 
-/// The sentinels at these addresses, each a host with or without a port, or a URL.
-pub(crate) fn named_sentinels(nodes: &[impl AsRef<str>], master: &str) -> Result<SentinelAddresses, Error> {
+/// The sentinels at these URLs, each with or without a port.
+fn named_sentinels(nodes: &[String], master: &str) -> Result<SentinelAddresses, Error> {
     if master.is_empty() {
         return Err(bad(
             "which primary is meant? Sentinels know several, by name: redis+sentinel://host:port/name",
@@ -86,8 +124,7 @@ pub(crate) fn named_sentinels(nodes: &[impl AsRef<str>], master: &str) -> Result
         return Err(bad(format!("no sentinel was given for the primary {master:?}")));
     }
     let nodes = nodes.iter().map(|node| {
-        let node = node.as_ref();
-        let (scheme, rest) = node.split_once("://").unwrap_or(("redis", node));
+        let (scheme, rest) = node.split_once("://").unwrap_or_default();
         let ends = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, behind) = rest.split_at(ends);
         let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
@@ -169,16 +206,6 @@ fn check_encoded(rest: &str) -> Result<(), Error> {
              percent-encoded"
         ))),
     }
-}
-
-/// Checks that the database number is one that a server might have. A server with fewer databases reports
-/// that itself, but of a number above 2^31-1 it only reports that it is invalid.
-pub(crate) fn with_database(server: redis::Client) -> Result<redis::Client, Error> {
-    let number = server.get_connection_info().redis_settings().db();
-    if !(0..=i64::from(i32::MAX)).contains(&number) {
-        return Err(bad(format!("a database's number must be between 0 and {}, got {number}", i32::MAX)));
-    }
-    Ok(server)
 }
 
 pub(crate) fn no_address(e: redis::RedisError) -> Error {

@@ -4,16 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address::{
-    SentinelAddresses, named_sentinels, no_address, sentinels_at, server_at, with_database,
-};
+use crate::address::{Address, SentinelAddresses, address_at, no_address};
 use crate::client::Client;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::sentinels::SentinelClient;
-use crate::engine::redis::slots::Node;
 use crate::error::Error;
-use crate::nodes::{Nodes, nodes_at, nodes_of};
 use crate::observe::{Observer, Observers};
 use crate::settings::{Config, bad};
 #[cfg(feature = "tls")]
@@ -41,10 +37,7 @@ pub struct ClientBuilder {
     waiter_timeout: Option<Duration>,
     command_timeout: Option<Duration>,
     /// `None` until one is given.
-    server: Option<Result<redis::Client, Error>>,
-    sentinels: Option<Result<SentinelAddresses, Error>>,
-    /// The nodes of a cluster; empty otherwise.
-    nodes: Vec<Node>,
+    address: Option<Result<Address, Error>>,
     credentials: Credentials,
     sentinel_credentials: Credentials,
     #[cfg(feature = "tls")]
@@ -81,9 +74,7 @@ impl ClientBuilder {
             renew_every: None,
             waiter_timeout: None,
             command_timeout: None,
-            server: None,
-            sentinels: None,
-            nodes: Vec::new(),
+            address: None,
             credentials: Credentials::default(),
             sentinel_credentials: Credentials::default(),
             #[cfg(feature = "tls")]
@@ -99,108 +90,34 @@ impl ClientBuilder {
     ///
     /// Or the primary that sentinels name:
     /// `redis+sentinel://[user:password@]host[:port],host[:port],…/name[/db]` (`rediss+sentinel://…` for
-    /// TLS), as [`sentinels`](Self::sentinels) does. User, password and database apply to the servers;
-    /// `?sentinel_user=…&sentinel_password=…` to the sentinels.
+    /// TLS). User, password and database apply to the servers; `?sentinel_user=…&sentinel_password=…` to the
+    /// sentinels, whose port is 26379 by default. To open a connection, the client asks one sentinel after the
+    /// other, for a quarter of a second each and the [connect timeout](Self::connect_timeout) in all, and checks
+    /// that the server they name is a primary. One thread per sentinel listens to it: when another server becomes
+    /// the primary, connections to the former one are closed at once, and the holds are renewed at the new one,
+    /// which reports whether it knows them: see [failover](crate::guide::failover).
     ///
     /// Or a Redis Cluster, given by some of its nodes:
-    /// `redis+cluster://[user:password@]host[:port],host[:port],…` (`rediss+cluster://…` for TLS), as
-    /// [`cluster`](Self::cluster) does.
+    /// `redis+cluster://[user:password@]host[:port],host[:port],…` (`rediss+cluster://…` for TLS). One reachable
+    /// node, primary or replica, is enough: it names the others, which are then used at the addresses that it
+    /// reports. Each lock is kept on the primary of its slot, and stays with the slot when that moves or a replica
+    /// is promoted: see [operations](crate::guide::operations#redis-cluster). A node that is not part of a
+    /// cluster, or is part of another one than the rest, is reported by [`connect`](Self::connect), as
+    /// `InvalidInput`; after [`connect_later`](Self::connect_later) it never gets a lock.
+    ///
+    /// With either, the [unreachable timeout](Self::unreachable_timeout) should be longer than a failover: the
+    /// sentinels' `down-after-milliseconds`, or the cluster's node timeout, plus a few seconds.
     ///
     /// An invalid URL is reported by [`connect`](Self::connect), as `InvalidInput`.
     pub fn url(mut self, url: &str) -> Self {
-        if let Some(nodes) = nodes_at(url) {
-            return self.with_nodes(nodes);
-        }
-        let (sentinels, server) = match sentinels_at(url) {
-            None => (self.sentinels, server_at(url)),
-            Some(Ok((sentinels, login))) => (Some(Ok(sentinels)), Ok(login)),
-            Some(Err(e)) => (None, Err(e)),
-        };
-        self.sentinels = sentinels;
-        self.with_server(server)
-    }
-
-    /// A Redis Cluster, given by some of its nodes, each a host with or without its port, or a URL,
-    /// `redis://[user:password@]host[:port]` or `rediss://…`. The login is taken from the first. One
-    /// reachable node, primary or replica, is enough: it names the others, which are then used at the
-    /// addresses that it reports.
-    ///
-    /// Each lock is kept on the primary of its slot, and stays with the slot when that moves or a replica is
-    /// promoted: [the page on operations](crate::guide::operations#redis-cluster) says what that may cost.
-    /// The [unreachable timeout](Self::unreachable_timeout) should be longer than a failover: the cluster's
-    /// node timeout plus a few seconds.
-    ///
-    /// A node that is not part of a cluster, or is part of another one than the rest, is reported by
-    /// [`connect`](Self::connect), as `InvalidInput`. After [`connect_later`](Self::connect_later), a node
-    /// outside any cluster never gets a lock: it is skipped, and if no other node knows a cluster, the call
-    /// reports it.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), redis_concurrent::Error> {
-    /// use redis_concurrent::Client;
-    ///
-    /// let client = Client::builder().cluster(&["10.0.0.1:7000", "10.0.0.2:7000"]).connect()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn cluster(self, nodes: &[impl AsRef<str>]) -> Self {
-        self.with_nodes(nodes_of(nodes))
-    }
-
-    fn with_nodes(mut self, nodes: Result<Nodes, Error>) -> Self {
-        let (server, nodes) = match nodes {
-            Ok((first, nodes)) => (Ok(first), nodes),
-            Err(e) => (Err(e), Vec::new()),
-        };
-        (self.server, self.nodes) = (Some(server), nodes);
-        self
-    }
-
-    fn with_server(mut self, server: Result<redis::Client, Error>) -> Self {
-        (self.server, self.nodes) = (Some(server.and_then(with_database)), Vec::new());
-        self
-    }
-
-    /// The primary that the sentinels at these addresses know as `master`. Each address is a host with or
-    /// without its port (default 26379), or, if the sentinel requires a login or TLS, a URL:
-    /// `redis://user:password@host:port` or `rediss://…`. If [`url`](Self::url) (or a method like it) is
-    /// called as well, that gives the login for the servers: user, password, database, TLS; its host is not
-    /// used.
-    ///
-    /// To open a connection, the client asks one sentinel after the other, for a quarter of a second each and
-    /// the [connect timeout](Self::connect_timeout) in all, and checks that the server they name is a
-    /// primary. One thread per sentinel listens to it: when another server becomes the primary, connections
-    /// to the former one are closed at once, and the holds are renewed at the new one, which reports whether
-    /// it knows them. [A page of its own](crate::guide::failover) says what a failover may cost. The
-    /// [unreachable timeout](Self::unreachable_timeout) should be longer than a failover: the sentinels'
-    /// `down-after-milliseconds` plus a few seconds.
-    ///
-    /// An invalid address is reported by [`connect`](Self::connect), as `InvalidInput`.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), redis_concurrent::Error> {
-    /// use redis_concurrent::Client;
-    ///
-    /// let client = Client::builder()
-    ///     .sentinels(&["sentinel-1", "sentinel-2:26379", "redis://:secret@sentinel-3"], "mymaster")
-    ///     .url("redis://app:password@mymaster/")
-    ///     .connect()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn sentinels(mut self, nodes: &[impl AsRef<str>], master: &str) -> Self {
-        self.sentinels = Some(named_sentinels(nodes, master));
+        self.address = Some(address_at(url));
         self
     }
 
     /// The server, as the `redis` crate's connection information.
-    pub fn connection_info(self, info: redis::ConnectionInfo) -> Self {
-        self.with_server(redis::Client::open(info).map_err(no_address))
-    }
-
-    /// The server, as a client of the `redis` crate.
-    pub fn redis_client(self, client: redis::Client) -> Self {
-        self.with_server(Ok(client))
+    pub fn connection_info(mut self, info: redis::ConnectionInfo) -> Self {
+        self.address = Some(redis::Client::open(info).map_err(no_address).and_then(Address::of_one));
+        self
     }
 
     /// What the client logs in to its servers with, in place of the user and the password of their addresses: for
@@ -399,32 +316,24 @@ impl ClientBuilder {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.fit(self.waiter_timeout, self.command_timeout);
         self.config.check()?;
-        let destination = self.destination()?;
+        let Address { server, sentinels, nodes } =
+            self.address.take().ok_or_else(|| bad("no server was given: call `url`"))??;
+        let destination = self.destination(server, sentinels)?;
         let manager = ConnectionManager::new(destination, self.credentials, &self.config);
-        Client::start(self.config, manager, &self.nodes, self.observers)
+        Client::start(self.config, manager, &nodes, self.observers)
     }
 
-    /// Returns what the connections lead to: a fixed server, or the primary that sentinels name.
-    fn destination(&mut self) -> Result<Destination, Error> {
-        let sentinels = self.sentinels.take().transpose()?;
-        let server = match (self.server.take(), &sentinels) {
-            (Some(server), _) => server?,
-            (None, Some(_)) => server_at("redis://primary")?,
-            (None, None) => return Err(bad("no server was given: call `url`")),
-        };
+    /// Where to connect to.
+    fn destination(
+        &self,
+        server: redis::Client,
+        sentinels: Option<SentinelAddresses>,
+    ) -> Result<Destination, Error> {
         #[cfg(feature = "tls")]
         let server = self.certificates.given_to(server)?;
         let Some(SentinelAddresses { nodes, master }) = sentinels else {
             return Ok(Destination::At(Box::new(server)));
         };
-        if !self.nodes.is_empty() {
-            return Err(bad(
-                "a client is for a Redis Cluster or for a server that sentinels name, not for both",
-            ));
-        }
-        if matches!(server.get_connection_info().addr(), redis::ConnectionAddr::Unix(_)) {
-            return Err(bad("sentinels name servers by host and port, and the URL is that of a socket"));
-        }
         #[cfg(feature = "tls")]
         let nodes = self.certificates.given_to_all(nodes)?;
         let (nodes, server) =

@@ -59,7 +59,7 @@ use crate::wait::Wait;
 /// A client has a pool of connections; one channel on which it receives its grants (with a thread, started by
 /// the first wait, the first hold that lasts longer than a heartbeat, or the first use of
 /// [`lost`](crate::Guard::lost)); a connection for its renewals (with a thread, started by the first one);
-/// and a share of the process's renewal thread. If [sentinels](crate::ClientBuilder::sentinels) name its
+/// and a share of the process's renewal thread. If [sentinels](crate::ClientBuilder::url) name its
 /// server, one thread per sentinel listens to it. A client of a cluster has these for each primary where it
 /// waits or holds. Three threads open the connections of the pool; in a cluster, six open those of all pools.
 ///

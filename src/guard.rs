@@ -9,22 +9,15 @@ use self::sealed::Hold as _;
 use crate::cancel::CancellationToken;
 use crate::engine::call::warning::{self, Warned};
 use crate::error::{Error, ErrorKind};
-use crate::kind::Kind;
 pub use crate::settings::LONGEST_STAY;
 use crate::settings::check_lease;
 
 /// What a guard can hold: a lock of a [kind](crate::kinds::Kind), a [`MultiLock`](crate::MultiLock), or a
 /// [`QuorumLock`](crate::QuorumLock). This trait is sealed; for a lock of your own, implement
-/// [`Kind`].
+/// [`Kind`](crate::kinds::Kind).
 pub trait Held: sealed::Held {}
 
 impl<L: sealed::Held> Held for L {}
-
-/// What a guard [unlocks](Guard::unlock): everything that it can hold except permits and reserved units,
-/// whose guards have methods of their own.
-pub trait Lockable: Held {}
-
-impl<K: Kind> Lockable for K {}
 
 /// The owner of a hold: [`ThreadOwned`] or [`GuardOwned`]. This trait is sealed.
 pub trait Ownership: sealed::Ownership {}
@@ -282,9 +275,7 @@ impl<L: Held, O: Ownership> Guard<L, O> {
         warning::look_again(self.hold.time_left());
         renewed
     }
-}
 
-impl<L: Lockable, O: Ownership> Guard<L, O> {
     /// Releases the hold: the lock is free if it was the thread's last guard. Blocks for the command timeout
     /// at most, and not at all if the lock is handed on to a thread of this process.
     ///

@@ -18,27 +18,15 @@ pub(crate) fn nodes_at(url: &str) -> Option<Result<Nodes, Error>> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = scheme.strip_suffix("+cluster")?;
     Some(HostList::of(rest).and_then(|HostList { login, hosts, tail }| {
-        together(hosts.map(|node| match node {
+        let clients = hosts.map(|node| match node {
             "" => Err(bad(NONE)),
             node => server_at(&format!("{scheme}://{login}{node}{tail}")),
-        }))
+        });
+        let clients = clients.collect::<Result<Vec<_>, _>>()?;
+        let nodes = clients.iter().map(node).collect::<Result<Vec<_>, _>>()?;
+        let first = clients.into_iter().next().ok_or_else(|| bad(NONE))?;
+        Ok((first, nodes))
     }))
-}
-
-/// The nodes at these addresses, each a host with or without its port, or a URL.
-pub(crate) fn nodes_of(nodes: &[impl AsRef<str>]) -> Result<Nodes, Error> {
-    together(nodes.iter().map(|node| match node.as_ref() {
-        "" => Err(bad(NONE)),
-        url if url.contains("://") => server_at(url),
-        node => server_at(&format!("redis://{node}")),
-    }))
-}
-
-fn together(clients: impl Iterator<Item = Result<redis::Client, Error>>) -> Result<Nodes, Error> {
-    let clients = clients.collect::<Result<Vec<_>, _>>()?;
-    let nodes = clients.iter().map(node).collect::<Result<Vec<_>, _>>()?;
-    let first = clients.into_iter().next().ok_or_else(|| bad(NONE))?;
-    Ok((first, nodes))
 }
 
 fn node(client: &redis::Client) -> Result<Node, Error> {

@@ -65,7 +65,7 @@ impl<K: Exclusive> Signaller for ByLibrary<'_, K> {
     }
 
     fn has_waiters(&mut self, condition: usize) -> Done<bool> {
-        Ok(self.conditions[condition].has_waiters(self.guard.as_ref().ok_or(NOT_HELD)?)?)
+        Ok(self.conditions[condition].wait_queue_length(self.guard.as_ref().ok_or(NOT_HELD)?)? > 0)
     }
 
     fn requests(&self) -> u64 {

@@ -39,7 +39,7 @@ pub(crate) fn latch(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let latch = client.count_down_latch(LATCH);
     let mut redis = server.redis.connection()?;
     rounds(args, || {
-        latch.set_count(1)?;
+        latch.try_set_count(1)?;
         go(&mut children)?;
         let queue = format!("rc:{{{LATCH}}}:queue");
         wait_until(LONG, "all wait", || redis.zcard(&queue).unwrap_or(0) == children.len());

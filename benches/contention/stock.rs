@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use redis_concurrent::inventory::Order;
 use redis_concurrent::{Client, Inventory};
 
 use super::args::Args;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
 }
 
 fn pair(inventory: &Inventory) -> Result<(), redis_concurrent::Error> {
-    inventory.try_reserve("tee", 1)?.map_or(Ok(()), |reservation| reservation.cancel())
+    inventory.try_reserve(&Order::of("tee", 1))?.map_or(Ok(()), |reservation| reservation.cancel())
 }
 
 fn round(

@@ -66,7 +66,7 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
             "stays_s": shown::seconds(forced.remaining),
         })])?;
     }
-    let told = if forced.all_notified() {
+    let told = if forced.notified == forced.holders {
         "its holder was notified"
     } else {
         "its holder could not be notified, and learns of it when it renews or releases the lock"

@@ -200,7 +200,7 @@ impl Worker {
         let wish = redis_concurrent::inventory::Order::of(&order.product, order.quantity.into())
             .id(&format!("{} {:?}", order.product, order.customer));
         let asked = now();
-        let fate = match inventory(&self.desk.client).try_reserve_order(&wish) {
+        let fate = match inventory(&self.desk.client).try_reserve(&wish) {
             Ok(Some(reservation)) => {
                 thread::sleep(THINK);
                 reservation.commit()?;

@@ -19,9 +19,8 @@ use crate::engine::servers::server::Server;
 use crate::error::Error;
 use crate::names::{self, Names};
 
-/// The default number of keys that a `SCAN` examines.
+/// The number of keys that a `SCAN` examines.
 const PAGE: usize = 200;
-const MOST: usize = 10_000;
 /// The number of locks that are examined by one write.
 const BATCH: usize = 100;
 
@@ -37,7 +36,6 @@ const BATCH: usize = 100;
 /// iterator ends.
 pub struct Listing {
     client: Client,
-    page: usize,
     rate: Option<u32>,
     free: bool,
     began: Instant,
@@ -70,7 +68,6 @@ impl Listing {
     pub(super) fn new(client: &Client) -> Listing {
         let mut listing = Listing {
             client: client.clone(),
-            page: PAGE,
             rate: None,
             free: false,
             began: Instant::now(),
@@ -91,13 +88,6 @@ impl Listing {
     fn queue_servers(&mut self) {
         let queued = &mut self.queued;
         self.servers.extend(self.client.servers_with_locks().into_iter().filter(|it| queued.insert(it.id)));
-    }
-
-    /// Sets how many keys each `SCAN` examines, from 1 to 10,000. The default is 200.
-    #[must_use]
-    pub fn page(mut self, keys: usize) -> Self {
-        self.page = keys.clamp(1, MOST);
-        self
     }
 
     /// Limits how many locks are examined per second; 0 means no limit, which is the default.
@@ -153,7 +143,7 @@ impl Listing {
         // pattern matches two that are rare.
         let pattern = format!("{}:{{{}", globbed(namespace), if self.free { "*" } else { "*[}s]" });
         let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(self.page);
+        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE);
         let answers = self.client.exchange(&at.server, &mut at.connection, &[Command::plain(&scan)])?;
         let items = answers.first().map(list).unwrap_or_default();
         for key in items.get(1).map(list).unwrap_or_default() {

@@ -78,7 +78,7 @@ impl Client {
         self.behind(&Names::beside(&self.shared().config.namespace, key)?).map_err(|e| e.about(key))
     }
 
-    /// Returns the [sentinels](crate::ClientBuilder::sentinels) that name this client's primary; `None` if
+    /// Returns the [sentinels](crate::ClientBuilder::url) that name this client's primary; `None` if
     /// there are none. Sends no request.
     pub fn sentinels(&self) -> Option<Sentinels> {
         let servers = self.shared().route.servers();

@@ -114,11 +114,6 @@ impl CyclicBarrier {
         self.lock.name()
     }
 
-    /// The number of threads that make a round.
-    pub fn parties(&self) -> usize {
-        self.parties
-    }
-
     // ---- waiting ---------------------------------------------------------------------------
 
     /// Waits for the other parties, without a deadline. Returns the index of this arrival.
@@ -171,7 +166,7 @@ impl CyclicBarrier {
     /// See [the type](CyclicBarrier#errors-of-all-forms).
     pub fn is_broken(&self) -> Result<bool, Error> {
         self.usable()?;
-        self.lock.describe_state("")
+        self.lock.describe_state("", Wait::forever())
     }
 
     /// The number of threads that wait for the others, in all processes. One request.

@@ -11,7 +11,7 @@ use crate::settings::check_lease;
 use crate::wait::Wait;
 
 /// The error of counting down a latch that has no count. The rule returns the same to a wait.
-const NO_COUNT: &str = "this latch has no count: set_count comes first";
+const NO_COUNT: &str = "this latch has no count: try_set_count comes first";
 
 /// The highest count, that of java.util.concurrent.
 const HIGHEST: u64 = i32::MAX as u64;
@@ -28,7 +28,7 @@ const HIGHEST: u64 = i32::MAX as u64;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let done = client.count_down_latch("import:done");
-/// done.set_count(2)?;
+/// done.try_set_count(2)?;
 /// thread::scope(|scope| {
 ///     for _ in 0..2 {
 ///         scope.spawn(|| done.count_down());
@@ -43,10 +43,9 @@ const HIGHEST: u64 = i32::MAX as u64;
 ///
 /// # Its count
 ///
-/// A coordinator sets the count once, by [`try_set_count`](CountDownLatch::try_set_count) or
-/// [`set_count`](CountDownLatch::set_count), before any thread waits or counts down: a latch without a count
-/// rejects both with an error. If any process may be the first, each calls `try_set_count`, which has no
-/// effect if another was faster. The count is the user's own state: it stays in Redis until
+/// A coordinator sets the count once, by [`try_set_count`](CountDownLatch::try_set_count),
+/// before any thread waits or counts down: a latch without a count rejects both with an error. If any process
+/// may be the first, each calls it: it has no effect if another was faster. The count is the user's own state: it stays in Redis until
 /// [`delete`](CountDownLatch::delete), or as long as [`expire_after`](CountDownLatch::expire_after) says.
 /// Deleting a latch frees its name for any other kind.
 ///
@@ -63,7 +62,7 @@ const HIGHEST: u64 = i32::MAX as u64;
 /// # Errors of all forms
 ///
 /// `Refused` if a thread waits or counts down before there is a count; the latch does not change. Call
-/// [`set_count`](CountDownLatch::set_count) first. `Unavailable` if Redis cannot be reached: timed waits then
+/// [`try_set_count`](CountDownLatch::try_set_count) first. `Unavailable` if Redis cannot be reached: timed waits then
 /// run to their deadline, `wait()` gives up after
 /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `OutcomeUnknown` if an update of the
 /// count got no reply. `WrongType` if the key is in use by something else. `Closed`, `Forked`, and
@@ -105,18 +104,6 @@ impl CountDownLatch {
         self.lock.update_state(&["set", &self.checked(count)?])
     }
 
-    /// Sets the count, which must not exist yet. Like [`try_set_count`](CountDownLatch::try_set_count)
-    /// otherwise.
-    ///
-    /// # Errors
-    /// `Conflict` if there is one. See also [`try_set_count`](CountDownLatch::try_set_count).
-    pub fn set_count(&self, count: u64) -> Result<(), Error> {
-        if self.try_set_count(count)? {
-            return Ok(());
-        }
-        Err(self.lock.error(ErrorKind::Conflict, "this latch has a count already"))
-    }
-
     /// Decrements the count, and admits every waiter when it reaches 0. At 0 it stays 0. Returns the
     /// remaining count. Blocks for one request, at most the command timeout.
     ///
@@ -134,7 +121,7 @@ impl CountDownLatch {
     /// # Errors
     /// See [the type](CountDownLatch#errors-of-all-forms).
     pub fn count(&self) -> Result<Option<u64>, Error> {
-        Ok(self.lock.describe_state::<i64>("")?.try_into().ok())
+        Ok(self.lock.describe_state::<i64>("", Wait::forever())?.try_into().ok())
     }
 
     /// Makes the count expire `timeout` from now, whatever it is then; the next

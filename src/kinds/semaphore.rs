@@ -11,37 +11,32 @@ use self::kind::{MOST, Permits, check};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
-use crate::guard::sealed::{self, Hold as _};
-use crate::guard::{Guard, OwnedGuard, Ownership};
+use crate::guard::OwnedGuard;
 use crate::kind::Queued;
-use crate::lock::receipt::Receipt;
-use crate::lock::{Hold, RedisLock};
+use crate::lock::RedisLock;
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
 /// Acquired permits: all of them are given back when this is dropped. It may move to another thread.
 ///
 /// A hold like that of a lock: it has a lease, renewed in the background, and
-/// [reports](Guard::lost) its loss. [`permits`](Permit::permits) returns how many it has,
+/// [reports](crate::Guard::lost) its loss. [`permits`](Permit::permits) returns how many it has,
 /// [`release_some`](Permit::release_some) gives some of them back.
-pub type Permit = OwnedGuard<Semaphore>;
-
-impl sealed::Held for Semaphore {
-    type Hold = Hold<Permits>;
-}
+pub type Permit = OwnedGuard<Permits>;
 
 impl Permit {
     /// How many permits it has.
     pub fn permits(&self) -> u32 {
-        permits_of(&self.hold)
+        // A semaphore has fewer than 2^31.
+        self.value().try_into().unwrap_or(u32::MAX)
     }
 
-    /// Gives all of them back. Blocks for the command timeout at most.
+    /// Gives all of them back, as [`unlock`](crate::Guard::unlock) does. Blocks for the command timeout at most.
     ///
     /// # Errors
-    /// Those of [`Guard::unlock`].
+    /// Those of [`Guard::unlock`](crate::Guard::unlock).
     pub fn release(self) -> Result<(), Error> {
-        self.hold.release()
+        self.unlock()
     }
 
     /// Gives `n` of its permits back and keeps the others, one at least. Blocks for one request, at most the
@@ -58,37 +53,9 @@ impl Permit {
             return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
         }
         let kept = has - n;
-        self.hold.update("keep", &kept.to_string())?;
+        self.update("keep", &kept.to_string())?;
         self.hold.set_value(kept.into());
         Ok(())
-    }
-
-    /// Lets go of the permits without giving them back, for another process to adopt: see
-    /// [`OwnedGuard::into_receipt`]. There, `Permit::from` turns the guard that `adopt::<Permits>` returns
-    /// into a permit.
-    ///
-    /// # Errors
-    /// See [`OwnedGuard::into_receipt`].
-    pub fn into_receipt(self) -> Result<Receipt, Error> {
-        self.hold.part()
-    }
-}
-
-impl From<OwnedGuard<Permits>> for Permit {
-    fn from(guard: OwnedGuard<Permits>) -> Permit {
-        Guard::new(guard.hold)
-    }
-}
-
-fn permits_of(hold: &Hold<Permits>) -> u32 {
-    // A semaphore has fewer than 2^31.
-    hold.value().try_into().unwrap_or(u32::MAX)
-}
-
-impl<O: Ownership> Guard<Permits, O> {
-    /// How many permits it has.
-    pub fn permits(&self) -> u32 {
-        permits_of(&self.hold)
     }
 }
 
@@ -210,7 +177,7 @@ impl Semaphore {
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// type](Semaphore#errors-of-all-forms).
     pub fn acquire_with<'w>(&self, n: u32, wait: impl Into<Wait<'w>>) -> Result<Option<Permit>, Error> {
-        Ok(self.wanting(n)?.lock_owned_with(wait)?.map(Permit::from))
+        self.wanting(n)?.lock_owned_with(wait)
     }
 
     /// Acquires all available permits, as one `Permit`; `None` if there are none, or if there is a waiter.
@@ -219,7 +186,7 @@ impl Semaphore {
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms); permits that were never set count as none.
     pub fn drain(&self) -> Result<Option<Permit>, Error> {
-        Ok(self.lock.with_kind(Permits::all()).try_lock_owned()?.map(Permit::from))
+        self.lock.with_kind(Permits::all()).try_lock_owned()
     }
 
     // ---- how many there are ----------------------------------------------------------------
@@ -253,8 +220,8 @@ impl Semaphore {
         self.must("add", self.checked(n)?.into())
     }
 
-    /// Removes `n` permits. None is taken from a holder: while more are acquired than there are in all, the
-    /// semaphore is [overdrawn](Semaphore::overdrawn). Waiters for more than there are in all are rejected,
+    /// Removes `n` permits. None is taken from a holder: while more are acquired than there are in all, a
+    /// negative number is [available](Semaphore::available). Waiters for more than there are in all are rejected,
     /// unless none are left: then all keep waiting, as if the number had been set to 0. One request.
     ///
     /// # Errors

@@ -102,11 +102,6 @@ impl<K: Exclusive> RedisLock<K> {
 }
 
 impl<K: Exclusive> Condition<K> {
-    /// The lock to which the condition belongs.
-    pub fn lock(&self) -> &RedisLock<K> {
-        &self.lock
-    }
-
     // ---- waiting ---------------------------------------------------------------------------
 
     /// Waits for a signal, without a deadline.
@@ -147,27 +142,6 @@ impl<K: Exclusive> Condition<K> {
         Ok(())
     }
 
-    /// Waits for signals while `condition` returns `true`, as `wait` says. The condition is evaluated with
-    /// the lock held. Returns `false` if the time is up and the condition still holds. Returns once the lock
-    /// is held again, which may take longer.
-    ///
-    /// # Errors
-    /// See [`wait_with`](Condition::wait_with).
-    pub fn wait_while_with<'w, O: Ownership>(
-        &self,
-        guard: &mut Guard<K, O>,
-        wait: impl Into<Wait<'w>>,
-        mut condition: impl FnMut() -> bool,
-    ) -> Result<bool, Error> {
-        let limits = wait.into().begun();
-        while condition() {
-            if !self.wait_within(guard, &limits)? {
-                return Ok(!condition());
-            }
-        }
-        Ok(true)
-    }
-
     // ---- signalling ------------------------------------------------------------------------
 
     /// Signals the longest-waiting thread, if there is one: it gets the lock after this thread and all
@@ -189,15 +163,6 @@ impl<K: Exclusive> Condition<K> {
     /// type](Condition#errors-of-all-forms).
     pub fn signal_all<O: Ownership>(&self, guard: &Guard<K, O>) -> Result<(), Error> {
         self.ask(guard, "all").map(drop)
-    }
-
-    /// Returns whether any thread, in any process, waits and was not signalled. One request for each hundred
-    /// waiters.
-    ///
-    /// # Errors
-    /// See [the type](Condition#errors-of-all-forms).
-    pub fn has_waiters<O: Ownership>(&self, guard: &Guard<K, O>) -> Result<bool, Error> {
-        Ok(self.wait_queue_length(guard)? > 0)
     }
 
     /// Returns the number of threads, in all processes, that wait and were not signalled. One request for

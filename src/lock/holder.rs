@@ -47,6 +47,7 @@ pub struct ForcedUnlock {
     /// The number of holds that were removed; for an exclusive lock at most one.
     pub holders: usize,
     /// The number of their holders that are known to have been notified, as their processes were listening.
+    /// Another holder may work on until its next renewal, or with a fixed lease until its release.
     pub notified: usize,
     /// The number of holders left alone, as they did not meet the precondition.
     pub skipped: usize,
@@ -87,20 +88,6 @@ pub(crate) fn told(reason: &str) -> Result<String, String> {
     match reason.len() {
         0..=LONGEST_REASON => Ok(reason.replace(char::is_control, " ").trim().to_owned()),
         n => Err(format!("a reason must have at most {LONGEST_REASON} bytes, got {n}")),
-    }
-}
-
-impl ForcedUnlock {
-    /// Returns whether the lock was held.
-    pub fn was_held(&self) -> bool {
-        self.holders > 0
-    }
-
-    /// Returns whether every holder whose hold was removed is known to have been notified; also true if there
-    /// was none. Otherwise a holder may work on until its next renewal, or with a fixed lease until its
-    /// release.
-    pub fn all_notified(&self) -> bool {
-        self.notified == self.holders
     }
 }
 

@@ -168,7 +168,7 @@ impl<K: Kind> RedisLock<K> {
     ///     // ... ask the person responsible ...
     ///     let by = HeldBy::Owner(holder.owner);
     ///     let forced = lock.force_unlock_if(&by, "stuck since noon; alice", false)?;
-    ///     assert!(forced.was_held() && forced.skipped == 0);
+    ///     assert!(forced.holders == 1 && forced.skipped == 0);
     /// }
     /// # assert!(guard.unlock().is_err());
     /// # Ok(())

@@ -32,21 +32,13 @@ impl<K: Kind> RedisLock<K> {
     }
 
     /// Returns what the rule's `describe` returns, as [`update_state`](RedisLock::update_state) does;
-    /// `question` is its `F[6]`. One request; blocks for at most the command timeout.
+    /// `question` is its `F[6]`. One request; blocks for at most the command timeout, and no longer than
+    /// `wait` allows, if this is part of a longer call.
     ///
     /// # Errors
     /// `InvalidInput` if the rule fails, `Protocol` if the list cannot be converted to a `T`. `Unavailable`,
     /// `WrongType`, `Closed`, `Forked`.
-    pub fn describe_state<T: FromRedisValue>(&self, question: &str) -> Result<T, Error> {
-        self.describe_state_with(question, Wait::forever())
-    }
-
-    /// Like [`describe_state`](RedisLock::describe_state), as part of a call that may take as long as `wait`
-    /// says.
-    ///
-    /// # Errors
-    /// See [`describe_state`](RedisLock::describe_state).
-    pub fn describe_state_with<'w, T: FromRedisValue>(
+    pub fn describe_state<'w, T: FromRedisValue>(
         &self,
         question: &str,
         wait: impl Into<Wait<'w>>,

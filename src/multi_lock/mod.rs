@@ -15,7 +15,7 @@ use crate::engine::call::several::{Part, SeveralCall, TWICE};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
-use crate::guard::{Guard, Lockable, Ownership};
+use crate::guard::{Guard, Ownership};
 use crate::kind::Sharing;
 use crate::lock::holder::{busy, held_by, holders_of_either_half};
 use crate::lock::this_thread;
@@ -97,8 +97,6 @@ pub struct MultiLock {
     /// The names of all locks.
     name: Arc<str>,
 }
-
-impl Lockable for MultiLock {}
 
 impl sealed::Held for MultiLock {
     type Hold = MultiHold;

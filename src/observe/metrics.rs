@@ -80,15 +80,9 @@ impl MetricsObserver {
         MetricsObserver { label: None }
     }
 
-    /// Adds the label `lock`, the lock's name. Only for a small number of names: each creates series of its
-    /// own, which stay in the recorder.
-    #[must_use]
-    pub fn with_names(self) -> Self {
-        self.with_groups(str::to_owned)
-    }
-
-    /// Adds the label `lock`, which `group` computes from the lock's name: `stock` from `stock:42`, say. It
-    /// should have few values, and be quick: it is called for each event.
+    /// Adds the label `lock`, which `group` computes from the lock's name: `stock` from `stock:42`, say, or the
+    /// name itself (`str::to_owned`). It should have few values, as each creates series that stay in the recorder,
+    /// and be quick: it is called for each event.
     ///
     /// ```
     /// # use redis_concurrent::observe::MetricsObserver;

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::forms::timed_out;
 use crate::kind::Queued;
 use crate::lock::RedisLock;
-use crate::lock::holder::{ForcedUnlock, Process};
+use crate::lock::holder::Process;
 use crate::wait::Wait;
 
 /// The election of a leader among the processes that share a name: the handle of one name, cheap to clone and
@@ -39,7 +39,7 @@ use crate::wait::Wait;
 ///
 /// let term = election.campaign()?; // waits until this candidate leads
 /// let leader = client.election("scheduler").leader()?.expect("there is one");
-/// assert_eq!((leader.value.as_str(), leader.term), ("10.0.0.7:8080", term.number()));
+/// assert_eq!((leader.value.as_str(), leader.term), ("10.0.0.7:8080", term.token()));
 ///
 /// term.resign()?; // the next candidate leads at once
 /// assert!(election.leader()?.is_none());
@@ -103,8 +103,7 @@ impl Election {
     }
 
     /// The same election for a candidate that others see as `value` when it leads: an address, say. Default
-    /// empty. At most 4,096 bytes: with a longer one each call that campaigns, and
-    /// [`depose`](Election::depose), returns `InvalidInput`.
+    /// empty. At most 4,096 bytes: with a longer one each call that campaigns returns `InvalidInput`.
     #[must_use]
     pub fn value(&self, value: &str) -> Self {
         let lock = self.lock.with_kind(Candidate { value: value.to_owned() });
@@ -115,8 +114,7 @@ impl Election {
     /// The same election for a leader whose work is to stop when less than `margin` of its term is certain to
     /// remain: see [`Term::ending`]. Default: a sixth of the lease. From 1 ms to half the lease, and together
     /// with [`renew_every`](crate::ClientBuilder::renew_every) at most five sixths of it, as each renewal
-    /// must come first: with any other value each call that campaigns, and [`depose`](Election::depose), returns
-    /// `InvalidInput`.
+    /// must come first: with any other value each call that campaigns returns `InvalidInput`.
     #[must_use]
     pub fn stop_before(&self, margin: Duration) -> Self {
         let lock = self.lock.clone().checked(|| self.client.config().check_margin(margin));
@@ -172,7 +170,7 @@ impl Election {
     /// let rounds = client.election("scheduler").run(|term| {
     ///     let mut rounds = 0;
     ///     while rounds < 3 && !term.ending().wait_timeout(Duration::from_millis(10)) {
-    ///         rounds += 1; // … one round of the leader's work, under term.number()
+    ///         rounds += 1; // … one round of the leader's work, under term.token()
     ///     }
     ///     rounds
     /// })?;
@@ -245,7 +243,7 @@ impl Election {
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        Ok(Leader::of(&self.watching.describe_state::<Vec<String>>("")?))
+        Ok(Leader::of(&self.watching.describe_state::<Vec<String>>("", Wait::forever())?))
     }
 
     /// The candidates that wait to succeed the leader, in order: the first hundred of them. One request.
@@ -253,7 +251,7 @@ impl Election {
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
     pub fn candidates(&self) -> Result<Vec<Waiting>, Error> {
-        let state: Vec<(String, String)> = self.watching.describe_state("candidates")?;
+        let state: Vec<(String, String)> = self.watching.describe_state("candidates", Wait::forever())?;
         let waiting = |(record, value): (String, _)| Waiting { process: Process::read(&record), value };
         Ok(state.into_iter().map(waiting).collect())
     }
@@ -261,15 +259,6 @@ impl Election {
     /// The leader, and every change of it from then on, as they happen: see [`Changes`].
     pub fn observe(&self) -> Changes {
         Changes::new(self.watching.clone())
-    }
-
-    /// Ends the leader's term, in whichever process; the next candidate leads. Up to three requests, each of at
-    /// most the command timeout. See [`RedisLock::force_unlock`] for how the leader learns of it.
-    ///
-    /// # Errors
-    /// See [the type](Election#errors-of-all-forms).
-    pub fn depose(&self) -> Result<ForcedUnlock, Error> {
-        self.lock.force_unlock()
     }
 }
 

@@ -10,15 +10,14 @@ use std::time::Duration;
 pub use self::kind::{InStock, Units};
 use self::kind::{MOST, check};
 pub use self::order::Order;
-use self::order::OrderRequest;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
-use crate::guard::sealed::{self, Hold as _};
+use crate::lock::RedisLock;
 use crate::lock::holder::Holder;
-use crate::lock::{Hold, RedisLock};
 use crate::names;
 use crate::settings::check_lease;
+use crate::wait::Wait;
 
 /// Reserved units: sold by [`commit`](Reservation::commit), all given back when this is dropped. It may move
 /// to another thread.
@@ -26,11 +25,7 @@ use crate::settings::check_lease;
 /// A hold like that of a lock: it has a lease, renewed in the background while its process lives, and
 /// [reports](crate::Guard::lost) its loss, after which the units are on sale again.
 /// [`cancel`](Reservation::cancel) gives them back and returns any error.
-pub type Reservation = OwnedGuard<Inventory>;
-
-impl sealed::Held for Inventory {
-    type Hold = Hold<Units>;
-}
+pub type Reservation = OwnedGuard<Units>;
 
 /// The lock of an inventory, available while there are goods to sell: see [`Inventory::inventory_lock`].
 pub type InventoryLock = RedisLock<InStock>;
@@ -68,11 +63,11 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// inventory.add_stock("mug", 1)?;
 ///
 /// let both = Order::of("tee", 2).and("mug", 1).id("order-17").customer("alice", 2);
-/// if let Some(reservation) = inventory.try_reserve_order(&both)? {
+/// if let Some(reservation) = inventory.try_reserve(&both)? {
 ///     // … take the money; if that fails, dropping the reservation gives the units back
 ///     reservation.commit()?;
 /// }
-/// assert!(inventory.try_reserve("mug", 1)?.is_none()); // sold out
+/// assert!(inventory.try_reserve(&Order::of("mug", 1))?.is_none()); // sold out
 ///
 /// let tee = inventory.stock("tee")?;
 /// assert_eq!((tee.stocked, tee.available, tee.reserved, tee.sold), (3, 1, 0, 2));
@@ -186,7 +181,8 @@ impl Inventory {
     /// `Refused` if it was never stocked: [`add_stock`](Inventory::add_stock) comes first. See also [the
     /// type](Inventory#errors-of-all-forms).
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
-        let counts: Vec<String> = self.units.describe_state(&format!("sku|{}", self.sku(sku)?))?;
+        let counts: Vec<String> =
+            self.units.describe_state(&format!("sku|{}", self.sku(sku)?), Wait::forever())?;
         match counts.iter().map(|n| n.parse().ok()).collect::<Vec<_>>()[..] {
             [Some(stocked), Some(available), Some(reserved), Some(sold)] => {
                 Ok(Stock { stocked, available, reserved, sold })
@@ -205,7 +201,7 @@ impl Inventory {
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn is_committed(&self, id: &str) -> Result<bool, Error> {
         let id = self.config(names::part("reservation's id", id))?;
-        self.units.describe_state(&format!("id|{id}"))
+        self.units.describe_state(&format!("id|{id}"), Wait::forever())
     }
 
     /// The holders of reservations, in all processes, in the order in which their leases expire. One request;
@@ -232,35 +228,14 @@ impl Inventory {
 
     // ---- reserving -------------------------------------------------------------------------
 
-    /// Reserves `n` units of `sku`; `None` if fewer are available now. Blocks for one request, at most the
-    /// command timeout.
-    ///
-    /// # Errors
-    /// See [the type](Inventory#errors-of-all-forms).
-    pub fn try_reserve(&self, sku: &str, n: u64) -> Result<Option<Reservation>, Error> {
-        self.reserve(None, None, &[(sku, n)])
-    }
-
     /// Reserves all that `order` asks for; `None`, with nothing reserved, if too few units of some SKU are
     /// available now. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
-    pub fn try_reserve_order(&self, order: &Order) -> Result<Option<Reservation>, Error> {
-        let units: Vec<_> = order.units.iter().map(|(sku, n)| (&**sku, *n)).collect();
-        let customer = order.customer.as_ref().map(|(name, limit)| (&**name, *limit));
-        self.reserve(order.id.as_deref(), customer, &units)
-    }
-
-    fn reserve(
-        &self,
-        id: Option<&str>,
-        customer: Option<(&str, u64)>,
-        units: &[(&str, u64)],
-    ) -> Result<Option<Reservation>, Error> {
-        let wishes = OrderRequest { id, memory: self.memory.as_millis(), customer, units };
-        let units = self.units.with_kind(Units { args: self.config(wishes.args())? });
-        Ok(units.try_lock_owned()?.map(|guard| OwnedGuard::new(guard.hold)))
+    pub fn try_reserve(&self, order: &Order) -> Result<Option<Reservation>, Error> {
+        let args = self.config(order.args(self.memory))?;
+        self.units.with_kind(Units { args }).try_lock_owned()
     }
 
     // ---- the lock --------------------------------------------------------------------------
@@ -305,12 +280,13 @@ impl Inventory {
 }
 
 impl Reservation {
-    /// Gives the units back: they are on sale again. Blocks for the command timeout at most.
+    /// Gives the units back, as [`unlock`](crate::Guard::unlock) does: they are on sale again. Blocks for the
+    /// command timeout at most.
     ///
     /// # Errors
     /// Those of [`Guard::unlock`](crate::Guard::unlock).
     pub fn cancel(self) -> Result<(), Error> {
-        self.hold.release()
+        self.unlock()
     }
 
     /// Marks the units as sold: they are no longer reserved, and never return. Takes effect once, however
@@ -324,6 +300,6 @@ impl Reservation {
     /// with an id, [`is_committed`](Inventory::is_committed) tells which. `Unavailable` if Redis accepted no
     /// request: the units are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
-        self.hold.conclude(&["commit"])
+        self.conclude(&["commit"])
     }
 }

@@ -1,9 +1,9 @@
 //! Work that is done once: one caller does it, and all callers that ask for it again get its outcome.
 
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
-use crate::cancel::CancellationToken;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
@@ -214,7 +214,7 @@ impl Once {
     }
 
     fn ending_by(&self, wait: &Wait<'_>) -> Result<Option<Ending>, Error> {
-        let state: Vec<Option<String>> = self.lock.describe_state_with("", *wait)?;
+        let state: Vec<Option<String>> = self.lock.describe_state("", *wait)?;
         let state: Vec<_> = state.iter().map(|it| it.as_deref().unwrap_or_default()).collect();
         match state[..] {
             ["done", answer] => Ok(Some(Ending::Done(answer.to_owned()))),
@@ -226,14 +226,6 @@ impl Once {
                 Err(Error::new(ErrorKind::Protocol, self.name()).because(why))
             }
         }
-    }
-
-    /// Whether a caller is doing the work now. One request.
-    ///
-    /// # Errors
-    /// See [the type](Once#errors-of-all-forms).
-    pub fn is_in_progress(&self) -> Result<bool, Error> {
-        self.lock.is_locked()
     }
 
     /// Deletes the outcome of the work, so that the next caller does it again; returns whether there was one
@@ -263,6 +255,9 @@ impl fmt::Debug for Once {
 /// The right to do the work of a [`Once`]: a hold with a lease, renewed in the background, until it is ended
 /// by [`done`](Attempt::done), [`fail`](Attempt::fail) or [`give_back`](Attempt::give_back), dropped (given
 /// back), or lost. It may move to another thread.
+///
+/// It dereferences to its guard: the [token](crate::Guard::token) is greater than that of every earlier
+/// attempt, in any process; [`lost`](crate::Guard::lost) is cancelled when another caller may do the work.
 #[must_use = "an attempt that is not kept is given back at once"]
 pub struct Attempt {
     guard: OwnedGuard<Attempts>,
@@ -270,28 +265,6 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The key of the work.
-    pub fn name(&self) -> &str {
-        self.guard.name()
-    }
-
-    /// The fencing token: greater than that of every earlier attempt, in any process.
-    pub fn token(&self) -> u64 {
-        self.guard.token()
-    }
-
-    /// How long the attempt is certain to remain this caller's if it is not renewed; zero once it is lost.
-    /// Computed locally, without a request.
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// A token that is cancelled when the attempt is lost, even while Redis does not reply: another caller
-    /// may do the work from then on.
-    pub fn lost(&self) -> CancellationToken {
-        self.guard.lost()
-    }
-
     /// Marks the work as done: stores its answer, of at most 262,144 bytes, for all callers that ask for it. The
     /// work is kept as done without a longer one: the answer is then empty.
     /// Retries while Redis does not reply, for half a minute at most.
@@ -339,6 +312,14 @@ impl Attempt {
             answer.len()
         );
         Err(Error::new(ErrorKind::InvalidInput, &name).because(why))
+    }
+}
+
+impl Deref for Attempt {
+    type Target = OwnedGuard<Attempts>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.guard
     }
 }
 

@@ -58,11 +58,12 @@ pub(crate) fn script(source: &str) -> Script {
 /// gets all or none; a rejected one is not counted and changes nothing. Permits are not given back.
 ///
 /// Redis keeps how much was used, and as of when; the [`Rate`] stays with the handle and is sent with each
-/// request. So there is no setup, and a handle with [another rate](RateLimiter::with_rate) finds the same
-/// count: if 4 of a limit of 10 are used, and the limit is raised to 20, 16 are left. If handles of one name
-/// have different rates, each decides by its own.
+/// request. So there is no setup, and a handle with another rate finds the same count: if 4 of a limit
+/// of 10 are used, and the limit is raised to 20, 16 are left. If handles of one name have different rates,
+/// each decides by its own.
 ///
-/// The count expires by itself, as soon as no used permit counts any more.
+/// The count expires by itself, as soon as no used permit counts any more by the rate of the last caller that
+/// acquired some.
 ///
 /// # Waiting
 ///
@@ -72,8 +73,8 @@ pub(crate) fn script(source: &str) -> Script {
 ///
 /// # Errors of all forms
 ///
-/// `InvalidInput` for an invalid name or rate, or for 0 permits; `Refused` for more than the rate admits [at
-/// once](Rate::at_once), since that can never be granted. In these cases, no request is sent.
+/// `InvalidInput` for an invalid name or rate, or for 0 permits; `Refused` for more than the rate admits at
+/// once (the burst, or the limit of a fixed window), since that can never be granted. In these cases, no request is sent.
 /// `OutcomeUnknown` if there was no reply: the request may have been counted, or may still be, and is not
 /// sent again, as it could count twice. `Unavailable` if Redis cannot be reached or rejects this client; even
 /// calls that wait return it at once, as it is the caller's decision whether to proceed without counting.
@@ -120,15 +121,6 @@ impl Client {
 }
 
 impl RateLimiter {
-    /// The same limiter with another rate: what was used stays used.
-    ///
-    /// A count expires when no used permit counts any more by the rate of the last caller that acquired some;
-    /// by a slower rate it might have lasted longer.
-    #[must_use]
-    pub fn with_rate(&self, rate: Rate) -> Self {
-        RateLimiter { rate, ..self.clone() }
-    }
-
     /// The rate limiter's name.
     pub fn name(&self) -> &str {
         &self.name

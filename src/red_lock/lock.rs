@@ -15,7 +15,7 @@ use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
-use crate::guard::{Guard, Lockable, Ownership};
+use crate::guard::{Guard, Ownership};
 use crate::kinds::Simple;
 use crate::lock::{RedisLock, this_thread};
 use crate::settings::check_lease;
@@ -73,8 +73,6 @@ impl fmt::Debug for QuorumLock {
         f.debug_struct("QuorumLock").field("name", &self.name).field("terms", &self.terms).finish()
     }
 }
-
-impl Lockable for QuorumLock {}
 
 impl sealed::Held for QuorumLock {
     type Hold = QuorumHold;

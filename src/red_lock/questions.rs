@@ -82,21 +82,16 @@ impl QuorumLock {
         }
     }
 
-    /// Returns how often this thread holds the lock: 0 or 1. No request; 0 in a forked child.
-    pub fn hold_count(&self) -> usize {
-        let Ok(entries) = self.entries() else { return 0 };
+    /// Returns whether this thread holds the lock. No request; false in a forked child.
+    pub fn is_held_by_current_thread(&self) -> bool {
+        let Ok(entries) = self.entries() else { return false };
         let (me, now) = (this_thread(), Moment::now());
         let holds = |entry: &&Arc<LockEntry>| {
             entry.shared.same_process().is_ok()
                 && engine::operations::effects::lock(entry)
                     .is_ok_and(|core| core.lock_state.hold_count(me, now) > 0)
         };
-        usize::from(entries.iter().filter(holds).count() >= self.servers.majority())
-    }
-
-    /// Returns whether this thread holds the lock. No request.
-    pub fn is_held_by_current_thread(&self) -> bool {
-        self.hold_count() > 0
+        entries.iter().filter(holds).count() >= self.servers.majority()
     }
 
     /// Asks each server for its holder.

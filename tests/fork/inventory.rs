@@ -1,5 +1,6 @@
 //! The child of a process that has reserved something, and holds the inventory's lock.
 
+use redis_concurrent::inventory::Order;
 use redis_concurrent_testkit::*;
 
 use crate::child::in_child;
@@ -14,11 +15,11 @@ fn a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved() {
         let inventory = client.inventory("sale");
         inventory.add_stock("tee", 5).unwrap();
         let lock = inventory.inventory_lock("tee", 1);
-        let mut sells = Some(inventory.try_reserve("tee", 1).unwrap().unwrap());
-        let mut keeps = Some(inventory.try_reserve("tee", 2).unwrap().unwrap());
+        let mut sells = Some(inventory.try_reserve(&Order::of("tee", 1)).unwrap().unwrap());
+        let mut keeps = Some(inventory.try_reserve(&Order::of("tee", 2)).unwrap().unwrap());
         let mut holds = Some(lock.lock().unwrap());
         in_child(|| {
-            forked(inventory.try_reserve("tee", 1));
+            forked(inventory.try_reserve(&Order::of("tee", 1)));
             forked(inventory.add_stock("tee", 1));
             forked(inventory.stock("tee"));
             forked(inventory.is_committed("one"));

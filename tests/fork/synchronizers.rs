@@ -29,7 +29,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
         let limiter = client.rate_limiter("limiter", Rate::fixed_window(2, Duration::from_secs(3600)));
         assert!(limiter.try_acquire(1).unwrap().allowed);
         permits.set_permits(3).unwrap();
-        latch.set_count(1).unwrap();
+        latch.try_set_count(1).unwrap();
         let mut reads = Some(read.read_lock().lock().unwrap());
         let mut writes = Some(written.write_lock().lock().unwrap());
         let mut permit = Some(permits.acquire(2).unwrap());

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
+use redis_concurrent::inventory::Order;
 use redis_concurrent::kinds::Kind;
 use redis_concurrent::{CancellationToken, Client, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
@@ -85,7 +86,7 @@ fn of_one_sku_is_not_that_of_another() {
     let gate = fixture.holds.inventory("sale");
     gate.add_stock("tee", 1).unwrap();
     gate.add_stock("mug", 1).unwrap();
-    gate.try_reserve("mug", 1).unwrap().unwrap().commit().unwrap();
+    gate.try_reserve(&Order::of("mug", 1)).unwrap().unwrap().commit().unwrap();
     let here = fixture.waits.inventory("sale");
     let (tee, mug) = (here.inventory_lock("tee", 1), here.inventory_lock("mug", 1));
     let held = gate.inventory_lock("tee", 1).lock_owned().unwrap();
@@ -205,5 +206,5 @@ fn never_more_permits_are_out_than_there_are() {
     }
     let most = most.into_inner();
     assert!(most <= PERMITS.into(), "{most} of {PERMITS} permits were out");
-    wait_until(SOON, "all are back", || there.available().unwrap() == PERMITS);
+    wait_until(SOON, "all are back", || there.available().unwrap() == i64::from(PERMITS));
 }

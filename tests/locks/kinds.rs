@@ -4,7 +4,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 use redis_concurrent::kinds::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
-use redis_concurrent::{Client, ErrorKind, RedisLock, rule_file};
+use redis_concurrent::{Client, ErrorKind, RedisLock, Wait, rule_file};
 use redis_concurrent_testkit::{RedisServer, contract, wait_until};
 
 use crate::bulkhead::Bulkhead;
@@ -233,7 +233,10 @@ fn each_caller_at_a_gate_has_a_position_of_its_own_and_passes_when_it_is_opened(
     let mut redis = server.connection().unwrap();
     let mut positions = || redis::cmd("ZCARD").arg("rc:{it}:queue").query::<u64>(&mut redis).unwrap();
     assert!(ours.try_lock().unwrap().is_none());
-    assert_eq!(format!("{:?}", ours.describe_state::<Vec<redis::Value>>("").unwrap()), "[int(0)]");
+    assert_eq!(
+        format!("{:?}", ours.describe_state::<Vec<redis::Value>>("", Wait::forever()).unwrap()),
+        "[int(0)]"
+    );
     thread::scope(|scope| {
         let callers: Vec<_> =
             [&ours, &ours, &theirs, &ours].map(|gate| scope.spawn(|| gate.lock().map(drop))).into();

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use redis_concurrent::admin::{HeldBy, Look};
+use redis_concurrent::inventory::Order;
 use redis_concurrent::kinds::Permits;
 use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
@@ -25,10 +26,10 @@ fn each_kind_is_known_by_its_name_alone() {
     let _reader = client.read_write_lock("reader").read_lock().lock_owned().unwrap();
     client.semaphore("semaphore").set_permits(5).unwrap();
     let _permits = client.semaphore("semaphore").acquire(3).unwrap();
-    client.count_down_latch("latch").set_count(7).unwrap();
+    client.count_down_latch("latch").try_set_count(7).unwrap();
     let inventory = client.inventory("inventory");
     inventory.add_stock("mug", 2).unwrap();
-    let _reserved = inventory.try_reserve("mug", 1).unwrap().unwrap();
+    let _reserved = inventory.try_reserve(&Order::of("mug", 1)).unwrap().unwrap();
     let _ = client
         .rate_limiter("limiter", redis_concurrent::rate_limiter::Rate::fixed_window(9, ms(60_000)))
         .try_acquire(1)
@@ -80,7 +81,7 @@ fn each_kind_is_known_by_its_name_alone() {
     let mut names: Vec<_> = viewer.list().map(|it| it.unwrap().name).collect();
     names.sort();
     assert_eq!(names, ["inventory", "reader", "reentrant", "semaphore", "writer"]);
-    let all = viewer.list().with_free().page(1).count();
+    let all = viewer.list().with_free().count();
     assert_eq!(all, 8);
 }
 
@@ -93,7 +94,7 @@ fn the_stock_of_each_of_many_skus_is_shown_once() {
     for i in 0..300 {
         inventory.add_stock(&name(i), i + 1).unwrap();
     }
-    let _reserved = inventory.try_reserve(&name(7), 3).unwrap().unwrap();
+    let _reserved = inventory.try_reserve(&Order::of(&name(7), 3)).unwrap().unwrap();
     let stock = look(&client, "sale").stock;
     assert_eq!(stock.len(), 300);
     for (i, (sku, it)) in (0..).zip(&stock) {
@@ -244,7 +245,7 @@ fn a_listing_has_each_of_many_once_and_holds_its_rate() {
         (0..300).map(|i| client.reentrant_lock(&format!("l{i}")).lock_owned().unwrap()).collect();
     let other = builder(&server.url()).namespace("other").connect().unwrap();
     let _theirs = other.reentrant_lock("theirs").lock_owned().unwrap();
-    let mut names: Vec<_> = client.list().page(50).map(|it| it.unwrap().name).collect();
+    let mut names: Vec<_> = client.list().map(|it| it.unwrap().name).collect();
     names.sort();
     let before = names.len();
     names.dedup();
@@ -336,14 +337,14 @@ fn a_listing_has_what_is_held_right_after_many_leases_were_over() {
     semaphores.iter().for_each(|it| it.set_permits(2 * LAPSED).unwrap());
     inventories.iter().for_each(|it| it.add_stock("mug", 2 * u64::from(LAPSED)).unwrap());
     let _permit = semaphores[0].acquire(1).unwrap();
-    let _reserved = inventories[0].try_reserve("mug", 1).unwrap().unwrap();
+    let _reserved = inventories[0].try_reserve(&Order::of("mug", 1)).unwrap().unwrap();
     for _ in 0..LAPSED {
         for it in &semaphores {
             std::mem::forget(client.semaphore(it.name()).with_lease(ms(3000)).try_acquire(1).unwrap());
         }
         for it in &inventories {
             let brief = client.inventory(it.name()).with_lease(ms(3000));
-            std::mem::forget(brief.try_reserve("mug", 1).unwrap());
+            std::mem::forget(brief.try_reserve(&Order::of("mug", 1)).unwrap());
         }
     }
     proxy.black_hole(true);
@@ -368,7 +369,7 @@ fn a_hold_is_taken_away_by_the_name_alone() {
     let _permits = client.semaphore("semaphore").acquire(3).unwrap();
     let inventory = client.inventory("inventory");
     inventory.add_stock("mug", 2).unwrap();
-    let _reserved = inventory.try_reserve("mug", 1).unwrap().unwrap();
+    let _reserved = inventory.try_reserve(&Order::of("mug", 1)).unwrap().unwrap();
     for name in ["simple", "reentrant", "writer", "reader", "semaphore", "inventory"] {
         let owner = look(&viewer, name).holders[0].owner.clone();
         let wrong = HeldBy::Owner(format!("{owner}1"));
@@ -378,7 +379,7 @@ fn a_hold_is_taken_away_by_the_name_alone() {
     }
     assert_eq!(client.semaphore("semaphore").available().unwrap(), 5);
     assert_eq!(inventory.stock("mug").unwrap().available, 2);
-    client.count_down_latch("latch").set_count(7).unwrap();
+    client.count_down_latch("latch").try_set_count(7).unwrap();
     for (name, kind) in [("latch", ErrorKind::Refused), ("nothing", ErrorKind::NotOwner)] {
         assert_eq!(viewer.force_unlock(name, &HeldBy::Anyone, "", false).unwrap_err().kind(), kind);
     }
@@ -422,7 +423,7 @@ fn a_revoked_hold_keeps_others_out_until_its_lease_is_over() {
     let lost = guard.lost();
     wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
     let owner = HeldBy::Owner(view.holder().unwrap().unwrap().owner);
-    assert!(view.force_unlock_if(&owner, "maintenance", true).unwrap().all_notified());
+    assert!(view.force_unlock_if(&owner, "maintenance", true).unwrap().notified == 1);
     assert!(lost.wait_timeout(SOON) && guard.loss().unwrap().to_string().ends_with("by force: maintenance"));
     assert!(view.try_lock().unwrap().is_none(), "its work may not have ended yet");
     assert!(look(&other, "job").holders[0].stays);

@@ -96,7 +96,7 @@ fn a_waiter_that_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are
         } else {
             for how in ["wait", "try"] {
                 let answer = rig.acquire(how, &new, USUAL).unwrap();
-                assert_eq!(answer, ["-1", "this-latch-has-no-count:-set_count-comes-first"]);
+                assert_eq!(answer, ["-1", "this-latch-has-no-count:-try_set_count-comes-first"]);
             }
         }
     };

@@ -78,8 +78,8 @@ pub const KINDS: [(&str, Calls); 10] = [
         let lock = it.inventory_lock("tee", 1);
         vec![
             it.add_stock("tee", 1),
-            it.try_reserve("tee", 1).map(drop),
-            it.try_reserve_order(&Order::of("tee", 1).and("mug", 1).id("one").customer("alice", 1)).map(drop),
+            it.try_reserve(&Order::of("tee", 1)).map(drop),
+            it.try_reserve(&Order::of("tee", 1).and("mug", 1).id("one").customer("alice", 1)).map(drop),
             it.stock("tee").map(drop),
             it.is_committed("one").map(drop),
             it.holders().map(drop),
@@ -98,7 +98,6 @@ pub const KINDS: [(&str, Calls); 10] = [
             it.wait_with(LIMIT).map(drop),
             it.wait_with(Duration::ZERO).map(drop),
             it.wait_with(&never).map(drop),
-            it.set_count(1),
             it.try_set_count(1).map(drop),
             it.count_down().map(drop),
             it.count().map(drop),
@@ -116,7 +115,6 @@ pub const KINDS: [(&str, Calls); 10] = [
             it.begin_with(&never).map(drop),
             it.run(|_| panic!("it was done")).map(drop),
             it.ending().map(drop),
-            it.is_in_progress().map(drop),
             it.forget().map(drop),
         ]
     }),
@@ -130,7 +128,6 @@ pub const KINDS: [(&str, Calls); 10] = [
             it.run(|_| panic!("it led")),
             it.leader().map(drop),
             it.candidates().map(drop),
-            it.depose().map(drop),
             it.observe().next_with(LIMIT).map(drop),
         ]
     }),

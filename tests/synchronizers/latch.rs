@@ -23,8 +23,6 @@ fn a_count_is_set_once_and_counted_down_to_nothing() {
     assert_eq!(latch.count().unwrap(), None);
     assert!(latch.try_set_count(2).unwrap());
     assert!(!latch.try_set_count(3).unwrap());
-    let conflict = latch.set_count(3).unwrap_err();
-    assert_eq!((conflict.kind(), conflict.name()), (ErrorKind::Conflict, "once"));
     waits_in_vain(&latch, ms(20));
     assert_eq!(latch.count_down().unwrap(), 1);
     assert_eq!(latch.count().unwrap(), Some(1));
@@ -65,7 +63,7 @@ fn what_is_wrong_is_said() {
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     }
     guard.unlock().unwrap();
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::WrongType);
     latch.delete().unwrap();
 }
@@ -77,7 +75,7 @@ fn without_a_count_every_form_is_refused_and_says_the_cure() {
     let latch = client.count_down_latch(name);
     for deleted in [false, true] {
         if deleted {
-            latch.set_count(1).unwrap();
+            latch.try_set_count(1).unwrap();
             assert!(latch.delete().unwrap());
         }
         for error in [
@@ -90,7 +88,10 @@ fn without_a_count_every_form_is_refused_and_says_the_cure() {
             latch.count_down().unwrap_err(),
         ] {
             assert_eq!((error.kind(), error.name()), (ErrorKind::Refused, name), "{error}");
-            assert!(error.to_string().contains("this latch has no count: set_count comes first"), "{error}");
+            assert!(
+                error.to_string().contains("this latch has no count: try_set_count comes first"),
+                "{error}"
+            );
         }
         await_positions(name, 0);
         // The name is free for any other kind.
@@ -103,7 +104,7 @@ fn a_waiter_whose_count_ends_learns_it_at_its_next_heartbeat() {
     let name = "ended";
     let client = connected(|| builder(&server().url()).waiter_timeout(ms(1500)));
     let latch = client.count_down_latch(name);
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait_with(LONG));
         await_positions(name, 1);
@@ -125,7 +126,7 @@ fn the_last_count_down_wakes_all_in_all_clients() {
     // No heartbeat lets them pass.
     let clients: Vec<_> = (0..CLIENTS).map(|_| patient(server())).collect();
     let latch = client().count_down_latch("all");
-    latch.set_count(2).unwrap();
+    latch.try_set_count(2).unwrap();
     let passed = AtomicUsize::new(0);
     thread::scope(|scope| {
         for client in &clients {
@@ -157,7 +158,7 @@ fn a_hundred_pass_without_waiting_for_their_beats() {
     // Heartbeats are every 40 s.
     let clients = [patient(server()), patient(server())];
     let latch = client().count_down_latch("hundred");
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     thread::scope(|scope| {
         for client in clients.iter().flat_map(|client| [client; EACH]) {
             scope.spawn(|| client.count_down_latch("hundred").wait().unwrap());
@@ -176,7 +177,7 @@ fn a_wait_takes_two_requests_and_passing_none() {
     // So rarely does it say that it lives.
     let client = connected(|| builder(&server().url()).waiter_timeout(LONG));
     let latch = client.count_down_latch("cost");
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     // The first wait starts the inbox, which takes its own.
     waits_in_vain(&latch, ms(50));
     let before = client.request_count();
@@ -198,7 +199,7 @@ fn a_wait_takes_two_requests_and_passing_none() {
 fn a_waiter_is_told_of_a_reset_or_a_deletion_and_nobody_else() {
     let (one, other) = (client(), client());
     let latch = one.count_down_latch("anew");
-    latch.set_count(5).unwrap();
+    latch.try_set_count(5).unwrap();
     for (what, says) in [("reset", "it was reset"), ("delete", "deleted")] {
         thread::scope(|scope| {
             // Two of one client, so that the second one is not just behind the first.
@@ -231,7 +232,7 @@ fn a_waiter_that_did_not_hear_of_a_deletion_finds_out_at_its_next_heartbeat() {
     let proxy = Proxy::start(server().port()).unwrap();
     let deaf = connected(|| builder(&proxy.url()).waiter_timeout(ms(1500)));
     let latch = client().count_down_latch(name);
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.count_down_latch(name).wait_with(LONG));
         await_positions(name, 1);
@@ -256,7 +257,7 @@ fn a_lost_message_costs_a_heartbeat() {
     let proxy = Proxy::start(server().port()).unwrap();
     let deaf = connected(|| builder(&proxy.url()).waiter_timeout(ms(1500)));
     let latch = client().count_down_latch(name);
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.count_down_latch(name).wait());
         await_positions(name, 1);
@@ -276,7 +277,7 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     let proxy = Proxy::start(server().port()).unwrap();
     let deaf = connected(|| builder(&proxy.url()).lease(ms(300)).command_timeout(ms(600)));
     let (latch, waits) = (client().count_down_latch(name), deaf.count_down_latch(name));
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     // So that Redis knows the script, and the listener is there.
     waits_in_vain(&waits, ms(500));
     proxy.only_matching(b"\r\nwait\r\n");
@@ -313,7 +314,7 @@ fn a_count_down_that_is_sent_twice_counts_once() {
 fn a_wait_ends_by_its_token() {
     let client = client();
     let latch = client.count_down_latch("token");
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     let token = CancellationToken::new();
     thread::scope(|scope| {
         let waiters = [
@@ -338,7 +339,7 @@ fn a_count_has_an_end_only_where_it_is_given_one() {
     let mut redis = server().connection().unwrap();
     let mut ends = || redis.pttl::<_, i64>(key("end", "")).unwrap();
     assert!(!latch.expire_after(LONG).unwrap());
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     assert_eq!(ends(), -1);
     assert!(latch.expire_after(LONG).unwrap());
     assert!((1..=20_000).contains(&ends()));
@@ -354,7 +355,7 @@ fn a_count_has_an_end_only_where_it_is_given_one() {
 fn a_client_that_closes_lets_its_waiters_go() {
     let client = client();
     let latch = client.count_down_latch("closed");
-    latch.set_count(1).unwrap();
+    latch.try_set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait());
         await_positions("closed", 1);

@@ -15,7 +15,7 @@ const BUDGETS: &[(&str, usize, usize)] = &[
     ("files in src/", 179, 150),
     ("lines of code in src/engine/", 11_000, 8_500),
     ("names at the crate's root", 40, 40),
-    ("public methods", 328, 290),
+    ("public methods", 299, 290),
     ("public methods that are a form of another", 50, 50),
     ("type names defined more than once in src/", 5, 0),
     ("fields of the largest struct of the state machine", 10, 10),

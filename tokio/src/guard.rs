@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 
 use redis_concurrent::guard::Held;
-use redis_concurrent::kinds::Kind;
-use redis_concurrent::{Error, OwnedGuard, Semaphore};
+use redis_concurrent::kinds::{Kind, Permits};
+use redis_concurrent::{Error, OwnedGuard};
 
 use crate::workers::{InBackground, RELEASES};
 
@@ -26,7 +26,7 @@ where
 
 /// Permits of an [`AsyncSemaphore`](crate::AsyncSemaphore), returned in the way in which an [`AsyncGuard`]
 /// releases its hold.
-pub type AsyncPermit = AsyncGuard<Semaphore>;
+pub type AsyncPermit = AsyncGuard<Permits>;
 
 impl<L: Held> AsyncGuard<L>
 where

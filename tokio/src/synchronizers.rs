@@ -98,7 +98,7 @@ impl AsyncElection {
         let (name, election) = (self.election.name(), self.election.clone());
         let term = self.turn.wait(name, move |wait| election.campaign_with(wait)).await?;
         let term = InBackground::new(term);
-        let outcome = work(term.get().number(), term.get().ending()).await;
+        let outcome = work(term.get().token(), term.get().ending()).await;
         let term: Term = term.into_inner();
         RELEASES.outcome(name, move || term.resign()).await?;
         Ok(outcome)

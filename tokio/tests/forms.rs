@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redis_concurrent::once::Ending;
+use redis_concurrent::once::{Begun, Ending};
 use redis_concurrent::rate_limiter::Rate;
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Lock, LockGuard, MultiLock, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
@@ -90,7 +90,7 @@ fn work_is_done_once_for_all_tasks_and_given_back_by_a_dropped_one() {
             }
         });
         begun.await.unwrap();
-        assert!(once().blocking().is_in_progress().unwrap());
+        assert!(matches!(once().blocking().try_begin().unwrap(), Begun::InProgress));
         first.abort();
         assert!((&mut first).await.unwrap_err().is_cancelled());
         let done = Arc::new(AtomicUsize::new(0));

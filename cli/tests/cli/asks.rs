@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use redis_concurrent::Client;
+use redis_concurrent::inventory::Order;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ fn the_list_reads_like_ps() {
     shop.semaphore("gpu").set_permits(4).unwrap();
     let _permits = shop.semaphore("gpu").acquire(2).unwrap();
     shop.reentrant_lock("done").lock().unwrap().unlock_staying(Duration::from_secs(60)).unwrap();
-    billing.count_down_latch("latch").set_count(2).unwrap();
+    billing.count_down_latch("latch").try_set_count(2).unwrap();
 
     let it = done(&url, &["ls"]).ends(0);
     let lines: Vec<_> = it.out.lines().collect();
@@ -175,7 +176,7 @@ fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
         holder.done().ends(80).says("stuck since noon (by ");
     }
     done(&url, &["break", "job"]).ends(64).says("--whoever");
-    client(&server).count_down_latch("latch").set_count(1).unwrap();
+    client(&server).count_down_latch("latch").try_set_count(1).unwrap();
     done(&url, &["break", "latch", "--whoever"]).ends(78).says("reset or delete its count");
 }
 
@@ -188,7 +189,7 @@ fn it_tells_for_how_long_those_that_were_taken_keep_others_out() {
     let _permits = [&brief, &lasting].map(|it| it.semaphore("slots").acquire(1).unwrap());
     let _read = lasting.read_write_lock("pages").read_lock().lock_owned().unwrap();
     lasting.inventory("sale").add_stock("mug", 2).unwrap();
-    let _reserved = lasting.inventory("sale").try_reserve("mug", 1).unwrap().unwrap();
+    let _reserved = lasting.inventory("sale").try_reserve(&Order::of("mug", 1)).unwrap().unwrap();
     let taken = |args: &[&str]| {
         let it = done(&server.url(), &[&["break", "--yes", "--json"], args].concat()).ends(0);
         let stays = json(&it.out)[0]["stays_s"].as_f64().unwrap();
@@ -266,7 +267,7 @@ fn stock_and_threads_are_shown() {
     let url = server.url();
     let shop = labelled(&server, "shop");
     shop.inventory("sale").add_stock("mug|blue", 5).unwrap();
-    let _reserved = shop.inventory("sale").try_reserve("mug|blue", 2).unwrap().unwrap();
+    let _reserved = shop.inventory("sale").try_reserve(&Order::of("mug|blue", 2)).unwrap().unwrap();
     let it = &json(&done(&url, &["show", "--json", "sale"]).ends(0).out)[0];
     let stock = serde_json::json!(
         [{"sku": "mug|blue", "stocked": 5, "available": 3, "reserved": 2, "sold": 0}]

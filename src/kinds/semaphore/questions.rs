@@ -6,24 +6,15 @@ use crate::error::Error;
 use crate::lock::holder::{Holder, busy, held_by};
 
 impl Semaphore {
-    /// The number of available permits: all permits, minus the acquired ones; 0 if they were never set, or
-    /// are [overdrawn](Semaphore::overdrawn). One request.
+    /// The number of available permits: all permits, minus the acquired ones; 0 if they were never set.
+    /// Negative, as in java.util.concurrent, if they were [reduced](Semaphore::reduce_permits) below the
+    /// number acquired, or below 0. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     #[doc(alias = "available_permits")]
-    pub fn available(&self) -> Result<u32, Error> {
-        Ok(natural(self.state()?.free()))
-    }
-
-    /// How many permits have to come back, or to be added, before the first one is available again: 0, unless
-    /// they were [reduced](Semaphore::reduce_permits) below the number acquired, or below 0. (In
-    /// java.util.concurrent, `availablePermits` is negative then.) One request.
-    ///
-    /// # Errors
-    /// See [`available`](Semaphore::available).
-    pub fn overdrawn(&self) -> Result<u32, Error> {
-        Ok(natural(-self.state()?.free()))
+    pub fn available(&self) -> Result<i64, Error> {
+        Ok(self.state()?.free())
     }
 
     /// The number of permits, acquired ones included; `None` if it was never set. One request.

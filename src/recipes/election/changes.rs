@@ -103,7 +103,7 @@ impl Changes {
             if self.watching.with_kind(Observing { args }).lock_owned_with(wait)?.is_none() {
                 return Ok(None);
             }
-            let state: Vec<String> = self.watching.describe_state_with("", wait)?;
+            let state: Vec<String> = self.watching.describe_state("", wait)?;
             let unexpected_reply =
                 || self.watching.error(ErrorKind::Protocol, "unexpected reply from the rule");
             let now = Seen::of(&state).ok_or_else(unexpected_reply)?;

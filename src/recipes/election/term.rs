@@ -1,6 +1,7 @@
 //! A leader's term.
 
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::kind::{Candidate, check_value};
@@ -11,6 +12,9 @@ use crate::wait::Wait;
 
 /// A term in which this candidate leads, until it is [resigned](Term::resign), dropped, or lost. Its lease is
 /// renewed in the background. It may move to another thread, and be kept in a struct.
+///
+/// It dereferences to its guard: the [token](crate::Guard::token) is the number of the term, greater than that
+/// of every earlier one. Let what the leader changes [reject a lower one](crate::Fenced).
 #[must_use = "a term that is not kept is resigned at once"]
 pub struct Term {
     guard: OwnedGuard<Candidate>,
@@ -36,29 +40,11 @@ impl Term {
         Ok(Term { guard, ending })
     }
 
-    /// The election's name.
-    pub fn name(&self) -> &str {
-        self.guard.name()
-    }
-
-    /// The number of the term, greater than that of every earlier one, in any process: the fencing token of
-    /// all that the leader does. Let what the leader changes [reject a lower one](crate::Fenced).
-    #[doc(alias = "token")]
-    pub fn number(&self) -> u64 {
-        self.guard.token()
-    }
-
     /// A token that is cancelled when the leader's work must stop: when less than
     /// [`stop_before`](crate::Election::stop_before) is certain to remain of the term, because renewals fail,
     /// or when it is over. All calls return the same token.
     pub fn ending(&self) -> CancellationToken {
         self.ending.clone()
-    }
-
-    /// How long the term is certain to last if it is not renewed; zero once it is over. Computed locally,
-    /// without a request.
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
     }
 
     /// Publishes `value` from now on, in place of the [candidate's](crate::Election::value); observers are
@@ -84,8 +70,16 @@ impl Term {
     }
 }
 
+impl Deref for Term {
+    type Target = OwnedGuard<Candidate>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.guard
+    }
+}
+
 impl fmt::Debug for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Term").field("election", &self.name()).field("number", &self.number()).finish()
+        f.debug_struct("Term").field("election", &self.name()).field("token", &self.token()).finish()
     }
 }

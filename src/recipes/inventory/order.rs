@@ -1,6 +1,7 @@
 //! What a reservation asks for.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use super::kind::{MOST, check};
 use crate::names;
@@ -14,9 +15,9 @@ const MOST_SKUS: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use = "an order reserves nothing by itself"]
 pub struct Order {
-    pub(super) units: Vec<(String, u64)>,
-    pub(super) id: Option<String>,
-    pub(super) customer: Option<(String, u64)>,
+    units: Vec<(String, u64)>,
+    id: Option<String>,
+    customer: Option<(String, u64)>,
 }
 
 impl Order {
@@ -44,22 +45,10 @@ impl Order {
         self.customer = Some((name.to_owned(), limit));
         self
     }
-}
 
-/// What a reservation asks for.
-#[derive(Debug)]
-pub(super) struct OrderRequest<'a> {
-    pub(super) id: Option<&'a str>,
-    /// How long the id of the order is remembered once it was sold, in ms.
-    pub(super) memory: u128,
-    /// A customer, and the total number of units of each SKU that it may have.
-    pub(super) customer: Option<(&'a str, u64)>,
-    pub(super) units: &'a [(&'a str, u64)],
-}
-
-impl OrderRequest<'_> {
-    /// The arguments for the rule. Returns an error text if they are invalid.
-    pub(super) fn args(&self) -> Result<String, String> {
+    /// The arguments for the rule; the id is remembered for `memory` once the order was sold. Returns an error
+    /// text if they are invalid.
+    pub(super) fn args(&self, memory: Duration) -> Result<String, String> {
         if self.units.is_empty() || self.units.len() > MOST_SKUS {
             return Err(format!(
                 "an order must name between 1 and {MOST_SKUS} SKUs, got {}",
@@ -67,15 +56,15 @@ impl OrderRequest<'_> {
             ));
         }
         let mut args = "take|".to_owned();
-        if let Some(id) = self.id {
+        if let Some(id) = &self.id {
             args += &names::part("reservation's id", id)?;
         }
         // Writing to a String cannot fail.
-        let _ = write!(args, "|{}|", self.memory);
+        let _ = write!(args, "|{}|", memory.as_millis());
         let mut limit = MOST;
-        if let Some((customer, most)) = self.customer {
+        if let Some((customer, most)) = &self.customer {
             args += &names::part("customer's name", customer)?;
-            limit = check(most)?;
+            limit = check(*most)?;
         }
         let _ = write!(args, "|{limit}");
         for (i, (sku, n)) in self.units.iter().enumerate() {

@@ -21,7 +21,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `limit` permits per `window`. A window begins with the first permit, and ends that long after it; the
+    /// `limit` permits per `window`, and at most `limit` by one call. A window begins with the first permit, and ends that long after it; the
     /// count then starts from 0 again.
     ///
     /// This is a quota, and simple to explain. Around the end of a window, up to twice the limit may be
@@ -49,7 +49,7 @@ impl Rate {
 
     /// How many permits may be acquired at once: the burst, or the limit of a fixed window. No call can ask
     /// for more.
-    pub const fn at_once(&self) -> u32 {
+    pub(super) const fn at_once(&self) -> u32 {
         match self.burst {
             Some(burst) => burst,
             None => self.limit,

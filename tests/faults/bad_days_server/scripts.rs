@@ -87,7 +87,7 @@ mod bodies {
         flush();
         let taken = lock.lock().unwrap();
         flush();
-        assert!(other.force_unlock().unwrap().was_held());
+        assert!(other.force_unlock().unwrap().holders > 0);
         error_of(taken.unlock(), ErrorKind::LeaseLost, "flushed");
         closes_in_time(|| {
             let ear = Ear::default();

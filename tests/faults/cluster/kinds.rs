@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use redis_concurrent::inventory::Order;
 use redis_concurrent::optimistic::Outcome;
 use redis_concurrent::rate_limiter::Rate;
 use redis_concurrent::{Member, MultiLock};
@@ -60,7 +61,7 @@ fn what_is_not_a_lock_is_in_its_slot() {
     for name in spread(calm(), "others") {
         let inventory = client.inventory(&name);
         inventory.add_stock("a", 3).unwrap();
-        inventory.try_reserve("a", 2).unwrap().expect("there are three").commit().unwrap();
+        inventory.try_reserve(&Order::of("a", 2)).unwrap().expect("there are three").commit().unwrap();
         let stock = inventory.stock("a").unwrap();
         assert_eq!((stock.available, stock.sold), (1, 2));
     }

@@ -87,7 +87,7 @@ fn a_signal_and_a_question_want_a_guard_of_their_lock<K: Tried>(fixture: &Fixtur
     let guard = other.lock().unwrap();
     is_refused(it.signal(&guard));
     is_refused(it.signal_all(&guard));
-    is_refused(it.has_waiters(&guard));
+    is_refused(it.wait_queue_length(&guard));
     is_refused(it.wait_queue_length(&guard));
     guard.unlock().unwrap();
 }
@@ -142,22 +142,22 @@ fn a_waiter_is_counted_until_it_is_signalled<K: Tried>(fixture: &Fixture<K>) {
         let waits = scope.spawn(|| {
             let mut guard = lock.lock().unwrap();
             let it = lock.condition("it");
-            assert!(!it.has_waiters(&guard).unwrap());
+            assert_eq!(it.wait_queue_length(&guard).unwrap(), 0);
             it.wait(&mut guard).unwrap();
-            assert!(!it.has_waiters(&guard).unwrap());
+            assert_eq!(it.wait_queue_length(&guard).unwrap(), 0);
             guard.unlock().unwrap();
         });
         await_waiting(fixture, 1);
         let guard = other.lock().unwrap();
-        assert!(it.has_waiters(&guard).unwrap());
+        assert_eq!(it.wait_queue_length(&guard).unwrap(), 1);
         assert_eq!(it.wait_queue_length(&guard).unwrap(), 1);
         it.signal(&guard).unwrap();
-        assert!(!it.has_waiters(&guard).unwrap());
+        assert_eq!(it.wait_queue_length(&guard).unwrap(), 0);
         guard.unlock().unwrap();
         waits.join().unwrap();
     });
     let guard = other.lock().unwrap();
-    assert!(!it.has_waiters(&guard).unwrap());
+    assert_eq!(it.wait_queue_length(&guard).unwrap(), 0);
     guard.unlock().unwrap();
 }
 
@@ -227,7 +227,7 @@ fn the_longest_waiter_is_signalled_first<K: Tried>(fixture: &Fixture<K>) {
         assert_eq!((waiters(fixture), fixture.positions().len()), (Vec::from_iter(last), 1));
         it.signal(&guard).unwrap();
         assert_eq!((waiters(fixture).len(), fixture.positions().len()), (0, 2));
-        assert!(!it.has_waiters(&guard).unwrap());
+        assert_eq!(it.wait_queue_length(&guard).unwrap(), 0);
         guard.unlock().unwrap();
     });
     assert_eq!(order.into_inner(), [0, 1]);

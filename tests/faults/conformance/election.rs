@@ -68,7 +68,7 @@ fn each_of_ten_candidates_leads_until_it_leaves<K: Tried>(fixture: &Fixture<K>) 
             scope.spawn(move || {
                 let term = candidate.campaign_with(LONG).unwrap().expect("its turn");
                 assert_eq!(leads.fetch_add(1, Ordering::SeqCst), 0, "another leads");
-                assert_eq!(asks.leader().unwrap().unwrap().term, term.number());
+                assert_eq!(asks.leader().unwrap().unwrap().term, term.token());
                 assert!(led.lock().insert(i));
                 leads.fetch_sub(1, Ordering::SeqCst);
                 term.resign().unwrap();
@@ -118,7 +118,7 @@ fn a_leader_may_campaign_again_and_again<K: Tried>(fixture: &Fixture<K>) {
     let election = election(fixture);
     let mut last = 0;
     for _ in 0..3 {
-        let number = election.run(|term| term.number()).unwrap();
+        let number = election.run(|term| term.token()).unwrap();
         assert!(number > last);
         last = number;
     }

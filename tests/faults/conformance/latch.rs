@@ -28,7 +28,7 @@ rows! { one_lock:
 
 fn latch<K: Tried>(fixture: &Fixture<K>, count: u64) -> CountDownLatch {
     let latch = fixture.client().count_down_latch(NAME);
-    latch.set_count(count).unwrap();
+    latch.try_set_count(count).unwrap();
     latch
 }
 
@@ -40,7 +40,7 @@ fn delete(latch: &CountDownLatch) {
 /// JSR-166 CountDownLatchTest.testConstructor: a count is no negative number here, and not 0.
 fn a_count_of_nothing_is_refused<K: Tried>(fixture: &Fixture<K>) {
     let latch = fixture.client().count_down_latch(NAME);
-    assert_eq!(latch.set_count(0).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(latch.try_set_count(0).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(latch.count().unwrap(), None);
 }
 
@@ -120,7 +120,7 @@ fn a_wait_can_be_cancelled<K: Tried>(fixture: &Fixture<K>) {
 fn its_text_costs_no_request<K: Tried>(fixture: &Fixture<K>) {
     let client = fixture.client();
     let latch = client.count_down_latch(NAME);
-    latch.set_count(2).unwrap();
+    latch.try_set_count(2).unwrap();
     let before = client.request_count();
     for left in (0..2).rev() {
         let text = format!("{latch:?}");
@@ -158,7 +158,7 @@ fn a_wait_ends_when_the_server_dies<K: Tried>(_: &Fixture<K>) {
         let builder = || Client::builder().url(&server.url()).waiter_timeout(ms(1200));
         let client = connected(|| builder().command_timeout(limit).unreachable_timeout(limit));
         let (latch, barrier) = (client.count_down_latch(NAME), client.cyclic_barrier("other", 2));
-        connected(|| Client::builder().url(&server.url())).count_down_latch(NAME).set_count(1).unwrap();
+        connected(|| Client::builder().url(&server.url())).count_down_latch(NAME).try_set_count(1).unwrap();
         let both_waited = thread::scope(|scope| {
             let waiters = [scope.spawn(|| latch.wait()), scope.spawn(|| barrier.wait().map(drop))];
             let mut both_wait = false;

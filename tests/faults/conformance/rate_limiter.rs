@@ -141,11 +141,12 @@ fn it_lives_as_long_as_it_is_used<K: Tried>(fixture: &Fixture<K>) {
 /// Redisson RedissonRateLimiterTest.testUpdateRateHigherRate.
 fn of_a_higher_rate_more_is_left<K: Tried>(fixture: &Fixture<K>) {
     for rate in [Rate::fixed_window as fn(u32, Duration) -> Rate, Rate::smooth] {
-        let limiter = limiter(fixture, rate(10, LONG * 100));
-        limiter.acquire(4).unwrap();
-        assert_eq!(limiter.available().unwrap(), 6);
-        assert_eq!(limiter.with_rate(rate(20, LONG * 100)).available().unwrap(), 16);
-        assert!(limiter.delete().unwrap());
+        let ten = limiter(fixture, rate(10, LONG * 100));
+        ten.acquire(4).unwrap();
+        assert_eq!(ten.available().unwrap(), 6);
+        let twenty = limiter(fixture, rate(20, LONG * 100));
+        assert_eq!(twenty.available().unwrap(), 16);
+        assert!(ten.delete().unwrap());
     }
 }
 

@@ -80,16 +80,16 @@ fn a_reader_is_no_obstacle_to_readers_however_long_its_lease(fixture: &Fixture<W
 fn one_half_is_taken_away_and_not_the_other(fixture: &Fixture<Write>) {
     let (lock, other) = (fixture.read_write(), fixture.read_write());
     let read = lock.read_lock().lock().unwrap();
-    assert!(!other.write_lock().force_unlock().unwrap().was_held());
+    assert!(other.write_lock().force_unlock().unwrap().holders == 0);
     assert!(other.read_lock().is_locked().unwrap() && !read.is_lost());
-    assert!(other.read_lock().force_unlock().unwrap().was_held());
+    assert!(other.read_lock().force_unlock().unwrap().holders > 0);
     assert!(!other.read_lock().is_locked().unwrap());
     assert!(read.unlock().unwrap_err().is_lease_lost());
 
     let write = lock.write_lock().lock().unwrap();
-    assert!(!other.read_lock().force_unlock().unwrap().was_held());
+    assert!(other.read_lock().force_unlock().unwrap().holders == 0);
     assert!(other.is_write_locked().unwrap() && !write.is_lost());
-    assert!(other.write_lock().force_unlock().unwrap().was_held());
+    assert!(other.write_lock().force_unlock().unwrap().holders > 0);
     assert!(!other.is_write_locked().unwrap());
     other.write_lock().try_lock().unwrap().expect("it is free").unlock().unwrap();
     assert!(write.unlock().unwrap_err().is_lease_lost());

@@ -86,11 +86,11 @@ pub fn queued(semaphore: &Semaphore, n: usize) {
 fn it_has_the_permits_it_was_given<K: Tried>(fixture: &Fixture<K>) {
     for n in [0, 1, 42] {
         let it = It::of(fixture, n);
-        assert_eq!((it.permits().unwrap(), it.available().unwrap()), (Some(n), n));
+        assert_eq!((it.permits().unwrap(), it.available().unwrap()), (Some(n), i64::from(n)));
     }
     let it = It::of(fixture, 1);
     it.reduce_permits(43).unwrap();
-    assert_eq!((it.available().unwrap(), it.overdrawn().unwrap()), (0, 42));
+    assert_eq!(it.available().unwrap(), -42);
 }
 
 /// JSR-166 SemaphoreTest.testTryAcquireInSameThread.
@@ -199,7 +199,7 @@ fn added_permits_can_be_taken_in_every_form<K: Tried>(fixture: &Fixture<K>) {
     for form in CANCELLABLE.into_iter().chain(OTHERS) {
         for n in 1..=5 {
             it.add_permits(n).unwrap();
-            assert_eq!(it.available().unwrap(), n + 1);
+            assert_eq!(it.available().unwrap(), i64::from(n) + 1);
             let permit = form(&it, n, &never).unwrap().unwrap();
             assert_eq!(it.available().unwrap(), 1);
             it.reduce_permits(n).unwrap();
@@ -215,10 +215,10 @@ fn its_numbers_are_told_and_its_text_costs_no_request<K: Tried>(fixture: &Fixtur
     let it = client.semaphore(NAME);
     for n in [0, 1, 3] {
         it.set_permits(n).unwrap();
-        assert_eq!((it.available().unwrap(), it.overdrawn().unwrap()), (n, 0));
+        assert_eq!(it.available().unwrap(), i64::from(n));
     }
     it.reduce_permits(5).unwrap();
-    assert_eq!((it.available().unwrap(), it.overdrawn().unwrap()), (0, 2));
+    assert_eq!(it.available().unwrap(), -2);
     let before = client.request_count();
     assert!(format!("{it:?}").contains(NAME), "{it:?}");
     assert_eq!(client.request_count(), before);
@@ -302,7 +302,7 @@ fn what_is_taken_and_given_back_is_counted<K: Tried>(fixture: &Fixture<K>) {
     let it = It::of(fixture, 10);
     for n in [1, 5] {
         let permit = it.acquire(n).unwrap();
-        assert_eq!(it.available().unwrap(), 10 - n);
+        assert_eq!(it.available().unwrap(), 10 - i64::from(n));
         permit.release().unwrap();
         assert_eq!(it.available().unwrap(), 10);
     }

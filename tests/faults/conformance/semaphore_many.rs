@@ -168,7 +168,7 @@ fn never_more_are_out_than_there_are<K: Tried>(fixture: &Fixture<K>) {
         }
     });
     assert!(highest.into_inner() <= most.into());
-    assert_eq!((out.into_inner(), it.available().unwrap()), (0, most));
+    assert_eq!((out.into_inner(), it.available().unwrap()), (0, i64::from(most)));
 }
 
 /// Curator TestInterProcessSemaphore.testRelease1AtATime.

@@ -71,7 +71,7 @@ fn it_has_conditions() {
             guard.unlock().unwrap();
         });
         let done = signaller.condition("done");
-        wait_until(LONG, "one waits", || done.has_waiters(&signaller.lock().unwrap()).unwrap());
+        wait_until(LONG, "one waits", || done.wait_queue_length(&signaller.lock().unwrap()).unwrap() > 0);
         // While they wait, the key is anybody's.
         let mut foreign = fixture.foreign_holder("theirs");
         assert!(foreign.takes(LEASE) && foreign.frees());

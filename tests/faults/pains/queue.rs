@@ -195,7 +195,7 @@ fn pain_18_waits_whose_connections_are_cut_leave_no_position() {
     let holder = connect(&server);
     let semaphore = holder.semaphore("z");
     semaphore.set_permits(1).unwrap();
-    holder.count_down_latch("l").set_count(1).unwrap();
+    holder.count_down_latch("l").try_set_count(1).unwrap();
     let held = holder.reentrant_lock("x").lock_owned().unwrap();
     let writes = holder.read_write_lock("y").write_lock().lock_owned().unwrap();
     let permit = semaphore.acquire(1).unwrap();

@@ -138,8 +138,9 @@ fn pain_28_figures_sum_to_what_was_done() {
     let figures = recorder.snapshotter();
     recorder.install().unwrap();
     let (calls, holds) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let clients = [(); 2]
-        .map(|()| builder(&server.url()).observer(MetricsObserver::new().with_names()).connect().unwrap());
+    let clients = [(); 2].map(|()| {
+        builder(&server.url()).observer(MetricsObserver::new().with_groups(str::to_owned)).connect().unwrap()
+    });
     thread::scope(|scope| {
         for i in 0..6 {
             let (mut random, client) = (random.fork(), &clients[i % 2]);

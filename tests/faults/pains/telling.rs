@@ -159,7 +159,7 @@ fn pain_09_a_condition_wakes_a_waiter_that_is_not_told() {
 fn pain_09_a_latch_opens_for_a_waiter_that_is_not_told() {
     whatever_becomes_of_messages(2, |server, clients| {
         let latch = clients[0].count_down_latch("x");
-        latch.set_count(2).unwrap();
+        latch.try_set_count(2).unwrap();
         thread::scope(|scope| {
             let waiters =
                 scope.spawn(|| six_threads(clients, |it, _| it.count_down_latch("x").wait().unwrap()));

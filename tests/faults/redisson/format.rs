@@ -129,7 +129,7 @@ fn it_has_conditions() {
             guard.unlock().unwrap();
         });
         let done = signaller.condition("done");
-        wait_until(LONG, "one waits", || done.has_waiters(&signaller.lock().unwrap()).unwrap());
+        wait_until(LONG, "one waits", || done.wait_queue_length(&signaller.lock().unwrap()).unwrap() > 0);
         // While it waits, the lock is anybody's.
         let mut java = fixture.java(1);
         assert_eq!((java.takes(LEASE), java.frees()), (Ok(()), Some(true)));

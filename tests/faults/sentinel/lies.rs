@@ -11,7 +11,11 @@ use crate::support::{LONG, SOON, ms};
 
 fn named(sentinels: &[&FakeSentinel]) -> ClientBuilder {
     let addresses: Vec<_> = sentinels.iter().map(|it| &*it.address).collect();
-    Client::builder().sentinels(&addresses, "main").connect_timeout(LONG).command_timeout(ms(2000))
+    at(&addresses.join(",")).connect_timeout(LONG).command_timeout(ms(2000))
+}
+
+fn at(addresses: &str) -> ClientBuilder {
+    Client::builder().url(&format!("redis+sentinel://{addresses}/main"))
 }
 
 /// A port where nobody listens.
@@ -66,7 +70,7 @@ fn one_that_takes_its_time_is_heard_out() {
     let far = Proxy::start(far).unwrap();
     far.delay(ms(400));
     let address = format!("127.0.0.1:{}", far.port());
-    let client = || Client::builder().sentinels(&[&*address], "main").connect_timeout(LONG).connect();
+    let client = || at(&address).connect_timeout(LONG).connect();
     let client = eventually(LONG, || client().ok());
     client.simple_lock("it").lock().unwrap().unlock().unwrap();
 }
@@ -121,14 +125,13 @@ fn what_is_wrong_is_told_with_the_name_of_the_primary() {
     told(Says::Nothing, there, &["does not answer"]);
     told(Says::Error("NOAUTH Authentication required."), there, &["rejects this client", "NOAUTH"]);
     let address = format!("127.0.0.1:{dead}");
-    let error = Client::builder().sentinels(&[&address], "main").connect().unwrap_err();
+    let error = at(&address).connect().unwrap_err();
     refused(&error, there, &[&address, "cannot be reached"]);
     // A server with data, given as a sentinel.
     let address = format!("127.0.0.1:{}", primary.port());
-    let error = Client::builder().sentinels(&[&address], "main").connect().unwrap_err();
+    let error = at(&address).connect().unwrap_err();
     refused(&error, wrong, &["is no sentinel"]);
-    let none: [&str; 0] = [];
-    let error = Client::builder().sentinels(&none, "main").connect().unwrap_err();
+    let error = at("").connect().unwrap_err();
     refused(&error, wrong, &["no sentinel was given"]);
 }
 

@@ -75,7 +75,7 @@ fn calls(url: &str) -> Result<(), Error> {
     permits.delete()?;
 
     let latch = client.count_down_latch("latch");
-    latch.set_count(1)?;
+    latch.try_set_count(1)?;
     assert!(!latch.wait_with(short)?);
     latch.count_down()?;
     latch.delete()?;
@@ -95,9 +95,9 @@ fn calls(url: &str) -> Result<(), Error> {
     let inventory = client.inventory("sale");
     inventory.add_stock("tee", 3)?;
     let order = Order::of("tee", 1).id("42").customer("ann", 2);
-    inventory.try_reserve_order(&order)?.expect("there are some").commit()?;
+    inventory.try_reserve(&order)?.expect("there are some").commit()?;
     assert!(inventory.is_committed("42")?);
-    let reserved = inventory.try_reserve("tee", 1)?.expect("there is one");
+    let reserved = inventory.try_reserve(&Order::of("tee", 1))?.expect("there is one");
     assert_eq!(inventory.holders()?.len(), 1);
     reserved.cancel()?;
     inventory.delete()?;

@@ -92,15 +92,10 @@ fn an_authority_of_ones_own() {
     for builder in [Client::builder(), Client::builder().tls_root_certificates(&another)] {
         is_refused(builder.url(&url));
     }
-    let root = authority.pem("ca.pem");
     let client = |url: &str| authority.without_certificate(url).connect().unwrap();
     works(&client(&url), &client(&url));
     works(&client(&format!("{url}3?protocol=resp3")), &client(&format!("{url}3")));
     works(&client(&url), &Client::connect(&server.url()).unwrap());
-    // As a client of the redis crate.
-    let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(root.clone()) };
-    let theirs = redis::Client::build_with_tls(url.as_str(), certificates).unwrap();
-    works(&client(&url), &Client::builder().redis_client(theirs).connect().unwrap());
 }
 
 #[test]

@@ -13,9 +13,9 @@ const MOST: u64 = (1 << 53) - 1;
 
 fn reserves(it: &Inventory, sku: &str, n: u64) -> Vec<Result<(), Error>> {
     vec![
-        it.try_reserve(sku, n).map(drop),
-        it.try_reserve_order(&Order::of("mug", 1).and(sku, n).id("two")).map(drop),
-        it.with_lease(SURELY).try_reserve(sku, n).map(drop),
+        it.try_reserve(&Order::of(sku, n)).map(drop),
+        it.try_reserve(&Order::of("mug", 1).and(sku, n).id("two")).map(drop),
+        it.with_lease(SURELY).try_reserve(&Order::of(sku, n)).map(drop),
     ]
 }
 
@@ -32,8 +32,8 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     it.add_stock("tee", 3).unwrap();
     it.add_stock("mug", 9).unwrap();
     let order = Order::of("tee", 1).id("one").customer("alice", 2);
-    let one = it.try_reserve_order(&order).unwrap().unwrap();
-    it.try_reserve_order(&Order::of("tee", 1).id("sold")).unwrap().unwrap().commit().unwrap();
+    let one = it.try_reserve(&order).unwrap().unwrap();
+    it.try_reserve(&Order::of("tee", 1).id("sold")).unwrap().unwrap().commit().unwrap();
     let before = everything(&server);
 
     for none in [reserves(&it, "tee", 0), locks(&it, "tee", 0), vec![it.add_stock("tee", 0)]] {
@@ -76,13 +76,12 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
         let mut calls = [reserves(&it, bad, 1), locks(&it, bad, 1)].concat();
         calls.extend([it.add_stock(bad, 1), it.stock(bad).map(drop), it.is_committed(bad).map(drop)]);
         calls.extend([
-            it.try_reserve_order(&Order::of("tee", 1).id(bad)).map(drop),
-            it.try_reserve_order(&Order::of("tee", 1).customer(bad, 1)).map(drop),
+            it.try_reserve(&Order::of("tee", 1).id(bad)).map(drop),
+            it.try_reserve(&Order::of("tee", 1).customer(bad, 1)).map(drop),
         ]);
         all_say((ErrorKind::InvalidInput, "it", told, calls));
     }
-    let orders =
-        |orders: Vec<Order>| orders.iter().map(|order| it.try_reserve_order(order).map(drop)).collect();
+    let orders = |orders: Vec<Order>| orders.iter().map(|order| it.try_reserve(order).map(drop)).collect();
     let twice = Order::of("tee", 1).and("mug", 1).and("tee", 1);
     all_say((ErrorKind::InvalidInput, "it", "\"tee\" is in the order twice", orders(vec![twice])));
     let many = (0..100).fold(Order::of("tee", 1), |order, i| order.and(&i.to_string(), 1));

@@ -83,7 +83,7 @@ fn close_wakes_all_waiters_for_anything_and_gives_everything_back() {
         }
         let permit = other.semaphore("their permits").acquire(1).unwrap();
         for name in ["latch", "timed"] {
-            other.count_down_latch(name).set_count(1).unwrap();
+            other.count_down_latch(name).try_set_count(1).unwrap();
         }
 
         let client = connect(&server);
@@ -171,7 +171,7 @@ fn a_closed_client_says_so_at_every_synchronizer() {
         condition.wait_with(&mut write, LONG).map(drop),
         condition.signal(&write),
         condition.signal_all(&write),
-        condition.has_waiters(&write).map(drop),
+        condition.wait_queue_length(&write).map(drop),
         halves.downgrade(write).map(drop),
     ]);
     let (optimistic, fenced) = (client.optimistic(&["stock"]), client.fenced("report"));

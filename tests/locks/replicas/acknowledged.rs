@@ -204,7 +204,7 @@ fn a_wait_for_a_condition_ends_with_what_replicas_have() {
         wait_until(LONG, "it waits", || {
             let guard = other.lock().unwrap();
             let condition = other.condition("there");
-            let waits = condition.has_waiters(&guard).unwrap();
+            let waits = condition.wait_queue_length(&guard).unwrap() > 0;
             if waits {
                 before();
                 condition.signal(&guard).unwrap();
@@ -364,7 +364,6 @@ fn an_outcome_and_a_term_that_a_failover_forgets_are_told() {
     assert_eq!((error.kind(), error.name()), (ErrorKind::NotReplicated, "safe"), "{error}");
     // The attempt is over, and here the outcome is stored.
     assert_eq!(safe.ending().unwrap(), Some(Ending::Done("42".to_owned())));
-    assert!(!safe.is_in_progress().unwrap());
     let error = client.once("next").with_replicas(1, BRIEF).begin().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
     let successor = connect(&flock.replicas[0]);

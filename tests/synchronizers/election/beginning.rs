@@ -11,6 +11,7 @@ use redis_concurrent::election::Term;
 use redis_concurrent::{Election, Error, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
+use super::depose;
 use crate::names::{LONG, key, ms};
 use crate::support::{builder, connect, connected};
 
@@ -53,7 +54,7 @@ fn told<T: Send>(
 
 fn leads(beside: &Election, campaigned: Result<Option<Term>, Error>) {
     let term = campaigned.unwrap().expect("it leads");
-    assert_eq!(beside.leader().unwrap().unwrap().term, term.number());
+    assert_eq!(beside.leader().unwrap().unwrap().term, term.token());
     assert!(!term.ending().is_cancelled());
     // Where a busy machine has no reply for it in its time, it is settled in the background.
     let _ = released_all(&term.resign());
@@ -107,9 +108,9 @@ fn a_candidate_that_is_deposed_before_its_term_began_campaigns_again() {
     let (server, door, beside, behind) = with_a_door(ms(2000));
     let ran = told(
         (&server, &door, &beside),
-        || behind.run(|term| (term.number(), term.remaining().is_zero())),
+        || behind.run(|term| (term.token(), term.remaining().is_zero())),
         || {
-            assert!(beside.depose().unwrap().was_held());
+            depose(&connect(&server), beside.name());
             door.hold_requests(false);
         },
     );
@@ -145,7 +146,7 @@ fn a_candidate_that_is_deposed_and_has_no_time_left_is_told_that_it_does_not_lea
     let outcome = told(
         (&server, &door, &beside),
         || behind.campaign_with(ms(4000)),
-        || assert!(beside.depose().unwrap().was_held()),
+        || depose(&connect(&server), beside.name()),
     );
     assert_eq!(outcome.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);
     door.heal().unwrap();

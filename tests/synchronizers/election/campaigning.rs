@@ -9,6 +9,7 @@ use redis_concurrent_testkit::{
     Child, RedisServer, hear_parent, is_role, released_all, tell_parent, wait_until,
 };
 
+use super::depose;
 use crate::names::{LONG, await_positions, client, ms, server};
 use crate::support::{SOON, builder, connect, connected, env, in_brief, patient};
 
@@ -18,7 +19,7 @@ fn one_candidate_leads_and_others_see_who() {
     assert_eq!(two.leader().unwrap(), None);
     let first = one.value("10.0.0.7:80").campaign().unwrap();
     let leader = two.leader().unwrap().unwrap();
-    assert_eq!((leader.value.as_str(), leader.term), ("10.0.0.7:80", first.number()));
+    assert_eq!((leader.value.as_str(), leader.term), ("10.0.0.7:80", first.token()));
     assert_eq!(leader.process.unwrap().pid, std::process::id());
     assert!(leader.remaining <= Duration::from_secs(30) && leader.since.elapsed().unwrap() < LONG);
     assert!(two.try_campaign().unwrap().is_none());
@@ -38,8 +39,8 @@ fn the_leader_may_proclaim_another_value_until_its_term_is_over() {
     let term = election.value("starting").campaign().unwrap();
     term.proclaim("ready").unwrap();
     let leader = election.leader().unwrap().unwrap();
-    assert_eq!((leader.value.as_str(), leader.term), ("ready", term.number()));
-    assert!(client().election("proclaims").depose().unwrap().was_held());
+    assert_eq!((leader.value.as_str(), leader.term), ("ready", term.token()));
+    depose(&client(), "proclaims");
     assert!(term.proclaim("still here").unwrap_err().is_lease_lost());
     assert!(term.remaining().is_zero());
     assert!(term.resign().unwrap_err().is_lease_lost());
@@ -50,7 +51,7 @@ fn the_leader_may_proclaim_another_value_until_its_term_is_over() {
 fn candidates_lead_in_order_of_arrival_under_growing_numbers() {
     let election = client().election("order");
     let first = election.campaign().unwrap();
-    let last = AtomicU64::new(first.number());
+    let last = AtomicU64::new(first.token());
     let turn = AtomicUsize::new(0);
     thread::scope(|scope| {
         for i in 0..4 {
@@ -60,7 +61,7 @@ fn candidates_lead_in_order_of_arrival_under_growing_numbers() {
             scope.spawn(move || {
                 let term = candidate.value(&format!("c{i}")).campaign().unwrap();
                 assert_eq!(turn.fetch_add(1, Ordering::SeqCst), i);
-                assert!(last.swap(term.number(), Ordering::SeqCst) < term.number());
+                assert!(last.swap(term.token(), Ordering::SeqCst) < term.token());
                 term.resign().unwrap();
             });
             await_positions("order", i + 1);
@@ -115,7 +116,7 @@ fn role_leader() {
     }
     let client = connected(|| builder(&env("URL")).lease(LEASE).renew_every(ms(200)));
     let term = client.election("killed").campaign().unwrap();
-    tell_parent(&term.number().to_string()).unwrap();
+    tell_parent(&term.token().to_string()).unwrap();
     hear_parent().unwrap();
 }
 
@@ -131,7 +132,7 @@ fn the_next_leader_is_in_within_a_lease_of_a_kill() {
     let killed = Instant::now();
     let term = election.campaign().unwrap();
     assert!(killed.elapsed() < LEASE + SOON, "{:?}", killed.elapsed());
-    assert!(term.number() > number);
+    assert!(term.token() > number);
 }
 
 #[test]
@@ -154,7 +155,6 @@ fn what_is_wrong_is_said() {
         election.campaign().unwrap_err(),
         election.leader().unwrap_err(),
         election.candidates().unwrap_err(),
-        election.depose().unwrap_err(),
         election.observe().next().unwrap().unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");

@@ -10,6 +10,7 @@ use redis_concurrent::observe::{LockInfo, Observer};
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
+use super::depose;
 use crate::names::{LONG, await_positions, client, ms};
 use crate::support::{builder, connect, connected, in_brief};
 
@@ -17,9 +18,9 @@ use crate::support::{builder, connect, connected, in_brief};
 fn work_runs_in_a_term_that_it_resigns() {
     let election = client().election("runs");
     let number = election.run(|term| {
-        assert_eq!(election.leader().unwrap().unwrap().term, term.number());
+        assert_eq!(election.leader().unwrap().unwrap().term, term.token());
         assert!(!term.ending().is_cancelled());
-        term.number()
+        term.token()
     });
     assert!(number.unwrap() > 0);
     assert_eq!(election.leader().unwrap(), None);
@@ -93,7 +94,7 @@ fn work_is_told_to_stop_before_its_term_can_end() {
 fn work_that_outlasts_its_term_is_told_so() {
     let election = client().election("outlasts");
     let error = election.run(|term| {
-        assert!(client().election("outlasts").depose().unwrap().was_held());
+        depose(&client(), "outlasts");
         assert!(term.ending().wait_timeout(LONG));
     });
     assert!(error.unwrap_err().is_lease_lost());
@@ -133,13 +134,13 @@ fn a_leader_that_keeps_running_leads_again_after_a_loss_and_an_outage() {
         let leads = scope.spawn(|| {
             let election = election;
             election.keep_running(&stop, |term| {
-                sender.send(term.number()).unwrap();
+                sender.send(term.token()).unwrap();
                 term.ending().wait_timeout(LONG);
             })
         });
         let next = || terms.recv_timeout(LONG).unwrap();
         let first = next();
-        assert!(connect(&server).election("keeps").depose().unwrap().was_held());
+        depose(&connect(&server), "keeps");
         let second = next();
         proxy.black_hole(true);
         // Longer than a campaign tolerates, so one of them fails, too.

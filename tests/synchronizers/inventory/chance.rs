@@ -48,7 +48,7 @@ fn role_seller() {
         };
         let order = order.id(&format!("{}-{turn}", env("RANDOM")));
         // Whichever other process is killed meanwhile, no thread here waits, and nothing fails.
-        let Some(reservation) = inventory.try_reserve_order(&order).unwrap() else {
+        let Some(reservation) = inventory.try_reserve(&order).unwrap() else {
             tell_parent("none").unwrap();
             thread::sleep(random.micros(300));
             continue;
@@ -188,7 +188,7 @@ fn redis_counts_what_the_processes_saw_whichever_is_killed() {
     assert!((units..=units + kills * MOST).contains(&sold));
     // A caller that comes afterwards finds everything in order.
     office.add_stock("tee", 3).unwrap();
-    office.try_reserve("tee", 3).unwrap().unwrap().commit().unwrap();
+    office.try_reserve(&Order::of("tee", 3)).unwrap().unwrap().commit().unwrap();
     assert_eq!(sums(&office), [stocked + 3, available, 0, sold + 3]);
 }
 

@@ -17,11 +17,11 @@ fn a_decision_whose_answer_is_lost_is_made_once() {
     let (client, office) = (connected(|| builder(&proxy.url())), connect(&server).inventory("sale"));
     let inventory = client.inventory("sale");
     office.add_stock("tee", 100).unwrap();
-    inventory.try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
+    inventory.try_reserve(&Order::of("tee", 1)).unwrap().unwrap().commit().unwrap();
     for i in 0..10 {
         proxy.swallow_next_reply_and_reset();
         let order = Order::of("tee", 2).id(&format!("o{i}")).customer(&format!("c{i}"), 2);
-        let reservation = inventory.try_reserve_order(&order).unwrap().unwrap();
+        let reservation = inventory.try_reserve(&order).unwrap().unwrap();
         assert_eq!(counts(&office)[2], 2, "taken once");
         proxy.swallow_next_reply_and_reset();
         if i % 2 == 0 {
@@ -44,7 +44,7 @@ fn a_commit_that_redis_does_not_answer_is_asked_again_until_it_is_settled() {
     let client = connected(|| builder(&proxy.url()).command_timeout(ms(2000)));
     let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
     office.add_stock("tee", 5).unwrap();
-    let reservation = inventory.try_reserve_order(&Order::of("tee", 2).id("one")).unwrap().unwrap();
+    let reservation = inventory.try_reserve(&Order::of("tee", 2).id("one")).unwrap().unwrap();
     proxy.black_hole(true);
     thread::scope(|scope| {
         let commit = scope.spawn(|| reservation.commit());
@@ -69,7 +69,7 @@ fn a_commit_that_is_never_answered_is_unknown_and_comes_to_one_end() {
         let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
         office.add_stock("tee", 1).unwrap();
         let before = counts(&office);
-        let reservation = inventory.try_reserve_order(&Order::of("tee", 1).id("one")).unwrap().unwrap();
+        let reservation = inventory.try_reserve(&Order::of("tee", 1).id("one")).unwrap().unwrap();
         // Either the requests are lost, or the answers.
         if done {
             proxy.swallow_replies(1000)
@@ -95,10 +95,10 @@ fn with_redis_out_of_reach_nothing_is_taken_and_nothing_is_lost() {
     let client = connected(|| builder(&proxy.url()).command_timeout(SOON).unreachable_timeout(ms(500)));
     let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
     office.add_stock("tee", 5).unwrap();
-    let reservation = inventory.try_reserve("tee", 1).unwrap().unwrap();
+    let reservation = inventory.try_reserve(&Order::of("tee", 1)).unwrap().unwrap();
     proxy.refuse_connections(true).unwrap();
     proxy.cut_all();
-    told(inventory.try_reserve("tee", 1), ErrorKind::Unavailable, "");
+    told(inventory.try_reserve(&Order::of("tee", 1)), ErrorKind::Unavailable, "");
     told(reservation.commit(), ErrorKind::Unavailable, "");
     proxy.heal().unwrap();
     wait_until(LONG, "it is given back", || counts(&office) == [5, 5, 0, 0]);
@@ -111,8 +111,8 @@ fn a_client_that_closes_gives_everything_back() {
     let inventory = client.inventory("sale");
     inventory.add_stock("tee", 5).unwrap();
     let (one, two) = (
-        inventory.try_reserve("tee", 1).unwrap().unwrap(),
-        inventory.try_reserve("tee", 2).unwrap().unwrap(),
+        inventory.try_reserve(&Order::of("tee", 1)).unwrap().unwrap(),
+        inventory.try_reserve(&Order::of("tee", 2)).unwrap().unwrap(),
     );
     let lost = one.lost();
     if released_all(&client.close()) {
@@ -122,7 +122,7 @@ fn a_client_that_closes_gives_everything_back() {
     wait_until(LONG, "all is back, however late that was heard", || counts(&office) == [5, 5, 0, 0]);
     told(one.commit(), ErrorKind::Closed, "");
     told(two.cancel(), ErrorKind::Closed, "");
-    told(inventory.try_reserve("tee", 1), ErrorKind::Closed, "");
+    told(inventory.try_reserve(&Order::of("tee", 1)), ErrorKind::Closed, "");
     assert_eq!(counts(&office), [5, 5, 0, 0]);
 }
 
@@ -132,8 +132,8 @@ fn a_restart_with_its_data_keeps_every_unit() {
     let client = connect(&server);
     let inventory = client.inventory("sale");
     inventory.add_stock("tee", 5).unwrap();
-    inventory.try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
-    let held = inventory.try_reserve("tee", 2).unwrap().unwrap();
+    inventory.try_reserve(&Order::of("tee", 1)).unwrap().unwrap().commit().unwrap();
+    let held = inventory.try_reserve(&Order::of("tee", 2)).unwrap().unwrap();
     server.shutdown().unwrap();
     server.restart().unwrap();
     wait_until(LONG, "it is back", || inventory.stock("tee").is_ok());

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 
+use redis_concurrent::inventory::Order;
 use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::*;
 
@@ -33,9 +34,9 @@ fn a_waiter_is_refused_the_moment_that_nothing_is_left() {
             .collect();
         queued(&lock, 3);
         // The first unit goes, and they wait on; the last one goes, and the lock is held still.
-        inventories[0].try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
+        inventories[0].try_reserve(&Order::of("tee", 1)).unwrap().unwrap().commit().unwrap();
         assert_eq!(lock.queue_length().unwrap(), 3);
-        let last = inventories[0].try_reserve("tee", 1).unwrap().unwrap();
+        let last = inventories[0].try_reserve(&Order::of("tee", 1)).unwrap().unwrap();
         let gone = Instant::now();
         for waiter in waiters {
             let (outcome, at) = waiter.join().unwrap();
@@ -73,7 +74,12 @@ fn threads_of_one_process_are_refused_as_their_turns_come() {
                         Ok(guard) => guard,
                         Err(error) => return error.kind() == ErrorKind::Refused,
                     };
-                    inventory.try_reserve("tee", 1).unwrap().expect("it is in stock").commit().unwrap();
+                    inventory
+                        .try_reserve(&Order::of("tee", 1))
+                        .unwrap()
+                        .expect("it is in stock")
+                        .commit()
+                        .unwrap();
                     sold.fetch_add(1, SeqCst);
                     guard.unlock().unwrap();
                     false
@@ -98,9 +104,9 @@ fn it_is_one_lock_for_all_skus_and_not_reentrant() {
     assert!(there.inventory_lock("mug", 1).try_lock().unwrap().is_none());
     told(here.inventory_lock("mug", 1).lock().map(drop), ErrorKind::WouldDeadlock, "");
     // Reservations need no lock.
-    there.try_reserve("tee", 2).unwrap().unwrap().commit().unwrap();
+    there.try_reserve(&Order::of("tee", 2)).unwrap().unwrap().commit().unwrap();
     assert!(!held.is_lost());
-    assert!(there.inventory_lock("mug", 1).force_unlock().unwrap().was_held());
+    assert!(there.inventory_lock("mug", 1).force_unlock().unwrap().holders > 0);
     wait_until(LONG, "it finds that at its next renewal", || held.is_lost());
     drop(there.inventory_lock("mug", 2).try_lock().unwrap().unwrap());
     told(here.inventory_lock("mug", 3).lock().map(drop), ErrorKind::LeaseLost, "");
@@ -122,7 +128,7 @@ fn locks_of_two_gates_are_had_together_or_refused_together() {
     let (tee, mug) = (sale.inventory_lock("tee", 1), other.inventory_lock("mug", 1));
     let both = MultiLock::new(&[&tee, &mug]);
     drop(both.try_lock().unwrap().expect("both are free, and there is one of each"));
-    let last = sale.try_reserve("tee", 1).unwrap();
+    let last = sale.try_reserve(&Order::of("tee", 1)).unwrap();
     told(both.lock().map(drop), ErrorKind::Refused, "only 0 of \"tee\" are left");
     assert!(!mug.is_locked().unwrap());
     drop(last);

@@ -31,7 +31,7 @@ fn of_twelve_callers_for_ten_units_ten_get_one_and_two_later_ones_get_those_that
         let asks: Vec<_> = (0..12)
             .map(|i| {
                 let inventory = clients[i % clients.len()].inventory("sale");
-                scope.spawn(move || inventory.try_reserve("tee", 1).unwrap())
+                scope.spawn(move || inventory.try_reserve(&Order::of("tee", 1)).unwrap())
             })
             .collect();
         asks.into_iter().map(|ask| ask.join().unwrap()).collect()
@@ -39,7 +39,7 @@ fn of_twelve_callers_for_ten_units_ten_get_one_and_two_later_ones_get_those_that
     let mut reserved: Vec<_> = asked.into_iter().flatten().collect();
     assert_eq!(reserved.len(), 10, "the 11th and the 12th are refused");
     assert_eq!(counts(&office), [10, 0, 10, 0]);
-    assert!(office.try_reserve("tee", 1).unwrap().is_none());
+    assert!(office.try_reserve(&Order::of("tee", 1)).unwrap().is_none());
     // Two sales fail: one customer changes its mind, one worker panics.
     reserved.pop().unwrap().cancel().unwrap();
     let other = reserved.pop();
@@ -51,9 +51,9 @@ fn of_twelve_callers_for_ten_units_ten_get_one_and_two_later_ones_get_those_that
     assert_eq!(counts(&office), [10, 2, 8, 0]);
     // The next two get in, and no third.
     for client in &clients[..2] {
-        reserved.push(taken(client.inventory("sale").try_reserve("tee", 1)));
+        reserved.push(taken(client.inventory("sale").try_reserve(&Order::of("tee", 1))));
     }
-    assert!(office.try_reserve("tee", 1).unwrap().is_none());
+    assert!(office.try_reserve(&Order::of("tee", 1)).unwrap().is_none());
     for reservation in reserved {
         reservation.commit().unwrap();
     }
@@ -66,8 +66,8 @@ fn a_decision_is_one_request() {
     let client = connect(&server);
     let inventory = client.inventory("sale");
     inventory.add_stock("tee", 2).unwrap();
-    taken(inventory.try_reserve("tee", 2)).cancel().unwrap();
-    taken(inventory.try_reserve("tee", 2)).commit().unwrap();
+    taken(inventory.try_reserve(&Order::of("tee", 2))).cancel().unwrap();
+    taken(inventory.try_reserve(&Order::of("tee", 2))).commit().unwrap();
     inventory.add_stock("tee", 1).unwrap();
     assert_eq!(inventory.stock("tee").unwrap().available, 1);
     let costs = |n, act: &mut dyn FnMut()| {
@@ -76,13 +76,17 @@ fn a_decision_is_one_request() {
         assert_eq!(client.request_count() - before, n);
     };
     let mut one = None;
-    costs(1, &mut || one = inventory.try_reserve("tee", 1).unwrap());
-    costs(1, &mut || assert!(inventory.try_reserve("tee", 1).unwrap().is_none()));
+    costs(1, &mut || one = inventory.try_reserve(&Order::of("tee", 1)).unwrap());
+    costs(1, &mut || assert!(inventory.try_reserve(&Order::of("tee", 1)).unwrap().is_none()));
     costs(1, &mut || one.take().unwrap().cancel().unwrap());
     costs(1, &mut || {
-        told(inventory.try_reserve("tee", 4), ErrorKind::Refused, "only 3 of \"tee\" were ever stocked")
+        told(
+            inventory.try_reserve(&Order::of("tee", 4)),
+            ErrorKind::Refused,
+            "only 3 of \"tee\" were ever stocked",
+        )
     });
-    costs(2, &mut || taken(inventory.try_reserve("tee", 1)).commit().unwrap());
+    costs(2, &mut || taken(inventory.try_reserve(&Order::of("tee", 1))).commit().unwrap());
     costs(1, &mut || assert_eq!(inventory.stock("tee").unwrap().sold, 3));
     assert_eq!(client.lock_count(), 2, "nothing is kept of a reservation that ended");
 }
@@ -94,19 +98,19 @@ fn several_skus_are_taken_and_given_back_together() {
     here.add_stock("tee", 5).unwrap();
     here.add_stock("mug", 2).unwrap();
     let order = Order::of("tee", 2).and("mug", 2);
-    let both = taken(here.try_reserve_order(&order));
-    assert!(there.try_reserve_order(&Order::of("tee", 1).and("mug", 1)).unwrap().is_none());
+    let both = taken(here.try_reserve(&order));
+    assert!(there.try_reserve(&Order::of("tee", 1).and("mug", 1)).unwrap().is_none());
     assert_eq!(counts(&there), [5, 3, 2, 0]);
     drop(both);
     assert_eq!(balanced(there.stock("mug").unwrap()), [2, 2, 0, 0]);
-    taken(there.try_reserve_order(&order)).commit().unwrap();
+    taken(there.try_reserve(&order)).commit().unwrap();
     assert_eq!(["tee", "mug"].map(|sku| here.stock(sku).unwrap().sold), [2, 2]);
     let many: Vec<String> = (0..100).map(|i| format!("sku {i} | %7C-{i}")).collect();
     for sku in &many {
         here.add_stock(sku, 1).unwrap();
     }
     let order = many[1..].iter().fold(Order::of(&many[0], 1), |order, sku| order.and(sku, 1));
-    let all = taken(here.try_reserve_order(&order));
+    let all = taken(here.try_reserve(&order));
     assert!(many.iter().all(|sku| there.stock(sku).unwrap().available == 0));
     all.commit().unwrap();
     assert!(many.iter().all(|sku| there.stock(sku).unwrap().sold == 1));
@@ -118,29 +122,25 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
     let [here, there] = inventories(&server);
     here.add_stock("tee", 5).unwrap();
     let order = Order::of("tee", 2).id("order-17");
-    let first = taken(here.try_reserve_order(&order));
+    let first = taken(here.try_reserve(&order));
     for inventory in [&here, &there] {
-        told(
-            inventory.try_reserve_order(&order),
-            ErrorKind::Conflict,
-            "order \"order-17\" has a reservation",
-        );
+        told(inventory.try_reserve(&order), ErrorKind::Conflict, "order \"order-17\" has a reservation");
     }
     assert_eq!(counts(&here), [5, 3, 2, 0], "taken once");
     assert!(!there.is_committed("order-17").unwrap());
     drop(first);
-    let second = taken(there.try_reserve_order(&order));
+    let second = taken(there.try_reserve(&order));
     second.commit().unwrap();
     assert!(here.is_committed("order-17").unwrap());
     for inventory in [&here, &there] {
-        told(inventory.try_reserve_order(&order), ErrorKind::Conflict, "order \"order-17\" was sold");
+        told(inventory.try_reserve(&order), ErrorKind::Conflict, "order \"order-17\" was sold");
     }
     assert_eq!(counts(&here), [5, 3, 0, 2]);
     // Forgotten in time.
     let brief = here.remember_for(ms(300));
-    taken(brief.try_reserve_order(&Order::of("tee", 1).id("brief"))).commit().unwrap();
+    taken(brief.try_reserve(&Order::of("tee", 1).id("brief"))).commit().unwrap();
     wait_until(LONG, "it is forgotten", || !there.is_committed("brief").unwrap());
-    taken(there.try_reserve_order(&Order::of("tee", 1).id("brief"))).commit().unwrap();
+    taken(there.try_reserve(&Order::of("tee", 1).id("brief"))).commit().unwrap();
     assert!(there.is_committed("order-17").unwrap(), "the other is not");
     assert_eq!(counts(&here), [5, 1, 0, 4]);
 }
@@ -156,17 +156,16 @@ fn of_many_servers_of_one_order_one_sells_it() {
             .map(|i| {
                 let inventory = clients[i % 3].inventory("sale");
                 scope.spawn(move || {
-                    let serve = |n: u64| match inventory
-                        .try_reserve_order(&Order::of("tee", 1).id(&format!("o{n}")))
-                    {
-                        Ok(reservation) => {
-                            reservation.expect("there is enough").commit().map(|()| 1).unwrap()
-                        }
-                        Err(error) => {
-                            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-                            0
-                        }
-                    };
+                    let serve =
+                        |n: u64| match inventory.try_reserve(&Order::of("tee", 1).id(&format!("o{n}"))) {
+                            Ok(reservation) => {
+                                reservation.expect("there is enough").commit().map(|()| 1).unwrap()
+                            }
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                                0
+                            }
+                        };
                     (0..40).map(serve).sum::<usize>()
                 })
             })
@@ -183,16 +182,16 @@ fn a_customer_gets_its_limit_whichever_way_it_comes() {
     let [here, there] = inventories(&server);
     here.add_stock("tee", 9).unwrap();
     let order = |n| Order::of("tee", n).customer("alice", 2);
-    let one = taken(here.try_reserve_order(&order(1)));
-    told(there.try_reserve_order(&order(2)), ErrorKind::Refused, "\"alice\" has 1 of \"tee\" and may have 2");
-    let other = taken(there.try_reserve_order(&order(1)));
-    told(here.try_reserve_order(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
+    let one = taken(here.try_reserve(&order(1)));
+    told(there.try_reserve(&order(2)), ErrorKind::Refused, "\"alice\" has 1 of \"tee\" and may have 2");
+    let other = taken(there.try_reserve(&order(1)));
+    told(here.try_reserve(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
     one.commit().unwrap();
-    told(here.try_reserve_order(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
+    told(here.try_reserve(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
     other.cancel().unwrap();
-    taken(here.try_reserve_order(&order(1))).commit().unwrap();
-    taken(here.try_reserve_order(&Order::of("tee", 1).customer("bob", 1))).commit().unwrap();
-    told(there.try_reserve_order(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
+    taken(here.try_reserve(&order(1))).commit().unwrap();
+    taken(here.try_reserve(&Order::of("tee", 1).customer("bob", 1))).commit().unwrap();
+    told(there.try_reserve(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
     assert_eq!(counts(&here), [9, 6, 0, 3]);
 }
 
@@ -203,13 +202,13 @@ fn what_was_sold_is_known_when_many_leases_have_just_expired() {
     let server = RedisServer::start().unwrap();
     let [here, there] = inventories(&server);
     here.add_stock("tee", MANY + 1).unwrap();
-    taken(here.try_reserve_order(&Order::of("tee", 1).id("order-17"))).commit().unwrap();
+    taken(here.try_reserve(&Order::of("tee", 1).id("order-17"))).commit().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let client = connected(|| builder(&proxy.url()));
     let brief = client.inventory("sale").with_lease(ms(2000));
     for question in [true, false] {
         for _ in 0..MANY {
-            std::mem::forget(brief.try_reserve("tee", 1).unwrap());
+            std::mem::forget(brief.try_reserve(&Order::of("tee", 1)).unwrap());
         }
         proxy.black_hole(true);
         thread::sleep(ms(2200));
@@ -230,9 +229,9 @@ fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
     inventory.add_stock("tee", 5).unwrap();
     let began = Instant::now();
-    let renewed = taken(inventory.try_reserve("tee", 1));
+    let renewed = taken(inventory.try_reserve(&Order::of("tee", 1)));
     // It ends within the time for which this goes on anyway.
-    let fixed = taken(office.with_lease(ms(4000)).try_reserve("tee", 2));
+    let fixed = taken(office.with_lease(ms(4000)).try_reserve(&Order::of("tee", 2)));
     let lost = fixed.lost();
     assert_eq!(office.holders().unwrap().len(), 2);
     wait_until(LONG, "the fixed one has lapsed", || office.stock("tee").unwrap().available == 4);
@@ -261,7 +260,9 @@ fn the_holders_of_many_reservations_come_in_the_order_in_which_their_leases_expi
     // In minutes, and in no order: 71 and 200 have no common divisor.
     let leases = (0..200).map(|i| i * 71 % 200 + 1);
     let _reserved: Vec<_> = leases
-        .map(|n| taken(inventory.clone().with_lease(Duration::from_secs(60 * n)).try_reserve("tee", 1)))
+        .map(|n| {
+            taken(inventory.clone().with_lease(Duration::from_secs(60 * n)).try_reserve(&Order::of("tee", 1)))
+        })
         .collect();
     let holders = inventory.holders().unwrap();
     let minutes: Vec<_> = holders.iter().map(|it| it.remaining.unwrap().as_secs().div_ceil(60)).collect();
@@ -273,7 +274,8 @@ fn a_reservation_whose_gate_is_deleted_is_lost() {
     let server = RedisServer::start().unwrap();
     let [here, there] = inventories(&server);
     here.add_stock("tee", 5).unwrap();
-    let (one, two) = (taken(here.try_reserve("tee", 1)), taken(here.try_reserve("tee", 1)));
+    let (one, two) =
+        (taken(here.try_reserve(&Order::of("tee", 1))), taken(here.try_reserve(&Order::of("tee", 1))));
     assert!(there.delete().unwrap() && !there.delete().unwrap());
     told(here.stock("tee"), ErrorKind::Refused, "unknown SKU \"tee\": add_stock comes first");
     there.add_stock("tee", 1).unwrap();
@@ -293,8 +295,8 @@ fn an_observer_hears_of_reservations_as_of_holds() {
     let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
     let inventory = client.inventory("sale");
     inventory.add_stock("tee", 2).unwrap();
-    taken(inventory.try_reserve("tee", 1)).commit().unwrap();
-    drop(taken(inventory.try_reserve("tee", 1)));
+    taken(inventory.try_reserve(&Order::of("tee", 1))).commit().unwrap();
+    drop(taken(inventory.try_reserve(&Order::of("tee", 1))));
     assert_eq!(recorder.count(Heard::Released), 2, "{:?}", recorder.all());
     assert_eq!((recorder.losses(), recorder.failures()), (0, 0), "{:?}", recorder.all());
 }

@@ -56,7 +56,7 @@ fn all_handles_count_together_and_each_by_its_own_rate() {
     for _ in 0..4 {
         assert!(client().rate_limiter("rates", rate).try_acquire(1).unwrap().allowed);
     }
-    let twenty = ten.with_rate(Rate::fixed_window(20, HOUR));
+    let twenty = client().rate_limiter("rates", Rate::fixed_window(20, HOUR));
     assert_eq!([ten.available().unwrap(), twenty.available().unwrap()], [6, 16]);
     assert!(twenty.try_acquire(12).unwrap().allowed);
     let decision = ten.try_acquire(1).unwrap();
@@ -91,10 +91,6 @@ fn what_was_used_can_be_forgotten() {
 
 #[test]
 fn a_rate_says_what_it_is() {
-    let rate = Rate::smooth_with_burst(10, HOUR, 3);
-    assert_eq!(rate.at_once(), 3);
-    assert_eq!(Rate::smooth(10, HOUR).at_once(), 10);
-    assert_eq!(Rate::fixed_window(7, HOUR).at_once(), 7);
     assert_eq!(Rate::smooth(10, HOUR), Rate::smooth_with_burst(10, HOUR, 10));
     assert_ne!(Rate::smooth(10, HOUR), Rate::fixed_window(10, HOUR));
 }

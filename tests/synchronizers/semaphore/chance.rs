@@ -118,8 +118,7 @@ fn kill(
         children[victim].kill9().unwrap();
         kills += 1;
         let available = semaphore.available().unwrap();
-        assert!(available <= PERMITS, "{available} are available");
-        assert_eq!(semaphore.overdrawn().unwrap(), 0);
+        assert!((0..=i64::from(PERMITS)).contains(&available), "{available} are available");
         children[victim] = child(server, &mut random);
         victim = 1 - victim;
     }
@@ -156,7 +155,7 @@ fn what_is_available_is_exact_whatever_became_of_the_requests() {
     let made = made.into_inner().min(REQUESTS);
     println!("{made} requests and {kills} kills in {:?}", began.elapsed());
     assert!(made > REQUESTS / 50, "hardly a request: {made}");
-    wait_until(LONG, "the dead ones' are back", || semaphores[0].available().unwrap() == PERMITS);
+    wait_until(LONG, "the dead ones' are back", || semaphores[0].available().unwrap() == i64::from(PERMITS));
     assert!(died.elapsed() < BRIEF + 2 * SOON, "only {:?} later", died.elapsed());
     assert_eq!(semaphores[0].permits().unwrap(), Some(PERMITS));
     assert_eq!(semaphores[0].holders().unwrap(), []);

@@ -89,7 +89,7 @@ fn more_than_there_are_is_refused_at_once_and_changes_nothing() {
             assert_eq!((error.kind(), error.name()), (ErrorKind::Refused, "it"), "{error}");
             assert!(error.to_string().contains("3 permits"), "{error}");
         }
-        assert_eq!(semaphore.available().unwrap(), 3 - out);
+        assert_eq!(semaphore.available().unwrap(), 3 - i64::from(out));
         assert_eq!(semaphore.queue_length().unwrap(), 0);
         drop(permit);
     }
