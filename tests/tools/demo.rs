@@ -34,20 +34,13 @@ fn program(name: &str) -> PathBuf {
             "debug" => "dev",
             other => other,
         };
-        let mut build = Command::new(env!("CARGO"));
+        let mut build = crate::cargo();
         build
             .args(["build", "--quiet", "--bins", "--examples"])
             .args(["--profile", name, "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .arg("--target-dir")
             .arg(profile.parent().unwrap());
-        // What cargo tells a test of its package. The build script of a dependency looks at it, so all that depends on that
-        // would be built anew: here, and again by the next `cargo test`.
-        for (variable, _) in std::env::vars_os() {
-            if ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|of| variable.to_string_lossy().starts_with(of)) {
-                build.env_remove(variable);
-            }
-        }
         let built = build.output().unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         profile.to_owned()

@@ -22,3 +22,17 @@ mod pitfalls;
 mod servers;
 mod spans;
 mod valgrind;
+
+use std::process::Command;
+
+/// Cargo, without what it tells a test of its package: the build script of a dependency looks at that, so all that
+/// depends on it would be built anew, and again by the next `cargo test`.
+fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|of| name.to_string_lossy().starts_with(of)) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+}

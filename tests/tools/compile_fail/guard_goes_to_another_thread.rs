@@ -10,7 +10,7 @@ fn may_go(guard: OwnedGuard<Reentrant>) {
 }
 
 fn stays(guard: Guard<Reentrant>) {
-    to_another_thread(guard);
+    to_another_thread(guard); //~ guard::UseLockOwnedInstead
 }
 
 fn main() {}

@@ -10,8 +10,8 @@ fn kept(lock: &ReentrantLock) -> Result<(), Error> {
 }
 
 fn not_kept(lock: &ReentrantLock) -> Result<(), Error> {
-    lock.lock()?;
-    lock.lock_owned()?;
+    lock.lock()?; //~ a guard that is not kept releases at once
+    lock.lock_owned()?; //~ a guard that is not kept releases at once
     Ok(())
 }
 

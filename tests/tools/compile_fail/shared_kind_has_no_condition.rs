@@ -17,7 +17,7 @@ fn one_at_a_time(lock: &RedisLock<Simple>) {
 }
 
 fn many(lock: &RedisLock<Bulkhead>) {
-    lock.condition("not_empty");
+    lock.condition("not_empty"); //~ `Bulkhead: redis_concurrent::kinds::Exclusive`
 }
 
 fn main() {}

@@ -17,7 +17,7 @@ fn one_at_a_time(guard: &Guard<Simple>) -> u64 {
 }
 
 fn many(guard: &Guard<Bulkhead>) -> u64 {
-    guard.token()
+    guard.token() //~ `Bulkhead: redis_concurrent::kinds::Exclusive`
 }
 
 fn main() {}
