@@ -107,7 +107,7 @@ impl Process {
         let backend = Backend::new(
             Pools::new(&config, THREADS).and_then(|pools| pools.pool(manager.clone())).expect("no threads"),
         );
-        let route = Route::One(engine::servers::server::Server::new(manager, backend));
+        let route = Route::One(engine::servers::server::Server::new(manager, backend, None));
         let shared = Shared::new(config, route, renewer, observers);
         let entry = entry_of::<Reentrant>(&shared, "lock");
         Process { shared, entry }

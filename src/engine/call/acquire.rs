@@ -4,9 +4,8 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::call::held;
 use crate::engine::call::waiter::{Arrival, MayPark, Progress, Waiter};
-use crate::engine::call::{How, end};
+use crate::engine::call::{How, end, held};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::state::lock_state::{Acquired, Request};
 use crate::error::{Error, ErrorKind};

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::call::held;
 use crate::engine::call::waiter::{Arrival, MayPark, Progress, UNHEARD, Waiter, this_name};
-use crate::engine::call::{How, end};
+use crate::engine::call::{How, end, held};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Acquired, Answer, Asking, Request, Ticket};

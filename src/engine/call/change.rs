@@ -7,16 +7,15 @@ use redis::Value;
 
 use crate::clock::Moment;
 use crate::engine::call::held;
-use crate::engine::call::lost;
+use crate::engine::call::outcomes::{revoked, told};
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock;
 use crate::engine::operations::requests;
-use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::number;
 use crate::engine::state::lock_state::Ticket;
-use crate::error::{Error, ErrorKind};
-use crate::observe::LossReason;
+use crate::error::Error;
+
+/// What is said of an update without a reply.
+pub(crate) const UNKNOWN: &str = "the change may or may not have been made";
 
 /// Updates the state by `what`, the name of an update followed by its arguments for the rule. Returns the
 /// rule's reply. Blocks for the command timeout at most.
@@ -27,7 +26,7 @@ pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
     let limit = Moment::now().after(shared.config.command_timeout);
-    requests::change(entry, entry.fresh(), what, limit).map_err(|failure| entry.error(told(failure)))
+    requests::change(entry, entry.fresh(), what, limit).map_err(|failure| entry.error(told(failure, UNKNOWN)))
 }
 
 /// Updates the state of the hold `ticket` by `what`, with the number `n` and the hold's owner id. Blocks for
@@ -42,18 +41,5 @@ pub(crate) fn change_hold(entry: &Arc<LockEntry>, ticket: Ticket, what: &str, n:
     if number(reply.first()) == Some(1) {
         return Ok(());
     }
-    let mut core = lock(entry)?;
-    let effects = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
-    carry_out(entry, core, effects);
-    Err(entry.error(lost(LossReason::Revoked)))
-}
-
-/// The error of an update without a usable reply.
-pub(crate) fn told(failure: Failure) -> Error {
-    match failure {
-        Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "")
-            .because("the change may or may not have been made")
-            .caused_by(e),
-        failure => failure.error(),
-    }
+    Err(revoked(entry, owner))
 }

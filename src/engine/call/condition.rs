@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::call::acquire;
-use crate::engine::call::held;
-use crate::engine::call::lost;
+use crate::engine::call::outcomes::{revoked, told};
+use crate::engine::call::{acquire, held, lost};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
-use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock;
+use crate::engine::operations::effects::{carry_out, lock};
 use crate::engine::operations::requests;
 use crate::engine::operations::requests::Signalled;
-use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{
     Acquired, HasGivenUp, PendingRelease, SuspendedHold, Ticket, WaitOutcome,
 };
@@ -172,17 +169,8 @@ fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signal
     let Some(script) = &at.scripts.change else { return Ok(Signalled { how_many: Some(0), from: None }) };
     match requests::signal(entry, script, owner, at.condition, what, limit) {
         Ok(piece) if piece.how_many.is_some() => Ok(piece),
-        Ok(_) => {
-            let mut core = entry.core.lock();
-            let then = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
-            carry_out(entry, core, then);
-            Err(entry.error(lost(LossReason::Revoked)))
-        }
-        Err(Failure::Unanswered(e)) if what.0 != "count" => {
-            let error = Error::new(ErrorKind::OutcomeUnknown, "")
-                .because("waiters may or may not have been signalled");
-            Err(entry.error(error.caused_by(e)))
-        }
-        Err(failure) => Err(entry.error(failure.error())),
+        Ok(_) => Err(revoked(entry, owner)),
+        Err(failure) if what.0 == "count" => Err(entry.error(failure.error())),
+        Err(failure) => Err(entry.error(told(failure, "waiters may or may not have been signalled"))),
     }
 }

@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::held;
-use crate::engine::call::lost;
-use crate::engine::call::pause;
 use crate::engine::call::release::{Stay, begin_release, replaced, unheard};
 use crate::engine::call::replicas::{self, Replicas};
+use crate::engine::call::{held, lost, pause};
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock;
+use crate::engine::operations::effects::{lock, report};
 use crate::engine::operations::requests;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::number;
@@ -146,9 +143,7 @@ fn by_update(
 /// Ends a hold that Redis has revoked. Returns the error for its caller.
 fn over(entry: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
     let gone = lost(if entry.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
-    let mut core = entry.core.lock();
-    let then = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
-    carry_out(entry, core, then);
+    report(entry, |state, now| state.lose(owner, LossReason::Revoked, now));
     match end(entry, ticket, How::Released(Stay::Agreed)) {
         Err(error) => error,
         Ok(()) => entry.error(gone),

@@ -1,6 +1,10 @@
 //! Translates the outcome of a request for the lock state and for the caller. What an error reply means is in
 //! `redis/refusal.rs`; what follows from it is in the state machine.
 
+use std::sync::Arc;
+
+use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::effects::report;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Answer, NOT_INSIDE, Refusal};
 use crate::error::{Error, ErrorKind};
@@ -18,6 +22,20 @@ pub(in crate::engine) fn lost_as(loss: LossReason, said: Option<&str>) -> Error 
     match said {
         Some(said) => lost(loss).because(format!("{}: {said}", loss.text())),
         None => lost(loss),
+    }
+}
+
+/// Redis has revoked the hold of this owner, which is therefore lost here, too. Returns the error for its caller.
+pub(in crate::engine) fn revoked(entry: &Arc<LockEntry>, owner: u64) -> Error {
+    report(entry, |state, now| state.lose(owner, LossReason::Revoked, now));
+    entry.error(lost(LossReason::Revoked))
+}
+
+/// Returns the error of a request without a usable reply, or without any, which `may` have been executed.
+pub(crate) fn told(failure: Failure, may: &'static str) -> Error {
+    match failure {
+        Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "").because(may).caused_by(e),
+        failure => failure.error(),
     }
 }
 

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::held;
-use crate::engine::call::lost;
-use crate::engine::call::waiter;
+use crate::engine::call::outcomes::told;
+use crate::engine::call::{held, lost, waiter};
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock;
+use crate::engine::operations::effects::{carry_out, lock};
 use crate::engine::operations::requests;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::grant::{Doubt, Grant, Validity, ends_at};
@@ -92,13 +90,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
         // What a script wrote before it failed stays.
         Err(failure) => {
             shared.renewer.leave(entry, leaving);
-            let unknown = matches!(failure, Failure::Unanswered(_));
-            match failure.error() {
-                e if unknown => Error::new(ErrorKind::OutcomeUnknown, "")
-                    .because("the hold may have been adopted; if so, it is released in the background")
-                    .caused_by(e),
-                e => e,
-            }
+            told(failure, "the hold may have been adopted; if so, it is released in the background")
         }
     };
     core.arrived(owner);

@@ -11,14 +11,10 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::clock::Moment;
-use crate::engine::call::held;
-use crate::engine::call::lost;
+use crate::engine::call::{held, lost};
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::commands;
-use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock;
-use crate::engine::operations::replies;
-use crate::engine::operations::requests;
+use crate::engine::operations::effects::{lock, report};
+use crate::engine::operations::{commands, replies, requests};
 use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::{list, number};
@@ -118,9 +114,7 @@ pub(crate) fn have(
     let answers = list(&answers);
     let renewal = answers.first().map(replies::renewed);
     let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
-    let mut core = lock(entry)?;
-    let then = core.lock_state.renewed(owner, sent, renewal, Moment::now());
-    carry_out(entry, core, then);
+    report(entry, |state, now| state.renewed(owner, sent, renewal, now));
     if renewal.is_over() {
         return Err(entry.error(lost(LossReason::Revoked)));
     }

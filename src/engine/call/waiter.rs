@@ -5,15 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::modes;
 use crate::engine::call::outcomes::{of_ask, of_refusal, of_rule};
 use crate::engine::call::release::leave_and_ask;
-use crate::engine::call::{How, end};
+use crate::engine::call::{How, end, modes};
 use crate::engine::entries::entry::{Core, LockEntry};
-use crate::engine::operations::effects::LEAVE_TIMEOUT;
-use crate::engine::operations::effects::carry_out;
-use crate::engine::operations::effects::lock_at;
-use crate::engine::operations::effects::no_longer_kept;
+use crate::engine::operations::effects::{LEAVE_TIMEOUT, carry_out, lock_at, no_longer_kept, report};
 use crate::engine::operations::requests;
 use crate::engine::state::lock_state::{
     Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
@@ -328,21 +324,19 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut core = match self.position {
-            Position::Over => return,
-            _ => self.entry.core.lock(),
-        };
+        let entry = self.entry;
         match self.position {
+            Position::Over => return,
             // Redis may grant the request: such a grant must not remain.
             Position::Asking { owner, sent: true } => {
-                let then = core.lock_state.answered(owner, Answer::Unanswered, Moment::now());
-                carry_out(self.entry, core, then);
-                core = self.entry.core.lock();
+                report(entry, |state, now| state.answered(owner, Answer::Unanswered, now));
             }
-            Position::Asking { owner, sent: false } => core.lock_state.postponed(owner, Moment::now()),
-            _ => {}
+            Position::Asking { owner, sent: false } => {
+                entry.core.lock().lock_state.postponed(owner, Moment::now());
+            }
+            Position::Waiting => {}
         }
-        self.leave(core);
+        self.leave(entry.core.lock());
     }
 }
 
@@ -381,9 +375,7 @@ pub(in crate::engine) fn this_name() -> Option<Arc<str>> {
 /// Asks, for a thread that shares a hold, whether more threads may, before they come.
 fn ask_ahead(entry: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
     let (answer, ..) = of_ask(requests::acquire(entry, asking, limit));
-    let mut core = entry.core.lock();
-    let then = core.lock_state.answered(asking.owner, answer, Moment::now());
-    carry_out(entry, core, then);
+    report(entry, |state, now| state.answered(asking.owner, answer, now));
 }
 
 /// Renews a grant that came long ago, before it is used.

@@ -247,7 +247,7 @@ impl Core {
 
     /// Returns when the renewer will look at this grant.
     pub(crate) fn due(&self, owner: u64) -> Option<Moment> {
-        self.sides.iter().find(|s| s.owner == owner).map(|s| s.due)
+        self.sides.get(owner).map(|side| side.due)
     }
 
     /// Records that the renewer will look at this grant at `due`. Returns when it would have otherwise.

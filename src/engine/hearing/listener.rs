@@ -11,8 +11,9 @@ use crate::engine::call::close::abandon;
 use crate::engine::entries::entry::{LockEntry, owner_number};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::hearing::inbox::Inbox;
-use crate::engine::hearing::messages::{ask_again, dispatch, hears, tell};
+use crate::engine::hearing::messages::{ask_again, dispatch, hears};
 use crate::engine::hearing::notices::{Notices, Subscribes};
+use crate::engine::operations::effects::report;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
@@ -206,7 +207,7 @@ impl Listener {
     /// Gives back kept grants: a message that another caller wants one would not be received.
     fn is_deaf(&self) {
         if let Some((shared, server)) = self.client() {
-            for_all(&shared, &server, |entry| tell(entry, LockState::deaf));
+            for_all(&shared, &server, |entry| report(entry, LockState::deaf));
         }
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry, owner_number};
 use crate::engine::entries::runtime::Shared;
-use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::{carry_out, report};
 use crate::engine::renewal::successor;
-use crate::engine::state::lock_state::{Effects, LockState};
+use crate::engine::state::lock_state::LockState;
 
 /// Applies the message `<uuid>:<n> <what> <number> <lease ms> [<value>]`; the value of a forced unlock is its
 /// reason. A message to an owner that is not known here is ignored: whoever may publish could have sent it.
@@ -53,7 +53,7 @@ pub(in crate::engine) fn dispatch(shared: &Shared, text: &str) {
 
 /// Makes the first waiter of this lock ask again.
 pub(in crate::engine) fn ask_again(entry: &Arc<LockEntry>) {
-    tell(entry, LockState::ask_again);
+    report(entry, LockState::ask_again);
 }
 
 /// The entries of these owner numbers receive messages from now on, or no longer do. Makes them ask for what
@@ -63,7 +63,7 @@ pub(in crate::engine) fn missed(shared: &Shared, owners: &[u64]) {
     for owner in owners {
         let entry = shared.entries.lock().of_owner(*owner);
         let Some(entry) = entry else { continue };
-        tell(&entry, LockState::deaf);
+        report(&entry, LockState::deaf);
         hears(&entry);
     }
 }
@@ -75,11 +75,4 @@ pub(in crate::engine) fn hears(entry: &Arc<LockEntry>) {
     let mut core = entry.core.lock();
     let soon = Moment::now().after(core.lock_state.shape().heartbeat);
     successor::renew(entry, &mut core, soon, Core::is_to_be_told);
-}
-
-/// Applies an event to the lock state, and carries out its effects.
-pub(in crate::engine) fn tell(entry: &Arc<LockEntry>, event: fn(&mut LockState, Moment) -> Effects) {
-    let mut core = entry.core.lock();
-    let then = event(&mut core.lock_state, Moment::now());
-    carry_out(entry, core, then);
 }

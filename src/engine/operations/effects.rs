@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::operations::requests;
 use crate::engine::redis::failure::Failure;
-use crate::engine::state::lock_state::{Effects, PendingRelease};
+use crate::engine::state::lock_state::{Effects, LockState, PendingRelease};
 use crate::error::Error;
 use crate::observe::KeptEnd;
 use crate::sync::MutexGuard;
@@ -56,6 +56,13 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
     if let Some(leaving) = then.leave {
         leave_queue(entry, leaving);
     }
+}
+
+/// Reports an event to the lock state, and carries out what it returns.
+pub(crate) fn report(entry: &Arc<LockEntry>, event: impl FnOnce(&mut LockState, Moment) -> Effects) {
+    let mut core = entry.core.lock();
+    let then = event(&mut core.lock_state, Moment::now());
+    carry_out(entry, core, then);
 }
 
 impl Core {

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::operations::effects::carry_out;
+use crate::engine::operations::effects::{carry_out, report};
 use crate::engine::redis::failure::Failure;
 use crate::engine::renewal::line::LineThread;
 use crate::engine::renewal::outcome::{Missing, tell_failure};
@@ -57,9 +57,7 @@ impl Renewer {
                 state.wakes_at = Moment::default();
                 drop(state);
                 for (owner, entry) in ended {
-                    let mut core = entry.core.lock();
-                    let then = core.lock_state.expire(owner, Moment::now());
-                    carry_out(&entry, core, then);
+                    report(&entry, |state, now| state.expire(owner, now));
                 }
                 self.round(due);
                 continue;

@@ -33,16 +33,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(manager: ConnectionManager, backend: Backend) -> Arc<Server> {
-        Server::at(manager, backend, None)
-    }
-
-    /// Creates the server at this address of a cluster.
-    pub(in crate::engine) fn at(
-        manager: ConnectionManager,
-        backend: Backend,
-        node: Option<Node>,
-    ) -> Arc<Server> {
+    /// Creates the server, which has the address `node` in its cluster, if it is part of one.
+    pub(crate) fn new(manager: ConnectionManager, backend: Backend, node: Option<Node>) -> Arc<Server> {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let sentinels = manager.sentinels().map_or(0, |sentinels| sentinels.count());
         Arc::new(Server {

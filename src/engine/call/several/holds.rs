@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::call::held;
 use crate::engine::call::release::{OngoingRelease, Stay, begin_release};
 use crate::engine::call::several::part::{Part, goes_with};
-use crate::engine::call::unheard;
+use crate::engine::call::{held, unheard};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::several;
 use crate::engine::state::lock_state::{Acquired, Ticket};
@@ -129,26 +128,19 @@ fn leave(
         }
     }
     let outcomes: Vec<_> = match &releases[..] {
-        [] => return,
-        [(_, first), ..] if first.is_late() => {
-            for (held, one) in releases {
-                one.deferred().unwrap_or_else(|error| failed(held, error));
-            }
-            return;
-        }
-        [_] => {
-            for (held, one) in releases {
-                one.sent().unwrap_or_else(|error| failed(held, error));
-            }
-            return;
-        }
-        [(_, first), ..] => {
+        [(_, first), _, ..] if !first.is_late() => {
             let all: Vec<_> =
                 releases.iter().map(|(_, it)| (it.entry, &it.leaving, it.next.as_ref())).collect();
             match several::leave_all(&all, first.limit()) {
                 Ok(outcomes) => outcomes,
                 Err(failure) => releases.iter().map(|_| Err(failure.clone())).collect(),
             }
+        }
+        _ => {
+            for (held, one) in releases {
+                one.sent().unwrap_or_else(|error| failed(held, error));
+            }
+            return;
         }
     };
     for ((held, release), outcome) in releases.into_iter().zip(outcomes) {
