@@ -1,6 +1,5 @@
 //! The lock of one name over all servers: every way to acquire it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,19 +58,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// the lock, `LeaseLost` if it has a guard of a lost hold, `Closed`. `Forked`, and `InvalidInput` for an
 /// invalid name, lease or node timeout. A busy lock is not an error: the call returns `None`. A call with a
 /// deadline returns by it, give or take a quarter of a second.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct QuorumLock {
     pub(super) servers: RedLock,
     name: Arc<str>,
     /// The lock's entry for each server, in the order of the servers.
     entries: Result<Arc<[Arc<LockEntry>]>, Error>,
     terms: Terms,
-}
-
-impl fmt::Debug for QuorumLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuorumLock").field("name", &self.name).field("terms", &self.terms).finish()
-    }
 }
 
 impl sealed::Held for QuorumLock {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::cancel::CancellationToken;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
@@ -30,8 +29,6 @@ pub(super) struct Voter {
     pub(super) server: Arc<Server>,
     pub(super) address: String,
     health: Mutex<Health>,
-    /// Cancelled when this is dropped.
-    gone: CancellationToken,
 }
 
 #[derive(Default)]
@@ -52,19 +49,13 @@ impl fmt::Debug for Voter {
     }
 }
 
-impl Drop for Voter {
-    fn drop(&mut self) {
-        self.gone.cancel();
-    }
-}
-
 impl Voter {
     /// The server of a client that has exactly one.
     pub(super) fn new(client: &Client) -> Option<Voter> {
         let shared = client.shared().clone();
         let Route::One(server) = &shared.route else { return None };
         let (server, address) = (server.clone(), server.manager.address());
-        Some(Voter { shared, server, address, health: Mutex::default(), gone: CancellationToken::new() })
+        Some(Voter { shared, server, address, health: Mutex::default() })
     }
 
     /// Why the server should not be waited for; `None` if it should.
@@ -135,8 +126,8 @@ impl Voter {
             return;
         }
         drop(health);
-        let (node, gone) = (Arc::downgrade(self), self.gone.clone());
-        let probing = thread::Builder::new().name("rc-probe".to_owned()).spawn(move || probe(&node, &gone));
+        let node = Arc::downgrade(self);
+        let probing = thread::Builder::new().name("rc-probe".to_owned()).spawn(move || probe(&node));
         if let Err(error) = probing {
             tracing::error!(%error, "a thread that asks whether a server is back could not be started");
             *self.health.lock() = Health::default();
@@ -181,11 +172,12 @@ fn young(since: Moment, lease: Duration, now: Moment) -> Option<Error> {
     (!left.is_zero()).then(|| Error::new(ErrorKind::Unavailable, "").because(why()))
 }
 
-/// Asks a server that was down again and again until it replies.
-fn probe(node: &Weak<Voter>, gone: &CancellationToken) {
+/// Asks a server that was down again and again until it replies, or nobody needs it any more.
+fn probe(node: &Weak<Voter>) {
     let [mut pause, longest] = PROBE_PAUSES;
     // While it is asked, only this keeps the node alive: at most for the timeout of that request.
-    while node.upgrade().is_some_and(|node| !node.is_back()) && !gone.wait_timeout(pause) {
+    while node.upgrade().is_some_and(|node| !node.is_back()) {
+        thread::sleep(pause);
         pause = (pause * 2).min(longest);
     }
 }

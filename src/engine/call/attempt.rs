@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::call::waiter::{Arrival, MayPark, Progress, UNHEARD, Waiter, this_name};
+use crate::engine::call::waiter::{Arrival, MayPark, Position, Progress, UNHEARD, Waiter, this_name};
 use crate::engine::call::{How, end, held};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::failure::Failure;
@@ -120,14 +120,17 @@ impl<'a> OneTry<'a> {
     pub(crate) fn detach(self) -> Detached {
         let OneTry { mut waiter, mut asking } = self;
         asking.thread = this_name();
-        waiter.is_passed_on();
+        waiter.position = Position::Over;
         let Waiter { entry, ticket, entered, .. } = waiter;
         Detached { entry: entry.clone(), ticket, entered, asking: Some(asking) }
     }
 
     /// Ends the attempt, whose request was not sent.
     pub(crate) fn called_off(mut self) {
-        self.waiter.called_off();
+        if let Position::Asking { sent, .. } = &mut self.waiter.position {
+            // Dropping the waiter makes it due again.
+            *sent = false;
+        }
         busy(self.waiter.entry, self.waiter.entered);
     }
 

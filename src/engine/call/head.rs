@@ -74,18 +74,6 @@ impl Waiter<'_> {
         }
     }
 
-    /// Records that its request was not sent: dropping the waiter makes it due again.
-    pub(in crate::engine) fn called_off(&mut self) {
-        if let Position::Asking { sent, .. } = &mut self.position {
-            *sent = false;
-        }
-    }
-
-    /// Records that another thread continues with the position.
-    pub(in crate::engine) fn is_passed_on(&mut self) {
-        self.position = Position::Over;
-    }
-
     /// Reports the outcome of a request to the lock state. Returns an error only if the call makes a single
     /// attempt, or the error is final.
     pub(in crate::engine) fn heard(

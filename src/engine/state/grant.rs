@@ -73,7 +73,7 @@ pub(crate) struct Validity {
     /// When the last reply to a renewal arrived. Kept only if the holder has renewed the grant itself, beside
     /// the renewal thread: the two use different connections, so replies may arrive in another order than
     /// Redis ran the renewals.
-    heard: Option<Moment>,
+    pub(super) heard: Option<Moment>,
 }
 
 /// Whether a copy of a request of an owner may still be in flight, as one had no reply or was sent twice: the
@@ -382,11 +382,6 @@ impl Grant {
         }
     }
 
-    /// Returns since when Redis has allowed threads to join it.
-    pub(crate) fn open_since(&self) -> Option<Moment> {
-        self.joining()?.open_since
-    }
-
     /// Whether the request that asks whether others may join it is in flight.
     pub(crate) fn is_asked(&self) -> bool {
         self.joining().is_some_and(|joining| joining.asked.is_some())
@@ -413,11 +408,6 @@ impl Grant {
         let ends = ends_at(sent, left.min(doubt.least()));
         let overlaps = heard.as_mut().is_some_and(|heard| sent < std::mem::replace(heard, now));
         *until = if overlaps { ends.min(*until) } else { ends };
-    }
-
-    /// Its holder is about to renew it, beside the renewal thread.
-    pub(crate) fn is_renewed_beside(&mut self) {
-        self.validity.heard.get_or_insert_default();
     }
 
     /// A renewal for `lease`, sent at `sent`, had no reply: it may have run, and may run again.

@@ -216,7 +216,7 @@ impl LockState {
     /// Its holder is about to renew it, beside the renewal thread.
     pub(crate) fn is_renewed_beside(&mut self, owner: u64) {
         if let Some(grant) = self.grant_mut(owner) {
-            grant.is_renewed_beside();
+            grant.validity.heard.get_or_insert_default();
         }
     }
 

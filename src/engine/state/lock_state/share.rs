@@ -30,7 +30,7 @@ impl LockState {
     pub(super) fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
         let (half, last) = (self.shape.local_handoff / 2, self.line.last);
         let share = self.grant_mut(owner).filter(|t| !t.is_asked())?;
-        share.open_since().filter(|since| now.since(*since) > half)?;
+        share.joining()?.open_since.filter(|since| now.since(*since) > half)?;
         Some(share.asks(request, 1, last, now))
     }
 
