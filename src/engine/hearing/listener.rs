@@ -26,7 +26,6 @@ use crate::engine::state::lock_state::LockState;
 use crate::error::{Error, ErrorKind};
 use crate::names::fresh_uuid;
 use crate::observe::serves_holds;
-use crate::sync::thread;
 
 /// How long the connection may be silent before it is pinged, and how long the reply may take: a dead peer is
 /// detected within twice this time.
@@ -44,7 +43,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Starts the listener of this client at this server, unless it runs. Does not wait until it is up: it makes
 /// every entry ask again when it is.
 pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Error> {
-    server.inbox.life.start(|| {
+    server.inbox.life.start("rc-inbox", || {
         let listener = Listener {
             shared: Arc::downgrade(shared),
             server: Arc::downgrade(server),
@@ -53,12 +52,7 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
             channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
             by_lock: matches!(shared.route, Route::Cluster(_)),
         };
-        let thread = thread::Builder::new().name("rc-inbox".to_owned()).spawn(move || listener.run());
-        thread.map(drop).map_err(|e| {
-            let error =
-                Error::new(ErrorKind::Unavailable, "").because("the listening thread could not be started");
-            error.caused_by(e)
-        })
+        move || listener.run()
     })
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::error::Error;
-use crate::sync::{Condvar, Mutex};
+use crate::error::{Error, ErrorKind};
+use crate::sync::{Condvar, Mutex, thread};
 
 /// The state of a thread, as the rest of the client sees it.
 #[derive(Default)]
@@ -21,13 +21,23 @@ struct State {
 }
 
 impl Life {
-    /// Has `start` start the thread, unless it runs or has been told to end.
-    pub(in crate::engine) fn start(&self, start: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    /// Starts the thread, unless it runs or has been told to end. `prepare` returns what it is to run.
+    ///
+    /// # Errors
+    /// `Unavailable` if this process cannot start a thread.
+    pub(in crate::engine) fn start<R: FnOnce() + Send + 'static>(
+        &self,
+        name: &str,
+        prepare: impl FnOnce() -> R,
+    ) -> Result<(), Error> {
         let mut state = self.state.lock();
         if state.running || state.stop {
             return Ok(());
         }
-        start()?;
+        thread::Builder::new().name(name.to_owned()).spawn(prepare()).map_err(|e| {
+            let why = format!("the thread {name} could not be started");
+            Error::new(ErrorKind::Unavailable, "").because(why).caused_by(e)
+        })?;
         state.running = true;
         Ok(())
     }

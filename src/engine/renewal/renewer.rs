@@ -21,14 +21,12 @@ pub(crate) struct Renewer {
     pub(in crate::engine) alarm: Condvar,
     /// Notified when a thread has ended.
     pub(in crate::engine) ended: Condvar,
-    /// The function of the schedule's thread.
-    run: fn(Arc<Renewer>),
 }
 
 impl Renewer {
-    pub(in crate::engine) fn with(run: fn(Arc<Renewer>)) -> Renewer {
+    pub(crate) fn new() -> Renewer {
         let (pid, state) = (std::process::id(), Mutex::default());
-        Renewer { pid, state, alarm: Condvar::new(), ended: Condvar::new(), run }
+        Renewer { pid, state, alarm: Condvar::new(), ended: Condvar::new() }
     }
 
     /// Adds a server of a client.
@@ -102,8 +100,8 @@ impl Renewer {
         }
         let replaced = state.insert(task);
         if !state.running {
-            let (renewer, run) = (self.clone(), self.run);
-            let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || run(renewer));
+            let renewer = self.clone();
+            let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || renewer.run());
             if let Err(e) = thread {
                 let planned = state.cancel(&key);
                 drop(state);

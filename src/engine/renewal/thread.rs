@@ -41,11 +41,7 @@ impl Renewer {
         }
     }
 
-    pub(crate) fn new() -> Renewer {
-        Renewer::with(Renewer::run)
-    }
-
-    fn run(self: Arc<Self>) {
+    pub(in crate::engine) fn run(self: Arc<Self>) {
         serves_holds();
         let mut idle_since: Option<Moment> = None;
         loop {

@@ -17,8 +17,7 @@ use crate::engine::redis::sentinels::{Place, SentinelClient};
 use crate::engine::redis::wire::Connection;
 use crate::engine::renewal::successor;
 use crate::engine::servers::server::Server;
-use crate::error::{Error, ErrorKind};
-use crate::sync::thread;
+use crate::error::Error;
 
 /// How often the thread checks whether it should end while the sentinel is silent.
 const TICK: Duration = Duration::from_millis(250);
@@ -35,14 +34,15 @@ pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
     shared.route.servers().iter().try_for_each(|server| {
         let Some(sentinels) = server.manager.sentinels() else { return Ok(()) };
         server.switchover.iter().enumerate().try_for_each(|(node, life)| {
-            let (sentinels, weak) = (sentinels.clone(), (Arc::downgrade(shared), Arc::downgrade(server)));
-            let watch = SentinelWatch { shared: weak.0, server: weak.1, life: life.clone(), sentinels, node };
-            life.start(|| {
-                let thread = thread::Builder::new().name("rc-sentinel".to_owned()).spawn(move || watch.run());
-                thread.map(drop).map_err(|e| {
-                    let error = Error::new(ErrorKind::Unavailable, "");
-                    error.because("a thread that listens to a sentinel could not be started").caused_by(e)
-                })
+            life.start("rc-sentinel", || {
+                let watch = SentinelWatch {
+                    shared: Arc::downgrade(shared),
+                    server: Arc::downgrade(server),
+                    life: life.clone(),
+                    sentinels: sentinels.clone(),
+                    node,
+                };
+                move || watch.run()
             })
         })
     })
