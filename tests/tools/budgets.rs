@@ -11,9 +11,9 @@ const LIST: &str = "tests/tools/api.txt";
 
 /// What is counted, what it may be today, and where it should get.
 const BUDGETS: &[(&str, usize, usize)] = &[
-    ("lines of code in src/", 19_165, 16_000),
+    ("lines of code in src/", 18_917, 16_000),
     ("files in src/", 179, 150),
-    ("lines of code in src/engine/", 11_000, 8_500),
+    ("lines of code in src/engine/", 10_925, 8_500),
     ("names at the crate's root", 40, 40),
     ("public methods", 299, 290),
     ("public methods that are a form of another", 50, 50),
