@@ -36,7 +36,7 @@ fn main() -> Result<(), Failure> {
 /// Events are emitted by default; figures need an observer.
 fn watched(url: &str) -> Result<Client, Error> {
     let builder = Client::builder().url(url).lease(Duration::from_secs(3));
-    builder.renew_every(Duration::from_millis(100)).observer(MetricsObserver::new()).connect()
+    builder.renew_every(Duration::from_millis(100)).observer(MetricsObserver::default()).connect()
 }
 
 fn contend(one: &Client, other: &Client, name: &str) -> Result<(), Error> {

@@ -2,9 +2,10 @@
 
 use std::str::Split;
 
+use redis::ConnectionAddr;
+
 use crate::engine::redis::slots::Node;
 use crate::error::Error;
-use crate::nodes::nodes_at;
 use crate::percent::unescape;
 use crate::settings::bad;
 
@@ -17,17 +18,17 @@ const SENTINEL_PORT: u16 = 26379;
 
 /// What follows the scheme in a URL that names several hosts:
 /// `[user:password@]host[:port],host[:port],…[tail]`.
-pub(crate) struct HostList<'a> {
+struct HostList<'a> {
     /// Including the `@`; may be empty.
-    pub(crate) login: &'a str,
+    login: &'a str,
     /// May contain empty ones.
-    pub(crate) hosts: Split<'a, char>,
+    hosts: Split<'a, char>,
     /// Everything from the first `/`, `?` or `#` on.
-    pub(crate) tail: &'a str,
+    tail: &'a str,
 }
 
 impl<'a> HostList<'a> {
-    pub(crate) fn of(rest: &'a str) -> Result<Self, Error> {
+    fn of(rest: &'a str) -> Result<Self, Error> {
         check_encoded(rest)?;
         let (login, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
         let (hosts, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -46,7 +47,7 @@ pub(crate) struct Address {
 
 impl Address {
     /// The address of a server, unless no server could have its database.
-    pub(crate) fn of_one(server: redis::Client) -> Result<Self, Error> {
+    fn of_one(server: redis::Client) -> Result<Self, Error> {
         // A server with fewer databases reports that itself, but of a number above 2^31-1 it only reports that it
         // is invalid.
         let number = server.get_connection_info().redis_settings().db();
@@ -68,6 +69,41 @@ pub(crate) fn address_at(url: &str) -> Result<Address, Error> {
             let (sentinels, login) = named?;
             Ok(Address { sentinels: Some(sentinels), ..Address::of_one(login)? })
         }
+    }
+}
+
+/// The nodes of a cluster: a client of the first one, which has the login, and the addresses of all.
+type Nodes = (redis::Client, Vec<Node>);
+
+const NONE: &str = "this names no node of a cluster: redis+cluster://host:port,host:port";
+
+/// The nodes in this URL, `redis+cluster://[user:password@]host[:port],host[:port],…[?protocol=resp3]`;
+/// `None` if it is not the URL of a cluster. Errors never contain the password.
+fn nodes_at(url: &str) -> Option<Result<Nodes, Error>> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.strip_suffix("+cluster")?;
+    Some(HostList::of(rest).and_then(|HostList { login, hosts, tail }| {
+        let clients = hosts.map(|node| match node {
+            "" => Err(bad(NONE)),
+            node => server_at(&format!("{scheme}://{login}{node}{tail}")),
+        });
+        let clients = clients.collect::<Result<Vec<_>, _>>()?;
+        let nodes = clients.iter().map(node).collect::<Result<Vec<_>, _>>()?;
+        let first = clients.into_iter().next().ok_or_else(|| bad(NONE))?;
+        Ok((first, nodes))
+    }))
+}
+
+fn node(client: &redis::Client) -> Result<Node, Error> {
+    let info = client.get_connection_info();
+    if info.redis_settings().db() != 0 {
+        return Err(bad("a Redis Cluster has database 0 only"));
+    }
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Ok(Node { host: host.clone(), port: *port })
+        }
+        _ => Err(bad("the nodes of a cluster are named by host and port")),
     }
 }
 
@@ -140,7 +176,7 @@ fn named_sentinels(nodes: &[String], master: &str) -> Result<SentinelAddresses, 
 }
 
 /// Returns a client for the server at this URL, without connecting. Errors never contain the password.
-pub(crate) fn server_at(url: &str) -> Result<redis::Client, Error> {
+fn server_at(url: &str) -> Result<redis::Client, Error> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return redis::Client::open(url).map_err(no_address);
     };
@@ -208,7 +244,7 @@ fn check_encoded(rest: &str) -> Result<(), Error> {
     }
 }
 
-pub(crate) fn no_address(e: redis::RedisError) -> Error {
+fn no_address(e: redis::RedisError) -> Error {
     bad(format!("this is not the address of a server, as redis://host:6379/0 is: {e}"))
 }
 

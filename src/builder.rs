@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address::{Address, SentinelAddresses, address_at, no_address};
+use crate::address::{Address, SentinelAddresses, address_at};
 use crate::client::Client;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::credentials::Credentials;
@@ -111,12 +111,6 @@ impl ClientBuilder {
     /// An invalid URL is reported by [`connect`](Self::connect), as `InvalidInput`.
     pub fn url(mut self, url: &str) -> Self {
         self.address = Some(address_at(url));
-        self
-    }
-
-    /// The server, as the `redis` crate's connection information.
-    pub fn connection_info(mut self, info: redis::ConnectionInfo) -> Self {
-        self.address = Some(redis::Client::open(info).map_err(no_address).and_then(Address::of_one));
         self
     }
 

@@ -84,8 +84,7 @@ impl CancellationToken {
         Self::default()
     }
 
-    /// Cancels this token and its children, and wakes every call that waits with one of them. Does not block,
-    /// but for the callbacks of [`on_cancel`](CancellationToken::on_cancel), which run on the calling thread.
+    /// Cancels this token and its children, and wakes every call that waits with one of them. Does not block.
     /// Calling it again has no effect.
     pub fn cancel(&self) {
         self.0.cancel();
@@ -159,25 +158,8 @@ impl CancellationToken {
 
     /// Calls `then` once when the token is cancelled, on the thread that cancels it; if it already is, at
     /// once, on the calling thread. Dropping the registration revokes it, but does not stop a call that has
-    /// begun. `then` must be quick: the token's other waiters are woken after it.
-    ///
-    /// When a hold is lost, [`lost`](crate::Guard::lost) is cancelled on a thread that keeps other holds
-    /// alive: `then` may start long work elsewhere, but must not block. A panic in `then` is caught: only the
-    /// panic hook reports it, the other waiters are woken, and `cancel` returns. (If `then` is called at
-    /// once, the panic propagates to the caller.)
-    ///
-    /// ```
-    /// use std::sync::mpsc::channel;
-    /// use redis_concurrent::CancellationToken;
-    ///
-    /// let (sender, receiver) = channel();
-    /// let token = CancellationToken::new();
-    /// let registered = token.on_cancel(move || drop(sender.send("stop")));
-    /// token.cancel();
-    /// assert_eq!(receiver.recv(), Ok("stop"));
-    /// drop(registered);
-    /// ```
-    pub fn on_cancel(&self, then: impl Fn() + Send + Sync + 'static) -> OnCancel<'_> {
+    /// begun. `then` must be quick: the token's other waiters are woken after it. A panic in it is caught.
+    pub(crate) fn on_cancel(&self, then: impl Fn() + Send + Sync + 'static) -> OnCancel<'_> {
         let mut state = self.0.state.lock();
         if self.is_cancelled() {
             drop(state);
@@ -292,7 +274,7 @@ impl fmt::Debug for CancellationToken {
 /// A callback that is called when its token is cancelled, unless this is dropped first: see
 /// [`CancellationToken::on_cancel`].
 #[must_use = "dropped at once, it is never called"]
-pub struct OnCancel<'a> {
+pub(crate) struct OnCancel<'a> {
     token: &'a CancellationToken,
     id: Option<u64>,
 }

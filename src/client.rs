@@ -376,11 +376,6 @@ impl Client {
     pub fn close(&self) -> Result<(), Error> {
         engine::call::close(&self.0)
     }
-
-    /// Whether the client was closed.
-    pub fn is_closed(&self) -> bool {
-        self.0.is_closed()
-    }
 }
 
 /// What a script does to state that is not a lock's.

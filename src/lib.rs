@@ -114,7 +114,6 @@ pub mod kinds;
 mod lock;
 mod multi_lock;
 mod names;
-mod nodes;
 pub mod observe;
 mod percent;
 // Only for tests, and in builds that plant faults to see which tests notice: see verify/README.md.
@@ -142,7 +141,7 @@ pub mod interop {
 }
 
 pub use builder::ClientBuilder;
-pub use cancel::{CancellationToken, OnCancel};
+pub use cancel::CancellationToken;
 pub use client::Client;
 pub use error::{Error, ErrorKind};
 pub use guard::{Guard, OwnedGuard};

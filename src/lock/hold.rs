@@ -177,8 +177,11 @@ impl<K: Exclusive, O: Ownership> Guard<K, O> {
         self.hold.current_token()
     }
 
-    /// Releases the hold as [`unlock`](Guard::unlock) does, but at once, whatever its [minimum hold
-    /// time](crate::RedisLock::min_hold): for a job that failed and should be tried by another node.
+    /// Releases the hold, but leaves it in Redis for `rest` from now: it is not renewed, and keeps every
+    /// caller out. For a job that succeeded and should not be run again by another node. It takes the place
+    /// of a [minimum hold time](crate::RedisLock::min_hold), which must be decided in advance. `rest` is from
+    /// 1 ms to 40 days ([`LONGEST_STAY`](crate::guard::LONGEST_STAY)); or zero: then the lock is free at once,
+    /// whatever its minimum hold time, for a job that failed and should be tried by another node.
     ///
     /// ```
     /// use std::time::Duration;
@@ -192,24 +195,13 @@ impl<K: Exclusive, O: Ownership> Guard<K, O> {
     /// if let Some(guard) = lock.try_lock()? {
     ///     match send_invoices() {
     ///         Ok(()) => guard.unlock_staying(Duration::from_secs(20 * 3600))?, // done for today
-    ///         Err(_) => guard.unlock_now()?,                                   // the next node tries
+    ///         Err(_) => guard.unlock_staying(Duration::ZERO)?,                  // the next node tries
     ///     }
     /// }
     /// assert!(!lock.is_locked()?);
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// See [`unlock`](Guard::unlock).
-    pub fn unlock_now(self) -> Result<(), Error> {
-        self.hold.end(How::Released(Stay::No))
-    }
-
-    /// Releases the hold, but leaves it in Redis for `rest` from now: it is not renewed, and keeps every
-    /// caller out. For a job that succeeded and should not be run again by another node. It takes the place
-    /// of a [minimum hold time](crate::RedisLock::min_hold), which must be decided in advance. `rest` is from
-    /// 1 ms to 40 days ([`LONGEST_STAY`](crate::guard::LONGEST_STAY)).
     ///
     /// For this thread the hold has ended. On an inner guard of a re-entered lock `rest` has no effect: the
     /// last guard decides. Blocks for one request, for at most the command timeout.

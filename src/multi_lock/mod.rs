@@ -133,12 +133,6 @@ impl MultiLock {
 
     // ---- questions -------------------------------------------------------------------------
 
-    /// Returns whether this thread holds all of the locks, by whichever calls. No request.
-    pub fn is_held_by_current_thread(&self) -> bool {
-        let me = this_thread();
-        self.parts.as_ref().is_ok_and(|parts| parts.iter().all(|part| part.is_held_by(me)))
-    }
-
     /// Returns the error of a caller that did not get all locks in time: a [`Timeout`](ErrorKind::Timeout)
     /// that names the locks that are held, by which processes and for how long, as
     /// [`RedisLock::busy`](crate::RedisLock::busy) does for one lock. It sends the requests of that method
@@ -229,15 +223,6 @@ impl<O: Ownership> Guard<MultiLock, O> {
     /// exclusive. See [`token`](Guard::token).
     pub fn tokens(&self) -> Vec<Option<u64>> {
         self.hold.holds.iter().map(|held| held.token()).collect()
-    }
-
-    /// Releases all locks at once, as [`unlock`](Guard::unlock) does, whatever their minimum hold times: see
-    /// [`unlock_now`](Guard::unlock_now) of a single lock.
-    ///
-    /// # Errors
-    /// See [`unlock`](Guard::unlock).
-    pub fn unlock_now(self) -> Result<(), Error> {
-        self.hold.release_as(Stay::No)
     }
 
     /// Releases all locks, but leaves them in Redis for `rest` from now: see

@@ -35,7 +35,7 @@ const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
-/// let client = Client::builder().url(&url).observer(MetricsObserver::new()).connect()?;
+/// let client = Client::builder().url(&url).observer(MetricsObserver::default()).connect()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -48,38 +48,6 @@ pub struct MetricsObserver {
 type Grouping = dyn Fn(&str) -> String + Send + Sync;
 
 impl MetricsObserver {
-    /// Creates an observer that does not distinguish the locks of a kind. It describes its metrics to the
-    /// recorder that is installed at this time.
-    pub fn new() -> Self {
-        let seconds = Unit::Seconds;
-        describe_gauge!(WAITING, Unit::Count, "Threads that wait for a lock now");
-        describe_gauge!(HELD, Unit::Count, "Holds that this process has now");
-        describe_histogram!(WAIT, seconds, "How long calls waited for a lock, by what came of it");
-        describe_histogram!(HOLD, seconds, "How long locks were held until they were given back");
-        describe_counter!(
-            KEPT_ENDS,
-            Unit::Count,
-            "Locks that were kept while no thread held them, and given back"
-        );
-        describe_counter!(LOSSES, Unit::Count, "Holds that ended before they were given back");
-        describe_histogram!(RENEWAL_LAG, seconds, "How much later than due renewals were sent");
-        describe_histogram!(RENEWAL_LEFT, seconds, "The remaining lease when the reply to its renewal came");
-        describe_histogram!(
-            RENEWAL_LOAD,
-            Unit::Count,
-            "Renewals under way or waiting for it, of those that can be under way at once (1 is all)"
-        );
-        describe_counter!(RENEWAL_FAILURES, Unit::Count, "Renewals that were rejected or had no reply");
-        describe_counter!(
-            RELEASES_ABANDONED,
-            Unit::Count,
-            "Releases that Redis did not answer until the lease was over"
-        );
-        describe_counter!(UNLOCK_FAILURES, Unit::Count, "Releases by dropped guards that failed");
-        describe_histogram!(INBOX_DOWN, seconds, "How long the connection for wake-ups was down");
-        MetricsObserver { label: None }
-    }
-
     /// Adds the label `lock`, which `group` computes from the lock's name: `stock` from `stock:42`, say, or the
     /// name itself (`str::to_owned`). It should have few values, as each creates series that stay in the recorder,
     /// and be quick: it is called for each event.
@@ -87,7 +55,7 @@ impl MetricsObserver {
     /// ```
     /// # use redis_concurrent::observe::MetricsObserver;
     /// let by_prefix = |name: &str| name.split(':').next().unwrap_or_default().to_owned();
-    /// let observer = MetricsObserver::new().with_groups(by_prefix);
+    /// let observer = MetricsObserver::default().with_groups(by_prefix);
     /// # drop(observer);
     /// ```
     #[must_use]
@@ -118,8 +86,36 @@ impl fmt::Debug for MetricsObserver {
 }
 
 impl Default for MetricsObserver {
+    /// An observer that does not distinguish the locks of a kind. It describes its metrics to the recorder that is
+    /// installed at this time.
     fn default() -> Self {
-        MetricsObserver::new()
+        let seconds = Unit::Seconds;
+        describe_gauge!(WAITING, Unit::Count, "Threads that wait for a lock now");
+        describe_gauge!(HELD, Unit::Count, "Holds that this process has now");
+        describe_histogram!(WAIT, seconds, "How long calls waited for a lock, by what came of it");
+        describe_histogram!(HOLD, seconds, "How long locks were held until they were given back");
+        describe_counter!(
+            KEPT_ENDS,
+            Unit::Count,
+            "Locks that were kept while no thread held them, and given back"
+        );
+        describe_counter!(LOSSES, Unit::Count, "Holds that ended before they were given back");
+        describe_histogram!(RENEWAL_LAG, seconds, "How much later than due renewals were sent");
+        describe_histogram!(RENEWAL_LEFT, seconds, "The remaining lease when the reply to its renewal came");
+        describe_histogram!(
+            RENEWAL_LOAD,
+            Unit::Count,
+            "Renewals under way or waiting for it, of those that can be under way at once (1 is all)"
+        );
+        describe_counter!(RENEWAL_FAILURES, Unit::Count, "Renewals that were rejected or had no reply");
+        describe_counter!(
+            RELEASES_ABANDONED,
+            Unit::Count,
+            "Releases that Redis did not answer until the lease was over"
+        );
+        describe_counter!(UNLOCK_FAILURES, Unit::Count, "Releases by dropped guards that failed");
+        describe_histogram!(INBOX_DOWN, seconds, "How long the connection for wake-ups was down");
+        MetricsObserver { label: None }
     }
 }
 

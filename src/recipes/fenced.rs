@@ -102,11 +102,6 @@ impl Client {
 }
 
 impl Fenced {
-    /// The resource's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Sets the value to `value`. Blocks for one request, which may be sent twice, at most the command
     /// timeout.
     ///

@@ -120,7 +120,7 @@ pub struct Inventory {
 impl fmt::Debug for Inventory {
     /// Shows the name. The counts would take a request: see [`stock`](Inventory::stock).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inventory").field("name", &self.name()).finish_non_exhaustive()
+        f.debug_struct("Inventory").field("name", &self.units.name()).finish_non_exhaustive()
     }
 }
 
@@ -152,11 +152,6 @@ impl Inventory {
     pub fn remember_for(&self, memory: Duration) -> Self {
         let inventory = Inventory { memory, ..self.clone() };
         inventory.checked("memory of ids", memory)
-    }
-
-    /// The inventory's name.
-    pub fn name(&self) -> &str {
-        self.units.name()
     }
 
     // ---- the stock -------------------------------------------------------------------------

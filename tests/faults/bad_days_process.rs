@@ -7,6 +7,7 @@ mod ownership;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -93,6 +94,12 @@ impl Panics {
     }
 }
 
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.panic()
+    }
+}
+
 impl Observer for Panics {
     fn acquired(&self, _: LockInfo<'_>, _: Duration, _: AcquiredVia) {
         self.panic()
@@ -173,11 +180,11 @@ fn a_panic_upon_a_loss_stops_no_renewal() {
         (client.simple_lock("x").lock_owned().unwrap(), elsewhere.simple_lock("y").lock_owned().unwrap());
     let (token, warning) = (lost.lost(), lost.ends_within(ms(200)));
     let panics = Arc::new(AtomicUsize::new(0));
-    let panicking = || {
-        let panics = Panics(panics.clone());
-        move || panics.panic()
-    };
-    let _registered = (token.on_cancel(panicking()), warning.on_cancel(panicking()));
+    let waker = Waker::from(Arc::new(Panics(panics.clone())));
+    let mut woken = [Box::pin(token.cancelled()), Box::pin(warning.cancelled())];
+    for it in &mut woken {
+        assert!(it.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
     // It is lost as its lease expires, and not by a message.
     door.black_hole(true);
     wait_until(LONG, "both are called", || panics.load(Ordering::SeqCst) == 2);

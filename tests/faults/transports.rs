@@ -8,7 +8,7 @@ mod wrong_server;
 
 use std::time::{Duration, Instant};
 
-use redis::{Commands, IntoConnectionInfo, cmd};
+use redis::{Commands, cmd};
 use redis_concurrent::kinds::Permits;
 use redis_concurrent::optimistic::Outcome;
 use redis_concurrent::rate_limiter::Rate;
@@ -323,14 +323,6 @@ fn a_database_of_its_own() {
     assert!(redis.exists::<_, bool>("rc:{way}").unwrap());
     let _: () = cmd("SELECT").arg(0).query(&mut redis).unwrap();
     assert!(!redis.exists::<_, bool>("rc:{way}").unwrap());
-}
-
-#[test]
-fn connection_info_of_the_redis_crate() {
-    let server = RedisServer::builder().password("pass").start().unwrap();
-    let info = server.url().into_connection_info().unwrap();
-    let client = || Client::builder().connection_info(info.clone()).connect().unwrap();
-    works(&client(), &client());
 }
 
 #[test]

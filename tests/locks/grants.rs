@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::inventory::Order;
-use redis_concurrent::kinds::Kind;
+use redis_concurrent::kinds::{Kind, Permits};
 use redis_concurrent::{CancellationToken, Client, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
@@ -190,7 +190,9 @@ fn never_more_permits_are_out_than_there_are() {
                 has(3, ms(2));
                 permit.release().unwrap();
             });
-            wait_until(SOON, "the second one waits", || here.local_queue_length() == 2);
+            wait_until(SOON, "the second one waits", || {
+                clients[0].lock_with_kind("it", Permits::default()).local_queue_length() == 2
+            });
             scope.spawn(|| {
                 thread::sleep(late);
                 cancel.cancel();

@@ -333,7 +333,8 @@ fn a_listing_has_what_is_held_right_after_many_leases_were_over() {
     let proxy = Proxy::start(server.port()).unwrap();
     let client = Client::connect(&proxy.url()).unwrap();
     let semaphores = ["held", "free"].map(|name| viewer.semaphore(name));
-    let inventories = ["reserved", "stocked"].map(|name| viewer.inventory(name));
+    let goods = ["reserved", "stocked"];
+    let inventories = goods.map(|name| viewer.inventory(name));
     semaphores.iter().for_each(|it| it.set_permits(2 * LAPSED).unwrap());
     inventories.iter().for_each(|it| it.add_stock("mug", 2 * u64::from(LAPSED)).unwrap());
     let _permit = semaphores[0].acquire(1).unwrap();
@@ -342,8 +343,8 @@ fn a_listing_has_what_is_held_right_after_many_leases_were_over() {
         for it in &semaphores {
             std::mem::forget(client.semaphore(it.name()).with_lease(ms(3000)).try_acquire(1).unwrap());
         }
-        for it in &inventories {
-            let brief = client.inventory(it.name()).with_lease(ms(3000));
+        for name in goods {
+            let brief = client.inventory(name).with_lease(ms(3000));
             std::mem::forget(brief.try_reserve(&Order::of("mug", 1)).unwrap());
         }
     }

@@ -12,11 +12,11 @@ const LIST: &str = "tests/tools/api.txt";
 /// What is counted, what it may be today, and where it should get.
 const BUDGETS: &[(&str, usize, usize)] = &[
     ("lines of code in src/", 18_917, 16_000),
-    ("files in src/", 179, 150),
+    ("files in src/", 178, 150),
     ("lines of code in src/engine/", 10_925, 8_500),
-    ("names at the crate's root", 40, 40),
-    ("public methods", 299, 290),
-    ("public methods that are a form of another", 50, 50),
+    ("names at the crate's root", 32, 32),
+    ("public methods", 290, 290),
+    ("public methods that are a form of another", 31, 31),
     ("type names defined more than once in src/", 5, 0),
     ("fields of the largest struct of the state machine", 10, 10),
     ("files of src/ under 30 lines", 7, 6),

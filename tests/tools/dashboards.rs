@@ -28,7 +28,7 @@ impl Observer for Everything {
     fn acquired(&self, lock: LockInfo<'_>, time: Duration, _: AcquiredVia) {
         let recorder = self.0.lock();
         metrics::with_local_recorder(&*recorder, || {
-            let (it, error) = (MetricsObserver::new(), |kind| Error::new(kind, lock.name));
+            let (it, error) = (MetricsObserver::default(), |kind| Error::new(kind, lock.name));
             it.wait_began(lock);
             it.wait_ended(lock);
             use AcquiredVia::{Adopted, Free, Granted, HandedOff, Joined, Kept};

@@ -54,11 +54,12 @@ fn played() -> &'static Played {
             .with_writer(move || pen.clone())
             .init();
         let diary = Diary::default();
-        play(&diary, |builder| builder.observer(MetricsObserver::new()));
+        play(&diary, |builder| builder.observer(MetricsObserver::default()));
         let (figures, written) = (figures(&snapshots), String::from_utf8(log.0.lock().clone()).unwrap());
         let server = RedisServer::start().unwrap();
-        let named =
-            connected(|| builder(&server.url()).observer(MetricsObserver::new().with_groups(str::to_owned)));
+        let named = connected(|| {
+            builder(&server.url()).observer(MetricsObserver::default().with_groups(str::to_owned))
+        });
         named.simple_lock("stock:42").lock().unwrap().unlock().unwrap();
         Played { diary, figures, log: written, named: self::figures(&snapshots) }
     });
@@ -279,7 +280,7 @@ fn what_readers_lose_is_held_no_more() {
         tracing_subscriber::fmt().with_ansi(false).with_writer(move || pen.clone()).init();
         let server = RedisServer::start().unwrap();
         let client =
-            connected(|| builder(&server.url()).local_handoff(LONG).observer(MetricsObserver::new()));
+            connected(|| builder(&server.url()).local_handoff(LONG).observer(MetricsObserver::default()));
         let lock = client.read_write_lock("shared");
         let values = |name: &str| -> Vec<f64> {
             let all = figures(&snapshots).into_iter().filter(|it| it.name.ends_with(name));

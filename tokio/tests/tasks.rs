@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use redis_concurrent::kinds::{Kind, Reentrancy, Sharing};
+use redis_concurrent::kinds::{Kind, Permits, Reentrancy, Sharing};
 use redis_concurrent::{CancellationToken, Client, ErrorKind, rule_file};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use redis_concurrent_tokio::{AsyncLock, AsyncReadWriteLock, AsyncSemaphore};
@@ -210,7 +210,7 @@ fn a_number_of_permits_that_cannot_be_is_told_at_once() {
             async move { semaphore.acquire(1).await.unwrap().release().await }
         });
         let queued = async {
-            while semaphore.blocking().local_queue_length() == 0 {
+            while client.lock_with_kind("numbers", Permits::default()).local_queue_length() == 0 {
                 tokio::task::yield_now().await;
             }
         };

@@ -46,7 +46,7 @@ fn a_copy_of_a_process_that_goes_on_loses_its_holds_and_says_why() {
         assert_eq!(error.kind(), ErrorKind::Closed);
         assert!(error.to_string().contains("this process is a copy of another"), "{error}");
     }
-    assert!(copy.is_closed() && copy.close().is_ok());
+    assert!(copy.0.is_closed() && copy.close().is_ok());
     hold.renew().unwrap();
     hold.unlock().unwrap();
 }
@@ -64,7 +64,7 @@ fn nobody_else_can_say_that_a_process_is_a_copy() {
     reader.subscribe(&channel).unwrap();
     reader.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let mut publish = |text: &str| {
-        assert!(!client.is_closed(), "a stranger ended it");
+        assert!(!client.0.is_closed(), "a stranger ended it");
         redis::cmd("PUBLISH").arg(&channel).arg(text).query::<i64>(&mut writer).unwrap()
     };
     let mut read = vec!["here 0".to_owned()];
@@ -91,6 +91,6 @@ fn nobody_else_can_say_that_a_process_is_a_copy() {
             hears(&mut read, "here ")
         });
     }
-    assert!(read.len() >= 7 && !client.is_closed());
+    assert!(read.len() >= 7 && !client.0.is_closed());
     hold.unlock().unwrap();
 }

@@ -100,11 +100,11 @@ pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Re
             }
         }
         if signals.stop.is_cancelled() {
-            guard.unlock_now()?;
+            guard.unlock_staying(Duration::ZERO)?;
             return Ok(Acquired::Ended(signals.ended_by()));
         }
         // The lock was lost before the command started, or could not be renewed.
-        let why = guard.unlock_now().err().or(failed);
+        let why = guard.unlock_staying(Duration::ZERO).err().or(failed);
         if once {
             return Err(why.map_or_else(|| Failure::internal("a loss without a reason"), Failure::from));
         }

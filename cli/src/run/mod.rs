@@ -104,13 +104,13 @@ fn hold(
     say.detail(format!("{} was acquired after {:.3} s", guard.name(), status.waited.as_secs_f64()));
     let mut command = start::command(global, args, (&guard.tokens(), slot), group);
     if let Some(signal) = signals.ending() {
-        release(guard, Stay::No).map_err(Failure::from)?;
+        release(guard, Stay::For(Duration::ZERO)).map_err(Failure::from)?;
         return Ok(Exit::Signal(signal));
     }
     let child = match command.spawn() {
         Ok(child) => child,
         Err(e) => {
-            release(guard, Stay::No).map_err(Failure::from)?;
+            release(guard, Stay::For(Duration::ZERO)).map_err(Failure::from)?;
             return Err(Failure::new(code::NOT_EXECUTABLE, format!("the command could not be started: {e}")));
         }
     };
@@ -123,11 +123,10 @@ fn hold(
         }
         Some(rest) if ended.status.success() && !ended.stopped() => {
             // Less than a millisecond counts as none.
-            Some(rest.saturating_sub(began.elapsed()))
-                .filter(|rest| rest.as_millis() > 0)
-                .map_or(Stay::No, Stay::For)
+            let rest = rest.saturating_sub(began.elapsed());
+            Stay::For(if rest.as_millis() > 0 { rest } else { Duration::ZERO })
         }
-        Some(_) => Stay::No,
+        Some(_) => Stay::For(Duration::ZERO),
     };
     let tokens = guard.tokens();
     // The release of several locks returns one error, which may be about another lock.
@@ -173,7 +172,7 @@ fn conclude(
 enum Stay {
     /// It stays for the rest of --at-least.
     Agreed(Duration),
-    No,
+    /// Zero: it is free at once.
     For(Duration),
 }
 
@@ -181,7 +180,6 @@ impl Stay {
     fn rest(self) -> Duration {
         match self {
             Stay::Agreed(rest) | Stay::For(rest) => rest,
-            Stay::No => Duration::ZERO,
         }
     }
 }
@@ -189,7 +187,6 @@ impl Stay {
 fn release(guard: OwnedGuard<MultiLock>, stay: Stay) -> Result<(), Error> {
     match stay {
         Stay::Agreed(_) => guard.unlock(),
-        Stay::No => guard.unlock_now(),
         Stay::For(rest) => guard.unlock_staying(rest),
     }
 }

@@ -37,6 +37,9 @@ impl Stay {
     /// # Errors
     /// `InvalidInput`, about `name`, if no hold may stay for that long.
     pub(crate) fn for_rest(rest: Duration, name: &str) -> Result<Self, Error> {
+        if rest.is_zero() {
+            return Ok(Stay::No);
+        }
         check_stay("the rest", rest).map_err(|why| Error::new(ErrorKind::InvalidInput, name).because(why))?;
         Ok(Stay::For(rest))
     }

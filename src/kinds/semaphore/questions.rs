@@ -78,11 +78,6 @@ impl Semaphore {
         self.lock.queue_length()
     }
 
-    /// The number of threads of this process that wait for permits. No request.
-    pub fn local_queue_length(&self) -> usize {
-        self.lock.local_queue_length()
-    }
-
     fn state(&self) -> Result<State, Error> {
         Ok(State::of(&self.lock.inspect()?))
     }

@@ -218,9 +218,7 @@ impl<'a, K: Kind, W: Kind> Fixture<'a, K, W> {
             assert!(ttl > 0 || ttl == -2, "{key} has no time to live");
         }
         for client in self.clients.lock().iter() {
-            if !client.is_closed() {
-                wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
-            }
+            wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
             assert!(client.close().is_ok(), "closing");
         }
     }

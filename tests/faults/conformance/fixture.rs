@@ -223,10 +223,8 @@ impl<K: Tried> Fixture<K> {
             rest
         });
         for client in self.clients.into_inner() {
-            if !client.is_closed() {
-                wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
-                client.close().unwrap();
-            }
+            wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+            client.close().unwrap();
         }
         let (database, channels) = (format!(" db={} ", self.place.database), self.place.namespace() + ":*");
         nothing("connections", || {

@@ -27,15 +27,17 @@ fn multi<K: Tried>(fixture: &Fixture<K>, client: &Client) -> MultiLock {
 
 /// Redisson RedissonMultiLockTest.testLockUnlock.
 fn three_are_held_as_one<K: Tried>(fixture: &Fixture<K>) {
-    let it = multi(fixture, &fixture.client()).with_lease(ms(10_000));
+    let client = fixture.client();
+    let it = multi(fixture, &client).with_lease(ms(10_000));
+    let are_held = || NAMES.map(|name| fixture.named(&client, name).is_held_by_current_thread());
     let guard = it.lock().unwrap();
-    assert!(it.is_held_by_current_thread());
+    assert!(are_held() == [true; 3]);
     guard.unlock().unwrap();
-    assert!(!it.is_held_by_current_thread());
+    assert!(are_held() == [false; 3]);
     let guard = it.lock().unwrap();
-    assert!(it.is_held_by_current_thread() && guard.remaining() <= ms(10_000));
+    assert!(are_held() == [true; 3] && guard.remaining() <= ms(10_000));
     guard.unlock().unwrap();
-    assert!(!it.is_held_by_current_thread());
+    assert!(are_held() == [false; 3]);
 }
 
 /// Redisson RedissonMultiLockTest.testMultiThreads.

@@ -139,7 +139,10 @@ fn pain_28_figures_sum_to_what_was_done() {
     recorder.install().unwrap();
     let (calls, holds) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let clients = [(); 2].map(|()| {
-        builder(&server.url()).observer(MetricsObserver::new().with_groups(str::to_owned)).connect().unwrap()
+        builder(&server.url())
+            .observer(MetricsObserver::default().with_groups(str::to_owned))
+            .connect()
+            .unwrap()
     });
     thread::scope(|scope| {
         for i in 0..6 {
@@ -226,7 +229,7 @@ impl Recorder for Broken {
 #[test]
 fn pain_28_a_recorder_that_fails_breaks_no_lock() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).observer(MetricsObserver::new()).connect().unwrap();
+    let client = builder(&server.url()).observer(MetricsObserver::default()).connect().unwrap();
     let lock = client.reentrant_lock("x");
     // On this thread only, which is where all of this is told.
     metrics::with_local_recorder(&Broken, || {

@@ -1,6 +1,5 @@
 //! Addresses that lead nowhere, and databases that no server has.
 
-use redis_concurrent::redis::IntoConnectionInfo;
 use redis_concurrent::{Client, ErrorKind};
 
 use crate::server_days::*;
@@ -85,24 +84,14 @@ fn a_part_of_a_url_that_means_nothing_is_told() {
 /// Redis's own words for it name no limit.
 #[test]
 fn a_database_that_no_server_can_have_is_told_without_asking_one() {
-    let info = |number| {
-        "redis://127.0.0.1:1/"
-            .into_connection_info()
-            .unwrap()
-            .set_redis_settings(redis::RedisConnectionInfo::default().set_db(number))
-    };
     let most = i64::from(i32::MAX);
     for number in [-1, most + 1, i64::MAX] {
         let at = |url: &str| Client::builder().url(&format!("{url}/{number}"));
-        for builder in [
-            at("redis://127.0.0.1:1"),
-            at("redis+sentinel://127.0.0.1:1/master"),
-            Client::builder().connection_info(info(number)),
-        ] {
+        for builder in [at("redis://127.0.0.1:1"), at("redis+sentinel://127.0.0.1:1/master")] {
             let error = builder.connect_later().map(drop).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             assert!(error.to_string().contains(&format!("between 0 and {most}, got {number}")), "{error}");
         }
     }
-    Client::builder().connection_info(info(most)).connect_later().unwrap();
+    Client::builder().url(&format!("redis://127.0.0.1:1/{most}")).connect_later().unwrap();
 }

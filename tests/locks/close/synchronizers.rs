@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::kinds::Exclusive;
+use redis_concurrent::kinds::{Exclusive, Permits};
 use redis_concurrent::optimistic::Outcome;
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedisLock};
 use redis_concurrent_testkit::*;
@@ -47,11 +47,11 @@ const WAITS: [Wait; 11] = [
     ),
     Wait(
         |it| it.semaphore("their permits").acquire(1).map(drop),
-        |it, _| it.semaphore("their permits").local_queue_length(),
+        |it, _| it.lock_with_kind("their permits", Permits::default()).local_queue_length(),
     ),
     Wait(
         |it| it.semaphore("permits").acquire_with(2, LONG).map(drop),
-        |it, _| it.semaphore("permits").local_queue_length(),
+        |it, _| it.lock_with_kind("permits", Permits::default()).local_queue_length(),
     ),
     Wait(
         |it| waits_for_a_signal(&it.reentrant_lock("lock")),

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use redis_concurrent::kinds::Permits;
 use redis_concurrent::{Client, ErrorKind, Semaphore};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
@@ -61,7 +62,9 @@ fn a_permit_is_given_back_in_part() {
     let mut permit = semaphore.acquire(5).unwrap();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| semaphore.acquire(2).map(|two| two.permits()));
-        wait_until(LONG, "one waits", || semaphore.local_queue_length() == 1);
+        wait_until(LONG, "one waits", || {
+            client.lock_with_kind(semaphore.name(), Permits::default()).local_queue_length() == 1
+        });
         permit.release_some(2).unwrap();
         assert_eq!(waiter.join().unwrap().unwrap(), 2, "what came back goes to the waiter");
     });

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::engine::call::replicas::{self, Replicas};
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::effects::lock;
 use crate::engine::state::lock_state::Terms;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
@@ -31,11 +29,6 @@ impl Part {
         let checked = check_lease("lease", lease).and_then(|()| replicas::agree(&self.terms, self.replicas));
         checked.map_err(|why| self.entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
         Ok(self)
-    }
-
-    /// Returns whether this thread holds the lock.
-    pub(crate) fn is_held_by(&self, thread: u64) -> bool {
-        lock(&self.entry).is_ok_and(|core| core.lock_state.hold_count(thread, Moment::now()) > 0)
     }
 }
 
