@@ -32,6 +32,17 @@ function kind.release(owner)
   return true, true
 end
 
+function kind.holder()
+  if held == nil then held = call('HGET', K[1], 'owner') end
+  return held
+end
+
+function kind.hand_over(w, n)
+  held = w.owner
+  call('HSET', K[1], 'owner', held, 'number', n, 'record', w.record)
+  call('PEXPIRE', K[1], w.lease)
+end
+
 function kind.renew(owner, lease)
   return call('HGET', K[1], 'owner') == owner and call('PEXPIRE', K[1], lease) == 1 and lease
 end

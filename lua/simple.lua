@@ -26,6 +26,16 @@ function kind.release(owner)
   return true, true
 end
 
+function kind.holder()
+  if held == nil then held = call('GET', K[1]) end
+  return held
+end
+
+function kind.hand_over(w)
+  held = w.owner
+  call('SET', K[1], w.owner, 'PX', w.lease)
+end
+
 function kind.renew(owner, lease)
   return call('GET', K[1]) == owner and call('PEXPIRE', K[1], lease) == 1 and lease
 end

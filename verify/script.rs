@@ -53,6 +53,7 @@ fn the_short_way_builds_nothing_that_only_the_long_way_calls() {
         |script: &Script, until: &str| script.source.split(until).next().unwrap().matches("function").count();
     assert_eq!(short(&acquire, "EXISTS"), 3, "now, number, kind.try_acquire");
     assert_eq!(short(&leave, "ZRANGE"), 1, "kind.release");
+    assert_eq!(short(&leave, "'SPUBLISH'"), 4, "kind.holder, kind.hand_over, and what is around the path");
     assert_eq!(short(&renew, "ZSCORE"), 1, "kind.renew");
     // Without conditions and receipts, none of their functions are built.
     assert!(!acquire.source.contains("local function stay") && !acquire.source.contains("kind.transfer"));
@@ -93,7 +94,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
         (RULE.replace("kind.tag =", "local tag ="), "mine/kind.lua: kind.tag is missing"),
         (
             RULE.trim_end().strip_suffix("end").unwrap().to_owned(),
-            "mine/kind.lua:56: this \"function\" is not closed",
+            "mine/kind.lua:66: this \"function\" is not closed",
         ),
         (
             format!("local held_by, was_inside -- mine\n{RULE}"),
@@ -105,7 +106,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
             format!("function kind.lok(owner)\nend\n{RULE}"),
             "mine/kind.lua:1: kind.lok is not something that a rule may define",
         ),
-        (format!("{RULE}function kind.load(owner)\nend\n"), "mine/kind.lua:59: kind.load is defined twice"),
+        (format!("{RULE}function kind.load(owner)\nend\n"), "mine/kind.lua:69: kind.load is defined twice"),
         (format!("function shared(owner)\nend\n{RULE}"), "mine/kind.lua:1: outside of its functions"),
         (format!("--[[ never closed\n{RULE}"), "mine/kind.lua:1: a long bracket is not closed by ]]"),
     ] {

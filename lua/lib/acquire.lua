@@ -22,12 +22,24 @@ if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' 
   if ok then return value and {1, n, w.lease, value} or n end
 end
 --@ parts
-if has_tombstone(w.owner) then return {-1, 'over'} end
+if call('ZSCORE', K[5], w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
--- Nobody can be admitted, so the owner waits. The functions that admit are not built.
-if F[5] == 'wait' and not left and not F[10] and kind.is_full and kind.is_full()
+-- The straight path: nobody can be admitted, so a newcomer waits, at the end of its class. It ends as join()
+-- would, without the functions that admit, take another position, or tell a process that keeps the lock.
+local full = F[5] == 'wait' and not left and not F[10] and w.arrival == '' and kind.is_full and kind.is_full()
+if full and (full == true or string.byte(full, -1) ~= 126)
   and not (kind.reject or kind.can_barge and kind.can_barge(w)) then
-  return remain(w, enqueue(w))
+  local tail = call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2]
+  local at, class = math.max(tail and tail % CLASS + 1 or 0, now()), kind.class and kind.class(w) or 0
+  local arrival = fmt('%.0f', at)
+  local score = class == 0 and arrival or fmt('%.0f', class * CLASS + at)
+  if call('ZADD', K[2], 'NX', score, w.owner) == 1 then
+    call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, nil, nil, now()}))
+    outlive(w, not tail)
+    if kind.on_wait then kind.on_wait(w) end
+    if kind.on_busy then kind.on_busy(w) end
+    return busy(w, arrival, nil, deaf(w))
+  end
 end
 --@ parts
 if F[5] == 'share' then return share(w, left, n, value) end

@@ -35,7 +35,7 @@ elseif position and position.condition == F[10] and position.since then
     came_back, w.condition = true, false
   end
 elseif F[8] ~= '' then
-  if not kind.load(F[8]) then return {-1, 'not-inside'} end
+  if not is_inside(F[8]) then return {-1, 'not-inside'} end
   kind.release(F[8])
   kind.load('')
   if F[5] ~= 'back' then

@@ -21,3 +21,9 @@ local function behind(w)
   local member = call('ZREVRANGEBYLEX', K[6], from, to, 'LIMIT', '0', '1')[1]
   return fmt('%016.0f', after(member and string.match(member, '|(%d+)|[^|]*$')))
 end
+
+-- is_inside(owner) -> whether it is, in as few commands as the rule can say it
+local function is_inside(owner)
+  if kind.holder then return kind.holder() == owner end
+  return kind.load(owner)
+end

@@ -6,7 +6,7 @@
 -- ->  how many waiters were moved, or are waiting; -1: the owner is not inside
 --     {how many, from}: those were not all, and the next request continues from there
 --@ parts
-if not kind.load(F[1]) then return -1 end
+if not is_inside(F[1]) then return -1 end
 local count = 0
 if F[6] == 'count' then
   local from = (F[7] or '') ~= '' and '(' .. F[7] or '[' .. F[5] .. '|'

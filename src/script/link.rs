@@ -28,7 +28,7 @@ pub(super) const AROUND: [File; 1] = lib!("all");
 /// The functions that every rule must define.
 pub(super) const REQUIRED: [&str; 6] = ["load", "try_acquire", "release", "renew", "next_expiry", "holders"];
 /// The functions that a rule may define.
-pub(super) const OPTIONAL: [&str; 12] = [
+pub(super) const OPTIONAL: [&str; 14] = [
     "reject",
     "class",
     "can_barge",
@@ -41,6 +41,8 @@ pub(super) const OPTIONAL: [&str; 12] = [
     "update",
     "transfer",
     "more",
+    "holder",
+    "hand_over",
 ];
 /// The fields of a rule; the first one is required.
 const FIELDS: [&str; 2] = ["tag", "whole"];

@@ -5,6 +5,7 @@
 mod acquiring;
 mod foreign_keys;
 mod granting;
+
 mod leaving;
 mod numbers;
 mod positions;
@@ -12,6 +13,7 @@ mod renewing;
 mod restrictions;
 mod rules;
 mod silence;
+mod straight;
 
 use std::time::Duration;
 

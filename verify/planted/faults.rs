@@ -264,6 +264,8 @@ const FAULTS: &[Fault] = &[
 
 /// Each walk prints its seed.
 const REPLAY: &str = "engine::model::replay::the_reentrant_lock_says_what_the_models_redis_says";
+/// The releases that are played by the straight path and by the loop.
+const STRAIGHT: &str = "operations::straight::a_hand_over_ends_as_the_loop_ends_it";
 /// Each run prints its seed.
 const CHANCE: &str =
     "engine::lock_state_tests::chance::by_chance_there_is_one_owner_and_nobody_is_left_behind";

@@ -136,7 +136,7 @@ pub(super) const IN_LUA: &[InLua] = &[
     InLua {
         fault: "waits-before-enqueued",
         file: "lib/await.lua",
-        text: "if not kind.load(F[8]) then return {-1, 'not-inside'} end",
+        text: "if not is_inside(F[8]) then return {-1, 'not-inside'} end",
         becomes: "if kind.load(F[8]) then
                 kind.release(F[8])
                 kind.load('')
@@ -161,5 +161,26 @@ pub(super) const IN_LUA: &[InLua] = &[
         file: "lib/queue.lua",
         text: "now() - w.heartbeat > most * 1000 or",
         becomes: "true or",
+    },
+    InLua {
+        fault: "releasers-lease",
+        file: "lib/leave.lua",
+        text: "{owner = first, lease = lease, record = p[5]}",
+        becomes: "{owner = first, lease = F[2], record = p[5]}",
+    },
+    InLua {
+        fault: "told-for-the-whole-lease",
+        file: "lib/leave.lua",
+        text: "p[3] + 0 < 1000 and '1000' or p[3]",
+        becomes: "p[1]",
+    },
+    InLua { fault: "handed-to-the-deaf", file: "lib/leave.lua", text: "listening > 0", becomes: "true" },
+    InLua { fault: "handed-to-the-silent", file: "lib/leave.lua", text: "us - p[2] <= p[3] * 1000", becomes: "true" },
+    InLua { fault: "handed-past-a-signal", file: "lib/leave.lua", text: "not p[6]", becomes: "true" },
+    InLua {
+        fault: "handed-to-a-keeper",
+        file: "lib/leave.lua",
+        text: "string.byte(first, -1) ~= 126",
+        becomes: "true",
     },
 ];

@@ -50,7 +50,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "lead-kept" in "src":
         { let was_head = self.head() == Some(ticket); } =>
         { let was_head = self.head() == Some(ticket);
-          if PLANTED && was_head && self.waiters.len() > 1 { return GaveUp::Out(Effects::default()); } }
+          if PLANTED && was_head && self.line.waiters.len() > 1 { return GaveUp::Out(Effects::default()); } }
     "resent-under-new-id" in "src":
         { if answer == Answer::Ended } =>
         { if answer == Answer::Ended || PLANTED && answer == Answer::Unanswered }

@@ -38,9 +38,9 @@ fn classes_order_before_arrivals() {
 /// A number that the rule adds to a grant, as large as a fencing token.
 #[test]
 fn a_value_is_the_same_by_reply_and_by_message() {
-    let rule = Simple::RULE.replace("return true, n\n", "return true, n, n + 0.0\n");
-    assert_ne!(rule, Simple::RULE);
-    let mut rig = Rig::of(server(), "simple", &rule, "value");
+    let rule = super::BULKHEAD.replace("return true, n\n", "return true, n, n + 0.0\n");
+    assert_ne!(rule, super::BULKHEAD);
+    let mut rig = Rig::of(server(), "bulkhead", &rule, "value");
     let (a, b) = (rig.a(), rig.b());
     let mut inbox = rig.inbox(server(), "b");
     let told = rig.try_(&a);

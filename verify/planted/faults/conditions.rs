@@ -1,6 +1,6 @@
 //! Faults of waits for a condition's signal.
 
-use super::Fault;
+use super::{Fault, STRAIGHT};
 
 pub(super) const FAULTS: &[Fault] = &[
     // The signal of a waiter that died before it was admitted is lost with it.
@@ -65,4 +65,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // A release hands the lock straight to a waiter that was signalled, and nobody passes the signal on if that
+    // waiter has died.
+    Fault { name: "handed-past-a-signal", caught_by: &[("lua", STRAIGHT, "it comes by a signal")] },
 ];

@@ -1,6 +1,6 @@
 //! Faults of locks that a process keeps after the last unlock.
 
-use super::Fault;
+use super::{Fault, STRAIGHT};
 
 pub(super) const FAULTS: &[Fault] = &[
     // A process that is granted the lock out of the queue, and keeps it, is not notified of the waiters
@@ -49,5 +49,17 @@ pub(super) const FAULTS: &[Fault] = &[
             "engine::lock_state_tests::kept::its_end_is_no_loss",
             "assertion `left == right`",
         )],
+    },
+    // A release hands the lock straight to a process that keeps it, without a word of the waiters behind it.
+    Fault {
+        name: "handed-to-a-keeper",
+        caught_by: &[
+            ("lua", STRAIGHT, "it is kept"),
+            (
+                "lua",
+                "linger::a_keeper_is_told_with_its_grant_that_there_are_waiters",
+                "assertion `left == right`",
+            ),
+        ],
     },
 ];

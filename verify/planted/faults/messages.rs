@@ -1,6 +1,6 @@
 //! Faults of grants that a message announces, and of what a message is believed.
 
-use super::{CHANCE, Fault};
+use super::{CHANCE, Fault, REPLAY, STRAIGHT};
 
 pub(super) const FAULTS: &[Fault] = &[
     // A grant is accepted whatever its number.
@@ -84,6 +84,16 @@ pub(super) const FAULTS: &[Fault] = &[
             "operations::granting::a_waiter_that_does_not_listen_is_waited_for_until_its_heartbeat_is_overdue",
             "simple",
         )],
+    },
+    // A release hands the lock straight to a waiter that nobody here listens for.
+    Fault {
+        name: "handed-to-the-deaf",
+        caught_by: &[("lib", REPLAY, "replay/compare.rs:"), ("lua", STRAIGHT, "its inbox broke")],
+    },
+    // A release hands the lock straight to a waiter that has missed its heartbeats.
+    Fault {
+        name: "handed-to-the-silent",
+        caught_by: &[("lua", STRAIGHT, "it is silent, and another was heard")],
     },
 ];
 

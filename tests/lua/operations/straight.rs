@@ -1,0 +1,380 @@
+//! The straight paths of `leave.lua` and `acquire.lua` end as the loop does; and what the loop must decide, it
+//! decides. Each scene is played twice from the same keys, the second time past the straight path.
+
+use redis::{Commands, RedisResult, pipe};
+use redis_concurrent::kinds::{Kind, Reentrant, Simple};
+use redis_concurrent_testkit::{RedisServer, eventually, scripts};
+
+use crate::rig::{
+    Ask, EPOCH, OVERDUE, PREFIX, RECORD, Rig, USUAL, WAITER_TIMEOUT, heard, int, server_that_fills,
+};
+use crate::support::LONG;
+
+/// What it is, and what makes it of a lock that `a` is inside.
+type Scene = (&'static str, fn(&mut Rig));
+
+fn both_wait(rig: &mut Rig, b: Ask<'_>) {
+    let (first, second) = (rig.b(), rig.c());
+    rig.acquire("wait", &first, b).unwrap();
+    rig.wait(&second);
+}
+
+/// Changes the queue position of `b`: `change` sees it as `p`.
+fn edited(rig: &mut Rig, change: &str) {
+    both_wait(rig, USUAL);
+    let b = rig.b();
+    let source = format!(
+        "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
+        {change}
+        redis.call('HSET', KEYS[3], ARGV[1], cmsgpack.pack(p))
+        return {{}}"
+    );
+    rig.eval(&source, &[&b]).unwrap();
+}
+
+fn fence_is(rig: &mut Rig, value: &str) {
+    both_wait(rig, USUAL);
+    let _: () = rig.con.set(&rig.keys[3], value).unwrap();
+}
+
+fn is_a_list(rig: &mut Rig, key: usize) {
+    both_wait(rig, USUAL);
+    pipe().del(&rig.keys[key]).rpush(&rig.keys[key], "something").exec(&mut rig.con).unwrap();
+}
+
+/// What the straight path runs, and `del`, with which the loop begins.
+const OF_SCRIPTS: [&str; 13] = [
+    "get",
+    "hget",
+    "zrange",
+    "time",
+    "pubsub",
+    "pubsub|numsub",
+    "set",
+    "hset",
+    "pexpire",
+    "zrem",
+    "hdel",
+    "publish",
+    "del",
+];
+
+/// How long the machine may stand still in a scene, in ms: less than makes a difference to it.
+const STALL: i64 = 300;
+const FULL: &str = "the memory is full";
+
+/// Here the straight path hands over. Unless a scene says otherwise, `b` and, behind it, `c` wait and listen.
+const HAND_OVERS: &[Scene] = &[
+    ("both wait", |rig| both_wait(rig, USUAL)),
+    ("one waits", |rig| drop(rig.wait(&rig.b()))),
+    ("its lease is shorter than a first lease", |rig| both_wait(rig, Ask { lease: 2_500, ..USUAL })),
+    ("its waiter timeout is shorter than a first lease", |rig| {
+        both_wait(rig, Ask { waiter_timeout: 900, lease: 10_000, ..USUAL })
+    }),
+    ("it came back without a signal", |rig| edited(rig, "p[6], p[7] = false, false")),
+    ("there is no fence", |rig| {
+        both_wait(rig, USUAL);
+        let _: () = rig.con.del(&rig.keys[3]).unwrap();
+    }),
+];
+
+/// And here it leaves all to the loop.
+const LEFT_TO_THE_LOOP: &[Scene] = &[
+    ("nobody waits", |_| {}),
+    ("it comes by a signal, for which others wait", |rig| {
+        edited(rig, "p[6], p[7] = 'room', '0000000000000001'");
+        let waits = format!("room|0000000000000002|{}", rig.id("w", 1));
+        let _: () = rig.con.zadd(&rig.keys[5], waits, 0).unwrap();
+    }),
+    ("it is kept", |rig| {
+        let (kept, c) = (format!("{}~", rig.b()), rig.c());
+        rig.wait(&kept);
+        rig.wait(&c);
+    }),
+    ("it is silent, and another was heard", |rig| {
+        both_wait(rig, USUAL);
+        let (b, c) = (rig.b(), rig.c());
+        rig.stand_still(&[&b], WAITER_TIMEOUT + 1);
+        rig.steady(&[&c], 2 * WAITER_TIMEOUT);
+    }),
+    ("all are silent", |rig| {
+        both_wait(rig, USUAL);
+        let (b, c) = (rig.b(), rig.c());
+        rig.stand_still(&[&b, &c], 2 * WAITER_TIMEOUT);
+    }),
+    ("it has its waiter timeout once more", |rig| edited(rig, "p[8] = false")),
+    ("its inbox broke", |rig| {
+        let (deaf, c) = (rig.id("deaf", 1), rig.c());
+        rig.wait(&deaf);
+        rig.wait(&c);
+    }),
+    ("nobody listens, and its heartbeat is overdue", |rig| {
+        let (deaf, c) = (rig.id("deaf", 1), rig.c());
+        rig.wait(&deaf);
+        rig.wait(&c);
+        rig.age_position(&deaf, OVERDUE);
+    }),
+    ("it has lost its position", |rig| {
+        both_wait(rig, USUAL);
+        let _: () = rig.con.hdel(&rig.keys[2], rig.b()).unwrap();
+    }),
+    ("another is inside", |rig| {
+        both_wait(rig, USUAL);
+        let (a, d) = (rig.a(), rig.id("d", 1));
+        rig.leave(&a);
+        let (b, e) = (rig.b(), rig.id("b", 2));
+        rig.leave(&b);
+        rig.wait(&d);
+        rig.wait(&e);
+    }),
+    ("its lease is over", |rig| {
+        both_wait(rig, USUAL);
+        let _: () = rig.con.del(&rig.keys[0]).unwrap();
+    }),
+    ("the clock is behind", |rig| {
+        let later = rig.now() + 3_600_000_000;
+        fence_is(rig, &later.to_string());
+    }),
+    ("no token can have the number", |rig| fence_is(rig, "4503599627370495")),
+    ("the fence is no number", |rig| fence_is(rig, "a word")),
+    ("the fence is a list", |rig| is_a_list(rig, 3)),
+    ("the queue is a list", |rig| is_a_list(rig, 1)),
+    ("the positions are a list", |rig| is_a_list(rig, 2)),
+    ("the state is a list", |rig| is_a_list(rig, 0)),
+    ("its position cannot be read", |rig| {
+        both_wait(rig, USUAL);
+        let _: () = rig.con.hset(&rig.keys[2], rig.b(), "text").unwrap();
+    }),
+    (FULL, |rig| both_wait(rig, USUAL)),
+];
+
+/// `b` is new, unless a scene says otherwise, and listens.
+const NEWCOMERS: &[Scene] = &[
+    ("nobody waits", |_| {}),
+    ("another waits", |rig| drop(rig.wait(&rig.c()))),
+    ("others wait for longer", |rig| {
+        let (c, d) = (rig.c(), rig.id("d", 1));
+        rig.acquire("wait", &c, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
+        rig.wait(&d);
+    }),
+    ("the clock is behind", |rig| {
+        let (c, later) = (rig.c(), rig.now() + 3_600_000_000);
+        rig.acquire("wait", &c, Ask { arrival: &later.to_string(), ..USUAL }).unwrap();
+    }),
+    ("others wait for a signal", |rig| {
+        let _: () = rig.con.hset(&rig.keys[2], rig.c(), "text").unwrap();
+        let _: () = rig.con.pexpire(&rig.keys[2], 600_000).unwrap();
+    }),
+    ("it has a position", |rig| drop(rig.wait(&rig.b()))),
+    ("it has a tombstone", |rig| drop(rig.leave_unsettled(&rig.b()))),
+    ("it is inside", |rig| {
+        let (a, b) = (rig.a(), rig.b());
+        rig.leave(&a);
+        rig.try_(&b);
+    }),
+    ("nobody is inside", |rig| drop(rig.leave(&rig.a()))),
+    ("the holder is kept", |rig| {
+        let a = rig.a();
+        rig.leave(&a);
+        rig.try_(&rig.id("c", 1));
+        let (c, kept) = (rig.c(), format!("{}~", rig.c()));
+        rig.leave(&c);
+        rig.try_(&kept);
+    }),
+    ("the queue is a list", |rig| is_a_list(rig, 1)),
+    ("the positions are a list", |rig| is_a_list(rig, 2)),
+    ("the state is a list", |rig| is_a_list(rig, 0)),
+    (FULL, |_| {}),
+];
+
+/// What each key contains, without times of heartbeats, and when it expires, in ms since 1970.
+const EVERYTHING: &str = "
+    local t = redis.call('TIME')
+    local ms, all = t[1] * 1000 + math.floor(t[2] / 1000), {}
+    local function add(...) all[#all + 1] = table.concat({...}, ' ') end
+    for i, key in ipairs(KEYS) do
+        local kind = redis.call('TYPE', key).ok
+        if kind == 'string' then add(i, redis.call('GET', key)) end
+        if kind == 'list' then add(i, unpack(redis.call('LRANGE', key, 0, -1))) end
+        if kind == 'zset' then add(i, unpack(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'))) end
+        local fields = kind == 'hash' and redis.call('HKEYS', key) or {}
+        table.sort(fields)
+        for _, field in ipairs(fields) do
+            local value = redis.call('HGET', key, field)
+            if i ~= 3 or value == 'text' then
+                add(i, field, value)
+            else
+                local p = cmsgpack.unpack(value)
+                if field == 'signalled' then p = {p[1], 0, p[2]} end
+                add(i, field, tostring(p[1]), tostring(p[3]), tostring(p[4]), tostring(p[5]), tostring(p[6]),
+                    tostring(p[7]), type(p[8]))
+            end
+        end
+        local left = redis.call('PTTL', key)
+        if left ~= -2 then add('ends', left == -1 and left or string.format('%.0f', ms + left)) end
+    end
+    return all";
+
+/// Makes every heartbeat look as much later as the second argument says, in us.
+const LATER: &str = "
+    for _, owner in ipairs(redis.call('TYPE', KEYS[3]).ok == 'hash' and redis.call('HKEYS', KEYS[3]) or {}) do
+        local text = redis.call('HGET', KEYS[3], owner)
+        local p = text ~= 'text' and cmsgpack.unpack(text)
+        for _, at in ipairs(p and {2, 8} or {}) do p[at] = p[at] and p[at] + ARGV[1] end
+        if p then redis.call('HSET', KEYS[3], owner, cmsgpack.pack(p)) end
+    end
+    return {}";
+
+/// The keys of a lock, each with its remaining time in ms and its content, and when that was.
+struct Saved {
+    keys: Vec<(String, i64, Vec<u8>)>,
+    at: i64,
+}
+
+/// What a release has left behind, with `N` for the number of its grant.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    /// An error without its place in the script.
+    answer: Result<Vec<String>, String>,
+    all: Vec<String>,
+    told: Vec<String>,
+}
+
+/// What else there is to see: when each key expires, in ms since just before, also
+/// the ms of a reply, and which commands were run.
+struct Aside {
+    expire: Vec<i64>,
+    calls: Vec<(String, u64)>,
+}
+
+fn save(rig: &mut Rig) -> Saved {
+    let at = rig.now();
+    let mut keys = Vec::new();
+    for key in rig.keys.clone() {
+        let (left, dump): (i64, Option<Vec<u8>>) =
+            pipe().pttl(&key).cmd("DUMP").arg(&key).query(&mut rig.con).unwrap();
+        keys.extend(dump.map(|dump| (key, left.max(0), dump)));
+    }
+    Saved { keys, at }
+}
+
+/// Releases, with these keys; nothing if the machine stood still meanwhile.
+fn plays(
+    server: &RedisServer,
+    rig: &mut Rig,
+    saved: &Saved,
+    full: bool,
+    (source, args): (&str, &[&str]),
+) -> Option<(Seen, Aside)> {
+    let mut inboxes = ["b", "c"].map(|who| rig.inbox(server, who));
+    let began = rig.now();
+    let mut restore = pipe();
+    restore.cmd("FLUSHALL").ignore();
+    for (key, left, dump) in &saved.keys {
+        restore.cmd("RESTORE").arg(key).arg(left).arg(dump).ignore();
+    }
+    restore.exec(&mut rig.con).unwrap();
+    rig.eval(LATER, &[&(began - saved.at).to_string()]).unwrap();
+    let before: RedisResult<String> = rig.con.get(&rig.keys[3]);
+    rig.full(full);
+    server.reset_stats().unwrap();
+    let mut answer = rig.eval(source, args);
+    let calls = server.command_calls().unwrap().into_iter();
+    let calls = calls.filter(|(name, _)| OF_SCRIPTS.contains(&&**name)).collect();
+    rig.full(false);
+    let (mut expire, mut all) = (Vec::new(), Vec::new());
+    for line in rig.eval(EVERYTHING, &[]).unwrap() {
+        match line.strip_prefix("ends ") {
+            Some("-1") => expire.push(-1),
+            Some(at) => expire.push(at.parse::<i64>().unwrap() - (began + EPOCH) / 1000),
+            None => all.push(line),
+        }
+    }
+    if rig.now() - began > STALL * 1000 {
+        return None;
+    }
+    let mut told = Vec::new();
+    for (who, inbox) in ["b", "c"].iter().zip(&mut inboxes) {
+        told.extend(heard(server, inbox, &format!("{PREFIX}{}-{who}", rig.name)));
+    }
+    let after: RedisResult<String> = rig.con.get(&rig.keys[3]);
+    let mut new: Vec<_> = after.iter().filter(|_| before != after).cloned().collect();
+    if let Ok([_, _, ms, arrival @ ..]) = answer.as_deref_mut() {
+        expire.push(int(&std::mem::take(ms)));
+        new.extend(arrival.first().cloned());
+    }
+    for text in all.iter_mut().chain(&mut told).chain(answer.iter_mut().flatten()) {
+        new.iter().for_each(|number| *text = text.replace(number, "N"));
+    }
+    let answer = answer.map_err(|error| error.to_string().split(" script:").next().unwrap().to_owned());
+    Some((Seen { answer, all, told }, Aside { expire, calls }))
+}
+
+/// Sets each scene, and plays it by either of the scripts, which must agree. Returns the commands of the first.
+fn both<'a>(
+    kind: &'static str,
+    rule: &str,
+    scenes: &'a [Scene],
+    scripts: impl Fn(&Rig) -> [(String, Vec<String>); 2],
+) -> Vec<(&'a Scene, Vec<(String, u64)>)> {
+    let server = server_that_fills();
+    let mut rig = Rig::of(&server, kind, rule, "straight");
+    let scripts = scripts(&rig);
+    let play = |scene: &'a Scene| {
+        let (what, set) = scene;
+        let ((seen, aside), (by_loop, other)) = eventually(LONG, || {
+            let _: () = redis::cmd("FLUSHALL").query(&mut rig.con).unwrap();
+            let began = rig.now();
+            let a = rig.a();
+            rig.try_(&a);
+            set(&mut rig);
+            let saved = save(&mut rig);
+            (saved.at - began <= STALL * 1000).then_some(())?;
+            let mut plays = |(source, args): &(String, Vec<String>)| {
+                let args: Vec<_> = args.iter().map(String::as_str).collect();
+                plays(&server, &mut rig, &saved, *what == FULL, (source, &args))
+            };
+            Some((plays(&scripts[0])?, plays(&scripts[1])?))
+        });
+        assert_eq!(seen, by_loop, "{kind}, {what}");
+        let same = |(one, other): (&i64, &i64)| (one - other).abs() <= STALL;
+        let (one, other) = (&aside.expire, &other.expire);
+        assert!(one.iter().zip(other).all(same), "{kind}, {what}: {one:?}, {other:?}");
+        (scene, aside.calls)
+    };
+    scenes.iter().map(play).collect()
+}
+
+const KINDS: [(&str, &str, u64); 2] = [("simple", Simple::RULE, 10), ("reentrant", Reentrant::RULE, 11)];
+
+/// A release with an empty argument for what may be in flight takes the loop.
+#[test]
+fn a_hand_over_ends_as_the_loop_ends_it() {
+    for (kind, rule, commands) in KINDS {
+        let leaves = |rig: &Rig| {
+            let args = [&*rig.a(), "0", PREFIX, "3000"].map(str::to_owned).to_vec();
+            let by_loop = [args.clone(), vec![String::new()]].concat();
+            [args, by_loop].map(|args| (rig.scripts.leave.clone(), args))
+        };
+        for (scenes, straight) in [(HAND_OVERS, true), (LEFT_TO_THE_LOOP, false)] {
+            for ((what, _), calls) in both(kind, rule, scenes, leaves) {
+                let deletes = calls.iter().any(|(name, _)| name == "del");
+                let all: u64 = calls.iter().map(|(_, n)| n).sum();
+                assert_eq!(!deletes && all == commands, straight, "{kind}, {what}: {calls:?}");
+            }
+        }
+    }
+}
+
+/// A rule that may reject takes the loop.
+#[test]
+fn a_newcomer_waits_as_the_loop_has_it_wait() {
+    for (kind, rule, _) in KINDS {
+        let by_loop = scripts(&format!("{rule}\nfunction kind.reject() end")).unwrap().acquire;
+        let waits = |rig: &Rig| {
+            let args = [&*rig.b(), "30000", PREFIX, "3000", "wait", "1", RECORD].map(str::to_owned).to_vec();
+            [(rig.scripts.acquire.clone(), args.clone()), (by_loop.clone(), args)]
+        };
+        both(kind, rule, NEWCOMERS, waits);
+    }
+}
