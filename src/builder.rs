@@ -84,7 +84,8 @@ impl ClientBuilder {
     }
 
     /// The server, as a URL: `redis://[user:password@]host[:port][/db][?protocol=resp3]`,
-    /// `redis+unix:///path/to/socket`, or with the feature `tls` `rediss://…`.
+    /// `redis+unix:///path/to/socket` (on the server's own host the faster way), or with the feature `tls`
+    /// `rediss://…`.
     /// Special characters of the user name and the password are percent-encoded (`/` is `%2F`, `@` is `%40`).
     /// The database may also be in the query, `?db=3`; a part that has no meaning is an error.
     ///

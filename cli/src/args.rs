@@ -58,8 +58,9 @@ impl Global {
 pub struct Global {
     /// The server [default: $REDIS_URL, or redis://127.0.0.1/]
     ///
-    /// Alternatively, the primary that sentinels name, redis+sentinel://HOST:PORT,HOST:PORT/NAME, or a Redis
-    /// Cluster, by some of its nodes, redis+cluster://HOST:PORT,HOST:PORT.
+    /// Alternatively, its Unix socket, redis+unix:///PATH, the primary that sentinels name,
+    /// redis+sentinel://HOST:PORT,HOST:PORT/NAME, or a Redis Cluster, by some of its nodes,
+    /// redis+cluster://HOST:PORT,HOST:PORT.
     ///
     /// All users of the machine can see a password in an argument: use the variable, $REDISCLI_AUTH, or
     /// --url-file.

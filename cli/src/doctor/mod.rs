@@ -4,8 +4,10 @@ mod locks;
 mod sentinels;
 mod server;
 
+use std::net::IpAddr;
 use std::process::ExitCode;
 
+use redis_concurrent::redis::ConnectionAddr;
 use serde_json::json;
 
 use crate::args::Global;
@@ -108,9 +110,10 @@ fn findings(global: &Global) -> Vec<Finding> {
     };
     let mut is_reached = true;
     for info in infos {
-        let address = info.addr().to_string();
+        let at = info.addr().clone();
+        let address = at.to_string();
         let found = match connect::to(info) {
-            Ok(mut connection) => server::check(&mut connection, group),
+            Ok(mut connection) => server::check(&mut connection, group, is_here_by_tcp(&at)),
             Err(failure) => {
                 is_reached = false;
                 vec![unreached(if group == Group::None { failure.at(&address) } else { failure })]
@@ -122,6 +125,11 @@ fn findings(global: &Global) -> Vec<Finding> {
         findings.extend(locks::check(&servers));
     }
     findings
+}
+
+fn is_here_by_tcp(address: &ConnectionAddr) -> bool {
+    let (ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) = address else { return false };
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// The group that a server is part of.

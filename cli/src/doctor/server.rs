@@ -1,5 +1,6 @@
 //! The server: whether it is reachable, of a tested version, and configured so that locks last.
 
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use redis_concurrent::redis::{self, Connection};
@@ -16,7 +17,7 @@ const APART: Duration = Duration::from_secs(1);
 /// A replica that is further behind than this, in bytes, would miss more than a moment's grants.
 const BEHIND: u64 = 1 << 20;
 
-pub fn check(connection: &mut Connection, group: Group) -> Vec<Finding> {
+pub fn check(connection: &mut Connection, group: Group, is_here_by_tcp: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     match pings(connection, MEASURED) {
         Ok(all) => {
@@ -33,6 +34,7 @@ pub fn check(connection: &mut Connection, group: Group) -> Vec<Finding> {
         }
         Err(failure) => return vec![Finding::fail("reach", failure.to_string(), "check the server")],
     }
+    findings.extend(is_here_by_tcp.then(|| unix_socket(connection)).flatten());
     let info: String = match redis::cmd("INFO").query(connection) {
         Ok(info) => info,
         Err(e) => {
@@ -81,6 +83,13 @@ pub fn check(connection: &mut Connection, group: Group) -> Vec<Finding> {
 fn setting(connection: &mut Connection, name: &str) -> Option<String> {
     let pair: Vec<String> = redis::cmd("CONFIG").arg(&["GET", name]).query(connection).ok()?;
     pair.into_iter().nth(1)
+}
+
+/// What a shorter way to a server on this host is, if it has one that can be seen from here.
+fn unix_socket(connection: &mut Connection) -> Option<Finding> {
+    let path = setting(connection, "unixsocket").filter(|path| Path::new(path).exists())?;
+    let to_do = format!("redis+unix://{path} would save up to a third of each request");
+    Some(Finding { to_do, ..Finding::ok("address", "this host, over TCP") })
 }
 
 fn version(version: Option<&str>, other: Option<&str>) -> Finding {

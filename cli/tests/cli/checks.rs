@@ -31,6 +31,22 @@ fn a_healthy_server_is_found_so_and_a_bad_one_is_not() {
     );
 }
 
+#[test]
+fn a_server_on_this_host_is_said_to_have_a_shorter_way() {
+    let [has_one, has_none] =
+        [true, false].map(|it| RedisServer::builder().appendonly(true).unix_socket(it).start().unwrap());
+    let path = has_one.unix_url().unwrap();
+    let it = done(&has_one.url(), &["doctor"]);
+    assert!(
+        it.code.unwrap() < 2 && it.out.contains(&format!("this host, over TCP; {path} would save")),
+        "{it:?}"
+    );
+    for url in [path, has_none.url()] {
+        let it = done(&url, &["doctor"]);
+        assert!(it.out.contains("reach") && !it.out.contains("over TCP"), "{it:?}");
+    }
+}
+
 /// A waiter itself chooses how often it sends heartbeats; Redis lists no waiter that has missed them for too
 /// long.
 #[test]
