@@ -23,7 +23,7 @@ MODELS_STATES ?= 1000000
 # A crate of an author of a kind.
 OWN = examples/own-once
 
-.PHONY: demo pitfalls test matrix contract history failover check-history models shuttle planted scale scale-page bench figures lint msrv targets package doc setup
+.PHONY: demo pitfalls test matrix contract history failover check-history peers models shuttle planted scale scale-page bench figures lint msrv targets package doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -63,6 +63,10 @@ failover: setup
 check-history:
 	cd checker && go vet . && go test . && go build -o ../target/check-history .
 	target/check-history $(or $(HISTORY),target/histories/*.jsonl)
+
+# The same storm of faults for the locks of redis-py and Redisson, where they are there: the table of docs/vs.md.
+peers: setup
+	$(CARGO) test --test faults -- --ignored --exact --nocapture history::peers::peers_of_the_given_seed
 
 # The models of `make test`, larger, each up to MODELS_STATES states: three minutes. Each reports whether these were
 # all of its states ("complete") or not ("cut off"); more states take more time and memory.

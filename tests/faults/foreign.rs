@@ -6,4 +6,4 @@ mod contention;
 mod holders;
 mod keys;
 mod ours;
-mod redis_py;
+pub mod redis_py;

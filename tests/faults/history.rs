@@ -13,6 +13,7 @@ mod faults;
 mod fixture;
 pub mod holds;
 pub mod log;
+mod peers;
 mod plan;
 mod processes;
 pub mod pulse;

@@ -22,8 +22,10 @@ pub const PERMITS: u32 = 2;
 /// The parties of the barrier, and how long one waits for the other.
 pub const PARTIES: usize = 2;
 const MEETS: Duration = ms(1000);
-/// For how long, in microseconds, the same work is asked for.
-const WORK: u64 = 300_000;
+/// For how long, in microseconds, all do the same: else few would meet.
+const TOGETHER: u64 = 300_000;
+/// How long most holds last at most.
+const HELD: Duration = ms(8);
 
 /// What was held by a thread when the server in use died is lost to the others for so long.
 pub const LEASE: Duration = ms(4000);
@@ -55,7 +57,7 @@ pub fn play() {
     role.play(THREADS, |who| {
         let random = random.fork();
         let (journal, client) = (&*role.journal, &client);
-        let mut worker = Worker { random, journal, who, client, replicas, most_held: MOST_HELD };
+        let mut worker = Worker { random, journal, who, client, replicas, held: HELD, most_held: MOST_HELD };
         move || worker.round()
     });
     // It may be that a failover has just begun.
@@ -81,6 +83,8 @@ pub struct Worker<'a> {
     pub client: &'a Client,
     /// How many must acknowledge a hold.
     pub replicas: usize,
+    /// How long most holds last at most, and the long ones.
+    pub held: Duration,
     pub most_held: Duration,
 }
 
@@ -100,7 +104,7 @@ impl Worker<'_> {
 
     /// A round with what is not an exclusive lock.
     pub fn other(&mut self) {
-        match self.random.below(6) {
+        match clock() / TOGETHER % 6 {
             0 => self.writes(),
             1..3 => self.reads(),
             3 => self.permits(),
@@ -161,9 +165,8 @@ impl Worker<'_> {
         }
     }
 
-    /// What comes at the same time is the same work.
     fn works(&mut self) {
-        let key = format!("once-{}", clock() / WORK);
+        let key = format!("once-{}", clock() / TOGETHER);
         let once = self.client.once(&key);
         self.asks(&key, "beginFor");
         let attempt = match once.begin_with(PATIENCE) {
@@ -237,7 +240,7 @@ impl Worker<'_> {
         let at = clock();
         self.journal.note(at, self.who, Event::Held { token, left: left() });
         if self.who.thread != HOLDS_LONG || self.random.below(LONG_ONES) > 0 {
-            return thread::sleep(self.random.micros(8000));
+            return thread::sleep(self.random.micros(self.held.as_micros() as u64));
         }
         let until = Instant::now() + self.random.micros(self.most_held.as_micros() as u64);
         while Instant::now() < until && left() > 0 {

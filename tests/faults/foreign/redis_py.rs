@@ -25,6 +25,17 @@ fn missing(python: &str) -> Option<String> {
     }
 }
 
+/// The interpreter that has redis-py, or why there is none.
+pub fn interpreter() -> Result<String, String> {
+    let named = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let system = "/usr/bin/python3".to_owned();
+    match missing(&named) {
+        None => Ok(named),
+        Some(_) if missing(&system).is_none() => Ok(system),
+        Some(why) => Err(format!("{named} says: {why}")),
+    }
+}
+
 /// A Python process that does as it is told.
 struct Python {
     process: Child,
@@ -35,15 +46,12 @@ struct Python {
 impl Python {
     /// `None`, and says so loudly, where there is no redis-py.
     fn start(fixture: &Fixture, test: &str) -> Option<Python> {
-        let named = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-        let system = "/usr/bin/python3".to_owned();
-        let python = match missing(&named) {
-            None => named,
-            Some(_) if missing(&system).is_none() => system,
-            Some(why) => {
+        let python = match interpreter() {
+            Ok(python) => python,
+            Err(why) => {
                 // Not by eprintln!, of which a test that passes shows nothing.
                 let mut all = std::io::stderr();
-                writeln!(all, "\nSKIPPED, AND SHOWS NOTHING: {test}, as {named} says: {why}\n").unwrap();
+                writeln!(all, "\nSKIPPED, AND SHOWS NOTHING: {test}, as {why}\n").unwrap();
                 return None;
             }
         };

@@ -8,7 +8,9 @@ use redis_concurrent::kinds::{Exclusive, Reentrant, Simple};
 use redis_concurrent_testkit::Child;
 
 use crate::history::fixture::{AFTERMATH, Fixture, RECOVERY};
+use crate::history::log::{Event, Line, Who, read_all};
 use crate::history::plan::{Blow, COMMAND, LOCKS, Victim};
+use crate::history::times::Span;
 use crate::history::worker::Orders;
 use crate::server_days::connected;
 use crate::support::{LONG, Random, builder, clock};
@@ -26,6 +28,8 @@ pub struct Processes<'a> {
     client: Client,
     /// When a process was killed.
     pub ends: BTreeMap<u64, u64>,
+    /// Which process was stopped, and when.
+    pub stops: Vec<(u64, Span)>,
     pub wrong: Vec<String>,
 }
 
@@ -33,8 +37,8 @@ impl<'a> Processes<'a> {
     /// Starts so many workers with these orders, and returns when all of them work.
     pub fn start(fixture: &'a Fixture, orders: Orders, n: usize, random: Random) -> Self {
         let client = connected(|| builder(&fixture.locks.url()).command_timeout(COMMAND));
-        let (ends, wrong) = (BTreeMap::new(), Vec::new());
-        let mut processes = Processes { fixture, orders, random, slots: Vec::new(), client, ends, wrong };
+        let (slots, ends, stops, wrong) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
+        let mut processes = Processes { fixture, orders, random, slots, client, ends, stops, wrong };
         for slot in 0..n {
             let worker = processes.hire(slot);
             processes.slots.push(worker);
@@ -64,7 +68,9 @@ impl<'a> Processes<'a> {
             // It lasts for longer than its lease and its waiter timeout: they are over when it goes on.
             Blow::Stop(victim, time) => self.fixture.during("stop".into(), RECOVERY, || {
                 let slot = self.stop_victim(victim);
+                let from = clock();
                 thread::sleep(time);
+                self.stops.push((self.slots[slot].0, (from, clock())));
                 self.go_on(slot);
             }),
         }
@@ -103,6 +109,10 @@ impl<'a> Processes<'a> {
 
     /// The slot of the process that holds this lock, if that can be told.
     pub fn holder(&self, lock: &str) -> Option<usize> {
+        if self.orders.library.is_some() {
+            let holder = last_holder(&read_all(self.fixture.logs()), lock)?;
+            return self.slots.iter().position(|(process, _)| *process == holder);
+        }
         let at = LOCKS.iter().position(|it| *it == lock)?;
         let holder = if self.orders.reentrant[at] {
             self.client.lock_with_kind(lock, Reentrant).holder()
@@ -144,6 +154,21 @@ impl<'a> Processes<'a> {
         };
         LOCKS.into_iter().zip(self.orders.reentrant).map(last).collect()
     }
+}
+
+/// The process that has written down last that it holds this lock, and not yet that it releases it.
+fn last_holder(lines: &[Line], lock: &str) -> Option<u64> {
+    let (mut asked, mut holder) = (None, None);
+    let mut of: BTreeMap<Who, bool> = BTreeMap::new();
+    for Line { who, event, .. } in lines {
+        match event {
+            Event::Asked { lock: name, .. } => drop(of.insert(*who, name == lock)),
+            Event::Held { .. } if of[who] => (asked, holder) = (Some(*who), Some(who.process)),
+            Event::Release { .. } if asked == Some(*who) => holder = None,
+            _ => {}
+        }
+    }
+    holder
 }
 
 fn token<K: Exclusive>(client: &Client, kind: K, name: &str) -> u64 {

@@ -38,28 +38,7 @@ pub fn run(seed: u64, length: Duration) {
     permits.set_permits(PERMITS).unwrap();
     let orders = orders(&fixture, plan.reentrant, true, Style::Mixed);
     let mut processes = Processes::start(&fixture, orders, PROCESSES, random.fork());
-    let over = AtomicBool::new(false);
-    let start = Instant::now();
-    thread::scope(|scope| {
-        // Also if something panics in here: the scope waits for its threads.
-        let _over = AtLast(&over);
-        named(scope, "machine pulse", || {
-            pulse::of_process(&over, |span| fixture.stall(span, "slow machine"));
-        });
-        named(scope, "server pulse", || pulse::of_server(&fixture, &over));
-        named(scope, "troubles", || {
-            for (at, trouble) in &plan.troubles {
-                sleep_until(start + *at);
-                strike(&fixture, *trouble);
-            }
-        });
-        for (at, blow) in &plan.blows {
-            sleep_until(start + *at);
-            processes.suffer(*blow);
-        }
-        sleep_until(start + length);
-        processes.end();
-    });
+    storm(&fixture, &mut processes, &plan, length);
     let end = clock();
     let lines = fixture.lines();
     forget(&fixture.locks, &lines);
@@ -93,6 +72,32 @@ pub fn run(seed: u64, length: Duration) {
     assert!(wrong.is_empty(), "SEED={seed}: {} things are wrong:\n{list}\nSEED={seed}", wrong.len());
 }
 
+/// Lets everything happen that the plan says, and ends the processes.
+pub fn storm(fixture: &Fixture, processes: &mut Processes<'_>, plan: &Plan, length: Duration) {
+    let over = AtomicBool::new(false);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        // Also if something panics in here: the scope waits for its threads.
+        let _over = AtLast(&over);
+        named(scope, "machine pulse", || {
+            pulse::of_process(&over, |span| fixture.stall(span, "slow machine"));
+        });
+        named(scope, "server pulse", || pulse::of_server(fixture, &over));
+        named(scope, "troubles", || {
+            for (at, trouble) in &plan.troubles {
+                sleep_until(start + *at);
+                strike(fixture, *trouble);
+            }
+        });
+        for (at, blow) in &plan.blows {
+            sleep_until(start + *at);
+            processes.suffer(*blow);
+        }
+        sleep_until(start + length);
+        processes.end();
+    });
+}
+
 /// Deletes what stays until its user deletes it, or for a minute: permits, answers, the state of a barrier.
 fn forget(server: &RedisServer, lines: &[Line]) {
     let mut connection = server.connection().unwrap();
@@ -117,7 +122,7 @@ impl Drop for AtLast<'_> {
 /// What all workers of a run are told.
 pub fn orders(fixture: &Fixture, reentrant: [bool; 3], guarded: bool, style: Style) -> Orders {
     let counter = fixture.counters.url();
-    Orders { url: String::new(), counter, seed: 0, process: 0, reentrant, guarded, style }
+    Orders { url: String::new(), counter, seed: 0, process: 0, reentrant, guarded, style, library: None }
 }
 
 fn named<'a>(scope: &'a thread::Scope<'a, '_>, name: &str, work: impl FnOnce() + Send + 'a) {

@@ -11,6 +11,7 @@ use redis_concurrent_testkit::{Child, eventually, released_all};
 
 use crate::failover::worker::Worker as Others;
 use crate::history::counter::Counter;
+use crate::history::peers;
 use crate::history::plan::{COMMAND, LEASE, LOCKS, THREADS, WAITER_TIMEOUT};
 use crate::history::role::{self, Role};
 use crate::history::rounds::{Style, Worker};
@@ -31,6 +32,8 @@ pub struct Orders {
     pub reentrant: [bool; 3],
     pub guarded: bool,
     pub style: Style,
+    /// By which library, if it is not what [`ROLE`] does.
+    pub library: Option<&'static str>,
 }
 
 impl Orders {
@@ -44,8 +47,10 @@ impl Orders {
             ("KINDS", &kinds),
             ("GUARDED", if self.guarded { "1" } else { "0" }),
             ("STYLE", self.style.name()),
+            ("LIBRARY", self.library.unwrap_or_default()),
         ];
-        role::spawn(ROLE, self.process, folder, &orders)
+        let role = if self.library.is_some() { peers::ROLE } else { ROLE };
+        role::spawn(role, self.process, folder, &orders)
     }
 }
 
@@ -62,7 +67,8 @@ pub fn play() {
         let mut worker = Worker { random, journal: &role.journal, counter, who, style, work };
         let (client, reentrant) = (&client, &reentrant);
         let (random, journal) = (worker.random.fork(), &*role.journal);
-        let mut others = Others { random, journal, who, client, replicas: 0, most_held: MOST_HELD };
+        let mut others =
+            Others { random, journal, who, client, replicas: 0, held: HELD, most_held: MOST_HELD };
         move || {
             if style == Style::Mixed && worker.one_in(OTHERS) {
                 others.who = worker.who;
@@ -84,7 +90,8 @@ pub fn play() {
 
 /// One of so many rounds is about something other than the three locks: `checker/` checks those.
 const OTHERS: u64 = 4;
-/// The longest holds there: longer than a lease.
+/// How long most holds last there at most, so that others come meanwhile; and the longest, longer than a lease.
+const HELD: Duration = Duration::from_millis(30);
 const MOST_HELD: Duration = Duration::from_millis(1500);
 
 /// Longer than most holds are apart.
@@ -95,7 +102,7 @@ fn handle<K: Exclusive>(lock: RedisLock<K>, thread: u64) -> RedisLock<K> {
     if thread % 2 == 1 { lock.linger(LINGER) } else { lock }
 }
 
-fn connect(role: &Role) -> Client {
+pub fn connect(role: &Role) -> Client {
     // It may have been started while the server is down.
     eventually(LONG, || {
         let made = builder(&env("URL"))

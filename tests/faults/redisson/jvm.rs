@@ -14,7 +14,7 @@ use crate::redisson::fixture::{Fixture, KEY};
 use crate::support::LONG;
 
 /// The class path, or why there is none.
-fn class_path() -> &'static Result<String, String> {
+pub fn class_path() -> &'static Result<String, String> {
     static PATH: OnceLock<Result<String, String>> = OnceLock::new();
     PATH.get_or_init(|| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/ci/java.sh");

@@ -1,0 +1,221 @@
+//! The same storm for other libraries' locks: for `make peers`, which prints the table of `docs/vs.md`.
+//!
+//! A hold is what its thread relies on: from the return of `lock` until it calls `unlock`, or until its process is told
+//! that it is lost, or killed.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use redis_concurrent_testkit::{is_role, tell_parent};
+
+use crate::foreign::redis_py;
+use crate::history::fixture::Fixture;
+use crate::history::holds::History;
+use crate::history::log::{Event, Line, Who};
+use crate::history::plan::{LOCKS, PROCESSES, Plan, THREADS};
+use crate::history::processes::Processes;
+use crate::history::role::Role;
+use crate::history::rounds::{Style, how};
+use crate::history::run::{orders, storm};
+use crate::history::times::Span;
+use crate::history::worker::connect;
+use crate::redisson::jvm;
+use crate::support::{Random, clock, env, ms};
+
+pub const ROLE: &str = "history::peers::role_peer";
+
+const LIBRARIES: [&str; 3] = ["redis-concurrent", "redis-py", "Redisson"];
+/// How long a caller waits.
+const PATIENCE: Duration = ms(2000);
+
+/// What a worker with this library is started by, apart from what it is told; `None` for this one.
+fn program(library: &str) -> Result<Option<Command>, String> {
+    match library {
+        "redis-py" => {
+            let mut command = Command::new(redis_py::interpreter()?);
+            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/foreign/contender.py"));
+            Ok(Some(command))
+        }
+        "Redisson" => {
+            let mut command = Command::new("java");
+            command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx128m", "-cp"]);
+            command.args([jvm::class_path().as_ref()?, "Contender"]);
+            Ok(Some(command))
+        }
+        _ => Ok(None),
+    }
+}
+
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_peer() {
+    if !is_role(ROLE) {
+        return;
+    }
+    let Some(mut command) = program(&env("LIBRARY")).unwrap() else { return play() };
+    let url = env("URL");
+    let port = url.trim_end_matches('/').rsplit(':').next().unwrap();
+    tell_parent("ready").unwrap();
+    // In the same process, so that faults strike it.
+    panic!("{}", command.args([port, &env("LOG"), &env("PROCESS"), &env("SEED")]).exec());
+}
+
+/// What the others do, by this library.
+fn play() {
+    let mut random = Random::new(ROLE);
+    let role = Role::new();
+    let client = connect(&role);
+    role.play(THREADS, |mut who| {
+        let (mut random, client, journal) = (random.fork(), &client, &role.journal);
+        move || {
+            who.round += 1;
+            let note = |event| journal.note(clock(), who, event);
+            let name = [LOCKS[0], LOCKS[0], LOCKS[1], LOCKS[2]][random.below(4) as usize];
+            note(Event::Asked { lock: name.into(), form: "TryLockFor".into() });
+            match client.reentrant_lock(name).try_lock_for(PATIENCE) {
+                Ok(Some(guard)) => {
+                    note(Event::Held { token: guard.token(), left: 0 });
+                    thread::sleep(work(&mut random));
+                    note(Event::Release { left: 0 });
+                    note(Event::Released { how: how(&guard.unlock()) });
+                    thread::sleep(random.micros(2000));
+                }
+                Ok(None) => note(Event::Ended { how: "none".into() }),
+                Err(error) => {
+                    note(Event::Ended { how: how(&Err::<(), _>(error)) });
+                    thread::sleep(ms(20));
+                }
+            }
+        }
+    });
+    let _ = client.close();
+}
+
+fn work(random: &mut Random) -> Duration {
+    match random.below(1000) {
+        0..3 => ms(900) + random.micros(450_000),
+        3..700 => random.micros(1000),
+        700..850 => random.micros(10_000),
+        _ => random.micros(100_000),
+    }
+}
+
+/// What came of it for one library.
+#[derive(Default)]
+struct Counts {
+    holds: usize,
+    /// Holds whose process was stopped meanwhile.
+    stopped: usize,
+    /// Holds during which another began: by whether their process was stopped meanwhile.
+    beside: [usize; 2],
+    /// Of these, those that were told of nothing, beside one that was not told either.
+    untold: [usize; 2],
+    /// Who waited in vain, or for an error.
+    in_vain: usize,
+    /// How long those waited who got in, in microseconds, in order.
+    waits: Vec<u64>,
+}
+
+/// A hold as its thread relied on it.
+struct Relied {
+    span: Span,
+    told: bool,
+    stopped: bool,
+}
+
+fn count(lines: Vec<Line>, ends: &BTreeMap<u64, u64>, stops: &[(u64, Span)], end: u64) -> Counts {
+    let lost: Vec<(u64, String, u64)> = lines
+        .iter()
+        .filter_map(|line| match &line.event {
+            Event::Lost { lock, .. } => Some((line.who.process, lock.clone(), line.at)),
+            _ => None,
+        })
+        .collect();
+    let released: BTreeMap<Who, u64> = lines
+        .iter()
+        .filter(|line| matches!(line.event, Event::Release { .. }))
+        .map(|line| (line.who, line.at))
+        .collect();
+    let history = History::of(lines, ends, end);
+    let mut counts = Counts { holds: history.holds.len(), ..Counts::default() };
+    for lock in LOCKS {
+        let of_lock = history.holds.iter().filter(|hold| hold.lock == lock);
+        let relied: Vec<Relied> = of_lock
+            .map(|hold| {
+                let process = hold.who.process;
+                let gone = ends.get(&process).copied().unwrap_or(end);
+                let until = released.get(&hold.who).copied().unwrap_or(gone);
+                let heard = lost.iter().find(|(by, name, at)| {
+                    *by == process && name == lock && (hold.held..=until).contains(at)
+                });
+                let span = (hold.held, heard.map_or(until, |(_, _, at)| *at));
+                let failed = hold.released.as_ref().is_some_and(|(_, how)| how != "ok");
+                let stopped =
+                    stops.iter().any(|(by, (from, to))| *by == process && *from < until && hold.held < *to);
+                Relied { span, told: heard.is_some() || failed, stopped }
+            })
+            .collect();
+        for (i, hold) in relied.iter().enumerate() {
+            counts.stopped += usize::from(hold.stopped);
+            let beside = || relied[i + 1..].iter().filter(|it| it.span.0 < hold.span.1);
+            if beside().next().is_some() {
+                let stopped = usize::from(hold.stopped);
+                counts.beside[stopped] += 1;
+                counts.untold[stopped] += usize::from(!hold.told && beside().any(|it| !it.told));
+            }
+        }
+    }
+    let got = history.waits.iter().filter(|wait| wait.how == "held");
+    counts.waits = got.map(|wait| wait.ended - wait.asked).collect();
+    counts.waits.sort_unstable();
+    counts.in_vain = history.waits.len() - counts.waits.len();
+    counts
+}
+
+fn run(library: &'static str, seed: u64, length: Duration) -> Counts {
+    let mut random = Random::of(seed);
+    let plan = Plan::of(&mut random, length);
+    let fixture = Fixture::set().unwrap();
+    let mut orders = orders(&fixture, [true; 3], true, Style::Mixed);
+    orders.library = Some(library);
+    let mut processes = Processes::start(&fixture, orders, PROCESSES, random.fork());
+    storm(&fixture, &mut processes, &plan, length);
+    for wrong in &processes.wrong {
+        eprintln!("{library}: {wrong}");
+    }
+    count(fixture.lines(), &processes.ends, &processes.stops, clock())
+}
+
+/// For `make peers`.
+#[test]
+#[ignore = "takes a minute for each library: make peers"]
+fn peers_of_the_given_seed() {
+    let seed = std::env::var("SEED").ok().and_then(|it| it.parse().ok()).unwrap_or_else(clock);
+    let length = super::length(60);
+    let mut table = String::from(
+        "| | holds | two at once | … neither was told | stopped while it held | two at once then | \
+         … neither was told | waits: median, longest | in vain |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |\n",
+    );
+    for library in LIBRARIES {
+        if let Err(why) = program(library) {
+            println!("\n#### SKIPPED, AND SHOWS NOTHING: {library}: {why}\n");
+            continue;
+        }
+        let Counts { holds, stopped, beside, untold, in_vain, waits } = run(library, seed, length);
+        let (median, longest) = (waits.get(waits.len() / 2).unwrap_or(&0), waits.last().unwrap_or(&0));
+        table += &format!(
+            "| {library} | {holds} | {} | {} | {stopped} | {} | {} | {} ms, {} ms | {in_vain} |\n",
+            beside[0],
+            untold[0],
+            beside[1],
+            untold[1],
+            median / 1000,
+            longest / 1000,
+        );
+    }
+    println!("\nSEED={seed} SECONDS={}\n\n{table}", length.as_secs());
+}
