@@ -13,7 +13,7 @@ pub use crate::settings::LONGEST_STAY;
 use crate::settings::check_lease;
 
 /// What a guard can hold: a lock of a [kind](crate::kinds::Kind), a [`MultiLock`](crate::MultiLock), or a
-/// [`QuorumLock`](crate::QuorumLock). This trait is sealed; for a lock of your own, implement
+/// [`RedLock`](crate::RedLock). This trait is sealed; for a lock of your own, implement
 /// [`Kind`](crate::kinds::Kind).
 pub trait Held: sealed::Held {}
 
@@ -87,8 +87,8 @@ pub(crate) mod sealed {
 
 /// A hold of a lock, released when it is dropped. `L` is what it holds: the [kind](crate::kinds::Kind) of a
 /// [`RedisLock`](crate::RedisLock) (`Guard<Reentrant>`), [`MultiLock`](crate::MultiLock) or
-/// [`QuorumLock`](crate::QuorumLock). What is said here holds for one lock; how the guard differs is said at
-/// [several locks](crate::MultiLock#while-it-is-held) and at [several servers](crate::QuorumLock#while-it-is-held).
+/// [`RedLock`](crate::RedLock). What is said here holds for one lock; how the guard differs is said at
+/// [several locks](crate::MultiLock#while-it-is-held) and at [several servers](crate::RedLock#while-it-is-held).
 ///
 /// The guard of `lock` and its variants belongs to its thread: it cannot be sent to another one, but another
 /// thread may share a reference to it. The guard of `lock_owned`, an [`OwnedGuard`], may go anywhere;

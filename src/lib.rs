@@ -52,7 +52,8 @@
 //! - [`Optimistic`]: an update that is applied only if no other client changed the data it is based on.
 //! - [`Fenced`]: a resource that rejects the writes of former holders.
 //! - [`MultiLock`]: several locks as one, of any kinds and any clients.
-//! - [`RedLock`]: locks over several independent servers, held while a majority of them grants it.
+//! - [`RedLock`]: a lock over the several independent servers of a [`RedLockClient`], held while a majority of them
+//!   grants it.
 //!
 //! They come with:
 //!
@@ -161,7 +162,7 @@ pub use recipes::once::Once;
 pub use recipes::optimistic::Optimistic;
 pub use recipes::rate_limiter::RateLimiter;
 pub use recipes::{election, fenced, inventory, once, optimistic, rate_limiter};
-pub use red_lock::{QuorumLock, RedLock};
+pub use red_lock::{RedLock, RedLockClient};
 pub use wait::Wait;
 // The public API uses types of these crates: re-exported, they are of the right version.
 pub use {crossbeam_channel, redis};

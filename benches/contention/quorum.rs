@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::io;
 
-use redis_concurrent::{Client, QuorumLock, RedLock};
+use redis_concurrent::{Client, RedLock, RedLockClient};
 use redis_concurrent_testkit::{RedisServer, eventually};
 
 use super::args::Args;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let servers = (0..SERVERS).map(|_| RedisServer::start()).collect::<io::Result<Vec<_>>>()?;
     let clients = servers.iter().map(|s| Client::connect(&s.url())).collect::<Result<Vec<_>, _>>()?;
     // These servers have not granted anything before.
-    let lock = RedLock::new(&clients)?.skip_startup_delay().lock("bench:quorum");
+    let lock = RedLockClient::new(&clients)?.skip_startup_delay().lock("bench:quorum");
     let floors = servers.iter().map(|server| Pair::floor(server.port(), true, "bench:floor"));
     let mut floors = floors.collect::<io::Result<Vec<_>>>()?;
     let mut rounds = Vec::new();
@@ -49,12 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
 }
 
 /// All servers are up: the library and the floor alternate.
-fn well(
-    args: &Args,
-    clients: &[Client],
-    lock: &QuorumLock,
-    floors: &mut [Pair],
-) -> Result<Row, Box<dyn Error>> {
+fn well(args: &Args, clients: &[Client], lock: &RedLock, floors: &mut [Pair]) -> Result<Row, Box<dyn Error>> {
     let asked = || clients.iter().map(Client::request_count).sum::<u64>();
     let end = now() + (args.seconds * 1e9) as u64;
     let (mut times, mut cpus, mut requests) = ([Vec::new(), Vec::new()], [0, 0], 0);
@@ -91,7 +86,7 @@ fn well(
 
 /// Locks and unlocks. If the machine stalls for a moment, the servers' short timeouts pass and the release
 /// continues in the background.
-fn pair(lock: &QuorumLock) -> Result<(), redis_concurrent::Error> {
+fn pair(lock: &RedLock) -> Result<(), redis_concurrent::Error> {
     match lock.lock()?.unlock() {
         Err(error) if !error.is_outcome_unknown() => Err(error),
         _ => Ok(()),
@@ -113,7 +108,7 @@ fn together(floors: &mut [Pair]) -> io::Result<()> {
 
 /// Some servers are stopped, and the client knows that: a first acquisition, which is not measured, has found
 /// it out.
-fn stopped(args: &Args, lock: &QuorumLock) -> Result<Option<f64>, Box<dyn Error>> {
+fn stopped(args: &Args, lock: &RedLock) -> Result<Option<f64>, Box<dyn Error>> {
     pair(lock)?;
     let end = now() + (args.seconds * 1e9) as u64 / 2;
     let mut times = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{Client, ClientBuilder, Error, Inventory, Lock, RedLock};
+use redis_concurrent::{Client, ClientBuilder, Error, Inventory, Lock, RedLockClient};
 
 use super::message::Task;
 use super::trace::Meter;
@@ -20,7 +20,7 @@ pub struct Desk {
     pub client: Client,
     /// Clients of the RedLock's own servers, in the run with a RedLock.
     others: Vec<Client>,
-    red: Option<RedLock>,
+    red: Option<RedLockClient>,
     variant: Variant,
 }
 
@@ -45,7 +45,7 @@ impl Desk {
         };
         let others = task.servers.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
         // These servers were started for this run, and have granted nothing before.
-        let red = (!others.is_empty()).then(|| RedLock::new(&others)).transpose()?;
+        let red = (!others.is_empty()).then(|| RedLockClient::new(&others)).transpose()?;
         // They share a machine with all workers, which may be too busy at times to answer soon.
         let red = red.map(|red| red.skip_startup_delay().with_node_timeout(PATIENCE));
         Ok(Desk { client: connect(&task.url)?, others, red, variant: task.variant })

@@ -11,7 +11,7 @@ use crate::guard::sealed::Hold as _;
 use crate::guard::{Guard, Held, Ownership};
 use crate::kind::Kind;
 use crate::multi_lock::MultiLock;
-use crate::red_lock::QuorumLock;
+use crate::red_lock::RedLock;
 use crate::wait::Wait;
 
 /// Any lock. A service that takes `&dyn Lock` (or `Arc<dyn Lock>`) works with every lock of this crate, and
@@ -65,7 +65,7 @@ use crate::wait::Wait;
 /// # Errors of all forms
 ///
 /// Those of the underlying lock: see [`RedisLock`](RedisLock#errors-of-all-forms),
-/// [`MultiLock`](MultiLock#errors-of-all-forms) and [`QuorumLock`](QuorumLock#errors-of-all-forms).
+/// [`MultiLock`](MultiLock#errors-of-all-forms) and [`RedLock`](RedLock#errors-of-all-forms).
 pub trait Lock: Send + Sync {
     /// The lock's name.
     fn name(&self) -> &str;
@@ -140,7 +140,7 @@ macro_rules! locks {
     )*};
 }
 
-locks!([K: Kind] RedisLock<K>, [] MultiLock, [] QuorumLock);
+locks!([K: Kind] RedisLock<K>, [] MultiLock, [] RedLock);
 
 impl<L: Held, O: Ownership> LockGuard for Guard<L, O> {
     fn name(&self) -> &str {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::members::{Asked, ServerHold, ask_all, caused_by, give_back};
-use super::servers::RedLock;
+use super::servers::RedLockClient;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::call::warning::{Holds, until};
@@ -20,7 +20,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// What all attempts of a call have in common.
 pub(super) struct Call<'a> {
-    pub(super) servers: &'a RedLock,
+    pub(super) servers: &'a RedLockClient,
     pub(super) name: &'a str,
     /// The lock's entry for each server, in the order of the servers.
     pub(super) entries: &'a [Arc<LockEntry>],
@@ -158,15 +158,15 @@ impl Holding {
 }
 
 /// A hold granted by a majority, released when dropped.
-pub struct QuorumHold {
+pub struct RedLockHold {
     holding: Arc<Holding>,
     _span: Option<Span>,
 }
 
-impl QuorumHold {
+impl RedLockHold {
     pub(super) fn new(holding: Arc<Holding>) -> Self {
         let span = Span::hold(|| LockInfo { kind: "red lock", name: holding.name(), is_held: true });
-        QuorumHold { holding, _span: span }
+        RedLockHold { holding, _span: span }
     }
 
     /// The number of servers on which the lock is held; 0 once the hold is lost.
@@ -178,7 +178,7 @@ impl QuorumHold {
     }
 }
 
-impl Hold for QuorumHold {
+impl Hold for RedLockHold {
     fn name(&self) -> &str {
         self.holding.name()
     }
@@ -271,14 +271,14 @@ impl Hold for QuorumHold {
     }
 }
 
-impl fmt::Debug for QuorumHold {
+impl fmt::Debug for RedLockHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard").field("lock", &self.name()).finish_non_exhaustive()
     }
 }
 
 /// Reports an error to the observers of the first server's client, as no caller gets it.
-impl Drop for QuorumHold {
+impl Drop for RedLockHold {
     fn drop(&mut self) {
         let holding = &self.holding;
         if holding.state().is_ok_and(|state| !matches!(*state, State::Ended))

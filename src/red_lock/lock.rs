@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::holding::{Call, Holding, QuorumHold};
+use super::holding::{Call, Holding, RedLockHold};
 use super::round::{Missed, attempt};
-use super::servers::RedLock;
+use super::servers::RedLockClient;
 use crate::clock::Moment;
 use crate::engine::call::backoff::Backoff;
 use crate::engine::call::pause::pause;
@@ -30,12 +30,12 @@ const SHORTEST_SLOT: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// A lock over several servers: the handle of one name, made by [`RedLock::lock`]. Cheap to clone.
+/// A lock over several servers: the handle of one name, made by [`RedLockClient::lock`]. Cheap to clone.
 ///
 /// Not reentrant: if the thread that holds the lock asks again, it gets
 /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) (`try_lock`: `None`). As with a [`RedisLock`],
-/// [`lock`](QuorumLock::lock) makes the thread the owner and [`lock_owned`](QuorumLock::lock_owned) the
-/// guard. A hold is renewed until its guard is dropped, unless its lease is [fixed](QuorumLock::with_lease);
+/// [`lock`](RedLock::lock) makes the thread the owner and [`lock_owned`](RedLock::lock_owned) the
+/// guard. A hold is renewed until its guard is dropped, unless its lease is [fixed](RedLock::with_lease);
 /// a hold that a majority no longer has is *lost*. An observer of a client is notified of what that client's
 /// server grants, loses and gets back, as for a simple lock.
 ///
@@ -43,7 +43,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 ///
 /// Its [`Guard`] is [certain to last](Guard::remaining) as long as those leases of a majority that last longest.
 /// [`renew_for`](Guard::renew_for) asks each server that granted the hold, all at once, for at most the node
-/// timeout, and for no longer than the lease of its [terms](QuorumLock::with_lease), as a restarted server counts
+/// timeout, and for no longer than the lease of its [terms](RedLock::with_lease), as a restarted server counts
 /// again after that time; it returns `OutcomeUnknown` if fewer than a majority confirmed it.
 /// [`unlock`](Guard::unlock) releases it on all servers, within the node timeout: a server that does not reply is
 /// asked again in the background, until it replies or the lease has expired. It returns `OutcomeUnknown` if fewer
@@ -59,19 +59,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// invalid name, lease or node timeout. A busy lock is not an error: the call returns `None`. A call with a
 /// deadline returns by it, give or take a quarter of a second.
 #[derive(Clone, Debug)]
-pub struct QuorumLock {
-    pub(super) servers: RedLock,
+pub struct RedLock {
+    pub(super) servers: RedLockClient,
     name: Arc<str>,
     /// The lock's entry for each server, in the order of the servers.
     entries: Result<Arc<[Arc<LockEntry>]>, Error>,
     terms: Terms,
 }
 
-impl sealed::Held for QuorumLock {
-    type Hold = QuorumHold;
+impl sealed::Held for RedLock {
+    type Hold = RedLockHold;
 }
 
-impl<O: Ownership> Guard<QuorumLock, O> {
+impl<O: Ownership> Guard<RedLock, O> {
     /// Returns the number of servers on which the lock is held: all of them if all are up, 0 once the hold is
     /// lost.
     pub fn servers(&self) -> usize {
@@ -79,22 +79,22 @@ impl<O: Ownership> Guard<QuorumLock, O> {
     }
 }
 
-impl RedLock {
+impl RedLockClient {
     /// Returns the lock `name`. Making a handle sends no request and cannot fail: an invalid name is reported
     /// by the first call on it.
-    pub fn lock(&self, name: &str) -> QuorumLock {
+    pub fn lock(&self, name: &str) -> RedLock {
         let entry = |shared| RedisLock::new(shared, Simple, name).entry().cloned();
         let entries = self.nodes.iter().map(|node| entry(&node.shared)).collect();
         let terms = Terms::new(self.lease, "");
-        QuorumLock { servers: self.clone(), name: Arc::from(name), entries, terms }
+        RedLock { servers: self.clone(), name: Arc::from(name), entries, terms }
     }
 }
 
-impl QuorumLock {
+impl RedLock {
     /// The same lock with a fixed lease: a hold expires at most `lease` after it was granted, and is renewed
     /// only by [`renew`](Guard::renew), or by [`renew_for`](Guard::renew_for) for no longer than `lease`. At
     /// least 100 ms, at most a year. All users of a name must use the same lease, because [restarted
-    /// servers](RedLock#how-it-works) do not count for that long.
+    /// servers](RedLockClient#how-it-works) do not count for that long.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();
@@ -108,7 +108,7 @@ impl QuorumLock {
         &self.name
     }
 
-    forms!(QuorumLock);
+    forms!(RedLock);
 
     // ---- underneath ------------------------------------------------------------------------
 
@@ -132,12 +132,12 @@ impl QuorumLock {
         Ok(entries)
     }
 
-    fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<QuorumLock, O>>, Error> {
+    fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<RedLock, O>>, Error> {
         let thread = this_thread();
         let terms = self.terms.clone();
         let request =
             Request { holder: holder::<O>(thread), thread, terms, once: true, from: None, instead: false };
-        Ok(self.hold(&request, wait)?.map(|holding| Guard::new(QuorumHold::new(holding))))
+        Ok(self.hold(&request, wait)?.map(|holding| Guard::new(RedLockHold::new(holding))))
     }
 
     /// Attempts to acquire the lock until `wait` is over.

@@ -9,5 +9,5 @@ mod questions;
 mod round;
 mod servers;
 
-pub use self::lock::QuorumLock;
-pub use self::servers::RedLock;
+pub use self::lock::RedLock;
+pub use self::servers::RedLockClient;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::lock::QuorumLock;
+use super::lock::RedLock;
 use super::members::{Asked, ask_all, caused_by};
 use crate::clock::Moment;
 use crate::engine;
@@ -16,7 +16,7 @@ use crate::lock::this_thread;
 /// The address of a server, and the holder there, if there is one.
 type Reply = (String, Result<Option<Holder>, Error>);
 
-impl QuorumLock {
+impl RedLock {
     /// Returns whether an attempt would find the lock busy now: a majority of the servers has a holder, of
     /// any process. (The servers do not say which process it is.) One request to each server, all at once;
     /// blocks for at most the node timeout.
@@ -48,7 +48,7 @@ impl QuorumLock {
     /// moment.
     ///
     /// ```no_run
-    /// # fn sell(red: &redis_concurrent::RedLock) -> Result<(), redis_concurrent::Error> {
+    /// # fn sell(red: &redis_concurrent::RedLockClient) -> Result<(), redis_concurrent::Error> {
     /// let lock = red.lock("stock:42");
     /// // "stock:42": timed out: on 3 of 3 servers, 10.0.0.1:6379: held by 7f3b…:1 for 12.3 s,
     /// // 10.0.0.2:6379: held by …

@@ -24,14 +24,14 @@ const FEWEST: usize = 3;
 ///
 /// ```
 /// use std::time::Duration;
-/// use redis_concurrent::{Client, RedLock};
+/// use redis_concurrent::{Client, RedLockClient};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let servers: [_; 3] = std::array::from_fn(|_| redis_concurrent_testkit::RedisServer::start().unwrap());
 /// # let [a, b, c] = servers.each_ref().map(|server| server.url());
 /// let clients = [Client::connect(&a)?, Client::connect(&b)?, Client::connect(&c)?];
 /// // These servers were started a moment ago, and have granted nothing before: see below.
-/// let red = RedLock::new(clients)?.skip_startup_delay();
+/// let red = RedLockClient::new(clients)?.skip_startup_delay();
 ///
 /// let lock = red.lock("stock:42");
 /// let guard = lock.lock()?; // renewed while it is held
@@ -47,7 +47,7 @@ const FEWEST: usize = 3;
 ///
 /// On each server the lock is an ordinary [`SimpleLock`](crate::SimpleLock) of that server's client. An
 /// attempt writes its request to all servers before it reads a reply, and waits for none of them longer than
-/// the [node timeout](RedLock::with_node_timeout). The lock is held when a majority said yes and the leases
+/// the [node timeout](RedLockClient::with_node_timeout). The lock is held when a majority said yes and the leases
 /// of a majority have not expired, counted from before the first request, minus 1% for clocks that differ in
 /// rate. Otherwise the attempt releases everything, including on servers that did not reply, and the call
 /// retries after a random pause that grows, until its deadline. Calls do not queue: a caller that waits on
@@ -59,7 +59,7 @@ const FEWEST: usize = 3;
 /// background, and count once they arrive; meanwhile that server is not asked for the same name again.
 ///
 /// A server that was started less than a lease ago does not count, as it may have forgotten what it granted
-/// (unless [configured otherwise](RedLock::skip_startup_delay)); nor does one that took the place of another
+/// (unless [configured otherwise](RedLockClient::skip_startup_delay)); nor does one that took the place of another
 /// less than a lease ago, as its client found. So all users of a name must use the same lease.
 ///
 /// # What it guarantees, and what it does not
@@ -75,14 +75,14 @@ const FEWEST: usize = 3;
 /// a write that it had begun when others hold the lock, and the resource cannot notice. If that must not
 /// happen, use a lock on one server and its [token](crate::Guard::token), or a store with consensus.
 #[derive(Clone, Debug)]
-pub struct RedLock {
+pub struct RedLockClient {
     pub(super) nodes: Arc<[Arc<Voter>]>,
     pub(super) lease: Duration,
     pub(super) node_timeout: Option<Duration>,
     pub(super) skips_startup_delay: bool,
 }
 
-impl RedLock {
+impl RedLockClient {
     /// Makes locks over the servers of these clients: an odd number of servers, at least three, all
     /// different. The lease is the shortest of the clients' leases. Asks all servers at once to identify
     /// themselves; a server that does not reply is identified by its address, and left out until it does.
@@ -91,10 +91,10 @@ impl RedLock {
     /// # Errors
     /// `InvalidInput` for an even number of clients or fewer than three, for two clients of the same server,
     /// and for a client whose primary is found through sentinels. `Closed`, `Forked`.
-    pub fn new(clients: impl AsRef<[Client]>) -> Result<RedLock, Error> {
+    pub fn new(clients: impl AsRef<[Client]>) -> Result<RedLockClient, Error> {
         let nodes = checked(clients.as_ref())?;
         let lease = nodes.iter().map(|node| node.shared.config.lease).min().unwrap_or(SHORTEST_LEASE);
-        Ok(RedLock { nodes, lease, node_timeout: None, skips_startup_delay: false })
+        Ok(RedLockClient { nodes, lease, node_timeout: None, skips_startup_delay: false })
     }
 
     /// The same servers with a node timeout: how long each server may take to reply. At least 1 ms, at most
@@ -102,16 +102,16 @@ impl RedLock {
     /// slow network takes longer, the server counts as down for a while, and the lock is `Unavailable` if
     /// that applies to a majority.
     #[must_use]
-    pub fn with_node_timeout(&self, timeout: Duration) -> RedLock {
-        RedLock { node_timeout: Some(timeout), ..self.clone() }
+    pub fn with_node_timeout(&self, timeout: Duration) -> RedLockClient {
+        RedLockClient { node_timeout: Some(timeout), ..self.clone() }
     }
 
     /// The same servers, where those that were started less than a lease ago count, too: for a first start, when
     /// no caller can have been granted anything yet. Otherwise a server that died and came back empty may grant
     /// what another holder was granted before.
     #[must_use]
-    pub fn skip_startup_delay(&self) -> RedLock {
-        RedLock { skips_startup_delay: true, ..self.clone() }
+    pub fn skip_startup_delay(&self) -> RedLockClient {
+        RedLockClient { skips_startup_delay: true, ..self.clone() }
     }
 
     pub(super) fn majority(&self) -> usize {

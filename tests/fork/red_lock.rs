@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, Client, RedLock};
+use redis_concurrent::{CancellationToken, Client, RedLockClient};
 use redis_concurrent_testkit::*;
 
 use crate::child::in_child;
@@ -24,7 +24,7 @@ fn a_child_has_nothing_of_its_parents_majority() {
         };
         let clients = connect(true);
         let red = |clients: &[Client]| {
-            RedLock::new(clients).unwrap().skip_startup_delay().with_node_timeout(lease / 3)
+            RedLockClient::new(clients).unwrap().skip_startup_delay().with_node_timeout(lease / 3)
         };
         let (mine, yours) = (red(&clients), red(&connect(false)));
         let (lock, free, others) = (mine.lock("it"), mine.lock("free"), yours.lock("it"));
@@ -38,7 +38,7 @@ fn a_child_has_nothing_of_its_parents_majority() {
             forked(free.try_lock_for(ms(50)));
             forked(free.lock_owned());
             forked(free.lock_interruptibly(&token));
-            forked(RedLock::new(&clients));
+            forked(RedLockClient::new(&clients));
             let held = guard.as_ref().unwrap();
             assert!(held.is_lost() && held.remaining().is_zero() && held.servers() == 0);
             forked(held.renew());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use redis_concurrent::{Client, MultiLock, RedLock};
+use redis_concurrent::{Client, MultiLock, RedLockClient};
 use redis_concurrent_testkit::RedisServer;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Id, Level, Metadata, Subscriber, span};
@@ -88,7 +88,7 @@ fn holds_of_several() {
     let servers = [(); 3].map(|()| RedisServer::start().unwrap());
     let clients = servers.each_ref().map(|server| Client::connect(&server.url()).unwrap());
     let (a, b) = (clients[0].simple_lock("a"), clients[0].simple_lock("b"));
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay();
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay();
     let spans = Spans::default();
     tracing::subscriber::with_default(spans.clone(), || {
         MultiLock::new(&[&a, &b]).lock_owned().unwrap().unlock().unwrap();

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis_concurrent::kinds::Reentrant;
-use redis_concurrent::{Client, Error, ErrorKind, MultiLock, OwnedGuard, RedLock};
+use redis_concurrent::{Client, Error, ErrorKind, MultiLock, OwnedGuard, RedLockClient};
 use redis_concurrent_testkit::RedisServer;
 
 use super::fixture::{Fixture, builder};
@@ -48,7 +48,7 @@ pub fn right_by_red_lock(fixture: &Fixture) -> Result<Holders, Failure> {
     let others = [RedisServer::start()?, RedisServer::start()?];
     let by_most = |client: &Client| {
         let [second, third] = [builder(&others[0].url()).connect()?, builder(&others[1].url()).connect()?];
-        let masters = RedLock::new([client.clone(), second, third])?;
+        let masters = RedLockClient::new([client.clone(), second, third])?;
         // All servers are new and have granted nothing before. None is slow, but the machine may be.
         let masters = masters.skip_startup_delay().with_node_timeout(Duration::from_secs(2));
         masters.lock("lock").try_lock_owned()

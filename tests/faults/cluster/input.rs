@@ -16,7 +16,7 @@
 
 use redis_concurrent::optimistic::Outcome;
 use redis_concurrent::rate_limiter::Rate;
-use redis_concurrent::{Client, Error, ErrorKind, Member, MultiLock, RedLock};
+use redis_concurrent::{Client, Error, ErrorKind, Member, MultiLock, RedLockClient};
 use redis_concurrent_testkit::{RedisCluster, RedisServer};
 
 use super::{calm, connect, spread};
@@ -128,7 +128,7 @@ fn what_a_cluster_does_not_have() {
     // Without the cluster's URL, one of several primaries.
     let one = calm().nodes().remove(0).url();
     is_refused(&Client::connect(&one).map(drop).unwrap_err(), &["redis+cluster://", "3 primaries"]);
-    let error = RedLock::new([(); 3].map(|()| connect(calm()))).map(drop).unwrap_err();
+    let error = RedLockClient::new([(); 3].map(|()| connect(calm()))).map(drop).unwrap_err();
     is_refused(&error, &["not independent"]);
 }
 

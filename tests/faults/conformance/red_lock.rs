@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, MultiLock, QuorumLock, RedLock};
+use redis_concurrent::{Client, ErrorKind, MultiLock, RedLock, RedLockClient};
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::conformance::fixture::{EVERY, Fixture, LEASE, NAME, Tried};
@@ -37,15 +37,15 @@ impl Servers {
     }
 
     /// Another process. These servers have granted nothing before.
-    fn red(&self) -> RedLock {
+    fn red(&self) -> RedLockClient {
         let connect = |s: &RedisServer| {
             Client::builder().url(&s.url()).lease(LEASE).renew_every(EVERY).connect().unwrap()
         };
-        let red = RedLock::new(self.0.iter().map(connect).collect::<Vec<_>>()).unwrap();
+        let red = RedLockClient::new(self.0.iter().map(connect).collect::<Vec<_>>()).unwrap();
         red.skip_startup_delay().with_node_timeout(ms(1000))
     }
 
-    fn lock(&self) -> QuorumLock {
+    fn lock(&self) -> RedLock {
         self.red().lock(NAME)
     }
 
@@ -73,7 +73,7 @@ impl Servers {
 }
 
 /// Ten threads that count under it, five times each.
-fn count_to_50(take: impl Fn(&QuorumLock, &AtomicU32) + Sync) {
+fn count_to_50(take: impl Fn(&RedLock, &AtomicU32) + Sync) {
     let servers = Servers::of(3);
     let lock = servers.lock().with_lease(LEASE);
     let counter = AtomicU32::new(0);
@@ -270,7 +270,7 @@ fn of_two_servers_both_are_needed<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(2);
     let connect = || servers.0.iter().map(|s| Client::connect(&s.url()).unwrap()).collect::<Vec<_>>();
     let (mine, yours) = (connect(), connect());
-    assert_eq!(RedLock::new(&mine).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(RedLockClient::new(&mine).unwrap_err().kind(), ErrorKind::InvalidInput);
     let [a, b] = [0, 1].map(|i| mine[i].simple_lock(NAME));
     let both = MultiLock::new(&[&a, &b]);
     let taken = yours[1].simple_lock(NAME).lock_owned().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use redis_concurrent::{Client, ErrorKind, RedLock};
+use redis_concurrent::{Client, ErrorKind, RedLockClient};
 use redis_concurrent_testkit::RedisServer;
 
 use crate::support::*;
@@ -15,7 +15,7 @@ fn later(url: &str) -> Client {
 fn the_cause_is_shown_for_each_server() {
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
     let clients: Vec<_> = servers.iter().map(|server| later(&server.url())).collect();
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(SOON);
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(SOON);
     for dead in &servers[..2] {
         dead.kill().unwrap();
     }
@@ -43,7 +43,7 @@ fn what_is_for_good_on_a_majority_is_told_at_once() {
         .zip(["right", "wrong", "wrong"])
         .map(|(server, word)| later(&url(server, word)))
         .collect();
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(SOON);
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(SOON);
     let began = Instant::now();
     let error = red.lock("x").try_lock_for(3 * LONG).map(drop).unwrap_err();
     assert!(began.elapsed() < LONG, "{:?}", began.elapsed());

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, RedLock};
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, RedLockClient};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, eventually, wait_until};
 
 use crate::sentinel::fake::{FakeSentinel, Says};
@@ -164,7 +164,7 @@ fn a_red_lock_takes_no_server_that_fails_over() {
     let server = RedisServer::start().unwrap();
     let fake = FakeSentinel::start(Says::At(server.port()));
     let clients = [(); 3].map(|()| named(&[&fake]).connect_later().unwrap());
-    let error = RedLock::new(clients).unwrap_err();
+    let error = RedLockClient::new(clients).unwrap_err();
     assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("sentinels"), "{error}");
 }
 

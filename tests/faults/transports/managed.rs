@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use redis_concurrent::RedLock;
+use redis_concurrent::RedLockClient;
 use redis_concurrent_testkit::Proxy;
 
 use super::wrong_server::without_command;
@@ -21,7 +21,7 @@ fn a_service_without_info_or_client() {
             Client::builder().url(&url).client_name("app").connect().unwrap()
         };
         works(&client(&servers[0]), &client(&servers[0]));
-        let all = RedLock::new(servers.each_ref().map(client)).unwrap();
+        let all = RedLockClient::new(servers.each_ref().map(client)).unwrap();
         if right == "-info" {
             let error = all.lock("red").try_lock().map(drop).unwrap_err();
             assert!(error.is_unavailable(), "{error:#}");

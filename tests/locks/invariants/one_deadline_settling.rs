@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::once::Begun;
-use redis_concurrent::{Client, ErrorKind, MultiLock, RedLock};
+use redis_concurrent::{Client, ErrorKind, MultiLock, RedLockClient};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -101,7 +101,7 @@ fn one_deadline_of_a_red_lock_with_patience_for_its_servers() {
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
     let doors: Vec<_> = servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
     let clients: Vec<_> = doors.iter().map(patient).collect();
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(ms(15_000));
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(ms(15_000));
     let lock = red.lock("x");
     let guard = lock.lock().unwrap();
     wait_until(LONG, "all have answered", || guard.servers() == 3);

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Guard, QuorumLock, RedLock};
+use redis_concurrent::{Client, Guard, RedLock, RedLockClient};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
 use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
@@ -25,16 +25,16 @@ impl Far {
         Far { fixture, proxies }
     }
 
-    fn red(&self) -> RedLock {
+    fn red(&self) -> RedLockClient {
         self.red_for(LEASE)
     }
 
-    fn red_for(&self, lease: Duration) -> RedLock {
+    fn red_for(&self, lease: Duration) -> RedLockClient {
         // A connection to one that is slow takes its time, too.
         let client = |proxy: &Proxy| Client::builder().url(&proxy.url()).lease(lease).connect_timeout(LONG);
         let connect = |proxy: &Proxy| connected(|| client(proxy));
         let clients: Vec<_> = self.proxies.iter().map(connect).collect();
-        RedLock::new(clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
+        RedLockClient::new(clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
     }
 }
 
@@ -76,7 +76,7 @@ fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
         slow.delay(SLOW);
     }
     // Then it is known which servers are slow.
-    let all_of_them = |guard: &Guard<QuorumLock>| {
+    let all_of_them = |guard: &Guard<RedLock>| {
         wait_until(LONG, "the late answers count", || guard.servers() == 5);
     };
     let guard = lock.lock().unwrap();
@@ -187,10 +187,10 @@ fn a_server_that_hangs_while_it_is_held_does_not_hold_up_the_unlock() {
 }
 
 /// A RedLock of another process, over some of the servers.
-fn red_of(servers: &[RedisServer]) -> RedLock {
+fn red_of(servers: &[RedisServer]) -> RedLockClient {
     let connect = |server: &RedisServer| connected(|| Client::builder().url(&server.url()));
     let clients: Vec<_> = servers.iter().map(connect).collect();
-    RedLock::new(clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
+    RedLockClient::new(clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
 }
 
 #[test]

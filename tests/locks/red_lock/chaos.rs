@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, RedLock, Wait};
+use redis_concurrent::{Client, ErrorKind, RedLockClient, Wait};
 use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent, wait_until};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -58,7 +58,7 @@ fn role_taker() {
     let (urls, seed) =
         (std::env::var("URLS").unwrap(), std::env::var("SEED").unwrap().parse::<u64>().unwrap());
     let connect = |url: &str| Client::builder().url(url).lease(LEASE).connect().unwrap();
-    let red = RedLock::new(urls.split(' ').map(connect).collect::<Vec<_>>()).unwrap();
+    let red = RedLockClient::new(urls.split(' ').map(connect).collect::<Vec<_>>()).unwrap();
     let red = red.with_node_timeout(NODE_LIMIT);
     tell_parent("ready").unwrap();
     assert_eq!(hear_parent().unwrap().as_deref(), Some("go"));
@@ -74,11 +74,7 @@ fn role_taker() {
     tell_parent("done").unwrap();
 }
 
-fn take(
-    lock: &redis_concurrent::QuorumLock,
-    mut random: Random,
-    ended: &redis_concurrent::CancellationToken,
-) {
+fn take(lock: &redis_concurrent::RedLock, mut random: Random, ended: &redis_concurrent::CancellationToken) {
     while !ended.is_cancelled() {
         let guard = match lock.lock_with(Wait::timeout(ms(500)).cancelled_by(ended)) {
             Ok(Some(guard)) => guard,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedLock};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedLockClient};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, wait_until};
 
 use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
@@ -39,8 +39,10 @@ fn connections_that_were_closed_while_they_rested_cost_nothing() {
     let fixture = Fixture::of(3);
     let proxies: Vec<_> = fixture.servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
     let clients = proxies.iter().map(|proxy| connected(|| Client::builder().url(&proxy.url()).lease(LEASE)));
-    let red =
-        RedLock::new(clients.collect::<Vec<_>>()).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
+    let red = RedLockClient::new(clients.collect::<Vec<_>>())
+        .unwrap()
+        .skip_startup_delay()
+        .with_node_timeout(PATIENT);
     let (lock, cut) = (red.lock(NAME), || proxies.iter().for_each(Proxy::cut_all));
     let guard = lock.lock().unwrap();
     cut();
@@ -177,7 +179,7 @@ fn answers_that_are_lost_leave_nothing_behind() {
     let proxies: Vec<_> = fixture.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
     let clients: Vec<_> =
         proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
-    let red = RedLock::new(clients).unwrap().skip_startup_delay();
+    let red = RedLockClient::new(clients).unwrap().skip_startup_delay();
     let (patient, brisk) =
         (red.with_node_timeout(PATIENT).lock(NAME), red.with_node_timeout(ms(100)).lock(NAME));
     patient.lock().unwrap().unlock().unwrap();
@@ -214,7 +216,7 @@ fn clients_close_with_nothing_held_after_attempts_without_an_answer() {
     let closed = |round: usize| {
         let clients: Vec<_> =
             proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
-        let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(ms(10));
+        let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(ms(10));
         proxies.iter().for_each(|proxy| proxy.delay(ms(40)));
         let error = red.lock(&format!("{NAME}-{round}")).try_lock().map(drop).err();
         let outcomes: Vec<_> = clients.iter().map(Client::close).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{Client, ClientBuilder, RedLock};
+use redis_concurrent::{Client, ClientBuilder, RedLockClient};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::connected;
@@ -41,12 +41,12 @@ impl Fixture {
     }
 
     /// Another process, patient, and sure that nothing was granted before.
-    pub fn red(&self) -> RedLock {
+    pub fn red(&self) -> RedLockClient {
         self.red_with(|b| b)
     }
 
-    pub fn red_with(&self, set: impl Fn(ClientBuilder) -> ClientBuilder) -> RedLock {
-        RedLock::new(self.clients(set)).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
+    pub fn red_with(&self, set: impl Fn(ClientBuilder) -> ClientBuilder) -> RedLockClient {
+        RedLockClient::new(self.clients(set)).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
     }
 
     /// The lock's holder on each server.

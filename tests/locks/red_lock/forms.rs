@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Lock, QuorumLock, RedLock, Wait};
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Lock, RedLock, RedLockClient, Wait};
 use redis_concurrent_testkit::{closes_in_time, released_all, wait_until};
 
 use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
@@ -48,7 +48,7 @@ fn an_acquisition_is_two_requests_to_each_server() {
     assert!(requests.contains(&10), "{requests:?}");
 }
 
-type Form = fn(&QuorumLock, &CancellationToken) -> bool;
+type Form = fn(&RedLock, &CancellationToken) -> bool;
 
 const FORMS: [(&str, Form); 12] = [
     ("lock", |it, _| it.lock().map(drop).is_ok()),
@@ -178,7 +178,7 @@ fn it_is_any_lock_and_has_no_token() {
 fn threads_of_several_processes_count_right() {
     const EACH: u32 = 15;
     let fixture = Fixture::five();
-    let reds: Vec<RedLock> = (0..3).map(|_| fixture.red()).collect();
+    let reds: Vec<RedLockClient> = (0..3).map(|_| fixture.red()).collect();
     let (inside, count) = (AtomicU32::new(0), AtomicU32::new(0));
     thread::scope(|scope| {
         for red in &reds {
@@ -209,7 +209,7 @@ fn a_closed_client_is_a_server_less() {
 fn closed_one_by_one() -> Result<(), Error> {
     let fixture = Fixture::five();
     let clients = fixture.clients(|b| b);
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let lock = red.lock(NAME);
     let guard = lock.lock_owned().unwrap();
     let closed = clients[0].close().and(clients[1].close());
@@ -235,7 +235,7 @@ fn closed_one_by_one() -> Result<(), Error> {
 fn what_it_is_lost_for_is_what_its_unlock_returns() {
     let fixture = Fixture::of(3);
     let clients = fixture.clients(|b| b);
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let (guard, other) = (red.lock(NAME).lock_owned().unwrap(), red.lock("other").lock_owned().unwrap());
     assert!(guard.loss().is_none());
     for server in &fixture.servers[..2] {
@@ -258,7 +258,7 @@ fn what_it_is_lost_for_is_what_its_unlock_returns() {
 fn what_a_client_kept_is_given_back_where_too_few_can_be_asked() {
     let fixture = Fixture::of(3);
     let clients = fixture.clients(|b| b);
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let kept = clients[0].simple_lock(NAME).linger(LONG);
     wait_until(LONG, "it is kept", || {
         kept.lock().unwrap().unlock().unwrap();

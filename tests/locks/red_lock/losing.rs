@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{ErrorKind, QuorumLock};
+use redis_concurrent::{ErrorKind, RedLock};
 use redis_concurrent_testkit::{released_all, wait_until};
 
 use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, ms};
@@ -12,7 +12,7 @@ const SHORT: Duration = Duration::from_secs(3);
 /// A loaded machine may miss some renewals.
 const OFTEN: Duration = ms(300);
 
-fn short(fixture: &Fixture) -> QuorumLock {
+fn short(fixture: &Fixture) -> RedLock {
     fixture.red_with(|b| b.lease(SHORT).renew_every(OFTEN)).with_node_timeout(SHORT / 3).lock(NAME)
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{Client, ErrorKind, QuorumLock, RedLock};
+use redis_concurrent::{Client, ErrorKind, RedLock, RedLockClient};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
 
 #[track_caller]
 fn refused(clients: impl AsRef<[Client]>, told: &[&str]) {
-    let error = RedLock::new(clients).unwrap_err();
+    let error = RedLockClient::new(clients).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     for text in told {
         assert!(error.to_string().contains(text), "{error}: {text}");
@@ -25,8 +25,8 @@ fn an_even_number_or_fewer_than_three_are_none() {
     refused(&clients[..2], &["got 2", "none may fail"]);
     refused(&clients, &["got 4", "odd", "one server fewer"]);
     assert!(clients.iter().all(|client| client.request_count() == 0), "nobody was asked");
-    RedLock::new(&clients[..3]).unwrap();
-    RedLock::new([clients[0].clone(), clients[1].clone(), clients[3].clone()]).unwrap();
+    RedLockClient::new(&clients[..3]).unwrap();
+    RedLockClient::new([clients[0].clone(), clients[1].clone(), clients[3].clone()]).unwrap();
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn servers_that_may_not_be_asked_are_known_by_their_addresses() {
             .unwrap()
     };
     refused([connect(0), connect(1), connect(0)], &["clients 0", "and 2"]);
-    let red = RedLock::new([connect(0), connect(1), connect(2)]).unwrap();
+    let red = RedLockClient::new([connect(0), connect(1), connect(2)]).unwrap();
     // How long they have been up is not known either.
     let error = red.lock(NAME).try_lock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -79,7 +79,7 @@ fn servers_that_are_away_when_it_is_made_are_asked_when_they_are_back() {
         builder.command_timeout(ms(300)).connect_later().unwrap()
     };
     let mut clients: Vec<_> = fixture.servers.iter().map(connect).collect();
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let lock = red.lock(NAME);
     let guard = lock.lock().unwrap();
     assert_eq!(guard.servers(), 3);
@@ -98,12 +98,12 @@ fn closed_clients_are_none() {
     let fixture = Fixture::of(3);
     let clients = fixture.clients(|b| b);
     clients[1].close().unwrap();
-    assert_eq!(RedLock::new(&clients).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(RedLockClient::new(&clients).unwrap_err().kind(), ErrorKind::Closed);
 }
 
 /// Every call on a handle that cannot work says so, and nothing is sent.
 #[track_caller]
-fn never_works(clients: &[Client], lock: &QuorumLock, told: &str) {
+fn never_works(clients: &[Client], lock: &RedLock, told: &str) {
     let before: u64 = clients.iter().map(Client::request_count).sum();
     let errors = [
         lock.lock().map(drop).unwrap_err(),
@@ -124,7 +124,7 @@ fn never_works(clients: &[Client], lock: &QuorumLock, told: &str) {
 fn bad_names_leases_and_limits_are_told_by_every_call() {
     let fixture = Fixture::of(3);
     let clients = fixture.clients(|b| b);
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay();
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay();
     never_works(&clients, &red.lock(""), "empty");
     never_works(&clients, &red.lock(&"x".repeat(1025)), "1025");
     for lease in [Duration::ZERO, ms(99), Duration::MAX] {

@@ -4,7 +4,7 @@
 use std::slice;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, RedLock};
+use redis_concurrent::{Client, ErrorKind, RedLockClient};
 use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
 
 use crate::red_lock::fixture::{Fixture, LONG, NAME, PATIENT, ms};
@@ -18,13 +18,13 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(375);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn red(fixture: &Fixture) -> RedLock {
-    RedLock::new(fixture.clients(|b| b.lease(LEASE))).unwrap().with_node_timeout(NODE_TIMEOUT)
+fn red(fixture: &Fixture) -> RedLockClient {
+    RedLockClient::new(fixture.clients(|b| b.lease(LEASE))).unwrap().with_node_timeout(NODE_TIMEOUT)
 }
 
 /// Nothing is held by a majority until the servers are as old as the lease.
 #[track_caller]
-fn until_old(red: &RedLock) {
+fn until_old(red: &RedLockClient) {
     wait_until(LONG, "they are old enough", || match red.lock("aging").try_lock() {
         Ok(guard) => guard.is_some_and(|guard| guard.servers() == 5),
         Err(error) => {
@@ -40,7 +40,7 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
     let fixture = Fixture::five();
     let red = red(&fixture);
     // None of them grows so old here.
-    let patient = RedLock::new(fixture.clients(|b| b.lease(DAY))).unwrap().with_node_timeout(PATIENT);
+    let patient = RedLockClient::new(fixture.clients(|b| b.lease(DAY))).unwrap().with_node_timeout(PATIENT);
     let lock = patient.lock(NAME);
     let error = lock.try_lock().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, NAME));
@@ -92,7 +92,7 @@ fn by_a_server_that_forgot(how: Forgets, trusts: bool) -> bool {
         urls.iter().map(|url| connected(|| Client::builder().url(url).lease(LEASE))).collect()
     };
     let red = |clients: &[Client]| {
-        let red = RedLock::new(clients).unwrap().with_node_timeout(NODE_TIMEOUT);
+        let red = RedLockClient::new(clients).unwrap().with_node_timeout(NODE_TIMEOUT);
         if trusts { red.skip_startup_delay() } else { red }
     };
     let clients_of_a = clients(fixture.servers[2].url());
@@ -165,7 +165,7 @@ fn a_server_at_the_address_of_another_counts_a_lease_later() {
     let fronts: Vec<_> = fixture.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
     let clients: Vec<_> =
         fronts.iter().map(|front| connected(|| Client::builder().url(&front.url()).lease(LEASE))).collect();
-    let red = RedLock::new(clients).unwrap().with_node_timeout(NODE_TIMEOUT);
+    let red = RedLockClient::new(clients).unwrap().with_node_timeout(NODE_TIMEOUT);
     let counts = || red.lock(NAME).try_lock().is_ok_and(|guard| guard.is_some());
     wait_until(LONG, "they are old enough", counts);
     until_they_say_so(&spares);
@@ -184,7 +184,7 @@ fn a_restart_is_noticed_on_whichever_connection() {
     const LEASE: Duration = Duration::from_secs(3);
     let fixture = Fixture::five();
     let clients = fixture.clients(|b| b.lease(LEASE));
-    let red = RedLock::new(&clients).unwrap().with_node_timeout(PATIENT.min(LEASE / 4));
+    let red = RedLockClient::new(&clients).unwrap().with_node_timeout(PATIENT.min(LEASE / 4));
     // Again where the machine is so slow that they are old before they are looked at.
     wait_until(2 * LONG, "they are looked at while they are young", || {
         until_old(&red);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Client, ErrorKind, MultiLock, RedLock};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, MultiLock, RedLockClient};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{LONG, SOON, builder, channels, connect, ms};
@@ -121,7 +121,7 @@ fn nothing_is_kept_of_a_token_that_was_dropped() {
     let servers = [0; 3].map(|_| RedisServer::start().unwrap());
     let clients: Vec<_> = servers.iter().map(connect).collect();
     let (a, b) = (clients[0].reentrant_lock("a"), clients[0].reentrant_lock("b"));
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay();
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay();
     let (one, two) = (a.lock_owned().unwrap(), MultiLock::new(&[&b]).lock_owned().unwrap());
     let three = red.lock("c").lock_owned().unwrap();
     // Its channel is disconnected when nothing keeps the token.
@@ -152,7 +152,7 @@ fn several_locks_and_several_servers_have_it_too() {
     });
     drop(guard);
 
-    let red = RedLock::new(&clients).unwrap().skip_startup_delay();
+    let red = RedLockClient::new(&clients).unwrap().skip_startup_delay();
     let lock = red.lock("job");
     let guard = lock.try_lock_for(LONG).unwrap().expect("servers that have been up for long enough");
     let stop = guard.ends_within(ms(1000));
