@@ -62,14 +62,14 @@ impl<K: Kind> RedisLock<K> {
     /// # let _held = billing.reentrant_lock("stock:42").lock_owned()?;
     /// # let client = Client::connect(&url)?;
     /// let lock = client.reentrant_lock("stock:42");
-    /// let sold = lock.try_lock_for(Duration::from_millis(50))?.ok_or_else(|| lock.busy());
+    /// let sold = lock.try_lock_for(Duration::from_millis(50))?.ok_or_else(|| lock.busy_error());
     /// // "stock:42": timed out: held by billing 5014@shop-1 for 12.3 s
     /// assert!(sold.unwrap_err().to_string().contains("held by billing "));
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "or_who")]
-    pub fn busy(&self) -> Error {
+    pub fn busy_error(&self) -> Error {
         let holders = self.part().and_then(|part| holders_of_either_half(&part));
         busy(self.name(), holders.map(|holders| held_by(&holders)))
     }

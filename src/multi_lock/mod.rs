@@ -135,7 +135,7 @@ impl MultiLock {
 
     /// Returns the error of a caller that did not get all locks in time: a [`Timeout`](ErrorKind::Timeout)
     /// that names the locks that are held, by which processes and for how long, as
-    /// [`RedisLock::busy`](crate::RedisLock::busy) does for one lock. It sends the requests of that method
+    /// [`RedisLock::busy_error`](crate::RedisLock::busy_error) does for one lock. It sends the requests of that method
     /// for each of the locks. A lock that can be shared is in the error, too, while it has holders.
     ///
     /// ```
@@ -149,14 +149,14 @@ impl MultiLock {
     /// # let client = Client::connect(&url)?;
     /// let (from, to) = (client.reentrant_lock("account:1"), client.reentrant_lock("account:2"));
     /// let both = MultiLock::new(&[&from, &to]);
-    /// let transfer = both.try_lock()?.ok_or_else(|| both.busy());
+    /// let transfer = both.try_lock()?.ok_or_else(|| both.busy_error());
     /// // "account:1 + account:2": timed out: "account:2" is held by billing 5014@shop-1 for 12.3 s
     /// assert!(transfer.unwrap_err().to_string().contains("\"account:2\" is held by billing "));
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "or_who")]
-    pub fn busy(&self) -> Error {
+    pub fn busy_error(&self) -> Error {
         let (mut held, mut unknown) = (Vec::new(), None);
         let parts = match &self.parts {
             Ok(parts) => parts,

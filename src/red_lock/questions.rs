@@ -40,7 +40,7 @@ impl RedLock {
 
     /// Returns the error of a caller that did not get the lock in time: a [`Timeout`](ErrorKind::Timeout)
     /// with the owner on each server and for how long it has held the lock, as
-    /// [`RedisLock::busy`](crate::RedisLock::busy) returns it for a lock on one server. One request to each
+    /// [`RedisLock::busy_error`](crate::RedisLock::busy_error) returns it for a lock on one server. One request to each
     /// server, all at once, when this is called; blocks for at most the node timeout.
     ///
     /// An owner is the id of a client, which differs from server to server: the servers have no record of its
@@ -52,13 +52,13 @@ impl RedLock {
     /// let lock = red.lock("stock:42");
     /// // "stock:42": timed out: on 3 of 3 servers, 10.0.0.1:6379: held by 7f3b…:1 for 12.3 s,
     /// // 10.0.0.2:6379: held by …
-    /// let guard = lock.try_lock()?.ok_or_else(|| lock.busy())?;
+    /// let guard = lock.try_lock()?.ok_or_else(|| lock.busy_error())?;
     /// # drop(guard);
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "or_who")]
-    pub fn busy(&self) -> Error {
+    pub fn busy_error(&self) -> Error {
         let replies = match self.ask() {
             Ok(replies) => replies,
             Err(why) => return busy(self.name(), Err(why)),

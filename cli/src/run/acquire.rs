@@ -146,7 +146,7 @@ impl Asks<'_> {
         if !self.say.hints() {
             return;
         }
-        let busy = self.locks.busy().to_string();
+        let busy = self.locks.busy_error().to_string();
         let who = busy.split_once("timed out: ").map_or("it is busy", |(_, who)| who);
         // Several locks are not waited for in one queue. Nor does it matter if this user may not look.
         let target = Target::of(self.args.at, self.args.redisson);

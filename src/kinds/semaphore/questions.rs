@@ -37,7 +37,7 @@ impl Semaphore {
     /// Returns the error of a caller that did not get its permits in time: a
     /// [`Timeout`](crate::ErrorKind::Timeout) that names the holders' processes (three at most), how many
     /// permits each has and for how long, and how many are available, as
-    /// [`RedisLock::busy`](crate::RedisLock::busy) does for a lock. Sends one request.
+    /// [`RedisLock::busy_error`](crate::RedisLock::busy_error) does for a lock. Sends one request.
     ///
     /// ```
     /// use redis_concurrent::Client;
@@ -50,7 +50,7 @@ impl Semaphore {
     /// # let _two = billing.semaphore("printers").acquire(2)?;
     /// # let client = Client::connect(&url)?;
     /// let printers = client.semaphore("printers");
-    /// let printed = printers.try_acquire(2)?.ok_or_else(|| printers.busy());
+    /// let printed = printers.try_acquire(2)?.ok_or_else(|| printers.busy_error());
     /// // "printers": timed out: held by billing 5014@shop-1 (2 permits) for 12.3 s;
     /// // 1 of 3 permits is available
     /// assert!(printed.unwrap_err().to_string().ends_with("; 1 of 3 permits is available"));
@@ -58,7 +58,7 @@ impl Semaphore {
     /// # }
     /// ```
     #[doc(alias = "or_who")]
-    pub fn busy(&self) -> Error {
+    pub fn busy_error(&self) -> Error {
         let asked = self.lock.inspect().map(|inspection| {
             let state = State::of(&inspection);
             let (free, all) = (natural(state.free()), natural(state.permits.unwrap_or(0)));

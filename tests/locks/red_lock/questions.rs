@@ -60,10 +60,10 @@ fn a_minority_that_is_held_is_not_a_lock() {
 fn the_error_of_a_red_lock_says_what_each_server_says() {
     let mut fixture = Fixture::of(3);
     let (mine, yours) = (fixture.red().lock(NAME), fixture.red().lock(NAME));
-    assert_eq!(mine.busy().to_string(), "\"it\": timed out: it was held, but is free now");
+    assert_eq!(mine.busy_error().to_string(), "\"it\": timed out: it was held, but is free now");
     let guard = yours.lock().unwrap();
     fixture.await_held_on(3);
-    let error = mine.busy();
+    let error = mine.busy_error();
     let text = error.to_string();
     assert!(error.is_timeout() && text.contains("timed out: on 3 of 3 servers, "), "{text}");
     for (server, owner) in fixture.servers.iter().zip(fixture.owners()) {
@@ -72,7 +72,7 @@ fn the_error_of_a_red_lock_says_what_each_server_says() {
     }
     // A minority is down.
     drop(fixture.servers.pop());
-    let error = mine.busy();
+    let error = mine.busy_error();
     assert!(error.to_string().contains("on 2 of 3 servers, "), "{error}");
     let source =
         std::error::Error::source(&error).and_then(|it| it.downcast_ref::<redis_concurrent::Error>());
