@@ -15,21 +15,25 @@
 local w = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = F[8] or '',
   arrival = F[9] or ''}
 -- No holder, no waiter, no tombstone: the state is empty, so the rule need not read it.
-if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and not F[10] then
+local there = call('EXISTS', K[1], K[2], K[5])
+if there == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and not F[10] then
   local why = kind.reject and kind.reject(w)
   if why then return {-1, why} end
   local ok, n, value = kind.try_acquire(w)
   if ok then return value and {1, n, w.lease, value} or n end
 end
 --@ parts
-if call('ZSCORE', K[5], w.owner) then return {-1, 'over'} end
+if there > 1 and call('ZSCORE', K[5], w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
+local full = F[5] == 'wait' and not left and not F[10] and w.arrival == '' and kind.is_full and kind.is_full()
+-- With a holder, and no other key, there is neither a tombstone nor a waiter.
+local alone = there == 1 and type(full) == 'string'
+if there == 1 and not alone and call('ZSCORE', K[5], w.owner) then return {-1, 'over'} end
 -- The straight path: nobody can be admitted, so a newcomer waits, at the end of its class. It ends as join()
 -- would, without the functions that admit, take another position, or tell a process that keeps the lock.
-local full = F[5] == 'wait' and not left and not F[10] and w.arrival == '' and kind.is_full and kind.is_full()
 if full and (full == true or string.byte(full, -1) ~= 126)
   and not (kind.reject or kind.can_barge and kind.can_barge(w)) then
-  local tail = call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2]
+  local tail = not alone and call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2]
   local at, class = math.max(tail and tail % CLASS + 1 or 0, now()), kind.class and kind.class(w) or 0
   local arrival = fmt('%.0f', at)
   local score = class == 0 and arrival or fmt('%.0f', class * CLASS + at)
