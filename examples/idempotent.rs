@@ -28,8 +28,9 @@ fn consume() -> Result<(), Failure> {
     let dies = env::var("ONCE_DIES").is_ok();
     for message in 0..MESSAGES {
         // Kept for longer than the queue may redeliver the message.
-        let once =
-            client.once(&format!("{}:{message}", env::var("ONCE_NAME")?)).keep_for(Duration::from_secs(3600));
+        let once = client
+            .once(&format!("{}:{message}", env::var("ONCE_NAME")?))
+            .expire_after(Duration::from_secs(3600));
         match once.begin()? {
             Begun::Yours(attempt) if dies && message == FATAL => {
                 tell_parent(&format!("message {message}: at work"))?;

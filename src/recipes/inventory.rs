@@ -99,7 +99,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// same id gets `Conflict` and changes nothing, even if the process of the first one has died, until its
 /// lease expires. (That two processes serve the same order is not a rare accident but what happens when a
 /// message is delivered twice, and the first of them may just be taking the money.) Once the reservation was
-/// committed, another attempt gets `Conflict` as well, for an [hour](Inventory::remember_for);
+/// committed, another attempt gets `Conflict` as well, for an [hour](Inventory::expire_ids_after);
 /// [`is_committed`](Inventory::is_committed) distinguishes the two. An order whose reservation was given back
 /// or has expired may be placed again.
 ///
@@ -149,7 +149,7 @@ impl Inventory {
     /// The same inventory for orders whose ids are remembered for this long after they were sold. Default: an
     /// hour; at least 100 ms, at most a year. Each takes some hundred bytes in Redis meanwhile.
     #[must_use]
-    pub fn remember_for(&self, memory: Duration) -> Self {
+    pub fn expire_ids_after(&self, memory: Duration) -> Self {
         let inventory = Inventory { memory, ..self.clone() };
         inventory.checked("memory of ids", memory)
     }
@@ -190,7 +190,7 @@ impl Inventory {
     }
 
     /// Whether the order with this id was sold, no longer ago than ids are
-    /// [remembered](Inventory::remember_for). One request.
+    /// [remembered](Inventory::expire_ids_after). One request.
     ///
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).

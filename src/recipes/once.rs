@@ -63,7 +63,7 @@ const LONGEST: usize = 256 * 1024;
 ///
 /// # What is kept
 ///
-/// The outcome is kept for a day, or for as long as [`keep_for`](Once::keep_for) says; then the key is new
+/// The outcome is kept for a day, or for as long as [`expire_after`](Once::expire_after) says; then the key is new
 /// again. It is kept in Redis alone: if Redis loses its data, the work is done again; so it may be after a
 /// failover, unless [replicas](Once::with_replicas) must have the outcome.
 ///
@@ -129,7 +129,7 @@ impl Once {
     /// The same work, with an answer that is kept for `time` after it is stored. From 100 ms to a year: any
     /// other value is `InvalidInput` on the first call.
     #[must_use]
-    pub fn keep_for(&self, time: Duration) -> Self {
+    pub fn expire_after(&self, time: Duration) -> Self {
         let lock = self.lock.clone().checked(|| check_lease("time to keep", time));
         Once { lock, kept: time }
     }

@@ -119,7 +119,7 @@ fn a_waiter_gets_the_answer_as_soon_as_it_is_there() {
 
 #[test]
 fn an_answer_is_kept_for_as_long_as_was_said() {
-    let once = client().once("kept").keep_for(ms(300));
+    let once = client().once("kept").expire_after(ms(300));
     let attempt = yours(once.begin().unwrap());
     let token = attempt.token();
     attempt.done("short-lived").unwrap();
@@ -203,8 +203,8 @@ fn what_is_wrong_is_said() {
     for (once, says) in [
         (client.once(""), "empty"),
         (client.once(&"n".repeat(1025)), "at most 1024 bytes"),
-        (client.once("x").keep_for(Duration::ZERO), "time to keep"),
-        (client.once("x").keep_for(Duration::MAX), "time to keep"),
+        (client.once("x").expire_after(Duration::ZERO), "time to keep"),
+        (client.once("x").expire_after(Duration::MAX), "time to keep"),
     ] {
         let error = once.begin().unwrap_err();
         assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains(says), "{error}");

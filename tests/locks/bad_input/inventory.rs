@@ -105,7 +105,7 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     all_say((ErrorKind::Refused, "never-stocked", ": add_stock comes first", reserves(&never, "tee", 1)));
     assert!(!never.delete().unwrap());
     let requests = client.request_count();
-    for bad in [it.with_lease(ms(99)), it.remember_for(ms(99)), client.inventory("").with_lease(SURELY)] {
+    for bad in [it.with_lease(ms(99)), it.expire_ids_after(ms(99)), client.inventory("").with_lease(SURELY)] {
         let mut calls = [reserves(&bad, "tee", 1), locks(&bad, "tee", 1)].concat();
         calls.extend([bad.add_stock("tee", 1), bad.stock("tee").map(drop), bad.delete().map(drop)]);
         for outcome in calls {

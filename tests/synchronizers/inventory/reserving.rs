@@ -137,7 +137,7 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
     }
     assert_eq!(counts(&here), [5, 3, 0, 2]);
     // Forgotten in time.
-    let brief = here.remember_for(ms(300));
+    let brief = here.expire_ids_after(ms(300));
     taken(brief.try_reserve(&Order::of("tee", 1).id("brief"))).commit().unwrap();
     wait_until(LONG, "it is forgotten", || !there.is_committed("brief").unwrap());
     taken(there.try_reserve(&Order::of("tee", 1).id("brief"))).commit().unwrap();
