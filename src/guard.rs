@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use self::sealed::Hold as _;
+use self::sealed::AnyHold as _;
 use crate::cancel::CancellationToken;
 use crate::engine::call::warning::{self, Warned};
 use crate::error::{Error, ErrorKind};
@@ -15,14 +15,14 @@ use crate::settings::check_lease;
 /// What a guard can hold: a lock of a [kind](crate::kinds::Kind), a [`MultiLock`](crate::MultiLock), or a
 /// [`RedLock`](crate::RedLock). This trait is sealed; for a lock of your own, implement
 /// [`Kind`](crate::kinds::Kind).
-pub trait Held: sealed::Held {}
+pub trait Held: sealed::HasHold {}
 
-impl<L: sealed::Held> Held for L {}
+impl<L: sealed::HasHold> Held for L {}
 
 /// The owner of a hold: [`ThreadOwned`] or [`GuardOwned`]. This trait is sealed.
-pub trait Ownership: sealed::Ownership {}
+pub trait Ownership: sealed::Owner {}
 
-impl<O: sealed::Ownership> Ownership for O {}
+impl<O: sealed::Owner> Ownership for O {}
 
 /// Marks a [`Guard`] whose hold belongs to the thread that took it.
 #[derive(Debug)]
@@ -46,12 +46,12 @@ pub(crate) mod sealed {
     use crate::engine::state::lock_state::HolderId;
     use crate::error::Error;
 
-    pub trait Held {
-        type Hold: Hold;
+    pub trait HasHold {
+        type Hold: AnyHold;
     }
 
     /// A hold, which is released when it is dropped.
-    pub trait Hold: Debug {
+    pub trait AnyHold: Debug {
         fn name(&self) -> &str;
         fn token(&self) -> Option<u64>;
         fn remaining(&self) -> Duration;
@@ -66,21 +66,21 @@ pub(crate) mod sealed {
         fn time_left(&self) -> Holds;
     }
 
-    pub trait Ownership {
+    pub trait Owner {
         #[doc(hidden)]
         const BY_THREAD: bool;
     }
 
-    impl Ownership for ThreadOwned {
+    impl Owner for ThreadOwned {
         const BY_THREAD: bool = true;
     }
 
-    impl Ownership for GuardOwned {
+    impl Owner for GuardOwned {
         const BY_THREAD: bool = false;
     }
 
     /// The owner of the hold that this thread requests.
-    pub(crate) fn holder<O: Ownership>(thread: u64) -> HolderId {
+    pub(crate) fn holder<O: Owner>(thread: u64) -> HolderId {
         if O::BY_THREAD { HolderId::thread(thread) } else { HolderId::Guard }
     }
 }

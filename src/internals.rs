@@ -7,7 +7,7 @@ use crate::{Error, RedisLock, script};
 /// The source text of the operations over one rule, as `EVAL` takes it. Each takes the lock's six keys, and
 /// the arguments that are listed at the top of its file in `lua/lib/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scripts {
+pub struct ScriptTexts {
     /// Acquire, take a queue position, or keep it alive.
     pub acquire: String,
     /// Leave the lock and the queue.
@@ -35,11 +35,11 @@ pub struct Scripts {
 /// # Errors
 ///
 /// Says what is wrong with the rule.
-pub fn scripts(rule: &str) -> Result<Scripts, String> {
+pub fn scripts(rule: &str) -> Result<ScriptTexts, String> {
     let made = script::Scripts::of(rule)?;
     let condition = script::Scripts::of_conditions(rule)?;
     let all = made.all().source.clone();
-    Ok(Scripts {
+    Ok(ScriptTexts {
         all,
         acquire: made.acquire.source,
         leave: made.leave.source,

@@ -7,7 +7,7 @@ use super::RedisLock;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
-use crate::guard::sealed::Hold as _;
+use crate::guard::sealed::AnyHold as _;
 use crate::guard::{Guard, Held, Ownership};
 use crate::kind::Kind;
 use crate::multi_lock::MultiLock;

@@ -37,7 +37,7 @@ pub struct Hold<K: Kind> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Kind> sealed::Held for K {
+impl<K: Kind> sealed::HasHold for K {
     type Hold = Hold<K>;
 }
 
@@ -113,7 +113,7 @@ impl<K: Kind> Hold<K> {
     }
 }
 
-impl<K: Kind> sealed::Hold for Hold<K> {
+impl<K: Kind> sealed::AnyHold for Hold<K> {
     fn name(&self) -> &str {
         self.entry.name()
     }

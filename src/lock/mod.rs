@@ -1,6 +1,5 @@
 //! The base type of all locks: every way to acquire one, written once over the engine.
 
-mod acquire;
 pub(crate) mod any_lock;
 pub(crate) mod condition;
 mod hold;
@@ -26,7 +25,7 @@ use crate::engine::entries::entry::{AtKey, LockEntries, LockEntry, made, made_be
 use crate::engine::entries::runtime::Shared;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
-use crate::forms::timed_out;
+use crate::forms::{forms, timed_out};
 use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
 use crate::kind::{Kind, Queued, Queueing, Sharing};
@@ -144,6 +143,11 @@ impl<K: Kind> fmt::Debug for RedisLock<K> {
             .field("terms", &self.terms)
             .finish()
     }
+}
+
+// The first block, so that these open the type's page.
+impl<K: Kind> RedisLock<K> {
+    forms!(K);
 }
 
 impl<K: Kind> RedisLock<K> {

@@ -11,7 +11,7 @@ use crate::engine::call::several::Holds;
 use crate::engine::call::unheard;
 use crate::engine::call::warning;
 use crate::error::Error;
-use crate::guard::sealed::Hold;
+use crate::guard::sealed::AnyHold;
 use crate::observe::{LockInfo, Span};
 
 /// A hold of each of several locks.
@@ -24,7 +24,7 @@ pub struct MultiHold {
     _span: Option<Span>,
 }
 
-impl Hold for MultiHold {
+impl AnyHold for MultiHold {
     fn name(&self) -> &str {
         &self.name
     }

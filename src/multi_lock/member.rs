@@ -5,7 +5,7 @@ use crate::lock::RedisLock;
 
 /// A lock that may be part of a [`MultiLock`](crate::MultiLock): a [`RedisLock`] of any kind and any client.
 /// This trait is sealed.
-pub trait Member: sealed::Part {}
+pub trait Member: sealed::AsPart {}
 
 impl<K: Kind> Member for RedisLock<K> {}
 
@@ -15,11 +15,11 @@ pub(super) mod sealed {
     use crate::kind::Kind;
     use crate::lock::RedisLock;
 
-    pub trait Part {
+    pub trait AsPart {
         fn part(&self) -> Result<several::Part, Error>;
     }
 
-    impl<K: Kind> Part for RedisLock<K> {
+    impl<K: Kind> AsPart for RedisLock<K> {
         fn part(&self) -> Result<several::Part, Error> {
             RedisLock::part(self)
         }

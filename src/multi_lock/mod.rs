@@ -98,7 +98,7 @@ pub struct MultiLock {
     name: Arc<str>,
 }
 
-impl sealed::Held for MultiLock {
+impl sealed::HasHold for MultiLock {
     type Hold = MultiHold;
 }
 

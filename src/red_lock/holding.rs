@@ -14,7 +14,7 @@ use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::Renewed;
 use crate::error::{Error, ErrorKind};
-use crate::guard::sealed::Hold;
+use crate::guard::sealed::AnyHold;
 use crate::observe::{LockInfo, Span};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -178,7 +178,7 @@ impl RedLockHold {
     }
 }
 
-impl Hold for RedLockHold {
+impl AnyHold for RedLockHold {
     fn name(&self) -> &str {
         self.holding.name()
     }

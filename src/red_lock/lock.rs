@@ -67,7 +67,7 @@ pub struct RedLock {
     terms: Terms,
 }
 
-impl sealed::Held for RedLock {
+impl sealed::HasHold for RedLock {
     type Hold = RedLockHold;
 }
 

@@ -49,7 +49,7 @@ pub use cluster::RedisCluster;
 pub use cluster_options::RedisClusterBuilder;
 pub use expiry::expires_at;
 pub use proxy::Proxy;
-pub use redis_concurrent::internals::{Scripts, fenced_script, rate_limiter_script, scripts};
+pub use redis_concurrent::internals::{ScriptTexts, fenced_script, rate_limiter_script, scripts};
 pub use sentinels::{Sentinel, SentinelFleet, SentinelFleetBuilder};
 pub use server::{ClientKind, RedisServer};
 pub use server_options::{RedisServerBuilder, TlsFiles};

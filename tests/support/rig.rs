@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use redis::{Commands, Connection, RedisResult, Value, cmd};
-use redis_concurrent_testkit::{RedisServer, Scripts, scripts};
+use redis_concurrent_testkit::{RedisServer, ScriptTexts, scripts};
 
 pub use crate::shared::server;
 use crate::support::{Content, content};
@@ -33,7 +33,7 @@ pub fn server_that_fills() -> RedisServer {
 /// A lock, and its operations.
 pub struct Rig {
     pub kind: &'static str,
-    pub scripts: Scripts,
+    pub scripts: ScriptTexts,
     pub keys: [String; 6],
     pub con: Connection,
     /// The part that the owner ids of a test have in common: every test has clients of its own.
