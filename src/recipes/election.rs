@@ -50,7 +50,7 @@ use crate::wait::Wait;
 /// # Terms
 ///
 /// A campaign that succeeds begins a [`Term`]: a hold like that of a lock, with a lease that is renewed in
-/// the background until the term is [resigned](Term::resign) or dropped. Its [number](Term::number) is
+/// the background until the term is [resigned](Term::resign) or dropped. Its [token](crate::Guard::token) is
 /// greater than that of every earlier term: it is the fencing token of all that the leader does. After an
 /// orderly end the next candidate leads within one hand-off; after the death of the leader's process, when
 /// its lease has expired.

@@ -85,7 +85,7 @@ impl AsyncElection {
         &self.election
     }
 
-    /// Campaigns, does `work` as the leader, given the [number](Term::number) of the term and the token of its
+    /// Campaigns, does `work` as the leader, given the [token](redis_concurrent::Guard::token) of the term and the token of its
     /// [`ending`](Term::ending), and resigns, as [`Election::run`] does. If the future is dropped, its candidate gives
     /// up, or the term is resigned in the background: the work has ended by then.
     ///

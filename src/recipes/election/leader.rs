@@ -10,7 +10,7 @@ use crate::lock::holder::{Process, granted_at, token_of};
 pub struct Leader {
     /// The value of the candidate, or what the leader has [proclaimed since](crate::election::Term::proclaim).
     pub value: String,
-    /// The number of its term: see [`Term::number`](crate::election::Term::number).
+    /// The number of its term: see its [token](crate::Guard::token).
     pub term: u64,
     /// Its process, if it left a record.
     pub process: Option<Process>,
