@@ -129,6 +129,7 @@ pub(crate) struct Args {
     pub(crate) hold_us: Option<u64>,
     pub(crate) local_handoffs: Vec<LocalHandoff>,
     pub(crate) pinned: bool,
+    pub(crate) by_unix_socket: bool,
     pub(crate) lock: Lock,
     pub(crate) locks: usize,
     pub(crate) lease_ms: u64,
@@ -157,6 +158,7 @@ cargo bench --bench contention -- [options]
   --lease-ms M     renewal: their lease (30000)
   --names N        names: how many names are locked one after another (20000)
   --pin same|none  server and clients on core 0, or wherever the system puts them (none)
+  --socket tcp|unix  by what the clients connect; bare sockets connect by TCP (tcp)
   --json           one object a line
   --smoke          every workload for a fraction of a second: shows that it works, measures nothing";
 
@@ -183,6 +185,7 @@ impl Args {
             hold_us: None,
             local_handoffs: vec![LocalHandoff::Default],
             pinned: false,
+            by_unix_socket: false,
             lock: Lock::Reentrant,
             locks: 1_000,
             lease_ms: 30_000,
@@ -229,6 +232,13 @@ impl Args {
                         "same" => true,
                         "none" => false,
                         other => return Err(format!("--pin is same or none, not {other:?}")),
+                    }
+                }
+                "--socket" => {
+                    args.by_unix_socket = match value()?.as_str() {
+                        "unix" => true,
+                        "tcp" => false,
+                        other => return Err(format!("--socket is tcp or unix, not {other:?}")),
                     }
                 }
                 "--json" => args.json = true,

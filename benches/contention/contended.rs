@@ -69,7 +69,7 @@ impl Crowd {
     ) -> Result<Crowd, Box<dyn Error>> {
         let server = Watched::start()?;
         let job = Job {
-            url: server.redis.url(),
+            url: server.url(),
             threads,
             hold_us: args.hold_us(Workload::Contended),
             local_handoff_us: if let LocalHandoff::Us(us) = local_handoff { Some(us) } else { None },

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut bare = Bare::connect(server.redis.port())?;
     let sha = bare.load("return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0")?;
     let trip = request(&["EVALSHA", &sha, "1", "bench:none", "nobody"]);
-    let (url, port, hold_us) = (server.redis.url(), server.redis.port(), args.hold_us(Workload::Handoff));
+    let (url, port, hold_us) = (server.url(), server.redis.port(), args.hold_us(Workload::Handoff));
     let two = |by| -> Done<[Child; 2]> {
         let job = Job { url: url.clone(), port, hold_us, simple: args.simple(), by };
         let children = [spawn(ROLE, &job)?, spawn(ROLE, &job)?];

@@ -26,7 +26,7 @@ pub(crate) const RATES: [(&str, Rate); 2] = [
 
 pub(crate) fn run(args: &Args, rate: Rate) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut server = Watched::start()?;
-    let client = Client::connect(&server.redis.url())?;
+    let client = Client::connect(&server.url())?;
     let limiter = client.rate_limiter("bench:limit:1", rate);
     let decide = || limiter.try_acquire(1).map(|decision| black_box(decision.allowed));
     decide()?;

@@ -64,7 +64,7 @@ enum Order {
 
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
-    let (url, port) = (server.redis.url(), server.redis.port());
+    let (url, port) = (server.url(), server.redis.port());
     let client = Client::connect(&url)?;
     // The same clients in all rounds: what they learn about a lock is part of what is measured.
     let others = [Client::connect(&url)?, Client::connect(&url)?];

@@ -16,8 +16,7 @@ pub(crate) const NAMES: usize = 10;
 /// another.
 pub(crate) fn of_clients(args: &Args, clients: usize) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut server = Watched::start()?;
-    let clients: Vec<_> =
-        (0..clients).map(|_| Client::connect(&server.redis.url())).collect::<Result<_, _>>()?;
+    let clients: Vec<_> = (0..clients).map(|_| Client::connect(&server.url())).collect::<Result<_, _>>()?;
     let locks: Vec<ReentrantLock> =
         (0..NAMES).map(|i| clients[i % clients.len()].reentrant_lock(&format!("bench:multi:{i}"))).collect();
     let members: Vec<&dyn Member> = locks.iter().map(|lock| lock as &dyn Member).collect();

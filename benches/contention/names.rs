@@ -14,7 +14,7 @@ use super::server::Watched;
 /// nothing should grow any more.
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut server = Watched::start()?;
-    let client = Client::connect(&server.redis.url())?;
+    let client = Client::connect(&server.url())?;
     let one = |i: usize| -> Result<(), redis_concurrent::Error> {
         let name = format!("bench:name:{i}");
         if args.simple() {

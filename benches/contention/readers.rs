@@ -51,7 +51,7 @@ fn writes(args: &Args) -> usize {
 }
 
 fn lock(server: &Watched) -> Result<ReadWriteLock, redis_concurrent::Error> {
-    Ok(Client::connect(&server.redis.url())?.read_write_lock("bench:page"))
+    Ok(Client::connect(&server.url())?.read_write_lock("bench:page"))
 }
 
 fn locks(server: &Watched, n: usize) -> Result<Vec<ReadWriteLock>, redis_concurrent::Error> {

@@ -49,8 +49,7 @@ struct Said {
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut server = Watched::start()?;
     let mut other = Bare::connect(server.redis.port())?;
-    let job =
-        Job { url: server.redis.url(), locks: args.locks, lease_ms: args.lease_ms, simple: args.simple() };
+    let job = Job { url: server.url(), locks: args.locks, lease_ms: args.lease_ms, simple: args.simple() };
     let mut child = spawn(ROLE, &job)?;
     let empty: Said = hear(&child, 0.0)?;
     let mut rounds = Vec::new();

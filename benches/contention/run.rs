@@ -32,10 +32,12 @@ mod updates;
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use args::{Args, LocalHandoff, Workload};
 use contended::Crowd;
 use row::Row;
+use server::BY_UNIX_SOCKET;
 
 pub fn main() -> ExitCode {
     match play().and_then(|played| if played { Ok(()) } else { measure() }) {
@@ -62,6 +64,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
     if args.pinned {
         pin::to_one_core()?;
     }
+    BY_UNIX_SOCKET.store(args.by_unix_socket, Ordering::Relaxed);
     for workload in &args.workloads {
         match workload {
             Workload::Uncontended => uncontended(&args)?,

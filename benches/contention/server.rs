@@ -1,10 +1,14 @@
 //! The private server, and its own statistics.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::Connection;
 use redis_concurrent_testkit::RedisServer;
+
+/// Whether clients connect to a server's Unix socket.
+pub(crate) static BY_UNIX_SOCKET: AtomicBool = AtomicBool::new(false);
 
 /// A server, and a connection for its statistics that stays open so that asking costs little.
 pub(crate) struct Watched {
@@ -14,10 +18,15 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn start() -> io::Result<Watched> {
-        let redis = RedisServer::start()?;
+        let redis = RedisServer::builder().unix_socket(BY_UNIX_SOCKET.load(Ordering::Relaxed)).start()?;
         let connection = redis.connection().map_err(io::Error::other)?;
         connection.set_read_timeout(Some(Duration::from_secs(60))).map_err(io::Error::other)?;
         Ok(Watched { redis, connection })
+    }
+
+    /// Where clients connect.
+    pub(crate) fn url(&self) -> String {
+        self.redis.unix_url().unwrap_or_else(|| self.redis.url())
     }
 
     /// Microseconds of CPU that the server has used.

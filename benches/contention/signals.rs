@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut bare = Bare::connect(server.redis.port())?;
     let sha = bare.load("return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0")?;
     let trip = request(&["EVALSHA", &sha, "1", "bench:none", "nobody"]);
-    let (url, port) = (server.redis.url(), server.redis.port());
+    let (url, port) = (server.url(), server.redis.port());
     let child = |first, bare| -> Done<Child> {
         let job = Job { url: url.clone(), port, first, bare };
         let child = spawn(ROLE, &job)?;

@@ -35,7 +35,7 @@ struct Waited(u64, u64, u64);
 /// Measures from the count-down that opens a latch until all 32 waiting processes have continued.
 pub(crate) fn latch(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let (server, mut children) = gather(args, true)?;
-    let client = Client::connect(&server.redis.url())?;
+    let client = Client::connect(&server.url())?;
     let latch = client.count_down_latch(LATCH);
     let mut redis = server.redis.connection()?;
     rounds(args, || {
@@ -90,7 +90,7 @@ fn rounds(args: &Args, mut round: impl FnMut() -> Round) -> Result<Vec<Row>, Box
 fn gather(args: &Args, latch: bool) -> Result<(Watched, Vec<Child>), Box<dyn Error>> {
     let server = Watched::start()?;
     let parties = if args.smoke { 4 } else { PROCESSES };
-    let job = Job { url: server.redis.url(), latch, parties };
+    let job = Job { url: server.url(), latch, parties };
     let children = (0..parties).map(|_| spawn(ROLE, &job)).collect::<Result<Vec<_>, _>>()?;
     for child in &children {
         let _: bool = hear(child, 0.0)?;

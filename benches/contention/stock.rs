@@ -18,7 +18,7 @@ const BATCH: usize = 50;
 /// One thread alternates between the library and the same scripts.
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
-    let client = Client::connect(&server.redis.url())?;
+    let client = Client::connect(&server.url())?;
     let inventory = client.inventory("bench:sale:1");
     for inventory in [&inventory, &client.inventory("bench:floor:1")] {
         inventory.add_stock("tee", 1_000)?;

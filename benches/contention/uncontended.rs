@@ -27,7 +27,7 @@ pub(crate) fn alone<K: Exclusive>(
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut server = Watched::start()?;
     let port = server.redis.port();
-    let client = Client::connect(&server.redis.url())?;
+    let client = Client::connect(&server.url())?;
     let lock = lock(&client);
     let mut floor = Pair::floor(port, args.simple(), "bench:floor:1")?;
     let mut smallest = Pair::smallest(port, "bench:least:1")?;
@@ -141,7 +141,7 @@ pub(crate) fn together<K: Kind>(
     const PHASE: u64 = 20_000_000;
     let mut server = Watched::start()?;
     let port = server.redis.port();
-    let builder = Client::builder().url(&server.redis.url());
+    let builder = Client::builder().url(&server.url());
     let client = match args.connections {
         Some(connections) => builder.max_connections(connections),
         None => builder,
@@ -213,7 +213,7 @@ pub(crate) fn together<K: Kind>(
 /// Lock and unlock of a lock that the thread already holds.
 pub(crate) fn reentry(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
-    let client = Client::connect(&server.redis.url())?;
+    let client = Client::connect(&server.url())?;
     let lock = client.reentrant_lock("bench:again");
     let _held = lock.lock()?;
     let mut rounds = Vec::new();
