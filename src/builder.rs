@@ -193,6 +193,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether dropping a guard waits until Redis has replied, as [`unlock`](crate::Guard::unlock) does. Default
+    /// `true`. With `false`, the release is sent, and its reply is [read later](crate::Guard#dropping-it).
+    pub fn drop_waits(mut self, waits: bool) -> Self {
+        self.config.drop_waits = waits;
+        self
+    }
+
     /// How long Redis keeps a hold that is not renewed, for instance because its process died. Default 30 s,
     /// at least 100 ms, at most a year.
     #[doc(alias = "watchdog")]

@@ -102,7 +102,7 @@ impl Client {
         let route = Pools::new(&config, threads).and_then(|pools| match nodes {
             [] => {
                 let pool = pools.pool(manager.clone())?;
-                Ok(Route::One(Server::new(manager, Backend::new(pool), None)))
+                Ok(Route::One(Server::new(manager, Backend::new(pool, pools.threads.clone()), None)))
             }
             nodes => Ok(Route::Cluster(Box::new(Cluster::new(manager, pools, nodes)?))),
         });

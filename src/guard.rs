@@ -120,8 +120,16 @@ pub(crate) mod sealed {
 /// # }
 /// ```
 ///
-/// Dropping a guard does what [`unlock`](Guard::unlock) does, and reports an error to the observer. If it is
-/// leaked by `mem::forget`, the lock stays held, and is renewed, until the client is closed, or for
+/// # Dropping it
+///
+/// Dropping a guard does what [`unlock`](Guard::unlock) does, and reports an error to the observer. A client with
+/// [`drop_waits(false)`](crate::ClientBuilder::drop_waits) does not wait for the reply: the release is sent, and the
+/// next request of this lock in this process goes behind it, so that a pair costs one round trip. A caller elsewhere
+/// that is told *by another way* that the guard was dropped may then find the lock busy for a moment. It still waits
+/// if a thread of this process waits for the lock, or if all connections are in use, and for the two modes of a
+/// read/write lock.
+///
+/// If a guard is leaked by `mem::forget`, the lock stays held, and is renewed, until the client is closed, or for
 /// [`max_hold`](crate::ClientBuilder::max_hold), if that is set.
 ///
 /// **`let _ = lock.lock()?;` holds nothing**: that pattern drops the guard at once. Write `let _guard = …`,

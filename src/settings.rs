@@ -50,6 +50,7 @@ pub(crate) struct Config {
     pub(crate) unreachable_timeout: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) max_connections: u32,
+    pub(crate) drop_waits: bool,
 }
 
 impl Default for Config {
@@ -66,6 +67,7 @@ impl Default for Config {
             unreachable_timeout: Duration::from_secs(10),
             max_hold: None,
             max_connections: 10,
+            drop_waits: true,
         }
     }
 }

@@ -127,6 +127,10 @@ pub(crate) struct Args {
     pub(crate) seconds: f64,
     pub(crate) rounds: usize,
     pub(crate) hold_us: Option<u64>,
+    /// Guards are dropped, too, beside those that are unlocked.
+    pub(crate) drops: bool,
+    /// How long a byte takes in each direction.
+    pub(crate) one_way_us: Option<u64>,
     pub(crate) local_handoffs: Vec<LocalHandoff>,
     pub(crate) pinned: bool,
     pub(crate) by_unix_socket: bool,
@@ -149,6 +153,8 @@ cargo bench --bench contention -- [options]
   --seconds S      length of a round (2)
   --rounds R       rounds; each figure is the median over them (5)
   --hold-us H      how long a hold lasts (0; handoff: 1000)
+  --release drop   uncontended, of one thread: pairs that end with a drop, in turn with those that are unlocked
+  --one-way-us U   uncontended, of one thread: through a proxy that delays what passes, in both directions
   --local-handoff-us L     the client's local hand-off period; `fair` for fair() locks; a list, too (the library's default)
   --fair           the same as --local-handoff-us fair
   --kind K         simple or reentrant (reentrant); contended: read, write or
@@ -183,6 +189,8 @@ impl Args {
             seconds: 2.0,
             rounds: 5,
             hold_us: None,
+            drops: false,
+            one_way_us: None,
             local_handoffs: vec![LocalHandoff::Default],
             pinned: false,
             by_unix_socket: false,
@@ -217,6 +225,14 @@ impl Args {
                 }
                 "--rounds" => args.rounds = positive(&word, &value()?)?,
                 "--hold-us" => args.hold_us = Some(number(&word, &value()?)?),
+                "--release" => {
+                    args.drops = match value()?.as_str() {
+                        "unlock" => false,
+                        "drop" => true,
+                        other => return Err(format!("--release is unlock or drop, not {other:?}")),
+                    }
+                }
+                "--one-way-us" => args.one_way_us = Some(number(&word, &value()?)?),
                 "--local-handoff-us" => args.local_handoffs = list(&word, &value()?, local_handoff)?,
                 "--fair" => args.local_handoffs = vec![LocalHandoff::Fair],
                 "--kind" => {

@@ -34,6 +34,8 @@ pub(crate) struct Row {
     pub(crate) round_trip_us: Option<f64>,
     pub(crate) ratio_round_trip: Option<f64>,
     pub(crate) pair_us: Option<f64>,
+    pub(crate) dropped_us: Option<f64>,
+    pub(crate) ratio_dropped: Option<f64>,
     pub(crate) floor_us: Option<f64>,
     pub(crate) smallest_us: Option<f64>,
     pub(crate) ratio_floor: Option<f64>,

@@ -2,8 +2,11 @@
 
 use std::error::Error;
 use std::hint::black_box;
-use std::sync::Arc;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::kinds::{Exclusive, Kind};
 use redis_concurrent::{Client, RedisLock};
@@ -27,7 +30,11 @@ pub(crate) fn alone<K: Exclusive>(
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut server = Watched::start()?;
     let port = server.redis.port();
-    let client = Client::connect(&server.url())?;
+    let url = match args.one_way_us {
+        Some(us) => far_away(port, Duration::from_micros(us))?,
+        None => server.url(),
+    };
+    let client = Client::builder().url(&url).drop_waits(!args.drops).connect()?;
     let lock = lock(&client);
     let mut floor = Pair::floor(port, args.simple(), "bench:floor:1")?;
     let mut smallest = Pair::smallest(port, "bench:least:1")?;
@@ -48,7 +55,7 @@ fn timed<K: Exclusive>(
     smallest: &mut Pair,
 ) -> Result<Row, Box<dyn Error>> {
     let end = now() + (args.seconds * 1e9) as u64;
-    let (mut times, mut cpus) = ([Vec::new(), Vec::new(), Vec::new()], [0, 0]);
+    let (mut times, mut cpus) = ([const { Vec::new() }; 4], [0, 0]);
     let (mut turns, mut requests) = (0, 0);
     while turns == 0 || now() < end {
         let asked = client.request_count();
@@ -65,14 +72,20 @@ fn timed<K: Exclusive>(
             smallest.run()?;
         }
         let t3 = now();
-        for (times, took) in times.iter_mut().zip([t1 - t0, t2 - t1, t3 - t2]) {
+        let asked_by_pairs = client.request_count() - asked;
+        for _ in 0..if args.drops { BATCH } else { 0 } {
+            black_box(lock.lock()?.token());
+        }
+        let t4 = now();
+        for (times, took) in times.iter_mut().zip([t1 - t0, t2 - t1, t3 - t2, t4 - t3]) {
             times.push(took as f64 / 1e3 / BATCH as f64);
         }
         cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
-        requests += client.request_count() - asked;
+        requests += asked_by_pairs;
         turns += 1;
     }
-    let [pair, floor, smallest] = times.map(|t| median(&t));
+    let [pair, floor, smallest, dropped] = times.map(|t| median(&t));
+    let dropped = dropped.filter(|_| args.drops);
     let over = |a: Option<f64>, b: Option<f64>| Some(a? / b?);
     let pairs = (turns * BATCH) as f64;
     Ok(Row {
@@ -80,6 +93,8 @@ fn timed<K: Exclusive>(
         commands_per_acquisition: Some(requests as f64 / pairs),
         pair_us: pair,
         floor_us: floor,
+        dropped_us: dropped,
+        ratio_dropped: over(dropped, pair),
         smallest_us: smallest,
         ratio_floor: over(pair, floor),
         ratio_smallest: over(pair, smallest),
@@ -237,4 +252,42 @@ pub(crate) fn reentry(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         });
     }
     Ok(rounds)
+}
+
+/// Starts a proxy that passes everything on `one_way` later, in both directions. Returns its URL.
+fn far_away(port: u16, one_way: Duration) -> io::Result<String> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let url = format!("redis://{}/", listener.local_addr()?);
+    // Ends with this process.
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            let directions = [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))];
+            for (from, to) in directions {
+                let (Ok(from), Ok(to)) = (from, to) else { continue };
+                thread::spawn(move || late(from, to, one_way));
+            }
+        }
+    });
+    Ok(url)
+}
+
+/// Passes on what is read, `one_way` after it was read, while more is read.
+fn late(mut from: TcpStream, mut to: TcpStream, one_way: Duration) -> io::Result<()> {
+    to.set_nodelay(true)?;
+    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
+    thread::spawn(move || -> io::Result<()> {
+        for (read_at, bytes) in receiver {
+            thread::sleep((read_at + one_way).saturating_duration_since(Instant::now()));
+            to.write_all(&bytes)?;
+        }
+        to.shutdown(Shutdown::Both)
+    });
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let n = from.read(&mut buffer)?;
+        if n == 0 || sender.send((Instant::now(), buffer[..n].to_vec())).is_err() {
+            return Ok(());
+        }
+    }
 }

@@ -31,6 +31,8 @@ pub struct Hold<K: Kind> {
     first_token: u64,
     /// The value that the rule added to the grant.
     value: u64,
+    /// Whether the lock has another mode, in which its next request may be.
+    pub(super) has_modes: bool,
     /// The replicas that must have it.
     pub(super) replicas: Option<Replicas>,
     _span: Option<Span>,
@@ -45,7 +47,8 @@ impl<K: Kind> Hold<K> {
     pub(crate) fn new(entry: Arc<LockEntry>, acquired: Acquired) -> Self {
         let Acquired { ticket, token, value, .. } = acquired;
         let span = acquired.is_outermost().then(|| Span::hold(|| entry.observed())).flatten();
-        Hold { entry, ticket, first_token: token, value, replicas: None, _span: span, kind: PhantomData }
+        let (has_modes, replicas, kind) = (false, None, PhantomData);
+        Hold { entry, ticket, first_token: token, value, has_modes, replicas, _span: span, kind }
     }
 
     /// Marks the hold as ended, so that dropping it does nothing. Returns its ticket.
@@ -150,7 +153,7 @@ impl<K: Kind> sealed::AnyHold for Hold<K> {
 impl<K: Kind> Drop for Hold<K> {
     fn drop(&mut self) {
         if self.ticket > 0 {
-            let _ = engine::call::end(&self.entry, self.ticket, How::Dropped);
+            let _ = engine::call::end(&self.entry, self.ticket, How::Dropped { unread: !self.has_modes });
         }
     }
 }

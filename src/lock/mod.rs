@@ -282,7 +282,7 @@ impl<K: Kind> RedisLock<K> {
         };
         let Some(acquired) = engine::call::acquire(entry, readers, &request, wait)? else { return Ok(None) };
         let mut hold = Hold::new(entry.clone(), acquired);
-        hold.replicas = self.replicas;
+        (hold.has_modes, hold.replicas) = (self.other_mode.is_some(), self.replicas);
         Ok(Some(if self.replicas.is_none() { hold } else { self.once_replicated(hold, wait)? }))
     }
 

@@ -104,9 +104,8 @@ impl Process {
             Credentials::default(),
             &config,
         );
-        let backend = Backend::new(
-            Pools::new(&config, THREADS).and_then(|pools| pools.pool(manager.clone())).expect("no threads"),
-        );
+        let pools = Pools::new(&config, THREADS).expect("no threads");
+        let backend = Backend::new(pools.pool(manager.clone()).expect("no threads"), pools.threads);
         let route = Route::One(engine::servers::server::Server::new(manager, backend, None));
         let shared = Shared::new(config, route, renewer, observers);
         let entry = entry_of::<Reentrant>(&shared, "lock");

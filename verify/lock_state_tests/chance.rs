@@ -226,6 +226,7 @@ impl World {
                 self.give_up(i, ticket);
             }
             Step::Closed => panic!("nobody closes it"),
+            Step::Behind(_) => panic!("nobody drops a guard"),
         }
     }
 

@@ -6,7 +6,7 @@ use super::World;
 use super::lock_states::{READS, WRITES, is_own};
 use super::modes::{Beside, Role, mind};
 use super::properties::{self, is_due};
-use super::state::{Packet, RENEWER, State, Thread, process_of};
+use super::state::{Packet, READER, RENEWER, State, Thread, process_of};
 use super::threads::Outcome;
 use crate::engine::small_redis::{Message, Op};
 use crate::engine::state::grant::Keep;
@@ -26,6 +26,8 @@ pub(super) enum Step {
     Despair(u8, u8),
     Timer(u8, u8),
     Unlock(u8, u8),
+    /// The same, but the thread does not wait for the reply.
+    Drop(u8, u8),
     /// A thread that holds both modes releases the one that it acquired first.
     UnlockFirst(u8, u8),
     /// A writing thread also reads.
@@ -193,6 +195,7 @@ impl World {
         process.lock_states = self.lock_states();
         process.callers.clear();
         (process.turns_before, process.came) = (None, None);
+        (process.unread, process.behind) = (None, None);
         state.replies.retain(|(packet, _)| packet.process != p);
         state.messages.retain(|message| process_of(message.owner) != p as usize);
         if heard_of {
@@ -251,19 +254,26 @@ impl Model for World {
         }
         let lost = state.left.lost > 0;
         for packet in state.packets.iter() {
+            if state.is_behind(packet) {
+                continue;
+            }
             steps.push(Step::Run(packet.clone()));
             if lost && packet.thread.is_some() {
                 steps.push(Step::LoseReply(packet.clone()));
                 steps.push(Step::Overtake(packet.clone()));
                 steps.push(Step::Fail(packet.clone()));
-                // A renewal is not sent twice.
-                if !packet.resent && packet.thread != Some(RENEWER) {
+                // A renewal is not sent twice, nor is what nobody waits for.
+                if !packet.resent && !matches!(packet.thread, Some(RENEWER | READER)) {
                     steps.push(Step::Repeat(packet.clone()));
                 }
             }
         }
         for (packet, _) in &state.replies {
-            steps.extend(packet.thread.map(|t| Step::Hear(packet.process, t)));
+            // Replies are read in the order of their requests.
+            let p = packet.process;
+            let later =
+                |t: &u8| *t < READER && state.processes[p as usize].behind.is_some() && state.unread(p);
+            steps.extend(packet.thread.filter(|t| !later(t)).map(|t| Step::Hear(p, t)));
         }
         for message in state.messages.iter() {
             steps.push(Step::Deliver(*message));
@@ -283,10 +293,11 @@ impl Model for World {
             steps.push(Step::Tick);
         }
         if self.prompt && (!state.quiet() || is_due(state)) {
-            use Step::{Downgrade, Enter, EnterOnce, ReadBeside, Renew, Tick, Unlock, UnlockFirst};
+            use Step::{Downgrade, Drop, Enter, EnterOnce, ReadBeside, Renew, Tick, Unlock, UnlockFirst};
             let comes =
                 |step: &Step| matches!(step, Enter(..) | EnterOnce(..) | ReadBeside(..) | Downgrade(..));
-            let goes = |step: &Step| matches!(step, Unlock(..) | UnlockFirst(..) | Renew(..) | Tick);
+            let goes =
+                |step: &Step| matches!(step, Unlock(..) | Drop(..) | UnlockFirst(..) | Renew(..) | Tick);
             steps.retain(|step| !comes(step) && !goes(step));
         }
     }
@@ -312,10 +323,14 @@ impl Model for World {
             Step::Wait(p, t) => state.waits(self, p, t),
             Step::Signal(p, t) => state.signals(self, p, t, false),
             Step::SignalAll(p, t) => state.signals(self, p, t, true),
-            Step::Unlock(p, t) => state.unlock(self, p, t),
+            Step::Unlock(p, t) => state.unlock(self, p, t, false),
+            Step::Drop(p, t) => {
+                state.left.drops -= 1;
+                state.unlock(self, p, t, true);
+            }
             Step::UnlockFirst(p, t) => {
                 state.turn_round(p, t);
-                state.unlock(self, p, t);
+                state.unlock(self, p, t, false);
             }
             Step::ReadBeside(p, t) => self.beside(&mut state, p, t, Beside::Nothing)?,
             Step::Downgrade(p, t) => self.beside(&mut state, p, t, Beside::Instead)?,
@@ -337,6 +352,10 @@ impl Model for World {
             }
             Step::Run(packet) => {
                 state.packets.remove(&packet);
+                state.passed |= matches!(packet.op, Op::Acquire(_)) && {
+                    let first = |it: &Packet| (it.process, it.thread) == (packet.process, Some(READER));
+                    state.packets.iter().any(first)
+                };
                 let reply = state.run(self, &packet.op);
                 if packet.thread.is_some() {
                     state.replies.reserve_exact(1);

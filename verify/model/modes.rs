@@ -122,6 +122,9 @@ impl World {
             Some(_) => Step::SignalAll(p, t),
             None => Step::Unlock(p, t),
         });
+        if next.is_none() && state.left.drops > 0 && self.roles.is_empty() {
+            steps.push(Step::Drop(p, t));
+        }
         if caller.kept.is_some() {
             steps.push(Step::UnlockFirst(p, t));
         }

@@ -35,6 +35,9 @@ pub(super) fn all() -> Vec<Property<World>> {
                 || !s.quiet()
                 || !waits_for_nobody(s)
         }),
+        Property::always("no process passes its own release", |world: &World, s: &State| {
+            world.faults.lost > 0 || !s.passed
+        }),
         Property::always("tokens rise", |_, s: &State| !s.fell),
         Property::always("parks are bounded", |_, s| parks_are_bounded(s)),
         Property::always("no live waiter is stuck", |world, s| !is_still(s) || ends_well(world, s)),

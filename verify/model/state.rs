@@ -14,6 +14,8 @@ use crate::kind::{Reentrancy, Sharing};
 
 /// The thread that renews: it is not one of the callers.
 pub(super) const RENEWER: u8 = u8::MAX;
+/// Whichever thread reads the reply that a dropped guard did not wait for.
+pub(super) const READER: u8 = u8::MAX - 1;
 
 /// A set that takes little memory: millions of states are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +116,10 @@ pub(super) struct Process {
     pub(super) lock_states: LockStates,
     pub(super) callers: Vec<Caller>,
     pub(super) sequence: u64,
+    /// A leave whose reply no thread waits for.
+    pub(super) unread: Option<PendingRelease>,
+    /// The owner whose request was sent behind that leave, on the same connection.
+    pub(super) behind: Option<u64>,
     /// While it waits in Redis, how many grants each other process may get before it: one if that process was
     /// ahead of it.
     pub(super) turns_before: Option<Vec<u8>>,
@@ -154,6 +160,8 @@ pub(super) struct State {
     pub(super) told: Bag<u64>,
     /// If `counts`, the waiting writers, each with the tick since which it waits.
     pub(super) writers: Vec<(u64, u8)>,
+    /// A request of a process arrived before a release that the same process had sent.
+    pub(super) passed: bool,
     /// Redis has lost its data.
     pub(super) flushed: bool,
     pub(super) left: Faults,
@@ -177,6 +185,8 @@ pub(super) struct Faults {
     pub(super) flushes: u8,
     /// A thread makes a single attempt.
     pub(super) tries: u8,
+    /// A guard is dropped, and does not wait for its reply.
+    pub(super) drops: u8,
     pub(super) renewals: u8,
     /// An administrator ends the renewals of a hold.
     pub(super) revocations: u8,
@@ -245,6 +255,8 @@ impl World {
             lock_states: self.lock_states(),
             callers: vec![caller.clone(); self.callers(p).into()],
             sequence: 0,
+            unread: None,
+            behind: None,
             turns_before: None,
             came: None,
         };
@@ -278,6 +290,7 @@ impl World {
             empty_handed: false,
             told: Bag::default(),
             writers: Vec::new(),
+            passed: false,
             flushed: false,
             left: self.faults.clone(),
         }
@@ -292,6 +305,20 @@ impl State {
     /// Returns the same time as Redis counts it.
     pub(super) fn millis(&self) -> u64 {
         millis(TICK) * u64::from(self.tick)
+    }
+
+    /// Whether the leave of this process that nobody waits for, or its reply, is in flight.
+    pub(super) fn unread(&self, p: u8) -> bool {
+        let mine = |packet: &Packet| (packet.process, packet.thread) == (p, Some(READER));
+        self.packets.iter().any(mine) || self.replies.iter().any(|(packet, _)| mine(packet))
+    }
+
+    /// Whether this request comes behind one on the same connection that has not arrived yet.
+    pub(super) fn is_behind(&self, packet: &Packet) -> bool {
+        let first = |it: &Packet| (it.process, it.thread) == (packet.process, Some(READER));
+        let behind = self.processes[packet.process as usize].behind;
+        matches!(&packet.op, Op::Acquire(ask) if packet.thread.is_some() && behind == Some(ask.owner))
+            && self.packets.iter().any(first)
     }
 
     /// Whether nothing is in flight.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lock_states::{READS, WRITES, is_own};
-use super::state::{Packet, RENEWER, State, Thread, process_of};
+use super::state::{Packet, READER, RENEWER, State, Thread, process_of};
 use super::{TICK, World, at};
 use crate::engine::small_redis::{Op, PendingAcquire, Reply, millis};
 use crate::engine::state::lock_state::{
@@ -170,7 +170,18 @@ impl State {
         // A thread that was waiting for a condition goes on to wait for the lock.
         let turns_back = over && lock_state.turns_back(now);
         over &= !turns_back;
-        let turn = lock_state.turn(ticket, now, inbox, over, || fresh(&mut sequence, p));
+        let mut turn = lock_state.turn(ticket, now, inbox, over, || fresh(&mut sequence, p));
+        if let Step::Behind(until) = turn {
+            // The second thread of a process finds the connection in use by another thread.
+            turn = if process.unread.is_some() && t == 0 {
+                lock_state.goes_behind();
+                let turn = lock_state.turn(ticket, now, inbox, over, || fresh(&mut sequence, p));
+                process.behind = if let Step::Ask(asking) = &turn { Some(asking.owner) } else { None };
+                turn
+            } else {
+                Step::Park(until)
+            };
+        }
         if let Step::Ask(Asking { from: None, .. }) = turn
             && g == READS
             && sequence > process.sequence
@@ -223,7 +234,7 @@ impl State {
                 self.send(p, t, Op::Leave { owner, unsettled, next: Some((&next).into()) });
                 self.set(p, t, Thread::Making(ticket, leaving, next));
             }
-            Step::Park(until) => self.set(p, t, Thread::Parked(ticket, until)),
+            Step::Park(until) | Step::Behind(until) => self.set(p, t, Thread::Parked(ticket, until)),
             Step::Busy | Step::Over | Step::Refused(_) | Step::Closed => self.give_up(p, t, ticket),
         }
     }
@@ -242,7 +253,8 @@ impl State {
         self.highest = self.highest.max(token);
     }
 
-    pub(super) fn unlock(&mut self, world: &World, p: u8, t: u8) {
+    /// `drops`: nobody waits for the reply, if nobody has to.
+    pub(super) fn unlock(&mut self, world: &World, p: u8, t: u8, drops: bool) {
         let (now, g) = (self.now(), self.gate_of(p, t));
         let process = &mut self.processes[p as usize];
         let Thread::Holding(ticket) = process.callers[t as usize].thread else { return };
@@ -272,6 +284,12 @@ impl State {
                 self.wake(p, g, next);
             }
             Exit::Lost(_, then) => self.go_on(p, t, then, None),
+            Exit::Leave(leaving, None) if drops && process.lock_states[g].leaves_unread() => {
+                let op = self.leave(p, g, leaving.owner, leaving.unsettled);
+                self.send(p, READER, op);
+                self.processes[p as usize].unread = Some(leaving);
+                self.rest(p, t);
+            }
             Exit::Leave(leaving, next) => {
                 let (owner, unsettled) = (leaving.owner, leaving.unsettled);
                 self.send(
@@ -291,12 +309,18 @@ impl State {
         if t == RENEWER {
             return self.hear_renewal(packet, outcome);
         }
+        if t == READER {
+            return self.hear_unread(p, outcome);
+        }
         let g = self.gate_of(p, t);
         let process = &mut self.processes[p as usize];
         let once = process.callers[t as usize].once;
         match process.callers[t as usize].thread.clone() {
             Thread::Asking { ticket, owner, later } => {
                 let answer = answer(outcome);
+                if process.behind == Some(owner) {
+                    process.behind = None;
+                }
                 if packet.resent {
                     process.lock_states[g].unsettle(owner);
                 }
@@ -367,6 +391,16 @@ impl State {
             }
             _ => {}
         }
+    }
+
+    /// The reply that a dropped guard did not wait for was read, or did not come.
+    fn hear_unread(&mut self, p: u8, outcome: Outcome) {
+        let Some(leaving) = self.processes[p as usize].unread.take() else { return };
+        if !matches!(outcome, Outcome::Reply(_)) {
+            self.background(p, WRITES, &leaving);
+        }
+        let then = self.lock_state(p, WRITES).left();
+        self.carry_out(p, WRITES, then);
     }
 
     /// A leave and the request sent with it were answered, or were not.

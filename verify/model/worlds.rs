@@ -102,6 +102,19 @@ fn one_attempt_is_made() {
     check(small, [late, three]);
 }
 
+/// Nobody waits for the reply to the release, and the next request goes behind it.
+#[test]
+fn guards_are_dropped() {
+    let small = World { rounds: 2, ticks: 1, faults: Faults { drops: 2, ..none() }, ..world() };
+    let threads = World { threads: 2, rounds: 1, ..small.clone() };
+    let tries = World { faults: Faults { tries: 2, ..small.faults.clone() }, ..small.clone() };
+    let late = World { faults: Faults { lost: 1, ..small.faults.clone() }, ..small.clone() };
+    let dies = World { ticks: 2, faults: Faults { crashes: 1, ..small.faults.clone() }, ..small.clone() };
+    let gives_up =
+        World { threads: 2, faults: Faults { time_outs: 1, ..small.faults.clone() }, ..threads.clone() };
+    check(small, [threads, tries, late, dies, gives_up]);
+}
+
 #[test]
 fn leases_are_renewed() {
     let small = World { faults: Faults { renewals: 1, ..none() }, ..world() };

@@ -46,6 +46,29 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // What a dropped guard did not wait for is taken for the reply to the next request on its connection.
+    Fault {
+        name: "late-reply-is-anothers",
+        caught_by: &[(
+            "locks",
+            "dropping::another_lock_of_the_same_threads_goes_behind_it_too",
+            "assertion `left == right` failed",
+        )],
+    },
+    // A client that closes does not read what is unread, and sends its own releases behind it.
+    Fault {
+        name: "drop-forgotten-at-close",
+        caught_by: &[("locks", "dropping::a_client_that_closes_waits_for_it", "close() sent another")],
+    },
+    // The head asks while the release of a dropped guard is on its way on another connection.
+    Fault {
+        name: "release-is-passed",
+        caught_by: &[(
+            "lib",
+            "engine::model::worlds::guards_are_dropped",
+            "no process passes its own release",
+        )],
+    },
     // A heartbeat creates the queue position that it does not find. No model would see it: a lock state sends
     // no heartbeat for a queue position that it does not want, and gives a tombstone to an owner whose
     // heartbeat may come late.

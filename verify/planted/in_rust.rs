@@ -28,6 +28,15 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "no-timer" in "src":
         { Step::Park(ask.again_at.min(nap)) } =>
         { Step::Park(if PLANTED && ask.is_queued() { Moment::NEVER } else { ask.again_at.min(nap) }) }
+    "late-reply-is-anothers" in "src":
+        { self.catch_up(limit)?; self.read_next(limit) } =>
+        { if !PLANTED { self.catch_up(limit)?; } self.read_next(limit) }
+    "drop-forgotten-at-close" in "src":
+        { server.backend.aside.read_older_than(Moment::NEVER, limit.before(END_TIMEOUT * 2)); } =>
+        { if !PLANTED { server.backend.aside.read_older_than(Moment::NEVER, limit.before(END_TIMEOUT * 2)); } }
+    "release-is-passed" in "src":
+        { self.leaves.in_flight > u16::from(self.leaves.behind == Behind::Goes) } =>
+        { self.leaves.in_flight > u16::from(self.leaves.behind == Behind::Goes || PLANTED && self.leaves.behind == Behind::MayGo) }
     "any-number" in "src":
         { number > ask.floor } =>
         { (number > ask.floor || PLANTED) }

@@ -25,6 +25,10 @@ type Leaving = (Arc<LockEntry>, PendingRelease);
 pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     shared.same_process()?;
     let limit = Moment::now().after(CLOSE_TIMEOUT);
+    // What guards that were dropped have sent: the outcome is theirs to report.
+    for server in shared.route.servers() {
+        server.backend.aside.read_older_than(Moment::NEVER, limit.before(END_TIMEOUT * 2));
+    }
     // First all guards and waiters are notified, then Redis.
     let Some(leaving) = end(shared) else { return Ok(()) };
     let leaving = release_all(shared, leaving, limit.before(END_TIMEOUT));

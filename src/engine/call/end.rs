@@ -29,8 +29,8 @@ pub(crate) enum How<'a> {
     /// By its guard: the next thread here has it, or it leaves Redis.
     Released(Stay),
     /// The same, by a guard that is dropped: failures are reported to the observer, as no caller gets the
-    /// error.
-    Dropped,
+    /// error. So the reply may be left `unread`.
+    Dropped { unread: bool },
     /// It was of no use to the call that acquired it, which waits for the reply until then, and reports
     /// failures to the observer: it does not stay in Redis, whatever its terms.
     Unused(Moment),
@@ -50,7 +50,7 @@ pub(crate) enum How<'a> {
 pub(crate) fn end(entry: &Arc<LockEntry>, ticket: Ticket, how: How<'_>) -> Result<(), Error> {
     let (stay, limit, quiet) = match how {
         How::Released(stay) => (stay, None, false),
-        How::Dropped => (Stay::Agreed, None, true),
+        How::Dropped { .. } => (Stay::Agreed, None, true),
         How::Unused(limit) => (Stay::No, Some(limit), true),
         How::Replaced => return replaced(entry, ticket),
         How::Updated(what, replicas) => return by_update(entry, ticket, what, replicas),
@@ -58,7 +58,8 @@ pub(crate) fn end(entry: &Arc<LockEntry>, ticket: Ticket, how: How<'_>) -> Resul
     let ended = match begin_release(entry, ticket, stay) {
         Ok(Some(mut release)) => {
             limit.into_iter().for_each(|limit| release.within(limit));
-            release.sent()
+            let unread = matches!(how, How::Dropped { unread: true }) && !entry.shared.config.drop_waits;
+            if unread { release.unread() } else { release.sent() }
         }
         Ok(None) => Ok(()),
         Err(error) => Err(error),
@@ -90,7 +91,7 @@ fn by_update(
         match shared.usable().map_err(|e| entry.error(e)).and_then(|()| held::owner(entry, ticket, began)) {
             Ok(owner) => owner,
             Err(error) => {
-                end(entry, ticket, How::Dropped)?;
+                end(entry, ticket, How::Dropped { unread: false })?;
                 return Err(error);
             }
         };

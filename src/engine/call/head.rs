@@ -19,10 +19,11 @@ impl Waiter<'_> {
     pub(in crate::engine) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
         let entry = self.entry;
         let owner = asking.owner;
+        let behind = self.behind.take();
         if !asking.enqueues() || entry.hears() {
             self.sends();
             let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
-            self.heard(owner, requests::acquire(entry, &asking, limit))?;
+            self.heard(owner, requests::acquire(entry, &asking, behind, limit))?;
             // The queue position may be at another server now, where the client does not listen yet.
             if queues && !entry.hears() {
                 entry.listens().map_err(|e| entry.error(e))?;
@@ -34,7 +35,8 @@ impl Waiter<'_> {
         }
         // No queue position, as the grant would not be received; but the lock may be free now.
         self.sends();
-        self.heard(owner, requests::acquire(entry, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
+        let asking = Asking { how: AcquireMode::Try, ..asking };
+        self.heard(owner, requests::acquire(entry, &asking, behind, limit))?;
         entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_TIMEOUT));
         Ok(())
     }

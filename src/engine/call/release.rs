@@ -9,10 +9,12 @@ use crate::clock::Moment;
 use crate::engine::call::lost;
 use crate::engine::call::outcomes::lost_as;
 use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::operations::commands;
 use crate::engine::operations::effects::{carry_out, lock, lock_at};
 use crate::engine::operations::replies::Left;
 use crate::engine::operations::requests;
 use crate::engine::operations::resent::{Fate, Known};
+use crate::engine::redis::connection::Unread;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::{Answer, Asking, Effects, Exit, LockState, PendingRelease, Ticket};
@@ -167,6 +169,41 @@ impl OngoingRelease<'_> {
         }
         let outcome = requests::leave(self.entry, &self.leaving, self.next.as_ref(), self.limit);
         self.answered(outcome)
+    }
+
+    /// Sends the leave, but waits for its reply only if a thread of this process waits for the lock, or if no
+    /// connection is idle. Otherwise the reply is applied by whichever thread reads it.
+    pub(crate) fn unread(self) -> Result<(), Error> {
+        let server = self.entry.server();
+        let alone = self.next.is_none() && self.leaving.rest(Moment::now).is_none();
+        let Some(connection) = alone.then(|| server.backend.idle()).flatten() else { return self.sent() };
+        if !self.entry.core.lock().lock_state.leaves_unread() {
+            drop(connection);
+            return self.sent();
+        }
+        let OngoingRelease { entry, leaving, began, limit, grant, held, lost, .. } = self;
+        let command = commands::leave(entry, &leaving, None);
+        let (lock, dialled) = (entry.clone(), connection.by().dialled);
+        let heard = move |reply| {
+            // In a forked child, the parent reads it.
+            if lock.shared.same_process().is_err() {
+                return;
+            }
+            let (entry, next, bounded) = (&lock, None, false);
+            let release = OngoingRelease { entry, leaving, next, began, limit, bounded, grant, held, lost };
+            if let Err(error) = release.answered(requests::left_unread(entry, reply, dialled)) {
+                unheard(entry, &error);
+            }
+        };
+        server.backend.send(
+            connection,
+            &command,
+            Unread { about: entry.number(), limit, heard: Some(Box::new(heard)) },
+        );
+        // A thread that came meanwhile did not find the connection.
+        let core = entry.core.lock();
+        core.wake(core.lock_state.head());
+        Ok(())
     }
 
     /// Returns until when the reply is waited for.

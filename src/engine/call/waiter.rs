@@ -11,6 +11,8 @@ use crate::engine::call::{How, end, modes};
 use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::operations::effects::{LEAVE_TIMEOUT, carry_out, lock_at, no_longer_kept, report};
 use crate::engine::operations::requests;
+use crate::engine::redis::connection::Unread;
+use crate::engine::redis::pool::Pooled;
 use crate::engine::state::lock_state::{
     Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
 };
@@ -79,6 +81,8 @@ pub(in crate::engine) struct Waiter<'a> {
     /// deadline. `None` afterwards.
     first: Option<Moment>,
     pub(super) position: Position,
+    /// The connection on which its request must be sent, behind a leave that is unread.
+    pub(super) behind: Option<Pooled>,
     /// `Some` from its first sleep on.
     waits: Option<Waits<'a>>,
 }
@@ -134,8 +138,10 @@ impl<'a> Waiter<'a> {
                     core.take_trouble_on(arrived);
                 }
                 drop(core);
-                let (first, position, waits) = (Some(entered), Position::Waiting, None);
-                Ok(Arrival::Waits(Waiter { entry, readers, ticket, wait, entered, first, position, waits }))
+                let (first, position) = (Some(entered), Position::Waiting);
+                let (behind, waits) = (None, None);
+                let waiter = Waiter { entry, readers, ticket, wait, entered, first, position, behind, waits };
+                Ok(Arrival::Waits(waiter))
             }
             Err(Refusal::Busy) => Ok(Arrival::Busy),
             Err(refusal) => Err(entry.error(of_refusal(refusal))),
@@ -150,8 +156,8 @@ impl<'a> Waiter<'a> {
         asking: u64,
     ) -> Self {
         let (readers, wait, first) = (None, Wait::once(), None);
-        let (position, waits) = (Position::Asking { owner: asking, sent: true }, None);
-        Waiter { entry, readers, ticket, wait, entered, first, position, waits }
+        let (position, behind, waits) = (Position::Asking { owner: asking, sent: true }, None, None);
+        Waiter { entry, readers, ticket, wait, entered, first, position, behind, waits }
     }
 
     /// Returns what wakes this waiter when its call is cancelled.
@@ -188,7 +194,28 @@ impl<'a> Waiter<'a> {
                 MayPark::No { limit } => limit,
             };
             self.keep_readers_behind(&core);
-            match core.lock_state.turn(self.ticket, now, entry.hears(), over, || entry.fresh()) {
+            let inbox = entry.hears();
+            let mut step = core.lock_state.turn(self.ticket, now, inbox, over, || entry.fresh());
+            if let Step::Behind(until) = step {
+                let its = |unread: &Unread| unread.about == entry.number();
+                let connection = entry.server().backend.aside.take(|it| it.unread.as_ref().is_some_and(its));
+                step = match (connection, may_park) {
+                    (None, _) => Step::Park(until),
+                    (connection, MayPark::Yes) => {
+                        self.behind = connection;
+                        core.lock_state.goes_behind();
+                        core.lock_state.turn(self.ticket, now, inbox, over, || entry.fresh())
+                    }
+                    // Its request goes with those for other locks.
+                    (Some(mut connection), MayPark::No { limit }) => {
+                        drop(core);
+                        let _ = connection.catch_up(limit);
+                        self.first = (!again).then_some(now);
+                        continue;
+                    }
+                };
+            }
+            match step {
                 Step::In(acquired, next) => {
                     core.wake(next);
                     self.position = Position::Over;
@@ -374,7 +401,7 @@ pub(in crate::engine) fn this_name() -> Option<Arc<str>> {
 
 /// Asks, for a thread that shares a hold, whether more threads may, before they come.
 fn ask_ahead(entry: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
-    let (answer, ..) = of_ask(requests::acquire(entry, asking, limit));
+    let (answer, ..) = of_ask(requests::acquire(entry, asking, None, limit));
     report(entry, |state, now| state.answered(asking.owner, answer, now));
 }
 

@@ -150,7 +150,7 @@ impl LockEntry {
 
     /// Sends commands about this lock to that server, until `limit` at most.
     pub(crate) fn ask(&self, commands: &[Command<'_>], limit: Moment) -> Result<Reply, Failure> {
-        self.shared.route.ask(self.hash_slot, commands, limit)
+        self.shared.route.ask(self.hash_slot, commands, None, limit)
     }
 
     pub(crate) fn owner_id(&self, owner: u64) -> String {

@@ -121,7 +121,7 @@ impl Shared {
         idempotent: Idempotent,
     ) -> Result<Reply, Failure> {
         let slot = self.route.slot(keys.first().map_or(b"", |[key, _]| key.as_bytes()));
-        self.route.ask(slot, &[Command::script(script, keys, args).repeated(idempotent)], limit)
+        self.route.ask(slot, &[Command::script(script, keys, args).repeated(idempotent)], None, limit)
     }
 
     /// Returns a number of [`SEQUENCE_BITS`] bits that was never returned before, and that nobody can guess:

@@ -1,10 +1,11 @@
 //! The operations as requests: each sends its script with its arguments and returns the reply.
 
+use std::io;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{RedisError, Value};
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
@@ -13,22 +14,25 @@ use crate::engine::operations::replies::{
     Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, unexpected_reply,
 };
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::refusal::{refused_script, unanswered};
 use crate::engine::redis::resp::{list, number, text};
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
-/// Sends the request of the head of the entry's waiting threads. Returns the reply, and whether the request
-/// was sent twice to get it.
+/// Sends the request of the head of the entry's waiting threads, on the connection of the leave that it goes `behind`.
+/// Returns the reply, and whether the request was sent twice to get it.
 pub(crate) fn acquire(
     entry: &Arc<LockEntry>,
     asking: &Asking,
+    mut behind: Option<Pooled>,
     limit: Moment,
 ) -> Result<(Answer, bool), Failure> {
     let command = [commands::acquire(entry, asking)];
     let mut resent = false;
     loop {
-        let reply = entry.ask(&command, limit)?;
+        let reply = entry.shared.route.ask(entry.hash_slot, &command, behind.take(), limit)?;
         if is_deaf(list(&reply.value)) {
             entry.is_deaf(entry.server(), reply.asked);
         }
@@ -57,6 +61,24 @@ pub(crate) fn leave(
         entry.is_deaf(entry.server(), reply.asked);
     }
     left(&reply.value, next, reply.first_by)
+}
+
+/// Reads the reply to a leave that was not waited for, on a connection `dialled` then.
+pub(crate) fn left_unread(
+    entry: &Arc<LockEntry>,
+    reply: Result<Value, RedisError>,
+    dialled: Moment,
+) -> Result<Left, Failure> {
+    let aborted = || RedisError::from(io::Error::from(io::ErrorKind::ConnectionAborted));
+    // The server that replied may no longer be the primary, without knowing it.
+    let current = |_: &Value| dialled >= entry.server().backend.moved();
+    match reply.and_then(|value| Some(value).filter(current).ok_or_else(aborted)) {
+        Ok(Value::ServerError(e)) => Err(refused_script(Some(&entry.scripts.leave), e.into())),
+        Ok(value @ Value::Int(_)) => left(&value, None, None),
+        // It is no reply to a leave: one before it was lost on the way.
+        Ok(_) => Err(Failure::Unanswered(unanswered(aborted(), Duration::ZERO))),
+        Err(e) => Err(Failure::Unanswered(unanswered(e, entry.shared.config.command_timeout))),
+    }
 }
 
 /// Renews a hold, setting its lease to `lease`.

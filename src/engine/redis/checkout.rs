@@ -53,8 +53,10 @@ impl Checkout<'_> {
     ) -> Result<Result<Pooled, E>, Failure> {
         loop {
             let pool = self.pool()?;
-            // Usually one is idle, and then it is not worth reading the clock.
-            let idle = if mem::take(&mut queues) { None } else { pool.try_get() };
+            // Usually one is idle, and then it is not worth reading the clock. The one that was put aside last comes
+            // first: what a thread sends arrives behind what it has sent before.
+            let idle = || self.backend.aside.take(|_| true).or_else(|| pool.try_get());
+            let idle = if mem::take(&mut queues) { None } else { idle() };
             // Where all wait for what the others keep, none would ever get one.
             if idle.is_none()
                 && is_exhausted(&pool)
@@ -84,7 +86,12 @@ impl Checkout<'_> {
     fn wait(&mut self, pool: &Pool) -> Result<Pooled, Failure> {
         let now = Moment::now();
         self.asked.get_or_insert(now);
-        pool.get_timeout(self.limit.since(now)).map_err(|e| no_connection(e, self.before.take()))
+        if let Some(connection) = self.backend.aside.last_or_wait() {
+            return Ok(connection);
+        }
+        let found = pool.get_timeout(self.limit.since(now));
+        self.backend.aside.no_longer_waits();
+        found.map_err(|e| no_connection(e, self.before.take()))
     }
 
     /// Returns the connection if it will do; if not, another one is needed.

@@ -1,6 +1,7 @@
 //! A connection of a client's pool, and its factory. It knows by when a reply is due, not what is sent.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
 use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::link::{Greeting, Link, OpenLinks};
-use crate::engine::redis::refusal::no_primary;
+use crate::engine::redis::refusal::{is_unknown_script, no_primary};
 use crate::engine::redis::sentinels::SentinelClient;
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::redis::slots::Node;
@@ -67,6 +68,30 @@ pub(crate) struct Connection {
     pub(crate) first: First,
     /// What the server said about itself, once it was asked.
     pub(crate) server: Option<Arc<ServerInfo>>,
+    /// The reply that comes before all others.
+    pub(crate) unread: Option<Unread>,
+    /// The scripts that Redis was given on it in full.
+    pub(crate) given: Vec<String>,
+}
+
+/// A reply that its request did not wait for. Whoever uses the connection next reads it, before a reply of its
+/// own; if nobody can, `heard` gets an error.
+pub(crate) struct Unread {
+    /// What the request was about: the next one about it goes behind it.
+    pub(crate) about: u64,
+    /// Until when the reply may take.
+    pub(crate) limit: Moment,
+    pub(crate) heard: Option<Heard>,
+}
+
+type Heard = Box<dyn FnOnce(Result<Value, RedisError>) + Send>;
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        if let Some(heard) = self.heard.take() {
+            heard(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
+        }
+    }
 }
 
 /// What goes before a command on a connection on which it has not been sent yet: so many commands.
@@ -216,6 +241,8 @@ impl ConnectionManager {
             transacts: false,
             first: First::default(),
             server: None,
+            unread: None,
+            given: Vec::new(),
         }
     }
 }
@@ -236,7 +263,9 @@ impl r2d2::ManageConnection for ConnectionManager {
     }
 
     fn has_broken(&self, connection: &mut Box<Connection>) -> bool {
-        if connection.broken || connection.demoted || !connection.link.is_open() {
+        // What the pool has owes no reply.
+        let unread = connection.unread.take().is_some();
+        if unread || connection.broken || connection.demoted || !connection.link.is_open() {
             connection.link.close();
         }
         connection.discarded
@@ -253,6 +282,25 @@ impl Connection {
 
     /// Reads the next reply, waiting until `limit`. If there is none by then, the connection is broken.
     pub(crate) fn read(&mut self, limit: Moment) -> Result<Value, RedisError> {
+        self.catch_up(limit)?;
+        self.read_next(limit)
+    }
+
+    /// Reads the reply that was left unread, if there is one, and waits for it until `limit`.
+    pub(crate) fn catch_up(&mut self, limit: Moment) -> Result<(), RedisError> {
+        let Some(mut unread) = self.unread.take() else { return Ok(()) };
+        let reply = self.read_next(limit);
+        if reply.as_ref().is_ok_and(is_unknown_script) {
+            self.given.clear();
+        }
+        let failed = reply.as_ref().err().cloned();
+        if let Some(heard) = unread.heard.take() {
+            heard(reply);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn read_next(&mut self, limit: Moment) -> Result<Value, RedisError> {
         const COARSE: Duration = Duration::from_millis(1);
         let now = Moment::now();
         self.used = now;

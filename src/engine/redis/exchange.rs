@@ -13,15 +13,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
+use redis::{Cmd, RedisError, ServerError, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::batch::{BatchReply, Followers, Sender};
-use crate::engine::redis::connection::{By, Connection, First};
+use crate::engine::redis::connection::{By, Connection, First, Unread};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
-use crate::engine::redis::refusal::{NO_ANSWER_IN_TIME, no_primary, refused, refused_script, unanswered};
+use crate::engine::redis::refusal::{
+    NO_ANSWER_IN_TIME, is_unknown_script, no_primary, refused, refused_script, unanswered,
+};
 use crate::engine::redis::resp::{call, in_full};
 use crate::engine::redis::server_info::ServerInfo;
 use crate::error::{Error, ErrorKind};
@@ -209,25 +211,51 @@ impl Backend {
 
     /// The first half of [`ask`](Self::ask): waits until `limit` for a connection, and writes.
     pub(crate) fn post(&self, commands: &[Command<'_>], limit: Moment) -> Result<Posted, Failure> {
-        let mut connection = self.connection(limit, None)?;
+        Ok(self.post_on(self.connection(limit, None)?, commands))
+    }
+
+    /// The same on this connection.
+    pub(crate) fn post_on(&self, mut connection: Pooled, commands: &[Command<'_>]) -> Posted {
         let by = connection.by();
         let bytes = self.pack(&mut connection, commands, &Followers::default());
         let sent = connection.write(&bytes);
         // Until the replies are read, the next request would take them for its own.
         connection.broken = true;
-        Ok(Posted { connection, by, sent })
+        Posted { connection, by, sent }
+    }
+
+    /// Writes a script's call, whose reply the connection's next user reads, or a thread of the pool a moment later.
+    /// The first call on a connection is in full, as nobody would repeat it, and waits for the reply.
+    pub(crate) fn send(&self, mut connection: Pooled, command: &Command<'_>, unread: Unread) {
+        let What::Script(script) = command.what else { return };
+        let mut bytes = Vec::new();
+        let given = connection.given.contains(&script.sha);
+        if !given {
+            connection.given.push(script.sha.clone());
+            command.pack(&mut bytes, true);
+        }
+        self.count(1);
+        let sent = connection.write(if given { &command.packed } else { &bytes });
+        let limit = unread.limit;
+        connection.unread = Some(unread);
+        let threads = self.threads.read().clone();
+        if let Some(threads) = threads.filter(|_| given && sent.is_ok()) {
+            self.aside.put(connection, &threads);
+        } else if sent.is_ok() {
+            // So long a request may be read in pieces, between which the server hears others.
+            let _ = connection.catch_up(limit);
+        }
     }
 
     /// The second half: waits until `limit` for the replies. Servers are waited for one after another, so what the
     /// last one has replied is read even if the first took all of the time.
     pub(crate) fn read(
         &self,
-        mut posted: Posted,
+        posted: Posted,
         commands: &[Command<'_>],
         limit: Moment,
     ) -> Result<Reply, Failure> {
         const GRACE: Duration = Duration::from_millis(2);
-        posted.connection.broken = false;
         let limit = limit.max(Moment::now().after(GRACE));
         self.exchange(Some(posted), commands, limit)?.reply(commands)
     }
@@ -257,7 +285,8 @@ impl Backend {
             // and so does a request that has no second attempt.
             let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
             let (sender, sent) = match posted.take() {
-                Some(Posted { connection, by, sent }) => {
+                Some(Posted { mut connection, by, sent }) => {
+                    connection.broken = false;
                     (Ok(Sender::Own(connection, by, Followers::default())), Some(sent))
                 }
                 None => (self.sender(limit, again_since, once, alone), None),
@@ -277,7 +306,7 @@ impl Backend {
                     (answer, by, Some(connection))
                 }
                 // The script is unknown: the request was not executed.
-                Ok(Sender::Leader(BatchReply { value: Ok(value), .. })) if is_unknown(&value) => {
+                Ok(Sender::Leader(BatchReply { value: Ok(value), .. })) if is_unknown_script(&value) => {
                     alone = None;
                     continue;
                 }
@@ -392,9 +421,9 @@ impl Backend {
         }
         followers.receive(connection, limit);
         let again = |i: &usize| match commands[*i].what {
-            What::Script(_) => is_unknown(&values[*i]),
+            What::Script(_) => is_unknown_script(&values[*i]),
             // It waited for nothing.
-            What::Replicated(..) => *i > 0 && is_unknown(&values[*i - 1]),
+            What::Replicated(..) => *i > 0 && is_unknown_script(&values[*i - 1]),
             What::Plain => false,
         };
         let again: Vec<usize> = (0..commands.len()).filter(again).collect();
@@ -457,7 +486,7 @@ impl<T> Flight<T> {
         let (mut replies, mut unknown) = (Vec::with_capacity(self.tasks.len()), Vec::new());
         for task in self.tasks {
             match if connection.broken { None } else { connection.read(limit).ok() } {
-                Some(value) if is_unknown(&value) => unknown.push(task),
+                Some(value) if is_unknown_script(&value) => unknown.push(task),
                 reply => replies.push((task, reply)),
             }
         }
@@ -468,9 +497,4 @@ impl<T> Flight<T> {
 
 fn is_error(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(_))
-}
-
-/// Whether Redis does not know the script by its SHA1.
-fn is_unknown(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript))
 }

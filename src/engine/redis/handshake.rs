@@ -34,7 +34,9 @@ pub(crate) fn connect(
         }
     }
     let login = settings.clone().set_db(0).set_skip_set_lib_name();
-    let client = Client::open(info.clone().set_redis_settings(login))?;
+    // A request may be written before the last one was answered: see `Connection::unread`.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let client = Client::open(info.clone().set_redis_settings(login).set_tcp_settings(tcp))?;
     let mut connection = dialled(&client, left(until)).map_err(|e| credentials.refused(e))?;
     limit_to(&connection, until)?;
     connection.send_packed_command(&requests.concat())?;

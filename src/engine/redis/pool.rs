@@ -1,10 +1,18 @@
 //! The pool of connections: r2d2's.
 
 #[cfg(shuttle)]
-pub(crate) use crate::engine::redis::wire::memory::{Pool, Pooled, Pools, breathe, is_exhausted};
+pub(crate) use crate::engine::redis::wire::memory::{Pool, Pooled, Pools, Threads, breathe, is_exhausted};
 
 #[cfg(not(shuttle))]
-pub(crate) use self::real::{Pool, Pooled, Pools, breathe, is_exhausted};
+pub(crate) use self::real::{Pool, Pooled, Pools, Threads, breathe, is_exhausted};
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::redis::connection::Connection;
+use crate::sync::Mutex;
 
 /// How many threads open the connections of a client with one server, and of a client with several.
 pub(crate) const THREADS: usize = 3;
@@ -25,6 +33,9 @@ mod real {
     pub(crate) type Pool = r2d2::Pool<ConnectionManager>;
     pub(crate) type Pooled = r2d2::PooledConnection<ConnectionManager>;
 
+    /// The threads that connect.
+    pub(crate) type Threads = Arc<ScheduledThreadPool>;
+
     /// The pause of a thread that waits for one of the others' connections, as it could not get one of its
     /// own.
     pub(crate) fn breathe() {
@@ -40,7 +51,7 @@ mod real {
     /// Makes the pools of a client's servers, which share the threads that connect.
     pub(crate) struct Pools {
         config: Config,
-        threads: Arc<ScheduledThreadPool>,
+        pub(crate) threads: Threads,
     }
 
     impl Pools {
@@ -92,5 +103,85 @@ mod real {
             let _ = thread?.join();
             Ok(())
         })
+    }
+}
+
+/// After how long a thread of the pool reads a reply that was left unread: others may wait for what it says.
+const READ_AFTER: Duration = Duration::from_millis(20);
+
+/// The connections on which a reply is still to be read. None of them is idle in the pool, whose connections
+/// cannot be chosen: the request that must go behind the one that was not waited for finds its connection here.
+#[derive(Clone, Default)]
+pub(crate) struct Aside(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// Those that were put aside last come last.
+    connections: Vec<(Moment, Pooled)>,
+    /// How many threads wait for the pool: while any does, no connection is put aside.
+    waiting: usize,
+    /// Whether a thread of the pool will look.
+    looked_after: bool,
+}
+
+impl Aside {
+    /// Puts aside a connection on which a reply is unread. If threads wait for the pool, it goes there instead,
+    /// and this blocks for the reply.
+    pub(crate) fn put(&self, connection: Pooled, threads: &Threads) {
+        let now = Moment::now();
+        let mut state = self.0.lock();
+        if state.waiting > 0 {
+            drop(state);
+            return read(vec![(now, connection)], Moment::NEVER);
+        }
+        state.connections.push((now, connection));
+        if !mem::replace(&mut state.looked_after, true) {
+            let aside = self.clone();
+            threads.execute_with_dynamic_delay(READ_AFTER, move || {
+                let more = aside.read_older_than(Moment::now().before(READ_AFTER), Moment::NEVER);
+                more.then_some(READ_AFTER)
+            });
+        }
+    }
+
+    /// Takes out the one that was put aside last, of those that will do.
+    pub(crate) fn take(&self, will_do: impl Fn(&Connection) -> bool) -> Option<Pooled> {
+        let mut state = self.0.lock();
+        let at = state.connections.iter().rposition(|(_, connection)| will_do(connection))?;
+        Some(state.connections.remove(at).1)
+    }
+
+    /// The same for a thread that waits for the pool if there is none, until it says that it
+    /// [no longer](Self::no_longer_waits) does.
+    pub(super) fn last_or_wait(&self) -> Option<Pooled> {
+        let mut state = self.0.lock();
+        let last = state.connections.pop();
+        state.waiting += usize::from(last.is_none());
+        Some(last?.1)
+    }
+
+    pub(super) fn no_longer_waits(&self) {
+        self.0.lock().waiting -= 1;
+    }
+
+    /// Reads what is unread on those that were put aside until `then`, until `limit` at most, and gives them to the
+    /// pool. Returns whether there are others.
+    pub(crate) fn read_older_than(&self, then: Moment, limit: Moment) -> bool {
+        let mut state = self.0.lock();
+        let due = state.connections.iter().take_while(|(since, _)| *since <= then).count();
+        let due = state.connections.drain(..due).collect();
+        state.looked_after = !state.connections.is_empty();
+        let more = state.looked_after;
+        drop(state);
+        read(due, limit);
+        more
+    }
+}
+
+fn read(unread: Vec<(Moment, Pooled)>, limit: Moment) {
+    for (_, mut connection) in unread {
+        let limit = connection.unread.as_ref().map_or(limit, |unread| unread.limit.min(limit));
+        // An error is the unread request's.
+        let _ = connection.catch_up(limit);
     }
 }

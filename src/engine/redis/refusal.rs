@@ -32,7 +32,7 @@
 use std::io;
 use std::time::Duration;
 
-use redis::{RedisError, ServerError, Value};
+use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::list;
@@ -302,6 +302,11 @@ pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
         Value::ServerError(e) if is_refusal(e) => Some(e),
         _ => None,
     })
+}
+
+/// Whether Redis does not know the script by its SHA1.
+pub(crate) fn is_unknown_script(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript))
 }
 
 /// Returns the error for a reply that did not arrive; `within` is how long it was to be waited for.

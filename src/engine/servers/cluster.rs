@@ -372,5 +372,5 @@ fn server_at(template: &ConnectionManager, pools: &Pools, node: Option<&Node>) -
         None => template.clone(),
     };
     let pool = pools.pool(manager.clone())?;
-    Ok(Server::new(manager, Backend::new(pool), node.cloned()))
+    Ok(Server::new(manager, Backend::new(pool, pools.threads.clone()), node.cloned()))
 }

@@ -37,6 +37,7 @@ use std::sync::Arc;
 use crate::clock::Moment;
 use crate::engine::redis::exchange::{Command, Idempotent, Reply};
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::slots::Slot;
 use crate::engine::servers::cluster::Cluster;
 use crate::engine::servers::server::Server;
@@ -67,14 +68,22 @@ impl Route {
         }
     }
 
-    /// Sends commands about keys of this slot to the server that has them, until `limit` at most.
-    pub(crate) fn ask(&self, slot: Slot, commands: &[Command<'_>], limit: Moment) -> Result<Reply, Failure> {
+    /// Sends commands about keys of this slot to the server that has them, until `limit` at most; on `connection` at
+    /// first, if they must go behind what is unread there.
+    pub(crate) fn ask(
+        &self,
+        slot: Slot,
+        commands: &[Command<'_>],
+        mut connection: Option<Pooled>,
+        limit: Moment,
+    ) -> Result<Reply, Failure> {
+        let mut posted =
+            |server: &Arc<Server>| connection.take().map(|it| server.backend.post_on(it, commands));
         match self {
-            Route::One(server) => server.backend.exchange(None, commands, limit)?.reply(commands),
-            Route::Cluster(cluster) => {
-                let act = |server: &Arc<Server>| server.backend.ask(commands, limit);
-                cluster.follow(slot, limit, Idempotent::of(commands), act)
-            }
+            Route::One(server) => server.backend.exchange(posted(server), commands, limit)?.reply(commands),
+            Route::Cluster(cluster) => cluster.follow(slot, limit, Idempotent::of(commands), |server| {
+                server.backend.exchange(posted(server), commands, limit)?.reply(commands)
+            }),
         }
     }
 

@@ -117,6 +117,23 @@ impl Line {
     }
 }
 
+/// The leaves of a lock state that are in flight.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Leaves {
+    in_flight: u16,
+    behind: Behind,
+}
+
+/// Whether the head's request may go behind the leave that is in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Behind {
+    #[default]
+    No,
+    /// No thread waits for the reply: it may, on the same connection.
+    MayGo,
+    Goes,
+}
+
 /// Redis does not reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Trouble {
@@ -136,8 +153,7 @@ pub(crate) struct LockState {
     holds: Table<OurHold>,
     grants: Table<Grant>,
     ask: Option<Box<PendingAcquire>>,
-    /// Leaves of this lock state that are in flight.
-    leaving: u32,
+    leaves: Leaves,
     trouble: Option<Trouble>,
     closed: bool,
     waits_for: WaitsFor,
@@ -152,7 +168,7 @@ impl LockState {
             holds: Table::new(),
             grants: Table::new(),
             ask: None,
-            leaving: 0,
+            leaves: Leaves::default(),
             trouble: None,
             closed: false,
             waits_for: WaitsFor::Lock,

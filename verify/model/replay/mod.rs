@@ -91,6 +91,7 @@ fn world(roles: &'static [Role], permits: u8) -> World {
             moves: 0,
             flushes: 0,
             tries: 8,
+            drops: 0,
             renewals: 20,
             revocations: 2,
         },

@@ -180,11 +180,20 @@ pub(crate) fn is_exhausted(pool: &Pool) -> bool {
 
 pub(crate) struct Pools {
     most: u32,
+    pub(crate) threads: Threads,
+}
+
+/// The threads of a real pool, of which there are none here: no connection is ever idle, so no reply is left unread.
+#[derive(Clone)]
+pub(crate) struct Threads;
+
+impl Threads {
+    pub(crate) fn execute_with_dynamic_delay(&self, _: Duration, _: impl FnMut() -> Option<Duration>) {}
 }
 
 impl Pools {
     pub(crate) fn new(config: &Config, _threads: usize) -> io::Result<Pools> {
-        Ok(Pools { most: config.max_connections })
+        Ok(Pools { most: config.max_connections, threads: Threads })
     }
 
     pub(crate) fn pool(&self, manager: ConnectionManager) -> io::Result<Pool> {

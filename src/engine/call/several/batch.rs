@@ -37,7 +37,7 @@ impl<'a> SeveralCall<'a> {
             return self.ask_all(attempts, limit, holds);
         }
         let (i, attempt) = attempts.pop()?;
-        let outcome = requests::acquire(attempt.entry(), attempt.asking(), limit);
+        let outcome = requests::acquire(attempt.entry(), attempt.asking(), None, limit);
         self.ended(i, attempt, outcome, limit, holds)
     }
 

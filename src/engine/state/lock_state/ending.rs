@@ -1,6 +1,9 @@
 //! How holds and waits end: a guard is released, a thread gives up, the client closes.
 
-use super::{AcquireMode, Effects, Exit, GaveUp, Grant, InLine, LockState, OurHold, PendingRelease, Ticket};
+use super::{
+    AcquireMode, Behind, Effects, Exit, GaveUp, Grant, InLine, Leaves, LockState, OurHold, PendingRelease,
+    Ticket,
+};
 use crate::clock::Moment;
 use crate::engine::state::grant::{Lost, Remains};
 use crate::observe::{AcquiredVia, LossReason};
@@ -35,7 +38,7 @@ impl LockState {
             else {
                 return Exit::Lost(loss, then);
             };
-            self.leaving += 1;
+            self.leaves.in_flight += 1;
             let stays_until = grant.stays_until(since);
             let leave = Some(PendingRelease { stays_until, ..PendingRelease::of(&grant, now) });
             return Exit::Lost(loss, Effects { leave, ..then });
@@ -54,7 +57,7 @@ impl LockState {
         }
         let Some(grant) = self.grants.remove(owner) else { return Exit::Held };
         self.was_kept(&grant, now);
-        self.leaving += 1;
+        self.leaves.in_flight += 1;
         let leaving =
             PendingRelease { stays_until: grant.stays_until(since), ..PendingRelease::of(&grant, now) };
         // A hold that stays for its minimum time sends no leave that a request could go with.
@@ -102,9 +105,23 @@ impl LockState {
         valid
     }
 
+    /// A leave is about to be written, and its reply may be read by whoever uses the connection next. Returns
+    /// `false` if a thread here waits for it.
+    pub(crate) fn leaves_unread(&mut self) -> bool {
+        let alone = self.exclusive() && self.leaves.in_flight == 1;
+        let unread = alone && self.line.waiters.is_empty() && self.ask.is_none() && !self.closed;
+        self.leaves.behind = if unread { Behind::MayGo } else { Behind::No };
+        unread
+    }
+
+    /// The head's request goes behind the leave whose reply is unread.
+    pub(crate) fn goes_behind(&mut self) {
+        self.leaves.behind = Behind::Goes;
+    }
+
     /// A leave was answered, or has become another thread's task.
     pub(crate) fn left(&mut self) -> Effects {
-        self.leaving = self.leaving.saturating_sub(1);
+        self.leaves = Leaves { in_flight: self.leaves.in_flight.saturating_sub(1), ..Leaves::default() };
         Effects { wake: self.head(), ..Effects::default() }
     }
 
@@ -142,7 +159,7 @@ impl LockState {
         if !ask.is_there() {
             return None;
         }
-        self.leaving += 1;
+        self.leaves.in_flight += 1;
         Some(ask.leaving(now))
     }
 

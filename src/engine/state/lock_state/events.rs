@@ -96,6 +96,9 @@ pub(crate) enum Step {
     /// The same, with a request to acquire in the same round trip: report that by [`LockState::answered`],
     /// too.
     LeaveAndAsk(PendingRelease, Asking),
+    /// Take the connection on which a leave is unread, report by [`LockState::goes_behind`], take another turn, and
+    /// send its request there; if another thread is using the connection, sleep until then at most.
+    Behind(Moment),
     /// Sleep until then at most.
     Park(Moment),
     /// The single attempt found the lock busy.

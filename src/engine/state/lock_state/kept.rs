@@ -62,7 +62,7 @@ impl LockState {
         fresh: impl FnOnce() -> u64,
     ) -> Step {
         let Some(leaving) = self.lets_go(now) else { return Step::Park(now) };
-        self.leaving += 1;
+        self.leaves.in_flight += 1;
         if request.once || request.from.is_some() || !inbox || self.ask.is_some() {
             return Step::Leave(leaving);
         }
@@ -130,7 +130,7 @@ impl LockState {
 
     fn leaves_now(&mut self, why: KeptEnd, now: Moment) -> Effects {
         let Effects { background: leave, dropped, .. } = self.leaves_some_time(why, now);
-        self.leaving += u32::from(leave.is_some());
+        self.leaves.in_flight += u16::from(leave.is_some());
         Effects { leave, dropped, ..Effects::default() }
     }
 

@@ -104,6 +104,6 @@ impl LockState {
             && self.holds.is_empty()
             && self.grants.is_empty()
             && self.ask.is_none()
-            && self.leaving == 0
+            && self.leaves.in_flight == 0
     }
 }

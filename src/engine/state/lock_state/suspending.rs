@@ -117,7 +117,7 @@ impl LockState {
         let mut leave = None;
         if self.closed && grant.lost().is_none() {
             grant.loses(LossReason::Closed);
-            self.leaving += 1;
+            self.leaves.in_flight += 1;
             leave = Some(PendingRelease::of(&grant, now));
         }
         // The observers know of the new grant, which `close` did not report, as it was not here.

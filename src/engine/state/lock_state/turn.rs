@@ -1,7 +1,7 @@
 //! A waiting thread's turn: what it has to do next, and what the head does with a grant that has arrived.
 
 use super::ask::{InFlight, PendingAcquire, Phase, Source};
-use super::{Acquired, InLine, LockState, Request, Step, Ticket};
+use super::{Acquired, Behind, InLine, LockState, Request, Step, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::{Grant, Joining, KEEPS, Keep, Reuse, Standing, Validity};
 use crate::kind::Sharing;
@@ -39,8 +39,9 @@ impl LockState {
                 None => return if request.once { Step::Busy } else { wait(until) },
             }
         }
-        if self.exclusive() && self.leaving > 0 {
-            return wait(nap);
+        if self.exclusive() && self.leaves.in_flight > u16::from(self.leaves.behind == Behind::Goes) {
+            let may_go = self.leaves.behind == Behind::MayGo && !over;
+            return if may_go { Step::Behind(nap) } else { wait(nap) };
         }
         if self.idle().is_some() {
             // Kept for holds on other terms, or for too long.
@@ -88,7 +89,7 @@ impl LockState {
         if ask.is_there() || ask.is_refused() {
             let leaving = ask.leaving(now);
             self.ask = None;
-            self.leaving += 1;
+            self.leaves.in_flight += 1;
             return Some(Step::Leave(leaving));
         }
         ask.turns_to(request, now);
