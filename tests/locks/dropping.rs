@@ -33,14 +33,13 @@ fn fixture() -> Fixture {
 fn it_does_not_wait_and_the_next_request_goes_behind_it() {
     let Fixture { server, proxy, client, recorder } = fixture();
     let lock = client.reentrant_lock("x");
+    let other = connect(&server).reentrant_lock("x");
     // After a while, a thread of the client waits for the reply, and the next request waits for that.
     let behind = (1..=20).find(|round| {
         let guard = lock.lock().unwrap();
         let (first, requests) = (guard.token(), client.request_count());
         proxy.hold_requests(true);
-        // Its request does not even arrive.
         drop(guard);
-        assert!(connect(&server).reentrant_lock("x").is_locked().unwrap());
         let behind = thread::scope(|scope| {
             let next = scope.spawn(|| {
                 let guard = lock.try_lock().unwrap().expect("it does not pass the release");
@@ -53,6 +52,7 @@ fn it_does_not_wait_and_the_next_request_goes_behind_it() {
                 thread::sleep(ms(1));
             }
             let behind = sent();
+            assert!(other.is_locked().unwrap(), "the release has not even arrived");
             proxy.hold_requests(false);
             next.join().unwrap();
             behind

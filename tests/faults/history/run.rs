@@ -98,7 +98,8 @@ pub fn storm(fixture: &Fixture, processes: &mut Processes<'_>, plan: &Plan, leng
     });
 }
 
-/// Deletes what stays until its user deletes it, or for a minute: permits, answers, the state of a barrier.
+/// Deletes what stays until its user deletes it, or for a minute: permits, with those of processes that were killed;
+/// answers; the state of a barrier.
 fn forget(server: &RedisServer, lines: &[Line]) {
     let mut connection = server.connection().unwrap();
     let names = lines.iter().filter_map(|line| match &line.event {
@@ -106,7 +107,8 @@ fn forget(server: &RedisServer, lines: &[Line]) {
         _ => None,
     });
     for name in names.chain(["s", "meet"]) {
-        redis::cmd("DEL").arg(key(name)).exec(&mut connection).unwrap();
+        let (state, ends) = (key(name), key(name) + ":conditions");
+        redis::cmd("DEL").arg(&[state, ends]).exec(&mut connection).unwrap();
     }
 }
 
