@@ -63,13 +63,15 @@ func operationsOf(steps []step) []porcupine.Operation {
 	return operations
 }
 
-// explain returns the end of the longest order that is possible, and the first step that is not in it.
+// explain returns the end of the longest order that is possible, the earliest of several, and the first step that is
+// not in it.
 func explain(model porcupine.Model, operations []porcupine.Operation, timeout time.Duration) []string {
 	_, info := porcupine.CheckOperationsVerbose(model, operations, timeout)
 	var longest []porcupine.Operation
 	for _, partition := range info.PartialLinearizationsOperations() {
 		for _, partial := range partition {
-			if len(partial) > len(longest) {
+			n := len(partial)
+			if n > len(longest) || n > 0 && n == len(longest) && partial[n-1].Return < longest[n-1].Return {
 				longest = partial
 			}
 		}
