@@ -203,14 +203,14 @@ fn contend<'a>(
 fn take_turns(mut turn: Turn<'_>, span: Span) -> Result<(u64, Spread), String> {
     let (mut count, mut waits) = (0, Spread::default());
     loop {
-        let asked = now();
-        if asked >= span.end {
+        let called = now();
+        if called >= span.end {
             return Ok((count, waits));
         }
         let got = turn()?;
         if (span.begin..span.end).contains(&got) {
             count += 1;
-            waits.add(got - asked);
+            waits.add(got - called);
         }
     }
 }

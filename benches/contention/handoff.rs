@@ -105,11 +105,11 @@ fn pass_on(args: &Args, children: &mut [Child]) -> Result<Row, Box<dyn Error>> {
     all.sort_by_key(|(held, _)| held.1);
     let (mut handoffs, mut passed) = (Spread::default(), 0);
     for pair in all.windows(2) {
-        let ((Held(_, _, released, token), who), (Held(asked, came, _, next), other)) = (pair[0], pair[1]);
+        let ((Held(_, _, released, token), who), (Held(called, came, _, next), other)) = (pair[0], pair[1]);
         if came < released || next <= token {
             return Err("two held the lock at once, or tokens fell".into());
         }
-        if who != other && asked < released {
+        if who != other && called < released {
             handoffs.add(came - released);
             passed += 1;
         }
@@ -157,8 +157,8 @@ fn take_turns(job: &Job, peer: &mut dyn Peer) -> Done<()> {
     while let Some(end) = order::<u64>()? {
         let mut all = Vec::new();
         loop {
-            let asked = now();
-            if asked >= end {
+            let called = now();
+            if called >= end {
                 break;
             }
             let token = peer.lock()?;
@@ -166,7 +166,7 @@ fn take_turns(job: &Job, peer: &mut dyn Peer) -> Done<()> {
             idle(job.hold_us);
             let released = now();
             peer.unlock()?;
-            all.push(Held(asked, came, released, token));
+            all.push(Held(called, came, released, token));
             // Not at once: this measures the wake-up of the other process, not our own enqueueing beside it.
             idle(job.hold_us / 2);
         }

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args, rate: Rate) -> Result<Vec<Row>, Box<dyn Error>> {
     for _ in 0..args.rounds {
         let end = now() + (args.seconds * 1e9) as u64;
         let (mut times, mut cpus, mut turns) = ([Vec::new(), Vec::new()], [0, 0], 0);
-        let asked = client.request_count();
+        let before = client.request_count();
         server.reset_stats()?;
         while turns == 0 || now() < end {
             let (t0, c0) = (now(), cpu());
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, rate: Rate) -> Result<Vec<Row>, Box<dyn Error>> {
         let [ours, floor] = times.map(|times| median(&times));
         rounds.push(Row {
             acquisitions_per_s: ours.map(|us| 1e6 / us),
-            commands_per_acquisition: Some((client.request_count() - asked) as f64 / decisions),
+            commands_per_acquisition: Some((client.request_count() - before) as f64 / decisions),
             pings: Some(server.pings()? as f64),
             pair_us: ours,
             floor_us: floor,

@@ -195,9 +195,9 @@ fn other(
             let peer: &mut dyn Peer = if matches!(order, Order::Keep) { bare } else { &mut ours };
             say(keeper, order)?;
             let _: u64 = hear(keeper, 0.0)?;
-            let asked = now();
+            let called = now();
             peer.lock()?;
-            times[at].add(now() - asked);
+            times[at].add(now() - called);
             peer.unlock()?;
         }
         for (peer, is_bare, at) in [(&mut ours as &mut dyn Peer, false, 3), (bare, true, 4)] {

@@ -50,11 +50,11 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
 
 /// All servers are up: the library and the floor alternate.
 fn well(args: &Args, clients: &[Client], lock: &RedLock, floors: &mut [Pair]) -> Result<Row, Box<dyn Error>> {
-    let asked = || clients.iter().map(Client::request_count).sum::<u64>();
+    let count = || clients.iter().map(Client::request_count).sum::<u64>();
     let end = now() + (args.seconds * 1e9) as u64;
     let (mut times, mut cpus, mut requests) = ([Vec::new(), Vec::new()], [0, 0], 0);
     while times[0].is_empty() || now() < end {
-        let before = asked();
+        let before = count();
         let (t0, c0) = (now(), cpu());
         for _ in 0..BATCH {
             pair(lock)?;
@@ -68,7 +68,7 @@ fn well(args: &Args, clients: &[Client], lock: &RedLock, floors: &mut [Pair]) ->
             times.push(took as f64 / 1e3 / BATCH as f64);
         }
         cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
-        requests += asked() - before;
+        requests += count() - before;
     }
     let pairs = (times[0].len() * BATCH) as f64;
     let [pair, floor] = times.map(|t| median(&t));

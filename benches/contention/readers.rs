@@ -95,9 +95,9 @@ fn write_among(
             .collect();
         thread::sleep(2 * READ);
         let written = (0..writes).try_for_each(|i| {
-            let asked = now();
+            let called = now();
             let guard = writer.write_lock().lock()?;
-            waits.push(now() - asked);
+            waits.push(now() - called);
             guard.unlock()?;
             // Not in step with the readers.
             thread::sleep(READ / 2 + Duration::from_millis(i as u64 % 7));

@@ -41,7 +41,7 @@ fn round(
     let (mut library, mut bare, mut cpus) = (Vec::new(), Vec::new(), [0, 0]);
     let mut requests = 0;
     while library.is_empty() || now() < end {
-        let asked = client.request_count();
+        let before = client.request_count();
         let (t0, c0) = (now(), cpu());
         for _ in 0..BATCH {
             pair(inventory)?;
@@ -54,7 +54,7 @@ fn round(
         library.push((t1 - t0) as f64 / 1e3 / BATCH as f64);
         bare.push((t2 - t1) as f64 / 1e3 / BATCH as f64);
         cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
-        requests += client.request_count() - asked;
+        requests += client.request_count() - before;
     }
     let pairs = (library.len() * BATCH) as f64;
     let (library, bare) = (median(&library), median(&bare));

@@ -58,7 +58,7 @@ fn timed<K: Exclusive>(
     let (mut times, mut cpus) = ([const { Vec::new() }; 4], [0, 0]);
     let (mut turns, mut requests) = (0, 0);
     while turns == 0 || now() < end {
-        let asked = client.request_count();
+        let requests_before = client.request_count();
         let (t0, c0) = (now(), cpu());
         for _ in 0..BATCH {
             pair(lock)?;
@@ -72,7 +72,7 @@ fn timed<K: Exclusive>(
             smallest.run()?;
         }
         let t3 = now();
-        let asked_by_pairs = client.request_count() - asked;
+        let requests_of_pairs = client.request_count() - requests_before;
         for _ in 0..if args.drops { BATCH } else { 0 } {
             black_box(lock.lock()?.token());
         }
@@ -81,7 +81,7 @@ fn timed<K: Exclusive>(
             times.push(took as f64 / 1e3 / BATCH as f64);
         }
         cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
-        requests += asked_by_pairs;
+        requests += requests_of_pairs;
         turns += 1;
     }
     let [pair, floor, smallest, dropped] = times.map(|t| median(&t));
@@ -173,7 +173,7 @@ pub(crate) fn together<K: Kind>(
     for _ in 0..args.rounds {
         let begin = now() + 10_000_000;
         let end = begin + ((args.seconds * 1e9) as u64).max(2 * PHASE).next_multiple_of(2 * PHASE);
-        let asked = client.request_count();
+        let requests_before = client.request_count();
         let before = server.cpu_us()?;
         let counts = thread::scope(|scope| {
             let lane = |(lock, floor): &mut (RedisLock<K>, Pair)| -> Result<[u64; 2], String> {
@@ -216,7 +216,7 @@ pub(crate) fn together<K: Kind>(
             acquisitions_per_s: Some(pairs as f64 / seconds),
             floor_pairs_per_s: Some(floor as f64 / seconds),
             ratio_floor: Some(pairs as f64 / floor as f64),
-            commands_per_acquisition: Some((client.request_count() - asked) as f64 / pairs as f64),
+            commands_per_acquisition: Some((client.request_count() - requests_before) as f64 / pairs as f64),
             jain_threads: jain(&each),
             server_cpu_us: Some(cpu / (pairs + floor) as f64),
             ..Row::default()
@@ -234,7 +234,7 @@ pub(crate) fn reentry(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut rounds = Vec::new();
     for _ in 0..args.rounds {
         let end = now() + (args.seconds * 1e9) as u64;
-        let asked = client.request_count();
+        let requests_before = client.request_count();
         let mut times = Vec::new();
         while times.is_empty() || now() < end {
             let begin = now();
@@ -247,7 +247,7 @@ pub(crate) fn reentry(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         rounds.push(Row {
             reentry_ns: median(&times),
             acquisitions_per_s: median(&times).map(|ns| 1e9 / ns),
-            commands_per_acquisition: Some((client.request_count() - asked) as f64 / pairs as f64),
+            commands_per_acquisition: Some((client.request_count() - requests_before) as f64 / pairs as f64),
             ..Row::default()
         });
     }

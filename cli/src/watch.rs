@@ -42,7 +42,7 @@ pub fn watch(global: &Global, args: &Watch, say: Say) -> Result<ExitCode, Failur
     let client = Servers::of(global)?.connect()?;
     let mut before: Option<BTreeMap<String, Seen>> = None;
     loop {
-        let asked = Instant::now();
+        let began = Instant::now();
         match look(&client, args) {
             Ok(now) => {
                 if let Some(before) = &before {
@@ -56,7 +56,7 @@ pub fn watch(global: &Global, args: &Watch, say: Say) -> Result<ExitCode, Failur
             Err(error) if error.is_unavailable() => say.note(format!("{error:#}")),
             Err(error) => return Err(error.into()),
         }
-        std::thread::sleep(args.every.max(Duration::from_millis(10)).saturating_sub(asked.elapsed()));
+        std::thread::sleep(args.every.max(Duration::from_millis(10)).saturating_sub(began.elapsed()));
     }
 }
 

@@ -94,7 +94,7 @@ pub fn customer_waits(orders: &[Order], report: &Report) -> CustomerWaits {
     for trace in traces().filter(|it| it.waited) {
         let customer = customer(trace);
         let explains = |other: &&Trace| {
-            other.granted < trace.granted && other.released > trace.asked && other.order != trace.order
+            other.granted < trace.granted && other.released > trace.called && other.order != trace.order
         };
         waits.all += 1;
         if !dead.contains(customer) && !theirs[customer].iter().any(explains) {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Trace {
     pub order: String,
     /// When it requested its customer's lock, acquired it, and had released it.
-    pub asked: u64,
+    pub called: u64,
     pub granted: u64,
     pub released: u64,
     /// Whether another order blocked its customer's lock.

@@ -140,7 +140,7 @@ impl Worker {
         let order = &claim.order;
         let customer_lock = self.desk.lock(&format!("customer:{}", order.customer));
         let inventory_lock = self.desk.lock(&format!("stock:{}", order.product));
-        let asked = now();
+        let called = now();
         let customer = self.take(customer_lock.as_deref())?;
         let granted = now();
         let waited = customer.is_some() && waited();
@@ -168,7 +168,7 @@ impl Worker {
         give(stock)?;
         give(customer)?;
         let order = order.id.clone();
-        notes.traces.push(Trace { order, asked, granted, released: now(), waited, stock_granted });
+        notes.traces.push(Trace { order, called, granted, released: now(), waited, stock_granted });
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl Worker {
     fn update(&self, books: &Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
         let (stock, [bought, decided]) = (books.stock(&order.product), books.asks_history(order));
-        let asked = now();
+        let called = now();
         let keys = [stock.as_str(), &books.bought(&order.customer)];
         self.desk.client.optimistic(&keys).max_attempts(TRIES).run(|read, write| {
             let history = History { bought: read.query(&bought)?, decided: read.query(&decided)? };
@@ -189,8 +189,8 @@ impl Worker {
             books.note(write, self.task.worker, claim, fate);
             Ok(Outcome::Commit(()))
         })?;
-        self.has_waited(asked);
-        notes.traces.push(without_locks(claim, asked));
+        self.has_waited(called);
+        notes.traces.push(without_locks(claim, called));
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl Worker {
         let order = &claim.order;
         let wish = redis_concurrent::inventory::Order::of(&order.product, order.quantity.into())
             .id(&format!("{} {:?}", order.product, order.customer));
-        let asked = now();
+        let called = now();
         let fate = match inventory(&self.desk.client).try_reserve(&wish) {
             Ok(Some(reservation)) => {
                 thread::sleep(THINK);
@@ -214,14 +214,14 @@ impl Worker {
             Err(error) => return Err(error.into()),
         };
         books.write_fate(self.task.worker, claim, fate)?;
-        notes.traces.push(without_locks(claim, asked));
+        notes.traces.push(without_locks(claim, called));
         Ok(())
     }
 
     fn take(&self, lock: Option<&dyn Lock>) -> Result<Option<Box<dyn LockGuard>>, Error> {
-        let asked = now();
+        let called = now();
         let guard = lock.map(|it| it.lock()).transpose()?;
-        self.has_waited(asked);
+        self.has_waited(called);
         Ok(guard)
     }
 
@@ -244,9 +244,9 @@ impl Worker {
     }
 }
 
-fn without_locks(claim: &Claim, asked: u64) -> Trace {
+fn without_locks(claim: &Claim, called: u64) -> Trace {
     let order = claim.order.id.clone();
-    Trace { order, asked, granted: asked, released: now(), waited: false, stock_granted: asked }
+    Trace { order, called, granted: called, released: now(), waited: false, stock_granted: called }
 }
 
 /// Releases a lock. An expired lease does not end the worker: the audit will show whether it did any harm. A

@@ -167,7 +167,7 @@ impl Listing {
     fn look(&mut self, scan: &mut Scan, names: &[String]) -> Result<Vec<Look>, Error> {
         let namespace = &self.client.shared().config.namespace;
         let keys = names.iter().map(|name| Names::new(namespace, name));
-        let keys = keys.collect::<Result<Vec<_>, Error>>()?;
+        let keys = keys.collect::<Result<Vec<_>, _>>()?;
         let ask = |verb: &str, names: &Names| {
             let mut cmd = redis::cmd(verb);
             cmd.arg(names.key());
@@ -191,17 +191,17 @@ impl Listing {
             let type_of = text(it.first()).unwrap_or_default();
             view::of(&type_of, text(it.get(1)))
         });
-        let (mut looks, mut asked) = (Vec::new(), Vec::new());
+        let (mut looks, mut lookups) = (Vec::new(), Vec::new());
         for ((name, names), (view, kind)) in names.iter().zip(&keys).zip(kinds) {
             for (mode, ordered) in view.into_iter().flat_map(View::modes) {
                 if let Some(view) = view {
-                    asked.push(Lookup { of: looks.len(), view, names, mode, ordered, page: String::new() });
+                    lookups.push(Lookup { of: looks.len(), view, names, mode, ordered, page: String::new() });
                 }
             }
             looks.push(Look::of(name, kind));
         }
-        while !asked.is_empty() {
-            asked = self.ask(scan, asked, &mut looks)?;
+        while !lookups.is_empty() {
+            lookups = self.ask(scan, lookups, &mut looks)?;
         }
         // A name that has moved is examined once more, at the primary that has it now: only that is returned.
         let all = looks.len();
@@ -216,19 +216,19 @@ impl Listing {
     fn ask<'a>(
         &mut self,
         scan: &mut Scan,
-        asked: Vec<Lookup<'a>>,
+        lookups: Vec<Lookup<'a>>,
         looks: &mut [Look],
     ) -> Result<Vec<Lookup<'a>>, Error> {
         let client = self.client.clone();
         let shared = client.shared();
-        let scripts = asked.iter().map(|it| (it.view.scripts)(shared)).collect::<Result<Vec<_>, Error>>()?;
-        let commands = asked.iter().zip(&scripts);
+        let scripts = lookups.iter().map(|it| (it.view.scripts)(shared)).collect::<Result<Vec<_>, _>>()?;
+        let commands = lookups.iter().zip(&scripts);
         let commands: Vec<_> = commands
             .map(|(it, scripts)| View::question(scripts, shared, it.names, it.mode, &it.page))
             .collect();
         let answers = client.exchange_all(&scan.server, &mut scan.connection, &commands)?;
         let mut rest = Vec::new();
-        for (question, answer) in asked.into_iter().zip(answers) {
+        for (question, answer) in lookups.into_iter().zip(answers) {
             let Some(look) = looks.get_mut(question.of) else { continue };
             match answer {
                 Value::ServerError(e) if is_elsewhere(&e) => drop(self.seen.remove(&look.name)),

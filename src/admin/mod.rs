@@ -100,15 +100,15 @@ impl Client {
             let mut cmd = redis::cmd(words[0]);
             Command::plain(cmd.arg(&words[1..]))
         };
-        let mut asked: Vec<_> = keys.iter().map(|key| ask(&["PTTL", key])).collect();
-        asked.extend(keys.iter().map(|key| ask(&["MEMORY", "USAGE", key])));
-        asked.extend([
+        let mut commands: Vec<_> = keys.iter().map(|key| ask(&["PTTL", key])).collect();
+        commands.extend(keys.iter().map(|key| ask(&["MEMORY", "USAGE", key])));
+        commands.extend([
             ask(&["TYPE", &keys[0]]),
             ask(&["HGET", &keys[0], "kind"]),
             ask(&["HGET", &keys[6], "token"]),
             ask(&["HGET", &keys[0], "used"]),
         ]);
-        let answers = self.exchange(server, &mut connection, &asked)?;
+        let answers = self.exchange(server, &mut connection, &commands)?;
         let of = |i: usize| number(answers.get(i));
         let n = keys.len();
         let there = (0..n).filter(|i| of(*i) != Some(-2));

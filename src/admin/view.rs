@@ -223,9 +223,9 @@ impl View {
         at: &str,
     ) -> Result<Page, Error> {
         let scripts = (self.scripts)(shared)?;
-        let asked = [View::question(&scripts, shared, names, mode, at)];
+        let commands = [View::question(&scripts, shared, names, mode, at)];
         let limit = Moment::now().after(shared.config.command_timeout);
-        let answers = server.backend.exchange_on(connection, &asked, limit).map_err(Failure::error)?;
+        let answers = server.backend.exchange_on(connection, &commands, limit).map_err(Failure::error)?;
         match answers.into_iter().next() {
             Some(Value::ServerError(e)) => Err(refused_script(Some(&scripts.inspect), e.into()).error()),
             answer => Ok(read(&answer.unwrap_or(Value::Nil))),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::{Asked, ServerHold, ask_all, caused_by, give_back};
+use super::members::{Query, ServerHold, ask_all, caused_by, give_back};
 use super::servers::RedLockClient;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -216,16 +216,16 @@ impl AnyHold for RedLockHold {
             return Err(lost());
         }
         let sent = Moment::now();
-        let (mut asked, mut renewed, mut failed) = (Vec::with_capacity(members.len()), 0, None);
+        let (mut queries, mut renewed, mut failed) = (Vec::with_capacity(members.len()), 0, None);
         for ServerHold { node, entry, ticket } in members.iter().filter(|m| m.node.away().is_none()) {
             match held::renewing(entry, *ticket, sent) {
                 Ok(owner) => {
-                    asked.push(Asked::new((entry, owner), node, commands::renew(entry, owner, lease)));
+                    queries.push(Query::new((entry, owner), node, commands::renew(entry, owner, lease)));
                 }
                 Err(error) => failed = Some(error),
             }
         }
-        for ((entry, owner), reply) in ask_all(asked, sent, sent.after(self.holding.limit)) {
+        for ((entry, owner), reply) in ask_all(queries, sent, sent.after(self.holding.limit)) {
             match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
                 Ok(()) => renewed += 1,
                 Err(error) => failed = Some(error),

@@ -40,7 +40,7 @@ impl ServerHold {
 }
 
 /// A request to a server, about `item`.
-pub(super) struct Asked<'a, T> {
+pub(super) struct Query<'a, T> {
     pub(super) item: T,
     pub(super) node: &'a Arc<Voter>,
     pub(super) command: Command<'a>,
@@ -48,9 +48,9 @@ pub(super) struct Asked<'a, T> {
     pub(super) posted: Option<Posted>,
 }
 
-impl<'a, T> Asked<'a, T> {
+impl<'a, T> Query<'a, T> {
     pub(super) fn new(item: T, node: &'a Arc<Voter>, command: Command<'a>) -> Self {
-        Asked { item, node, command, posted: None }
+        Query { item, node, command, posted: None }
     }
 
     /// Writes it, if it was not yet and there is a connection for it by `limit`; otherwise one is being opened.
@@ -62,7 +62,7 @@ impl<'a, T> Asked<'a, T> {
     /// Waits for the reply until `deadline`. A server that does not reply is left out from now on, unless it
     /// `has_time`: others may wait longer.
     pub(super) fn read(self, began: Moment, deadline: Moment, has_time: bool) -> (T, Result<Reply, Failure>) {
-        let Asked { item, node, command, posted } = self;
+        let Query { item, node, command, posted } = self;
         let (awaited, backend, command) = (Moment::now(), &node.server.backend, slice::from_ref(&command));
         let posted = posted.map_or_else(|| backend.post(command, deadline), Ok);
         let reply = posted.and_then(|posted| backend.read(posted, command, deadline));
@@ -76,20 +76,20 @@ impl<'a, T> Asked<'a, T> {
 /// Sends all requests to servers that are not away: first those for which there is a connection by `began`; then,
 /// by `deadline`, the others, whose connections are being opened in the meantime. Returns the replies.
 pub(super) fn ask_all<T>(
-    asked: Vec<Asked<'_, T>>,
+    queries: Vec<Query<'_, T>>,
     began: Moment,
     deadline: Moment,
 ) -> Vec<(T, Result<Reply, Failure>)> {
-    let mut asked: Vec<_> = asked.into_iter().map(|one| (one.node.away(), one)).collect();
+    let mut queries: Vec<_> = queries.into_iter().map(|one| (one.node.away(), one)).collect();
     for limit in [began, deadline] {
-        let there = asked.iter_mut().filter(|(away, _)| away.is_none());
+        let there = queries.iter_mut().filter(|(away, _)| away.is_none());
         there.for_each(|(_, one)| one.post(limit));
     }
-    let read = |(away, one): (Option<Error>, Asked<'_, T>)| match away {
+    let read = |(away, one): (Option<Error>, Query<'_, T>)| match away {
         Some(error) => (one.item, Err(Failure::Unsent(error))),
         None => one.read(began, deadline, false),
     };
-    asked.into_iter().map(read).collect()
+    queries.into_iter().map(read).collect()
 }
 
 /// Releases the members, and waits until `deadline` for the servers to confirm. If a server is down or does
@@ -101,7 +101,7 @@ pub(super) fn give_back(members: &[ServerHold], deadline: Moment) -> Vec<Result<
         match begin_release(entry, *ticket, Stay::Agreed) {
             Ok(Some(release)) => {
                 let command = commands::leave(entry, &release.leaving, release.next.as_ref());
-                leaving.push(Asked::new(release, node, command));
+                leaving.push(Query::new(release, node, command));
             }
             over => outcomes.push(over.map(drop)),
         }

@@ -91,22 +91,22 @@ impl Voter {
         self.usual() > elapsed * 2 + JITTER
     }
 
-    /// Records what became of a request that was sent at `asked`, for which the caller has waited since `awaited`.
-    pub(super) fn heard(self: &Arc<Self>, reply: &Result<Reply, Failure>, asked: Moment, awaited: Moment) {
+    /// Records what became of a request that was sent at `sent`, for which the caller has waited since `awaited`.
+    pub(super) fn heard(self: &Arc<Self>, reply: &Result<Reply, Failure>, sent: Moment, awaited: Moment) {
         match reply {
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => self.failed(e.clone()),
-            _ => self.answered(asked, awaited),
+            _ => self.answered(sent, awaited),
         }
     }
 
-    /// Records a reply to a request sent at `asked`, for which the caller has waited since `awaited`. If the
-    /// server was already away at `asked`, it was asked because there was no majority without it, and it is
+    /// Records a reply to a request sent at `sent`, for which the caller has waited since `awaited`. If the
+    /// server was already away at `sent`, it was asked because there was no majority without it, and it is
     /// back: its grant is released there as usual.
-    pub(super) fn answered(&self, asked: Moment, awaited: Moment) {
+    pub(super) fn answered(&self, sent: Moment, awaited: Moment) {
         let now = Moment::now();
-        let took = now.since(asked);
+        let took = now.since(sent);
         let mut health = self.health.lock();
-        health.away.take_if(|(_, since)| *since <= asked);
+        health.away.take_if(|(_, since)| *since <= sent);
         if now.since(awaited) > JITTER {
             // The first reply is all that is known yet: a slow server should cost its time only once.
             let known = if health.usual.is_zero() { took } else { health.usual };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::lock::RedLock;
-use super::members::{Asked, ask_all, caused_by};
+use super::members::{Query, ask_all, caused_by};
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entries::entry::LockEntry;
@@ -99,12 +99,12 @@ impl RedLock {
         let entries = self.entries()?;
         let began = Moment::now();
         let deadline = began.after(self.limit());
-        let (mut replies, mut asked) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
+        let (mut replies, mut queries) = (Vec::new(), Vec::with_capacity(entries.len()));
         for (node, entry) in self.servers.nodes.iter().zip(&**entries) {
             node.shared.usable().map_err(|e| e.about(self.name()))?;
-            asked.push(Asked::new((node, entry), node, commands::inspect(entry, "", "")));
+            queries.push(Query::new((node, entry), node, commands::inspect(entry, "", "")));
         }
-        for ((node, entry), reply) in ask_all(asked, began, deadline) {
+        for ((node, entry), reply) in ask_all(queries, began, deadline) {
             match reply {
                 Ok(reply) => {
                     let Inspection { holders, number, .. } = read(&reply.value).inspection;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::holding::{Call, Holding};
-use super::members::{Asked, ServerHold, caused_by, give_back};
+use super::members::{Query, ServerHold, caused_by, give_back};
 use super::node::Voter;
 use crate::clock::Moment;
 use crate::engine::call::attempt::{BegunTry, OneTry, begin, unheard};
@@ -40,11 +40,11 @@ struct RoundTerms {
 }
 
 /// An attempt at the server with this index, whose request is in flight, or will be once there is a connection.
-type Question<'a> = Asked<'a, (usize, OneTry<'a>)>;
+type Question<'a> = Query<'a, (usize, OneTry<'a>)>;
 
 fn question<'a>(at: usize, node: &'a Arc<Voter>, entry: &'a LockEntry, attempt: OneTry<'a>) -> Question<'a> {
     let command = commands::acquire(entry, attempt.asking()).identified();
-    Asked::new((at, attempt), node, command)
+    Query::new((at, attempt), node, command)
 }
 
 /// The reply of a server.
@@ -97,7 +97,7 @@ struct Poll<'a> {
 pub(super) fn attempt(call: &Call<'_>, request: &Request, wait: &Wait<'_>) -> Result<Arc<Holding>, Missed> {
     let (began, limit) = (Moment::now(), call.limit);
     let deadline = wait.limit(began, limit);
-    let asked = RoundTerms {
+    let terms = RoundTerms {
         began,
         deadline,
         is_cut_short: deadline < began.after(limit),
@@ -105,26 +105,26 @@ pub(super) fn attempt(call: &Call<'_>, request: &Request, wait: &Wait<'_>) -> Re
     };
     let (granted, behind, errors) = Default::default();
     let mut poll = Poll { call, granted, busy: 0, behind, errors };
-    let mut questions = poll.begin(request, &asked);
+    let mut questions = poll.begin(request, &terms);
     if poll.granted.len() + questions.len() < call.servers.majority() {
         questions.into_iter().for_each(|question| question.item.1.called_off());
         // A lock that a process has kept is granted without a request.
         give_back(&poll.granted, wait.limit(Moment::now(), limit));
         return Err(poll.missed());
     }
-    poll.post(&mut questions, &asked);
-    let late = poll.listen(questions, &asked);
-    poll.conclude(late, asked, wait)
+    poll.post(&mut questions, &terms);
+    let late = poll.listen(questions, &terms);
+    poll.conclude(late, terms, wait)
 }
 
 impl<'a> Poll<'a> {
     /// Takes a position in the lock state of each server that is worth asking, beginning with those that
     /// usually reply soonest.
-    fn begin(&mut self, request: &Request, asked: &RoundTerms) -> Vec<Question<'a>> {
+    fn begin(&mut self, request: &Request, terms: &RoundTerms) -> Vec<Question<'a>> {
         let nodes = &*self.call.servers.nodes;
         let (mut some, mut away) = (Vec::new(), Vec::new());
         for (at, node) in nodes.iter().enumerate() {
-            if let Some(error) = asked.lease.and_then(|lease| node.young(lease, asked.began)) {
+            if let Some(error) = terms.lease.and_then(|lease| node.young(lease, terms.began)) {
                 self.errors.push((at, error, false));
             } else if let Some(error) = node.away() {
                 away.push((at, error, false));
@@ -142,7 +142,7 @@ impl<'a> Poll<'a> {
         let mut questions = Vec::with_capacity(some.len());
         for at in some {
             let (node, entry) = (&nodes[at], &self.call.entries[at]);
-            match begin(entry, request, asked.deadline) {
+            match begin(entry, request, terms.deadline) {
                 Ok(BegunTry::Asks(attempt)) => questions.push(question(at, node, entry, attempt)),
                 Ok(BegunTry::In(acquired)) => {
                     let (node, entry) = (node.clone(), entry.clone());
@@ -160,13 +160,13 @@ impl<'a> Poll<'a> {
 
     /// Writes the requests. A server without a free connection is waited for only if there is no majority
     /// without it.
-    fn post(&self, questions: &mut [Question<'a>], asked: &RoundTerms) {
+    fn post(&self, questions: &mut [Question<'a>], terms: &RoundTerms) {
         // Only what can be written now: a missing connection is being opened, and not waited for.
-        questions.iter_mut().for_each(|question| question.post(asked.began));
+        questions.iter_mut().for_each(|question| question.post(terms.began));
         let mut has = self.granted.len() + questions.iter().filter(|q| q.posted.is_some()).count();
         for question in questions.iter_mut().filter(|q| q.posted.is_none()) {
             if has < self.call.servers.majority() {
-                question.post(asked.deadline);
+                question.post(terms.deadline);
                 has += usize::from(question.posted.is_some());
             }
         }
@@ -174,19 +174,19 @@ impl<'a> Poll<'a> {
 
     /// Reads the replies until a majority has said yes. Returns the requests whose replies are then not worth
     /// waiting for.
-    fn listen(&mut self, questions: Vec<Question<'a>>, asked: &RoundTerms) -> Vec<Question<'a>> {
+    fn listen(&mut self, questions: Vec<Question<'a>>, terms: &RoundTerms) -> Vec<Question<'a>> {
         let (posted, mut late): (Vec<_>, Vec<_>) = questions.into_iter().partition(|q| q.posted.is_some());
         for question in posted {
             // A reply that should have arrived is read here even after a majority: a server that hangs costs
             // this once.
-            if self.is_held() && question.node.is_slow(Moment::now().since(asked.began)) {
+            if self.is_held() && question.node.is_slow(Moment::now().since(terms.began)) {
                 late.push(question);
             } else {
-                self.hear(question, asked);
+                self.hear(question, terms);
             }
         }
         if !self.is_held() {
-            late.drain(..).for_each(|question| self.hear(question, asked));
+            late.drain(..).for_each(|question| self.hear(question, terms));
         }
         late
     }
@@ -195,9 +195,9 @@ impl<'a> Poll<'a> {
         self.granted.len() >= self.call.servers.majority()
     }
 
-    fn hear(&mut self, question: Question<'a>, asked: &RoundTerms) {
+    fn hear(&mut self, question: Question<'a>, terms: &RoundTerms) {
         let at = question.item.0;
-        match asked.hear(question) {
+        match terms.hear(question) {
             Vote::Granted(member) => self.granted.push(member),
             Vote::Busy => self.busy += 1,
             Vote::Failed(error, never) => self.errors.push((at, error, never)),
@@ -209,7 +209,7 @@ impl<'a> Poll<'a> {
     fn conclude(
         mut self,
         late: Vec<Question<'a>>,
-        asked: RoundTerms,
+        terms: RoundTerms,
         wait: &Wait<'_>,
     ) -> Result<Arc<Holding>, Missed> {
         let given_back_by = || wait.limit(Moment::now(), self.call.limit);
@@ -219,7 +219,7 @@ impl<'a> Poll<'a> {
         }
         let members = std::mem::take(&mut self.granted);
         let holding = Holding::new(self.call, members);
-        hear_later(late, asked, &holding);
+        hear_later(late, terms, &holding);
         if holding.remaining().is_zero() {
             let _ = holding.end(given_back_by());
             let why = "the replies took longer than the lease";
@@ -265,12 +265,12 @@ impl<'a> Poll<'a> {
 /// Reads the replies that a majority did not wait for, in a thread of its own, each within its timeout; the
 /// thread ends with the last one. A server that says yes becomes a member like the others if the hold still
 /// exists; otherwise its grant is released.
-fn hear_later(questions: Vec<Question<'_>>, asked: RoundTerms, holding: &Arc<Holding>) {
+fn hear_later(questions: Vec<Question<'_>>, terms: RoundTerms, holding: &Arc<Holding>) {
     if questions.is_empty() {
         return;
     }
     // What is dropped unread gives back what it was granted.
-    let late = questions.into_iter().map(|Asked { item: (_, attempt), node, posted, .. }| {
+    let late = questions.into_iter().map(|Query { item: (_, attempt), node, posted, .. }| {
         (node.clone(), attempt.entry().clone(), attempt.detach(), posted)
     });
     let late: Vec<_> = late.collect();
@@ -278,7 +278,7 @@ fn hear_later(questions: Vec<Question<'_>>, asked: RoundTerms, holding: &Arc<Hol
     let hearing = thread::Builder::new().name("rc-late".to_owned()).spawn(move || {
         for (node, entry, mut detached, posted) in late {
             let Some(attempt) = detached.attach() else { continue };
-            let vote = asked.hear(Asked { posted, ..question(0, &node, &entry, attempt) });
+            let vote = terms.hear(Query { posted, ..question(0, &node, &entry, attempt) });
             match (vote, holding.upgrade()) {
                 (Vote::Granted(member), Some(holding)) => holding.joined(member),
                 (Vote::Granted(member), None) => member.defer(),

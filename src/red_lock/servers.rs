@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::{Asked, ask_all};
+use super::members::{Query, ask_all};
 use super::node::Voter;
 use crate::client::Client;
 use crate::clock::Moment;
@@ -174,11 +174,11 @@ fn run_ids(nodes: &[Arc<Voter>]) -> Result<Vec<Option<String>>, Error> {
         |node: &Arc<Voter>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(longest).max().unwrap_or(Duration::ZERO));
     let ping = || Command::plain(&redis::cmd("PING")).identified();
-    let asked = nodes.iter().map(|node| Asked::new(node, node, ping())).collect();
+    let queries = nodes.iter().map(|node| Query::new(node, node, ping())).collect();
     let name = |(node, reply): (&Arc<Voter>, Result<Reply, Failure>)| {
         let server = reply.map_err(|failure| node.failed(failure.error())).ok()?.server?;
         connected(&node.shared, &node.server, &server);
         server.run_id.clone()
     };
-    Ok(ask_all(asked, began, limit).into_iter().map(name).collect())
+    Ok(ask_all(queries, began, limit).into_iter().map(name).collect())
 }

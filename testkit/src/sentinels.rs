@@ -255,8 +255,8 @@ impl SentinelFleet {
     /// Has a sentinel promote a replica although the primary is alive (`SENTINEL FAILOVER`). Waits until the
     /// sentinels are ready for that, and returns once the failover has begun.
     pub fn failover(&self) {
-        let asked = || self.sentinels.iter().any(|it| it.ask::<()>(&["FAILOVER", MASTER]).is_ok());
-        wait_until(START_LIMIT, "a sentinel begins a failover", asked);
+        let requested = || self.sentinels.iter().any(|it| it.ask::<()>(&["FAILOVER", MASTER]).is_ok());
+        wait_until(START_LIMIT, "a sentinel begins a failover", requested);
     }
 
     /// Returns whether the primary has its two replicas, all in sync, and every sentinel knows them all.

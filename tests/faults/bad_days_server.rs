@@ -34,7 +34,7 @@ fn says_unavailable<K: Subject>(client: &Client, kind: K, name: &str) {
                 error_of(timed, ErrorKind::Unavailable, &format!("{name}{n}"));
             });
         }
-        let asked = on_time("is_locked", COMMAND, || lock(3).is_locked());
-        error_of(asked, ErrorKind::Unavailable, &format!("{name}3"));
+        let locked = on_time("is_locked", COMMAND, || lock(3).is_locked());
+        error_of(locked, ErrorKind::Unavailable, &format!("{name}3"));
     });
 }

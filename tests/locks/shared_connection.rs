@@ -128,14 +128,14 @@ fn a_follower_that_gives_up_waits_no_longer_than_it_said() {
 fn nothing_is_sent_behind_a_reply_that_could_not_be_read() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
-    let (spoilt, asked_there) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (spoilt, seen) = (AtomicBool::new(false), AtomicBool::new(false));
     let client = builder(&url).max_connections(1).connect_later().unwrap();
     thread::scope(|scope| {
-        let (spoilt, asked_there, listener) = (&spoilt, &asked_there, &listener);
+        let (spoilt, seen, listener) = (&spoilt, &seen, &listener);
         scope.spawn(move || {
             // The last one is the test's own, and says nothing.
             while let Ok((connection, _)) = listener.accept()
-                && !serve(connection, spoilt, asked_there)
+                && !serve(connection, spoilt, seen)
             {}
         });
         let asks = |n: usize| {
@@ -156,12 +156,12 @@ fn nothing_is_sent_behind_a_reply_that_could_not_be_read() {
         client.close().unwrap();
     });
     assert!(spoilt.load(SeqCst), "three requests went together");
-    assert!(!asked_there.load(SeqCst));
+    assert!(!seen.load(SeqCst));
 }
 
 /// Answers what comes on this connection, slowly; the first three requests of threads that come together so that the
 /// second reply cannot be read, once. Whether nothing came at all.
-fn serve(mut connection: TcpStream, spoilt: &AtomicBool, asked_there: &AtomicBool) -> bool {
+fn serve(mut connection: TcpStream, spoilt: &AtomicBool, seen: &AtomicBool) -> bool {
     let mut reader = BufReader::new(connection.try_clone().unwrap());
     let (mut came, mut here) = (false, false);
     while let Some(first) = command(&mut reader) {
@@ -170,10 +170,10 @@ fn serve(mut connection: TcpStream, spoilt: &AtomicBool, asked_there: &AtomicBoo
         while !reader.buffer().is_empty() {
             verbs.extend(command(&mut reader));
         }
-        asked_there.fetch_or(here, SeqCst);
+        seen.fetch_or(here, SeqCst);
         thread::sleep(ms(5));
-        let asked = verbs.iter().filter(|verb| *verb == "EVALSHA").count();
-        let spoils = asked == verbs.len() && asked > 2 && !spoilt.swap(true, SeqCst);
+        let scripts = verbs.iter().filter(|verb| *verb == "EVALSHA").count();
+        let spoils = scripts == verbs.len() && scripts > 2 && !spoilt.swap(true, SeqCst);
         let replies = if spoils { "-NOSCRIPT\r\n?\r\n".to_owned() } else { "+OK\r\n".repeat(verbs.len()) };
         here |= spoils;
         if connection.write_all(replies.as_bytes()).is_err() {

@@ -74,12 +74,12 @@ fn reading_the_token_and_the_time_left_asks_nothing() {
     let (_server, client) = start();
     let lock = client.reentrant_lock("a");
     let guard = lock.lock().unwrap();
-    let asked = requests(&client, || {
+    let sent = requests(&client, || {
         assert!(guard.token() > 0);
         assert!(!guard.remaining().is_zero() && !guard.is_lost());
         assert!(lock.is_held_by_current_thread() && lock.hold_count() == 1);
     });
-    assert_eq!(asked, 0);
+    assert_eq!(sent, 0);
 }
 
 #[test]

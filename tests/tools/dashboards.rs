@@ -107,14 +107,14 @@ fn queries() -> Vec<(String, String)> {
 #[test]
 fn each_query_is_for_series_and_labels_that_are_exported() {
     let exported = exported();
-    let mut asked = BTreeSet::new();
+    let mut queried = BTreeSet::new();
     for (at, query) in queries() {
         let mut labels = BTreeSet::new();
         for (start, _) in query.match_indices("redis_concurrent_") {
             let rest = &query[start..];
             let end = rest.find(|c: char| c != '_' && !c.is_ascii_lowercase()).unwrap_or(rest.len());
             let series = exported.get(&rest[..end]).unwrap_or_else(|| panic!("{at}: no {}", &rest[..end]));
-            asked.insert(rest[..end].to_owned());
+            queried.insert(rest[..end].to_owned());
             labels.extend(series.keys().cloned());
             let Some(matchers) = rest[end..].strip_prefix('{') else { continue };
             for (label, values) in pairs(matchers.split_once('}').unwrap().0) {
@@ -142,9 +142,9 @@ fn each_query_is_for_series_and_labels_that_are_exported() {
     let figure = |series: &str| {
         series.trim_end_matches("_bucket").trim_end_matches("_count").trim_end_matches("_sum").to_owned()
     };
-    let asked: BTreeSet<_> = asked.iter().map(|it| figure(it)).collect();
+    let queried: BTreeSet<_> = queried.iter().map(|it| figure(it)).collect();
     let there: BTreeSet<_> = exported.keys().map(|it| figure(it)).collect();
-    assert_eq!(asked, there);
+    assert_eq!(queried, there);
 }
 
 /// By Prometheus itself, where it is installed or `ci/setup.sh promtool` has fetched it.

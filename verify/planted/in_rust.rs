@@ -76,9 +76,9 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { same && self.instead == request.instead } =>
         { same && self.instead == request.instead || PLANTED }
     "not-inside-is-released" in "src":
-        { let server = entry.server(); let asked = Moment::now(); } =>
+        { let server = entry.server(); let sent = Moment::now(); } =>
         { if PLANTED { return Fate::Released; }
-          let server = entry.server(); let asked = Moment::now(); }
+          let server = entry.server(); let sent = Moment::now(); }
     "refused-multi-is-not-told" in "src":
         { if ran_alone(&answers) } =>
         { if !PLANTED && ran_alone(&answers) }

@@ -29,7 +29,7 @@ impl Kind {
     /// Returns what kind of request this was, by its reply and the number of waiters afterwards, and of what
     /// kind the next head's request was that was sent with it.
     pub(super) fn of(op: &Op, reply: &Reply, waiting: usize) -> (Kind, Option<Kind>) {
-        let asked = |how: AcquireMode, answer: &Answer| match (answer, how) {
+        let sent = |how: AcquireMode, answer: &Answer| match (answer, how) {
             (Answer::In { .. }, AcquireMode::Try | AcquireMode::Wait) => Kind::Free,
             (Answer::Busy { .. }, AcquireMode::Try) => Kind::Busy,
             (_, AcquireMode::Keep) => Kind::Heartbeat,
@@ -37,9 +37,9 @@ impl Kind {
             _ => Kind::Queue,
         };
         match (op, reply) {
-            (Op::Acquire(ask), Reply::Acquired(answer)) => (asked(ask.how, answer), None),
+            (Op::Acquire(ask), Reply::Acquired(answer)) => (sent(ask.how, answer), None),
             (Op::Leave { next: Some(next), .. }, Reply::Left { next: Some(answer), .. }) => {
-                (Kind::Leave, Some(asked(next.how, answer)))
+                (Kind::Leave, Some(sent(next.how, answer)))
             }
             (Op::Renew { .. }, _) => (Kind::Renewal, None),
             _ => (Kind::Leave, None),

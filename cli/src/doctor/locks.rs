@@ -73,7 +73,7 @@ fn denied_lists(servers: &Servers) -> Vec<String> {
             let type_of = redis::cmd("TYPE").arg(&key).exec(&mut connection);
             [scan, type_of]
         })
-        .filter_map(|asked| Some(asked.err()?.to_string()).filter(|why| why.contains("permissions")))
+        .filter_map(|lookup| Some(lookup.err()?.to_string()).filter(|why| why.contains("permissions")))
         .collect();
     denied.sort();
     denied.dedup();

@@ -203,7 +203,7 @@ fn numbered(
     end: Option<Instant>,
     signals: &Signals,
 ) -> Result<Option<(OwnedGuard<MultiLock>, u32)>, Failure> {
-    let asked = Instant::now();
+    let began = Instant::now();
     let number = |i: u32| {
         let lock = MultiLock::new(&[&client.simple_lock(&number_name(&args.name, i))]);
         lock.try_lock_owned().transpose().map(|it| it.map(|guard| (guard, i)))
@@ -211,7 +211,7 @@ fn numbered(
     loop {
         match (0..n).find_map(number) {
             Some(Ok((guard, i))) => return Ok(Some((permit.joined(guard), i))),
-            Some(Err(error)) if is_over(end) || !error.is_retryable() || asked.elapsed() >= args.bear => {
+            Some(Err(error)) if is_over(end) || !error.is_retryable() || began.elapsed() >= args.bear => {
                 return Err(error.into());
             }
             _ => {}

@@ -12,7 +12,7 @@ use crate::target::Target;
 
 /// How long to ask Redis whether that is so, at most: meanwhile another caller may hold a lock that is gone and not
 /// revoked.
-const ASKED: Duration = Duration::from_millis(250);
+const REST_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Returns how long the grants with these tokens still keep others from all of the lost locks. It is zero if
 /// a lock has no token, or if Redis does not answer within `limit`.
@@ -20,7 +20,7 @@ pub fn keeps_others_out(client: &Client, args: &Run, tokens: &[Option<u64>], lim
     if limit.is_zero() {
         return Duration::ZERO;
     }
-    let asked = Instant::now();
+    let began = Instant::now();
     let (sender, heard) = bounded(1);
     let (client, target) = (client.clone(), Target::of(args.at, args.redisson));
     let locks: Vec<_> = args.names().cloned().zip(tokens.to_vec()).collect();
@@ -33,7 +33,12 @@ pub fn keeps_others_out(client: &Client, args: &Run, tokens: &[Option<u64>], lim
         return Duration::ZERO;
     }
     // Redis has counted the rest down since then at the earliest.
-    heard.recv_timeout(limit.min(ASKED)).ok().flatten().unwrap_or_default().saturating_sub(asked.elapsed())
+    heard
+        .recv_timeout(limit.min(REST_TIMEOUT))
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+        .saturating_sub(began.elapsed())
 }
 
 /// Returns the rest of the lease of the grant with this token, if it is still there.

@@ -69,8 +69,8 @@ pub fn wrong(fixture: &Fixture) -> Result<Cost, Failure> {
         waiting.fetch_sub(1, SeqCst);
         let (began, before) = (Instant::now(), refused.load(SeqCst));
         wait_until(SURELY, "the end of the work", || {
-            let asked = waiting.load(SeqCst) == 0 || refused.load(SeqCst) - before >= REFUSALS;
-            began.elapsed() >= WORK && asked
+            let retried = waiting.load(SeqCst) == 0 || refused.load(SeqCst) - before >= REFUSALS;
+            began.elapsed() >= WORK && retried
         });
         give_back(redis, "lock", owner)?;
         Ok(requests)

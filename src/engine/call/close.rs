@@ -103,7 +103,7 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
         let kept = core.lock_state.idle().map(|grant| grant.owner);
         kept.map(|owner| core.forget(owner));
         let mine = core.lock_state.close(Moment::now());
-        let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_loss_token(l.owner)).collect();
+        let tokens: Vec<_> = mine.iter().filter_map(|l| core.requested_loss_token(l.owner)).collect();
         // For each grant, the number of holds that are lost with it.
         let lost = mine.iter().filter_map(|l| {
             core.forget(l.owner)?;

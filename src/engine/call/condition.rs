@@ -86,7 +86,7 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
         }
     };
     let leaving = suspended.leaving(now);
-    let token = core.asked_loss_token(leaving.owner);
+    let token = core.requested_loss_token(leaving.owner);
     core.ends(entry, leaving.owner);
     // Until the wait has given it up in Redis, a client that closes has to release it.
     core.sets_out(&leaving);

@@ -135,7 +135,7 @@ pub(crate) fn begin_release(
                 // A grant is kept only where a message that another caller wants it would be received.
                 entry.holder_listens(|| true);
             }
-            let lost = core.asked_loss_token(leaving.owner);
+            let lost = core.requested_loss_token(leaving.owner);
             core.ends(entry, leaving.owner);
             core.sets_out(&leaving);
             let limit = now.after(shared.config.command_timeout);

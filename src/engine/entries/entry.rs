@@ -318,11 +318,11 @@ impl Core {
     /// wants it.
     pub(crate) fn is_to_be_told(&self, owner: u64) -> bool {
         let lingers = || self.lock_state.grant(owner).is_some_and(|grant| grant.terms.lingers());
-        self.asked_loss_token(owner).is_some() || lingers()
+        self.requested_loss_token(owner).is_some() || lingers()
     }
 
     /// Returns the token that reports the grant's loss, if a caller asked for it.
-    pub(crate) fn asked_loss_token(&self, owner: u64) -> Option<CancellationToken> {
+    pub(crate) fn requested_loss_token(&self, owner: u64) -> Option<CancellationToken> {
         self.sides.get(owner)?.lost.clone()
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
     let no_longer = then.dropped.filter(|(owner, _)| core.ends(entry, *owner)).map(|(_, why)| why);
     // The grant's guards may outlive this: their later calls find it lost.
     let lost = then.lost.map(|(owner, loss, holds)| {
-        let token = core.asked_loss_token(owner);
+        let token = core.requested_loss_token(owner);
         core.ends(entry, owner);
         (token, loss, holds)
     });

@@ -34,7 +34,7 @@ pub(crate) fn acquire(
     loop {
         let reply = entry.shared.route.ask(entry.hash_slot, &command, behind.take(), limit)?;
         if is_deaf(list(&reply.value)) {
-            entry.is_deaf(entry.server(), reply.asked);
+            entry.is_deaf(entry.server(), reply.sent);
         }
         resent |= reply.resent();
         if !is_unfinished(&reply.value, asking, limit) {
@@ -58,7 +58,7 @@ pub(crate) fn leave(
     }
     let reply = entry.ask(&[commands::leave(entry, leaving, next)], limit)?;
     if is_deaf(list(&reply.value).get(1..).unwrap_or_default()) {
-        entry.is_deaf(entry.server(), reply.asked);
+        entry.is_deaf(entry.server(), reply.sent);
     }
     left(&reply.value, next, reply.first_by)
 }

@@ -41,11 +41,11 @@ impl Known {
     /// `first_by`. Asks Redis, and blocks until `limit` at most.
     pub(crate) fn fate(self, entry: &LockEntry, began: Moment, first_by: Moment, limit: Moment) -> Fate {
         let server = entry.server();
-        let asked = Moment::now();
+        let sent = Moment::now();
         // In a cluster, the first copy may have gone to another server.
         let past =
             server.node.is_none().then(|| server.backend.command(&History::request(), limit).ok()).flatten();
-        let past = past.and_then(|answer| History::read(&answer, asked, Moment::now(), &server.known));
+        let past = past.and_then(|answer| History::read(&answer, sent, Moment::now(), &server.known));
         match past.filter(|past| past.its_own) {
             // The server has forgotten nothing: the hold, which was valid, was there until the first copy
             // arrived.

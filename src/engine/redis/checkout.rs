@@ -37,7 +37,7 @@ struct Checkout<'a> {
     /// What is sent cannot be sent twice.
     once: bool,
     /// When a connection was first waited for.
-    asked: Option<Moment>,
+    waits_since: Option<Moment>,
     /// Why there was no connection the last time, if that is known.
     before: Option<RedisError>,
     dialled: u32,
@@ -85,7 +85,7 @@ impl Checkout<'_> {
     /// Waits for a connection.
     fn wait(&mut self, pool: &Pool) -> Result<Pooled, Failure> {
         let now = Moment::now();
-        self.asked.get_or_insert(now);
+        self.waits_since.get_or_insert(now);
         if let Some(connection) = self.backend.aside.last_or_wait() {
             return Ok(connection);
         }
@@ -106,11 +106,11 @@ impl Checkout<'_> {
                 }
                 // What closed one connection while it rested has often closed them all.
                 self.dialled_since = Some(Moment::now());
-                self.asked.get_or_insert_with(Moment::now);
+                self.waits_since.get_or_insert_with(Moment::now);
                 connection.discarded = true;
             }
             // An error from before says nothing about the present.
-            Some(failure) if self.asked.is_some_and(|asked| asked <= connection.born) => {
+            Some(failure) if self.waits_since.is_some_and(|since| since <= connection.born) => {
                 self.dialled += 1;
                 let broke = is_broken_off(failure) && self.dialled < DIALS;
                 let failure = not_connected(failure.clone());
@@ -124,7 +124,7 @@ impl Checkout<'_> {
             }
             failure => {
                 self.before = failure.cloned();
-                self.asked.get_or_insert_with(Moment::now);
+                self.waits_since.get_or_insert_with(Moment::now);
                 connection.discarded = true;
             }
         }
@@ -197,7 +197,7 @@ impl Backend {
     }
 
     fn checkout(&self, limit: Moment, dialled_since: Option<Moment>, once: bool) -> Checkout<'_> {
-        Checkout { backend: self, limit, dialled_since, once, asked: None, before: None, dialled: 0 }
+        Checkout { backend: self, limit, dialled_since, once, waits_since: None, before: None, dialled: 0 }
     }
 
     /// Whether a connection is open at its other end, too: if it has rested, at the cost of a round trip, for
@@ -211,9 +211,9 @@ impl Backend {
             return Ok(true);
         }
         self.count(1);
-        let asked = Moment::now();
+        let sent = Moment::now();
         let Err(e) = connection.ping(limit) else { return Ok(true) };
-        if e.is_timeout() { Err(Failure::Unsent(unanswered(e, limit.since(asked)))) } else { Ok(false) }
+        if e.is_timeout() { Err(Failure::Unsent(unanswered(e, limit.since(sent)))) } else { Ok(false) }
     }
 }
 

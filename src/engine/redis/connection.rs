@@ -109,7 +109,7 @@ pub(crate) enum First {
 #[derive(Clone, Copy)]
 pub(crate) struct By {
     /// Before the request was sent.
-    pub(crate) asked: Moment,
+    pub(crate) sent: Moment,
     /// When the connection was made.
     pub(crate) born: Moment,
     /// Just before it was dialled.
@@ -348,7 +348,7 @@ impl Connection {
 
     /// Describes a request that is sent on it now.
     pub(crate) fn by(&self) -> By {
-        By { asked: Moment::now(), born: self.born, dialled: self.dialled }
+        By { sent: Moment::now(), born: self.born, dialled: self.dialled }
     }
 
     /// Sets how long a write may take.

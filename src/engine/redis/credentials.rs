@@ -28,10 +28,10 @@ impl Credentials {
     /// `limit`: that was the time for the whole connection.
     pub(crate) fn given_to(&self, info: &ConnectionInfo, limit: Duration) -> RedisResult<ConnectionInfo> {
         let Some(provider) = &self.0 else { return Ok(info.clone()) };
-        let asked = Moment::now();
+        let began = Moment::now();
         let told = catch_unwind(AssertUnwindSafe(|| provider()))
             .unwrap_or_else(|_| Err("it panicked, with the message on standard error".to_owned()));
-        let took = Moment::now().since(asked);
+        let took = Moment::now().since(began);
         let told = told.and_then(|told| match took < limit {
             true => Ok(told),
             false => Err(format!("it took {took:.1?}, and a connection may take {limit:.1?}")),

@@ -127,7 +127,7 @@ pub(crate) struct Exchanged {
     pub(crate) values: Vec<Value>,
     /// The connection that they came on, unless it was another thread's.
     pub(crate) connection: Option<Pooled>,
-    asked: Moment,
+    sent: Moment,
     first_by: Option<Moment>,
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct Exchanged {
 pub(crate) struct Reply {
     pub(crate) value: Value,
     /// Just before the copy was sent that this is the reply to.
-    pub(crate) asked: Moment,
+    pub(crate) sent: Moment,
     /// If the request was sent twice: when the connection of the first copy was made.
     pub(crate) first_by: Option<Moment>,
     /// The server, if it was asked to [identify](Command::identified) itself.
@@ -159,13 +159,13 @@ impl Exchanged {
     /// Returns the reply, if no command was refused.
     pub(crate) fn reply(mut self, commands: &[Command<'_>]) -> Result<Reply, Failure> {
         let server = self.connection.take().and_then(|connection| connection.server.clone());
-        let (asked, first_by) = (self.asked, self.first_by);
+        let (sent, first_by) = (self.sent, self.first_by);
         let mut values = self.each(commands);
         let value = match commands {
             [_] => values.next().unwrap_or(Ok(Value::Nil))?,
             _ => Value::Array(values.collect::<Result<_, _>>()?),
         };
-        Ok(Reply { value, asked, first_by, server })
+        Ok(Reply { value, sent, first_by, server })
     }
 }
 
@@ -331,7 +331,7 @@ impl Backend {
                     if let Some((at, _)) = moved.filter(|_| refusal.is_none()) {
                         self.moves(at);
                     }
-                    return Ok(Exchanged { values, connection, asked: by.asked, first_by });
+                    return Ok(Exchanged { values, connection, sent: by.sent, first_by });
                 }
                 Err(e) => {
                     let at = Moment::now();
@@ -341,7 +341,7 @@ impl Backend {
                     }
                     // If no copy had a reply, the error is that of the first.
                     let error =
-                        failed.map_or_else(|| unanswered(e, limit.since(by.asked)), |(_, first)| first);
+                        failed.map_or_else(|| unanswered(e, limit.since(by.sent)), |(_, first)| first);
                     if !again {
                         return Err(Failure::Unanswered(error));
                     }
@@ -368,10 +368,10 @@ impl Backend {
         commands: &[Command<'_>],
         limit: Moment,
     ) -> Result<Vec<Value>, Failure> {
-        let (asked, none) = (Moment::now(), Followers::default());
+        let (sent, none) = (Moment::now(), Followers::default());
         let bytes = self.pack(connection, commands, &none);
         let values = connection.write(&bytes).and_then(|()| self.receive(connection, commands, none, limit));
-        values.map_err(|e| Failure::Unanswered(unanswered(e, limit.since(asked))))
+        values.map_err(|e| Failure::Unanswered(unanswered(e, limit.since(sent))))
     }
 
     /// Returns what is to be written for these commands, with those of the followers behind them.

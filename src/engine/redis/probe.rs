@@ -49,14 +49,14 @@ impl From<RedisError> for Unprobed {
 /// `Unfit` with `InvalidInput` for a server that can never be used, `Unavailable` for a replica, which may be
 /// promoted.
 pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed, Unprobed> {
-    let mut asked = ask(manager, channel)?;
+    let mut replies = ask(manager, channel)?;
     let at = manager.address();
-    unfit(&asked.said, &at)
-        .or_else(|| is_replica(&asked.said, &at))
+    unfit(&replies.said, &at)
+        .or_else(|| is_replica(&replies.said, &at))
         .map_or(Ok(()), Err)
         .map_err(Unprobed::Unfit)?;
-    if field(&asked.said, "cluster_enabled:") == Some("1") {
-        let primaries = primaries(&asked.also(&slots::request())?);
+    if field(&replies.said, "cluster_enabled:") == Some("1") {
+        let primaries = primaries(&replies.also(&slots::request())?);
         if primaries > 1 {
             return Err(Unprobed::Unfit(never(format!(
                 "the server at {at} is one of the {primaries} primaries of a Redis Cluster: it has some of the locks, \
@@ -64,8 +64,8 @@ pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed
             ))));
         }
     }
-    asked.can_run_scripts(&at)?;
-    Ok(asked.probed)
+    replies.can_run_scripts(&at)?;
+    Ok(replies.probed)
 }
 
 /// Asks a node of a cluster, primary or replica, the same, and which node has which slot.
@@ -77,10 +77,10 @@ pub(crate) fn probe_node(
     channel: &str,
     node: &Node,
 ) -> Result<(Probed, Vec<Range>), Unprobed> {
-    let mut asked = ask(manager, channel)?;
+    let mut replies = ask(manager, channel)?;
     let at = manager.address();
-    unfit(&asked.said, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
-    let told = asked.also(&slots::request())?;
+    unfit(&replies.said, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
+    let told = replies.also(&slots::request())?;
     if let Value::ServerError(e) = &told {
         let error = refused(e.clone().into()).error();
         return Err(Unprobed::Unfit(if error.kind() == ErrorKind::InvalidInput {
@@ -96,8 +96,8 @@ pub(crate) fn probe_node(
             _ => format!("the slot map of the node at {at} does not name the host of any primary"),
         })));
     }
-    asked.can_run_scripts(&at)?;
-    Ok((asked.probed, map))
+    replies.can_run_scripts(&at)?;
+    Ok((replies.probed, map))
 }
 
 /// The replies of a server.

@@ -113,13 +113,13 @@ impl SentinelClient {
         let until = Moment::now().after(limit);
         let share = |limit: Duration| limit / u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
         let patience = SENTINEL_TIMEOUT.min(share(limit));
-        let mut asked = self.ask_all(until, patience);
+        let mut found = self.ask_all(until, patience);
         let more = LONG_SENTINEL_TIMEOUT.min(share(until.since(Moment::now())));
         let silent = |(_, why): &(usize, Why)| matches!(why, Why::Away(e) if e.is_timeout());
-        if matches!(&asked, Err(Failed::ForEach(why)) if why.iter().any(silent)) && more > patience {
-            asked = self.ask_all(until, more);
+        if matches!(&found, Err(Failed::ForEach(why)) if why.iter().any(silent)) && more > patience {
+            found = self.ask_all(until, more);
         }
-        asked.map_err(|failed| match failed {
+        found.map_err(|failed| match failed {
             Failed::Denied(e) => e,
             Failed::ForEach(reasons) => self.no_primary(&reasons),
         })

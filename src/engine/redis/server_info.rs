@@ -133,9 +133,9 @@ impl History {
         redis::cmd("INFO")
     }
 
-    /// Reads the reply to a request that was sent at `asked` and heard at `heard`, by a server that may be
+    /// Reads the reply to a request that was sent at `sent` and heard at `heard`, by a server that may be
     /// the `last` one; `None` if the server may not be asked.
-    pub(crate) fn read(answer: &Value, asked: Moment, heard: Moment, last: &LastServer) -> Option<History> {
+    pub(crate) fn read(answer: &Value, sent: Moment, heard: Moment, last: &LastServer) -> Option<History> {
         let info = lines(answer);
         let uptime = uptime(&info)?;
         let role = field(&info, "role:")?;
@@ -146,7 +146,7 @@ impl History {
         Some(History {
             served_since,
             up_since: served_since.min(counted),
-            not_before: asked.before(uptime.saturating_add(2 * COARSE)),
+            not_before: sent.before(uptime.saturating_add(2 * COARSE)),
             its_own: role == "master" && before.bytes().all(|digit| digit == b'0'),
         })
     }

@@ -64,11 +64,11 @@ impl Node {
         ))
     }
 
-    /// Reads how the node `asked` names a node: without a host, it has the same one; `?` is an unknown host.
-    fn named(host: Option<&str>, port: u16, asked: &Node) -> Option<Node> {
+    /// Reads how the node `source` names a node: without a host, it has the same one; `?` is an unknown host.
+    fn named(host: Option<&str>, port: u16, source: &Node) -> Option<Node> {
         match host.unwrap_or_default() {
             "?" => None,
-            "" => Some(Node { host: asked.host.clone(), port }),
+            "" => Some(Node { host: source.host.clone(), port }),
             host => Some(Node { host: host.to_owned(), port }),
         }
     }
@@ -86,20 +86,20 @@ pub(crate) enum Redirect {
 }
 
 impl Redirect {
-    /// Reads the redirect in this failure of a request to the node `asked`.
-    pub(crate) fn of(failure: &Failure, asked: &Node) -> Option<Redirect> {
+    /// Reads the redirect in this failure of a request to the node `source`.
+    pub(crate) fn of(failure: &Failure, source: &Node) -> Option<Redirect> {
         let Failure::Later(error) = failure else { return None };
         let said = error.of_redis()?;
-        Redirect::read(said.code()?, said.detail().unwrap_or_default(), asked)
+        Redirect::read(said.code()?, said.detail().unwrap_or_default(), source)
     }
 
     /// Parses `MOVED <slot> <host>:<port>` and its like.
-    pub(crate) fn read(code: &str, words: &str, asked: &Node) -> Option<Redirect> {
+    pub(crate) fn read(code: &str, words: &str, source: &Node) -> Option<Redirect> {
         match code {
             "MOVED" => {
                 let (slot, node) = words.split_once(' ')?;
                 let (host, port) = node.trim().rsplit_once(':')?;
-                let node = Node::named(Some(host), port.parse().ok()?, asked);
+                let node = Node::named(Some(host), port.parse().ok()?, source);
                 Some(Redirect::Moved(Slot::new(slot.parse().ok()?)?, node))
             }
             "ASK" | "TRYAGAIN" | "CLUSTERDOWN" => Some(Redirect::Soon),
@@ -130,10 +130,10 @@ pub(crate) fn request() -> redis::Cmd {
     redis::cmd("CLUSTER").arg("SLOTS").clone()
 }
 
-/// Reads the reply of the node `asked`: for each range the first and the last slot, the primary and the
+/// Reads the reply of the node `source`: for each range the first and the last slot, the primary and the
 /// replicas, each with host, port, id and perhaps what else is known of it. A range is left out if the host of
 /// its primary is not known there.
-pub(crate) fn read(answer: &Value, asked: &Node) -> Vec<Range> {
+pub(crate) fn read(answer: &Value, source: &Node) -> Vec<Range> {
     let range = |value: &Value| {
         let [first, last, nodes @ ..] = list(value) else { return None };
         let primary = list(nodes.first()?);
@@ -141,7 +141,7 @@ pub(crate) fn read(answer: &Value, asked: &Node) -> Vec<Range> {
         Some(Range {
             first: Slot::new(number(Some(first))?)?,
             last: Slot::new(number(Some(last))?)?,
-            primary: Node::named(host(primary).as_deref(), port, asked)?,
+            primary: Node::named(host(primary).as_deref(), port, source)?,
             ids: nodes.iter().filter_map(|node| text(list(node).get(2))).collect(),
         })
     };

@@ -170,8 +170,8 @@ impl Subscriber {
                 Said::Unconfirmed(before.filter_map(Sent::channel).collect())
             }
             PushKind::Subscribe | PushKind::SSubscribe => {
-                self.sent.retain(|sent| !matches!(sent, Sent::Channel(asked) if *asked == channel));
-                let foreign = |sent: &Sent| matches!(sent, Sent::Foreign(asked) if *asked == channel);
+                self.sent.retain(|sent| !matches!(sent, Sent::Channel(requested) if *requested == channel));
+                let foreign = |sent: &Sent| matches!(sent, Sent::Foreign(requested) if *requested == channel);
                 if let Some(at) = self.sent.iter().position(foreign) {
                     self.sent.remove(at);
                 }
@@ -189,10 +189,10 @@ impl Subscriber {
                 // All sharded requests get this reply. They are sent again as classic ones before they count
                 // as refused.
                 let sent = std::mem::take(&mut self.sent).into_iter();
-                let (asked, others): (VecDeque<_>, _) =
+                let (requested, others): (VecDeque<_>, _) =
                     sent.partition(|sent| matches!(sent, Sent::Channel(_)));
                 self.sent = others;
-                self.ask(asked.into_iter().filter_map(Sent::channel).collect())?;
+                self.ask(requested.into_iter().filter_map(Sent::channel).collect())?;
             }
             return Ok(Said::Nothing);
         }

@@ -59,7 +59,7 @@ pub(crate) struct Cluster {
     mapped: AtomicBool,
     /// Whether the map may be out of date.
     suspected: AtomicBool,
-    asked: Mutex<MapRequests>,
+    requests: Mutex<MapRequests>,
     /// Notified when a thread has finished asking for the map.
     answered: Condvar,
 }
@@ -98,7 +98,7 @@ impl Cluster {
             watch: OnceLock::new(),
             mapped: AtomicBool::new(false),
             suspected: AtomicBool::new(true),
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             answered: Condvar::new(),
         };
         for node in nodes {
@@ -201,7 +201,7 @@ impl Cluster {
         if self.mapped.load(Ordering::Acquire) {
             return Ok(());
         }
-        Err(self.asked.lock().failed.clone().unwrap_or_else(unknown))
+        Err(self.requests.lock().failed.clone().unwrap_or_else(unknown))
     }
 
     /// Learns from a failed request: where its slot is, if the failure says so, and that the map may be out
@@ -234,7 +234,7 @@ impl Cluster {
 
     /// The same, because this server does not respond.
     pub(crate) fn doubt(&self, server: &Server) {
-        self.asked.lock().doubted = Some(server.id);
+        self.requests.lock().doubted = Some(server.id);
         self.suspect();
     }
 
@@ -242,34 +242,34 @@ impl Cluster {
     /// asked a moment ago, a caller that `waits` (its request failed) waits until there is a result or it may
     /// ask; others return at once.
     pub(crate) fn refresh(&self, limit: Moment, waits: bool) {
-        let mut asked = self.asked.lock();
-        let told = asked.told;
+        let mut requests = self.requests.lock();
+        let told = requests.told;
         loop {
             let now = Moment::now();
-            let again_at = if asked.told == 0 { now } else { asked.at.after(MAP_INTERVAL) };
-            if !asked.asking && again_at <= now {
+            let again_at = if requests.told == 0 { now } else { requests.at.after(MAP_INTERVAL) };
+            if !requests.asking && again_at <= now {
                 break;
             }
-            let until = if asked.asking { limit } else { again_at.min(limit) };
+            let until = if requests.asking { limit } else { again_at.min(limit) };
             match until.instant().filter(|_| waits && now < limit) {
-                Some(instant) => drop(self.answered.wait_until(&mut asked, instant)),
+                Some(instant) => drop(self.answered.wait_until(&mut requests, instant)),
                 None => return,
             }
-            if asked.told != told {
+            if requests.told != told {
                 return;
             }
         }
-        asked.asking = true;
-        let (times, doubted) = (told, asked.doubted.take());
-        drop(asked);
+        requests.asking = true;
+        let (times, doubted) = (told, requests.doubted.take());
+        drop(requests);
         self.suspected.store(false, Ordering::Release);
         let failed = self.ask(times, doubted, limit).map(|map| self.adopt(&map)).err();
         if failed.is_some() {
             self.suspect();
         }
-        let mut asked = self.asked.lock();
-        (asked.asking, asked.at, asked.told) = (false, Moment::now(), told.wrapping_add(1));
-        asked.failed = failed;
+        let mut requests = self.requests.lock();
+        (requests.asking, requests.at, requests.told) = (false, Moment::now(), told.wrapping_add(1));
+        requests.failed = failed;
         self.answered.notify_all();
     }
 

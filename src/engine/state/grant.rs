@@ -176,7 +176,7 @@ pub(crate) struct Joining {
     /// would be repeated forever.
     pub(crate) admits: Ticket,
     /// While the question is in flight: when it was sent, and the last ticket issued by then.
-    pub(crate) asked: Option<(Moment, Ticket)>,
+    pub(crate) in_flight: Option<(Moment, Ticket)>,
 }
 
 impl Grant {
@@ -357,7 +357,7 @@ impl Grant {
     /// issued so far.
     pub(crate) fn asks(&mut self, request: &Request, threads: usize, last: Ticket, now: Moment) -> Asking {
         let joining = self.joining().cloned().unwrap_or_default();
-        self.reuse = Reuse::Shared(Joining { asked: Some((now, last)), ..joining });
+        self.reuse = Reuse::Shared(Joining { in_flight: Some((now, last)), ..joining });
         Asking {
             owner: self.owner,
             how: AcquireMode::Share,
@@ -373,7 +373,7 @@ impl Grant {
     /// Records Redis's reply to the question whether others may join it.
     pub(crate) fn may_be_joined_since(&mut self, answer: &Answer) {
         let Reuse::Shared(joining) = &mut self.reuse else { return };
-        match (answer, joining.asked.take()) {
+        match (answer, joining.in_flight.take()) {
             (Answer::In { .. }, Some((sent, last))) => {
                 (joining.open_since, joining.admits) = (Some(sent), last)
             }
@@ -383,8 +383,8 @@ impl Grant {
     }
 
     /// Whether the request that asks whether others may join it is in flight.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.joining().is_some_and(|joining| joining.asked.is_some())
+    pub(crate) fn share_in_flight(&self) -> bool {
+        self.joining().is_some_and(|joining| joining.in_flight.is_some())
     }
 
     /// It was granted for `first` only, counted from `since`: the first renewal is for the rest of its lease.

@@ -59,14 +59,14 @@ impl Semaphore {
     /// ```
     #[doc(alias = "or_who")]
     pub fn busy_error(&self) -> Error {
-        let asked = self.lock.inspect().map(|inspection| {
+        let inspected = self.lock.inspect().map(|inspection| {
             let state = State::of(&inspection);
             let (free, all) = (natural(state.free()), natural(state.permits.unwrap_or(0)));
             let are = if free == 1 { "is" } else { "are" };
             let by = held_by(&state.holders(inspection.holders));
             format!("{by}; {free} of {all} permits {are} available")
         });
-        busy(self.name(), asked)
+        busy(self.name(), inspected)
     }
 
     /// The number of threads that wait for permits, in all processes: see

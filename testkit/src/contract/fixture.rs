@@ -175,8 +175,8 @@ impl<'a, K: Kind, W: Kind> Fixture<'a, K, W> {
             .arg("rc:inbox:")
             .arg(waiter_timeout);
         eval.arg(how).arg(lock.kind().args()).arg("1 1 host dead");
-        let asked: redis::RedisResult<redis::Value> = eval.query(&mut self.redis());
-        assert!(asked.is_ok(), "{asked:?}");
+        let reply: redis::RedisResult<redis::Value> = eval.query(&mut self.redis());
+        assert!(reply.is_ok(), "{reply:?}");
     }
 
     pub(super) fn state_key(&self) -> String {

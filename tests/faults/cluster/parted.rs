@@ -68,8 +68,8 @@ fn clients_that_are_cut_off_with_a_primary_hold_beside_others_for_a_lease_at_mos
     let (guard, brief_guard) = (lock.lock().unwrap(), brief_lock.lock().unwrap());
     assert!(others.simple_lock(&name).try_lock().is_err(), "the others do not reach it");
     wait_until(SILENT + BUSY, "it refuses requests", || {
-        let asked = redis::cmd("GET").arg(key(&more)).exec(&mut former.connection().unwrap());
-        asked.is_err_and(|e| e.code() == Some("CLUSTERDOWN"))
+        let reply = redis::cmd("GET").arg(key(&more)).exec(&mut former.connection().unwrap());
+        reply.is_err_and(|e| e.code() == Some("CLUSTERDOWN"))
     });
     let refused = apart.simple_lock(&more).try_lock_owned().unwrap_err();
     assert!(refused.is_unavailable(), "{refused:#}");

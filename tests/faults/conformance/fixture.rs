@@ -224,8 +224,8 @@ impl<K: Tried> Fixture<K> {
         });
         for client in self.clients.into_inner() {
             // A row may have closed it, with guards that were leaked.
-            let asked = client.simple_lock("nobody's").is_locked();
-            if !asked.is_err_and(|e| e.kind() == ErrorKind::Closed) {
+            let reply = client.simple_lock("nobody's").is_locked();
+            if !reply.is_err_and(|e| e.kind() == ErrorKind::Closed) {
                 wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
                 client.close().unwrap();
             }

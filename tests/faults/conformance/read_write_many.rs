@@ -145,7 +145,7 @@ fn eight_clients_read_more_than_they_write(fixture: &Fixture<Write>) {
 /// them threads of one.
 fn readers_and_waiters_are_told(fixture: &Fixture<Write>) {
     let _turn = fixture.one_after_the_other();
-    let told = |readers: &[ReadWriteLock], writers: &[ReadWriteLock], asked: &[&ReadWriteLock]| {
+    let told = |readers: &[ReadWriteLock], writers: &[ReadWriteLock], locks: &[&ReadWriteLock]| {
         let (inside, done) = (Barrier::new(readers.len() + 1), Barrier::new(readers.len() + 1));
         thread::scope(|scope| {
             for lock in readers {
@@ -160,14 +160,14 @@ fn readers_and_waiters_are_told(fixture: &Fixture<Write>) {
             for lock in writers {
                 scope.spawn(|| lock.write_lock().lock().unwrap().unlock().unwrap());
             }
-            for lock in asked {
+            for lock in locks {
                 queued(lock.write_lock(), writers.len());
                 assert_eq!(lock.read_count().unwrap(), readers.len());
                 assert!(!lock.is_write_locked().unwrap());
             }
             done.wait();
         });
-        for lock in asked {
+        for lock in locks {
             assert_eq!((lock.read_count().unwrap(), lock.queue_length().unwrap()), (0, 0));
         }
     };

@@ -105,7 +105,7 @@ pub fn check(evidence: &Evidence) -> (Counts, Vec<String>) {
             wrong.push(format!("must not end so:\n  {wait:?}"));
         }
     }
-    let longest = history.waits.iter().filter(|it| it.how == "held").map(|it| it.ended - it.asked).max();
+    let longest = history.waits.iter().filter(|it| it.how == "held").map(|it| it.ended - it.called).max();
     counts.longest_wait_ms = longest.unwrap_or(0) / 1000;
     (counts, wrong)
 }
@@ -199,12 +199,12 @@ fn forgotten(evidence: &Evidence, wait: &Wait, most_unexplained: u64) -> Option<
     if wait.form == "signal" {
         return None;
     }
-    let mut from = wait.asked;
+    let mut from = wait.called;
     if wait.form == "await" {
         // Until it is signalled, it has no reason to come back.
         let signals = history.waits.iter().filter(|it| it.form == "signal" && it.how == "ok");
         // It waits for certain when it has let go of the lock, under which the signal was given.
-        from = signals.map(|it| it.asked).filter(|at| *at > wait.asked + 1_000_000).min()?;
+        from = signals.map(|it| it.called).filter(|at| *at > wait.called + 1_000_000).min()?;
     }
     if wait.ended <= from + most_unexplained {
         return None;

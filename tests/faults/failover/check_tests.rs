@@ -23,17 +23,17 @@ impl Story {
         who: (u64, u64),
         lock: &str,
         token: u64,
-        [asked, held, released]: [u64; 3],
+        [called, held, released]: [u64; 3],
         how: &str,
     ) -> Self {
-        self.unlocked_in(who, lock, token, [asked, held, released, released + 5], how)
+        self.unlocked_in(who, lock, token, [called, held, released, released + 5], how)
     }
 
     /// The same, and when that was known.
     fn unlocked_in(self, who: (u64, u64), lock: &str, token: u64, at: [u64; 4], how: &str) -> Self {
-        let ((process, round), [asked, held, released, known]) = (who, at);
+        let ((process, round), [called, held, released, known]) = (who, at);
         let left = if how == "ok" { 4 * S } else { 0 };
-        self.line(asked, process, round, Event::Asked { lock: lock.into(), form: "lock".into() })
+        self.line(called, process, round, Event::Called { lock: lock.into(), form: "lock".into() })
             .line(held, process, round, Event::Held { token, left: 4 * S })
             .line(released, process, round, Event::Release { left })
             .line(known, process, round, Event::Released { how: how.into() })
@@ -159,7 +159,7 @@ fn a_wait_needs_a_reason() {
     stood_still.1.stalls.push((S, 9 * S));
     long(stood_still).gives(|it| it.lost_wakeups == 0, &[]);
     // Nobody waits for a process that ended without a word.
-    let open = story().line(0, 1, 1, Event::Asked { lock: "a".into(), form: "lock".into() });
+    let open = story().line(0, 1, 1, Event::Called { lock: "a".into(), form: "lock".into() });
     open.gives(|it| it.lost_wakeups == 1, &["without a reason"]);
 }
 
@@ -193,9 +193,9 @@ fn nobody_is_passed_again_and_again() {
 fn a_signal_wakes() {
     let waits = |signalled: u64, how: &str| {
         story()
-            .line(0, 1, 1, Event::Asked { lock: "q/some".into(), form: "await".into() })
+            .line(0, 1, 1, Event::Called { lock: "q/some".into(), form: "await".into() })
             .line(8 * S, 1, 1, Event::Ended { how: how.into() })
-            .line(signalled, 2, 1, Event::Asked { lock: "q/signal".into(), form: "signal".into() })
+            .line(signalled, 2, 1, Event::Called { lock: "q/signal".into(), form: "signal".into() })
             .line(signalled + 5, 2, 1, Event::Ended { how: "ok".into() })
     };
     waits(2 * S, "timeout").gives(|it| it.lost_wakeups == 1, &["without a reason"]);

@@ -128,7 +128,7 @@ impl Worker<'_> {
 
     fn asks(&mut self, lock: &str, form: &str) {
         self.who.round += 1;
-        self.note(Event::Asked { lock: lock.into(), form: form.into() });
+        self.note(Event::Called { lock: lock.into(), form: form.into() });
     }
 
     fn lock<K: Kind + Clone>(&mut self, name: &str, lock: &RedisLock<K>, token: fn(&Guard<K>) -> u64) {

@@ -32,7 +32,7 @@ def play(thread):
         number += 1
         name = dice.choice("aabc")
         lock = client.lock(name, timeout=0.9, blocking_timeout=2)
-        note(f"asked {name} TryLockFor")
+        note(f"called {name} TryLockFor")
         try:
             got = lock.acquire()
         except Exception as error:

@@ -72,9 +72,10 @@ fn a_waiter_for_a_foreign_holder_asks_no_more_often_than_it_must() {
         let was_late = outcome.as_ref().is_err_and(Error::is_unavailable);
         assert!(was_late || outcome.unwrap().is_none());
         // The first ask, one more when the client listens, one each quarter of a second, and a leave.
-        let (asked, most) = (client.request_count() - before, 4 + began.elapsed().as_millis() as u64 / 250);
-        assert!(was_late || asked <= most, "{asked}, of {most}");
-        (!was_late && asked >= 3).then_some(())
+        let (requests, most) =
+            (client.request_count() - before, 4 + began.elapsed().as_millis() as u64 / 250);
+        assert!(was_late || requests <= most, "{requests}, of {most}");
+        (!was_late && requests >= 3).then_some(())
     });
     let () = fixture.ask(&["DEL", KEY]);
 }

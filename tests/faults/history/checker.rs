@@ -162,7 +162,7 @@ fn waits_are_explained(evidence: &Evidence, lock: &str, holds: &[&Hold]) -> Vec<
     let explained = merged(held.chain(shadows.iter().copied()).collect());
     let mut wrong = Vec::new();
     for wait in evidence.history.waits.iter().filter(|wait| wait.lock == lock) {
-        let rest = length(&outside((wait.asked, wait.ended), &explained));
+        let rest = length(&outside((wait.called, wait.ended), &explained));
         if rest > MOST_UNEXPLAINED {
             wrong.push(format!("waited for {rest} µs without a reason:\n  {wait:?}"));
         }
@@ -176,11 +176,11 @@ fn waits_are_explained(evidence: &Evidence, lock: &str, holds: &[&Hold]) -> Vec<
 
 /// How many grants of other processes began while this thread was surely waiting, in the calm.
 fn ahead_of(wait: &Wait, holds: &[&Hold], shadows: &[Span]) -> usize {
-    if wait.asked + SETTLE >= wait.ended {
+    if wait.called + SETTLE >= wait.ended {
         return 0;
     }
     let mut grants = BTreeSet::new();
-    for (from, until) in outside((wait.asked + SETTLE, wait.ended), shadows) {
+    for (from, until) in outside((wait.called + SETTLE, wait.ended), shadows) {
         let first = holds.partition_point(|hold| hold.held < from);
         let within = holds[first..].iter().take_while(|hold| hold.held < until);
         grants.extend(within.filter(|it| it.who.process != wait.who.process).map(|it| it.grant()));
@@ -193,16 +193,16 @@ pub fn longest_unexplained(evidence: &Evidence) -> u64 {
     let shadows = shade(evidence);
     let rest = |wait: &Wait| {
         let holds = evidence.history.holds.iter().filter(|hold| hold.lock == wait.lock);
-        let within = holds.filter(|hold| hold.held < wait.ended && wait.asked < hold.until);
+        let within = holds.filter(|hold| hold.held < wait.ended && wait.called < hold.until);
         let held = within.map(|hold| (hold.held, hold.until));
-        length(&outside((wait.asked, wait.ended), &merged(held.chain(shadows.iter().copied()).collect())))
+        length(&outside((wait.called, wait.ended), &merged(held.chain(shadows.iter().copied()).collect())))
     };
     // Few waits are long, and only they can have a long rest.
     let mut waits: Vec<&Wait> = evidence.history.waits.iter().collect();
-    waits.sort_by_key(|wait| std::cmp::Reverse(wait.ended - wait.asked));
+    waits.sort_by_key(|wait| std::cmp::Reverse(wait.ended - wait.called));
     let mut longest = 0;
-    for wait in waits.into_iter().take_while(|wait| wait.ended - wait.asked > 0) {
-        if wait.ended - wait.asked <= longest {
+    for wait in waits.into_iter().take_while(|wait| wait.ended - wait.called > 0) {
+        if wait.ended - wait.called <= longest {
             break;
         }
         longest = longest.max(rest(wait));

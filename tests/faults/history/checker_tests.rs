@@ -17,18 +17,18 @@ impl Story {
         self
     }
 
-    /// A round: asks at `asked`, holds from `held` for `left`, and gives back at `release`.
-    fn round(self, process: u64, token: u64, asked: u64, held: u64, left: u64, release: u64) -> Self {
+    /// A round: asks at `called`, holds from `held` for `left`, and gives back at `release`.
+    fn round(self, process: u64, token: u64, called: u64, held: u64, left: u64, release: u64) -> Self {
         let still = (held + left).saturating_sub(release);
-        self.asks(process, token, asked)
+        self.asks(process, token, called)
             .line(held, process, token, Event::Held { token, left })
             .line(release, process, token, Event::Release { left: still })
             .line(release + 5, process, token, Event::Released { how: "ok".into() })
     }
 
-    fn asks(self, process: u64, round: u64, asked: u64) -> Self {
-        let event = Event::Asked { lock: "a".into(), form: "Lock".into() };
-        self.line(asked, process, round, event)
+    fn asks(self, process: u64, round: u64, called: u64) -> Self {
+        let event = Event::Called { lock: "a".into(), form: "Lock".into() };
+        self.line(called, process, round, event)
     }
 
     fn shadow(mut self, from: u64, until: u64) -> Self {
@@ -155,9 +155,9 @@ fn a_waiter_passed_again_and_again_is_found() {
 
 /// A round that ends with an error, told so many times.
 fn said(times: u64, form: &str, how: &str) -> Story {
-    let asked = || Event::Asked { lock: "a".into(), form: form.into() };
+    let called = || Event::Called { lock: "a".into(), form: form.into() };
     let ended = || Event::Ended { how: how.into() };
-    (30..30 + times).fold(good(), |story, n| story.line(300, 1, n, asked()).line(301, 1, n, ended()))
+    (30..30 + times).fold(good(), |story, n| story.line(300, 1, n, called()).line(301, 1, n, ended()))
 }
 
 #[test]

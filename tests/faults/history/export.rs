@@ -40,7 +40,7 @@ fn json(lines: &[Line], failovers: &[Failover], reentrant: impl Fn(&str) -> bool
         if let Event::Lost { lock, why } = event {
             events.push(json!({"event": "lost", "at": at, "process": process, "object": lock, "why": why}));
         }
-        if let Event::Asked { lock, form } = event
+        if let Event::Called { lock, form } = event
             // Of conditions only what they do to their locks is checked.
             && !["await", "signal"].contains(&&**form)
         {
@@ -87,7 +87,7 @@ fn describe(object: &str, reentrant: bool) -> Value {
 fn say(event: &Event, at: u64, kind: &str) -> Option<Value> {
     let op = if kind == "barrier" { "await" } else { "acquire" };
     Some(match event {
-        Event::Asked { form, .. } => json!({"event": "call", "op": op, "form": form}),
+        Event::Called { form, .. } => json!({"event": "call", "op": op, "form": form}),
         Event::Held { token, left } => {
             let mut held = json!({"event": "return", "op": op, "outcome": "ok"});
             // Shared holds have none.

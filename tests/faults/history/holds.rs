@@ -38,7 +38,7 @@ pub struct Wait {
     pub who: Who,
     pub lock: String,
     pub form: String,
-    pub asked: u64,
+    pub called: u64,
     pub ended: u64,
     /// `held`, `none`, an error, or `open`: neither when its process or the run ended.
     pub how: String,
@@ -62,7 +62,7 @@ impl History {
         }
         let (mut holds, mut waits) = (Vec::new(), Vec::new());
         for (who, lines) in rounds {
-            let Some(mut wait) = lines.iter().find_map(|line| asked(line)) else { continue };
+            let Some(mut wait) = lines.iter().find_map(|line| called(line)) else { continue };
             wait.ended = ends.get(&who.process).copied().unwrap_or(end);
             let mut hold: Option<Hold> = None;
             for line in lines {
@@ -107,8 +107,8 @@ impl History {
     }
 }
 
-fn asked(line: &Line) -> Option<Wait> {
-    let Event::Asked { lock, form } = &line.event else { return None };
+fn called(line: &Line) -> Option<Wait> {
+    let Event::Called { lock, form } = &line.event else { return None };
     let (lock, form) = (lock.clone(), form.clone());
-    Some(Wait { who: line.who, lock, form, asked: line.at, ended: 0, how: "open".into() })
+    Some(Wait { who: line.who, lock, form, called: line.at, ended: 0, how: "open".into() })
 }

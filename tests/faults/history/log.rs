@@ -23,7 +23,7 @@ impl fmt::Display for Who {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is about to ask for this lock, in this way.
-    Asked { lock: String, form: String },
+    Called { lock: String, form: String },
     /// It got a hold; `left` was asked for after the time of the line.
     Held { token: u64, left: u64 },
     /// It did not: `None`, or the kind of an error.
@@ -57,7 +57,7 @@ pub struct Line {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Asked { lock, form } => write!(f, "asked {lock} {form}"),
+            Event::Called { lock, form } => write!(f, "called {lock} {form}"),
             Event::Held { token, left } => write!(f, "held {token} {left}"),
             Event::Ended { how } => write!(f, "ended {how}"),
             Event::Wrote { read } => write!(f, "wrote {read}"),
@@ -94,7 +94,7 @@ impl Event {
         let (word, rest) = text.split_once(' ')?;
         let pair = || rest.split_once(' ');
         let event = match word {
-            "asked" => pair().map(|(lock, form)| Event::Asked { lock: lock.into(), form: form.into() })?,
+            "called" => pair().map(|(lock, form)| Event::Called { lock: lock.into(), form: form.into() })?,
             "held" => {
                 let (token, left) = pair()?;
                 Event::Held { token: token.parse().ok()?, left: left.parse().ok()? }
@@ -150,7 +150,7 @@ pub fn read_all(folder: &Path) -> Vec<Line> {
 fn what_is_written_is_read() {
     let who = Who { process: 3, thread: 1, round: 44 };
     let events = [
-        Event::Asked { lock: "a".into(), form: "try_lock_for fair".into() },
+        Event::Called { lock: "a".into(), form: "try_lock_for fair".into() },
         Event::Held { token: u64::MAX, left: 0 },
         Event::Ended { how: "none".into() },
         Event::Wrote { read: 7 },

@@ -74,7 +74,7 @@ fn play() {
             who.round += 1;
             let note = |event| journal.note(clock(), who, event);
             let name = [LOCKS[0], LOCKS[0], LOCKS[1], LOCKS[2]][random.below(4) as usize];
-            note(Event::Asked { lock: name.into(), form: "TryLockFor".into() });
+            note(Event::Called { lock: name.into(), form: "TryLockFor".into() });
             match client.reentrant_lock(name).try_lock_for(PATIENCE) {
                 Ok(Some(guard)) => {
                     note(Event::Held { token: guard.token(), left: 0 });
@@ -169,7 +169,7 @@ fn count(lines: Vec<Line>, ends: &BTreeMap<u64, u64>, stops: &[(u64, Span)], end
         }
     }
     let got = history.waits.iter().filter(|wait| wait.how == "held");
-    counts.waits = got.map(|wait| wait.ended - wait.asked).collect();
+    counts.waits = got.map(|wait| wait.ended - wait.called).collect();
     counts.waits.sort_unstable();
     counts.in_vain = history.waits.len() - counts.waits.len();
     counts

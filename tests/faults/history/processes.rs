@@ -158,13 +158,13 @@ impl<'a> Processes<'a> {
 
 /// The process that has written down last that it holds this lock, and not yet that it releases it.
 fn last_holder(lines: &[Line], lock: &str) -> Option<u64> {
-    let (mut asked, mut holder) = (None, None);
+    let (mut of_holder, mut holder) = (None, None);
     let mut of: BTreeMap<Who, bool> = BTreeMap::new();
     for Line { who, event, .. } in lines {
         match event {
-            Event::Asked { lock: name, .. } => drop(of.insert(*who, name == lock)),
-            Event::Held { .. } if of[who] => (asked, holder) = (Some(*who), Some(who.process)),
-            Event::Release { .. } if asked == Some(*who) => holder = None,
+            Event::Called { lock: name, .. } => drop(of.insert(*who, name == lock)),
+            Event::Held { .. } if of[who] => (of_holder, holder) = (Some(*who), Some(who.process)),
+            Event::Release { .. } if of_holder == Some(*who) => holder = None,
             _ => {}
         }
     }

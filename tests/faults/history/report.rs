@@ -17,7 +17,7 @@ pub fn summary(seed: u64, evidence: &Evidence) -> String {
     }
     let lines = |is: fn(&Event) -> bool| history.lines.iter().filter(|line| is(&line.event)).count();
     let handed = history.holds.iter().filter(|hold| hold.token & 0xfff > 0).count();
-    let longest = history.waits.iter().map(|wait| wait.ended - wait.asked).max().unwrap_or(0);
+    let longest = history.waits.iter().map(|wait| wait.ended - wait.called).max().unwrap_or(0);
     format!(
         "SEED={seed}: {} holds, {handed} of them handed off; {} lost; {} unlocks unknown or to be done later\n  \
          waits: {}; longest {} ms, unexplained at most {} ms\n  \

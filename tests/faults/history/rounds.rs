@@ -102,7 +102,7 @@ impl Worker<'_> {
         }
         self.work = self.work(lease);
         let limit = if self.one_in(5) { ms(2000) } else { self.random.micros(60_000) };
-        self.note(clock(), Event::Asked { lock: lock.name().into(), form: format!("{form:?}{terms}") });
+        self.note(clock(), Event::Called { lock: lock.name().into(), form: format!("{form:?}{terms}") });
         match form {
             Form::Lock => self.guarded(&lock, lock.lock().map(Some)),
             Form::TryLock => self.guarded(&lock, lock.try_lock()),
@@ -188,7 +188,7 @@ impl Worker<'_> {
     /// Comes in again, on the same thread, and counts there too.
     fn re_enter<K: Exclusive>(&mut self, lock: &RedisLock<K>, outer: &Guard<K>) {
         let again = |event| Event::Again(Box::new(event));
-        self.note(clock(), again(Event::Asked { lock: lock.name().into(), form: "Lock".into() }));
+        self.note(clock(), again(Event::Called { lock: lock.name().into(), form: "Lock".into() }));
         match lock.lock() {
             Ok(inner) => {
                 let at = clock();

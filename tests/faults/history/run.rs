@@ -103,7 +103,7 @@ pub fn storm(fixture: &Fixture, processes: &mut Processes<'_>, plan: &Plan, leng
 fn forget(server: &RedisServer, lines: &[Line]) {
     let mut connection = server.connection().unwrap();
     let names = lines.iter().filter_map(|line| match &line.event {
-        Event::Asked { lock, .. } if lock.starts_with("once") => Some(&**lock),
+        Event::Called { lock, .. } if lock.starts_with("once") => Some(&**lock),
         _ => None,
     });
     for name in names.chain(["s", "meet"]) {

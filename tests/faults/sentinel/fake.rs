@@ -29,7 +29,7 @@ pub struct FakeSentinel {
 struct Shared {
     says: Mutex<Says>,
     /// How often it was asked where the primary is.
-    asked: AtomicUsize,
+    requests: AtomicUsize,
     /// How often a client began to listen.
     heard: AtomicUsize,
     connections: Mutex<Vec<TcpStream>>,
@@ -67,7 +67,7 @@ impl FakeSentinel {
         let address = listener.local_addr().unwrap().to_string();
         let shared = Arc::new(Shared {
             says: Mutex::new(says),
-            asked: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
             heard: AtomicUsize::new(0),
             connections: Mutex::default(),
             ended: AtomicBool::new(false),
@@ -91,8 +91,8 @@ impl FakeSentinel {
         self.shared.heard.load(SeqCst)
     }
 
-    pub fn asked(&self) -> usize {
-        self.shared.asked.load(SeqCst)
+    pub fn requests(&self) -> usize {
+        self.shared.requests.load(SeqCst)
     }
 }
 
@@ -117,7 +117,7 @@ impl Shared {
             let answer = match &*command[0].to_uppercase() {
                 _ if matches!(says, Says::Nothing) => String::new(),
                 "SENTINEL" => {
-                    self.asked.fetch_add(1, SeqCst);
+                    self.requests.fetch_add(1, SeqCst);
                     match says {
                         Says::At(port) => {
                             let port = port.to_string();

@@ -54,10 +54,10 @@ fn one_that_is_right_is_enough() {
     guard.unlock().unwrap();
     // From then on it is asked first: the others cost nothing more.
     wait_until(LONG, "new connections ask it alone", || {
-        let before = (wrong[0].asked(), right.asked());
+        let before = (wrong[0].requests(), right.requests());
         primary.kill_clients(ClientKind::Normal).unwrap();
         client.simple_lock("other").lock().unwrap().unlock().unwrap();
-        right.asked() > before.1 && wrong[0].asked() == before.0
+        right.requests() > before.1 && wrong[0].requests() == before.0
     });
 }
 

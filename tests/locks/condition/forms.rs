@@ -26,8 +26,8 @@ const FORMS: [Form; 7] = [
         not_empty(lock).wait_with(guard, wait)
     },
     |lock, guard, _| {
-        let mut asked = 0;
-        not_empty(lock).wait_while(guard, || (asked += 1, asked < 2).1).map(|()| true)
+        let mut calls = 0;
+        not_empty(lock).wait_while(guard, || (calls += 1, calls < 2).1).map(|()| true)
     },
 ];
 

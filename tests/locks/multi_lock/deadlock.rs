@@ -36,9 +36,9 @@ fn role_takes_turns() {
     tell_parent("ready").unwrap();
     let (began, mut longest) = (Instant::now(), Duration::ZERO);
     for round in 0..rounds() {
-        let asked = Instant::now();
+        let called = Instant::now();
         let guard = it.try_lock_for(ROUND).unwrap().unwrap_or_else(|| panic!("a deadlock in round {round}"));
-        longest = longest.max(asked.elapsed());
+        longest = longest.max(called.elapsed());
         let n: u64 = redis.get::<_, Option<u64>>("count").unwrap().unwrap_or(0);
         let _: () = redis.set("count", n + 1).unwrap();
         guard.unlock().unwrap();

@@ -91,9 +91,9 @@ fn it_is_lost_when_the_lease_of_a_majority_must_be_over_though_nobody_says_so() 
     // While a guard of it lives, its thread is told.
     assert!(lock.try_lock().unwrap_err().is_lease_lost());
     assert!(lock.lock().unwrap_err().is_lease_lost());
-    let asked = Instant::now();
+    let began = Instant::now();
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert!(asked.elapsed() < LONG / 4, "a lost hold is given back at once: {:?}", asked.elapsed());
+    assert!(began.elapsed() < LONG / 4, "a lost hold is given back at once: {:?}", began.elapsed());
     for hung in &fixture.servers[..3] {
         hung.cont().unwrap();
     }

@@ -18,12 +18,12 @@ fn a_re_entry_keeps_the_terms_of_its_hold<K: Kind>(
     let kept = lock.min_hold(LONG);
     // Renewed stays renewed, and as long as it was.
     let outer = lock.lock().unwrap();
-    let asked = client.request_count();
+    let before = client.request_count();
     let (inner, both) = (limited.lock().unwrap(), several.lock().unwrap());
     let at_least = kept.try_lock().unwrap().unwrap();
     assert!(inner.remaining() > shorter && outer.remaining() > shorter && both.remaining() > shorter);
     drop((inner, both, at_least));
-    assert_eq!(client.request_count(), asked);
+    assert_eq!(client.request_count(), before);
     outer.unlock().unwrap();
     assert!(!lock.is_locked().unwrap(), "it was not to be kept");
     // What is fixed stays so, also under work that would have it renewed.

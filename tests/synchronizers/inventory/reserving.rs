@@ -27,7 +27,7 @@ fn of_twelve_callers_for_ten_units_ten_get_one_and_two_later_ones_get_those_that
     office.add_stock("tee", 10).unwrap();
     let clients: Vec<Client> = (0..4).map(|_| connect(&server)).collect();
     // Twelve ask at once, in four processes as Redis sees it.
-    let asked: Vec<_> = thread::scope(|scope| {
+    let outcomes: Vec<_> = thread::scope(|scope| {
         let asks: Vec<_> = (0..12)
             .map(|i| {
                 let inventory = clients[i % clients.len()].inventory("sale");
@@ -36,7 +36,7 @@ fn of_twelve_callers_for_ten_units_ten_get_one_and_two_later_ones_get_those_that
             .collect();
         asks.into_iter().map(|ask| ask.join().unwrap()).collect()
     });
-    let mut reserved: Vec<_> = asked.into_iter().flatten().collect();
+    let mut reserved: Vec<_> = outcomes.into_iter().flatten().collect();
     assert_eq!(reserved.len(), 10, "the 11th and the 12th are refused");
     assert_eq!(counts(&office), [10, 0, 10, 0]);
     assert!(office.try_reserve(&Order::of("tee", 1)).unwrap().is_none());

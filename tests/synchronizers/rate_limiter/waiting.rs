@@ -34,11 +34,11 @@ fn a_waiter_comes_in_when_there_is_room_after_two_requests() {
             assert!(limiter.try_acquire(2).unwrap().allowed);
             let before = client.request_count();
             limiter.acquire(1).unwrap();
-            let (took, asked) = (began.elapsed(), client.request_count() - before);
+            let (took, requests) = (began.elapsed(), client.request_count() - before);
             assert!((ms(800)..ms(800) + SOON).contains(&took), "{name}: {took:?}");
             // It asks, sleeps, asks whether its connection is still open, and asks again: no spinning.
-            assert!(asked == 3 || asked == 1, "{name}: {asked}");
-            asked == 3
+            assert!(requests == 3 || requests == 1, "{name}: {requests}");
+            requests == 3
         });
     }
 }

@@ -183,11 +183,11 @@ fn a_fixed_lease_brings_them_back_and_a_renewed_one_keeps_them() {
     semaphore.set_permits(5).unwrap();
     let began = Instant::now();
     let kept = semaphore.acquire(2).unwrap();
-    let asked = Instant::now();
+    let called = Instant::now();
     let lapses = semaphore.with_lease(brief).acquire(3).unwrap();
     let available = semaphore.available().unwrap();
     // On a busy machine it may be over by now.
-    assert!(available == 0 || asked.elapsed() >= brief, "{available} after {:?}", asked.elapsed());
+    assert!(available == 0 || called.elapsed() >= brief, "{available} after {:?}", called.elapsed());
     wait_until(LONG, "they are back", || semaphore.available().unwrap() == 3);
     assert!(lapses.is_lost());
     assert!(lapses.release().unwrap_err().is_lease_lost());

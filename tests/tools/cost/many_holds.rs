@@ -53,8 +53,8 @@ fn among_few_and_many<K: Kind>(lock: impl Fn(&Client) -> RedisLock<K>) -> [[f64;
         let comes = each(|| held.push(lock.lock_owned().unwrap()));
         // In the order in which they came, as most do.
         let goes = each(|| held.swap_remove(0).unlock().unwrap());
-        let is_asked = each(|| assert!(!held[0].is_lost() && !held[held.len() - 1].is_lost()));
-        [comes, goes, is_asked]
+        let is_checked = each(|| assert!(!held[0].is_lost() && !held[held.len() - 1].is_lost()));
+        [comes, goes, is_checked]
     };
     let few = grow(&mut held, FEW);
     let many = grow(&mut held, MANY);

@@ -52,7 +52,7 @@ impl<'a> SeveralCall<'a> {
                 return first(ended);
             }
         };
-        let asked = answers.len();
+        let sent = answers.len();
         let all_in = answers.iter().all(replies::is_in);
         let mut answers = answers.into_iter();
         let ended = attempts.into_iter().enumerate().map(|(n, (i, attempt))| {
@@ -63,7 +63,7 @@ impl<'a> SeveralCall<'a> {
                 }
                 return None;
             };
-            let given_back = !all_in && n + 1 < asked && attempt.asking().how != AcquireMode::Share;
+            let given_back = !all_in && n + 1 < sent && attempt.asking().how != AcquireMode::Share;
             let answer = if given_back { answer.map(busy_again) } else { answer };
             let out = self.ended(i, attempt, answer.map(|answer| (answer, resent)), limit, holds);
             out.filter(|_| !given_back)

@@ -13,7 +13,7 @@ impl LockState {
     pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Effects {
         let alone = self.line.waiters.is_empty();
         let joined = self.joined();
-        if let Some(grant) = self.grant_mut(owner).filter(|t| t.is_asked()) {
+        if let Some(grant) = self.grant_mut(owner).filter(|t| t.share_in_flight()) {
             grant.may_be_joined_since(&answer);
             return Effects { wake: self.head(), ..Effects::default() };
         }
@@ -90,7 +90,7 @@ impl LockState {
             ask.again_at = again_at;
         }
         // It is no longer known whether a shared hold may be joined.
-        if let Some(share) = self.grant_mut(owner).filter(|t| t.is_asked()) {
+        if let Some(share) = self.grant_mut(owner).filter(|t| t.share_in_flight()) {
             share.may_be_joined_since(&Answer::Unanswered);
         }
     }

@@ -29,7 +29,7 @@ impl LockState {
     /// that threads that arrive meanwhile need not wait for the reply.
     pub(super) fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
         let (half, last) = (self.shape.local_handoff / 2, self.line.last);
-        let share = self.grant_mut(owner).filter(|t| !t.is_asked())?;
+        let share = self.grant_mut(owner).filter(|t| !t.share_in_flight())?;
         share.joining()?.open_since.filter(|since| now.since(*since) > half)?;
         Some(share.asks(request, 1, last, now))
     }

@@ -113,7 +113,7 @@ impl LockState {
         if self.ask.is_none()
             && let Some(share) = self.share_to_extend(request, now)
         {
-            if share.is_asked() {
+            if share.share_in_flight() {
                 return Step::Park(nap);
             }
             return Step::Ask(share.asks(request, threads, last, now));

@@ -44,7 +44,7 @@ public class Contender {
         for (int number = 1; !stopped; number++) {
             String name = List.of("a", "a", "b", "c").get(dice.nextInt(4));
             RLock lock = redisson.getLock(name);
-            note(who + number, "asked " + name + " TryLockFor");
+            note(who + number, "called " + name + " TryLockFor");
             try {
                 if (!lock.tryLock(2, TimeUnit.SECONDS)) {
                     note(who + number, "ended none");

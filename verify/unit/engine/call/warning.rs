@@ -44,8 +44,8 @@ fn comes_at_once(shortened_at: usize) {
 /// What a hold is asked costs nothing for the others.
 #[test]
 fn one_hold_is_looked_at_alone() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counts = asked.clone();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counts = requests.clone();
     let others = hold(10, move || {
         counts.fetch_add(1, Ordering::Relaxed);
         Some(LONG)
@@ -56,7 +56,7 @@ fn one_hold_is_looked_at_alone() {
         look_again(mine.clone());
         drop(ends_within(&Warned::default(), &mine));
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -61,13 +61,13 @@ fn it_is_read_and_an_error_tells_nothing() {
 #[test]
 fn a_past_is_as_long_as_is_certain() {
     let second = Duration::from_secs(1);
-    let (asked, heard) = (Moment::now(), Moment::now().after(second));
+    let (sent, heard) = (Moment::now(), Moment::now().after(second));
     let past = |role: &str, before: &str| {
         let answer =
             format!("uptime_in_seconds:5\r\n# Replication\r\nrole:{role}\r\nmaster_replid2:{before}\r\n");
-        History::read(&Value::BulkString(answer.into()), asked, heard, &LastServer::default()).unwrap()
+        History::read(&Value::BulkString(answer.into()), sent, heard, &LastServer::default()).unwrap()
     };
-    let (up_since, not_before) = (heard.before(4 * second), asked.before(7 * second));
+    let (up_since, not_before) = (heard.before(4 * second), sent.before(7 * second));
     assert_eq!(
         past("master", "000"),
         History { served_since: up_since, up_since, not_before, its_own: true }

@@ -26,11 +26,11 @@ fn a_slot_is_that_of_the_hash_tag() {
 
 #[test]
 fn a_redirect_names_the_node_or_where_that_is_unknown_none() {
-    let asked = node("10.0.0.1", 7000);
+    let source = node("10.0.0.1", 7000);
     let read = |line: &str| {
         let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         let Value::ServerError(e) = value else { panic!("{line}") };
-        Redirect::of(&refused(e.into()), &asked)
+        Redirect::of(&refused(e.into()), &source)
     };
     let moved = |to| Some(Redirect::Moved(Slot(3999), to));
     assert_eq!(read("MOVED 3999 127.0.0.1:6381"), moved(Some(node("127.0.0.1", 6381))));
