@@ -9,6 +9,7 @@ local rule = {globals = {'kind'}, read_globals = {'K', 'F', 'call', 'now', 'numb
 files['lua/*.lua'] = rule
 files['examples/*.lua'] = rule
 files['examples/own-once/src/*.lua'] = rule
+files['partitions/src/*.lua'] = rule
 
 -- The operations see the queue too; and a part's locals are for the parts that come after it.
 files['lua/lib/*.lua'] = {

@@ -108,7 +108,7 @@ lint:
 	$(CARGO) clippy --package redis-concurrent --lib --no-default-features -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	ci/unused.sh
-	luacheck --quiet lua examples/*.lua $(OWN)/src
+	luacheck --quiet lua examples/*.lua $(OWN)/src partitions/src
 
 # Compiles with exactly the Rust version that Cargo.toml states.
 msrv:
@@ -128,7 +128,7 @@ package:
 doc:
 	@ci/setup.sh cc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --package redis-concurrent --package redis-concurrent-testkit \
-		--package redis-concurrent-tokio
+		--package redis-concurrent-tokio --package redis-concurrent-partitions
 
 # A linker for cargo, and redis-server for what runs on private servers.
 setup:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiles for other systems what must work there: the library and its locks for tasks on each, the command line on
+# Compiles for other systems what must work there: the library and the crates on top of it on each, the command line on
 # macOS. rustup installs their standard libraries. A system whose library cannot be fetched is left out, which is said.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,6 +17,7 @@ done
 # Nothing is linked, so dependencies in C need no compiler for these systems.
 export TARGET_CC=true TARGET_AR=true
 # shellcheck disable=SC2086 # a list of words
-"$cargo" check --quiet $targets --package redis-concurrent --package redis-concurrent-tokio
+"$cargo" check --quiet $targets --package redis-concurrent --package redis-concurrent-tokio \
+    --package redis-concurrent-partitions
 case $targets in *darwin*) "$cargo" check --quiet --target x86_64-apple-darwin --package redis-concurrent-cli ;; esac
 echo "compiles for$targets" | sed 's/--target //g'
