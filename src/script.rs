@@ -58,10 +58,10 @@ impl Script {
         Script { lines, ..plain }
     }
 
-    /// Returns where this script failed according to Redis's error `said`, and the message without what
+    /// Returns where this script failed according to Redis's error `error`, and the message without what
     /// servers put around it.
-    pub(crate) fn blames(&self, said: &str) -> Option<(Origin, String)> {
-        let (line, words) = unwrapped(said);
+    pub(crate) fn blames(&self, error: &str) -> Option<(Origin, String)> {
+        let (line, words) = unwrapped(error);
         let origin = self.lines.origin(line?)?;
         // The message of the compiler may name another line.
         let other = words.split_once(" at line ").and_then(|(before, rest)| {

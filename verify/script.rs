@@ -121,8 +121,8 @@ fn an_error_is_told_by_the_function_and_the_line_that_its_author_wrote() {
     for (file, source) in [("lua/simple.lua", RULE), ("lua/lib/queue.lua", link::PARTS[3].1)] {
         for script in scripts_of(&rule) {
             for (n, text) in script.source.lines().enumerate() {
-                let said = format!("user_script:{}: no script: 4b, on @user_script:{0}.", n + 1);
-                let (origin, words) = script.blames(&said).unwrap();
+                let error = format!("user_script:{}: no script: 4b, on @user_script:{0}.", n + 1);
+                let (origin, words) = script.blames(&error).unwrap();
                 let Some(line) = origin.place.split(&format!("({file}:")).nth(1) else { continue };
                 let line: usize = line.trim_end_matches(')').parse().unwrap();
                 let theirs = source.lines().nth(line - 1).unwrap();

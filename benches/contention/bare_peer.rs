@@ -25,7 +25,7 @@ pub(crate) struct BarePeer {
 }
 
 /// What a reply or a message says.
-enum Said {
+enum Answer {
     Busy,
     In(u64),
 }
@@ -78,8 +78,8 @@ impl BarePeer {
 
     /// Returns the grant number, from `reply` if that is the grant, otherwise from the message that grants
     /// the lock.
-    fn until_in(&mut self, reply: Said) -> io::Result<u64> {
-        if let Said::In(number) = reply {
+    fn until_in(&mut self, reply: Answer) -> io::Result<u64> {
+        if let Answer::In(number) = reply {
             return Ok(number);
         }
         let id = format!(":{}", self.turn);
@@ -96,14 +96,14 @@ impl BarePeer {
 }
 
 /// Parses the reply to an acquire, or to a wait for a condition.
-fn said(reply: &[u8]) -> io::Result<Said> {
+fn answer(reply: &[u8]) -> io::Result<Answer> {
     let text = String::from_utf8_lossy(reply);
     let mut lines = text.lines();
     let list = text.starts_with('*');
     let mut number = || lines.find_map(|line| line.strip_prefix(':')).and_then(|n| n.parse().ok());
     match if list { number() } else { Some(1) } {
-        Some(0) => Ok(Said::Busy),
-        Some(1) => number().map(Said::In).ok_or_else(|| io::Error::other("a grant without a number")),
+        Some(0) => Ok(Answer::Busy),
+        Some(1) => number().map(Answer::In).ok_or_else(|| io::Error::other("a grant without a number")),
         _ => Err(io::Error::other(format!("a bare request was answered {text:?}"))),
     }
 }
@@ -111,7 +111,7 @@ fn said(reply: &[u8]) -> io::Result<Said> {
 impl Peer for BarePeer {
     fn lock(&mut self) -> Done<u64> {
         (self.turn, self.sent) = (self.turn + 1, self.sent + 1);
-        let reply = said(self.requests.exchange(self.acquire.with(&[self.turn]))?)?;
+        let reply = answer(self.requests.exchange(self.acquire.with(&[self.turn]))?)?;
         Ok(self.until_in(reply)?)
     }
 
@@ -132,7 +132,7 @@ impl Signaller for BarePeer {
     fn wait(&mut self, condition: usize) -> Done<()> {
         (self.turn, self.sent) = (self.turn + 1, self.sent + 1);
         let wait = self.waits[condition].with(&[self.turn, self.turn - 1]);
-        let reply = said(self.requests.exchange(wait)?)?;
+        let reply = answer(self.requests.exchange(wait)?)?;
         self.until_in(reply)?;
         Ok(())
     }

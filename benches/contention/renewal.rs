@@ -39,7 +39,7 @@ enum Order {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Said {
+struct Report {
     requests: u64,
     cpu: u64,
     lapsed: usize,
@@ -51,23 +51,23 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut other = Bare::connect(server.redis.port())?;
     let job = Job { url: server.url(), locks: args.locks, lease_ms: args.lease_ms, simple: args.simple() };
     let mut child = spawn(ROLE, &job)?;
-    let empty: Said = hear(&child, 0.0)?;
+    let empty: Report = hear(&child, 0.0)?;
     let mut rounds = Vec::new();
     for round in 0..args.rounds {
         let idle = ((args.seconds / 2.0).min(LONGEST_IDLE) * 1e9) as u64;
         let without = ping(&mut other, now() + idle)?;
         child.say(&serde_json::to_string(&Order::Take)?)?;
-        let full: Said = hear(&child, args.lease_ms as f64 / 1e3)?;
+        let full: Report = hear(&child, args.lease_ms as f64 / 1e3)?;
 
         let end = now() + (args.seconds * 1e9) as u64;
         let before = server.cpu_us()?;
         child.say(&serde_json::to_string(&Order::Keep(end))?)?;
         let with = ping(&mut other, end)?;
         let server_cpu = server.cpu_us()? - before;
-        let kept: Said = hear(&child, args.seconds)?;
+        let kept: Report = hear(&child, args.seconds)?;
 
         child.say(&serde_json::to_string(&Order::GiveBack)?)?;
-        let _: Said = hear(&child, 0.0)?;
+        let _: Report = hear(&child, 0.0)?;
         let p99 = |pings: &Spread| pings.quantile(0.99).map(|ns| ns / 1e3);
         // Only the first round shows it: later rounds reuse the memory that the process has kept since.
         let grown = (round == 0).then(|| full.rss.saturating_sub(empty.rss) as f64 / args.locks as f64);
@@ -123,7 +123,7 @@ fn keep<K: Kind>(
     // Uses one lock first, so that one-time memory is not counted with that of the many.
     lock(0).lock_owned()?.unlock()?;
     let mut guards: Vec<OwnedGuard<K>> = Vec::with_capacity(job.locks);
-    tell(&Said { rss: resident()?, ..Said::default() })?;
+    tell(&Report { rss: resident()?, ..Report::default() })?;
     while let Some(order) = order::<Order>()? {
         match order {
             Order::Take => {
@@ -133,18 +133,18 @@ fn keep<K: Kind>(
                     sleep_until(begin + period / job.locks as u64 * i as u64);
                     guards.push(lock(i).lock_owned()?);
                 }
-                tell(&Said { rss: resident()?, ..Said::default() })?;
+                tell(&Report { rss: resident()?, ..Report::default() })?;
             }
             Order::Keep(end) => {
                 let before = (client.request_count(), cpu());
                 sleep_until(end);
                 let (requests, cpu) = (client.request_count() - before.0, cpu() - before.1);
                 let lapsed = guards.iter().filter(|g| g.is_lost()).count();
-                tell(&Said { requests, cpu, lapsed, rss: resident()? })?;
+                tell(&Report { requests, cpu, lapsed, rss: resident()? })?;
             }
             Order::GiveBack => {
                 guards.clear();
-                tell(&Said::default())?;
+                tell(&Report::default())?;
             }
         }
     }

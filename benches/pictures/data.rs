@@ -70,10 +70,10 @@ impl Data {
             if path.extension().is_none_or(|it| it != "jsonl") {
                 continue;
             }
-            let said = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-            let text = std::fs::read_to_string(&path).map_err(|e| said(&e))?;
+            let in_file = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+            let text = std::fs::read_to_string(&path).map_err(|e| in_file(&e))?;
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            data.parts.insert(name, Part::parse(&text).map_err(|e| said(&e))?);
+            data.parts.insert(name, Part::parse(&text).map_err(|e| in_file(&e))?);
         }
         Ok(data)
     }

@@ -37,10 +37,10 @@ pub(crate) fn into_page(page: &str, data: &Data) -> Result<String, String> {
 fn origins(data: &Data) -> String {
     let mut runs: Vec<(&Part, Vec<String>)> = Vec::new();
     for (name, part) in &data.parts {
-        let said = format!("{name} ({})", rounds(part));
+        let entry = format!("{name} ({})", rounds(part));
         match runs.iter_mut().find(|(other, _)| other.about == part.about) {
-            Some((_, names)) => names.push(said),
-            None => runs.push((part, vec![said])),
+            Some((_, names)) => names.push(entry),
+            None => runs.push((part, vec![entry])),
         }
     }
     if runs.is_empty() {

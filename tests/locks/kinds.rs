@@ -45,9 +45,9 @@ fn an_error_in_a_rule_is_invalid_input_and_names_its_function_file_and_line() {
     fn says<K: Kind>(client: &Client, kind: K, place: &str, why: &str) {
         let error = client.lock_with_kind("it", kind).try_lock().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:#}");
-        let said = format!("{error:#}");
-        assert!(said.contains(place) && said.contains(why), "{said}, and not {place} {why}");
-        assert!(!said.contains("user_script") && !said.contains("f_"), "{said}");
+        let text = format!("{error:#}");
+        assert!(text.contains(place) && text.contains(why), "{text}, and not {place} {why}");
+        assert!(!text.contains("user_script") && !text.contains("f_"), "{text}");
     }
     let server = RedisServer::start().unwrap();
     let client = connect(&server);

@@ -194,8 +194,8 @@ fn a_full_server_takes_none_and_lets_all_leave() {
     assert_eq!(all.leave(), vec![Value::Int(1); 3]);
     let answers = all.acquire();
     assert_eq!(answers.len(), 1);
-    let said = error(&answers[0]);
-    assert!(said.contains("OOM") || said.contains("maxmemory"), "{said}");
+    let message = error(&answers[0]);
+    assert!(message.contains("OOM") || message.contains("maxmemory"), "{message}");
     all.0[0].full(false);
     assert_eq!(all.held(), [false; 3]);
 }

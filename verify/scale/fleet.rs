@@ -179,12 +179,12 @@ impl Fleet {
             Event::Turns(t, turn) if self.threads[t].turn == turn => self.turn(t),
             Event::Turns(..) => {}
             Event::Arrives(requests) => {
-                let said = self.primary.serve(requests, self.now, &mut self.seen);
+                let served = self.primary.serve(requests, self.now, &mut self.seen);
                 let back = self.way();
-                self.plan(said.at + back, Event::Answered(said.replies));
-                for message in said.messages {
+                self.plan(served.at + back, Event::Answered(served.replies));
+                for message in served.messages {
                     let back = self.way();
-                    self.plan(said.at + back, Event::Told(message));
+                    self.plan(served.at + back, Event::Told(message));
                 }
             }
             Event::Answered(replies) => self.answered(replies),

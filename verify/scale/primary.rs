@@ -36,7 +36,7 @@ pub(super) struct Primary {
 }
 
 /// Its replies and messages for what arrived in one write.
-pub(super) struct Said {
+pub(super) struct Served {
     pub(super) at: u64,
     pub(super) replies: Vec<(Sent, Reply)>,
     pub(super) messages: Vec<Message>,
@@ -50,7 +50,7 @@ impl Primary {
     }
 
     /// Serves what arrives `now`, after everything that arrived before.
-    pub(super) fn serve(&mut self, requests: Vec<Sent>, now: u64, seen: &mut Seen) -> Said {
+    pub(super) fn serve(&mut self, requests: Vec<Sent>, now: u64, seen: &mut Seen) -> Served {
         let mut at = self.free_at.max(now) + self.costs.write;
         seen.writes += 1;
         let (mut replies, mut messages) = (Vec::with_capacity(requests.len()), Vec::new());
@@ -81,7 +81,7 @@ impl Primary {
             replies.push((sent, reply));
         }
         self.ends(at, now, seen);
-        Said { at, replies, messages }
+        Served { at, replies, messages }
     }
 
     /// An inbox's ping.

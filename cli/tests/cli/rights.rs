@@ -76,16 +76,16 @@ fn a_lost_lock_is_told_though_the_release_of_another_fails() {
     let mut it = command.stderr(std::fs::File::create(&err).unwrap()).spawn().unwrap();
     line_of(&file);
     done(&url, &["break", "--yes", "rights:b", "--whoever"]).ends(0);
-    let said = || std::fs::read_to_string(&err).unwrap();
-    wait_until(LONG, "it is told", || said().contains("goes on without its lock"));
+    let stderr = || std::fs::read_to_string(&err).unwrap();
+    wait_until(LONG, "it is told", || stderr().contains("goes on without its lock"));
     // The remaining rights are enough for the lock that was lost.
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "locks", "resetkeys", "~rc:{rights:b}*"]);
     user.exec(&mut server.connection().unwrap()).unwrap();
     std::fs::write(go, "").unwrap();
-    assert_eq!(it.wait().unwrap().code(), Some(80), "{}", said());
-    assert!(said().contains("the lock was lost: \"rights:b\""), "{}", said());
-    assert!(said().contains("may stay held") && said().contains("\"lost\":true"), "{}", said());
+    assert_eq!(it.wait().unwrap().code(), Some(80), "{}", stderr());
+    assert!(stderr().contains("the lock was lost: \"rights:b\""), "{}", stderr());
+    assert!(stderr().contains("may stay held") && stderr().contains("\"lost\":true"), "{}", stderr());
     assert!(
         !client(server).reentrant_lock("rights:b").is_locked().unwrap(),
         "it is not kept for a command that ended"

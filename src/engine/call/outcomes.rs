@@ -17,10 +17,10 @@ pub(in crate::engine) fn lost(loss: LossReason) -> Error {
     Error::new(kind, "").because(loss.text())
 }
 
-/// The same, with the reason `said` by the caller that took the hold away.
-pub(in crate::engine) fn lost_as(loss: LossReason, said: Option<&str>) -> Error {
-    match said {
-        Some(said) => lost(loss).because(format!("{}: {said}", loss.text())),
+/// The same, with the reason `reason` by the caller that took the hold away.
+pub(in crate::engine) fn lost_as(loss: LossReason, reason: Option<&str>) -> Error {
+    match reason {
+        Some(reason) => lost(loss).because(format!("{}: {reason}", loss.text())),
         None => lost(loss),
     }
 }

@@ -13,7 +13,7 @@ use crate::engine::entries::runtime::Shared;
 use crate::engine::hearing::listener::{Listener, PING_AFTER, TICK, not_subscribed};
 use crate::engine::hearing::messages::{ask_again, dispatch, missed};
 use crate::engine::hearing::notices::Notices;
-use crate::engine::redis::subscriber::{Said, Subscriber};
+use crate::engine::redis::subscriber::{Pushed, Subscriber};
 use crate::engine::redis::wire::Connection;
 use crate::names::{channel, stem_of};
 
@@ -81,14 +81,14 @@ impl Listener {
 
     fn on_message(
         &self,
-        message: Said,
+        message: Pushed,
         shared: &Shared,
         line: &mut Subscriber,
         notices: &mut Notices,
     ) -> RedisResult<()> {
         let channels = &self.inbox.channels;
         match message {
-            Said::Message { channel, text } => {
+            Pushed::Message { channel, text } => {
                 if let Some(entries) = notices.on_message(&channel) {
                     entries.iter().for_each(ask_again);
                 } else if !self.told_to_listen(&text, line, notices)? {
@@ -96,15 +96,15 @@ impl Listener {
                 }
             }
             // Something may have been announced before on the channel of another program.
-            Said::Confirmed(channel) => match notices.on_message(&channel) {
+            Pushed::Confirmed(channel) => match notices.on_message(&channel) {
                 Some(entries) => entries.iter().for_each(ask_again),
                 None => missed(shared, &channels.confirmed(&stem(shared, &channel))),
             },
             // The waiters' requests go to the server that has the slot now, and they listen there.
-            Said::Ended(channel) => missed(shared, &channels.ended(&stem(shared, &channel))),
-            Said::Refused(channel, why) => self.refused(shared, &channel, why),
-            Said::Unconfirmed(refused) => self.ask_apart(shared, line, refused),
-            Said::Nothing => {}
+            Pushed::Ended(channel) => missed(shared, &channels.ended(&stem(shared, &channel))),
+            Pushed::Refused(channel, why) => self.refused(shared, &channel, why),
+            Pushed::Unconfirmed(refused) => self.ask_apart(shared, line, refused),
+            Pushed::Nothing => {}
         }
         Ok(())
     }

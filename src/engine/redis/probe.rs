@@ -51,11 +51,11 @@ impl From<RedisError> for Unprobed {
 pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed, Unprobed> {
     let mut replies = ask(manager, channel)?;
     let at = manager.address();
-    unfit(&replies.said, &at)
-        .or_else(|| is_replica(&replies.said, &at))
+    unfit(&replies.info, &at)
+        .or_else(|| is_replica(&replies.info, &at))
         .map_or(Ok(()), Err)
         .map_err(Unprobed::Unfit)?;
-    if field(&replies.said, "cluster_enabled:") == Some("1") {
+    if field(&replies.info, "cluster_enabled:") == Some("1") {
         let primaries = primaries(&replies.also(&slots::request())?);
         if primaries > 1 {
             return Err(Unprobed::Unfit(never(format!(
@@ -79,7 +79,7 @@ pub(crate) fn probe_node(
 ) -> Result<(Probed, Vec<Range>), Unprobed> {
     let mut replies = ask(manager, channel)?;
     let at = manager.address();
-    unfit(&replies.said, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
+    unfit(&replies.info, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
     let told = replies.also(&slots::request())?;
     if let Value::ServerError(e) = &told {
         let error = refused(e.clone().into()).error();
@@ -105,7 +105,7 @@ struct ProbeReplies {
     connection: Connection,
     probed: Probed,
     /// What it says about itself.
-    said: String,
+    info: String,
     pubsub: Value,
     scripts: Value,
 }
@@ -129,8 +129,8 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<ProbeReplies, Unpro
     let heard = Moment::now();
     let pubsub = connection.recv_response()?;
     let scripts = connection.recv_response()?;
-    let (said, probed) = (lines(&info), Probed { server: ServerInfo::read(&info, heard), heard });
-    Ok(ProbeReplies { connection, probed, said, pubsub, scripts })
+    let (info, probed) = (lines(&info), Probed { server: ServerInfo::read(&info, heard), heard });
+    Ok(ProbeReplies { connection, probed, info, pubsub, scripts })
 }
 
 impl ProbeReplies {
@@ -147,7 +147,7 @@ impl ProbeReplies {
                 never(format!("the server at {at} does not run scripts, of which every lock is made"));
             return Err(Unprobed::Unfit(error.caused_by(RedisError::from(why.clone()))));
         }
-        warn(&self.said, at, &self.pubsub);
+        warn(&self.info, at, &self.pubsub);
         Ok(())
     }
 }
@@ -157,15 +157,15 @@ fn never(why: String) -> Error {
 }
 
 /// Returns why a server that says this of itself cannot have any locks.
-fn unfit(said: &str, at: &str) -> Option<Error> {
-    let mode = field(said, "redis_mode:").or_else(|| field(said, "server_mode:"));
+fn unfit(info: &str, at: &str) -> Option<Error> {
+    let mode = field(info, "redis_mode:").or_else(|| field(info, "server_mode:"));
     if mode == Some("sentinel") {
         return Some(never(format!(
             "the server at {at} is a Sentinel, which has no data: redis+sentinel://{at}/<name of a primary> leads to the \
              primary that it watches by this name"
         )));
     }
-    if let Some(version) = field(said, "redis_version:").filter(|version| is_too_old(version)) {
+    if let Some(version) = field(info, "redis_version:").filter(|version| is_too_old(version)) {
         let [major, minor] = OLDEST;
         return Some(never(format!(
             "the server at {at} is Redis {version}: {major}.{minor} is the first that can be used"
@@ -175,9 +175,9 @@ fn unfit(said: &str, at: &str) -> Option<Error> {
 }
 
 /// Returns the error for a server that says it is a replica.
-fn is_replica(said: &str, at: &str) -> Option<Error> {
-    field(said, "role:").filter(|role| *role == "slave")?;
-    let of = |name| field(said, name).unwrap_or("?");
+fn is_replica(info: &str, at: &str) -> Option<Error> {
+    field(info, "role:").filter(|role| *role == "slave")?;
+    let of = |name| field(info, name).unwrap_or("?");
     let (host, port) = (of("master_host:"), of("master_port:"));
     Some(Error::new(ErrorKind::Unavailable, "").because(format!(
         "the server at {at} is a replica of {host}:{port}: locks need an address that leads to the primary"
@@ -209,15 +209,15 @@ fn primaries(slots: &Value) -> usize {
 fn is_missing(answer: &Value) -> Option<&ServerError> {
     let Value::ServerError(e) = answer else { return None };
     let words = e.details().unwrap_or_default().to_ascii_lowercase();
-    let said =
+    let info =
         ["unknown", "unsupported", "not supported", "disabled"].iter().any(|word| words.contains(word));
-    said.then_some(e)
+    info.then_some(e)
 }
 
 /// Warns of what does not matter until later.
-fn warn(said: &str, at: &str, pubsub: &Value) {
-    let policy = field(said, "maxmemory_policy:").unwrap_or("noeviction");
-    if policy != "noeviction" && field(said, "maxmemory:").is_some_and(|most| most != "0") {
+fn warn(info: &str, at: &str, pubsub: &Value) {
+    let policy = field(info, "maxmemory_policy:").unwrap_or("noeviction");
+    if policy != "noeviction" && field(info, "maxmemory:").is_some_and(|most| most != "0") {
         tracing::warn!(
             server = at,
             policy,

@@ -152,17 +152,17 @@ fn of_script(at: &str) -> (&str, &str) {
         let rest = at.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
         Some(at.len() - rest.len())
     };
-    let mut said = at;
-    while let Some(behind) = behind_line(said) {
-        said = &said[behind..];
-        match said.strip_prefix(AT_LINE) {
-            Some(again) => said = again,
+    let mut message = at;
+    while let Some(behind) = behind_line(message) {
+        message = &message[behind..];
+        match message.strip_prefix(AT_LINE) {
+            Some(again) => message = again,
             None => break,
         }
     }
-    let said = said.strip_prefix('-').unwrap_or(said);
-    let (code, words) = said.split_once(' ').unwrap_or((said, ""));
-    if code.bytes().all(|b| b.is_ascii_uppercase()) { (code, words) } else { ("", said) }
+    let message = message.strip_prefix('-').unwrap_or(message);
+    let (code, words) = message.split_once(' ').unwrap_or((message, ""));
+    if code.bytes().all(|b| b.is_ascii_uppercase()) { (code, words) } else { ("", message) }
 }
 
 /// Returns what our scripts say of a key that is not theirs, without what servers put around it.
@@ -234,8 +234,8 @@ fn no_database(e: RedisError) -> Error {
 fn fault(script: Option<&Script>, e: RedisError) -> Error {
     let (code, words) = (e.code().unwrap_or_default(), e.detail().unwrap_or_default());
     // An error that a script caught and passed on has no code.
-    let said = if code == "ERR" { words.to_owned() } else { format!("{code} {words}") };
-    match script.and_then(|script| script.blames(&said)) {
+    let message = if code == "ERR" { words.to_owned() } else { format!("{code} {words}") };
+    match script.and_then(|script| script.blames(&message)) {
         Some((origin, why)) if !origin.is_rule && why.contains(NO_SUCH_OPTION) => {
             let old = "this server does not know what a script asks of it: Redis 6.2 is the first that does";
             Error::new(ErrorKind::InvalidInput, "").because(format!(

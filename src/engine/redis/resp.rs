@@ -35,15 +35,15 @@ pub(crate) fn call<A: AsRef<[u8]>>(
 
 /// Adds the call `by_sha`, an `EVALSHA`, as an `EVAL` of the script's source.
 pub(crate) fn in_full(out: &mut Vec<u8>, by_sha: &[u8], sha: &str, source: &str) {
-    let mut said = Vec::new();
-    bulk(&mut said, ["EVALSHA"]);
-    bulk(&mut said, [sha]);
+    let mut replaced = Vec::new();
+    bulk(&mut replaced, ["EVALSHA"]);
+    bulk(&mut replaced, [sha]);
     let head = by_sha.iter().position(|byte| *byte == b'$').unwrap_or_default();
     out.reserve(by_sha.len() + source.len());
     out.extend_from_slice(&by_sha[..head]);
     bulk(out, ["EVAL"]);
     bulk(out, [source]);
-    out.extend_from_slice(&by_sha[head + said.len()..]);
+    out.extend_from_slice(&by_sha[head + replaced.len()..]);
 }
 
 /// Adds one argument, made of parts.

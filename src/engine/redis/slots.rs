@@ -89,8 +89,8 @@ impl Redirect {
     /// Reads the redirect in this failure of a request to the node `source`.
     pub(crate) fn of(failure: &Failure, source: &Node) -> Option<Redirect> {
         let Failure::Later(error) = failure else { return None };
-        let said = error.of_redis()?;
-        Redirect::read(said.code()?, said.detail().unwrap_or_default(), source)
+        let reply = error.of_redis()?;
+        Redirect::read(reply.code()?, reply.detail().unwrap_or_default(), source)
     }
 
     /// Parses `MOVED <slot> <host>:<port>` and its like.

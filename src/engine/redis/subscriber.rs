@@ -18,7 +18,7 @@ use crate::engine::redis::wire::Connection;
 
 /// What the server has sent.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum Pushed {
     Message {
         channel: String,
         text: String,
@@ -103,10 +103,10 @@ impl Subscriber {
         let mut reasons = HashMap::new();
         let mut went = apart.ask(channels.to_vec());
         while went.is_ok() && apart.awaits() {
-            went = apart.next().map(|said| {
-                let (channel, why) = match said {
-                    Said::Refused(channel, why) => (channel, Some(why)),
-                    Said::Confirmed(channel) => (channel, None),
+            went = apart.next().map(|pushed| {
+                let (channel, why) = match pushed {
+                    Pushed::Refused(channel, why) => (channel, Some(why)),
+                    Pushed::Confirmed(channel) => (channel, None),
                     _ => return,
                 };
                 reasons.insert(channel, why);
@@ -153,21 +153,21 @@ impl Subscriber {
     }
 
     /// Returns what the server sends next, waiting until the [limit](Self::limit_reads_to).
-    pub(crate) fn next(&mut self) -> RedisResult<Said> {
+    pub(crate) fn next(&mut self) -> RedisResult<Pushed> {
         let (kind, data) = match self.connection.recv_response()? {
             Value::Push { kind, data } => (kind, data),
             Value::ServerError(e) => return self.refused(e.into()),
-            _ => return Ok(Said::Nothing),
+            _ => return Ok(Pushed::Nothing),
         };
         let channel = text(data.first()).unwrap_or_default();
         Ok(match kind {
             PushKind::Message | PushKind::SMessage => {
-                Said::Message { channel, text: text(data.get(1)).unwrap_or_default() }
+                Pushed::Message { channel, text: text(data.get(1)).unwrap_or_default() }
             }
             PushKind::Subscribe if channel == self.own => {
                 let until = self.sent.iter().position(|sent| matches!(sent, Sent::Own));
                 let before = self.sent.drain(..until.map_or(0, |own| own + 1));
-                Said::Unconfirmed(before.filter_map(Sent::channel).collect())
+                Pushed::Unconfirmed(before.filter_map(Sent::channel).collect())
             }
             PushKind::Subscribe | PushKind::SSubscribe => {
                 self.sent.retain(|sent| !matches!(sent, Sent::Channel(requested) if *requested == channel));
@@ -175,15 +175,15 @@ impl Subscriber {
                 if let Some(at) = self.sent.iter().position(foreign) {
                     self.sent.remove(at);
                 }
-                Said::Confirmed(channel)
+                Pushed::Confirmed(channel)
             }
-            PushKind::SUnsubscribe => Said::Ended(channel),
-            _ => Said::Nothing,
+            PushKind::SUnsubscribe => Pushed::Ended(channel),
+            _ => Pushed::Nothing,
         })
     }
 
     /// An error reply belongs to the first request without a reply that is not for the own channel.
-    fn refused(&mut self, why: RedisError) -> RedisResult<Said> {
+    fn refused(&mut self, why: RedisError) -> RedisResult<Pushed> {
         if is_unknown(&why) {
             if std::mem::take(&mut self.sharded) {
                 // All sharded requests get this reply. They are sent again as classic ones before they count
@@ -194,12 +194,12 @@ impl Subscriber {
                 self.sent = others;
                 self.ask(requested.into_iter().filter_map(Sent::channel).collect())?;
             }
-            return Ok(Said::Nothing);
+            return Ok(Pushed::Nothing);
         }
         let first = self.sent.iter().position(|sent| !matches!(sent, Sent::Own));
         Ok(match first.and_then(|first| self.sent.remove(first)) {
-            Some(Sent::Channel(channel)) => Said::Refused(channel, why),
-            _ => Said::Nothing,
+            Some(Sent::Channel(channel)) => Pushed::Refused(channel, why),
+            _ => Pushed::Nothing,
         })
     }
 }

@@ -35,10 +35,10 @@ fn ways(node: &RedisServer) -> Vec<[&'static str; 3]> {
 fn heard(listener: &mut Connection) -> String {
     listener.set_read_timeout(Some(LONG)).unwrap();
     loop {
-        let Value::Array(said) = listener.recv_response().unwrap() else { continue };
-        let said: Vec<String> = redis::from_redis_value(Value::Array(said)).unwrap();
-        if said[0].ends_with("message") {
-            return said[2].clone();
+        let Value::Array(message) = listener.recv_response().unwrap() else { continue };
+        let message: Vec<String> = redis::from_redis_value(Value::Array(message)).unwrap();
+        if message[0].ends_with("message") {
+            return message[2].clone();
         }
     }
 }

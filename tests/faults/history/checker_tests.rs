@@ -154,7 +154,7 @@ fn a_waiter_passed_again_and_again_is_found() {
 }
 
 /// A round that ends with an error, told so many times.
-fn said(times: u64, form: &str, how: &str) -> Story {
+fn ending(times: u64, form: &str, how: &str) -> Story {
     let called = || Event::Called { lock: "a".into(), form: form.into() };
     let ended = || Event::Ended { how: how.into() };
     (30..30 + times).fold(good(), |story, n| story.line(300, 1, n, called()).line(301, 1, n, ended()))
@@ -163,9 +163,9 @@ fn said(times: u64, form: &str, how: &str) -> Story {
 #[test]
 fn what_must_not_be_said_is_found() {
     for fine in ["none", "Cancelled \"a\": cancelled"] {
-        assert_eq!(said(9, "Lock", fine).check(), [""; 0]);
+        assert_eq!(ending(9, "Lock", fine).check(), [""; 0]);
     }
-    said(1, "Lock", "Protocol \"a\"").fails("must not end");
+    ending(1, "Lock", "Protocol \"a\"").fails("must not end");
     good().line(206, 1, 10, Event::Released { how: "NotOwner \"a\"".into() }).fails("must not be");
     good().line(150, 1, 10, Event::Refused { left: 1 }).fails("must not be");
     good().line(150, 1, 10, Event::Odd { what: "two tokens".into() }).fails("two tokens");
@@ -173,11 +173,11 @@ fn what_must_not_be_said_is_found() {
 
 #[test]
 fn silence_without_a_fault_is_found() {
-    let silent = |times| said(times, "Lock", "Unavailable \"a\"");
+    let silent = |times| ending(times, "Lock", "Unavailable \"a\"");
     assert_eq!(silent(3).check(), [""; 0]);
     assert_eq!(silent(4).check().len(), 4);
     assert_eq!(silent(4).shadow(250, 302).check(), [""; 0]);
-    assert_eq!(said(4, "TryLockFor", "Unavailable \"a\"").check(), [""; 0]);
+    assert_eq!(ending(4, "TryLockFor", "Unavailable \"a\"").check(), [""; 0]);
     let unknown = || Event::Released { how: "OutcomeUnknown \"a\"".into() };
     assert_eq!(silent(3).line(206, 1, 10, unknown()).check().len(), 4);
     assert_eq!(silent(3).line(206, 1, 10, unknown()).shadow(150, 207).check(), [""; 0]);

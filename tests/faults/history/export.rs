@@ -51,21 +51,21 @@ fn json(lines: &[Line], failovers: &[Failover], reentrant: impl Fn(&str) -> bool
         let described = objects.entry(object).or_insert_with(|| describe(object, reentrant(object)));
         let event = if let Event::Again(inner) = event { inner } else { event };
         let kind = described["kind"].as_str().unwrap();
-        let Some(mut said) = say(event, *at, kind) else { continue };
+        let Some(mut entry) = say(event, *at, kind) else { continue };
         let more = json!({"at": at, "process": process, "thread": thread, "round": round, "object": object});
-        said.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         if !mode.is_empty() {
-            said["mode"] = mode.into();
+            entry["mode"] = mode.into();
         }
         match event {
             Event::Held { token, .. } => drop(tokens.insert(line.who, token)),
             // The answer is the attempt's token.
             Event::Release { .. } if kind == "once" => {
-                said["answer"] = tokens[&line.who].to_string().into();
+                entry["answer"] = tokens[&line.who].to_string().into();
             }
             _ => {}
         }
-        events.push(said);
+        events.push(entry);
     }
     let head = json!({"format": "redis-concurrent history", "version": 1, "objects": objects});
     [vec![head], events].concat()

@@ -201,10 +201,10 @@ fn a_server_that_does_not_answer_is_told_with_the_time_it_had() {
     let lock = client.simple_lock("x");
     eventually(LONG, || lock.try_lock().ok()??.unlock().ok());
     server.stop().unwrap();
-    let says = |error: Error, said: &str| {
+    let says = |error: Error, start: &str| {
         assert!(error.is_unavailable() && error.is_retryable() && !error.is_timeout(), "{error:?}");
         let text = format!("{error:#}");
-        assert!(text.starts_with(said) && !text.contains("temporarily"), "{text}");
+        assert!(text.starts_with(start) && !text.contains("temporarily"), "{text}");
     };
     let silent = lock.try_lock().map(drop).unwrap_err();
     let time = silent.to_string();

@@ -27,9 +27,9 @@ fn the_cause_is_shown_for_each_server() {
         let text = error.to_string();
         for dead in &servers[..2] {
             let address = format!("127.0.0.1:{}: ", dead.port());
-            let said = text.split(&address).nth(1).unwrap_or_else(|| panic!("{address} is not in {text}"));
-            let said = said.split(';').next().unwrap_or_default();
-            assert!(said.to_lowercase().contains("refused"), "{text}");
+            let answer = text.split(&address).nth(1).unwrap_or_else(|| panic!("{address} is not in {text}"));
+            let answer = answer.split(';').next().unwrap_or_default();
+            assert!(answer.to_lowercase().contains("refused"), "{text}");
         }
     }
 }

@@ -163,8 +163,8 @@ fn no_renewal_is_for_longer_than_the_lease() {
         for lease in [LEASE + ms(1), LEASE * 20] {
             let error = guard.renew_for(lease).unwrap_err();
             assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, NAME), "{error}");
-            for said in [LEASE, lease].map(|it| format!("{it:?}")) {
-                assert!(error.to_string().contains(&said), "{said}: {error}");
+            for text in [LEASE, lease].map(|it| format!("{it:?}")) {
+                assert!(error.to_string().contains(&text), "{text}: {error}");
             }
         }
         assert!(!guard.is_lost() && guard.remaining() <= LEASE, "{:?}", guard.remaining());
@@ -186,8 +186,8 @@ fn a_lease_that_is_over_before_the_answers_come_is_no_hold() {
     }
     let error = hasty.try_lock().unwrap_err();
     assert!(error.is_unavailable(), "{error}");
-    let said = format!("{error:#}");
-    assert!(said.matches("no answer within").count() >= 2 && !said.contains("within 1 ms"), "{said}");
+    let text = format!("{error:#}");
+    assert!(text.matches("no answer within").count() >= 2 && !text.contains("within 1 ms"), "{text}");
     for server in &fixture.servers {
         server.cont().unwrap();
     }

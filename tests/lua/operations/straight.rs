@@ -307,9 +307,10 @@ fn plays(
         new.iter().for_each(|number| *text = text.replace(number, "N"));
     }
     let answer = answer.map_err(|error| {
-        let said = error.to_string();
+        let message = error.to_string();
         // Servers put it before the words, or after them.
-        let words = said.split(" script:").next().and_then(|it| it.rsplit("@user_script:").next()).unwrap();
+        let words =
+            message.split(" script:").next().and_then(|it| it.rsplit("@user_script:").next()).unwrap();
         words.trim_start_matches(|c: char| c.is_ascii_digit() || ": ".contains(c)).to_owned()
     });
     Some((Seen { answer, all, told }, Aside { expire, calls }))

@@ -278,21 +278,21 @@ impl Real {
     fn heard(&mut self) -> Vec<Message> {
         let mut all = Vec::new();
         loop {
-            let (_, channel, said): (String, String, String) =
+            let (_, channel, message): (String, String, String) =
                 from_redis_value(self.ears.recv_response().unwrap()).unwrap();
-            if said == MARK {
+            if message == MARK {
                 return all;
             }
-            let words: Vec<&str> = said.split(' ').collect();
+            let words: Vec<&str> = message.split(' ').collect();
             let (id, says, number, lease, value) = match words[..] {
                 [id, "in", number, lease] => (id, Says::In, number, lease, "0"),
                 [id, "in", number, lease, value] => (id, Says::In, number, lease, value),
                 [id, "yield" | "wanted", "0", "0"] => (id, Says::Waits, "0", "0", "0"),
                 [id, "again", "0", "0"] => (id, Says::Again, "0", "0", "0"),
-                _ => panic!("heard {said:?}"),
+                _ => panic!("heard {message:?}"),
             };
             let owner = Self::owner(id);
-            assert_eq!(channel, self.channel(process_of(owner)), "the receiver of {said:?}");
+            assert_eq!(channel, self.channel(process_of(owner)), "the receiver of {message:?}");
             let [number, lease, value] = [number, lease, value].map(|n| n.parse().unwrap());
             all.push(Message { owner, says, number, lease, value });
         }

@@ -68,7 +68,7 @@ pub(super) struct PendingGrant {
     pub(super) number: u64,
     pub(super) value: u64,
     /// When Redis last confirmed it, as far as is known. Joining a shared grant counts from then.
-    pub(super) said: Moment,
+    pub(super) seen: Moment,
     pub(super) valid_until: Moment,
     /// When its lease starts to count.
     pub(super) since: Moment,
@@ -187,14 +187,14 @@ impl PendingAcquire {
         self.floor = self.floor.max(number);
         // If a message came before, this is the same grant, known more exactly.
         let way = if self.phase == Phase::New { AcquiredVia::Free } else { AcquiredVia::Granted };
-        let said = if joined { sent } else { Moment::default() };
+        let seen = if joined { sent } else { Moment::default() };
         // If it was an earlier request that got in, another caller may have started to wait since: this reply
         // says nothing about waiters.
         if joined && self.doubt.exists() {
             self.wanted = Some(Moment::default());
         }
         let (since, lease, by, confirmed) = (sent, left, Source::Reply, false);
-        let granted = PendingGrant { number, value, said, valid_until, since, lease, by, way, confirmed };
+        let granted = PendingGrant { number, value, seen, valid_until, since, lease, by, way, confirmed };
         self.phase = Phase::Granted(granted);
     }
 

@@ -116,7 +116,7 @@ impl LockState {
         value: u64,
         now: Moment,
     ) -> Effects {
-        let said = if self.joined() { now } else { Moment::default() };
+        let seen = if self.joined() { now } else { Moment::default() };
         let first_lease = self.shape.first_lease;
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
             && !ask.is_granted()
@@ -127,7 +127,7 @@ impl LockState {
             let valid_until = ends_at(ask.base, lease.min(ask.doubt.least()));
             let (since, by, way) = (ask.base, Source::Message, AcquiredVia::Granted);
             let confirmed = false;
-            let granted = PendingGrant { number, value, said, valid_until, since, lease, by, way, confirmed };
+            let granted = PendingGrant { number, value, seen, valid_until, since, lease, by, way, confirmed };
             ask.phase = Phase::Granted(granted);
             return Effects { wake: self.head(), ..Effects::default() };
         }

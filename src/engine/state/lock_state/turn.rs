@@ -166,7 +166,7 @@ impl LockState {
             standing: if joined && ask.wanted.is_some() { Standing::Shut } else { Standing::Open },
             // No other thread may join a grant beside its thread's hold in another mode.
             reuse: if joined && request.from.is_none() {
-                Reuse::Shared(Joining { open_since: Some(got.said), ..Joining::default() })
+                Reuse::Shared(Joining { open_since: Some(got.seen), ..Joining::default() })
             } else if ask.owner & KEEPS != 0 {
                 Reuse::Kept(Keep { wanted: ask.wanted, ..Keep::default() })
             } else {

@@ -6,7 +6,7 @@ use super::*;
 fn a_server_is_unfit_by_its_mode_its_version_or_its_role() {
     let at = "redis.example:6379";
     let told =
-        |said: &str| unfit(said, at).or_else(|| is_replica(said, at)).map(|e| (e.kind(), e.to_string()));
+        |info: &str| unfit(info, at).or_else(|| is_replica(info, at)).map(|e| (e.kind(), e.to_string()));
     for fit in [
         "",
         "redis_version:6.2.14\r\nredis_mode:standalone\r\nrole:master\r\n",
@@ -16,7 +16,7 @@ fn a_server_is_unfit_by_its_mode_its_version_or_its_role() {
     ] {
         assert_eq!(told(fit), None, "{fit:?}");
     }
-    for (said, kind, why) in [
+    for (info, kind, why) in [
         ("redis_version:7.0.15\r\nredis_mode:sentinel\r\n", ErrorKind::InvalidInput, "is a Sentinel"),
         ("redis_version:7.2.4\r\nserver_mode:sentinel\r\n", ErrorKind::InvalidInput, "is a Sentinel"),
         (
@@ -31,8 +31,8 @@ fn a_server_is_unfit_by_its_mode_its_version_or_its_role() {
             "a replica of 10.0.0.1:6379",
         ),
     ] {
-        let (is, text) = told(said).unwrap();
-        assert!(is == kind && text.contains(why) && text.contains(at), "{said:?}: {text}");
+        let (is, text) = told(info).unwrap();
+        assert!(is == kind && text.contains(why) && text.contains(at), "{info:?}: {text}");
     }
 }
 

@@ -114,15 +114,15 @@ fn an_option_that_a_server_does_not_know_means_that_it_is_too_old() {
 fn without_a_connection_nothing_was_sent() {
     let io = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
     assert!(matches!(not_connected(io.into()), Failure::Unsent(_)));
-    let said = |line: &str| {
+    let on_connecting = |line: &str| {
         let Value::ServerError(e) = error(line) else { unreachable!() };
         not_connected(e.into())
     };
-    assert!(matches!(said("ERR max number of clients reached"), Failure::Unsent(_)));
-    let denied = said("WRONGPASS invalid username-password pair");
+    assert!(matches!(on_connecting("ERR max number of clients reached"), Failure::Unsent(_)));
+    let denied = on_connecting("WRONGPASS invalid username-password pair");
     assert!(matches!(&denied, Failure::Denied(e) if !e.is_retryable()));
     for line in ["ERR DB index is out of range", "ERR SELECT is not allowed in cluster mode"] {
-        let Failure::Denied(e) = said(line) else { panic!("{line}") };
+        let Failure::Denied(e) = on_connecting(line) else { panic!("{line}") };
         assert!(
             e.kind() == ErrorKind::InvalidInput && e.to_string().contains("no database of this number"),
             "{e}"
@@ -154,14 +154,14 @@ fn what_a_key_is_is_told_without_what_servers_put_around_it() {
 fn a_timeout_says_how_long_was_waited_and_not_what_the_system_calls_it() {
     let timeout = || RedisError::from(std::io::Error::from_raw_os_error(11));
     assert!(timeout().is_timeout());
-    for (waited, said) in [
+    for (waited, text) in [
         (Duration::from_secs(2), "2 s"),
         (Duration::from_millis(1500), "1.5 s"),
         (Duration::from_micros(299_700), "300 ms"),
         (Duration::from_micros(1_999_999), "2 s"),
     ] {
         let error = unanswered(timeout(), waited);
-        assert_eq!(format!("{error:#}"), format!("unavailable: no answer within {said}: timed out"));
+        assert_eq!(format!("{error:#}"), format!("unavailable: no answer within {text}: timed out"));
     }
     let Failure::Unsent(error) = not_connected(timeout()) else { panic!("it was sent") };
     assert_eq!(format!("{error:#}"), "unavailable: no connection to Redis in time: timed out");

@@ -38,7 +38,7 @@ fn another_server_serves_since_it_was_found() {
 
 #[test]
 fn a_role_is_what_the_server_says() {
-    let role = |said: &str| Role::read(&Value::BulkString(said.into()));
+    let role = |reply: &str| Role::read(&Value::BulkString(reply.into()));
     assert_eq!(role("# Replication\r\nrole:master\r\n"), Some(Role::Primary));
     assert_eq!(role("# Replication\r\nrole:slave\r\nmaster_port:1\r\n"), Some(Role::Replica));
     assert_eq!((role(""), Role::read(&Value::Nil)), (None, None));

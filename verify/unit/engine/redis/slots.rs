@@ -63,9 +63,9 @@ fn a_map_is_read_with_hostnames_and_without_hosts() {
         Value::Nil,
     ]);
     let map = read(&answer, &node("seed", 7));
-    let said: Vec<_> = map.iter().map(|range| (range.indices(), range.primary.to_string())).collect();
+    let ranges: Vec<_> = map.iter().map(|range| (range.indices(), range.primary.to_string())).collect();
     assert_eq!(
-        said,
+        ranges,
         [(0..=99, "a.example:1".into()), (100..=100, "seed:3".into()), (101..=199, "seed:4".to_owned())]
     );
     assert_eq!(map[0].ids, ["id-1", "id-2"]);
