@@ -8,7 +8,6 @@
 #[path = "../verify/shuttle/scheduled.rs"]
 mod scheduled;
 #[cfg(shuttle)]
-#[cfg_attr(not(test), allow(dead_code))]
 #[path = "../verify/shuttle/time.rs"]
 pub(crate) mod time;
 

@@ -59,7 +59,9 @@ mod model;
 #[cfg(all(test, not(shuttle)))]
 #[path = "../../verify/scale/mod.rs"]
 mod scale;
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../verify/simulation/mod.rs"]
+mod simulation;
 #[cfg(any(test, shuttle))]
-#[cfg_attr(shuttle, allow(dead_code, unused_imports))]
 #[path = "../../verify/small_redis/mod.rs"]
 mod small_redis;

@@ -5,6 +5,8 @@
 //! time jumps to the next deadline when all threads wait and nothing else can happen. In tests with neither,
 //! a lost wake-up is a deadlock: no timeout hides it.
 
+#![cfg_attr(not(test), allow(dead_code))]
+
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,7 +4,6 @@
 //! neither stop nor start a socket.
 
 #[cfg(shuttle)]
-#[cfg_attr(not(test), allow(dead_code, unused_imports))]
 #[path = "../../../verify/shuttle/memory/mod.rs"]
 pub(crate) mod memory;
 
@@ -12,6 +11,4 @@ pub(crate) mod memory;
 pub(crate) use self::memory::{Connection, PubSub, connect};
 
 #[cfg(not(shuttle))]
-pub(crate) use crate::engine::redis::handshake::connect;
-#[cfg(not(shuttle))]
-pub(crate) use redis::{Connection, PubSub};
+pub(crate) use {crate::engine::redis::handshake::connect, redis::Connection, redis::PubSub};

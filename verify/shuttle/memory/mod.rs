@@ -4,6 +4,8 @@
 //! what may go wrong; whether and where it does is the scheduler's choice, so that a schedule that is run
 //! again fails in the same place.
 
+#![cfg_attr(not(test), allow(dead_code, unused_imports))]
+
 mod lock;
 mod server;
 
