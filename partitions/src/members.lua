@@ -1,7 +1,7 @@
--- members: processes that are alive, in a hash {kind, agreed, plan, planned} with {number, record, value} for each
--- member, recognized by the colon in its owner id; and observers, which wait for a change and hold nothing. K[6] has
--- the members by the ms at which they expire, and as the score of `version` a number that each member that comes or
--- goes increments: it begins as the first member's number, and is kept for two hours longer than the last member.
+-- members: processes that are alive, in a hash {kind, agreed, plan, planned} with {number, record, value, lease ms}
+-- for each member, recognized by the colon in its owner id; and observers, which wait for a change and hold nothing.
+-- K[6] has the members by the ms at which they expire, and as the score of `version` a number that each member that
+-- comes or goes increments: it begins as the first member's number, and is kept for two hours longer than the last.
 -- w.args is 'join|<agreed>|<value>' for a member; 'watch' for an observer that has seen nothing yet, 'watch|<version>'
 -- for one that has seen this version, 'watch|<version>|<planned>' for one that also waits for a plan, and goes first.
 kind.tag = 'members'
@@ -74,7 +74,7 @@ function kind.try_acquire(w)
   end
   local n = number()
   agreed = its
-  call('HSET', K[1], 'kind', kind.tag, 'agreed', its, w.owner, cmsgpack.pack({n, w.record, value}))
+  call('HSET', K[1], 'kind', kind.tag, 'agreed', its, w.owner, cmsgpack.pack({n, w.record, value, w.lease}))
   call('ZADD', K[6], fmt('%.0f', now() / 1000 + w.lease), w.owner)
   lasts(K[1], w.lease + 0)
   changed(1, w.lease, n)
@@ -97,7 +97,7 @@ function kind.renew(owner, lease)
   return lease
 end
 
--- each() -> {owner, remaining ms, {number, record, value}, ...} of the members
+-- each() -> {owner, remaining ms, {number, record, value, lease ms}, ...} of the members
 local function each()
   local all, list = call('ZRANGE', K[6], 0, -2, 'WITHSCORES'), {}
   for i = 1, #all, 2 do
@@ -121,13 +121,13 @@ function kind.holders()
   return list
 end
 
--- {version, planned, agreed, plan (if asked for), and of each member its number, remaining ms, record, value}
+-- {version, planned, agreed, plan (if asked for), and of each member its number, remaining ms, record, value, lease ms}
 function kind.describe()
   local plan = F[6] == 'plan' and call('HGET', K[1], 'plan')
   local list, members = {fmt('%.0f', version), planned, agreed or '', plan or ''}, each()
   for i = 3, #members, 3 do
-    local number, record, value = unpack(members[i])
-    for _, it in ipairs({fmt('%.0f', number), members[i - 1], record, value}) do list[#list + 1] = it end
+    local number, record, value, lease = unpack(members[i])
+    for _, it in ipairs({fmt('%.0f', number), members[i - 1], record, value, lease}) do list[#list + 1] = it end
   end
   return list
 end

@@ -116,16 +116,18 @@ pub struct Member {
     pub process: String,
     /// When it joined, by the server's clock.
     pub since: SystemTime,
+    /// The lease with which it joined.
+    pub lease: Duration,
     /// The remaining lease if it is not renewed. (Two lists differ in it.)
     pub remaining: Duration,
 }
 
 impl Member {
-    /// Parses what the rule says of one member: number, remaining ms, record, value.
+    /// Parses what the rule says of one member: number, remaining ms, record, value, lease ms.
     fn of(row: &[String]) -> Option<Member> {
         /// 2020-01-01, the origin of numbers, which are in microseconds.
         const EPOCH: Duration = Duration::from_secs(1_577_836_800);
-        let [number, remaining, record, value] = row else { return None };
+        let [number, remaining, record, value, lease] = row else { return None };
         let number = number.parse().ok()?;
         // `<threads> <pid> <host> <client name>`, and the thread's name after a tab.
         let mut record = record.split('\t').next()?.splitn(4, ' ').skip(1);
@@ -136,13 +138,13 @@ impl Member {
             value: value.clone(),
             process: process.trim_start().to_owned(),
             since: SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number),
+            lease: Duration::from_millis(lease.parse().ok()?),
             remaining: Duration::from_millis(remaining.parse().ok()?),
         })
     }
 }
 
 /// The state, as the rule describes it.
-#[expect(dead_code, reason = "for partitions")]
 pub(crate) struct State {
     /// Each member that comes or goes increments it; 0 if there were none for two hours.
     pub(crate) version: u64,
@@ -157,9 +159,14 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// What an observer has seen that waits for plans, too.
+    pub(crate) fn seen(&self) -> String {
+        format!("watch|{}|{}", self.version, self.planned)
+    }
+
     fn of(state: &[String]) -> Option<State> {
         let ([version, planned, agreed, plan], rows) = state.split_at_checked(4)? else { return None };
-        let mut members: Vec<_> = rows.chunks(4).map(Member::of).collect::<Option<_>>()?;
+        let mut members: Vec<_> = rows.chunks(5).map(Member::of).collect::<Option<_>>()?;
         members.sort_by_key(|member| member.number);
         let (version, planned) = (version.parse().ok()?, planned.parse().ok()?);
         Some(State { version, planned, agreed: agreed.clone(), plan: plan.clone(), members })
@@ -186,18 +193,24 @@ impl Members {
     /// `InvalidInput` for a longer value, `Refused` if there are 512 members. See also [the
     /// type](Members#errors-of-all-forms).
     pub fn join(&self, value: &str) -> Result<Membership, Error> {
-        self.join_agreeing("", value)
+        self.join_agreeing("", value, Wait::forever())
     }
 
     /// Joins those that have agreed on the same, and are refused otherwise. `agreed` has no `|`.
-    pub(crate) fn join_agreeing(&self, agreed: &str, value: &str) -> Result<Membership, Error> {
+    pub(crate) fn join_agreeing(
+        &self,
+        agreed: &str,
+        value: &str,
+        wait: Wait<'_>,
+    ) -> Result<Membership, Error> {
         if value.len() > LONGEST_VALUE {
             let why =
                 format!("a member's value must have at most {LONGEST_VALUE} bytes, got {}", value.len());
             return Err(self.error(ErrorKind::InvalidInput, &why));
         }
         let joining = self.lock.with_kind(Joining { args: format!("join|{agreed}|{value}") });
-        Ok(Membership { guard: joining.lock_owned()? })
+        let joined = joining.lock_owned_with(wait)?;
+        joined.map(|guard| Membership { guard }).ok_or_else(|| self.error(ErrorKind::Timeout, ""))
     }
 
     /// The members, in the order in which they joined. One request.
@@ -218,12 +231,17 @@ impl Members {
         State::of(&state).ok_or_else(|| self.error(ErrorKind::Protocol, "unexpected reply from the rule"))
     }
 
+    /// Stores a plan for the members of that version, unless there is one.
+    pub(crate) fn store_plan(&self, version: u64, plan: &str) -> Result<(), Error> {
+        self.watching.update_state::<u8>(&["plan", &version.to_string(), plan]).map(drop)
+    }
+
     /// Waits until there is something new to an observer that has seen this much; returns whether there is.
     pub(crate) fn await_news(&self, seen: String, wait: Wait<'_>) -> Result<bool, Error> {
         Ok(self.watching.with_kind(Watching { args: seen }).lock_owned_with(wait)?.is_some())
     }
 
-    fn error(&self, kind: ErrorKind, why: &str) -> Error {
+    pub(crate) fn error(&self, kind: ErrorKind, why: &str) -> Error {
         Error::new(kind, self.name()).because(why)
     }
 }
