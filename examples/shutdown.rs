@@ -79,12 +79,12 @@ fn work(end: &str) -> Result<(), Failure> {
     while !stop.is_cancelled() && !lost.is_cancelled() {
         thread::sleep(STEP);
     }
-    tell_parent(&told(guard.unlock()))?;
+    tell_parent(&outcome(guard.unlock()))?;
     client.close()?;
     Ok(())
 }
 
-fn told(unlocked: Result<(), Error>) -> String {
+fn outcome(unlocked: Result<(), Error>) -> String {
     match unlocked {
         Ok(()) => "the worker released it".to_owned(),
         Err(error) => format!("the worker was told: {:?}", error.kind()),
@@ -114,11 +114,11 @@ fn end_one(url: &str, end: &str) -> Result<String, Failure> {
             _ => kill_process(Pid::from_raw(worker.pid().cast_signed()).ok_or("no process")?, Signal::TERM)?,
         }
         let after = next.join().expect("it does not panic")?.duration_since(began);
-        let told = match end {
+        let outcome = match end {
             "stops" | "closes" => worker.read_line_within(LIMIT)?,
             "panics" => "the guard was dropped".to_owned(),
             _ => "the lease had to expire".to_owned(),
         };
-        Ok(format!("{:>7.0} ms: {told}", after.as_secs_f64() * 1000.0))
+        Ok(format!("{:>7.0} ms: {outcome}", after.as_secs_f64() * 1000.0))
     })
 }

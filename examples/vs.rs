@@ -219,8 +219,8 @@ fn measure(name: &str, peer: impl Fn(u16) -> Result<Command, Failure>) -> Result
     thread::sleep(LEASE.mul_f64(1.5));
     let kept = holds(&server)?;
     println!("  work of 1.5 leases: {}", if kept { "still held" } else { "no longer held" });
-    let told = holder.ask("unlock")?;
-    println!("  and its release: {told}");
+    let reply = holder.ask("unlock")?;
+    println!("  and its release: {reply}");
 
     holder.ask("lock")?;
     waiter.tell("lock")?;

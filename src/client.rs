@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::engine;
 use crate::engine::call::backoff::Backoff;
 use crate::engine::call::change::UNKNOWN;
-use crate::engine::call::outcomes::told;
+use crate::engine::call::outcomes::failed;
 use crate::engine::call::pause::pause;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::watching::Watching;
@@ -332,7 +332,7 @@ impl Client {
         let idempotent = if effect == Effect::Adds { Idempotent::No } else { Idempotent::Yes };
         self.0.usable().map_err(|e| e.about(name))?;
         let reply = self.0.eval(script, keys, args, limit, idempotent).map_err(|failure| {
-            if effect == Effect::Reads { failure.error() } else { told(failure, UNKNOWN) }.about(name)
+            if effect == Effect::Reads { failure.error() } else { failed(failure, UNKNOWN) }.about(name)
         })?;
         redis::from_redis_value(reply.value).map_err(|e| {
             Error::new(ErrorKind::Protocol, name).because("unexpected reply from a script").caused_by(e)

@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn passwords_are_taken_out_of_urls() {
-        for (text, told) in [
+        for (text, shown) in [
             ("redis://:secret@host:1/", "redis://***@host:1/"),
             ("'redis://u:p@ss@host/1' is bad", "'redis://***@host/1' is bad"),
             ("redis://host/ and rediss://a:b@c", "redis://host/ and rediss://***@c"),
@@ -174,7 +174,7 @@ mod tests {
             ("redis+cluster://:p@a:1,b:2", "redis+cluster://***@a:1,b:2"),
             ("nothing", "nothing"),
         ] {
-            assert_eq!(without_passwords(text), told);
+            assert_eq!(without_passwords(text), shown);
         }
     }
 }

@@ -66,12 +66,12 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
             "stays_s": shown::seconds(forced.remaining),
         })])?;
     }
-    let told = if forced.notified == forced.holders {
+    let notified = if forced.notified == forced.holders {
         "its holder was notified"
     } else {
         "its holder could not be notified, and learns of it when it renews or releases the lock"
     };
-    say.note(format!("{} was taken away: {told}", args.name));
+    say.note(format!("{} was taken away: {notified}", args.name));
     if !forced.remaining.is_zero() {
         let rest = shown::span(forced.remaining);
         say.note(format!(

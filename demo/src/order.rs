@@ -55,15 +55,18 @@ fn parse(bytes: &[u8]) -> Result<Vec<Order>, String> {
     let mut ids = HashMap::new();
     for record in reader.byte_records() {
         let record = record.map_err(|e| e.to_string())?;
-        let told = |(field, why)| format!("line {}, field {field:?}: {why}", line(bytes, &record));
+        let in_line = |(field, why)| format!("line {}, field {field:?}: {why}", line(bytes, &record));
         if record.len() > header.len() {
             let (has, wanted) = (record.len(), header.len());
             return Err(format!("line {}: {has} fields, and not {wanted}", line(bytes, &record)));
         }
-        let order = order(&record, &at).map_err(told)?;
+        let order = order(&record, &at).map_err(in_line)?;
         if let Some(before) = ids.insert(order.id.clone(), record.clone()) {
             let before = line(bytes, &before);
-            return Err(told((COLUMNS[0], format!("{:?} is the order of line {before} already", order.id))));
+            return Err(in_line((
+                COLUMNS[0],
+                format!("{:?} is the order of line {before} already", order.id),
+            )));
         }
         orders.push(order);
     }

@@ -20,10 +20,10 @@ end
 -- begins | nothing: no client of another library listens, or their last turn ended less than `rest` ms ago
 local function announce_free(channel, text, lasts, rest)
   -- In a cluster, another library may listen to a sharded channel, in the lock's slot, or to a classic one.
-  local told, count = string.find(channel, '{', 1, true) and sharded('SPUBLISH', channel, text), 'SHARDNUMSUB'
-  if type(told) ~= 'number' or told == 0 or not others(count, channel) then
-    told, count = redis.pcall('PUBLISH', channel, text), 'NUMSUB'
-    if type(told) ~= 'number' or told == 0 or not others(count, channel) then return end
+  local receivers, count = string.find(channel, '{', 1, true) and sharded('SPUBLISH', channel, text), 'SHARDNUMSUB'
+  if type(receivers) ~= 'number' or receivers == 0 or not others(count, channel) then
+    receivers, count = redis.pcall('PUBLISH', channel, text), 'NUMSUB'
+    if type(receivers) ~= 'number' or receivers == 0 or not others(count, channel) then return end
   end
   local ms = now() / 1000
   if rest > 0 and (call('ZSCORE', K[5], 'rest') or 0) + 0 > ms then return end

@@ -84,10 +84,11 @@ impl HeldBy {
 const LONGEST_REASON: usize = 1024;
 
 /// The reason in the form in which a holder receives it: on one line.
-pub(crate) fn told(reason: &str) -> Result<String, String> {
+pub(crate) fn line(reason: &str) -> Result<String, Error> {
     match reason.len() {
         0..=LONGEST_REASON => Ok(reason.replace(char::is_control, " ").trim().to_owned()),
-        n => Err(format!("a reason must have at most {LONGEST_REASON} bytes, got {n}")),
+        n => Err(Error::new(ErrorKind::InvalidInput, "")
+            .because(format!("a reason must have at most {LONGEST_REASON} bytes, got {n}"))),
     }
 }
 

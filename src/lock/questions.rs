@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::holder::{ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, holders_of_either_half, told};
+use super::holder::{ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, holders_of_either_half, line};
 use super::{RedisLock, this_thread};
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::operations::inspect::{Forced, HeldRow, Inspection, force_unlock, inspect};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::kind::{Kind, Queueing, Sharing};
 
 impl<K: Kind> RedisLock<K> {
@@ -191,8 +191,7 @@ impl<K: Kind> RedisLock<K> {
         gently: bool,
     ) -> Result<ForcedUnlock, Error> {
         let entry = self.entry()?;
-        let reason =
-            told(reason).map_err(|why| entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
+        let reason = line(reason).map_err(|error| entry.error(error))?;
         let ordered = K::SHARING == Sharing::Exclusive;
         let wanted =
             |held: &HeldRow, last| held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 });

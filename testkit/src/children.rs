@@ -187,9 +187,9 @@ impl Child {
 fn read_lines(output: ChildStdout, lines: &Sender<String>, noise: &Mutex<VecDeque<String>>) {
     for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).into_owned();
-        if let Some(told) = line.strip_prefix(MARK) {
+        if let Some(message) = line.strip_prefix(MARK) {
             // Once the Child is dropped there is no receiver, but the pipe must still be drained.
-            let _ = lines.send(told.to_owned());
+            let _ = lines.send(message.to_owned());
         } else if !line.is_empty() {
             let mut noise = noise.lock();
             if noise.len() == TAIL {

@@ -264,8 +264,8 @@ impl SentinelFleet {
         let others = SENTINELS - 1;
         let replicas = self.servers.len() - 1;
         let in_step = |primary: usize| {
-            let told = info(&self.servers[primary]);
-            told.matches("state=online").count() == replicas && told.contains("role:master")
+            let text = info(&self.servers[primary]);
+            text.matches("state=online").count() == replicas && text.contains("role:master")
         };
         self.primary().is_some_and(in_step) && self.sentinels.iter().all(|it| it.knows(others, replicas))
     }
@@ -277,8 +277,8 @@ impl SentinelFleet {
 
 /// The server's replication info; empty if it does not answer.
 fn info(server: &RedisServer) -> String {
-    let told = server.connection().and_then(|mut it| cmd("INFO").arg("replication").query(&mut it));
-    told.unwrap_or_default()
+    let text = server.connection().and_then(|mut it| cmd("INFO").arg("replication").query(&mut it));
+    text.unwrap_or_default()
 }
 
 /// A sentinel, in its own process.

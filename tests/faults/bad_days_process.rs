@@ -126,7 +126,7 @@ impl Observer for Panics {
 fn an_observer_that_panics_changes_nothing() {
     let server = RedisServer::start().unwrap();
     let panics = Arc::new(AtomicUsize::new(0));
-    let told = |n: &mut usize| {
+    let check = |n: &mut usize| {
         let now = panics.load(Ordering::SeqCst);
         assert!(now > *n, "the observer was not told");
         *n = now;
@@ -137,9 +137,9 @@ fn an_observer_that_panics_changes_nothing() {
     let lock = client.reentrant_lock("x");
     let other = connect(&server).reentrant_lock("x");
     let guard = lock.lock().unwrap();
-    told(&mut n);
+    check(&mut n);
     renewed_again(|| guard.remaining());
-    told(&mut n);
+    check(&mut n);
     // A local waiter, a remote one, both in the end.
     thread::scope(|scope| {
         let local = scope.spawn(|| lock.lock().and_then(|g| g.unlock()));
@@ -149,7 +149,7 @@ fn an_observer_that_panics_changes_nothing() {
         local.join().unwrap().unwrap();
         remote.join().unwrap().unwrap();
     });
-    told(&mut n);
+    check(&mut n);
     let theirs = other.lock().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| lock.lock().map(drop));
@@ -159,12 +159,12 @@ fn an_observer_that_panics_changes_nothing() {
         theirs.unlock().unwrap();
         waits.join().unwrap().unwrap();
     });
-    told(&mut n);
+    check(&mut n);
     let guard = lock.lock().unwrap();
     assert!(delete(&server, "rc:{x}"));
     assert!(guard.lost().wait_timeout(SOON));
     drop(guard);
-    told(&mut n);
+    check(&mut n);
     released_all(&client.close());
     nothing_left(&server);
 }

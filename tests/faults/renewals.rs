@@ -57,9 +57,9 @@ fn a_loss_is_told_in_time_while_another_renewal_waits_for_its_answer() {
     let (began, lost) = (Instant::now(), fixed.lost());
     proxy.black_hole(true);
     assert!(lost.wait_timeout(LONG), "nobody was told");
-    let told = began.elapsed();
+    let took = began.elapsed();
     assert!(fixed.is_lost() && !renewed.is_lost());
-    assert!(told < LONG / 2, "told after {told:?}");
+    assert!(took < LONG / 2, "told after {took:?}");
     proxy.black_hole(false);
 }
 

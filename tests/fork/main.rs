@@ -47,7 +47,7 @@ fn only_the_process_that_acquired_releases() {
         let mut guard: Option<Guard<Reentrant>> = Some(x.lock().unwrap());
         let mut owned: Option<OwnedGuard<Reentrant>> = Some(y.lock_owned().unwrap());
         wait_until(SOON, "renewed", || recorder.count(Heard::Renewed) > 1);
-        let told = recorder.failures();
+        let failures = recorder.failures();
         in_child(|| {
             // Here, where nothing is renewed.
             let requests = client.request_count();
@@ -68,7 +68,7 @@ fn only_the_process_that_acquired_releases() {
             forked(owned.take().unwrap().unlock());
             drop(guard.take());
             forked(client.close());
-            assert_eq!(recorder.failures(), told);
+            assert_eq!(recorder.failures(), failures);
             assert_eq!(client.request_count(), requests, "the child sent something");
         });
         let receipt = client.reentrant_lock("on paper").lock_owned().unwrap().into_receipt().unwrap();

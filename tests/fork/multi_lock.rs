@@ -18,14 +18,14 @@ fn a_child_holds_and_releases_none_of_its_parents_locks() {
         let free = MultiLock::new(&[&client.reentrant_lock("e"), &client.simple_lock("f")]);
         let mut guard = Some(held.lock().unwrap());
         let mut owned = Some(other.lock_owned().unwrap());
-        let told = recorder.failures();
+        let failures = recorder.failures();
         in_child(|| {
             forked(free.lock());
             forked(free.try_lock());
             forked(free.lock_owned_with(SOON));
             forked(guard.take().unwrap().unlock());
             drop(owned.take());
-            assert_eq!(recorder.failures(), told, "a child's copies end in silence");
+            assert_eq!(recorder.failures(), failures, "a child's copies end in silence");
         });
         let guard = guard.unwrap();
         assert!(!guard.is_lost() && !owned.as_ref().unwrap().is_lost());

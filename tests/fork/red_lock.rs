@@ -30,7 +30,7 @@ fn a_child_has_nothing_of_its_parents_majority() {
         let (lock, free, others) = (mine.lock("it"), mine.lock("free"), yours.lock("it"));
         let mut guard = Some(lock.lock().unwrap());
         let mut owned = Some(mine.lock("owned").lock_owned().unwrap());
-        let told = recorder.failures();
+        let failures = recorder.failures();
         in_child(|| {
             let token = CancellationToken::new();
             forked(free.lock());
@@ -44,7 +44,7 @@ fn a_child_has_nothing_of_its_parents_majority() {
             forked(held.renew());
             forked(guard.take().unwrap().unlock());
             forked(owned.take().unwrap().unlock());
-            assert_eq!(recorder.failures(), told);
+            assert_eq!(recorder.failures(), failures);
         });
         in_child(|| drop((guard.take(), owned.take())));
         // The parent is unharmed: it holds, and renews.

@@ -44,7 +44,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
                 let key = format!("rc:{{{name}}}:queue");
                 wait_until(SOON, "it waits", || exists(&server, &key));
             }
-            let told = recorder.failures();
+            let failures = recorder.failures();
             in_child(|| {
                 let token = CancellationToken::new();
                 forked(free.read_lock().lock());
@@ -86,7 +86,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
                 forked(permit.take().unwrap().release());
                 forked(reads.take().unwrap().unlock());
                 forked(client.close());
-                assert_eq!(recorder.failures(), told);
+                assert_eq!(recorder.failures(), failures);
             });
             in_child(|| {
                 drop((permit.take(), reads.take(), writes.take()));

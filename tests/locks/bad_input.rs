@@ -22,13 +22,13 @@ mod bodies {
     use super::*;
 
     /// Every call on a handle that cannot work says so, and nothing is sent.
-    fn refused_by_every_call<K: Subject>(name: &str, kind: K, told: &str) {
+    fn refused_by_every_call<K: Subject>(name: &str, kind: K, why: &str) {
         let server = RedisServer::start().unwrap();
         let client = connect(&server.url());
         let lock = client.lock_with_kind(name, kind);
         let check = |error: Error| {
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(why), "{error}");
         };
         check(lock.lock().unwrap_err());
         check(lock.try_lock().unwrap_err());

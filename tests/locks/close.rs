@@ -235,10 +235,10 @@ fn close_finishes_what_was_to_be_released_in_the_background() {
     proxy.black_hole(true);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     let closed = client.close();
-    let told = recorder.failures();
+    let failures = recorder.failures();
     proxy.black_hole(false);
     assert_eq!(closed.unwrap_err().kind(), ErrorKind::OutcomeUnknown, "silently left to its lease");
-    assert_eq!(told, 1, "{:?}", recorder.all());
+    assert_eq!(failures, 1, "{:?}", recorder.all());
 }
 
 #[test]

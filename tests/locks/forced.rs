@@ -41,10 +41,10 @@ fn the_holder_is_told_the_reason() {
         .unwrap();
     assert!(forced.holders == 1 && forced.notified == 1);
     assert!(lost.wait_timeout(SOON));
-    let told = "it was unlocked by force: stuck since noon no:forced 0 0; alice";
+    let why = "it was unlocked by force: stuck since noon no:forced 0 0; alice";
     for error in [guard.loss().unwrap(), guard.renew().unwrap_err(), guard.unlock().unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::LeaseLost);
-        assert!(error.to_string().ends_with(told), "{error}");
+        assert!(error.to_string().ends_with(why), "{error}");
     }
     // Without one, and the next hold does not inherit it.
     let guard = lock.lock_owned().unwrap();

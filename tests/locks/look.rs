@@ -391,7 +391,7 @@ fn a_revoked_hold_keeps_others_out_even_if_a_renewal_of_it_had_no_reply() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     // With a heartbeat of its own only: the loss is told, or found out by a renewal that is asked for.
-    for told in [true, false] {
+    for notified in [true, false] {
         let client = builder(&proxy.url()).lease(ms(60_000)).connect().unwrap();
         let other = connect(&server);
         let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
@@ -400,15 +400,15 @@ fn a_revoked_hold_keeps_others_out_even_if_a_renewal_of_it_had_no_reply() {
         wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
         proxy.swallow_next_reply_and_reset();
         guard.renew().unwrap();
-        if !told {
+        if !notified {
             proxy.swallow_replies_with(b"no:forced");
         }
         assert_eq!(view.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().holders, 1);
-        assert!(told || guard.renew().is_err());
+        assert!(notified || guard.renew().is_err());
         assert!(lost.wait_timeout(LONG));
         // Whatever there is to give back in the background has been given back.
         client.close().unwrap();
-        assert!(view.try_lock().unwrap().is_none(), "its work may not have ended yet, told: {told}");
+        assert!(view.try_lock().unwrap().is_none(), "its work may not have ended yet, told: {notified}");
         assert_eq!(view.force_unlock().unwrap().holders, 1);
         proxy.swallow_replies_with(b"");
     }

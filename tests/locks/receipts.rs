@@ -17,7 +17,7 @@ fn on_paper<K: Kind>(guard: OwnedGuard<K>) -> Receipt {
     guard.into_receipt().unwrap().to_string().parse().unwrap()
 }
 
-fn told<T>(outcome: Result<T, Error>, kind: ErrorKind) {
+fn fails_with<T>(outcome: Result<T, Error>, kind: ErrorKind) {
     match outcome {
         Err(error) => assert_eq!((error.kind(), error.name()), (kind, "it"), "{error}"),
         Ok(_) => panic!("it should say {kind:?}"),
@@ -53,7 +53,7 @@ fn it_goes_over_once<K: Kind + Default>(
     assert_ne!(after, before);
     assert!(in_brief(theirs.try_lock_for(ms(1))).is_none() && mine.try_lock().unwrap().is_none());
     for client in [&here, &there, &third] {
-        told(client.adopt::<K>(&receipt), ErrorKind::NotOwner);
+        fails_with(client.adopt::<K>(&receipt), ErrorKind::NotOwner);
     }
     // Renewed there, and there alone.
     wait_until(LONG, "it is renewed several times", || {
@@ -77,7 +77,7 @@ fn it_goes_over_once<K: Kind + Default>(
         assert!(token(&next) > number || K::SHARING == Sharing::Shared);
     });
     assert!(!mine.is_locked().unwrap());
-    told(there.adopt::<K>(&receipt), ErrorKind::NotOwner);
+    fails_with(there.adopt::<K>(&receipt), ErrorKind::NotOwner);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn what_was_revoked_on_its_way_is_not_adopted() {
     let lock = operator.reentrant_lock("it");
     assert_eq!(lock.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().holders, 1);
     let left = lock.remaining().unwrap().unwrap();
-    told(there.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
+    fails_with(there.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
     assert!(
         lock.is_locked().unwrap() && lock.remaining().unwrap().unwrap() <= left,
         "until its lease is over"
@@ -124,7 +124,7 @@ fn a_read_lock_goes_over_and_knows_the_last_write() {
     let guard = there.adopt::<Read>(&receipt).unwrap();
     assert_eq!(guard.last_write(), write);
     assert_eq!(locks[1].read_count().unwrap(), 1);
-    told(third.adopt::<Read>(&receipt), ErrorKind::NotOwner);
+    fails_with(third.adopt::<Read>(&receipt), ErrorKind::NotOwner);
     // Others read beside it, and it goes by itself.
     drop(locks[0].read_lock().lock().unwrap());
     drop(locks[1].read_lock().lock().unwrap());
@@ -135,7 +135,7 @@ fn a_read_lock_goes_over_and_knows_the_last_write() {
     let client = builder(&server.url()).local_handoff(LONG).connect().unwrap();
     let lock = client.read_write_lock("it");
     let (one, other) = (lock.read_lock().lock_owned().unwrap(), lock.read_lock().lock_owned().unwrap());
-    told(one.into_receipt(), ErrorKind::Refused);
+    fails_with(one.into_receipt(), ErrorKind::Refused);
     other.unlock().unwrap();
     assert!(locks[2].write_lock().try_lock().unwrap().is_some());
 }
@@ -219,7 +219,7 @@ fn between_two_processes_nobody_renews() {
         let left = theirs.remaining().unwrap();
         assert!(left <= Some(lease + ms(1)), "{left:?}");
         let guard = theirs.try_lock_for(LONG).unwrap().expect("the lease has ended");
-        told(there.adopt::<Simple>(&receipt), ErrorKind::NotOwner);
+        fails_with(there.adopt::<Simple>(&receipt), ErrorKind::NotOwner);
         assert!(!guard.is_lost());
         left > Some(lease / 2)
     };
@@ -252,19 +252,19 @@ fn a_lost_hold_has_no_receipt() {
     let lock = here.reentrant_lock("it");
     let brief = lock.with_lease(ms(1000)).lock_owned().unwrap();
     wait_until(LONG, "it has ended", || brief.is_lost());
-    told(brief.into_receipt(), ErrorKind::LeaseLost);
+    fails_with(brief.into_receipt(), ErrorKind::LeaseLost);
     wait_until(LONG, "and left, as it may have been there yet", || exists(&server, "rc:{it}:tombstones"));
     // Of what is lost without our knowing, Redis tells.
     let taken = lock.lock_owned().unwrap();
     assert!(delete(&server, "rc:{it}"));
-    told(taken.into_receipt(), ErrorKind::LeaseLost);
+    fails_with(taken.into_receipt(), ErrorKind::LeaseLost);
     // Taken away while it was on paper.
     let receipt = on_paper(lock.lock_owned().unwrap());
     assert!(there.reentrant_lock("it").force_unlock().unwrap().holders > 0);
-    told(there.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
+    fails_with(there.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
     let closed = lock.lock_owned().unwrap();
     here.close().unwrap();
-    told(closed.into_receipt(), ErrorKind::Closed);
+    fails_with(closed.into_receipt(), ErrorKind::Closed);
     assert!(!there.reentrant_lock("it").is_locked().unwrap());
 }
 
@@ -274,8 +274,8 @@ fn a_kind_takes_its_own_receipts_only() {
     let (here, there) = (connect(&server), connect(&server));
     let receipt = on_paper(here.reentrant_lock("it").lock_owned().unwrap());
     let requests = there.request_count();
-    told(there.adopt::<Simple>(&receipt), ErrorKind::WrongType);
-    told(there.adopt::<Permits>(&receipt), ErrorKind::WrongType);
+    fails_with(there.adopt::<Simple>(&receipt), ErrorKind::WrongType);
+    fails_with(there.adopt::<Permits>(&receipt), ErrorKind::WrongType);
     assert_eq!(there.request_count(), requests, "nothing is sent for that");
     let guard = there.adopt::<Reentrant>(&receipt).unwrap();
     guard.unlock().unwrap();
@@ -283,7 +283,7 @@ fn a_kind_takes_its_own_receipts_only() {
     let receipt = on_paper(here.simple_lock("it").lock_owned().unwrap());
     assert!(delete(&server, "rc:{it}"));
     let _other = here.reentrant_lock("it").lock_owned().unwrap();
-    told(there.adopt::<Simple>(&receipt), ErrorKind::WrongType);
+    fails_with(there.adopt::<Simple>(&receipt), ErrorKind::WrongType);
 }
 
 #[test]
@@ -291,11 +291,11 @@ fn a_rule_that_cannot_says_so_and_the_hold_is_given_back() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
     let lock = client.lock_with_kind("it", Bulkhead::default());
-    told(lock.lock_owned().unwrap().into_receipt(), ErrorKind::InvalidInput);
+    fails_with(lock.lock_owned().unwrap().into_receipt(), ErrorKind::InvalidInput);
     assert!(!lock.is_locked().unwrap());
     let receipt = on_paper(client.simple_lock("it").lock_owned().unwrap()).to_string();
     let receipt = with_checksum(&receipt.replace("simple%20lock", "bulkhead"));
-    told(client.adopt::<Bulkhead>(&receipt), ErrorKind::InvalidInput);
+    fails_with(client.adopt::<Bulkhead>(&receipt), ErrorKind::InvalidInput);
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn a_client_that_closes_gives_back_what_it_adopted() {
     there.close().unwrap();
     assert!(guard.is_lost());
     assert!(!here.simple_lock("it").is_locked().unwrap());
-    told(there.adopt::<Simple>(&receipt), ErrorKind::Closed);
+    fails_with(there.adopt::<Simple>(&receipt), ErrorKind::Closed);
 }
 
 // ---- answers that do not come --------------------------------------------------------------
@@ -378,10 +378,10 @@ fn an_answer_lost_with_its_connection_is_asked_for_again() {
 fn an_adoption_without_an_answer_is_unknown_and_released() {
     let Fixture { server, proxy, client, other, receipt } = fixture(ms(1000));
     proxy.swallow_replies(1);
-    told(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
+    fails_with(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
     assert_eq!(proxy.struck(), 1);
     wait_until(SOON, "released in the background", || !other.is_locked().unwrap());
-    told(client.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
+    fails_with(client.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
     nothing_left(&server);
 }
 
@@ -389,7 +389,7 @@ fn an_adoption_without_an_answer_is_unknown_and_released() {
 fn a_late_copy_of_an_adoption_takes_nothing() {
     let Fixture { server, proxy, client, other, receipt } = fixture(ms(1000));
     proxy.hold_next_requests(1);
-    told(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
+    fails_with(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
     wait_until(SOON, "its owner has a tombstone", || exists(&server, "rc:{it}:tombstones"));
     proxy.release_held();
     wait_until(SOON, "the late copy was sent", || proxy.held() == 0);

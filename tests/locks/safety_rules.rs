@@ -156,8 +156,8 @@ fn a_forged_message_is_worth_no_more_than_a_first_lease() {
             let number = fixture.fence() + 1;
             // Again and again: one that is read a second late is worth nothing.
             wait_until(SOON, "it believes it", || {
-                let told = format!("{owner} in {number} 3600000");
-                let _: i64 = fixture.redis.publish(&channel, told).unwrap();
+                let message = format!("{owner} in {number} 3600000");
+                let _: i64 = fixture.redis.publish(&channel, message).unwrap();
                 believes.load(Ordering::SeqCst)
             });
             waiter.join().unwrap();
@@ -178,8 +178,8 @@ fn an_owner_id_is_not_guessed() {
         let number = fixture.fence() + 1;
         for guess in 0..100 * 4 {
             let n: u64 = (guess / 4) * (1 << 22) + guess % 4;
-            for told in ["in", "again", "no:strange", "no:forced", "listen"] {
-                let text = format!("{uuid}:{n} {told} {number} 60000 rc:guessed");
+            for message in ["in", "again", "no:strange", "no:forced", "listen"] {
+                let text = format!("{uuid}:{n} {message} {number} 60000 rc:guessed");
                 let _: i64 = fixture.redis.publish(format!("rc:inbox:{uuid}"), text).unwrap();
             }
         }

@@ -48,8 +48,8 @@ fn of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since() {
     let error = guard.unlock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
     assert!(lost.is_cancelled());
-    let told: Vec<_> = recorder.all().into_iter().filter(|heard| *heard != Heard::Reconnected).collect();
-    assert_eq!(told, [Heard::Acquired(AcquiredVia::Free), Heard::Lost(LossReason::Revoked)]);
+    let reported: Vec<_> = recorder.all().into_iter().filter(|heard| *heard != Heard::Reconnected).collect();
+    assert_eq!(reported, [Heard::Acquired(AcquiredVia::Free), Heard::Lost(LossReason::Revoked)]);
     theirs.unlock().unwrap();
 }
 
@@ -216,8 +216,8 @@ fn that_redis_was_too_busy_to_run_is_unavailable_and_done_later() {
         wait_until(LONG, "the server is busy", || redis::cmd("PING").query::<String>(&mut admin).is_err());
         let error = guard.unlock().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        let told = format!("{error:?}");
-        assert!(told.contains("background"), "{told}");
+        let reported = format!("{error:?}");
+        assert!(reported.contains("background"), "{reported}");
         redis::cmd("SCRIPT").arg("KILL").exec(&mut admin).unwrap();
     });
     free_at_once(&connect(&server).reentrant_lock("x"));

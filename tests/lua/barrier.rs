@@ -66,12 +66,12 @@ fn the_last_one_lets_in_all_waiters_in_order() {
     assert_eq!((&*answer[0], &*answer[2], &*answer[3]), ("1", "3000", "0"));
     let number = int(&answer[1]);
     // Twice the index, as nobody has an action to run.
-    let told = [&a, &b].map(|owner| {
+    let received = [&a, &b].map(|owner| {
         let who = if owner == &a { "a" } else { "b" };
         messages(&rig, &mut inboxes[usize::from(owner == &b)], who)
     });
-    assert_eq!(told[0], [format!("{a} in {} 3000 4", number + 1)]);
-    assert_eq!(told[1], [format!("{b} in {} 3000 2", number + 2)]);
+    assert_eq!(received[0], [format!("{a} in {} 3000 4", number + 1)]);
+    assert_eq!(received[1], [format!("{b} in {} 3000 2", number + 2)]);
     assert!(rig.queue().is_empty());
     let mut all = vec![a.clone(), b.clone(), c.clone(), "bound".into(), "kind".into()];
     all.sort();

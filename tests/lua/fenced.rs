@@ -39,7 +39,7 @@ impl Fixture {
     }
 }
 
-fn told(number: i64, rest: &str) -> Vec<Value> {
+fn reply(number: i64, rest: &str) -> Vec<Value> {
     vec![Value::Int(number), Value::BulkString(rest.into())]
 }
 
@@ -59,7 +59,7 @@ fn texts_are_compared_and_not_numbers() {
         assert_eq!(it.state(), written(token, value));
     }
     for lower in [low, middle, "0000000000000000000", "0999999999999999999"] {
-        assert_eq!(it.set(lower, "late").unwrap(), told(0, high));
+        assert_eq!(it.set(lower, "late").unwrap(), reply(0, high));
         assert_eq!(it.state(), written(high, "d"));
     }
 }
@@ -101,7 +101,7 @@ fn a_full_server_takes_nothing_of_it() {
     let error = it.set("0000000000000000002", "b").unwrap_err();
     assert!(error.to_string().contains("OOM"), "{error}");
     // A lower one hears that it is too low all the same.
-    assert_eq!(it.set("0000000000000000000", "late").unwrap(), told(0, "0000000000000000001"));
+    assert_eq!(it.set("0000000000000000000", "late").unwrap(), reply(0, "0000000000000000001"));
     full(&mut it, "0");
     assert_eq!(it.state(), written("0000000000000000001", "a"));
     assert!(it.server.pid().is_some());

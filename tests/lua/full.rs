@@ -20,7 +20,7 @@ fn runs(
 ) -> Option<String> {
     let (what, must, run) = operation;
     let name = format!("{}-{holder:?}-{}", what.replace(' ', "-"), u8::from(room));
-    let told = format!("{} {:?}, {holder:?} holder: {what}", case.kind, case.inside);
+    let case_name = format!("{} {:?}, {holder:?} holder: {what}", case.kind, case.inside);
     let mut lock = OccupiedLock::set(server, case, &name, holder, room);
     let _inboxes = ["b", "c", "n"].map(|who| lock.rig.inbox(server, who));
     let before = lock.rig.everything();
@@ -30,11 +30,13 @@ fn runs(
     let newcomer = holder == Holder::Lapsed && OF_A_HOLDER.contains(what);
     let wrong = match &outcome {
         Ok(_) => None,
-        Err(error) if *must == Pass && !newcomer => Some(format!("{told}: {error}")),
+        Err(error) if *must == Pass && !newcomer => Some(format!("{case_name}: {error}")),
         Err(error) if !error.to_string().contains("OOM") && !error.to_string().contains("maxmemory") => {
-            Some(format!("{told}: it is refused by {error}"))
+            Some(format!("{case_name}: it is refused by {error}"))
         }
-        Err(_) if lock.rig.everything() != before => Some(format!("{told}: it is refused, half-written")),
+        Err(_) if lock.rig.everything() != before => {
+            Some(format!("{case_name}: it is refused, half-written"))
+        }
         Err(_) => None,
     };
     // A release hands the lock on, and a caller that finds it free is let in.
@@ -43,7 +45,7 @@ fn runs(
     let left_over = wrong.is_none() && frees && !nobody && !lock.is_inside("b");
     lock.rig.full(false);
     let _: () = cmd("FLUSHALL").query(&mut lock.rig.con).unwrap();
-    wrong.or(left_over.then(|| format!("{told}: a waiter is not let in")))
+    wrong.or(left_over.then(|| format!("{case_name}: a waiter is not let in")))
 }
 
 #[test]

@@ -33,10 +33,10 @@ fn at_nothing_all_waiters_are_told_in_order_and_nobody_is_inside() {
     assert_eq!(rig.queue(), waiters);
     assert_eq!(change(&mut rig, 3, &["down"]), 0);
     assert!(rig.queue().is_empty());
-    let told = ["a", "b"].map(|who| messages(&rig, &mut inboxes[usize::from(who == "b")], who));
-    assert_eq!(told.each_ref().map(Vec::len), [2, 1], "{told:?}");
-    assert!(told[0][0].starts_with(&format!("{} in ", waiters[0])), "{told:?}");
-    assert!(told[0][1].starts_with(&format!("{} in ", waiters[2])), "{told:?}");
+    let received = ["a", "b"].map(|who| messages(&rig, &mut inboxes[usize::from(who == "b")], who));
+    assert_eq!(received.each_ref().map(Vec::len), [2, 1], "{received:?}");
+    assert!(received[0][0].starts_with(&format!("{} in ", waiters[0])), "{received:?}");
+    assert!(received[0][1].starts_with(&format!("{} in ", waiters[2])), "{received:?}");
     let [_, holders, positions, state] = &rig.inspect().unwrap()[..] else { panic!() };
     assert!(holders.is_empty() && positions.is_empty());
     assert_eq!(state[..], ["0"]);
@@ -79,7 +79,7 @@ fn a_waiter_that_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are
     // Nobody listens there.
     let (old, mut n) = (rig.a(), 1);
     change(&mut rig, 0, &["set", "1"]);
-    let mut told = |rig: &mut Rig, changes: &[&[&str]], says: &str| {
+    let mut refuses = |rig: &mut Rig, changes: &[&[&str]], says: &str| {
         let arrival = rig.wait(&old)[3].clone();
         for what in changes {
             change(rig, n, what);
@@ -100,15 +100,15 @@ fn a_waiter_that_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are
             }
         }
     };
-    told(&mut rig, &[&["reset", "1"]], "broken-it-was-reset");
-    told(&mut rig, &[&["delete"], &["set", "1"]], "broken-it-was-reset");
+    refuses(&mut rig, &[&["reset", "1"]], "broken-it-was-reset");
+    refuses(&mut rig, &[&["delete"], &["set", "1"]], "broken-it-was-reset");
     // With the clock set back, too.
     let (ahead, new) = (rig.now() + 60_000_000, rig.c());
     let _: () = rig.con.hset(&rig.keys[0], "bound", ahead).unwrap();
     let arrival = rig.wait(&new)[3].clone();
     assert_eq!(rig.acquire("keep", &new, Ask { arrival: &arrival, ..USUAL }).unwrap()[0], "0");
     rig.leave(&new);
-    told(&mut rig, &[&["delete"]], "broken-its-count-was-deleted-or-expired");
+    refuses(&mut rig, &[&["delete"]], "broken-its-count-was-deleted-or-expired");
 }
 
 /// When a count expires, each of its waiters learns it at its next heartbeat, and a caller that sets it anew

@@ -59,7 +59,7 @@ impl Rig {
         self.con.hget(&self.keys[0], "writer").unwrap()
     }
 
-    fn told(&self, inbox: &mut Connection, who: &str) -> Vec<String> {
+    fn received(&self, inbox: &mut Connection, who: &str) -> Vec<String> {
         messages(self, inbox, who)
     }
 }

@@ -258,8 +258,8 @@ fn a_change_lets_in_waiters_that_may_and_refuses_those_that_never_will() {
     assert!(next_message(&mut a).starts_with("a:1 no:it-has-2-permits-in-all 0 "));
     assert_eq!(rig.inspect()[2].len(), 2, "one waits");
     rig.change("r:2", &["set", "4"]);
-    let told = next_message(&mut b);
-    assert!(told.starts_with("b:1 in ") && told.ends_with(" 3000 1"), "{told}");
+    let message = next_message(&mut b);
+    assert!(message.starts_with("b:1 in ") && message.ends_with(" 3000 1"), "{message}");
     assert_eq!(rig.counts(), ("4".into(), "4".into()));
     assert_eq!(rig.wait("a:1", "5"), ["-1", "it-has-4-permits-in-all"]);
     assert_eq!(rig.wait("a:2", "4")[0], "0");

@@ -51,8 +51,8 @@ fn a_grant_stands_or_falls_by_the_sharded_channel_of_its_waiter() {
         assert_eq!((rig.left(&waiter).is_some(), rig.exists(0)), (hears, hears), "{verb}");
         assert!(rig.queue().is_empty(), "{verb}");
         if hears {
-            let told = listener.recv_response().unwrap();
-            assert!(format!("{told:?}").contains(&format!("{waiter} in ")), "{told:?}");
+            let message = listener.recv_response().unwrap();
+            assert!(format!("{message:?}").contains(&format!("{waiter} in ")), "{message:?}");
         }
     }
 }

@@ -45,17 +45,17 @@ impl Flock {
 
     /// Waits until the replicas have acknowledged to the primary, as they do each second, everything that it
     /// has written so far.
-    pub fn told_all(&self) {
+    pub fn are_in_step(&self) {
         let offset = |line: &str, key: &str| {
             let rest = &line[line.find(key)? + key.len()..];
             rest.split([',', '\r']).next()?.parse::<u64>().ok()
         };
         let written = info(&self.primary).lines().find_map(|line| offset(line, "master_repl_offset:"));
         wait_until(LONG, "the replicas have told", || {
-            let told = info(&self.primary);
-            let told =
-                told.lines().filter(|line| line.starts_with("slave")).filter_map(|l| offset(l, "offset="));
-            told.filter(|told| Some(*told) >= written).count() == self.replicas.len()
+            let info = info(&self.primary);
+            let offsets =
+                info.lines().filter(|line| line.starts_with("slave")).filter_map(|l| offset(l, "offset="));
+            offsets.filter(|offset| Some(*offset) >= written).count() == self.replicas.len()
         });
     }
 }

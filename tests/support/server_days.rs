@@ -83,9 +83,9 @@ pub fn on_time<T>(what: &str, limit: Duration, call: impl FnOnce() -> T) -> T {
 #[track_caller]
 pub fn assert_tells_nothing_twice(error: &Error) {
     let chain = std::iter::successors(Some(error as &dyn std::error::Error), |it| (*it).source());
-    let told: Vec<_> = chain.map(ToString::to_string).collect();
-    for (i, message) in told.iter().enumerate() {
-        assert!(told[i + 1..].iter().all(|below| !message.contains(below)), "{told:?}");
+    let texts: Vec<_> = chain.map(ToString::to_string).collect();
+    for (i, message) in texts.iter().enumerate() {
+        assert!(texts[i + 1..].iter().all(|below| !message.contains(below)), "{texts:?}");
     }
 }
 
@@ -109,11 +109,11 @@ pub fn error_of<T>(outcome: Result<T, Error>, kind: ErrorKind, name: &str) -> Er
 #[track_caller]
 pub fn refused_for(reasons: &[&str], name: &str, mut call: impl FnMut() -> Result<(), Error>) {
     eventually(SURELY, || {
-        let told = format!("{:#}", error_of(call(), ErrorKind::Unavailable, name));
-        let is_told = reasons.iter().any(|it| told.to_lowercase().contains(it));
-        let was_late = told.contains("no answer") || told.contains(" in time");
-        assert!(is_told || was_late, "not for {reasons:?}: {told}");
-        is_told.then_some(())
+        let texts = format!("{:#}", error_of(call(), ErrorKind::Unavailable, name));
+        let is_given = reasons.iter().any(|it| texts.to_lowercase().contains(it));
+        let was_late = texts.contains("no answer") || texts.contains(" in time");
+        assert!(is_given || was_late, "not for {reasons:?}: {texts}");
+        is_given.then_some(())
     });
 }
 

@@ -24,7 +24,7 @@ fn balanced(stock: Stock) -> [u64; 4] {
 }
 
 #[track_caller]
-fn told<T>(outcome: Result<T, Error>, kind: ErrorKind, says: &str) {
+fn fails_with<T>(outcome: Result<T, Error>, kind: ErrorKind, says: &str) {
     let Err(error) = outcome else { panic!("no error where {kind:?} was due: {says}") };
     assert_eq!((error.kind(), error.name()), (kind, "sale"), "{error}");
     assert!(error.to_string().contains(says), "{error}");

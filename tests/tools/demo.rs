@@ -183,9 +183,9 @@ fn a_bad_file_is_told_by_line_and_field() {
     for (rest, why) in cases {
         let orders = Orders::new(&format!("{head}{rest}"));
         let output = run("flash_sale", &["--json".as_ref(), orders.path().as_ref()], None);
-        let told = stderr(&output);
-        assert!(told.trim_end().ends_with(why), "{rest:?}: {told}");
-        assert!(told.contains("orders.csv"), "{told}");
+        let stderr_text = stderr(&output);
+        assert!(stderr_text.trim_end().ends_with(why), "{rest:?}: {stderr_text}");
+        assert!(stderr_text.contains("orders.csv"), "{stderr_text}");
         assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""), "{rest:?}");
     }
     let output = run("flash_sale", &[Orders::new("id,product,quantity\n").path().as_ref()], None);
@@ -264,8 +264,8 @@ fn a_worker_that_is_told_to_end_releases_and_one_that_is_killed_does_not() {
     let text = stdout(&output);
     let ends: Vec<_> = text.lines().skip(1).map(|line| line.rsplit(" ms: ").next().unwrap()).collect();
     let expired = "the lease had to expire";
-    let told = ["the worker released it", "the worker was told: Closed", "the guard was dropped"];
-    assert_eq!(ends, [&told[..], &[expired; 3]].concat(), "{text}{}", stderr(&output));
+    let stderr_text = ["the worker released it", "the worker was told: Closed", "the guard was dropped"];
+    assert_eq!(ends, [&stderr_text[..], &[expired; 3]].concat(), "{text}{}", stderr(&output));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 

@@ -72,7 +72,7 @@ fn is_state_machine(file: &str) -> bool {
     file.starts_with(STATE_MACHINE)
 }
 
-fn told(wrong: &[&Arrow]) -> String {
+fn listed(wrong: &[&Arrow]) -> String {
     wrong.iter().map(|a| format!("\n  {}:{} names {} ({})", a.from, a.line, a.path, a.to)).collect()
 }
 
@@ -84,7 +84,7 @@ fn the_engine_names_no_face() {
         .filter(|a| is_engine(&a.from) && !is_engine(&a.to) && !is_bottom(&a.to))
         .chain(all.iter().filter(|a| is_bottom(&a.from) && !is_bottom(&a.to)))
         .collect();
-    assert!(wrong.is_empty(), "{} arrows point up:{}", wrong.len(), told(&wrong));
+    assert!(wrong.is_empty(), "{} arrows point up:{}", wrong.len(), listed(&wrong));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_recipe_is_written_with_what_its_author_is_given() {
     let recipes = || all.iter().filter(|a| a.from.starts_with("recipes/"));
     assert!(recipes().any(|a| a.to == "lock/mod.rs"), "the recipes have moved");
     let wrong: Vec<_> = recipes().filter(|a| is_engine(&a.to)).collect();
-    assert!(wrong.is_empty(), "{} arrows point into the engine:{}", wrong.len(), told(&wrong));
+    assert!(wrong.is_empty(), "{} arrows point into the engine:{}", wrong.len(), listed(&wrong));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn the_state_machine_names_nothing_but_values() {
         .into_iter()
         .filter(|a| !is_state_machine(&a.to) && !VALUES.contains(&a.path.as_str()))
         .collect();
-    assert!(wrong.is_empty(), "the state machine names what is none of its own:{}", told(&wrong));
+    assert!(wrong.is_empty(), "the state machine names what is none of its own:{}", listed(&wrong));
 }
 
 #[test]

@@ -204,8 +204,8 @@ fn granted_by_another_process() {
         held.unlock().unwrap();
         waiter.join().unwrap();
     });
-    let told = diary.times(&Heard::Acquired(AcquiredVia::Granted))[0];
-    assert!(told >= waited, "{told:?}, not {waited:?}");
+    let reported = diary.times(&Heard::Acquired(AcquiredVia::Granted))[0];
+    assert!(reported >= waited, "{reported:?}, not {waited:?}");
     assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Granted), Heard::Released]);
 }
 

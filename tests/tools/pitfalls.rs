@@ -33,8 +33,8 @@ fn comes_to<F: Finding + PartialEq>(half: fn(&Fixture) -> Result<F, Failure>, ex
     assert!(PAGE.contains(&expected.to_string()), "docs/pitfalls.md does not show: {expected}");
 }
 
-const ONE: Holders = Holders { at_once: 1, told: None };
-const TWO: Holders = Holders { at_once: 2, told: None };
+const ONE: Holders = Holders { at_once: 1, error: None };
+const TWO: Holders = Holders { at_once: 2, error: None };
 
 #[test]
 fn without_a_lock_more_is_sold_than_there_is() {
@@ -66,21 +66,21 @@ fn the_timestamp_lock_lets_in_whose_clock_is_ahead() {
 #[test]
 fn unlocking_by_del_frees_what_is_somebody_elses() {
     comes_to(unlock::wrong_by_del, TWO);
-    comes_to(unlock::right_unlooked, Holders { at_once: 1, told: Some(ErrorKind::LeaseLost) });
+    comes_to(unlock::right_unlooked, Holders { at_once: 1, error: Some(ErrorKind::LeaseLost) });
 }
 
 #[test]
 fn looking_before_the_del_does_not_help() {
     comes_to(unlock::wrong_by_get_then_del, TWO);
-    comes_to(unlock::right_looked, Holders { at_once: 1, told: Some(ErrorKind::LeaseLost) });
+    comes_to(unlock::right_looked, Holders { at_once: 1, error: Some(ErrorKind::LeaseLost) });
 }
 
 #[test]
 fn a_thread_that_locks_twice_waits_for_itself_and_then_frees_its_own_lock() {
     comes_to(reentry::wrong, Reentrancy { inner: Inner::Refused(100), at_once: 2 });
     comes_to(reentry::right, Reentrancy { inner: Inner::In { requests: 0 }, at_once: 1 });
-    let told = Inner::Told(ErrorKind::WouldDeadlock);
-    comes_to(reentry::right_refused, Reentrancy { inner: told, at_once: 1 });
+    let error = Inner::Failed(ErrorKind::WouldDeadlock);
+    comes_to(reentry::right_refused, Reentrancy { inner: error, at_once: 1 });
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_lease_shorter_than_the_work_is_renewed_or_lost() {
 fn a_script_that_errs_keeps_what_it_wrote() {
     comes_to(half_a_script::wrong, Books { left: 9, sold: 0 });
     comes_to(half_a_script::right, Books { left: 10, sold: 0 });
-    let refused = Refused { told: ErrorKind::WrongType, changed: false };
+    let refused = Refused { error: ErrorKind::WrongType, changed: false };
     comes_to(half_a_script::right_by_the_lock, refused);
 }
 
@@ -126,7 +126,7 @@ fn spinning_costs_many_times_what_waiting_does() {
 #[test]
 fn a_lock_that_its_replica_does_not_know_is_granted_twice() {
     comes_to(failover::wrong, TWO);
-    comes_to(failover::right_by_replicas, Holders { at_once: 1, told: Some(ErrorKind::NotReplicated) });
+    comes_to(failover::right_by_replicas, Holders { at_once: 1, error: Some(ErrorKind::NotReplicated) });
     comes_to(failover::right_by_multi_lock, ONE);
     comes_to(failover::right_by_red_lock, ONE);
     comes_to(failover::right_by_token, failover::Writes { holders: 2, late_refused: true });
@@ -139,7 +139,7 @@ fn a_watcher_without_a_limit_may_be_beaten_for_ever() {
     let right = of(watch::right_with_a_limit);
     assert!(right.tries >= 128, "{right:?}");
     assert_eq!(right, Updates { tries: right.tries, done: 128, counted: 128, fewest: 4 });
-    comes_to(watch::right_when_beaten, Beaten { tries: 10, told: ErrorKind::Conflict });
+    comes_to(watch::right_when_beaten, Beaten { tries: 10, error: ErrorKind::Conflict });
 }
 
 /// One row is enough: of the others the tests above know.

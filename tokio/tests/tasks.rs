@@ -216,9 +216,9 @@ fn a_number_of_permits_that_cannot_be_is_told_at_once() {
         };
         timeout(LONG, queued).await.expect("it waits");
         for n in [0, 1 << 31] {
-            let told = timeout(LONG, semaphore.acquire(n)).await.expect("it waits for its turn");
+            let error = timeout(LONG, semaphore.acquire(n)).await.expect("it waits for its turn");
             assert_eq!(
-                told.unwrap_err().to_string(),
+                error.unwrap_err().to_string(),
                 semaphore.blocking().acquire(n).unwrap_err().to_string()
             );
             assert_eq!(semaphore.try_acquire(n).await.unwrap_err().kind(), ErrorKind::InvalidInput);

@@ -208,19 +208,19 @@ fn the_end_of_a_lease_of_another_length_counts_its_own_drift() {
 /// A thread may have many guards on its hold: each is notified.
 #[test]
 fn every_guard_of_a_lost_hold_is_told() {
-    for told in [false, true] {
+    for by_message in [false, true] {
         let mut driver = Driver::new();
         let outer = driver.come_in(request(1), 1, 0);
         for _ in 0..2 {
             assert!(matches!(driver.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
         }
         assert_eq!(driver.exit(outer, 2), Exit::Held);
-        let (loss, then) = if told { (LossReason::Forced, 10) } else { (LossReason::Expired, LEASE) };
-        if told {
+        let (loss, then) = if by_message { (LossReason::Forced, 10) } else { (LossReason::Expired, LEASE) };
+        if by_message {
             driver.lock_state.lose(outer.owner, loss, at(3));
         }
         let Exit::Lost(why, first) = driver.exit(outer, then) else { panic!("it is lost") };
-        assert_eq!((why, first.lost.is_some()), (loss, !told), "what is to be done is said once");
+        assert_eq!((why, first.lost.is_some()), (loss, !by_message), "what is to be done is said once");
         assert_eq!(driver.exit(outer, then), Exit::Lost(loss, Effects::default()));
         assert!(driver.lock_state.is_idle());
     }

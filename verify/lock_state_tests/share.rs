@@ -166,12 +166,12 @@ fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
 
 #[test]
 fn a_waiter_elsewhere_shuts_it_and_a_holder_re_enters() {
-    for told in [true, false] {
+    for by_message in [true, false] {
         let mut driver = driver();
         let first = driver.come_in(request(1), 5, 0);
         joins(&mut driver, request(2), 1);
         // A message from Redis, or a thread of this process that wants to write.
-        if told {
+        if by_message {
             driver.lock_state.yields(first.owner);
         } else {
             driver.stood_behind();
@@ -185,12 +185,12 @@ fn a_waiter_elsewhere_shuts_it_and_a_holder_re_enters() {
 
 #[test]
 fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
-    for told in [true, false] {
+    for by_message in [true, false] {
         let mut driver = driver();
         let ticket = driver.enter(request(1), 0);
         let asking = driver.asks(ticket, 0);
         // It may arrive before the reply with the grant that it is about.
-        if told {
+        if by_message {
             driver.lock_state.yields(asking.owner);
         } else {
             driver.stood_behind();

@@ -173,7 +173,7 @@ impl World {
                 state.turn(self, p, t, false, false);
             }
             Entered::Joined(acquired, _) if acquired.way == AcquiredVia::Kept => {
-                state.overstayed |= state.told.iter().any(|owner| *owner == acquired.owner);
+                state.overstayed |= state.notified.iter().any(|owner| *owner == acquired.owner);
                 state.rises(acquired.token, false);
                 state.holds(self, p, t, &acquired);
             }

@@ -146,7 +146,7 @@ impl State {
         self.set(p, t, Thread::Holding(acquired.ticket));
         if acquired.way == AcquiredVia::Joined {
             self.overstayed |= self.waits_to_write(p);
-            self.overstayed |= self.told.iter().any(|owner| *owner == acquired.owner);
+            self.overstayed |= self.notified.iter().any(|owner| *owner == acquired.owner);
             // A thread that came before the question was sent may be late: because of the reply, or of its
             // own wake-up.
             let joining = self.processes[p as usize].lock_states[READS].grant(acquired.owner);
@@ -230,7 +230,7 @@ impl State {
             if says == Says::Waits && owner & KEEPS != 0 {
                 let then = lock_state.is_wanted(owner, now);
                 if lock_state.grant(owner).is_some() {
-                    self.told.insert(owner);
+                    self.notified.insert(owner);
                 }
                 if let Some(leaving) = self.carry_out(p as u8, g, then) {
                     self.let_go(p as u8, g, &leaving);
@@ -240,7 +240,7 @@ impl State {
             if says == Says::Waits {
                 lock_state.yields(owner);
                 if world.counts {
-                    self.told.insert(owner);
+                    self.notified.insert(owner);
                 }
                 continue;
             }

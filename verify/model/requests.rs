@@ -10,15 +10,15 @@ impl State {
         let now = self.millis();
         let before = self.redis.clone();
         let mut redis = self.redis.clone();
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         let listens = |owner| self.listens(owner);
-        let reply = redis.run(op, now, &mut (listens, |message| told.push(message)));
+        let reply = redis.run(op, now, &mut (listens, |message| messages.push(message)));
         let end = now.saturating_add(world.waiter_timeout);
         let lasts = |m: &Message| m.is_grant() && redis.holder(m.owner).is_some_and(|h| h.end > end);
-        self.trusted |= told.iter().any(lasts);
+        self.trusted |= messages.iter().any(lasts);
         let heard = |message: &Message| self.hears(message.owner);
-        told.retain(heard);
-        told.into_iter().for_each(|message| self.messages.insert(message));
+        messages.retain(heard);
+        messages.into_iter().for_each(|message| self.messages.insert(message));
         if world.never_silent() {
             redis.forget_when();
         }

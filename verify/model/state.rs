@@ -157,7 +157,7 @@ pub(super) struct State {
     pub(super) empty_handed: bool,
     /// The owners that know that their kept lock is wanted and, if `counts`, the shares that nobody else may
     /// join.
-    pub(super) told: Bag<u64>,
+    pub(super) notified: Bag<u64>,
     /// If `counts`, the waiting writers, each with the tick since which it waits.
     pub(super) writers: Vec<(u64, u8)>,
     /// A request of a process arrived before a release that the same process had sent.
@@ -288,7 +288,7 @@ impl World {
             fell_back: false,
             overstayed: false,
             empty_handed: false,
-            told: Bag::default(),
+            notified: Bag::default(),
             writers: Vec::new(),
             passed: false,
             flushed: false,

@@ -184,11 +184,11 @@ impl Fleet {
                 self.plan(served.at + back, Event::Answered(served.replies));
                 for message in served.messages {
                     let back = self.way();
-                    self.plan(served.at + back, Event::Told(message));
+                    self.plan(served.at + back, Event::Received(message));
                 }
             }
             Event::Answered(replies) => self.answered(replies),
-            Event::Told(message) => self.told(message),
+            Event::Received(message) => self.received(message),
             Event::Due(client) => self.renews(client),
             Event::Pings(client) => self.pings(client),
             Event::Counts => self.seen = Seen::default(),
@@ -391,7 +391,7 @@ impl Fleet {
         self.turn(t);
     }
 
-    fn told(&mut self, message: Message) {
+    fn received(&mut self, message: Message) {
         let e = self.entry_of(message.owner);
         let client = self.entries[e].client;
         self.clients[client].heard = Some(self.now);

@@ -245,10 +245,10 @@ fn commands(figures: &mut Figures) {
     thread::scope(|scope| {
         // Starts a thread that waits for the lock and holds it until it is signalled.
         let waits = |lock: &RedisLock<Simple>| {
-            let ((tell, told), lock) = (std::sync::mpsc::channel::<()>(), lock.clone());
+            let ((tell, signal), lock) = (std::sync::mpsc::channel::<()>(), lock.clone());
             scope.spawn(move || {
                 let guard = lock.lock().unwrap();
-                let _ = told.recv();
+                let _ = signal.recv();
                 guard.unlock().unwrap();
             });
             tell

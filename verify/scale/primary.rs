@@ -55,9 +55,9 @@ impl Primary {
         seen.writes += 1;
         let (mut replies, mut messages) = (Vec::with_capacity(requests.len()), Vec::new());
         for sent in requests {
-            let mut told = Vec::new();
+            let mut published = Vec::new();
             let reply =
-                self.locks[sent.lock].run(&sent.op, at / 1_000_000, &mut (|_| true, |it| told.push(it)));
+                self.locks[sent.lock].run(&sent.op, at / 1_000_000, &mut (|_| true, |it| published.push(it)));
             let waiting = self.locks[sent.lock].waiting().take(2).count();
             let (kind, with) = Kind::of(&sent.op, &reply, waiting);
             if self.keeps && kind == Kind::Free {
@@ -74,10 +74,10 @@ impl Primary {
                 seen.commands += self.costs.commands[with as usize] + self.costs.together;
                 at += self.costs.request;
             }
-            seen.messages += told.len() as u64;
-            seen.commands += told.len() as f64 * self.costs.admission;
-            at += told.len() as u64 * self.costs.hand_over;
-            messages.extend(told);
+            seen.messages += published.len() as u64;
+            seen.commands += published.len() as f64 * self.costs.admission;
+            at += published.len() as u64 * self.costs.hand_over;
+            messages.extend(published);
             replies.push((sent, reply));
         }
         self.ends(at, now, seen);

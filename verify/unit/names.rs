@@ -113,7 +113,7 @@ fn a_channel_leads_to_its_lock() {
 #[test]
 fn a_key_beside_which_there_can_be_none_is_refused() {
     let long = "x".repeat(LONGEST + 1);
-    for (key, told) in [
+    for (key, why) in [
         ("", "key must not be empty"),
         (&*long, "1025"),
         ("}", "hash tag"),
@@ -126,7 +126,7 @@ fn a_key_beside_which_there_can_be_none_is_refused() {
     ] {
         let error = Names::beside("rc", key).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{key:?}");
-        assert!(error.to_string().contains(told), "{key:?}: {error}");
+        assert!(error.to_string().contains(why), "{key:?}: {error}");
     }
     assert!(Names::beside("other", "rc:{a}:fence").is_ok());
 }

@@ -50,9 +50,9 @@ pub fn check(servers: &Servers) -> Vec<Finding> {
     }];
     let denied = denied_lists(servers);
     if !denied.is_empty() {
-        let told: Vec<_> = denied.iter().map(String::as_str).collect();
+        let commands: Vec<_> = denied.iter().map(String::as_str).collect();
         let found = format!("ls, watch, show and break cannot be used: {}", denied.join("; "));
-        findings.push(Finding::warn("lists", found, grant(servers, &told)));
+        findings.push(Finding::warn("lists", found, grant(servers, &commands)));
         return findings;
     }
     findings.extend(names(&one).unwrap_or_else(|error| {

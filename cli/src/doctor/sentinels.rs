@@ -16,9 +16,9 @@ pub fn check(sentinels: &Sentinels) -> Vec<Finding> {
     let (mut findings, mut named) = (Vec::new(), BTreeSet::new());
     for node in &sentinels.nodes {
         let finding = match ask(node, &sentinels.master) {
-            Ok(told) => {
-                named.insert(format!("{}:{}", value(&told, "ip"), value(&told, "port")));
-                judge(&told)
+            Ok(fields) => {
+                named.insert(format!("{}:{}", value(&fields, "ip"), value(&fields, "port")));
+                judge(&fields)
             }
             Err(failure) => {
                 Finding::warn("sentinel", failure.to_string(), "check it: the others must agree without it")
@@ -43,27 +43,27 @@ pub fn check(sentinels: &Sentinels) -> Vec<Finding> {
     findings
 }
 
-type Told = HashMap<String, String>;
+type Fields = HashMap<String, String>;
 
-fn value<'a>(told: &'a Told, name: &str) -> &'a str {
-    told.get(name).map_or("?", String::as_str)
+fn value<'a>(fields: &'a Fields, name: &str) -> &'a str {
+    fields.get(name).map_or("?", String::as_str)
 }
 
-fn ask(node: &ConnectionInfo, master: &str) -> Result<Told, Failure> {
+fn ask(node: &ConnectionInfo, master: &str) -> Result<Fields, Failure> {
     let mut connection = connect::to(node.clone())?;
     Ok(redis::cmd("SENTINEL").arg("MASTER").arg(master).query(&mut connection)?)
 }
 
-fn judge(told: &Told) -> Finding {
-    let number = |name: &str| value(told, name).parse::<u64>().ok();
-    let (others, quorum) = (value(told, "num-other-sentinels"), value(told, "quorum"));
+fn judge(fields: &Fields) -> Finding {
+    let number = |name: &str| value(fields, name).parse::<u64>().ok();
+    let (others, quorum) = (value(fields, "num-other-sentinels"), value(fields, "quorum"));
     let found = format!(
         "names {}:{}, {others} others, quorum {quorum}, down after {} ms",
-        value(told, "ip"),
-        value(told, "port"),
-        value(told, "down-after-milliseconds"),
+        value(fields, "ip"),
+        value(fields, "port"),
+        value(fields, "down-after-milliseconds"),
     );
-    if value(told, "flags").contains("down") {
+    if value(fields, "flags").contains("down") {
         return Finding::warn("sentinel", found, "it takes the primary to be down");
     }
     if number("num-other-sentinels").is_some_and(|n| n < 2) {

@@ -22,12 +22,12 @@ pub fn check(connection: &mut Connection, group: Group, is_here_by_tcp: bool) ->
     match pings(connection, MEASURED) {
         Ok(all) => {
             let all = Measured::new("PING", all);
-            let told = summary(&all);
+            let text = summary(&all);
             findings.push(match all.quantile(0.99) > SLOW {
-                false => Finding::ok("reach", told),
+                false => Finding::ok("reach", text),
                 true => Finding::warn(
                     "reach",
-                    told,
+                    text,
                     "the network or the server is slow: leases must be much longer",
                 ),
             });
@@ -93,15 +93,15 @@ fn unix_socket(connection: &mut Connection) -> Option<Finding> {
 }
 
 fn version(version: Option<&str>, other: Option<&str>) -> Finding {
-    let told = match other {
+    let text = match other {
         Some(other) => format!("{} ({other})", version.unwrap_or("?")),
         None => version.unwrap_or("?").to_owned(),
     };
     let mut parts = version.unwrap_or("0").split('.').map(|it| it.parse::<u32>().unwrap_or(0));
     match (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) {
-        (0..6, _) | (6, 0..2) => Finding::fail("version", told, "6.2 or later is needed"),
-        (6..=8, _) => Finding::ok("version", told),
-        _ => Finding::warn("version", told, "newer than what was tested: 6.2 to 8.2, Valkey 7.2 to 9"),
+        (0..6, _) | (6, 0..2) => Finding::fail("version", text, "6.2 or later is needed"),
+        (6..=8, _) => Finding::ok("version", text),
+        _ => Finding::warn("version", text, "newer than what was tested: 6.2 to 8.2, Valkey 7.2 to 9"),
     }
 }
 
@@ -148,26 +148,26 @@ fn role(role: Option<&str>, info: &str, offset: Option<&str>, group: Group) -> F
             offset.saturating_sub(seen.unwrap_or(0))
         });
     let lags: Vec<u64> = lags.collect();
-    let told = format!(
+    let text = format!(
         "primary, {} replicas{}",
         lags.len(),
         lags.iter().max().map(|n| format!(", {n} bytes behind at most")).unwrap_or_default()
     );
     if group != Group::None && lags.is_empty() {
-        return Finding::warn("role", told, "give it a replica: nothing takes over when it fails");
+        return Finding::warn("role", text, "give it a replica: nothing takes over when it fails");
     }
     match lags.iter().any(|lag| *lag > BEHIND) {
-        true => Finding::warn("role", told, "a replica that took over would not know the last grants"),
-        false => Finding::ok("role", told),
+        true => Finding::warn("role", text, "a replica that took over would not know the last grants"),
+        false => Finding::ok("role", text),
     }
 }
 
 fn mode(mode: Option<&str>, connection: &mut Connection, group: Group) -> Finding {
     match (mode, group) {
         (Some("cluster"), Group::Cluster) => {
-            let told: Result<String, _> = redis::cmd("CLUSTER").arg("INFO").query(connection);
-            match told {
-                Ok(told) if told.contains("cluster_state:ok") => Finding::ok("mode", "cluster, state ok"),
+            let text: Result<String, _> = redis::cmd("CLUSTER").arg("INFO").query(connection);
+            match text {
+                Ok(text) if text.contains("cluster_state:ok") => Finding::ok("mode", "cluster, state ok"),
                 Ok(_) => {
                     Finding::fail("mode", "cluster, state fail", "see CLUSTER NODES: slots have no primary")
                 }

@@ -165,9 +165,9 @@ mod tests {
     fn what_a_server_may_have_forgotten_is_found_in_what_it_says() {
         assert!(was_flushed("# Commandstats\r\ncmdstat_get:calls=1\r\ncmdstat_flushall:calls=1,usec=2\r\n"));
         assert!(!was_flushed("# Commandstats\r\ncmdstat_get:calls=1,usec=2\r\n"));
-        let told = "role:master\r\nmaster_replid:ab\r\nmaster_replid2:";
-        assert!(was_promoted(&format!("{told}00c0\r\n")) && !was_promoted(&format!("{told}0000\r\n")));
-        assert_eq!(field(told, "master_replid:"), Some("ab"));
+        let info = "role:master\r\nmaster_replid:ab\r\nmaster_replid2:";
+        assert!(was_promoted(&format!("{info}00c0\r\n")) && !was_promoted(&format!("{info}0000\r\n")));
+        assert_eq!(field(info, "master_replid:"), Some("ab"));
         assert_eq!((left_by("ab 17", "ab"), left_by("ab 17", "a")), (Some(Duration::from_millis(17)), None));
     }
 }

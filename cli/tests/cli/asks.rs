@@ -132,16 +132,16 @@ fn changes_are_told_as_they_happen() {
     let mut command = program(&server.url(), &["watch", "--every", "50ms", "--json"]);
     command.stdout(std::fs::File::create(&file).unwrap());
     let mut watch = command.spawn().unwrap();
-    let told = || json(std::fs::read_to_string(&file).unwrap().rsplit_once('\n').map_or("", |it| it.0));
+    let lines = || json(std::fs::read_to_string(&file).unwrap().rsplit_once('\n').map_or("", |it| it.0));
     wait_until(LONG, "a grant is told", || {
         // One cannot see from outside whether the first look has been made, so there is more than one change.
         let guard = lock.lock_owned().unwrap();
         std::thread::park_timeout(Duration::from_millis(150));
         guard.unlock().unwrap();
-        told().iter().any(|it| it["to"].as_str().unwrap().starts_with("billing"))
+        lines().iter().any(|it| it["to"].as_str().unwrap().starts_with("billing"))
     });
     wait_until(LONG, "a release is told", || {
-        told().iter().any(|it| it["to"] == "-" && it["held_s"].is_number())
+        lines().iter().any(|it| it["to"] == "-" && it["held_s"].is_number())
     });
     watch.kill().unwrap();
     watch.wait().unwrap();

@@ -87,9 +87,9 @@ fn a_step_of_the_clock_of_the_program_is_nothing_to_it() {
     let ended: i64 = it.out.trim().parse().unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     assert!((now.as_secs() as i64 - HOUR - ended).abs() < HOUR / 2, "the clock was not stepped: {it:?}");
-    let told: serde_json::Value =
+    let report: serde_json::Value =
         serde_json::from_str(it.err.lines().find(|line| line.starts_with('{')).unwrap()).unwrap();
-    assert!((0.0..60.0).contains(&told["held_s"].as_f64().unwrap()), "{told}");
+    assert!((0.0..60.0).contains(&report["held_s"].as_f64().unwrap()), "{report}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn busy() {
 
 #[test]
 fn usage() {
-    for (args, told) in [
+    for (args, message) in [
         (&["run"][..], "required"),
         (&["run", "x"], "required"),
         (&["nothing"], "unrecognized"),
@@ -80,7 +80,7 @@ fn usage() {
         (&["ls", "--rate", "4294967296"], "0..=4294967295"),
         (&["break", "x", "--token", "99999999999999999999"], "at most 18446744073709551615"),
     ] {
-        let it = done(&shared().url(), args).ends(64).says(told);
+        let it = done(&shared().url(), args).ends(64).says(message);
         assert!(it.err.lines().all(|line| line.starts_with("redis-concurrent: ")), "{it:?}");
         assert_eq!(it.out, "");
     }
@@ -230,7 +230,7 @@ fn a_name_or_a_setting_that_cannot_work() {
     done("", &["ls"]).ends(78).says("it is empty");
     done("http://127.0.0.1/", &["run", "x", "true"]).ends(78).says("redis://");
     done("redis://:hush@127.0.0.1:65536/", &["ls"]).ends(78).says("between 1 and 65535, got 65536");
-    for (database, told) in [
+    for (database, message) in [
         ("16", "no database of this number"),
         ("2147483647", "no database of this number"),
         ("2147483648", "between 0 and 2147483647, got 2147483648"),
@@ -239,7 +239,7 @@ fn a_name_or_a_setting_that_cannot_work() {
     ] {
         let url = format!("redis://127.0.0.1:{}/{database}", server.port());
         for command in [&["run", "x", "true"][..], &["ls"], &["show", "x"]] {
-            done(&url, command).ends(78).says(told);
+            done(&url, command).ends(78).says(message);
         }
     }
     let out_of_range = done(&format!("redis://127.0.0.1:{}/16", server.port()), &["doctor"]).ends(2);
@@ -254,7 +254,7 @@ fn a_name_or_a_setting_that_cannot_work() {
         .ends(78)
         .says("at most 1024 bytes");
     held.unlock().unwrap();
-    for (many, code, told) in [
+    for (many, code, message) in [
         ("redis+cluster://:hush@127.0.0.1:1/", 69, "no connection"),
         ("redis+sentinel://:hush@127.0.0.1:1/m?sentinel_password=hush", 69, "127.0.0.1:1"),
         ("redis+sentinel://:hush@127.0.0.1:1/", 78, "which primary is meant"),
@@ -262,7 +262,7 @@ fn a_name_or_a_setting_that_cannot_work() {
         ("redis+cluster://:hu/sh@127.0.0.1:1", 78, "percent-encoded"),
         ("rediss+cluster://:hush@127.0.0.1:1/", 78, "feature tls"),
     ] {
-        let it = done(many, &["run", "-n", "x", "true"]).ends(code).says(told);
+        let it = done(many, &["run", "-n", "x", "true"]).ends(code).says(message);
         assert!(!format!("{it:?}").contains("hush"));
     }
     done(&server.url(), &["run", "--namespace", "a{b", "x", "true"]).ends(78).says("braces");

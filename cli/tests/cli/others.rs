@@ -62,7 +62,7 @@ fn seen(wrapper: &[&str], row: [&str; 6]) -> [String; 6] {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");
     let none = "--default-signal=TERM";
-    let told = |stop: bool, name: &str, says: &str| {
+    let row_of = |stop: bool, name: &str, says: &str| {
         let (it, pid) = begins(wrapper, none, &file);
         if stop {
             signal(pid, "STOP");
@@ -86,7 +86,7 @@ fn seen(wrapper: &[&str], row: [&str; 6]) -> [String; 6] {
         signal(pid, "TERM");
         it.ends_with()
     };
-    let rows = [told(false, "KILL", row[0]), told(false, "TERM", row[1]), told(true, "TERM", row[2])];
+    let rows = [row_of(false, "KILL", row[0]), row_of(false, "TERM", row[1]), row_of(true, "TERM", row[2])];
     let [killed, ended, continued] = rows;
     [killed, ended, continued, stopped, death(none), death("--ignore-signal=CHLD")]
 }

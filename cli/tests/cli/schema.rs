@@ -157,7 +157,7 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
     let mut watch = program(&url, &["watch", "--every", "50ms", "--json"]);
     let mut watch = watch.stdout(std::fs::File::create(&file).unwrap()).spawn().unwrap();
     let lock = client.reentrant_lock("watched");
-    let told = || {
+    let output = || {
         std::fs::read_to_string(&file).unwrap().rsplit_once('\n').map_or(String::new(), |it| it.0.to_owned())
     };
     wait_until(LONG, "a release is told", || {
@@ -165,11 +165,11 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
         let guard = lock.lock_owned().unwrap();
         std::thread::park_timeout(Duration::from_millis(100));
         guard.unlock().unwrap();
-        told().lines().any(|line| line.contains(r#""to":"-""#))
+        output().lines().any(|line| line.contains(r#""to":"-""#))
     });
     watch.kill().unwrap();
     watch.wait().unwrap();
-    schema.hold("watch", &told());
+    schema.hold("watch", &output());
     schema.hold("doctor", &done(&url, &["doctor", "--json"]).out);
     schema.hold("doctor", &done("redis+sentinel://127.0.0.1:1/m", &["doctor", "--json"]).ends(2).out);
     schema.hold("bench", &done(&url, &["bench", "--json", "--seconds", "400ms"]).ends(0).out);

@@ -180,9 +180,9 @@ fn the_end_is_told_to_a_file_descriptor() {
         command.args(["-c", &shell, "sh"]).args(args).env("REDIS_URL", shared().url());
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
-    let told = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect(text);
+    let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect(text);
     let args = [&["run", "--status-fd", "3"], &args[1..]].concat();
-    let first = told(&with(&args));
+    let first = parsed(&with(&args));
     assert_eq!(
         (&first["acquired"], &first["child"]["code"], &first["lost"]),
         (&true.into(), &0.into(), &false.into())
@@ -191,7 +191,7 @@ fn the_end_is_told_to_a_file_descriptor() {
         first["token"].as_str().unwrap().len() == 19 && first["stays_s"].as_f64().unwrap() > 10.0,
         "{first}"
     );
-    let second = told(&with(&["run", "--status-fd", "3", "-n", "told", "true"]));
+    let second = parsed(&with(&["run", "--status-fd", "3", "-n", "told", "true"]));
     assert_eq!(
         (&second["acquired"], &second["child"], &second["exit"]),
         (&false.into(), &().into(), &75.into())
@@ -211,9 +211,10 @@ fn the_end_is_told_to_a_file_descriptor() {
         let log = std::fs::read_to_string(&file).unwrap();
         let lines: Vec<_> = log.lines().collect();
         assert!(lines.len() == 3 && (lines[0], lines[2]) == ("before", "behind"), "{log}");
-        assert_eq!(told(lines[1])["exit"], 75);
+        assert_eq!(parsed(lines[1])["exit"], 75);
     }
-    let third = told(&with(&["run", "--lease", "4s", "--status-fd", "3", "told2", "sh", "-c", "kill -9 $$"]));
+    let third =
+        parsed(&with(&["run", "--lease", "4s", "--status-fd", "3", "told2", "sh", "-c", "kill -9 $$"]));
     assert_eq!((&third["child"]["signal"], &third["exit"]), (&9.into(), &137.into()));
 }
 

@@ -65,14 +65,14 @@ fn twice<G>(
 ) -> Result<Holders, Failure> {
     let pair = Pair::of(&fixture.server)?;
     pair.falls_behind();
-    let (first, told) = match early(&pair.early()?) {
+    let (first, error) = match early(&pair.early()?) {
         Ok(first) => (first, None),
         Err(why) => (None, Some(why.kind())),
     };
     pair.fails_over()?;
     let second = late(&pair.late()?)?;
     let at_once = [&first, &second].into_iter().flatten().filter(|it| !is_lost(it)).count();
-    Ok(Holders { at_once, told })
+    Ok(Holders { at_once, error })
 }
 
 /// Both believe that they hold the lock, and each of them writes to what it protects, the early one last.

@@ -71,7 +71,7 @@ fn sell(fixture: &Fixture, script: &str) -> Result<Books, Failure> {
 /// What a lock has written when there is a foreign key in its place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
-    pub told: ErrorKind,
+    pub error: ErrorKind,
     pub changed: bool,
 }
 
@@ -84,7 +84,7 @@ impl Finding for Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let changed = if self.changed { "something" } else { "nothing" };
-        write!(f, "{:?}; {changed} was written", self.told)
+        write!(f, "{:?}; {changed} was written", self.error)
     }
 }
 
@@ -97,7 +97,7 @@ pub fn right_by_the_lock(fixture: &Fixture) -> Result<Refused, Failure> {
     let Err(why) = client.reentrant_lock("lock").try_lock_owned() else {
         return Err("it took a stranger's key".into());
     };
-    Ok(Refused { told: why.kind(), changed: everything(fixture, &mut redis)? != before })
+    Ok(Refused { error: why.kind(), changed: everything(fixture, &mut redis)? != before })
 }
 
 /// Returns all keys, and their contents.

@@ -12,12 +12,12 @@ use super::table::counted;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Holders {
     pub at_once: usize,
-    pub told: Option<ErrorKind>,
+    pub error: Option<ErrorKind>,
 }
 
 impl Holders {
     pub fn new(at_once: usize) -> Holders {
-        Holders { at_once, told: None }
+        Holders { at_once, error: None }
     }
 }
 
@@ -30,7 +30,7 @@ impl Finding for Holders {
 impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", counted(self.at_once, "holder"))?;
-        match self.told {
+        match self.error {
             Some(kind) => write!(f, "; the other is told {kind:?}"),
             None => Ok(()),
         }

@@ -29,7 +29,7 @@ pub enum Inner {
     /// Acquired at once, with this many requests.
     In { requests: u64 },
     /// Got an error at once.
-    Told(ErrorKind),
+    Failed(ErrorKind),
 }
 
 impl Finding for Reentrancy {
@@ -43,7 +43,7 @@ impl fmt::Display for Reentrancy {
         match self.inner {
             Inner::Refused(tries) => write!(f, "refuses itself {}", counted(tries, "time"))?,
             Inner::In { requests } => write!(f, "in at once, {}", counted(requests as usize, "request"))?,
-            Inner::Told(kind) => write!(f, "{kind:?} at once")?,
+            Inner::Failed(kind) => write!(f, "{kind:?} at once")?,
         }
         write!(f, "; then {}", counted(self.at_once, "holder"))
     }
@@ -87,5 +87,5 @@ pub fn right_refused(fixture: &Fixture) -> Result<Reentrancy, Failure> {
     let others = other.simple_lock("lock").try_lock_owned()?;
     let at_once = lock.hold_count() + usize::from(others.is_some());
     outer.unlock()?;
-    Ok(Reentrancy { inner: Inner::Told(why.kind()), at_once })
+    Ok(Reentrancy { inner: Inner::Failed(why.kind()), at_once })
 }

@@ -77,7 +77,7 @@ pub fn right(fixture: &Fixture) -> Result<Work, Failure> {
     thread::sleep(LEASE + LEASE / 10);
     let others = second.simple_lock("lock").try_lock_owned()?;
     let took = began.elapsed();
-    let told = held.unlock().err().map(|why| why.kind());
-    let holders = Holders { at_once: 1 + usize::from(others.is_some()), told };
+    let error = held.unlock().err().map(|why| why.kind());
+    let holders = Holders { at_once: 1 + usize::from(others.is_some()), error };
     Ok(Work { took, holders, renewals: renewals.0.load(SeqCst) })
 }

@@ -48,7 +48,7 @@ fn right(fixture: &Fixture, looks: bool) -> Result<Holders, Failure> {
     }
     fixture.lease_ends(&key("lock"))?;
     let b_works = b.try_lock_owned()?;
-    let told = held.unlock().err().map(|why| why.kind());
+    let error = held.unlock().err().map(|why| why.kind());
     let c_works = c.try_lock_owned()?;
-    Ok(Holders { at_once: [b_works, c_works].iter().flatten().count(), told })
+    Ok(Holders { at_once: [b_works, c_works].iter().flatten().count(), error })
 }

@@ -126,18 +126,18 @@ fn updates(redis: &mut Connection, tries: u64, done: &[u64]) -> Result<Updates, 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Beaten {
     pub tries: u64,
-    pub told: ErrorKind,
+    pub error: ErrorKind,
 }
 
 impl Finding for Beaten {
     fn is_kept(&self) -> bool {
-        self.told == ErrorKind::Conflict
+        self.error == ErrorKind::Conflict
     }
 }
 
 impl fmt::Display for Beaten {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} after {} tries", self.told, self.tries)
+        write!(f, "{:?} after {} tries", self.error, self.tries)
     }
 }
 
@@ -158,6 +158,6 @@ pub fn right_when_beaten(fixture: &Fixture) -> Result<Beaten, Failure> {
     });
     match update {
         Ok(_) => Err("it was not beaten".into()),
-        Err(why) => Ok(Beaten { tries, told: why.kind() }),
+        Err(why) => Ok(Beaten { tries, error: why.kind() }),
     }
 }

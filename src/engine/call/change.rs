@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::clock::Moment;
 use crate::engine::call::held;
-use crate::engine::call::outcomes::{revoked, told};
+use crate::engine::call::outcomes::{failed, revoked};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::requests;
 use crate::engine::redis::resp::number;
@@ -26,7 +26,7 @@ pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
     let limit = Moment::now().after(shared.config.command_timeout);
-    requests::change(entry, entry.fresh(), what, limit).map_err(|failure| entry.error(told(failure, UNKNOWN)))
+    requests::change(entry, entry.fresh(), what, limit).map_err(|e| entry.error(failed(e, UNKNOWN)))
 }
 
 /// Updates the state of the hold `ticket` by `what`, with the number `n` and the hold's owner id. Blocks for

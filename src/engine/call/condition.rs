@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::call::outcomes::{revoked, told};
+use crate::engine::call::outcomes::{failed, revoked};
 use crate::engine::call::{acquire, held, lost};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::operations::effects::{carry_out, lock};
@@ -171,6 +171,6 @@ fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signal
         Ok(piece) if piece.how_many.is_some() => Ok(piece),
         Ok(_) => Err(revoked(entry, owner)),
         Err(failure) if what.0 == "count" => Err(entry.error(failure.error())),
-        Err(failure) => Err(entry.error(told(failure, "waiters may or may not have been signalled"))),
+        Err(failure) => Err(entry.error(failed(failure, "waiters may or may not have been signalled"))),
     }
 }

@@ -32,7 +32,7 @@ pub(in crate::engine) fn revoked(entry: &Arc<LockEntry>, owner: u64) -> Error {
 }
 
 /// Returns the error of a request without a usable reply, or without any, which `may` have been executed.
-pub(crate) fn told(failure: Failure, may: &'static str) -> Error {
+pub(crate) fn failed(failure: Failure, may: &'static str) -> Error {
     match failure {
         Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "").because(may).caused_by(e),
         failure => failure.error(),

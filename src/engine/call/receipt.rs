@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::outcomes::told;
+use crate::engine::call::outcomes::failed;
 use crate::engine::call::{held, lost, waiter};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::{carry_out, lock};
@@ -90,7 +90,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
         // What a script wrote before it failed stays.
         Err(failure) => {
             shared.renewer.leave(entry, leaving);
-            told(failure, "the hold may have been adopted; if so, it is released in the background")
+            failed(failure, "the hold may have been adopted; if so, it is released in the background")
         }
     };
     core.arrived(owner);

@@ -316,7 +316,7 @@ impl Core {
 
     /// Returns whether this process needs messages about this grant: that it is lost, or that another caller
     /// wants it.
-    pub(crate) fn is_to_be_told(&self, owner: u64) -> bool {
+    pub(crate) fn needs_messages(&self, owner: u64) -> bool {
         let lingers = || self.lock_state.grant(owner).is_some_and(|grant| grant.terms.lingers());
         self.requested_loss_token(owner).is_some() || lingers()
     }

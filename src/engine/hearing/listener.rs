@@ -236,7 +236,7 @@ impl Listener {
                     if let Some(entries) = notices.on_message(message.get_channel_name()) {
                         entries.iter().for_each(ask_again);
                     } else if let Ok(text) = message.get_payload::<String>()
-                        && !self.told_to_listen(&text, pubsub, notices)?
+                        && !self.on_listen(&text, pubsub, notices)?
                         && let Some(shared) = self.shared.upgrade()
                     {
                         match text.split_once(' ') {
@@ -290,7 +290,7 @@ impl Listener {
 
     /// Handles `<uuid>:<n> listen 0 <ms> <channel>`: for that many milliseconds, at most a waiter timeout, the
     /// waiters of the lock ask again at each message on that channel. Returns whether it was such a message.
-    pub(in crate::engine) fn told_to_listen(
+    pub(in crate::engine) fn on_listen(
         &self,
         text: &str,
         pubsub: &mut impl Subscribes,

@@ -91,7 +91,7 @@ impl Listener {
             Pushed::Message { channel, text } => {
                 if let Some(entries) = notices.on_message(&channel) {
                     entries.iter().for_each(ask_again);
-                } else if !self.told_to_listen(&text, line, notices)? {
+                } else if !self.on_listen(&text, line, notices)? {
                     dispatch(shared, &text);
                 }
             }

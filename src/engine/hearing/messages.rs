@@ -74,5 +74,5 @@ pub(in crate::engine) fn hears(entry: &Arc<LockEntry>) {
     ask_again(entry);
     let mut core = entry.core.lock();
     let soon = Moment::now().after(core.lock_state.shape().heartbeat);
-    successor::renew(entry, &mut core, soon, Core::is_to_be_told);
+    successor::renew(entry, &mut core, soon, Core::needs_messages);
 }

@@ -29,15 +29,15 @@ impl Credentials {
     pub(crate) fn given_to(&self, info: &ConnectionInfo, limit: Duration) -> RedisResult<ConnectionInfo> {
         let Some(provider) = &self.0 else { return Ok(info.clone()) };
         let began = Moment::now();
-        let told = catch_unwind(AssertUnwindSafe(|| provider()))
+        let given = catch_unwind(AssertUnwindSafe(|| provider()))
             .unwrap_or_else(|_| Err("it panicked, with the message on standard error".to_owned()));
         let took = Moment::now().since(began);
-        let told = told.and_then(|told| match took < limit {
-            true => Ok(told),
+        let given = given.and_then(|given| match took < limit {
+            true => Ok(given),
             false => Err(format!("it took {took:.1?}, and a connection may take {limit:.1?}")),
         });
         let (user, password) =
-            told.map_err(|why| (ErrorKind::Client, "the credentials provider failed", why))?;
+            given.map_err(|why| (ErrorKind::Client, "the credentials provider failed", why))?;
         let settings = info.redis_settings().clone().set_username(user).set_password(password);
         Ok(info.clone().set_redis_settings(settings))
     }

@@ -408,8 +408,8 @@ impl Backend {
         let mut replies = |n: usize| (0..n).map(|_| connection.read(limit)).collect::<Result<Vec<_>, _>>();
         let (tried, mut values) = (replies(first as usize)?, replies(commands.len())?);
         match (first, tried.into_iter().find(|it| first == First::Server || is_error(it))) {
-            (First::Server, Some(told)) => {
-                connection.server = Some(Arc::new(ServerInfo::read(&told, Moment::now())));
+            (First::Server, Some(info)) => {
+                connection.server = Some(Arc::new(ServerInfo::read(&info, Moment::now())));
             }
             (First::Transaction, None) => connection.transacts = true,
             (First::Transaction, Some(refusal)) => {

@@ -80,8 +80,8 @@ pub(crate) fn probe_node(
     let mut replies = ask(manager, channel)?;
     let at = manager.address();
     unfit(&replies.info, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
-    let told = replies.also(&slots::request())?;
-    if let Value::ServerError(e) = &told {
+    let reply = replies.also(&slots::request())?;
+    if let Value::ServerError(e) = &reply {
         let error = refused(e.clone().into()).error();
         return Err(Unprobed::Unfit(if error.kind() == ErrorKind::InvalidInput {
             node.is_of_no_cluster()
@@ -89,9 +89,9 @@ pub(crate) fn probe_node(
             error
         }));
     }
-    let map = slots::read(&told, node);
+    let map = slots::read(&reply, node);
     if map.is_empty() {
-        return Err(Unprobed::Unfit(never(match list(&told) {
+        return Err(Unprobed::Unfit(never(match list(&reply) {
             [] => format!("the node at {at} is of no Redis Cluster: it knows of no slots"),
             _ => format!("the slot map of the node at {at} does not name the host of any primary"),
         })));
@@ -113,8 +113,8 @@ struct ProbeReplies {
 fn ask(manager: &ConnectionManager, channel: &str) -> Result<ProbeReplies, Unprobed> {
     let mut connection = manager.raw().map_err(|e| {
         let unknown = e.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel;
-        let told = no_sentinel_leads_there(&e).filter(|_| unknown);
-        Unprobed::Unfit(told.map_or_else(|| not_connected(e.clone()).error(), |told| never(told.to_owned())))
+        let why = no_sentinel_leads_there(&e).filter(|_| unknown);
+        Unprobed::Unfit(why.map_or_else(|| not_connected(e.clone()).error(), |why| never(why.to_owned())))
     })?;
     let requests = [
         redis::cmd("PING"),

@@ -167,9 +167,9 @@ fn of_script(at: &str) -> (&str, &str) {
 
 /// Returns what our scripts say of a key that is not theirs, without what servers put around it.
 fn what_is_there(words: &str) -> Option<&str> {
-    let told = &words[words.find(KEY_IS)?..];
-    let ends = told.rfind(" script: ").filter(|at| told[*at..].contains(AT_LINE.trim_end_matches(':')));
-    Some(&told[..ends.unwrap_or(told.len())])
+    let text = &words[words.find(KEY_IS)?..];
+    let ends = text.rfind(" script: ").filter(|at| text[*at..].contains(AT_LINE.trim_end_matches(':')));
+    Some(&text[..ends.unwrap_or(text.len())])
 }
 
 /// Whether the server does not know the command, or one command of a pipeline.
@@ -212,7 +212,7 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
         Meaning::WrongType => {
             let error = Error::new(ErrorKind::WrongType, "");
             Failure::Never(match what_is_there(e.detail().unwrap_or_default()) {
-                Some(told) => error.because(told),
+                Some(text) => error.because(text),
                 None => error.because("a key holds a value of another type").caused_by(e),
             })
         }
@@ -271,15 +271,15 @@ fn meaning_of(e: &RedisError) -> Option<Meaning> {
 pub(crate) fn no_sentinel_leads_there(e: &RedisError) -> Option<&str> {
     use redis::ErrorKind::{AuthenticationFailed, Client, MasterNameNotFoundBySentinel};
     let theirs = matches!(e.kind(), AuthenticationFailed | Client | MasterNameNotFoundBySentinel);
-    e.detail().filter(|told| theirs && told.starts_with(NO_SENTINEL))
+    e.detail().filter(|text| theirs && text.starts_with(NO_SENTINEL))
 }
 
 /// Returns what it means for a caller that there is no connection.
 pub(crate) fn not_connected(e: RedisError) -> Failure {
     let denied = is_denied(&e);
     let error = Error::new(ErrorKind::Unavailable, "");
-    if let Some(told) = no_sentinel_leads_there(&e) {
-        let error = error.because(told);
+    if let Some(text) = no_sentinel_leads_there(&e) {
+        let error = error.because(text);
         return if denied { Failure::Denied(error.permanent()) } else { Failure::Unsent(error) };
     }
     if e.is_timeout() {

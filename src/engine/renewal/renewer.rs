@@ -56,7 +56,7 @@ impl Renewer {
         now: Moment,
         due: Moment,
     ) -> Result<(), Error> {
-        let at = match entry.holder_hears(|| core.is_to_be_told(owner)) {
+        let at = match entry.holder_hears(|| core.needs_messages(owner)) {
             true => due,
             false => due.min(now.after(core.lock_state.shape().heartbeat)),
         };

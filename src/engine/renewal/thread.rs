@@ -141,7 +141,7 @@ impl Renewer {
             What::Leave(..) => {}
             What::Grant if task.at < task.due => {
                 let entry = &task.entry;
-                entry.holder_listens(|| entry.core.lock().is_to_be_told(task.owner));
+                entry.holder_listens(|| entry.core.lock().needs_messages(task.owner));
                 let due = task.due;
                 self.again(task, due);
                 return None;
@@ -170,7 +170,7 @@ impl Renewer {
                     core.lock_state.shut(task.owner);
                 }
                 if !fixed && !forgotten {
-                    entry.holder_listens(|| core.is_to_be_told(task.owner));
+                    entry.holder_listens(|| core.needs_messages(task.owner));
                 }
                 drop(core);
                 if fixed || forgotten {

@@ -78,7 +78,7 @@ struct MapRequests {
     /// When the last attempt ended.
     at: Moment,
     /// The number of attempts so far. Each begins with another node, as a node's map may be wrong for long.
-    told: usize,
+    attempts: usize,
     /// The server that last failed a request: it is asked last.
     doubted: Option<u64>,
     /// Why the last attempt got no map.
@@ -243,10 +243,10 @@ impl Cluster {
     /// ask; others return at once.
     pub(crate) fn refresh(&self, limit: Moment, waits: bool) {
         let mut requests = self.requests.lock();
-        let told = requests.told;
+        let attempts = requests.attempts;
         loop {
             let now = Moment::now();
-            let again_at = if requests.told == 0 { now } else { requests.at.after(MAP_INTERVAL) };
+            let again_at = if requests.attempts == 0 { now } else { requests.at.after(MAP_INTERVAL) };
             if !requests.asking && again_at <= now {
                 break;
             }
@@ -255,12 +255,12 @@ impl Cluster {
                 Some(instant) => drop(self.answered.wait_until(&mut requests, instant)),
                 None => return,
             }
-            if requests.told != told {
+            if requests.attempts != attempts {
                 return;
             }
         }
         requests.asking = true;
-        let (times, doubted) = (told, requests.doubted.take());
+        let (times, doubted) = (attempts, requests.doubted.take());
         drop(requests);
         self.suspected.store(false, Ordering::Release);
         let failed = self.ask(times, doubted, limit).map(|map| self.adopt(&map)).err();
@@ -268,7 +268,7 @@ impl Cluster {
             self.suspect();
         }
         let mut requests = self.requests.lock();
-        (requests.asking, requests.at, requests.told) = (false, Moment::now(), told.wrapping_add(1));
+        (requests.asking, requests.at, requests.attempts) = (false, Moment::now(), attempts.wrapping_add(1));
         requests.failed = failed;
         self.answered.notify_all();
     }
@@ -291,8 +291,8 @@ impl Cluster {
             let within =
                 if self.mapped.load(Ordering::Acquire) { MAP_TIMEOUT } else { MAP_TIMEOUT.max(share) };
             match server.backend.command(&slots::request(), limit.min(now.after(within))) {
-                Ok(told) => {
-                    let map = slots::read(&told, node);
+                Ok(reply) => {
+                    let map = slots::read(&reply, node);
                     if !map.is_empty() {
                         return Ok(map);
                     }

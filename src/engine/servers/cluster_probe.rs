@@ -18,12 +18,12 @@ impl Cluster {
         for server in self.servers() {
             let Some(node) = &server.node else { continue };
             match (probe_node(&server.manager, channel, node), &map) {
-                (Ok((_, told)), Some((first, known))) if !share_nodes(known, &told) => {
+                (Ok((_, ranges)), Some((first, known))) if !share_nodes(known, &ranges) => {
                     let why = format!("the nodes at {first} and {node} are of different Redis Clusters");
                     return Err(Unprobed::Unfit(Error::new(ErrorKind::InvalidInput, "").because(why)));
                 }
                 (Ok(_), Some(_)) => {}
-                (Ok((_, told)), None) => map = Some((node.clone(), told)),
+                (Ok((_, ranges)), None) => map = Some((node.clone(), ranges)),
                 (Err(Unprobed::Unfit(e)), _) if e.kind() == ErrorKind::InvalidInput => {
                     return Err(Unprobed::Unfit(e));
                 }

@@ -57,11 +57,11 @@ mod bodies {
 
     /// As [`says_unavailable`], where reading works.
     #[track_caller]
-    pub fn says_writes_fail<K: Subject>(client: &Client, kind: K, name: &str, told: &str) {
+    pub fn says_writes_fail<K: Subject>(client: &Client, kind: K, name: &str, why: &str) {
         let lock = client.lock_with_kind(name, kind);
-        refused_for(&[told], name, || on_time("try_lock", ms(0), || lock.try_lock().map(drop)));
+        refused_for(&[why], name, || on_time("try_lock", ms(0), || lock.try_lock().map(drop)));
         let timed = || on_time("try_lock_for", ms(300), || lock.try_lock_for(ms(300)).map(drop));
-        refused_for(&[told], name, timed);
+        refused_for(&[why], name, timed);
         assert!(!on_time("is_locked", ms(0), || lock.is_locked()).unwrap());
     }
 
@@ -145,7 +145,7 @@ both! {
 fn a_wrong_password_is_told_on_connecting_and_not_repeated() {
     let server = RedisServer::builder().password("right").start().unwrap();
     let port = server.port();
-    for (login, told) in
+    for (login, why) in
         [(":wr0ng-secret@", "WRONGPASS"), ("", "NOAUTH"), ("nobody:wr0ng-secret@", "WRONGPASS")]
     {
         let url = format!("redis://{login}127.0.0.1:{port}/");
@@ -155,7 +155,7 @@ fn a_wrong_password_is_told_on_connecting_and_not_repeated() {
         let later = later.simple_lock("right").try_lock().map(drop).unwrap_err();
         assert!(later.is_unavailable() && !later.is_retryable(), "{later:?}");
         let text = format!("{error} {error:?}");
-        assert!(text.contains(told) || text.to_lowercase().contains("authentication"), "{text}");
+        assert!(text.contains(why) || text.to_lowercase().contains("authentication"), "{text}");
         assert!(!text.contains("wr0ng-secret"), "{text}");
     }
     connect(&server.url()).simple_lock("right").lock().unwrap().unlock().unwrap();

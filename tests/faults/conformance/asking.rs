@@ -40,9 +40,9 @@ fn a_new_lock_is_free_and_tells_its_order<K: Tried>(fixture: &Fixture<K>) {
 fn whether_it_is_locked_is_told_the_same_everywhere<K: Tried>(fixture: &Fixture<K>) {
     let (lock, other) = (fixture.lock(), fixture.lock());
     let is = |locked: bool| {
-        let told = || assert_eq!((lock.is_locked().unwrap(), other.is_locked().unwrap()), (locked, locked));
-        told();
-        thread::scope(|scope| scope.spawn(told).join().unwrap());
+        let check = || assert_eq!((lock.is_locked().unwrap(), other.is_locked().unwrap()), (locked, locked));
+        check();
+        thread::scope(|scope| scope.spawn(check).join().unwrap());
     };
     is(false);
     let outer = lock.lock().unwrap();

@@ -372,19 +372,19 @@ fn a_guard_of_its_own_is_not_its_threads(fixture: &Fixture<Write>) {
 /// Redisson RedissonReadWriteLockTest.testReadLockIsLocked.
 fn each_half_tells_whether_it_is_locked(fixture: &Fixture<Write>) {
     let (lock, other) = (fixture.read_write(), fixture.read_write());
-    let told = |half: (bool, bool)| {
+    let check = |half: (bool, bool)| {
         for lock in [&lock, &other] {
             let (reads, writes) = (lock.read_lock(), lock.write_lock());
             assert_eq!((reads.is_locked().unwrap(), writes.is_locked().unwrap()), half);
         }
     };
-    told((false, false));
+    check((false, false));
     let write = lock.write_lock().lock().unwrap();
-    told((false, true));
+    check((false, true));
     let read = lock.read_lock().lock().unwrap();
-    told((true, true));
+    check((true, true));
     write.unlock().unwrap();
-    told((true, false));
+    check((true, false));
     read.unlock().unwrap();
-    told((false, false));
+    check((false, false));
 }

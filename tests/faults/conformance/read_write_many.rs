@@ -145,7 +145,7 @@ fn eight_clients_read_more_than_they_write(fixture: &Fixture<Write>) {
 /// them threads of one.
 fn readers_and_waiters_are_told(fixture: &Fixture<Write>) {
     let _turn = fixture.one_after_the_other();
-    let told = |readers: &[ReadWriteLock], writers: &[ReadWriteLock], locks: &[&ReadWriteLock]| {
+    let check = |readers: &[ReadWriteLock], writers: &[ReadWriteLock], locks: &[&ReadWriteLock]| {
         let (inside, done) = (Barrier::new(readers.len() + 1), Barrier::new(readers.len() + 1));
         thread::scope(|scope| {
             for lock in readers {
@@ -173,7 +173,7 @@ fn readers_and_waiters_are_told(fixture: &Fixture<Write>) {
     };
     let many = |n: usize| -> Vec<_> { (0..n).map(|_| fixture.read_write()).collect() };
     let (readers, writers, third) = (many(20), many(8), fixture.read_write());
-    told(&readers, &writers, &[&third, &readers[0], &writers[0]]);
+    check(&readers, &writers, &[&third, &readers[0], &writers[0]]);
     let one = fixture.read_write();
-    told(&vec![one.clone(); 20], &vec![one.clone(); 8], &[&one]);
+    check(&vec![one.clone(); 20], &vec![one.clone(); 8], &[&one]);
 }

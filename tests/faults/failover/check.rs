@@ -150,13 +150,14 @@ fn untold(evidence: &Evidence, beside: &[&Hold], hold: &Hold) -> Option<&'static
     }
     let limit = failover.unsettled.1;
     // Clients that are cut off are not told of what is over when they reach the others again.
-    let told = |it: &Hold| was_told(&evidence.history, it, limit) || failover.parts && it.until <= limit;
-    let (told_before, too_many) =
-        (beside.iter().filter(|it| told(it)).count(), beside.len() + 1 - most_beside(hold));
+    let notified =
+        |it: &Hold| was_notified(&evidence.history, it, limit) || failover.parts && it.until <= limit;
+    let (notified_before, too_many) =
+        (beside.iter().filter(|it| notified(it)).count(), beside.len() + 1 - most_beside(hold));
     // (And they may be the later ones.)
-    if told_before >= too_many || failover.parts && told(hold) {
+    if notified_before >= too_many || failover.parts && notified(hold) {
         None
-    } else if told(hold) {
+    } else if notified(hold) {
         Some("and only the later one was told")
     } else {
         Some("and neither of them was told")
@@ -164,7 +165,7 @@ fn untold(evidence: &Evidence, beside: &[&Hold], hold: &Hold) -> Option<&'static
 }
 
 /// Whether its process learned, up to `limit`, that the hold may not have been its own.
-fn was_told(history: &History, hold: &Hold, limit: u64) -> bool {
+fn was_notified(history: &History, hold: &Hold, limit: u64) -> bool {
     // An outcome that is not known is no promise that nobody else was there.
     let unsure = |it: &Hold| it.released.as_ref().is_some_and(|(_, how)| how != "ok");
     // What was handed on within a process ends once for all threads that had it.

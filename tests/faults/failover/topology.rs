@@ -92,8 +92,8 @@ pub fn named(kind: &str, only: Option<&str>) -> Box<dyn Topology> {
 
 /// What it says of replication; nothing if it does not answer.
 fn info(server: &RedisServer) -> String {
-    let told = server.connection().and_then(|mut it| cmd("INFO").arg("replication").query(&mut it));
-    told.unwrap_or_default()
+    let info = server.connection().and_then(|mut it| cmd("INFO").arg("replication").query(&mut it));
+    info.unwrap_or_default()
 }
 
 fn is_primary(server: &RedisServer) -> bool {

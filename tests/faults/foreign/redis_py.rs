@@ -19,8 +19,8 @@ fn missing(python: &str) -> Option<String> {
         Err(error) => Some(error.to_string()),
         Ok(import) if import.status.success() => None,
         Ok(import) => {
-            let told = String::from_utf8_lossy(&import.stderr);
-            Some(told.lines().last().unwrap_or("it cannot import redis").to_owned())
+            let stderr = String::from_utf8_lossy(&import.stderr);
+            Some(stderr.lines().last().unwrap_or("it cannot import redis").to_owned())
         }
     }
 }
@@ -62,9 +62,9 @@ impl Python {
             .spawn()
             .unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
-        let (told, lines) = channel();
+        let (sender, lines) = channel();
         thread::spawn(move || {
-            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| told.send(line))
+            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let python = Python { process, input, lines };
         eprintln!("redis-py {}", python.hears());

@@ -122,7 +122,7 @@ struct Counts {
 /// A hold as its thread relied on it.
 struct Relied {
     span: Span,
-    told: bool,
+    notified: bool,
     stopped: bool,
 }
 
@@ -155,7 +155,7 @@ fn count(lines: Vec<Line>, ends: &BTreeMap<u64, u64>, stops: &[(u64, Span)], end
                 let failed = hold.released.as_ref().is_some_and(|(_, how)| how != "ok");
                 let stopped =
                     stops.iter().any(|(by, (from, to))| *by == process && *from < until && hold.held < *to);
-                Relied { span, told: heard.is_some() || failed, stopped }
+                Relied { span, notified: heard.is_some() || failed, stopped }
             })
             .collect();
         for (i, hold) in relied.iter().enumerate() {
@@ -164,7 +164,7 @@ fn count(lines: Vec<Line>, ends: &BTreeMap<u64, u64>, stops: &[(u64, Span)], end
             if beside().next().is_some() {
                 let stopped = usize::from(hold.stopped);
                 counts.beside[stopped] += 1;
-                counts.untold[stopped] += usize::from(!hold.told && beside().any(|it| !it.told));
+                counts.untold[stopped] += usize::from(!hold.notified && beside().any(|it| !it.notified));
             }
         }
     }

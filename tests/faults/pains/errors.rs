@@ -172,7 +172,7 @@ fn silence_is_told(server: &RedisServer) -> Option<()> {
     let (sent, kept_back) = (hold(&client, "sent"), hold(&client, "kept back"));
     let renewed = hold(&renews, "renewed");
     server.stop().unwrap();
-    let told: Vec<_> = [
+    let kinds: Vec<_> = [
         ("sent", "unlock", sent.unlock()),
         ("renewed", "renew_for", renewed.renew_for(ms(60_000))),
         ("kept back", "unlock", kept_back.unlock()),
@@ -186,9 +186,9 @@ fn silence_is_told(server: &RedisServer) -> Option<()> {
     .collect();
     // Each has a connection still, so what was sent may have run; and none any more, so that nothing is sent.
     use ErrorKind::{OutcomeUnknown, Unavailable};
-    if told != [OutcomeUnknown, OutcomeUnknown, Unavailable, Unavailable] {
-        assert!(told.iter().all(|kind| [OutcomeUnknown, Unavailable].contains(kind)), "{told:?}");
-        eprintln!("once more: {told:?}");
+    if kinds != [OutcomeUnknown, OutcomeUnknown, Unavailable, Unavailable] {
+        assert!(kinds.iter().all(|kind| [OutcomeUnknown, Unavailable].contains(kind)), "{kinds:?}");
+        eprintln!("once more: {kinds:?}");
         server.cont().unwrap();
         return None;
     }

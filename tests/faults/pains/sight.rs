@@ -81,13 +81,13 @@ fn pain_28_the_holder_and_the_waiters_can_be_asked_for() {
     queued(&lock, 1);
     let mut waiters = [billing, take_part(&server, "stock", "3")];
 
-    let told = lock.holder().unwrap().unwrap();
-    let process = told.process.unwrap();
+    let found = lock.holder().unwrap().unwrap();
+    let process = found.process.unwrap();
     assert_eq!((process.pid, process.client_name.as_str()), (holder.pid(), "check out"));
     assert_eq!(process.host, this_host());
-    let since = told.since.unwrap();
+    let since = found.since.unwrap();
     assert!(since + BLUR >= before && since <= after + BLUR, "{since:?} is not in {before:?}..{after:?}");
-    let left = told.remaining.unwrap();
+    let left = found.remaining.unwrap();
     assert!(left > ms(10_000) && left <= ms(30_000), "{left:?}");
     // The number of threads behind a queue position comes with its next heartbeat.
     queued(&lock, 4);
@@ -95,7 +95,7 @@ fn pain_28_the_holder_and_the_waiters_can_be_asked_for() {
 
     let mut shell = server.connection().unwrap();
     let state: Vec<String> = redis::cmd("HGETALL").arg("rc:{x}").query(&mut shell).unwrap();
-    assert!(state.contains(&told.owner), "{state:?} is not {}", told.owner);
+    assert!(state.contains(&found.owner), "{state:?} is not {}", found.owner);
     let record = format!("{} {} check out", holder.pid(), this_host());
     assert!(state.iter().any(|it| it.contains(&record)), "{state:?} does not name {record}");
     let seen: Vec<String> = redis::cmd("EVAL")

@@ -65,9 +65,9 @@ impl Jvm {
             .unwrap();
         let input = Mutex::new(process.stdin.take().unwrap());
         let output = process.stdout.take().unwrap();
-        let (told, lines) = channel();
+        let (sender, lines) = channel();
         thread::spawn(move || {
-            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| told.send(line))
+            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let mut jvm = Jvm { process, input, lines, early: Vec::new() };
         assert_eq!(jvm.hears(0), "ready");

@@ -129,10 +129,10 @@ impl Shared {
                 }
                 "SUBSCRIBE" => {
                     self.heard.fetch_add(1, SeqCst);
-                    let told = |(n, it): (usize, &String)| {
+                    let field = |(n, it): (usize, &String)| {
                         format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{it}\r\n:{}\r\n", it.len(), n + 1)
                     };
-                    command[1..].iter().enumerate().map(told).collect()
+                    command[1..].iter().enumerate().map(field).collect()
                 }
                 "PING" => "*2\r\n$4\r\npong\r\n$0\r\n\r\n".to_owned(),
                 _ => "+OK\r\n".to_owned(),

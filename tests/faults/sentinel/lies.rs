@@ -109,7 +109,7 @@ fn what_is_wrong_is_told_with_the_name_of_the_primary() {
     ask::<()>(&replica, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     let dead = nowhere();
     // On a busy machine an answer may be late, and is there the next time.
-    let told = |says: Says, kind: ErrorKind, why: &[&str]| {
+    let fails_with = |says: Says, kind: ErrorKind, why: &[&str]| {
         let fake = FakeSentinel::start(says);
         let error = || named(&[&fake]).connect().unwrap_err();
         let error = eventually(LONG, || Some(error()).filter(|it| format!("{it:#}").contains(why[0])));
@@ -117,13 +117,13 @@ fn what_is_wrong_is_told_with_the_name_of_the_primary() {
     };
     let names = |port: u16, what: &str| format!("names 127.0.0.1:{port}, which {what}");
     let wrong = ErrorKind::InvalidInput;
-    told(Says::Unknown, wrong, &["does not know this name"]);
-    told(Says::Error("ERR unknown command 'SENTINEL'"), wrong, &["is no sentinel"]);
+    fails_with(Says::Unknown, wrong, &["does not know this name"]);
+    fails_with(Says::Error("ERR unknown command 'SENTINEL'"), wrong, &["is no sentinel"]);
     let there = ErrorKind::Unavailable;
-    told(Says::At(replica.port()), there, &[&names(replica.port(), "is a replica")]);
-    told(Says::At(dead), there, &[&names(dead, "cannot be reached")]);
-    told(Says::Nothing, there, &["does not answer"]);
-    told(Says::Error("NOAUTH Authentication required."), there, &["rejects this client", "NOAUTH"]);
+    fails_with(Says::At(replica.port()), there, &[&names(replica.port(), "is a replica")]);
+    fails_with(Says::At(dead), there, &[&names(dead, "cannot be reached")]);
+    fails_with(Says::Nothing, there, &["does not answer"]);
+    fails_with(Says::Error("NOAUTH Authentication required."), there, &["rejects this client", "NOAUTH"]);
     let address = format!("127.0.0.1:{dead}");
     let error = at(&address).connect().unwrap_err();
     refused(&error, there, &[&address, "cannot be reached"]);

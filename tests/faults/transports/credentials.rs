@@ -38,11 +38,11 @@ type Say = fn() -> Result<&'static str, String>;
 
 /// What a provider says; it counts how often it is asked.
 #[derive(Clone)]
-struct Told(Arc<(Mutex<Say>, AtomicUsize)>);
+struct Provider(Arc<(Mutex<Say>, AtomicUsize)>);
 
-impl Told {
-    fn new(say: Say) -> Told {
-        Told(Arc::new((Mutex::new(say), AtomicUsize::new(0))))
+impl Provider {
+    fn new(say: Say) -> Provider {
+        Provider(Arc::new((Mutex::new(say), AtomicUsize::new(0))))
     }
 
     fn now(&self, say: Say) {
@@ -54,28 +54,28 @@ impl Told {
     }
 
     fn provider(&self) -> impl Fn() -> Result<(String, String), String> + use<> {
-        let told = self.clone();
+        let given = self.clone();
         move || {
-            told.0.1.fetch_add(1, Ordering::Relaxed);
-            let say = *told.0.0.lock();
+            given.0.1.fetch_add(1, Ordering::Relaxed);
+            let say = *given.0.0.lock();
             Ok(("app".to_owned(), say()?.to_owned()))
         }
     }
 }
 
 /// Nobody can log in with the user and the password of the address itself.
-fn asking(url: &str, told: &Told) -> ClientBuilder {
+fn asking(url: &str, given: &Provider) -> ClientBuilder {
     let builder = Client::builder().url(&url.replacen("://", "://nobody:nothing@", 1));
-    let builder = builder.credentials(told.provider()).sentinel_credentials(told.provider());
+    let builder = builder.credentials(given.provider()).sentinel_credentials(given.provider());
     builder.connect_timeout(LONG).unreachable_timeout(LONG * 4).lease(LONG * 2).renew_every(ms(300))
 }
 
 /// `fixed` is `url` with the first password.
 fn bears_a_rotation(url: &str, fixed: &str, user: &User) {
     user.has("one");
-    let told = Told::new(|| Ok("one"));
+    let given = Provider::new(|| Ok("one"));
     let fixed = connected(|| Client::builder().url(fixed).connect_timeout(LONG).lease(ms(3000)));
-    let [client, other] = [(); 2].map(|()| connected(|| asking(url, &told)));
+    let [client, other] = [(); 2].map(|()| connected(|| asking(url, &given)));
     let without = fixed.reentrant_lock("fixed").lock_owned().unwrap();
     let name = |n| format!("held:{n}");
     let held: Vec<_> = (0..8).map(|n| client.reentrant_lock(&name(n)).lock_owned().unwrap()).collect();
@@ -86,9 +86,9 @@ fn bears_a_rotation(url: &str, fixed: &str, user: &User) {
         user.has("two");
         user.is_cut_off();
         // The provider learns of it later.
-        let before = told.times();
-        wait_until(LONG, "it is asked again", || told.times() > before + 3);
-        told.now(|| Ok("two"));
+        let before = given.times();
+        wait_until(LONG, "it is asked again", || given.times() > before + 3);
+        given.now(|| Ok("two"));
         wait_until(LONG, "without a provider the hold is lost", || without.is_lost());
         for guard in held {
             renewed_again(|| guard.remaining());
@@ -134,8 +134,8 @@ fn a_provider_that_fails_is_named_and_asked_again() {
     let server = RedisServer::start().unwrap();
     let user = User(vec![server.url()]);
     user.has("one");
-    let told = Told::new(|| Ok("one"));
-    let client = connected(|| asking(&server.url(), &told));
+    let given = Provider::new(|| Ok("one"));
+    let client = connected(|| asking(&server.url(), &given));
     let held = client.reentrant_lock("held").lock_owned().unwrap();
     let ways: [(Say, &str); 4] = [
         (|| Err("the vault is sealed".to_owned()), "the vault is sealed"),
@@ -151,20 +151,20 @@ fn a_provider_that_fails_is_named_and_asked_again() {
     ];
     user.has("two");
     for (say, why) in ways {
-        told.now(say);
+        given.now(say);
         user.is_cut_off();
-        let before = told.times();
-        wait_until(LONG, "threads of the library ask for it", || told.times() > before);
+        let before = given.times();
+        wait_until(LONG, "threads of the library ask for it", || given.times() > before);
         // The last way takes longer than this.
         let limit = if why.contains("may take") { ms(200) } else { LONG };
-        let hasty = asking(&server.url(), &told).command_timeout(LONG).connect_timeout(limit);
+        let hasty = asking(&server.url(), &given).command_timeout(LONG).connect_timeout(limit);
         let hasty = hasty.connect_later().unwrap();
         let error = hasty.reentrant_lock("wanted").try_lock().unwrap_err();
         let whole = format!("{error:#}");
         assert!(error.is_unavailable() && whole.contains(why), "{whole}");
         assert!(!whole.contains("three"), "{whole}");
     }
-    told.now(|| Ok("two"));
+    given.now(|| Ok("two"));
     user.is_cut_off();
     renewed_again(|| held.remaining());
     held.unlock().unwrap();

@@ -192,9 +192,9 @@ fn each_right_that_is_missing_is_told_clearly() {
                 assert!(!DISPENSABLE.contains(&missing.as_str()), "{missing}: {e:#}");
                 // What a release had done already when it was refused is settled in the background.
                 assert!(e.is_unavailable() || e.is_outcome_unknown(), "{missing}: {e:#}");
-                let told = format!("{e:#}").to_lowercase();
+                let text = format!("{e:#}").to_lowercase();
                 let words = ["noperm", "no permissions", "can't run this command", "the right to"];
-                assert!(words.iter().any(|word| told.contains(word)), "{missing}: {told}");
+                assert!(words.iter().any(|word| text.contains(word)), "{missing}: {text}");
             }
         }
     }
@@ -210,18 +210,18 @@ fn a_look_without_its_rights_is_unavailable() {
         let all = listed().into_iter().chain(more.iter().map(|right| (*right).to_owned()));
         Client::connect(&with_rights(&server, all.collect::<Vec<_>>().iter())).unwrap()
     };
-    let told = |outcome: Result<(), Error>, right: &str| {
+    let names_right = |outcome: Result<(), Error>, right: &str| {
         let error = outcome.unwrap_err();
         let text = format!("{error:#}").to_lowercase();
         assert!(error.is_unavailable() && text.contains("noperm") && text.contains(right), "{text}");
     };
     let client = at(&["scan"]);
-    told(client.look("held").map(drop), "type");
-    told(client.force_unlock("held", &HeldBy::Anyone, "", false).map(drop), "type");
-    told(client.list().collect::<Result<Vec<_>, _>>().map(drop), "type");
+    names_right(client.look("held").map(drop), "type");
+    names_right(client.force_unlock("held", &HeldBy::Anyone, "", false).map(drop), "type");
+    names_right(client.list().collect::<Result<Vec<_>, _>>().map(drop), "type");
     let client = at(&["type"]);
     assert_eq!(client.look("held").unwrap().expect("it is there").kind, "reentrant lock");
-    told(client.list().collect::<Result<Vec<_>, _>>().map(drop), "scan");
+    names_right(client.list().collect::<Result<Vec<_>, _>>().map(drop), "scan");
     let client = at(&["type", "scan"]);
     assert_eq!(client.list().map(|look| look.unwrap().name).collect::<Vec<_>>(), ["held"]);
 }

@@ -81,8 +81,8 @@ fn serves(node: &RedisServer, slots: RangeInclusive<u32>) {
 /// All slots are known to be served by somebody.
 fn knows(server: &RedisServer) -> bool {
     let mut redis = server.connection().unwrap();
-    let told: String = cmd("CLUSTER").arg("INFO").query(&mut redis).unwrap();
-    told.contains("cluster_state:ok")
+    let found: String = cmd("CLUSTER").arg("INFO").query(&mut redis).unwrap();
+    found.contains("cluster_state:ok")
 }
 
 #[test]
@@ -135,8 +135,8 @@ fn a_server_that_may_evict_locks_is_a_warning() {
         ask::<()>(&server, &["CONFIG", "SET", "maxmemory-policy", policy]);
         ask::<()>(&server, &["CONFIG", "SET", "maxmemory", memory]);
         let log = log_of(connect);
-        let told = log.contains("WARN") && log.contains("evicts keys") && log.contains(policy);
-        assert_eq!(told, warns, "{policy} {memory}: {log}");
+        let found = log.contains("WARN") && log.contains("evicts keys") && log.contains(policy);
+        assert_eq!(found, warns, "{policy} {memory}: {log}");
     }
 }
 

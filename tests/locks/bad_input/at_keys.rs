@@ -31,7 +31,7 @@ fn a_key_that_cannot_be_a_lock_is_told_by_every_call() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server.url());
     let long = "x".repeat(1025);
-    for (key, told) in [
+    for (key, why) in [
         ("", "empty"),
         (&*long, "1025"),
         ("a}b", "'}'"),
@@ -44,7 +44,7 @@ fn a_key_that_cannot_be_a_lock_is_told_by_every_call() {
         for outcome in calls(&client, key) {
             let error = outcome.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{key:?}: {error}");
-            assert!(error.to_string().contains(told), "{key:?}: {error}");
+            assert!(error.to_string().contains(why), "{key:?}: {error}");
             assert!(key.starts_with(error.name()) && error.name().is_empty() == key.is_empty(), "{error}");
         }
         let lock = client.simple_lock_at(key);

@@ -48,13 +48,8 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
         let calls = [reserves(&it, "tee", more), locks(&it, "tee", more)].concat();
         all_say((ErrorKind::Refused, "it", "only 3 of \"tee\" were ever stocked", calls));
     }
-    let told = format!("at most {MOST} units of \"tee\"");
-    all_say((
-        ErrorKind::Refused,
-        "it",
-        &told,
-        vec![it.add_stock("tee", MOST), it.add_stock("tee", MOST - 2)],
-    ));
+    let why = format!("at most {MOST} units of \"tee\"");
+    all_say((ErrorKind::Refused, "it", &why, vec![it.add_stock("tee", MOST), it.add_stock("tee", MOST - 2)]));
     for unknown in ["hat", "Tee", "tee ", "tee|mug", "t-e-e", "%74ee", "tee\0", "帽子"] {
         let looks = [it.stock(unknown).map(drop)];
         let calls = [reserves(&it, unknown, 1), locks(&it, unknown, 1)].concat();
@@ -72,14 +67,14 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
             looks.into(),
         ));
     }
-    for (bad, told) in [("", "empty"), (&*"x".repeat(1025), "1025")] {
+    for (bad, why) in [("", "empty"), (&*"x".repeat(1025), "1025")] {
         let mut calls = [reserves(&it, bad, 1), locks(&it, bad, 1)].concat();
         calls.extend([it.add_stock(bad, 1), it.stock(bad).map(drop), it.is_committed(bad).map(drop)]);
         calls.extend([
             it.try_reserve(&Order::of("tee", 1).id(bad)).map(drop),
             it.try_reserve(&Order::of("tee", 1).customer(bad, 1)).map(drop),
         ]);
-        all_say((ErrorKind::InvalidInput, "it", told, calls));
+        all_say((ErrorKind::InvalidInput, "it", why, calls));
     }
     let orders = |orders: Vec<Order>| orders.iter().map(|order| it.try_reserve(order).map(drop)).collect();
     let twice = Order::of("tee", 1).and("mug", 1).and("tee", 1);

@@ -36,11 +36,11 @@ pub fn quiet(server: &RedisServer) -> Client {
 pub type Bad<'a> = (ErrorKind, &'a str, &'a str, Vec<Result<(), Error>>);
 
 #[track_caller]
-pub fn all_say((kind, name, told, outcomes): Bad<'_>) {
+pub fn all_say((kind, name, why, outcomes): Bad<'_>) {
     for (i, outcome) in outcomes.into_iter().enumerate() {
         let Err(error) = outcome else { panic!("{name}, call {i}: no error where {kind:?} was due") };
         assert_eq!((error.kind(), error.name()), (kind, name), "call {i}: {error}");
-        assert!(error.to_string().contains(told), "{name}, call {i}: {error}");
+        assert!(error.to_string().contains(why), "{name}, call {i}: {error}");
     }
 }
 
@@ -166,12 +166,12 @@ fn what_a_condition_cannot_do_changes_nothing() {
     let strange = client.read_write_lock("it");
     all_say((ErrorKind::NotOwner, "it", "", every_call!(strange.write_lock().condition("c"), write)));
     // Of a bad name.
-    for (name, told) in [("", "empty"), (&*"x".repeat(1025), "1025")] {
-        all_say((ErrorKind::InvalidInput, "it", told, every_call!(lock.condition(name), mine)));
+    for (name, why) in [("", "empty"), (&*"x".repeat(1025), "1025")] {
+        all_say((ErrorKind::InvalidInput, "it", why, every_call!(lock.condition(name), mine)));
         all_say((
             ErrorKind::InvalidInput,
             "halves",
-            told,
+            why,
             every_call!(halves.write_lock().condition(name), write),
         ));
     }
@@ -216,13 +216,13 @@ fn is_not_for_others(
     owners: &[&str],
     server: &RedisServer,
     clients: [&Client; 2],
-    told: impl Fn(&str) -> String,
+    why: impl Fn(&str) -> String,
 ) {
     let before = everything(server);
     assert!(!before.is_empty());
     for (kind, calls) in KINDS.into_iter().filter(|(kind, _)| !owners.contains(kind)) {
         for client in clients {
-            all_say((ErrorKind::WrongType, "it", &told(kind), calls(client, "it")));
+            all_say((ErrorKind::WrongType, "it", &why(kind), calls(client, "it")));
             assert_eq!(everything(server), before, "a {kind} has changed it: {owners:?}");
         }
     }

@@ -90,8 +90,8 @@ fn is_lost_by(how: How) -> bool {
     };
     // It is told last, on the thread that found out.
     wait_until(SOON, &format!("{how:?}: the observer is told"), || recorder.losses() > 0);
-    let told: usize = why.iter().map(|why| recorder.count(Heard::Lost(*why))).sum();
-    assert_eq!((told, recorder.losses()), (1, 1), "{how:?}: {:?}", recorder.all());
+    let losses: usize = why.iter().map(|why| recorder.count(Heard::Lost(*why))).sum();
+    assert_eq!((losses, recorder.losses()), (1, 1), "{how:?}: {:?}", recorder.all());
     if let Some(theirs) = theirs {
         assert!(!theirs.is_lost());
         theirs.unlock().unwrap();

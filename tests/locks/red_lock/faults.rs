@@ -161,11 +161,11 @@ fn pain_27_a_renewal_that_fails_says_whether_it_is_lost() {
         hung.cont().unwrap();
         wait_until(LONG, "it has forgotten", || hung.flush_all().is_ok());
     }
-    let mut told = guard.renew();
+    let mut renewed = guard.renew();
     // They are asked again when they are known to be back.
     wait_until(LONG, "it is lost", || {
-        told = guard.renew();
-        told.as_ref().is_err_and(|error| error.is_lease_lost())
+        renewed = guard.renew();
+        renewed.as_ref().is_err_and(|error| error.is_lease_lost())
     });
     assert!(guard.is_lost() && guard.lost().is_cancelled());
     let began = Instant::now();

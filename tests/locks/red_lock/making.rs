@@ -8,10 +8,10 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 use crate::red_lock::fixture::{Fixture, LEASE, LONG, NAME, PATIENT, ms};
 
 #[track_caller]
-fn refused(clients: impl AsRef<[Client]>, told: &[&str]) {
+fn refused(clients: impl AsRef<[Client]>, why: &[&str]) {
     let error = RedLockClient::new(clients).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    for text in told {
+    for text in why {
         assert!(error.to_string().contains(text), "{error}: {text}");
     }
 }
@@ -103,7 +103,7 @@ fn closed_clients_are_none() {
 
 /// Every call on a handle that cannot work says so, and nothing is sent.
 #[track_caller]
-fn never_works(clients: &[Client], lock: &RedLock, told: &str) {
+fn never_works(clients: &[Client], lock: &RedLock, why: &str) {
     let before: u64 = clients.iter().map(Client::request_count).sum();
     let errors = [
         lock.lock().map(drop).unwrap_err(),
@@ -115,7 +115,7 @@ fn never_works(clients: &[Client], lock: &RedLock, told: &str) {
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(lock.name().starts_with(error.name()), "{error}");
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
     }
     assert_eq!(clients.iter().map(Client::request_count).sum::<u64>(), before);
 }

@@ -92,7 +92,7 @@ fn a_waiter_that_was_granted_the_lock_is_waited_for_too() {
             });
             queued(&lock, 1);
             // Of what the waiter itself has written they have told.
-            flock.told_all();
+            flock.are_in_step();
             guard.unlock().unwrap();
             assert!(waiting.join().unwrap(), "round {round}");
         });

@@ -89,9 +89,9 @@ fn a_first_lease_is_no_reason_and_half_of_it_is_the_margin() {
         let stop = guard.ends_within(ms(25_000));
         server.stop().unwrap();
         let is_first = guard.remaining() < ms(3_000);
-        let told = !is_first || (warned(&stop) && guard.remaining() <= ms(1_500));
+        let in_time = !is_first || (warned(&stop) && guard.remaining() <= ms(1_500));
         server.cont().unwrap();
-        assert!(told, "{:?} are left", guard.remaining());
+        assert!(in_time, "{:?} are left", guard.remaining());
         is_first
     };
     assert!((0..20).any(|_| is_told_of_half(waited_for(ms(3_000)))));

@@ -14,8 +14,8 @@ fn a_bare_key_of_somebody_else_is_a_simple_lock_that_is_held() {
     let (floor, again, _) = assert_busy("simple", &rig.try_(&a));
     assert_eq!(floor, 0);
     assert!(again <= 1_000, "{again}");
-    let told = rig.inspect().unwrap();
-    assert_eq!(told[1], ["another client's text", "-1", ""], "no end, no record");
+    let inspected = rig.inspect().unwrap();
+    assert_eq!(inspected[1], ["another client's text", "-1", ""], "no end, no record");
     assert_eq!(rig.leave(&a), ["0"]);
     assert!(rig.exists(0));
 }

@@ -42,20 +42,20 @@ fn whom_a_message_tells_is_let_in_for_a_window() {
             [(LEASE, 3_000, 3_000), (2_500, 3_000, 2_500), (LEASE, 500, 1_000)]
         {
             // Once more where the machine stood still, and all was over meanwhile.
-            let (number, told, left, renewed) = eventually(LONG, || {
+            let (number, received, left, renewed) = eventually(LONG, || {
                 rig.try_(&a);
                 let began = rig.now();
                 rig.acquire("wait", &b, Ask { lease, waiter_timeout, ..USUAL }).unwrap();
                 rig.leave(&a);
-                let (number, told) = (rig.fence(), messages(&rig, &mut inbox, "b"));
+                let (number, received) = (rig.fence(), messages(&rig, &mut inbox, "b"));
                 let left = rig.left(&b);
                 // Its own next ask and its renewal are answered: they know that it lives.
                 let renewed = rig.renew(&b, lease).unwrap();
                 let took = (rig.now() - began) / 1000;
                 rig.leave(&b);
-                (took < waiter_timeout.min(first / 2)).then_some((number, told, left, renewed))
+                (took < waiter_timeout.min(first / 2)).then_some((number, received, left, renewed))
             });
-            assert_eq!(told, [format!("{b} in {number} {first}")]);
+            assert_eq!(received, [format!("{b} in {number} {first}")]);
             let left = left.unwrap();
             assert!(left <= first + 1 && left > first / 2, "{}: {left}", rig.kind);
             assert_eq!(renewed, [lease.to_string()], "{}", rig.kind);

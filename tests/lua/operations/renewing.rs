@@ -82,13 +82,18 @@ fn inspecting_tells_holders_and_live_positions_and_writes_nothing() {
         rig.wait(&c);
         rig.age_position(&b, WAITER_TIMEOUT + 1_000);
         let before = rig.everything();
-        let told = rig.inspect().unwrap();
+        let inspected = rig.inspect().unwrap();
         assert_eq!(rig.everything(), before, "{}", rig.kind);
-        assert_eq!(told[0], [number.to_string()], "{}", rig.kind);
+        assert_eq!(inspected[0], [number.to_string()], "{}", rig.kind);
         let record = if rig.kind == "reentrant" { RECORD } else { "" };
-        assert_eq!((told[1][0].as_str(), told[1][2].as_str()), (a.as_str(), record), "{}", rig.kind);
-        let left = int(&told[1][1]);
+        assert_eq!(
+            (inspected[1][0].as_str(), inspected[1][2].as_str()),
+            (a.as_str(), record),
+            "{}",
+            rig.kind
+        );
+        let left = int(&inspected[1][1]);
         assert!(left <= LEASE + 1 && left > LEASE - 5_000, "{}: {left}", rig.kind);
-        assert_eq!(told[2], [c, RECORD.to_owned()], "{}: the silent one is not told", rig.kind);
+        assert_eq!(inspected[2], [c, RECORD.to_owned()], "{}: the silent one is not told", rig.kind);
     }
 }

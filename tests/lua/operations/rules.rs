@@ -43,8 +43,8 @@ fn a_value_is_the_same_by_reply_and_by_message() {
     let mut rig = Rig::of(server(), "bulkhead", &rule, "value");
     let (a, b) = (rig.a(), rig.b());
     let mut inbox = rig.inbox(server(), "b");
-    let told = rig.try_(&a);
-    assert!(told[1].len() > 14 && told[3] == told[1], "{told:?}");
+    let reply = rig.try_(&a);
+    assert!(reply[1].len() > 14 && reply[3] == reply[1], "{reply:?}");
     rig.wait(&b);
     rig.leave(&a);
     let number = rig.fence();
@@ -74,9 +74,9 @@ fn a_refusal_comes_before_queueing_and_at_the_head() {
     let shut = format!("{}:shut", rig.keys[0]);
     let _: () = rig.con.set(&shut, 1).unwrap();
     rig.leave(&a);
-    let told = messages(&rig, &mut inbox, "b");
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with(&format!("{b} no:shut 0 ")), "{told:?}");
+    let reply = messages(&rig, &mut inbox, "b");
+    assert_eq!(reply.len(), 1, "{reply:?}");
+    assert!(reply[0].starts_with(&format!("{b} no:shut 0 ")), "{reply:?}");
     assert!(!rig.exists(0) && !rig.exists(1) && !rig.exists(2));
     assert_eq!(rig.wait(&c), ["-1", "shut"]);
     let _: () = rig.con.del(shut).unwrap();

@@ -237,7 +237,7 @@ struct Seen {
     /// An error without its place in the script.
     answer: Result<Vec<String>, String>,
     all: Vec<String>,
-    told: Vec<String>,
+    messages: Vec<String>,
 }
 
 /// What else there is to see: when each key expires, in ms since just before, also
@@ -293,9 +293,9 @@ fn plays(
     if rig.now() - began > STALL * 1000 {
         return None;
     }
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for (who, inbox) in ["b", "c"].iter().zip(&mut inboxes) {
-        told.extend(heard(server, inbox, &format!("{PREFIX}{}-{who}", rig.name)));
+        messages.extend(heard(server, inbox, &format!("{PREFIX}{}-{who}", rig.name)));
     }
     let after: RedisResult<String> = rig.con.get(&rig.keys[3]);
     let mut new: Vec<_> = after.iter().filter(|_| before != after).cloned().collect();
@@ -303,7 +303,7 @@ fn plays(
         expire.push(int(&std::mem::take(ms)));
         new.extend(arrival.first().cloned());
     }
-    for text in all.iter_mut().chain(&mut told).chain(answer.iter_mut().flatten()) {
+    for text in all.iter_mut().chain(&mut messages).chain(answer.iter_mut().flatten()) {
         new.iter().for_each(|number| *text = text.replace(number, "N"));
     }
     let answer = answer.map_err(|error| {
@@ -313,7 +313,7 @@ fn plays(
             message.split(" script:").next().and_then(|it| it.rsplit("@user_script:").next()).unwrap();
         words.trim_start_matches(|c: char| c.is_ascii_digit() || ": ".contains(c)).to_owned()
     });
-    Some((Seen { answer, all, told }, Aside { expire, calls }))
+    Some((Seen { answer, all, messages }, Aside { expire, calls }))
 }
 
 /// Sets each scene, and plays it by either of the scripts, which must agree. Returns the commands of the first.

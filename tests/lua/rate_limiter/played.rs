@@ -50,14 +50,18 @@ fn world(seed: u64) -> usize {
     let mut now = 1_800_000_000_000_000 + i128::from(dice.below(1_000_000_000_000));
     let mut came_in: Vec<(i128, i128)> = Vec::new();
     // What was refused last, and for how long.
-    let mut told = (0, 0);
+    let mut advice = (0, 0);
     for step in 0..STEPS {
-        let waits_as_told = told.0 > 0 && dice.below(3) == 0;
-        let n = if waits_as_told { told.0 } else { 1 + i128::from(dice.below(rate.at_once().min(6) as u64)) };
+        let waits_as_advised = advice.0 > 0 && dice.below(3) == 0;
+        let n = if waits_as_advised {
+            advice.0
+        } else {
+            1 + i128::from(dice.below(rate.at_once().min(6) as u64))
+        };
         now += match dice.below(4) {
-            _ if waits_as_told => told.1,
+            _ if waits_as_advised => advice.1,
             0 => 0,
-            1 => (told.1 - 1).max(0),
+            1 => (advice.1 - 1).max(0),
             // About as long as one takes, or far longer.
             2 => i128::from(dice.below((2 * rate.window / rate.limit) as u64 + 2)),
             _ => i128::from(dice.below(2 * rate.window as u64)) / 16,
@@ -78,8 +82,8 @@ fn world(seed: u64) -> usize {
         if 1_000_000 * margin.abs() > 2 * rate.window || yes == 1 {
             assert_eq!(yes == 1, 1_000_000 * margin >= -2 * rate.window, "{what}: margin {margin}");
         }
-        assert!(!waits_as_told || yes == 1, "{what}: as long as it was told");
-        told = if yes == 1 { (0, 0) } else { (n, i128::from(retry)) };
+        assert!(!waits_as_advised || yes == 1, "{what}: as long as it was told");
+        advice = if yes == 1 { (0, 0) } else { (n, i128::from(retry)) };
         if yes == 1 {
             reference.add(n, rate);
             came_in.push((now, n));
@@ -96,7 +100,7 @@ fn world(seed: u64) -> usize {
         assert!(!near(now_left - (left + 1) * rate.window - rate.window / 100_000), "{what}");
         if yes == 0 {
             let at = |time| { reference }.margin(n, rate, time);
-            assert!(near(at(now + told.1)) && at(now + told.1 - 2) < 0, "{what}");
+            assert!(near(at(now + advice.1)) && at(now + advice.1 - 2) < 0, "{what}");
         }
     }
     no_window_has_more_than(&came_in, rate, seed);

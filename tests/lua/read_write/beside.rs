@@ -35,9 +35,9 @@ fn the_two_holds_of_a_writer_that_reads_end_one_by_one() {
         let (first, second) = if writer_first { (&a, &r) } else { (&r, &a) };
         assert_eq!(rig.leave(first), ["1"]);
         // The reader alone lets others read; the writer alone does not.
-        assert_eq!(rig.told(&mut inbox, "b").len(), usize::from(writer_first));
+        assert_eq!(rig.received(&mut inbox, "b").len(), usize::from(writer_first));
         assert_eq!(rig.leave(second), ["1"]);
-        assert_eq!(rig.told(&mut inbox, "b").len(), usize::from(!writer_first));
+        assert_eq!(rig.received(&mut inbox, "b").len(), usize::from(!writer_first));
         assert_eq!((rig.inside(), rig.writer()), (vec![b.clone()], None));
         rig.leave(&b);
     }
@@ -103,5 +103,5 @@ fn in_place_of_a_writer_that_lapsed_nobody_comes_in_by_a_position_either() {
     let ask = Ask { from: &a, instead: true, ..READ };
     assert_eq!(rig.acquire("keep", &r, ask).unwrap(), ["-1", "not-inside"]);
     assert_eq!((rig.inside(), rig.queue()), (vec![], vec![]), "it was refused, and nobody will leave for it");
-    assert!(rig.told(&mut inbox, "a").is_empty());
+    assert!(rig.received(&mut inbox, "a").is_empty());
 }

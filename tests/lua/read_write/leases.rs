@@ -75,7 +75,7 @@ fn a_reader_that_lapses_is_no_more_and_the_others_stay() {
     rig.set_lease(&b, -1);
     // Anybody's request lets the writer in.
     assert_busy("nobody passes it", &rig.acquire("try", &a, READ).unwrap());
-    assert_eq!(rig.told(&mut inbox, "c").len(), 1);
+    assert_eq!(rig.received(&mut inbox, "c").len(), 1);
     assert_eq!((rig.inside(), rig.writer()), (vec![c.clone()], Some(c)));
 }
 

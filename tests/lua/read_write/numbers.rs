@@ -37,7 +37,7 @@ fn numbers_rise_while_the_clock_stands_behind_them() {
     rig.leave(&a);
     rig.leave(&b);
     let granted = rig.fence();
-    assert_eq!(rig.told(&mut inbox, "c"), [format!("{c} in {granted} {FIRST}")]);
+    assert_eq!(rig.received(&mut inbox, "c"), [format!("{c} in {granted} {FIRST}")]);
     assert!(granted > ahead && granted > floor, "{granted} would not be believed after {floor}");
 }
 
@@ -90,11 +90,11 @@ fn a_reader_is_told_of_no_number_below_its_own_even_when_the_clock_stands() {
         rig.acquire("wait", reader, READ).unwrap();
     }
     rig.leave(&writer);
-    let told = |(inbox, who): (&mut Connection, &str)| {
+    let received = |(inbox, who): (&mut Connection, &str)| {
         let heard = messages(&rig, inbox, who);
         int(heard[0].split(' ').nth(2).unwrap())
     };
-    let most = inboxes.iter_mut().zip(["b", "c"]).map(told).max().unwrap();
+    let most = inboxes.iter_mut().zip(["b", "c"]).map(received).max().unwrap();
     assert!(most > future + 1);
     // Both lapse, and what they were told lies unread: only by this number they learn that it is old.
     let _: () = rig.con.del(&rig.keys[0]).unwrap();

@@ -28,14 +28,14 @@ fn nobody_reads_past_a_writer_that_waits_and_its_end_lets_all_readers_in() {
     assert_eq!(rig.inside(), [a.as_str()]);
     rig.leave(&a);
     let written = rig.fence();
-    assert_eq!(rig.told(&mut inboxes[0], "b"), [format!("{b} in {written} {FIRST}")]);
+    assert_eq!(rig.received(&mut inboxes[0], "b"), [format!("{b} in {written} {FIRST}")]);
     assert_eq!((rig.inside(), rig.writer()), (vec![b.clone()], Some(b.clone())));
     rig.leave(&b);
     let mut numbers = Vec::new();
     for (i, (who, owner)) in [("c", &c), ("d", &d)].into_iter().enumerate() {
         let (number, _, _) = reading(&rig.acquire("keep", owner, READ).unwrap());
         let text = format!("{owner} in {number} {FIRST} {written}");
-        assert_eq!(rig.told(&mut inboxes[i + 1], who), [text], "the last write's number is told too");
+        assert_eq!(rig.received(&mut inboxes[i + 1], who), [text], "the last write's number is told too");
         numbers.push(number);
     }
     assert!(written < numbers[0] && numbers[0] <= numbers[1], "{written} {numbers:?}");
@@ -75,7 +75,7 @@ fn a_writer_that_gives_up_or_falls_silent_lets_readers_in() {
             reading(&rig.acquire("keep", &c, READ).unwrap());
         } else {
             assert_eq!(rig.leave(&b), ["0"]);
-            assert_eq!(rig.told(&mut inbox, "c").len(), 1);
+            assert_eq!(rig.received(&mut inbox, "c").len(), 1);
         }
         assert_eq!(rig.inside(), [a, c]);
         assert!(rig.queue().is_empty());
@@ -115,6 +115,6 @@ fn leaving_for_a_next_writer_lets_in_what_waited_before_it() {
     let answer = rig.leave_for(&c, false, &d, "write").unwrap();
     assert_eq!(answer[0], "1");
     assert_busy("the next one", &answer[1..]);
-    assert_eq!(rig.told(&mut inbox, "b").len(), 1);
+    assert_eq!(rig.received(&mut inbox, "b").len(), 1);
     assert_eq!((rig.writer(), rig.queue()), (Some(b), vec![d]));
 }

@@ -20,12 +20,16 @@ fn each_half_is_told_its_own_holders_and_nothing_is_written() {
     rig.age_position(&b, WAITER_TIMEOUT + 1_000);
     let before = rig.everything();
     for (half, owner) in [("write", &a), ("read", &r), ("read-in-order", &r)] {
-        let told = rig.inspect_as(half).unwrap();
-        assert_eq!(told[0], [number.to_string()], "{half}");
-        assert_eq!((told[1].len(), &told[1][0], told[1][2].as_str()), (3, owner, RECORD), "{half}");
-        let left = int(&told[1][1]);
+        let inspected = rig.inspect_as(half).unwrap();
+        assert_eq!(inspected[0], [number.to_string()], "{half}");
+        assert_eq!(
+            (inspected[1].len(), &inspected[1][0], inspected[1][2].as_str()),
+            (3, owner, RECORD),
+            "{half}"
+        );
+        let left = int(&inspected[1][1]);
         assert!(left <= LEASE + 1 && left > LEASE - 5_000, "{half}: {left}");
-        assert_eq!(told[2], [c.clone(), RECORD.to_owned()], "{half}: the silent one is not told");
+        assert_eq!(inspected[2], [c.clone(), RECORD.to_owned()], "{half}: the silent one is not told");
     }
     assert_eq!(rig.everything(), before);
 }

@@ -13,8 +13,8 @@ fn a_reader_may_take_others_in_while_nobody_waits() {
     rig.reads(&b);
     rig.set_lease(&a, 9_000);
     let before = rig.everything();
-    let (same, left, told) = reading(&rig.share(&a));
-    assert_eq!((same, told), (number, value));
+    let (same, left, received) = reading(&rig.share(&a));
+    assert_eq!((same, received), (number, value));
     assert!(left <= 9_001 && left > 4_000, "{left}");
     assert_eq!(rig.share(&c), ["-1", "gone"], "without a hold there is nothing to share");
     assert_eq!(rig.everything(), before, "asking changes nothing");
@@ -62,16 +62,16 @@ fn an_arriving_writer_tells_all_readers_and_only_once() {
     // Nor do its resent requests and its heartbeats.
     rig.queues(&c, WRITE);
     assert_busy("a heartbeat", &rig.acquire("keep", &c, WRITE).unwrap());
-    let told = |rig: &Rig, inbox: &mut Connection, who: &str| rig.told(inbox, who);
-    assert_eq!(told(&rig, &mut inboxes[0], "a"), [format!("{a} yield 0 0")]);
-    assert_eq!(told(&rig, &mut inboxes[1], "b"), [format!("{b} yield 0 0")]);
-    assert!(told(&rig, &mut inboxes[2], "c").is_empty());
+    let received = |rig: &Rig, inbox: &mut Connection, who: &str| rig.received(inbox, who);
+    assert_eq!(received(&rig, &mut inboxes[0], "a"), [format!("{a} yield 0 0")]);
+    assert_eq!(received(&rig, &mut inboxes[1], "b"), [format!("{b} yield 0 0")]);
+    assert!(received(&rig, &mut inboxes[2], "c").is_empty());
     // Another one does, and a reader that waits does not.
     let (d, e) = (rig.id("c", 2), rig.id("c", 3));
     rig.queues(&d, WRITE);
     rig.queues(&e, READ);
     for (i, who) in ["a", "b"].into_iter().enumerate() {
-        assert_eq!(told(&rig, &mut inboxes[i], who).len(), 1, "{who}");
+        assert_eq!(received(&rig, &mut inboxes[i], who).len(), 1, "{who}");
     }
 }
 
@@ -84,7 +84,7 @@ fn the_writer_is_not_told_of_the_waiters() {
     reading(&rig.acquire("wait", &r, Ask { from: &a, ..READ }).unwrap());
     rig.queues(&b, WRITE);
     assert!(
-        rig.told(&mut inbox, "a").is_empty(),
+        rig.received(&mut inbox, "a").is_empty(),
         "its hand-off period is its own, and its reader shares nothing"
     );
 }
@@ -97,8 +97,8 @@ fn a_writer_that_comes_with_a_leave_tells_the_readers_too() {
     rig.reads(&a);
     // Its process gives one queue position up and takes another.
     rig.queues(&b, WRITE);
-    assert_eq!(rig.told(&mut inbox, "a").len(), 1);
+    assert_eq!(rig.received(&mut inbox, "a").len(), 1);
     let answer = rig.leave_for(&b, false, &d, "write").unwrap();
     assert_busy("the next one", &answer[1..]);
-    assert_eq!(rig.told(&mut inbox, "a"), [format!("{a} yield 0 0")]);
+    assert_eq!(rig.received(&mut inbox, "a"), [format!("{a} yield 0 0")]);
 }

@@ -14,9 +14,9 @@ use crate::support::{SOON, builder, connected};
 /// What a server tells its subscribers begins so.
 const MESSAGE: &[u8] = b"message";
 
-/// One waits of two, and does not hear what becomes of it by `told`; how its wait ends a heartbeat later.
+/// One waits of two, and does not hear what becomes of it by `change`; how its wait ends a heartbeat later.
 #[track_caller]
-fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error> {
+fn unheard(name: &str, change: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error> {
     let proxy = Proxy::start(server().port()).unwrap();
     let deaf = connected(|| builder(&proxy.url()));
     let barrier = client().cyclic_barrier(name, 2);
@@ -24,7 +24,7 @@ fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error
         let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_with(LONG));
         await_positions(name, 1);
         proxy.swallow_replies_with(MESSAGE);
-        told(&barrier);
+        change(&barrier);
         wait_until(LONG, "the message was lost", || proxy.struck() == 1);
         let began = Instant::now();
         let outcome = waiter.join().unwrap();

@@ -34,7 +34,7 @@ fn await_one(server: &RedisServer) {
 }
 
 /// Calls `campaign`, and `meanwhile` once it was told that it leads, and its renewal is kept from the server.
-fn told<T: Send>(
+fn played<T: Send>(
     (server, door, beside): (&RedisServer, &Proxy, &Election),
     campaign: impl FnOnce() -> T + Send,
     meanwhile: impl FnOnce(),
@@ -65,7 +65,7 @@ fn a_candidate_whose_renewal_had_no_reply_campaigns_again() {
     // Before the lease would be renewed in the background.
     let (server, door, beside, behind) = with_a_door(ms(1500));
     for timeout in [Duration::MAX, LONG] {
-        let outcome = told(
+        let outcome = played(
             (&server, &door, &beside),
             || behind.campaign_with(timeout),
             || {
@@ -81,7 +81,7 @@ fn a_candidate_whose_renewal_had_no_reply_campaigns_again() {
 fn a_candidate_whose_renewal_was_refused_campaigns_again() {
     let (server, door, beside, behind) = with_a_door(ms(2000));
     let mut redis = server.connection().unwrap();
-    let outcome = told(
+    let outcome = played(
         (&server, &door, &beside),
         || behind.campaign_with(Duration::MAX),
         || {
@@ -106,7 +106,7 @@ fn a_candidate_whose_renewal_was_refused_campaigns_again() {
 #[test]
 fn a_candidate_that_is_deposed_before_its_term_began_campaigns_again() {
     let (server, door, beside, behind) = with_a_door(ms(2000));
-    let ran = told(
+    let ran = played(
         (&server, &door, &beside),
         || behind.run(|term| (term.token(), term.remaining().is_zero())),
         || {
@@ -143,7 +143,7 @@ fn a_candidate_whose_renewals_never_have_a_reply_gives_up() {
 #[test]
 fn a_candidate_that_is_deposed_and_has_no_time_left_is_told_that_it_does_not_lead() {
     let (server, door, beside, behind) = with_a_door(LONG);
-    let outcome = told(
+    let outcome = played(
         (&server, &door, &beside),
         || behind.campaign_with(ms(4000)),
         || depose(&connect(&server), beside.name()),

@@ -70,21 +70,21 @@ fn work_is_told_to_stop_before_its_term_can_end() {
     thread::scope(|scope| {
         let election = client.election("told").stop_before(lease / 2);
         let works = scope.spawn(move || {
-            let (mut told, mut left) = (None, Duration::ZERO);
+            let (mut stopped, mut left) = (None, Duration::ZERO);
             let outcome = election.run(|term| {
                 sender.send(()).unwrap();
                 assert!(term.ending().wait_timeout(LONG));
-                (told, left) = (Some(Instant::now()), term.remaining());
+                (stopped, left) = (Some(Instant::now()), term.remaining());
             });
-            (told.unwrap(), left, outcome)
+            (stopped.unwrap(), left, outcome)
         });
         begun.recv_timeout(LONG).unwrap();
         proxy.black_hole(true);
         let _term = next.campaign().unwrap();
         let led = Instant::now();
-        let (told, left, outcome) = works.join().unwrap();
+        let (stopped, left, outcome) = works.join().unwrap();
         assert!(Duration::ZERO < left && left <= lease / 2, "{left:?}");
-        assert!(told < led, "{:?} after the next leader", told - led);
+        assert!(stopped < led, "{:?} after the next leader", stopped - led);
         // It could not resign.
         outcome.unwrap_err();
     });

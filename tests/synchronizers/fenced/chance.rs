@@ -57,7 +57,7 @@ fn role_writer() {
     let mut chance = Random::new(ROLE);
     let client = patiently(&env("SERVER"));
     let all: Vec<_> = (0..RESOURCES).map(|i| client.fenced(&format!("it {i}"))).collect();
-    let mut told = vec![0; 2 + all.len()];
+    let mut counts = vec![0; 2 + all.len()];
     for turn in 0..RESOURCES * WRITES {
         let i = turn % RESOURCES;
         let it = &all[i as usize];
@@ -81,7 +81,7 @@ fn role_writer() {
             Ok(()) => {
                 assert!(before.is_none_or(|before| before <= token), "{token} was taken after {before:?}");
                 assert!(after >= Some(token), "{token} was taken, and {after:?} seen then");
-                told[0] += 1;
+                counts[0] += 1;
             }
             Err(e) => {
                 assert_eq!(e.kind(), ErrorKind::Conflict, "{e}");
@@ -92,11 +92,11 @@ fn role_writer() {
                     token < named && before <= Some(named) && Some(named) <= after,
                     "{text}: {before:?} {after:?}"
                 );
-                told[1] += 1;
+                counts[1] += 1;
             }
         }
-        let highest = &mut told[2 + i as usize];
+        let highest = &mut counts[2 + i as usize];
         *highest = token.max(*highest);
     }
-    tell_parent(&told.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")).unwrap();
+    tell_parent(&counts.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")).unwrap();
 }

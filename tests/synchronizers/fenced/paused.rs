@@ -19,8 +19,8 @@ fn a_paused_holder_s_write_is_refused_when_it_goes_on() {
     it.set(guard.token(), "the second's").unwrap();
     holder.cont().unwrap();
     holder.say("go on").unwrap();
-    let told = holder.read_line_within(LONG).unwrap();
-    assert!(told.contains("conflict") && told.contains(&guard.token().to_string()), "{told}");
+    let line = holder.read_line_within(LONG).unwrap();
+    assert!(line.contains("conflict") && line.contains(&guard.token().to_string()), "{line}");
     assert_eq!(it.get::<String>().unwrap().as_deref(), Some("the second's"));
     guard.unlock().unwrap();
 }

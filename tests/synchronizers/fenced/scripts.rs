@@ -68,10 +68,10 @@ fn a_script_that_fails_says_why_and_in_which_of_its_own_lines() {
         ("this is no Lua", ErrorKind::Protocol, "user_script:1"),
     ];
     let mut redis = server.connection().unwrap();
-    for (i, (source, kind, told)) in cases.into_iter().enumerate() {
+    for (i, (source, kind, why)) in cases.into_iter().enumerate() {
         let error = it.script(source).run::<()>(i as u64, &["k"], NONE).unwrap_err();
         assert_eq!((error.kind(), error.name()), (kind, "it"), "{source}: {error}");
-        assert!(format!("{error:#}").contains(told), "{source}: {error:#}");
+        assert!(format!("{error:#}").contains(why), "{source}: {error:#}");
         let written = source.contains("SET");
         assert_eq!(redis.del::<_, bool>("k").unwrap(), written, "what it wrote stands: {source}");
     }

@@ -95,7 +95,7 @@ fn what_cannot_work_is_told_and_changes_nothing() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
     let it = client.fenced("it");
-    for (error, told) in [
+    for (error, why) in [
         (client.fenced("").set(1, "x").unwrap_err(), "a fenced resource's name must not be empty"),
         (client.fenced(&"x".repeat(1025)).get::<String>().unwrap_err(), "1025"),
         (client.fenced("").expire_after(LONG).unwrap_err(), "empty"),
@@ -108,7 +108,7 @@ fn what_cannot_work_is_told_and_changes_nothing() {
         (it.expire_after(ms(1)).unwrap_err(), "got 1ms"),
     ] {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
     }
     assert_eq!(client.request_count(), 0);
 }

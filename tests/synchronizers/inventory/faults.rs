@@ -7,7 +7,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent::inventory::Order;
 use redis_concurrent_testkit::*;
 
-use crate::inventory::{counts, told};
+use crate::inventory::{counts, fails_with};
 use crate::support::*;
 
 #[test]
@@ -77,7 +77,7 @@ fn a_commit_that_is_never_answered_is_unknown_and_comes_to_one_end() {
             proxy.black_hole(true)
         }
         let began = Instant::now();
-        told(reservation.commit(), ErrorKind::OutcomeUnknown, "released in the background");
+        fails_with(reservation.commit(), ErrorKind::OutcomeUnknown, "released in the background");
         assert!(began.elapsed() < 2 * SOON, "{:?}", began.elapsed());
         assert_eq!(office.is_committed("one").unwrap(), done);
         proxy.heal().unwrap();
@@ -98,8 +98,8 @@ fn with_redis_out_of_reach_nothing_is_taken_and_nothing_is_lost() {
     let reservation = inventory.try_reserve(&Order::of("tee", 1)).unwrap().unwrap();
     proxy.refuse_connections(true).unwrap();
     proxy.cut_all();
-    told(inventory.try_reserve(&Order::of("tee", 1)), ErrorKind::Unavailable, "");
-    told(reservation.commit(), ErrorKind::Unavailable, "");
+    fails_with(inventory.try_reserve(&Order::of("tee", 1)), ErrorKind::Unavailable, "");
+    fails_with(reservation.commit(), ErrorKind::Unavailable, "");
     proxy.heal().unwrap();
     wait_until(LONG, "it is given back", || counts(&office) == [5, 5, 0, 0]);
 }
@@ -120,9 +120,9 @@ fn a_client_that_closes_gives_everything_back() {
     }
     assert!(lost.is_cancelled());
     wait_until(LONG, "all is back, however late that was heard", || counts(&office) == [5, 5, 0, 0]);
-    told(one.commit(), ErrorKind::Closed, "");
-    told(two.cancel(), ErrorKind::Closed, "");
-    told(inventory.try_reserve(&Order::of("tee", 1)), ErrorKind::Closed, "");
+    fails_with(one.commit(), ErrorKind::Closed, "");
+    fails_with(two.cancel(), ErrorKind::Closed, "");
+    fails_with(inventory.try_reserve(&Order::of("tee", 1)), ErrorKind::Closed, "");
     assert_eq!(counts(&office), [5, 5, 0, 0]);
 }
 

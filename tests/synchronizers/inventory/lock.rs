@@ -8,7 +8,7 @@ use redis_concurrent::inventory::Order;
 use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::*;
 
-use crate::inventory::told;
+use crate::inventory::fails_with;
 use crate::support::*;
 
 #[test]
@@ -40,10 +40,10 @@ fn a_waiter_is_refused_the_moment_that_nothing_is_left() {
         let gone = Instant::now();
         for waiter in waiters {
             let (outcome, at) = waiter.join().unwrap();
-            told(outcome, ErrorKind::Refused, "only 0 of \"tee\" are left");
+            fails_with(outcome, ErrorKind::Refused, "only 0 of \"tee\" are left");
             assert!(at - gone < SOON, "only {:?} later", at - gone);
         }
-        told(
+        fails_with(
             inventories[1].inventory_lock("tee", 1).try_lock(),
             ErrorKind::Refused,
             "only 0 of \"tee\" are left",
@@ -102,16 +102,16 @@ fn it_is_one_lock_for_all_skus_and_not_reentrant() {
     let lock = here.inventory_lock("tee", 2);
     let held = lock.lock().unwrap();
     assert!(there.inventory_lock("mug", 1).try_lock().unwrap().is_none());
-    told(here.inventory_lock("mug", 1).lock().map(drop), ErrorKind::WouldDeadlock, "");
+    fails_with(here.inventory_lock("mug", 1).lock().map(drop), ErrorKind::WouldDeadlock, "");
     // Reservations need no lock.
     there.try_reserve(&Order::of("tee", 2)).unwrap().unwrap().commit().unwrap();
     assert!(!held.is_lost());
     assert!(there.inventory_lock("mug", 1).force_unlock().unwrap().holders > 0);
     wait_until(LONG, "it finds that at its next renewal", || held.is_lost());
     drop(there.inventory_lock("mug", 2).try_lock().unwrap().unwrap());
-    told(here.inventory_lock("mug", 3).lock().map(drop), ErrorKind::LeaseLost, "");
+    fails_with(here.inventory_lock("mug", 3).lock().map(drop), ErrorKind::LeaseLost, "");
     drop(held);
-    told(
+    fails_with(
         here.inventory_lock("mug", 3).lock().map(drop),
         ErrorKind::Refused,
         "only 2 of \"mug\" were ever stocked",
@@ -129,7 +129,7 @@ fn locks_of_two_gates_are_had_together_or_refused_together() {
     let both = MultiLock::new(&[&tee, &mug]);
     drop(both.try_lock().unwrap().expect("both are free, and there is one of each"));
     let last = sale.try_reserve(&Order::of("tee", 1)).unwrap();
-    told(both.lock().map(drop), ErrorKind::Refused, "only 0 of \"tee\" are left");
+    fails_with(both.lock().map(drop), ErrorKind::Refused, "only 0 of \"tee\" are left");
     assert!(!mug.is_locked().unwrap());
     drop(last);
     drop(both.lock().unwrap());

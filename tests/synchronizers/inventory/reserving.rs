@@ -7,7 +7,7 @@ use redis_concurrent::inventory::{Order, Reservation};
 use redis_concurrent::{Client, ErrorKind, Inventory};
 use redis_concurrent_testkit::*;
 
-use crate::inventory::{balanced, counts, told};
+use crate::inventory::{balanced, counts, fails_with};
 use crate::support::*;
 
 fn inventories(server: &RedisServer) -> [Inventory; 2] {
@@ -80,7 +80,7 @@ fn a_decision_is_one_request() {
     costs(1, &mut || assert!(inventory.try_reserve(&Order::of("tee", 1)).unwrap().is_none()));
     costs(1, &mut || one.take().unwrap().cancel().unwrap());
     costs(1, &mut || {
-        told(
+        fails_with(
             inventory.try_reserve(&Order::of("tee", 4)),
             ErrorKind::Refused,
             "only 3 of \"tee\" were ever stocked",
@@ -124,7 +124,11 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
     let order = Order::of("tee", 2).id("order-17");
     let first = taken(here.try_reserve(&order));
     for inventory in [&here, &there] {
-        told(inventory.try_reserve(&order), ErrorKind::Conflict, "order \"order-17\" has a reservation");
+        fails_with(
+            inventory.try_reserve(&order),
+            ErrorKind::Conflict,
+            "order \"order-17\" has a reservation",
+        );
     }
     assert_eq!(counts(&here), [5, 3, 2, 0], "taken once");
     assert!(!there.is_committed("order-17").unwrap());
@@ -133,7 +137,7 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
     second.commit().unwrap();
     assert!(here.is_committed("order-17").unwrap());
     for inventory in [&here, &there] {
-        told(inventory.try_reserve(&order), ErrorKind::Conflict, "order \"order-17\" was sold");
+        fails_with(inventory.try_reserve(&order), ErrorKind::Conflict, "order \"order-17\" was sold");
     }
     assert_eq!(counts(&here), [5, 3, 0, 2]);
     // Forgotten in time.
@@ -183,15 +187,15 @@ fn a_customer_gets_its_limit_whichever_way_it_comes() {
     here.add_stock("tee", 9).unwrap();
     let order = |n| Order::of("tee", n).customer("alice", 2);
     let one = taken(here.try_reserve(&order(1)));
-    told(there.try_reserve(&order(2)), ErrorKind::Refused, "\"alice\" has 1 of \"tee\" and may have 2");
+    fails_with(there.try_reserve(&order(2)), ErrorKind::Refused, "\"alice\" has 1 of \"tee\" and may have 2");
     let other = taken(there.try_reserve(&order(1)));
-    told(here.try_reserve(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
+    fails_with(here.try_reserve(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
     one.commit().unwrap();
-    told(here.try_reserve(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
+    fails_with(here.try_reserve(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
     other.cancel().unwrap();
     taken(here.try_reserve(&order(1))).commit().unwrap();
     taken(here.try_reserve(&Order::of("tee", 1).customer("bob", 1))).commit().unwrap();
-    told(there.try_reserve(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
+    fails_with(there.try_reserve(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
     assert_eq!(counts(&here), [9, 6, 0, 3]);
 }
 
@@ -239,7 +243,7 @@ fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     assert!(began.elapsed() >= ms(3900), "after {:?}", began.elapsed());
     // The thread that tells it has to run first.
     assert!(fixed.is_lost() && lost.wait_timeout(SOON));
-    told(fixed.commit(), ErrorKind::LeaseLost, "");
+    fails_with(fixed.commit(), ErrorKind::LeaseLost, "");
     while began.elapsed() < ms(6000) {
         assert_eq!(counts(&office)[2], 1, "it is renewed");
         thread::sleep(ms(20));
@@ -277,12 +281,12 @@ fn a_reservation_whose_gate_is_deleted_is_lost() {
     let (one, two) =
         (taken(here.try_reserve(&Order::of("tee", 1))), taken(here.try_reserve(&Order::of("tee", 1))));
     assert!(there.delete().unwrap() && !there.delete().unwrap());
-    told(here.stock("tee"), ErrorKind::Refused, "unknown SKU \"tee\": add_stock comes first");
+    fails_with(here.stock("tee"), ErrorKind::Refused, "unknown SKU \"tee\": add_stock comes first");
     there.add_stock("tee", 1).unwrap();
     let lost = one.lost();
-    told(one.commit(), ErrorKind::LeaseLost, "");
+    fails_with(one.commit(), ErrorKind::LeaseLost, "");
     assert!(lost.is_cancelled());
-    told(two.cancel(), ErrorKind::LeaseLost, "");
+    fails_with(two.cancel(), ErrorKind::LeaseLost, "");
     assert_eq!(counts(&there), [1, 1, 0, 0]);
     there.delete().unwrap();
     nothing_left(&server);

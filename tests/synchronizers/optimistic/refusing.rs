@@ -22,10 +22,10 @@ fn keys_and_tries_that_cannot_work_are_told_by_the_call_with_nothing_sent() {
         (client.optimistic(&[KEY]).max_attempts(10_001), "got 10001"),
         (client.optimistic(&[KEY]).max_attempts(u32::MAX), "and 10000, got"),
     ];
-    for (it, told) in bad {
+    for (it, why) in bad {
         let error = it.run(|_, _| -> Result<Outcome<()>, _> { panic!("it ran") }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
     }
     assert_eq!(client.request_count(), 0);
 }

@@ -24,10 +24,10 @@ fn all_forms(limiter: &RateLimiter, n: u32) -> Vec<Error> {
 }
 
 #[track_caller]
-fn all_say(errors: Vec<Error>, kind: ErrorKind, told: &str) {
+fn all_say(errors: Vec<Error>, kind: ErrorKind, why: &str) {
     for error in errors {
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.to_string().contains(told), "{told}: {error}");
+        assert!(error.to_string().contains(why), "{why}: {error}");
     }
 }
 
@@ -48,10 +48,10 @@ fn a_rate_that_cannot_work_is_told_by_every_call() {
         (Rate::fixed_window(5, long), "window must be between"),
         (Rate::smooth(5, Duration::MAX), "window must be between"),
     ];
-    for (rate, told) in rates {
+    for (rate, why) in rates {
         let limiter = client.rate_limiter("bad", rate);
-        all_say(all_forms(&limiter, 1), ErrorKind::InvalidInput, told);
-        all_say(vec![limiter.available().unwrap_err()], ErrorKind::InvalidInput, told);
+        all_say(all_forms(&limiter, 1), ErrorKind::InvalidInput, why);
+        all_say(vec![limiter.available().unwrap_err()], ErrorKind::InvalidInput, why);
         assert_eq!(limiter.acquire(1).unwrap_err().name(), "bad");
     }
     assert_eq!(client.request_count(), 0);
@@ -84,10 +84,10 @@ fn none_and_more_than_there_ever_is_room_for_are_no_requests() {
 #[test]
 fn a_bad_name_is_told_by_every_call() {
     let client = client();
-    for (name, told) in [(String::new(), "empty"), ("x".repeat(1025), "1025"), ("€".repeat(342), "1026")] {
+    for (name, why) in [(String::new(), "empty"), ("x".repeat(1025), "1025"), ("€".repeat(342), "1026")] {
         let limiter = client.rate_limiter(&name, Rate::smooth(5, HOUR));
         let more = vec![limiter.available().unwrap_err(), limiter.delete().unwrap_err()];
-        all_say([all_forms(&limiter, 1), more].concat(), ErrorKind::InvalidInput, told);
+        all_say([all_forms(&limiter, 1), more].concat(), ErrorKind::InvalidInput, why);
     }
     assert_eq!(client.request_count(), 0);
     // Odd ones are names like others.

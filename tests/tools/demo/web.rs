@@ -66,11 +66,11 @@ fn each_address_gets_in_three_times_in_ten_seconds_whichever_web_server_it_asks(
     assert_eq!([web.get(ONE), twin.get(ONE), web.get(ONE)], [(200, None); 3]);
     let (status, retry) = twin.get(ONE);
     assert_eq!(status, 429);
-    let told = retry.expect("a time to come again");
-    assert!((1..=10).contains(&told), "{told}");
+    let seconds = retry.expect("a time to come again");
+    assert!((1..=10).contains(&seconds), "{seconds}");
     // Another address is another matter.
     assert_eq!(web.get(OTHER), (200, None));
-    thread::sleep(Duration::from_secs(told));
+    thread::sleep(Duration::from_secs(seconds));
     assert_eq!(web.get(ONE), (200, None));
     assert!(began.elapsed() >= WINDOW, "{:?}", began.elapsed());
     // Without Redis nobody is let in.

@@ -29,8 +29,8 @@ fn every_observer_is_told_all_and_the_kind() {
     let client = connected(builder);
     drop(client.simple_lock("x").lock().unwrap());
     drop(client.reentrant_lock("y").lock().unwrap());
-    let told = [("simple lock", "x".to_owned()), ("reentrant lock", "y".to_owned())];
-    assert_eq!((&*a.0.lock(), &*b.0.lock()), (&told.to_vec(), &told.to_vec()));
+    let expected = [("simple lock", "x".to_owned()), ("reentrant lock", "y".to_owned())];
+    assert_eq!((&*a.0.lock(), &*b.0.lock()), (&expected.to_vec(), &expected.to_vec()));
 }
 
 /// Throws in whatever it hears.

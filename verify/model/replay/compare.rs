@@ -117,7 +117,7 @@ impl Sides {
         }
     }
 
-    pub(super) fn compare(&mut self, small: &SmallRedis, now: u64, told: &[Message], view: &View) {
+    pub(super) fn compare(&mut self, small: &SmallRedis, now: u64, messages: &[Message], view: &View) {
         self.numbers.same(small.fence, view.fence, "fence");
         assert!(view.fence == 0 || view.ttl[3] > 0, "the fence ends some time");
         let holders = small.holders();
@@ -180,11 +180,11 @@ impl Sides {
         heard.sort_unstable();
         let real = |m: &Message| (m.owner, m.lease, m.says);
         assert_eq!(
-            told.iter().map(real).collect::<Vec<_>>(),
+            messages.iter().map(real).collect::<Vec<_>>(),
             heard.iter().map(real).collect::<Vec<_>>(),
             "told"
         );
-        for (small, real) in told.iter().zip(heard) {
+        for (small, real) in messages.iter().zip(heard) {
             if small.is_grant() {
                 self.numbers.same(small.number, real.number, "number told");
                 self.same_value(small.value, real.value, "value told");

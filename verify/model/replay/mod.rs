@@ -158,7 +158,7 @@ impl Walk<'_> {
         if waiting(&self.state) > waiting(&then) + SHARE {
             return false;
         }
-        let told: Vec<Message> = then.messages.iter().copied().collect();
+        let messages: Vec<Message> = then.messages.iter().copied().collect();
         let arrival = match op {
             Op::Acquire(ask) => ask.arrival.map(|a| self.sides.arrivals.known[&a]),
             _ => None,
@@ -172,13 +172,13 @@ impl Walk<'_> {
             return false;
         }
         self.sides.compare_replies(op, &expected, &reply);
-        self.sides.compare(&then.redis, self.state.millis(), &told, &view);
-        self.seen.count_if("told to ask again", told.iter().any(|message| message.says == Says::Again));
+        self.sides.compare(&then.redis, self.state.millis(), &messages, &view);
+        self.seen.count_if("told to ask again", messages.iter().any(|message| message.says == Says::Again));
         if let Some(awaiting) = awaiting {
             self.note_signals(op, &expected, &then.redis);
             self.sides.compare_awaiting(&then.redis, self.state.millis(), &awaiting);
         } else {
-            self.note(op, &self.state.redis.clone(), &then.redis, &expected, &told);
+            self.note(op, &self.state.redis.clone(), &then.redis, &expected, &messages);
         }
         true
     }

@@ -90,7 +90,7 @@ impl Walk<'_> {
         before: &SmallRedis,
         then: &SmallRedis,
         reply: &Reply,
-        told: &[Message],
+        messages: &[Message],
     ) {
         let (Reply::Acquired(answer) | Reply::Left { next: Some(answer), .. }) = reply else {
             return self.seen.count(match reply {
@@ -116,12 +116,15 @@ impl Walk<'_> {
         let permits = |redis: &SmallRedis| redis.holders().iter().map(|h| h.mode.permits()).sum::<u8>();
         let dropped = before.queue.values().filter(silent).any(|p| then.arrival(p.owner).is_none());
         let whats = [
-            ("told", told.iter().any(Message::is_grant)),
-            ("told to yield", told.iter().any(|m| m.says == Says::Waits && m.owner & KEEPS == 0)),
-            ("told that it is wanted", told.iter().any(|m| m.says == Says::Waits && m.owner & KEEPS != 0)),
+            ("told", messages.iter().any(Message::is_grant)),
+            ("told to yield", messages.iter().any(|m| m.says == Says::Waits && m.owner & KEEPS == 0)),
+            (
+                "told that it is wanted",
+                messages.iter().any(|m| m.says == Says::Waits && m.owner & KEEPS != 0),
+            ),
             (
                 "told so with its grant",
-                told.iter().any(|m| {
+                messages.iter().any(|m| {
                     m.says == Says::Waits
                         && then.holder(m.owner).is_some_and(|h| !before.holders().contains(h))
                 }),
@@ -157,9 +160,9 @@ impl Walk<'_> {
                 "a position was given back",
                 match op {
                     Op::Acquire(ask) => {
-                        let told = ask.arrival.map(|arrival| then.position_of(ask.mode, arrival));
-                        told.is_some()
-                            && then.arrival(ask.owner) == told
+                        let known = ask.arrival.map(|arrival| then.position_of(ask.mode, arrival));
+                        known.is_some()
+                            && then.arrival(ask.owner) == known
                             && before.arrival(ask.owner).is_none()
                     }
                     _ => false,

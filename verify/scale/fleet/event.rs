@@ -10,7 +10,7 @@ pub(super) enum Event {
     Turns(usize, u64),
     Arrives(Vec<Sent>),
     Answered(Vec<(Sent, Reply)>),
-    Told(Message),
+    Received(Message),
     /// A client has renewals to send.
     Due(usize),
     /// A client's inbox has been silent.

@@ -16,7 +16,7 @@ use crate::sync::{Condvar, Mutex};
 pub(crate) struct Server {
     state: Mutex<State>,
     /// A message has arrived, or a connection was closed.
-    told: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Server {
     /// Breaks all listening connections, with whatever they have not read.
     pub(crate) fn cut_listeners(&self) {
         self.state.lock().channels.subscribed.clear();
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     /// Whether nobody holds anything and nobody waits for anything.
@@ -98,7 +98,7 @@ impl Server {
     pub(crate) fn wait_until_empty(&self) {
         let mut state = self.state.lock();
         while !state.locks.values_mut().all(Lock::is_empty) {
-            self.told.wait(&mut state);
+            self.changed.wait(&mut state);
         }
     }
 
@@ -152,14 +152,14 @@ impl Server {
                 let lock = locks.entry(key.to_owned()).or_insert_with(|| Lock::new(script, args));
                 let answer = lock.run(script, args, channels);
                 if lost {
-                    self.told.notify_all();
+                    self.changed.notify_all();
                     return None;
                 }
                 answer
             }
             _ => panic!("not a command of the engine's: {command:?}"),
         };
-        self.told.notify_all();
+        self.changed.notify_all();
         Some(answer)
     }
 
@@ -175,7 +175,7 @@ impl Server {
             if late {
                 return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
             }
-            late = self.told.wait_until(&mut state, until);
+            late = self.changed.wait_until(&mut state, until);
         }
     }
 }

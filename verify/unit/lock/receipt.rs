@@ -77,10 +77,10 @@ fn what_was_not_written_is_refused() {
         (with(8, ""), "was altered"),
         (with(8, "0000"), "was altered"),
     ];
-    for (text, told) in cases {
+    for (text, why) in cases {
         let error = text.parse::<Receipt>().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text:?}: {error}");
-        assert!(error.to_string().contains(told), "{text:?}: {error}");
+        assert!(error.to_string().contains(why), "{text:?}: {error}");
     }
 }
 

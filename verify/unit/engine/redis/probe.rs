@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_server_is_unfit_by_its_mode_its_version_or_its_role() {
     let at = "redis.example:6379";
-    let told =
+    let rejection =
         |info: &str| unfit(info, at).or_else(|| is_replica(info, at)).map(|e| (e.kind(), e.to_string()));
     for fit in [
         "",
@@ -14,7 +14,7 @@ fn a_server_is_unfit_by_its_mode_its_version_or_its_role() {
         "redis_version:10.0.0\r\nrole:master\r\n",
         "redis_version:unstable\r\nrole:master\r\n",
     ] {
-        assert_eq!(told(fit), None, "{fit:?}");
+        assert_eq!(rejection(fit), None, "{fit:?}");
     }
     for (info, kind, why) in [
         ("redis_version:7.0.15\r\nredis_mode:sentinel\r\n", ErrorKind::InvalidInput, "is a Sentinel"),
@@ -31,7 +31,7 @@ fn a_server_is_unfit_by_its_mode_its_version_or_its_role() {
             "a replica of 10.0.0.1:6379",
         ),
     ] {
-        let (is, text) = told(info).unwrap();
+        let (is, text) = rejection(info).unwrap();
         assert!(is == kind && text.contains(why) && text.contains(at), "{info:?}: {text}");
     }
 }

@@ -98,12 +98,12 @@ fn what_may_pass_is_known_by_its_code_and_by_nothing_else() {
 #[test]
 fn an_option_that_a_server_does_not_know_means_that_it_is_too_old() {
     let scripts = crate::script::Scripts::of(include_str!("../../../../lua/simple.lua")).unwrap();
-    let told = |line: usize| {
+    let error_of = |line: usize| {
         let at = format!("call to f_4b): @user_script:{line}: @user_script: {line}: ERR syntax error");
         let Value::ServerError(e) = error(&format!("ERR Error running script ({at}")) else { unreachable!() };
         refused_script(Some(&scripts.acquire), e.into()).error()
     };
-    let all: Vec<_> = (1..100).map(told).map(|e| (e.kind(), e.to_string())).collect();
+    let all: Vec<_> = (1..100).map(error_of).map(|e| (e.kind(), e.to_string())).collect();
     let ours = all.iter().find(|(_, text)| text.contains("clock.lua")).expect("it has the time");
     assert!(ours.0 == ErrorKind::InvalidInput && ours.1.contains("6.2 is the first"), "{ours:?}");
     let rule = all.iter().find(|(_, text)| text.contains("simple.lua") || text.contains("rule")).unwrap();
@@ -132,14 +132,14 @@ fn without_a_connection_nothing_was_sent() {
 
 #[test]
 fn what_a_key_is_is_told_without_what_servers_put_around_it() {
-    let told = "key \"rc:{a script: b}\" is a reentrant lock, not a simple lock";
+    let message = "key \"rc:{a script: b}\" is a reentrant lock, not a simple lock";
     for line in [
-        format!("WRONGTYPE {told}"),
-        format!("ERR WRONGTYPE {told} script: 4b, on @user_script:3."),
-        format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE {told}"),
+        format!("WRONGTYPE {message}"),
+        format!("ERR WRONGTYPE {message} script: 4b, on @user_script:3."),
+        format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE {message}"),
     ] {
         let error = means(&line).error();
-        assert_eq!(format!("{error:#}"), format!("wrong type: {told}"), "{line}");
+        assert_eq!(format!("{error:#}"), format!("wrong type: {message}"), "{line}");
     }
     // Redis's own message says neither which key it is nor what it contains.
     let own = "WRONGTYPE Operation against a key holding the wrong kind of value";

@@ -48,7 +48,7 @@ fn the_one_that_was_right_last_is_asked_first() {
 #[test]
 fn what_is_wrong_is_told_of_each_without_a_password() {
     let io = |kind: std::io::ErrorKind| RedisError::from(std::io::Error::from(kind));
-    let told = |one, two| {
+    let error_of = |one, two| {
         let e = of("my").no_primary(&[(0, one), (1, two)]);
         let text = e.detail().unwrap().to_owned();
         assert!(
@@ -60,11 +60,11 @@ fn what_is_wrong_is_told_of_each_without_a_password() {
     };
     let away = || Why::Away(io(std::io::ErrorKind::ConnectionRefused));
     let unknown = ErrorKind::MasterNameNotFoundBySentinel;
-    assert_eq!(told(Why::Unknown, away()).0, unknown);
-    assert_eq!(told(Why::Unknown, Why::NoSentinel).0, unknown);
-    assert_eq!(told(away(), away()).0, ErrorKind::Client);
+    assert_eq!(error_of(Why::Unknown, away()).0, unknown);
+    assert_eq!(error_of(Why::Unknown, Why::NoSentinel).0, unknown);
+    assert_eq!(error_of(away(), away()).0, ErrorKind::Client);
     let place = Place { host: "db".into(), port: 1 };
-    let (kind, text) = told(Why::Replica(place.clone()), Why::Likewise(place));
+    let (kind, text) = error_of(Why::Replica(place.clone()), Why::Likewise(place));
     assert_eq!(kind, ErrorKind::Client);
     assert!(text.contains("names db:1, which is a replica") && text.ends_with("names db:1, too"), "{text}");
 }

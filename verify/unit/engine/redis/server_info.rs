@@ -7,9 +7,9 @@ fn another_server_is_one_that_says_so() {
     let last = LastServer::default();
     let named = |name: Option<&str>| ServerInfo { run_id: name.map(str::to_owned), up_since: None };
     let at = |n| Moment::default().after(Duration::from_secs(n));
-    let told = [None, Some("a"), Some("a"), None, Some("b"), Some("b")];
+    let run_ids = [None, Some("a"), Some("a"), None, Some("b"), Some("b")];
     let mut when = 0;
-    let another = told.map(|name| {
+    let another = run_ids.map(|name| {
         when += 1;
         last.is_another(&named(name), at(when))
     });

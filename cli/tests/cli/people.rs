@@ -63,15 +63,15 @@ fn a_busy_lock_says_whose_it_is() {
     let holder = Client::builder().url(&url).client_name("backup.sh").connect().unwrap();
     let lock = holder.reentrant_lock(name);
     let guard = lock.lock_owned().unwrap();
-    let told = format!("\"told\" is held by backup.sh {}@", std::process::id());
-    done(&url, &["run", "-v", "-n", name, "true"]).ends(75).says(&told);
+    let message = format!("\"told\" is held by backup.sh {}@", std::process::id());
+    done(&url, &["run", "-v", "-n", name, "true"]).ends(75).says(&message);
     assert_eq!(done(&url, &["run", "-n", name, "true"]).ends(75).err, "");
     let first = Started::new(program(&url, &["run", "--trust-server", "--lease", "4s", name, "true"]));
     wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
     // While it waits, and at its end.
     let it = done(&url, &["run", "-v", "-w", "2500ms", name, "true"]);
     assert!([Some(75), Some(69)].contains(&it.code), "{it:?}");
-    assert!(it.err.contains(&told) && it.err.contains(", 1 ahead"), "{it:?}");
+    assert!(it.err.contains(&message) && it.err.contains(", 1 ahead"), "{it:?}");
     guard.unlock().unwrap();
     assert!(first.done().ends(0).err.is_empty());
     let it = done(&url, &["run", "-v", "--trust-server", name, "true"]).ends(0);
