@@ -23,7 +23,7 @@ MODELS_STATES ?= 1000000
 # A crate of an author of a kind.
 OWN = examples/own-once
 
-.PHONY: demo pitfalls test matrix contract history failover check-history peers models shuttle planted scale scale-page bench figures lint msrv targets package doc setup
+.PHONY: demo pitfalls test matrix contract history failover check-history peers models shuttle planted scale scale-page bench figures instructions lint msrv targets package doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -99,6 +99,12 @@ bench: setup
 # part of it: make figures FIGURES="pair handoff" ROUNDS=1 SECONDS=0.5
 figures: setup
 	benches/figures.sh
+
+# The instructions that a client executes for a pair, a re-entry, a hand-over, a renewal, counted by valgrind: the same on
+# every machine. Fails if one is over its budget (benches/instructions/budgets.txt).
+instructions: setup
+	@ci/setup.sh valgrind
+	$(CARGO) bench --bench instructions
 
 lint:
 	ci/setup.sh cc rust-tools luacheck

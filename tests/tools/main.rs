@@ -15,6 +15,7 @@ mod demo;
 mod figures;
 mod harness;
 mod imports;
+mod instructions;
 mod links;
 mod observer;
 mod observers;

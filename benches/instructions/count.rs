@@ -1,0 +1,208 @@
+//! Operations whose instructions callgrind counts.
+//!
+//! What a caller's thread does by itself is counted in that thread only, so it comes out the same to the digit. What
+//! several threads do is the difference of two runs of different lengths, divided by how often more it was done.
+
+use std::error::Error;
+use std::fs;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::{Client, ClientBuilder, SimpleLock};
+use redis_concurrent_testkit::RedisServer;
+
+type Done<T> = Result<T, Box<dyn Error>>;
+
+const BUDGETS: &str = include_str!("budgets.txt");
+/// What a child does, how often or for how many seconds, and where.
+const ROLE: &str = "INSTRUCTIONS_ROLE";
+const URL: &str = "INSTRUCTIONS_URL";
+/// The function whose instructions are counted, with all that it calls.
+const COUNTED: &str = "*counted_by_callgrind*";
+/// What the thread of a caller does by itself.
+const CALLS: [&str; 4] = ["pair", "pair-dropped", "kept-pair", "re-entry"];
+const TIMES: u64 = 100;
+/// A program under valgrind is some fifty times slower.
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// How the program was built that is counted.
+#[derive(Clone, Copy)]
+#[allow(dead_code)]
+pub(crate) enum Build {
+    Bench,
+    Tests,
+}
+
+/// Counts each operation in children of this program, which must call [`play`] if it gets these arguments. Prints
+/// the counts, and returns those that are over budget.
+pub(crate) fn compare(build: Build, args: &[&str]) -> Done<Vec<String>> {
+    if let Err(error) = Command::new("valgrind").arg("--version").output() {
+        eprintln!("NOT COUNTED: there is no valgrind (ci/setup.sh valgrind): {error}");
+        return Ok(Vec::new());
+    }
+    let mut over = Vec::new();
+    for (operation, count) in counts(args)? {
+        let line = BUDGETS.lines().find_map(|line| line.strip_prefix(operation)?.strip_prefix(' '));
+        let numbers = line.unwrap_or_default().split(' ').map(str::parse);
+        let [bench, tests, goal] = numbers.collect::<Result<Vec<u64>, _>>()?[..] else {
+            return Err(format!("{operation} has no budget").into());
+        };
+        let most = if let Build::Bench = build { bench } else { tests };
+        println!("{operation:12} {count:7} instructions (at most {most}; goal of a bench build: {goal})");
+        if count > most {
+            over.push(format!("{operation}: {count} instructions, at most {most}"));
+        }
+    }
+    Ok(over)
+}
+
+fn counts(args: &[&str]) -> Done<Vec<(&'static str, u64)>> {
+    let mut counts = Vec::new();
+    for operation in CALLS {
+        let server = RedisServer::start()?;
+        counts.push((operation, Counted::start(operation, TIMES, &server, args)?.total()? / TIMES));
+    }
+    let (few, many) = (hand_over(5, args)?, hand_over(25, args)?);
+    counts.push(("hand-over", (many - few) / 20));
+    let ((few, some), (many, more)) = (renewals(1, args)?, renewals(4, args)?);
+    counts.push(("renewal", (many - few) / (more - some)));
+    Ok(counts)
+}
+
+/// Instructions of a client that so often waits for a lock, is handed it by this process, and releases it.
+fn hand_over(times: u64, args: &[&str]) -> Done<u64> {
+    let server = RedisServer::start()?;
+    let locks = in_turn(&patient(&server.url()).connect()?);
+    let mut guard = locks[0].lock()?;
+    let child = Counted::start("hand-over", times, &server, args)?;
+    for turn in 0..times as usize {
+        let since = Instant::now();
+        while locks[turn % 2].queue_length()? == 0 {
+            if since.elapsed() > PATIENT {
+                return Err("the child does not wait for the lock".into());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The child has released it, and will want it next.
+        let next = locks[(turn + 1) % 2].lock()?;
+        std::mem::replace(&mut guard, next).unlock()?;
+    }
+    child.total()
+}
+
+/// The locks that the child takes in turn, each while this process holds it.
+fn in_turn(client: &Client) -> [SimpleLock; 2] {
+    ["even", "odd"].map(|name| client.simple_lock(name))
+}
+
+/// Instructions of a client that holds a lock for so many seconds, and how many requests it made.
+fn renewals(seconds: u64, args: &[&str]) -> Done<(u64, u64)> {
+    let server = RedisServer::start()?;
+    let total = Counted::start("renewal", seconds, &server, args)?.total()?;
+    Ok((total, server.command_calls()?.get("evalsha").copied().unwrap_or_default()))
+}
+
+/// A child under callgrind.
+struct Counted {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Counted {
+    fn start(operation: &str, n: u64, server: &RedisServer, args: &[&str]) -> Done<Counted> {
+        let file =
+            std::env::temp_dir().join(format!("instructions-{}-{}", std::process::id(), server.port()));
+        let mut valgrind = Command::new("valgrind");
+        valgrind
+            .args(["--quiet", "--tool=callgrind"])
+            .arg(format!("--callgrind-out-file={}", file.display()));
+        if CALLS.contains(&operation) {
+            valgrind.arg(format!("--toggle-collect={COUNTED}"));
+        }
+        valgrind.arg(std::env::current_exe()?).args(args);
+        valgrind.env(ROLE, format!("{operation} {n}")).env(URL, server.url());
+        let child = valgrind.stdout(Stdio::null()).spawn()?;
+        Ok(Counted { child, file })
+    }
+
+    /// Waits for its end. Returns how many instructions were counted.
+    fn total(mut self) -> Done<u64> {
+        let ended = self.child.wait()?;
+        if !ended.success() {
+            return Err(format!("the counted program: {ended}").into());
+        }
+        let text = fs::read_to_string(&self.file)?;
+        let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
+        Ok(total.ok_or("callgrind counted nothing")?.trim().parse()?)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+fn patient(url: &str) -> ClientBuilder {
+    Client::builder().url(url).command_timeout(PATIENT).lease(PATIENT)
+}
+
+/// In a child: does what its role says, if it has one. Returns whether it has.
+pub(crate) fn play() -> Done<bool> {
+    let (Ok(role), Ok(url)) = (std::env::var(ROLE), std::env::var(URL)) else { return Ok(false) };
+    let (operation, n) = role.split_once(' ').ok_or("no number")?;
+    let n = n.parse()?;
+    let client = match operation {
+        "pair-dropped" => patient(&url).drop_waits(false).connect()?,
+        "renewal" => patient(&url).renew_every(Duration::from_millis(100)).connect()?,
+        _ => patient(&url).connect()?,
+    };
+    let simple = client.simple_lock("stock");
+    match operation {
+        "pair" => repeated(n, || simple.lock()?.unlock())?,
+        "pair-dropped" => repeated(n, || simple.lock().map(drop))?,
+        "kept-pair" => {
+            let kept = simple.linger(PATIENT);
+            repeated(n, || kept.lock()?.unlock())?;
+        }
+        "re-entry" => {
+            let reentrant = client.reentrant_lock("stock");
+            let outer = reentrant.lock()?;
+            repeated(n, || reentrant.lock()?.unlock())?;
+            outer.unlock()?;
+        }
+        "hand-over" => {
+            let locks = in_turn(&client);
+            (0..n).try_for_each(|turn| locks[turn as usize % 2].lock()?.unlock())?;
+        }
+        _ => {
+            let guard = simple.lock()?;
+            thread::sleep(Duration::from_secs(n));
+            guard.unlock()?;
+        }
+    }
+    client.close()?;
+    Ok(true)
+}
+
+type Failed = redis_concurrent::Error;
+
+fn repeated(times: u64, mut work: impl FnMut() -> Result<(), Failed>) -> Result<(), Failed> {
+    // Makes the connection, and the scripts known.
+    (0..10).try_for_each(|_| work())?;
+    counted_by_callgrind(times, &mut work)
+}
+
+#[inline(never)]
+fn counted_by_callgrind(times: u64, work: &mut dyn FnMut() -> Result<(), Failed>) -> Result<(), Failed> {
+    // No closure here: its name would contain this function's.
+    for _ in 0..times {
+        black_box(&mut *work)()?;
+    }
+    Ok(())
+}
