@@ -6,7 +6,7 @@ use redis::ConnectionAddr;
 
 use crate::engine::redis::slots::Node;
 use crate::error::Error;
-use crate::percent::unescape;
+use crate::names::unescape;
 use crate::settings::bad;
 
 /// The schemes of URLs that name sentinels, each with the scheme used to connect to them and to their

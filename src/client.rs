@@ -26,8 +26,7 @@ use crate::engine::renewal::renewer::Renewer;
 use crate::engine::servers::cluster::Cluster;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
-use crate::engine::takeover::moves;
-use crate::engine::takeover::switchover;
+use crate::engine::takeover;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::Kind;
@@ -111,8 +110,8 @@ impl Client {
             error.because("the threads of the connection pool could not be started").caused_by(e)
         })?;
         let shared = Shared::new(config, route, Renewer::current(), observers);
-        moves::keep_up(&shared);
-        switchover::watch(&shared)?;
+        takeover::keep_up(&shared);
+        takeover::watch(&shared)?;
         Ok(Client(shared))
     }
 

@@ -116,7 +116,6 @@ mod lock;
 mod multi_lock;
 mod names;
 pub mod observe;
-mod percent;
 // Only for tests, and in builds that plant faults to see which tests notice: see verify/README.md.
 #[cfg(any(test, planted))]
 #[path = "../verify/planted/mod.rs"]
@@ -126,8 +125,6 @@ mod red_lock;
 mod script;
 mod settings;
 mod sync;
-#[cfg(feature = "tls")]
-mod tls;
 mod wait;
 
 #[doc(hidden)]
@@ -136,8 +133,7 @@ pub mod internals;
 pub mod interop {
     //! Locks that programs in other languages share: see [the page about them](crate::guide::interop).
 
-    pub use crate::kinds::redisson::{Redisson, RedissonFenced};
-    pub use crate::kinds::spring::Spring;
+    pub use crate::kinds::foreign::{Redisson, RedissonFenced, Spring};
     pub use crate::lock::{RedissonFencedLock, RedissonLock, SpringLock};
 }
 

@@ -140,7 +140,7 @@ impl Names {
 
 /// The key of the state of the lock `name`.
 fn state(namespace: &str, name: &str) -> String {
-    format!("{namespace}:{{{}}}", escape(name))
+    format!("{namespace}:{{{}}}", one_tag(name))
 }
 
 /// The name of the lock whose state is at `key`, if it has one.
@@ -205,7 +205,7 @@ pub(crate) fn part<'a>(what: &str, name: &'a str) -> Result<Cow<'a, str>, String
 }
 
 /// Escapes braces, which would delimit a hash tag, so that the whole name is one tag, whatever it contains.
-fn escape(name: &str) -> String {
+fn one_tag(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {
         match c {
@@ -257,6 +257,33 @@ pub(crate) fn is_owner(text: &str) -> bool {
         Uuid::try_parse(client).is_ok_and(|it| it.to_string() == client)
             && n.parse::<u64>().is_ok_and(|it| it.to_string() == n)
     })
+}
+
+/// Encodes `text` as one plain word: all bytes but ASCII letters, digits, `-` and `_` become `%XX`.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(byte)),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// Decodes a percent-encoded `text`; `None` if a `%` is not followed by two hexadecimal digits, or the result is not UTF-8.
+pub(crate) fn unescape(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        out.push(u8::try_from(digit()? * 16 + digit()?).ok()?);
+    }
+    String::from_utf8(out).ok()
 }
 
 #[cfg(test)]

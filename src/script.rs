@@ -12,15 +12,12 @@
 //! error is [reported in those terms](Script::blames).
 
 mod items;
-mod lines;
 mod link;
-mod reader;
 
 use std::sync::OnceLock;
 
-pub(crate) use self::lines::Origin;
-use self::lines::{Lines, unwrapped};
-use self::link::{AROUND, Linker, OF_CONDITIONS, OPERATIONS, around};
+pub(crate) use self::link::Origin;
+use self::link::{AROUND, Lines, Linker, OF_CONDITIONS, OPERATIONS, around, unwrapped};
 
 /// The operations over the rule of one kind.
 #[derive(Debug)]

@@ -1,15 +1,13 @@
 //! All locks of a namespace, found by `SCAN`.
 
 use std::collections::{HashSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use redis::{ServerError, Value};
 
-use super::types::Look;
-use super::view::{self, View};
+use super::view::{self, Look, View};
 use crate::client::Client;
 use crate::engine::operations::inspect::read;
 use crate::engine::redis::connection::Connection;

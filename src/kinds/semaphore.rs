@@ -1,19 +1,20 @@
 //! A counting semaphore: a number of permits, shared by all processes.
 
-pub(crate) mod kind;
-mod questions;
-mod state;
-
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use self::kind::{MOST, Permits, check};
+use redis::Value;
+
 use crate::client::Client;
+use crate::engine::operations::inspect::{HeldRow, Inspection};
+use crate::engine::redis::resp::{number, text};
 use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
 use crate::guard::OwnedGuard;
-use crate::kind::Queued;
+use crate::kind::{Kind, Queued, Reentrancy, Sharing};
 use crate::lock::RedisLock;
+use crate::lock::holder::{Holder, busy, held_by};
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
@@ -286,5 +287,201 @@ impl Semaphore {
 
     fn must(&self, what: &str, n: i64) -> Result<(), Error> {
         self.changes(what, n).map(drop)
+    }
+}
+
+/// The most permits that a semaphore has, or that a caller may ask for.
+const MOST: u32 = i32::MAX as u32;
+
+/// The kind of [`Semaphore`](crate::Semaphore): a hash with the number of permits, the number acquired, and
+/// for each owner how many it has, until when.
+///
+/// The number available is counted, not summed up: acquiring costs the same however many holders there are.
+/// **The number of permits belongs to the semaphore's users**, not to a hold: it stays when all are returned,
+/// and does not expire unless [that is asked for](crate::Semaphore::expire_after). Acquired permits belong to
+/// their holds, and return when their leases expire.
+///
+/// A handle for a constant number of permits, with every way to acquire a lock, is
+/// `client.lock_with_kind(name, Permits::of(3)?)`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Permits(Wanted);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Wanted {
+    Some(u32),
+    /// All that are available.
+    All,
+}
+
+impl Permits {
+    /// `n` permits, from 1 to 2^31-1.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a number out of range.
+    pub fn of(n: u32) -> Result<Permits, Error> {
+        check(n)?;
+        Ok(Permits(Wanted::Some(n)))
+    }
+
+    fn all() -> Permits {
+        Permits(Wanted::All)
+    }
+}
+
+/// Checks that this number of permits is in range.
+fn check(n: u32) -> Result<(), Error> {
+    if (1..=MOST).contains(&n) {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::InvalidInput, "");
+    Err(error.because(format!("permits must be between 1 and {MOST}, got {n}")))
+}
+
+/// One permit.
+impl Default for Permits {
+    fn default() -> Self {
+        Permits(Wanted::Some(1))
+    }
+}
+
+impl Kind for Permits {
+    const NAME: &'static str = "semaphore";
+    const RULE: &'static str = rule_file!("../../lua/semaphore.lua");
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
+
+    fn args(&self) -> String {
+        match self.0 {
+            Wanted::Some(n) => n.to_string(),
+            Wanted::All => "all".to_owned(),
+        }
+    }
+}
+
+/// The state, as the rule describes it.
+struct State {
+    permits: Option<i64>,
+    used: i64,
+    shares: Vec<Share>,
+}
+
+/// The permits of one owner.
+struct Share {
+    owner: String,
+    permits: u32,
+    number: u64,
+}
+
+/// A number of permits; 0 if it is negative.
+fn natural(n: i64) -> u32 {
+    u32::try_from(n.max(0)).unwrap_or(u32::MAX)
+}
+
+impl State {
+    fn free(&self) -> i64 {
+        self.permits.unwrap_or(0) - self.used
+    }
+
+    /// The holders, each with its permits.
+    fn holders(self, held: Vec<HeldRow>) -> Vec<Holder> {
+        let shares = self.shares.into_iter();
+        let shares: HashMap<String, Share> = shares.map(|share| (share.owner.clone(), share)).collect();
+        let holder = |held: HeldRow| {
+            let share = shares.get(&held.owner);
+            let (permits, number) = share.map_or((None, 0), |share| (Some(share.permits), share.number));
+            Holder { permits, ..Holder::new(held, number) }
+        };
+        held.into_iter().map(holder).collect()
+    }
+
+    fn of(inspection: &Inspection) -> State {
+        let state = &inspection.state;
+        let share = |chunk: &[Value]| {
+            let (owner, permits) = (text(chunk.first())?, natural(number(chunk.get(1))?));
+            Some(Share { owner, permits, number: number(chunk.get(2))?.try_into().ok()? })
+        };
+        State {
+            permits: number(state.first()),
+            used: number(state.get(1)).unwrap_or(0),
+            shares: state.get(2..).unwrap_or_default().chunks(3).filter_map(share).collect(),
+        }
+    }
+}
+
+impl Semaphore {
+    /// The number of available permits: all permits, minus the acquired ones; 0 if they were never set.
+    /// Negative, as in java.util.concurrent, if they were [reduced](Semaphore::reduce_permits) below the
+    /// number acquired, or below 0. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
+    #[doc(alias = "available_permits")]
+    pub fn available(&self) -> Result<i64, Error> {
+        Ok(self.state()?.free())
+    }
+
+    /// The number of permits, acquired ones included; `None` if it was never set. One request.
+    ///
+    /// # Errors
+    /// See [`available`](Semaphore::available).
+    pub fn permits(&self) -> Result<Option<u32>, Error> {
+        Ok(self.state()?.permits.map(natural))
+    }
+
+    /// The holders of permits, in all processes, and how many each has. One request.
+    ///
+    /// # Errors
+    /// See [`available`](Semaphore::available).
+    pub fn holders(&self) -> Result<Vec<Holder>, Error> {
+        let inspection = self.lock.inspect()?;
+        Ok(State::of(&inspection).holders(inspection.holders))
+    }
+
+    /// Returns the error of a caller that did not get its permits in time: a
+    /// [`Timeout`](crate::ErrorKind::Timeout) that names the holders' processes (three at most), how many
+    /// permits each has and for how long, and how many are available, as
+    /// [`RedisLock::busy_error`](crate::RedisLock::busy_error) does for a lock. Sends one request.
+    ///
+    /// ```
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// # let billing = Client::builder().url(&url).client_name("billing").connect()?;
+    /// # billing.semaphore("printers").set_permits(3)?;
+    /// # let _two = billing.semaphore("printers").acquire(2)?;
+    /// # let client = Client::connect(&url)?;
+    /// let printers = client.semaphore("printers");
+    /// let printed = printers.try_acquire(2)?.ok_or_else(|| printers.busy_error());
+    /// // "printers": timed out: held by billing 5014@shop-1 (2 permits) for 12.3 s;
+    /// // 1 of 3 permits is available
+    /// assert!(printed.unwrap_err().to_string().ends_with("; 1 of 3 permits is available"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "or_who")]
+    pub fn busy_error(&self) -> Error {
+        let inspected = self.lock.inspect().map(|inspection| {
+            let state = State::of(&inspection);
+            let (free, all) = (natural(state.free()), natural(state.permits.unwrap_or(0)));
+            let are = if free == 1 { "is" } else { "are" };
+            let by = held_by(&state.holders(inspection.holders));
+            format!("{by}; {free} of {all} permits {are} available")
+        });
+        busy(self.name(), inspected)
+    }
+
+    /// The number of threads that wait for permits, in all processes: see
+    /// [`RedisLock::queue_length`](crate::RedisLock::queue_length). One request.
+    ///
+    /// # Errors
+    /// See [`available`](Semaphore::available).
+    pub fn queue_length(&self) -> Result<usize, Error> {
+        self.lock.queue_length()
+    }
+
+    fn state(&self) -> Result<State, Error> {
+        Ok(State::of(&self.lock.inspect()?))
     }
 }

@@ -6,7 +6,6 @@ mod hold;
 pub(crate) mod holder;
 mod questions;
 pub(crate) mod receipt;
-mod state;
 mod terms;
 
 use std::any::TypeId;

@@ -9,8 +9,7 @@ use crate::engine::redis::slots::crc16;
 use crate::engine::state::grant::{Grant, MOST_HAND_OVERS};
 use crate::engine::state::lock_state::Terms;
 use crate::error::{Error, ErrorKind};
-use crate::names::{self, is_owner};
-use crate::percent::{escape, unescape};
+use crate::names::{self, escape, is_owner, unescape};
 use crate::settings::check_lease;
 
 /// The format version that this code reads and writes.

@@ -4,13 +4,54 @@ mod events;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observers;
-mod spans;
 #[cfg(feature = "tracing")]
 mod tracing;
+
+#[cfg(feature = "tracing")]
+use std::cell::LazyCell;
 
 pub use self::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
 pub use self::observers::Observation;
 pub(crate) use self::observers::{Observers, serves_holds};
-pub(crate) use self::spans::Span;
+
+/// A span of `tracing` inside the caller's, open until it is dropped. Boxed, as every hold has a field for it, and few processes have a
+/// subscriber that wants it.
+#[derive(Debug)]
+pub(crate) struct Span {
+    #[cfg(feature = "tracing")]
+    _span: Box<::tracing::Span>,
+}
+
+/// Opens a span if a subscriber wants it; otherwise its fields are not computed.
+#[cfg(feature = "tracing")]
+macro_rules! span {
+    ($name:literal, $lock:expr) => {{
+        let lock = LazyCell::new($lock);
+        let span = ::tracing::debug_span!(
+            target: self::tracing::TARGET, $name, lock = lock.name, kind = lock.kind
+        );
+        (!span.is_none()).then(|| Span { _span: Box::new(span) })
+    }};
+}
+
+#[cfg(not(feature = "tracing"))]
+macro_rules! span {
+    ($name:literal, $lock:expr) => {{
+        let _ = $lock;
+        None
+    }};
+}
+
+impl Span {
+    /// Opens a span for a thread that waits for `lock`.
+    pub(crate) fn wait<'a>(lock: impl FnOnce() -> LockInfo<'a>) -> Option<Span> {
+        span!("lock.wait", lock)
+    }
+
+    /// Opens a span for a caller that holds `lock`.
+    pub(crate) fn hold<'a>(lock: impl FnOnce() -> LockInfo<'a>) -> Option<Span> {
+        span!("lock.hold", lock)
+    }
+}

@@ -1,27 +1,18 @@
 //! The election of a leader: candidates, the leader's term, and what others see of it.
 
-mod campaign;
-pub(crate) mod changes;
-pub(crate) mod kind;
-pub(crate) mod leader;
-pub(crate) mod term;
-
 use std::fmt;
-use std::time::Duration;
+use std::ops::Deref;
+use std::time::{Duration, SystemTime};
 
-use self::campaign::{LONGEST_PAUSE, PAUSE, campaign, may_pass};
-pub use self::changes::{Change, Changes};
-pub use self::kind::Candidate;
-use self::kind::{Observing, check_value};
-pub use self::leader::{Leader, Waiting};
-pub use self::term::Term;
 use crate::cancel::CancellationToken;
 use crate::client::Client;
-use crate::error::Error;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
-use crate::kind::Queued;
+use crate::guard::OwnedGuard;
+use crate::kind::{Exclusive, Kind, Queued, Queueing, Reentrancy, Sharing};
 use crate::lock::RedisLock;
-use crate::lock::holder::Process;
+use crate::lock::holder::{Process, granted_at, token_of};
 use crate::wait::Wait;
 
 /// The election of a leader among the processes that share a name: the handle of one name, cheap to clone and
@@ -273,5 +264,358 @@ impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = &self.lock.kind().value;
         f.debug_struct("Election").field("name", &self.name()).field("value", value).finish_non_exhaustive()
+    }
+}
+
+/// The longest value of a leader, in bytes.
+const LONGEST_VALUE: usize = 4096;
+
+const RULE: &str = rule_file!("../../lua/election.lua");
+
+/// The kind of a [`Term`](crate::election::Term): a candidate that leads.
+#[derive(Clone, Debug, Default)]
+pub struct Candidate {
+    value: String,
+}
+
+impl Kind for Candidate {
+    const NAME: &'static str = "election";
+    const RULE: &'static str = RULE;
+    const SHARING: Sharing = Sharing::Exclusive;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
+    const QUEUEING: Queueing = Queueing::PerCaller;
+
+    fn args(&self) -> String {
+        format!("lead|{}", self.value)
+    }
+}
+
+impl Exclusive for Candidate {}
+
+/// The kind of an observer's requests: they wait for a change, and hold nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observing {
+    /// What it has seen.
+    args: String,
+}
+
+impl Kind for Observing {
+    const NAME: &'static str = "election observer";
+    const RULE: &'static str = RULE;
+    const SHARING: Sharing = Sharing::PassThrough;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
+    const QUEUEING: Queueing = Queueing::PerCaller;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
+}
+
+/// Checks that a leader may have this value.
+fn check_value(value: &str) -> Result<(), String> {
+    if value.len() > LONGEST_VALUE {
+        return Err(format!(
+            "a leader's value must be at most {LONGEST_VALUE} bytes long, got {}",
+            value.len()
+        ));
+    }
+    Ok(())
+}
+
+/// The leader of an [`Election`](crate::Election), as recorded in Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The value of the candidate, or what the leader has [proclaimed since](crate::election::Term::proclaim).
+    pub value: String,
+    /// The number of its term: see its [token](crate::Guard::token).
+    pub term: u64,
+    /// Its process, if it left a record.
+    pub process: Option<Process>,
+    /// The beginning of its term, by the server's clock.
+    pub since: SystemTime,
+    /// The remaining lease if it is not renewed.
+    pub remaining: Duration,
+}
+
+impl Leader {
+    /// Parses the rule's description: number, version, changes, whether a lease ended, value, record,
+    /// remaining ms.
+    fn of(state: &[String]) -> Option<Leader> {
+        let [term, _, _, _, value, record, remaining] = state else { return None };
+        let term = term.parse().ok()?;
+        Some(Leader {
+            value: value.clone(),
+            term: token_of(term),
+            process: Process::read(record),
+            since: granted_at(term),
+            remaining: Duration::from_millis(remaining.parse().unwrap_or(0)),
+        })
+    }
+}
+
+/// A candidate that waits: see [`Election::candidates`](crate::Election::candidates).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// Its value.
+    pub value: String,
+    /// Its process, if it left a record.
+    pub process: Option<Process>,
+}
+
+/// How long a candidate whose lease was not renewed, or whose term is over, leaves the leadership to others.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause between two campaigns of a candidate that fail.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Whether a candidate that got this error may lead later.
+fn may_pass(error: ErrorKind) -> bool {
+    use ErrorKind::{Cancelled, LeaseLost, NotReplicated, OutcomeUnknown, Unavailable};
+    matches!(error, Cancelled | LeaseLost | NotReplicated | OutcomeUnknown | Unavailable)
+}
+
+/// Campaigns as `wait` says, for a leader whose work is to stop `margin` before the end of its term. `None`
+/// if the time is up.
+///
+/// # Errors
+/// `Unavailable` if the lease was lost, or could not be renewed, before the term had begun, and there is no
+/// time left for another attempt. Those of the lock.
+fn campaign(
+    client: &Client,
+    lock: &RedisLock<Candidate>,
+    margin: Duration,
+    wait: &Wait<'_>,
+) -> Result<Option<Term>, Error> {
+    // That the lock can be acquired does not show that its lease can be renewed, so the time of failed
+    // renewals is added up here and counts towards the unreachable timeout.
+    let mut in_vain = Duration::ZERO;
+    loop {
+        let Some(guard) = lock.lock_owned_with(*wait)? else { return Ok(None) };
+        let granted = Moment::now();
+        let error = match Term::begin(guard, margin, wait) {
+            Ok(term) => return Ok(Some(term)),
+            Err(error) => error,
+        };
+        let failed = match error.kind() {
+            ErrorKind::LeaseLost => false,
+            ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => true,
+            _ => return Err(error),
+        };
+        if failed && !wait.once {
+            client.pause(PAUSE, wait);
+            in_vain += Moment::now().since(granted);
+        }
+        let over = match wait.deadline {
+            Some(deadline) => deadline <= Moment::now(),
+            None => wait.once || in_vain >= client.config().unreachable_timeout,
+        };
+        // (If it was cancelled, the lock returns that error in the next round.)
+        if over && !wait.is_cancelled() {
+            return Err(not_begun(lock.name(), error));
+        }
+    }
+}
+
+/// The error of a candidate whose lease was lost, or not renewed: its term has not begun.
+fn not_begun(name: &str, error: Error) -> Error {
+    let why = match error.kind() {
+        ErrorKind::LeaseLost => "the lease of the term was lost before it began",
+        ErrorKind::OutcomeUnknown => "the lease of the term could not be renewed, and is given back",
+        _ => return error,
+    };
+    Error::new(ErrorKind::Unavailable, name).because(why).caused_by(error)
+}
+
+/// A term in which this candidate leads, until it is [resigned](Term::resign), dropped, or lost. Its lease is
+/// renewed in the background. It may move to another thread, and be kept in a struct.
+///
+/// It dereferences to its guard: the [token](crate::Guard::token) is the number of the term, greater than that
+/// of every earlier one. Let what the leader changes [reject a lower one](crate::Fenced).
+#[must_use = "a term that is not kept is resigned at once"]
+pub struct Term {
+    guard: OwnedGuard<Candidate>,
+    ending: CancellationToken,
+}
+
+impl Term {
+    /// Begins a term with enough of its lease left that its work need not stop at once. Takes no longer than
+    /// `wait` allows.
+    ///
+    /// # Errors
+    /// `LeaseLost` if the lease was lost; any other error if it could not be renewed: the hold is given back.
+    fn begin(mut guard: OwnedGuard<Candidate>, margin: Duration, wait: &Wait<'_>) -> Result<Term, Error> {
+        if guard.remaining() < 2 * margin {
+            // It was waited for, and so far has only its first lease.
+            guard = guard.renewed(wait)?;
+        }
+        let ending = guard.ends_within(margin);
+        Ok(Term { guard, ending })
+    }
+
+    /// A token that is cancelled when the leader's work must stop: when less than
+    /// [`stop_before`](crate::Election::stop_before) is certain to remain of the term, because renewals fail,
+    /// or when it is over. All calls return the same token.
+    pub fn ending(&self) -> CancellationToken {
+        self.ending.clone()
+    }
+
+    /// Publishes `value` from now on, in place of the [candidate's](crate::Election::value); observers are
+    /// notified. At most 4,096 bytes. Blocks for one request, at most the command timeout.
+    ///
+    /// # Errors
+    /// `LeaseLost` or `Closed` if the term is over, `InvalidInput` for a longer value. `OutcomeUnknown` if
+    /// Redis did not reply: others may see the new value, or may still do so. `Unavailable`, `Forked`.
+    pub fn proclaim(&self, value: &str) -> Result<(), Error> {
+        check_value(value).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
+        self.guard.update("proclaim", value)
+    }
+
+    /// Ends the term; the next candidate leads. Blocks for one request, at most the command timeout. Dropping
+    /// the term does the same, and reports an error to the observer.
+    ///
+    /// # Errors
+    /// `LeaseLost` if the term was over before; `Closed`. `OutcomeUnknown` if Redis did not reply,
+    /// `Unavailable` if it certainly did not run the request: in both cases it is sent again in the
+    /// background until the lease has expired.
+    pub fn resign(self) -> Result<(), Error> {
+        self.guard.unlock()
+    }
+}
+
+impl Deref for Term {
+    type Target = OwnedGuard<Candidate>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term").field("election", &self.name()).field("token", &self.token()).finish()
+    }
+}
+
+/// The changes of an [election](crate::Election)'s leader, as they happen: an iterator that blocks until the
+/// next one, and does not end. The first item is the leader at that time.
+///
+/// A change is another leader, none, or another [value](crate::election::Term::proclaim) of the same one. A term that
+/// is handed on counts as one change; so does the next leader if the observer did not look between the expiry
+/// of the previous lease and the new term. Redis notifies the observer of each change; of a leader's death it
+/// learns when the lease has expired. While it waits, it has a queue position in Redis, like a thread that
+/// waits at a latch, and sends three heartbeats per waiter timeout: a lost message, a lost connection or a
+/// restarted server delays it by no more than one heartbeat. It then reads the *current* state, so several
+/// changes may be reported as one: [`Change::missed`] says whether they were.
+///
+/// ```
+/// use redis_concurrent::Client;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let mut changes = client.election("scheduler").observe();
+/// assert!(changes.next().expect("it does not end")?.leader.is_none());
+///
+/// let term = client.election("scheduler").value("10.0.0.7:8080").campaign()?;
+/// let change = changes.next().expect("it does not end")?;
+/// assert_eq!(change.leader.map(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
+/// assert!(!change.missed);
+/// # drop(term);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Changes {
+    watching: RedisLock<Observing>,
+    seen: Option<Seen>,
+}
+
+/// The state after a change of an election's leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The leader; `None` if there is none.
+    pub leader: Option<Leader>,
+    /// Whether there may have been other changes between the previous one and this one: because the observer
+    /// was slow, could not reach Redis, or there was no leader for more than two hours.
+    pub missed: bool,
+}
+
+/// What an observer has seen, as the rule describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// The number of the term; 0 if there is no leader.
+    number: u64,
+    /// The version of the leader's value.
+    version: u64,
+    changes: u64,
+    /// There is no leader, because the lease of the last one expired.
+    lapsed: bool,
+}
+
+impl Seen {
+    fn of(state: &[String]) -> Option<Seen> {
+        let at = |i: usize| state.get(i)?.parse().ok();
+        Some(Seen { number: at(0)?, version: at(1)?, changes: at(2)?, lapsed: at(3)? == 1 })
+    }
+
+    /// Whether there was a change between this and `now`, besides the last one. The expiry of a lease is not
+    /// counted, as no client takes part in it.
+    fn missed(&self, now: &Seen) -> bool {
+        if now.lapsed {
+            // Any change that was counted came before the expiry.
+            return self.number == 0 || now.changes != self.changes;
+        }
+        now.changes != self.changes + 1
+    }
+}
+
+impl Changes {
+    fn new(watching: RedisLock<Observing>) -> Changes {
+        Changes { watching, seen: None }
+    }
+
+    /// Waits for the next change as `wait` says (a timeout, a deadline, a token, a [`Wait`]); returns `None`
+    /// if the time is up.
+    ///
+    /// # Errors
+    /// `Cancelled` if `wait` has a token that is cancelled. See also [the
+    /// election](crate::Election#errors-of-all-forms). It can be called again.
+    pub fn next_with<'w>(&mut self, wait: impl Into<Wait<'w>>) -> Result<Option<Change>, Error> {
+        let wait = wait.into();
+        loop {
+            let args = match self.seen {
+                None => "watch".to_owned(),
+                Some(Seen { number, version, changes, .. }) => format!("watch|{number}|{version}|{changes}"),
+            };
+            if self.watching.with_kind(Observing { args }).lock_owned_with(wait)?.is_none() {
+                return Ok(None);
+            }
+            let state: Vec<String> = self.watching.describe_state("", wait)?;
+            let unexpected_reply =
+                || self.watching.error(ErrorKind::Protocol, "unexpected reply from the rule");
+            let now = Seen::of(&state).ok_or_else(unexpected_reply)?;
+            let before = self.seen.replace(now);
+            if before != Some(now) {
+                let missed = before.is_some_and(|before| before.missed(&now));
+                return Ok(Some(Change { leader: Leader::of(&state), missed }));
+            }
+        }
+    }
+}
+
+impl Iterator for Changes {
+    type Item = Result<Change, Error>;
+
+    /// Waits for the next change; never `None`. After an error it can be called again.
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_with(Wait::forever()).transpose()
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("election", &self.watching.name()).field("seen", &self.seen).finish()
     }
 }

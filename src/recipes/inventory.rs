@@ -1,18 +1,13 @@
 //! An inventory of goods for sale: units are reserved, and then sold or given back.
 
-pub(crate) mod kind;
-pub(crate) mod order;
-
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::time::Duration;
 
-pub use self::kind::{InStock, Units};
-use self::kind::{MOST, check};
-pub use self::order::Order;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
-use crate::guard::OwnedGuard;
+use crate::guard::{Guard, OwnedGuard, Ownership};
+use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 use crate::lock::holder::Holder;
 use crate::names;
@@ -296,5 +291,164 @@ impl Reservation {
     /// request: the units are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
         self.conclude(&["commit"])
+    }
+}
+
+const RULE: &str = rule_file!("../../lua/inventory.lua");
+
+/// The most units of a SKU that can ever be stocked: all numbers up to this one are exact in Lua.
+const MOST: u64 = (1 << 53) - 1;
+
+/// The kind of a [`Reservation`](crate::inventory::Reservation): units that an [`Inventory`](crate::Inventory) has set
+/// aside, in one hash with the counts of all its SKUs. They are either sold or returned.
+///
+/// A reservation never waits, and asks Redis by itself: neither other threads of its process nor the waiters
+/// for the inventory's lock delay it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Units {
+    args: String,
+}
+
+impl Units {
+    /// A placeholder without units, for a handle that reserves nothing.
+    pub(crate) fn any() -> Units {
+        Units { args: "take".to_owned() }
+    }
+}
+
+impl Kind for Units {
+    const NAME: &'static str = "inventory";
+    const RULE: &'static str = RULE;
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
+    const QUEUEING: Queueing = Queueing::PerCaller;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
+}
+
+/// The kind of an [`InventoryLock`](crate::inventory::InventoryLock): exclusive, and available only while there are
+/// enough units of a SKU.
+///
+/// It is a second kind over the rule of [`Units`]: one holder at a time for the whole inventory, whichever
+/// SKU it asks for, as one queue serves callers in order of arrival. To have a lock for each SKU, create an
+/// inventory for each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InStock {
+    args: String,
+}
+
+impl InStock {
+    /// At least `n` of `sku`. Returns an error text if these are invalid.
+    fn of(sku: &str, n: u64) -> Result<InStock, String> {
+        Ok(InStock { args: format!("lock|{}|{}", check(n)?, names::part("SKU's name", sku)?) })
+    }
+
+    /// A placeholder without a SKU, for a handle that acquires nothing.
+    pub(crate) fn nothing() -> InStock {
+        InStock { args: "lock".to_owned() }
+    }
+}
+
+impl Kind for InStock {
+    const NAME: &'static str = "inventory lock";
+    const RULE: &'static str = RULE;
+    const SHARING: Sharing = Sharing::Exclusive;
+    // The request may be for another SKU than the hold, and only Redis can decide that.
+    const REENTRANCY: Reentrancy = Reentrancy::Forbidden;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
+}
+
+impl<O: Ownership> Guard<InStock, O> {
+    /// The fencing token: greater than that of every earlier hold of this inventory's lock, in any process.
+    /// See [`Exclusive`](crate::kinds::Exclusive).
+    pub fn token(&self) -> u64 {
+        self.hold.current_token()
+    }
+}
+
+/// Checks a number of units; returns an error text if it is out of range.
+fn check(n: u64) -> Result<u64, String> {
+    if (1..=MOST).contains(&n) { Ok(n) } else { Err(format!("units must be between 1 and {MOST}, got {n}")) }
+}
+
+/// The most SKUs in one order: a script must not take long.
+const MOST_SKUS: usize = 100;
+
+/// What one reservation asks for: units of one SKU or of several, all or nothing.
+///
+/// An invalid order is reported when it is used.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[must_use = "an order reserves nothing by itself"]
+pub struct Order {
+    units: Vec<(String, u64)>,
+    id: Option<String>,
+    customer: Option<(String, u64)>,
+}
+
+impl Order {
+    /// `n` units of `sku`: at least one.
+    pub fn of(sku: &str, n: u64) -> Order {
+        Order { units: vec![(sku.to_owned(), n)], id: None, customer: None }
+    }
+
+    /// Adds `n` units of another SKU; up to 100 in all, each once.
+    pub fn and(mut self, sku: &str, n: u64) -> Order {
+        self.units.push((sku.to_owned(), n));
+        self
+    }
+
+    /// Identifies this order among all others, whichever process serves it: see [the
+    /// inventory](crate::Inventory#by-id).
+    pub fn id(mut self, id: &str) -> Order {
+        self.id = Some(id.to_owned());
+        self
+    }
+
+    /// The customer that the order is for, with a quota of `limit` units of each of its SKUs. Units count if
+    /// they are reserved, or were bought, by orders that name this customer.
+    pub fn customer(mut self, name: &str, limit: u64) -> Order {
+        self.customer = Some((name.to_owned(), limit));
+        self
+    }
+
+    /// The arguments for the rule; the id is remembered for `memory` once the order was sold. Returns an error
+    /// text if they are invalid.
+    fn args(&self, memory: Duration) -> Result<String, String> {
+        if self.units.is_empty() || self.units.len() > MOST_SKUS {
+            return Err(format!(
+                "an order must name between 1 and {MOST_SKUS} SKUs, got {}",
+                self.units.len()
+            ));
+        }
+        let mut args = "take|".to_owned();
+        if let Some(id) = &self.id {
+            args += &names::part("reservation's id", id)?;
+        }
+        // Writing to a String cannot fail.
+        let _ = write!(args, "|{}|", memory.as_millis());
+        let mut limit = MOST;
+        if let Some((customer, most)) = &self.customer {
+            args += &names::part("customer's name", customer)?;
+            limit = check(*most)?;
+        }
+        let _ = write!(args, "|{limit}");
+        for (i, (sku, n)) in self.units.iter().enumerate() {
+            if self.units[..i].iter().any(|(other, _)| other == sku) {
+                return Err(format!("SKU {sku:?} is in the order twice"));
+            }
+            let n = check(*n).map_err(|why| format!("SKU {sku:?}: {why}"))?;
+            if n > limit {
+                return Err(format!(
+                    "{n} units of {sku:?} requested, but a customer may have at most {limit}"
+                ));
+            }
+            let _ = write!(args, "|{n}|{}", names::part("SKU's name", sku)?);
+        }
+        Ok(args)
     }
 }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::reader::{Is, Token, Wrong, tokens};
-
 /// What a statement outside all functions defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Defines<'a> {
@@ -176,6 +174,169 @@ pub(super) fn items(source: &str) -> Result<Vec<Item<'_>>, Wrong> {
     Ok(items)
 }
 
+/// An error in a Lua file, and its line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) line: u32,
+    pub(super) why: String,
+}
+
+impl Wrong {
+    pub(super) fn new(line: u32, why: impl Into<String>) -> Self {
+        Wrong { line, why: why.into() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Is {
+    Name,
+    Keyword,
+    /// A number or a string.
+    Literal,
+    Symbol,
+    /// A comment `--@ …`: a directive for the linker.
+    Mark,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token<'a> {
+    pub(super) is: Is,
+    pub(super) text: &'a str,
+    /// The line on which it begins, counted from 1.
+    pub(super) line: u32,
+    /// Whether there is nothing between it and the token before.
+    pub(super) joined: bool,
+}
+
+impl Token<'_> {
+    /// Whether an expression may end with it, so that a name after it begins a statement.
+    pub(super) fn ends_expression(&self) -> bool {
+        match self.is {
+            Is::Name | Is::Literal => true,
+            Is::Keyword => matches!(self.text, "nil" | "true" | "false" | "end" | "break"),
+            Is::Symbol => matches!(self.text, ")" | "]" | "}" | "..." | ";"),
+            Is::Mark => true,
+        }
+    }
+}
+
+const KEYWORDS: [&str; 21] = [
+    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil",
+    "not", "or", "repeat", "return", "then", "true", "until", "while",
+];
+
+/// Returns the tokens of `source`.
+pub(super) fn tokens(source: &str) -> Result<Vec<Token<'_>>, Wrong> {
+    let bytes = source.as_bytes();
+    let (mut all, mut at, mut line, mut behind) = (Vec::new(), 0, 1, 0);
+    while at < bytes.len() {
+        let byte = bytes[at];
+        if byte.is_ascii_whitespace() {
+            line += u32::from(byte == b'\n');
+            at += 1;
+            continue;
+        }
+        let rest = &source[at..];
+        let (is, len) = if rest.starts_with("--@") {
+            (Is::Mark, rest.find('\n').unwrap_or(rest.len()))
+        } else if let Some(comment) = rest.strip_prefix("--") {
+            let len = match long_bracket(comment) {
+                Some(long) => long.map_err(|why| Wrong::new(line, why))?,
+                None => comment.find('\n').unwrap_or(comment.len()),
+            };
+            line += lines_in(&rest[..2 + len]);
+            at += 2 + len;
+            continue;
+        } else {
+            token(rest).map_err(|why| Wrong::new(line, why))?
+        };
+        let text = &rest[..len];
+        let is = if is == Is::Name && KEYWORDS.contains(&text) { Is::Keyword } else { is };
+        all.push(Token { is, text, line, joined: behind == at });
+        line += lines_in(text);
+        at += len;
+        behind = at;
+    }
+    Ok(all)
+}
+
+fn lines_in(text: &str) -> u32 {
+    text.bytes().filter(|byte| *byte == b'\n').count() as u32
+}
+
+/// Returns the kind and the length of the token at the beginning of `rest`.
+fn token(rest: &str) -> Result<(Is, usize), String> {
+    let bytes = rest.as_bytes();
+    let length = |wanted: fn(u8) -> bool| bytes.iter().position(|b| !wanted(*b)).unwrap_or(bytes.len());
+    match bytes[0] {
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
+            Ok((Is::Name, length(|b| b.is_ascii_alphanumeric() || b == b'_')))
+        }
+        b'0'..=b'9' => Ok((Is::Literal, number(bytes))),
+        b'.' if bytes.get(1).is_some_and(u8::is_ascii_digit) => Ok((Is::Literal, number(bytes))),
+        b'"' | b'\'' => Ok((Is::Literal, quoted(bytes)?)),
+        b'[' => match long_bracket(rest) {
+            Some(long) => Ok((Is::Literal, long?)),
+            None => Ok((Is::Symbol, 1)),
+        },
+        _ => {
+            const LONG: [&str; 6] = ["...", "..", "==", "~=", "<=", ">="];
+            if let Some(symbol) = LONG.iter().find(|symbol| rest.starts_with(**symbol)) {
+                return Ok((Is::Symbol, symbol.len()));
+            }
+            match rest.chars().next() {
+                Some(c) if "+-*/%^#<>=(){}];:,.".contains(c) => Ok((Is::Symbol, 1)),
+                other => Err(format!("{:?} does not belong to Lua 5.1", other.unwrap_or_default())),
+            }
+        }
+    }
+}
+
+fn number(bytes: &[u8]) -> usize {
+    let hex = bytes.len() > 1 && bytes[1].eq_ignore_ascii_case(&b'x');
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let exponent = !hex && at > 0 && bytes[at - 1].eq_ignore_ascii_case(&b'e');
+        let sign = exponent && matches!(byte, b'+' | b'-');
+        // `1..2` is two numbers.
+        let dot = *byte == b'.' && bytes.get(at + 1) != Some(&b'.');
+        if !(byte.is_ascii_alphanumeric() || dot || sign) {
+            break;
+        }
+        at += 1;
+    }
+    at
+}
+
+/// Returns the length of a quoted string, with its quotes.
+fn quoted(bytes: &[u8]) -> Result<usize, String> {
+    let mut at = 1;
+    loop {
+        match bytes.get(at) {
+            Some(b'\\') => at += 2,
+            Some(byte) if *byte == bytes[0] => return Ok(at + 1),
+            None | Some(b'\n') => return Err("a text is not closed in its line".into()),
+            Some(_) => at += 1,
+        }
+    }
+}
+
+/// Returns the length of the long bracket (`[[`, `[=[` and so on) at the beginning of `rest`, up to the end
+/// of its closing bracket; `None` if there is none.
+fn long_bracket(rest: &str) -> Option<Result<usize, String>> {
+    let level = rest.strip_prefix('[')?.bytes().take_while(|b| *b == b'=').count();
+    if rest.as_bytes().get(level + 1) != Some(&b'[') {
+        return None;
+    }
+    let closing = format!("]{}]", "=".repeat(level));
+    let end = rest.find(&closing).map(|at| at + closing.len());
+    Some(end.ok_or_else(|| format!("a long bracket is not closed by {closing}")))
+}
+
 #[cfg(test)]
 #[path = "../../verify/unit/script/items.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "../../verify/unit/script/reader.rs"]
+mod reader_tests;

@@ -11,8 +11,8 @@ const LIST: &str = "tests/tools/api.txt";
 
 /// What is counted, what it may be today, and where it should get.
 const BUDGETS: &[(&str, usize, usize)] = &[
-    ("lines of code in src/", 19_133, 16_000),
-    ("files in src/", 177, 150),
+    ("lines of code in src/", 19_080, 16_000),
+    ("files in src/", 154, 150),
     ("lines of code in src/engine/", 11_173, 8_500),
     ("names at the crate's root", 32, 32),
     ("public methods", 291, 290),

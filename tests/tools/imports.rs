@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 use arrows::{Arrow, arrows, circles};
 
 /// What engine and faces stand on.
-const BOTTOM: &[&str] = &[
-    "cancel", "clock", "error", "kind", "names", "observe", "percent", "script", "settings", "sync", "wait",
-];
+const BOTTOM: &[&str] =
+    &["cancel", "clock", "error", "kind", "names", "observe", "script", "settings", "sync", "wait"];
 
 /// The state machine: what it decides follows from what it is told alone.
 const STATE_MACHINE: &str = "engine/state/";

@@ -8,8 +8,8 @@ use crate::engine::operations::effects::report;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Answer, NOT_INSIDE, Refusal};
 use crate::error::{Error, ErrorKind};
+use crate::names::unescape;
 use crate::observe::LossReason;
-use crate::percent::unescape;
 
 /// Returns the error that the holder of a lost hold gets.
 pub(in crate::engine) fn lost(loss: LossReason) -> Error {

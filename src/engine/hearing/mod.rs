@@ -2,7 +2,6 @@
 //! client listens there, on one channel for all locks. In a cluster each lock has a channel of its own, with
 //! its hash tag, on the primary of its slot.
 
-pub(crate) mod channels;
 pub(crate) mod inbox;
 pub(crate) mod listener;
 pub(crate) mod listener_by_lock;

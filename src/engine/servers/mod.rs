@@ -1,7 +1,6 @@
 //! The servers of a cluster, and which of them has which slot. Every request reads this, without a lock.
 
 pub(crate) mod cluster;
-pub(crate) mod cluster_probe;
 pub(crate) mod route;
 pub(crate) mod server;
 

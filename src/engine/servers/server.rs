@@ -26,7 +26,7 @@ pub(crate) struct Server {
     pub(crate) known: LastServer,
     /// When another server was last found at its address, which can therefore be reached.
     pub(crate) found: LatestMoment,
-    /// The threads that [listen for failovers](crate::engine::takeover::switchover), one for each sentinel.
+    /// The threads that [listen for failovers](crate::engine::takeover), one for each sentinel.
     pub(in crate::engine) switchover: Vec<Arc<Life>>,
     /// Its address in its cluster, if it is part of one.
     pub(crate) node: Option<Node>,

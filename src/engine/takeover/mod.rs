@@ -1,4 +1,164 @@
 //! When another server takes over: who asks it, and what becomes of the holds.
 
-pub(crate) mod moves;
-pub(crate) mod switchover;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::effects::carry_out;
+use crate::engine::redis::life::Life;
+use crate::engine::redis::sentinels::{Place, SentinelClient};
+use crate::engine::redis::wire::Connection;
+use crate::engine::renewal::successor;
+use crate::engine::servers::cluster::ClusterWatch;
+use crate::engine::servers::route::Route;
+use crate::engine::servers::server::Server;
+use crate::error::Error;
+
+/// How often the thread of a sentinel checks whether it should end while that is silent.
+const TICK: Duration = Duration::from_millis(250);
+/// How long a sentinel may be silent before it is pinged, and how long the reply may take.
+const PING_AFTER: Duration = Duration::from_secs(1);
+/// The pause after a sentinel could not be subscribed to.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Makes this client follow the changes of its cluster, if it has one.
+pub(crate) fn keep_up(shared: &Arc<Shared>) {
+    if let Route::Cluster(cluster) = &shared.route {
+        cluster.watched_by(SlotMoves(Arc::downgrade(shared)));
+    }
+}
+
+struct SlotMoves(Weak<Shared>);
+
+impl ClusterWatch for SlotMoves {
+    fn added(&self, server: &Arc<Server>) {
+        if let Some(shared) = self.0.upgrade().filter(|shared| !shared.is_closed()) {
+            shared.has_server(server);
+        }
+    }
+
+    /// Renews the holds there at once, as a promoted replica may not know the most recent ones: a loss is
+    /// reported within a round trip. Waiters ask there at once, too, and not only at their next heartbeat.
+    fn moved(&self, slots: &[bool]) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let entries = shared.entries.lock().all();
+        for entry in entries.iter().filter(|entry| slots[entry.hash_slot.index()]) {
+            let mut core = entry.core.lock();
+            let now = Moment::now();
+            successor::renew(entry, &mut core, now, |_, _| true);
+            let then = core.lock_state.ask_again(now);
+            carry_out(entry, core, then);
+        }
+    }
+}
+
+/// Starts the threads, if the client finds a server by sentinels.
+///
+/// # Errors
+/// `Unavailable` if this process cannot start a thread.
+pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
+    shared.route.servers().iter().try_for_each(|server| {
+        let Some(sentinels) = server.manager.sentinels() else { return Ok(()) };
+        server.switchover.iter().enumerate().try_for_each(|(node, life)| {
+            life.start("rc-sentinel", || {
+                let watch = SentinelWatch {
+                    shared: Arc::downgrade(shared),
+                    server: Arc::downgrade(server),
+                    life: life.clone(),
+                    sentinels: sentinels.clone(),
+                    node,
+                };
+                move || watch.run()
+            })
+        })
+    })
+}
+
+/// Listens for the failovers that one sentinel announces: a thread and a connection for each sentinel of a client,
+/// for as long as the client lives. (Sentinels learn of a failover at different times: clients that each listened
+/// to a single one would use two primaries in the meantime.)
+///
+/// A server that crashed, or that says that it is a replica, is noticed without this. A server that was suspended
+/// while another was promoted is not: when it resumes, it believes for seconds that it is still the primary, and
+/// grants locks. So once a failover is known, connections from before are no longer used, and the holds from before
+/// are renewed at once: the new primary reports whether it knows them.
+struct SentinelWatch {
+    /// Weak: the thread does not keep its client alive.
+    shared: Weak<Shared>,
+    server: Weak<Server>,
+    life: Arc<Life>,
+    sentinels: Arc<SentinelClient>,
+    /// The sentinel that it listens to.
+    node: usize,
+}
+
+impl SentinelWatch {
+    fn run(self) {
+        let mut known = None;
+        while self.goes_on() {
+            match self.sentinels.subscribe(self.node, PING_AFTER) {
+                Some((mut connection, place)) => {
+                    // A failover may have happened while nobody listened.
+                    self.is_at(place, &mut known);
+                    self.listen(&mut connection, &mut known);
+                }
+                None => self.life.sleep(PAUSE),
+            }
+        }
+        self.life.ended();
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.life.is_stopped() && self.shared.strong_count() > 0
+    }
+
+    /// Receives messages until the connection fails or the client ends.
+    fn listen(&self, connection: &mut Connection, known: &mut Option<Place>) {
+        let mut pubsub = connection.as_pubsub();
+        let mut latest = Moment::now();
+        if pubsub.set_read_timeout(Some(TICK)).is_err() {
+            return;
+        }
+        while self.goes_on() {
+            match pubsub.get_message() {
+                Ok(message) => {
+                    latest = Moment::now();
+                    let text = message.get_payload::<String>().unwrap_or_default();
+                    if let Some(place) = self.sentinels.moved(message.get_channel_name(), &text) {
+                        self.is_at(place, known);
+                    }
+                }
+                Err(e) if e.is_timeout() && Moment::now().since(latest) < PING_AFTER => {}
+                Err(e) if e.is_timeout() => {
+                    // A ping without a reply leaves the connection out of step: it is closed.
+                    let ping = pubsub
+                        .set_read_timeout(Some(PING_AFTER))
+                        .and_then(|()| pubsub.ping::<redis::Value>())
+                        .and_then(|_| pubsub.set_read_timeout(Some(TICK)));
+                    if ping.is_err() {
+                        break;
+                    }
+                    latest = Moment::now();
+                }
+                Err(_) => break,
+            }
+        }
+        // Dropping it unsubscribes and waits for the reply: this limits the wait.
+        let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
+    }
+
+    /// A sentinel says that the primary is at `place`. If that is news, connections from before are no longer
+    /// used, and all holds are renewed.
+    fn is_at(&self, place: Place, known: &mut Option<Place>) {
+        let before = known.replace(place.clone());
+        if !self.sentinels.heard(before.as_ref(), &place) {
+            return;
+        }
+        let (Some(shared), Some(server)) = (self.shared.upgrade(), self.server.upgrade()) else { return };
+        tracing::info!(primary = %place, "a sentinel reports a new primary");
+        server.backend.moves(Moment::now());
+        server.inbox.life.wake();
+        successor::renew_all(&shared, &server);
+    }
+}

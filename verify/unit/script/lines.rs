@@ -1,4 +1,4 @@
-//! Unit tests of `src/script/lines.rs`.
+//! Unit tests of `src/script/link.rs`.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Unit tests of `src/script/reader.rs`.
+//! Unit tests of `src/script/items.rs`.
 
 use super::*;
 

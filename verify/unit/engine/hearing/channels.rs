@@ -1,4 +1,4 @@
-//! Unit tests of `src/engine/hearing/channels.rs`.
+//! Unit tests of `src/engine/hearing/inbox.rs`.
 
 use super::*;
 use crate::error::{Error, ErrorKind};

@@ -1,4 +1,4 @@
-//! Redisson's locks, in Redisson's own format.
+//! The locks of other libraries, each in its own format: Redisson's and Spring Integration's.
 
 use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 
@@ -40,3 +40,33 @@ impl Kind for RedissonFenced {
 }
 
 impl Exclusive for RedissonFenced {}
+
+/// The kind of [`SpringLock`](crate::interop::SpringLock): a string as Spring Integration's `RedisLockRegistry` keeps
+/// it, and the channel of its `PUB_SUB_LOCK` mode. See [`Client::spring_lock`](crate::Client::spring_lock).
+///
+/// A thread that holds it may lock it again. As with the [reentrant lock](crate::kinds::Reentrant), **the hold count
+/// is kept in the process**.
+#[derive(Clone, Debug)]
+pub struct Spring {
+    channel: String,
+}
+
+impl Spring {
+    /// The kind of the locks of the registry with this key.
+    pub(crate) fn of(registry: &str) -> Self {
+        Spring { channel: format!("{registry}-channel") }
+    }
+}
+
+impl Kind for Spring {
+    const NAME: &'static str = "Spring lock";
+    const RULE: &'static str = rule_file!("../../lua/spring.lua");
+    const SHARING: Sharing = Sharing::Exclusive;
+    const REENTRANCY: Reentrancy = Reentrancy::Counted;
+
+    fn args(&self) -> String {
+        self.channel.clone()
+    }
+}
+
+impl Exclusive for Spring {}
