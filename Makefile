@@ -134,7 +134,7 @@ package:
 doc:
 	@ci/setup.sh cc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --package redis-concurrent --package redis-concurrent-testkit \
-		--package redis-concurrent-tokio --package redis-concurrent-partitions
+		--package redis-concurrent-tokio --package redis-concurrent-partitions --package redis-concurrent-tower
 
 # A linker for cargo, and redis-server for what runs on private servers.
 setup:

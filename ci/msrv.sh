@@ -16,7 +16,7 @@ folder=${CARGO_TARGET_DIR:-$PWD/target}/msrv
 rm -rf "$folder/crate"
 mkdir -p "$folder/crate"
 # In a folder of its own, so that no lock file of this one applies.
-cp -r Cargo.toml README.md src lua docs examples testkit verify demo benches cli tokio partitions "$folder/crate/"
+cp -r Cargo.toml README.md src lua docs examples testkit verify demo benches cli tokio partitions tower "$folder/crate/"
 cd "$folder/crate"
 export CARGO_TARGET_DIR="$folder"
 cargo generate-lockfile --quiet
@@ -27,9 +27,9 @@ cargo "+$version" check --quiet --package redis-concurrent --lib --all-features
 echo "compiles with Rust $version"
 
 # The packages that users get, with the oldest dependencies that they ask for; those of the tests are left out.
-for file in Cargo.toml tokio/Cargo.toml partitions/Cargo.toml cli/Cargo.toml; do
+for file in Cargo.toml tokio/Cargo.toml partitions/Cargo.toml tower/Cargo.toml cli/Cargo.toml; do
     awk '/^\[/ { tests = /dev-dependencies/ } !tests' "$file" |
-        sed -e 's/^members = .*/members = ["cli", "tokio", "partitions"]/' -e '/^default-members = /d' >stripped
+        sed -e 's/^members = .*/members = ["cli", "tokio", "partitions", "tower"]/' -e '/^default-members = /d' >stripped
     mv stripped "$file"
 done
 RUSTC_BOOTSTRAP=1 cargo generate-lockfile --quiet -Z direct-minimal-versions

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
-published=(redis-concurrent redis-concurrent-testkit redis-concurrent-tokio redis-concurrent-partitions redis-concurrent-cli)
+published=(redis-concurrent redis-concurrent-testkit redis-concurrent-tokio redis-concurrent-partitions redis-concurrent-tower redis-concurrent-cli)
 
 archives=$CARGO_TARGET_DIR/package
 rm -rf "$archives"

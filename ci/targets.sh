@@ -18,6 +18,6 @@ done
 export TARGET_CC=true TARGET_AR=true
 # shellcheck disable=SC2086 # a list of words
 "$cargo" check --quiet $targets --package redis-concurrent --package redis-concurrent-tokio \
-    --package redis-concurrent-partitions
+    --package redis-concurrent-partitions --package redis-concurrent-tower
 case $targets in *darwin*) "$cargo" check --quiet --target x86_64-apple-darwin --package redis-concurrent-cli ;; esac
 echo "compiles for$targets" | sed 's/--target //g'

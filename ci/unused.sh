@@ -17,6 +17,8 @@ verify                   dev    verify
 redis-concurrent-testkit normal testkit/src
 demo                     normal demo
 benches                  dev    benches
+redis-concurrent-tower   normal tower/src
+redis-concurrent-tower   dev    tower/tests tower/examples
 redis-concurrent-cli     normal cli/src
 redis-concurrent-cli     dev    cli/tests
 "

@@ -72,4 +72,4 @@ pub use guard::{AsyncGuard, AsyncPermit};
 pub use lock::AsyncLock;
 pub use read_write::AsyncReadWriteLock;
 pub use semaphore::AsyncSemaphore;
-pub use synchronizers::{AsyncElection, AsyncOnce, AsyncRateLimiter};
+pub use synchronizers::{AsyncAttempt, AsyncBegun, AsyncElection, AsyncOnce, AsyncRateLimiter};

@@ -46,20 +46,99 @@ impl AsyncOnce {
         W: Future<Output = Result<String, String>>,
     {
         let (name, once) = (self.once.name(), self.once.clone());
-        let begun = self.turn.wait(name, move |wait| once.begin_with(wait).map(Some)).await?;
-        let attempt = match begun {
-            Begun::Yours(attempt) => InBackground::new(attempt),
-            Begun::Done(answer) => return Ok(Ending::Done(answer)),
-            Begun::Failed(why) => return Ok(Ending::Failed(why)),
-            _ => return Err(Error::new(ErrorKind::Timeout, name)),
-        };
-        let outcome = work(attempt.get().token(), attempt.get().lost()).await;
-        let attempt: Attempt = attempt.into_inner();
-        let end = move || match outcome {
-            Ok(answer) => attempt.done(&answer).map(|()| Ending::Done(answer)),
-            Err(why) => attempt.fail(&why).map(|()| Ending::Failed(why)),
-        };
-        RELEASES.outcome(name, end).await
+        match self.turn.wait(name, move |wait| once.begin_with(wait).map(Some)).await?.into() {
+            AsyncBegun::Yours(attempt) => match work(attempt.token(), attempt.lost()).await {
+                Ok(answer) => attempt.done(&answer).await.map(|()| Ending::Done(answer)),
+                Err(why) => attempt.fail(&why).await.map(|()| Ending::Failed(why)),
+            },
+            AsyncBegun::Done(answer) => Ok(Ending::Done(answer)),
+            AsyncBegun::Failed(why) => Ok(Ending::Failed(why)),
+            AsyncBegun::InProgress => Err(Error::new(ErrorKind::Timeout, name)),
+        }
+    }
+
+    /// Begins the work unless it is finished, or another caller does it: does not wait. Takes two requests at most, each
+    /// of at most the command timeout.
+    ///
+    /// # Errors
+    /// See [the type](AsyncOnce#errors-of-all-forms).
+    pub async fn try_begin(&self) -> Result<AsyncBegun, Error> {
+        let once = self.once.clone();
+        ATTEMPTS.outcome(self.once.name(), move || once.try_begin()).await.map(AsyncBegun::from)
+    }
+}
+
+/// What [`AsyncOnce::try_begin`] found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AsyncBegun {
+    /// The caller does the work.
+    Yours(AsyncAttempt),
+    /// Another caller is doing the work.
+    InProgress,
+    /// The work was done, and this is its answer.
+    Done(String),
+    /// The work failed permanently, and this is why.
+    Failed(String),
+}
+
+impl From<Begun> for AsyncBegun {
+    fn from(begun: Begun) -> Self {
+        match begun {
+            Begun::Yours(attempt) => AsyncBegun::Yours(AsyncAttempt(InBackground::new(attempt))),
+            Begun::Done(answer) => AsyncBegun::Done(answer),
+            Begun::Failed(why) => AsyncBegun::Failed(why),
+            _ => AsyncBegun::InProgress,
+        }
+    }
+}
+
+/// An [`Attempt`] of a task. Dropping it gives it back, in the background.
+#[derive(Debug)]
+#[must_use = "an attempt that is not kept is given back at once"]
+pub struct AsyncAttempt(InBackground<Attempt>);
+
+impl AsyncAttempt {
+    /// Returns the fencing token, greater than that of every earlier attempt.
+    pub fn token(&self) -> u64 {
+        self.0.get().token()
+    }
+
+    /// Returns a token that is cancelled when the attempt is lost: another caller may then do the work.
+    pub fn lost(&self) -> CancellationToken {
+        self.0.get().lost()
+    }
+
+    /// Marks the work as done: see [`Attempt::done`].
+    ///
+    /// # Errors
+    /// Those of [`Attempt::done`].
+    pub async fn done(self, answer: &str) -> Result<(), Error> {
+        let answer = answer.to_owned();
+        self.end(move |attempt| attempt.done(&answer)).await
+    }
+
+    /// Marks the work as permanently failed: see [`Attempt::fail`].
+    ///
+    /// # Errors
+    /// Those of [`Attempt::fail`].
+    pub async fn fail(self, why: &str) -> Result<(), Error> {
+        let why = why.to_owned();
+        self.end(move |attempt| attempt.fail(&why)).await
+    }
+
+    /// Gives up the work: see [`Attempt::give_back`].
+    ///
+    /// # Errors
+    /// Those of [`Attempt::give_back`].
+    pub async fn give_back(self) -> Result<(), Error> {
+        self.end(Attempt::give_back).await
+    }
+
+    async fn end(self, end: impl FnOnce(Attempt) -> Result<(), Error> + Send + 'static) -> Result<(), Error> {
+        let name = self.0.get().name().to_owned();
+        let attempt = self.0.into_inner();
+        RELEASES.outcome(&name, move || end(attempt)).await
     }
 }
 

@@ -9,7 +9,7 @@ use redis_concurrent::rate_limiter::Rate;
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Lock, LockGuard, MultiLock, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 use redis_concurrent_tokio::{
-    AsyncAnyLock, AsyncElection, AsyncLock, AsyncOnce, AsyncRateLimiter, AsyncSemaphore,
+    AsyncAnyLock, AsyncBegun, AsyncElection, AsyncLock, AsyncOnce, AsyncRateLimiter, AsyncSemaphore,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -113,6 +113,35 @@ fn work_is_done_once_for_all_tasks_and_given_back_by_a_dropped_one() {
         assert_eq!(done.load(Ordering::SeqCst), 1);
         let failed = AsyncOnce::new(client.once("bad")).run(async |_, _| Err("no".to_owned())).await.unwrap();
         assert_eq!(failed, Ending::Failed("no".to_owned()));
+    });
+}
+
+#[test]
+fn a_task_that_does_not_wait_is_told_who_has_the_work() {
+    let server = RedisServer::start().unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    let once = AsyncOnce::new(client.once("charge"));
+    let begin = async || match once.try_begin().await.unwrap() {
+        AsyncBegun::Yours(attempt) => attempt,
+        other => panic!("{other:?}"),
+    };
+    runtime().block_on(async {
+        let first = begin().await;
+        assert!(matches!(once.try_begin().await.unwrap(), AsyncBegun::InProgress));
+        let token = first.token();
+        first.give_back().await.unwrap();
+        // Given back in the background.
+        drop(begin().await);
+        wait_until(LONG, "it is given back", || {
+            matches!(client.once("charge").try_begin().unwrap(), Begun::Yours(_))
+        });
+        let last = begin().await;
+        assert!(last.token() > token && !last.lost().is_cancelled());
+        last.done("receipt").await.unwrap();
+        assert!(matches!(once.try_begin().await.unwrap(), AsyncBegun::Done(it) if it == "receipt"));
+        assert!(once.blocking().forget().unwrap());
+        begin().await.fail("no").await.unwrap();
+        assert!(matches!(once.try_begin().await.unwrap(), AsyncBegun::Failed(why) if why == "no"));
     });
 }
 
