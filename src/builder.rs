@@ -192,7 +192,7 @@ impl ClientBuilder {
     }
 
     /// Whether dropping a guard waits until Redis has replied, as [`unlock`](crate::Guard::unlock) does. Default
-    /// `true`. With `false`, the release is sent, and its reply is [read later](crate::Guard#dropping-it).
+    /// `false`: the release is sent, and its reply is [read later](crate::Guard#dropping-it).
     pub fn drop_waits(mut self, waits: bool) -> Self {
         self.config.drop_waits = waits;
         self

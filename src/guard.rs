@@ -122,12 +122,16 @@ pub(crate) mod sealed {
 ///
 /// # Dropping it
 ///
-/// Dropping a guard does what [`unlock`](Guard::unlock) does, and reports an error to the observer. A client with
-/// [`drop_waits(false)`](crate::ClientBuilder::drop_waits) does not wait for the reply: the release is sent, and the
-/// next request of this lock in this process goes behind it, so that a pair costs one round trip. A caller elsewhere
-/// that is told *by another way* that the guard was dropped may then find the lock busy for a moment. It still waits
-/// if a thread of this process waits for the lock, or if all connections are in use, and for the two modes of a
-/// read/write lock.
+/// Dropping a guard sends the release, but does not wait for the reply; the next request of this lock in this process
+/// goes behind it, so that a pair costs one round trip. An error or a loss is reported to the observer and logged.
+/// [`Client::close`](crate::Client::close) waits for such replies, and a process that ends has sent its releases. A
+/// caller elsewhere that is told *by another way* that the guard was dropped, or a query on another connection, may
+/// find the lock busy for a moment; so may any caller while the release has to be repeated. Where that matters, use
+/// [`unlock`](Guard::unlock), or a client that [waits](crate::ClientBuilder::drop_waits).
+///
+/// It waits for the reply as `unlock` does, for at most the command timeout, if a thread of this process waits for the
+/// lock, if all connections are in use, and for what others may share: permits, a read/write lock, a lock on several
+/// servers, several locks at once.
 ///
 /// If a guard is leaked by `mem::forget`, the lock stays held, and is renewed, until the client is closed, or for
 /// [`max_hold`](crate::ClientBuilder::max_hold), if that is set.

@@ -67,7 +67,7 @@ impl Default for Config {
             unreachable_timeout: Duration::from_secs(10),
             max_hold: None,
             max_connections: 10,
-            drop_waits: true,
+            drop_waits: false,
         }
     }
 }

@@ -21,9 +21,9 @@ impl Pair {
     /// our own.
     pub(crate) fn floor(port: u16, simple: bool, name: &str) -> io::Result<Pair> {
         if simple {
-            return Pair::of(port, |client| client.simple_lock(name).lock().map(drop));
+            return Pair::of(port, |client| client.simple_lock(name).lock()?.unlock());
         }
-        Pair::of(port, |client| client.reentrant_lock(name).lock().map(drop))
+        Pair::of(port, |client| client.reentrant_lock(name).lock()?.unlock())
     }
 
     /// The same for the two requests that `play` sends.

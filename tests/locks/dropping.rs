@@ -22,7 +22,7 @@ fn fixture() -> Fixture {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let recorder = Recorder::default();
-    let client = builder(&proxy.url()).max_connections(1).command_timeout(LONG).drop_waits(false);
+    let client = builder(&proxy.url()).max_connections(1).command_timeout(LONG);
     let client = client.observer(recorder.clone()).connect().unwrap();
     drop(client.reentrant_lock("other").lock().unwrap());
     wait_until(LONG, "its reply is read", || recorder.count(Heard::Released) == 1);
@@ -117,7 +117,7 @@ fn another_lock_of_the_same_threads_goes_behind_it_too() {
 fn a_read_write_lock_is_free_for_readers_when_its_writer_is_dropped() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(LONG).drop_waits(false).connect().unwrap();
+    let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
     let lock = client.read_write_lock("x");
     proxy.delay(ms(5));
     for _ in 0..10 {
@@ -230,7 +230,7 @@ fn role_ends() {
     if !is_role("dropping::role_ends") {
         return;
     }
-    let client = builder(&std::env::var("URL").unwrap()).drop_waits(false).connect().unwrap();
+    let client = builder(&std::env::var("URL").unwrap()).connect().unwrap();
     drop(client.reentrant_lock("x").lock().unwrap());
 }
 
@@ -267,9 +267,7 @@ fn storm(connections: u32) {
     let mut random = Random::new("dropping::storm");
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = connected(|| {
-        builder(&proxy.url()).max_connections(connections).command_timeout(ms(500)).drop_waits(false)
-    });
+    let client = connected(|| builder(&proxy.url()).max_connections(connections).command_timeout(ms(500)));
     let rival = connect(&server);
     let theirs = rival.reentrant_lock("theirs");
     let held = theirs.lock().unwrap();

@@ -176,8 +176,10 @@ fn each_hold_that_is_told_ends_once() {
             });
         }
     });
+    let acquired = |all: &[Heard]| all.iter().filter(|h| matches!(h, Heard::Acquired(_))).count();
+    wait_until(LONG, "all are released", || diary.count(&Heard::Released) >= acquired(&diary.all()));
     let all = diary.all();
-    let acquired = all.iter().filter(|h| matches!(h, Heard::Acquired(_))).count();
+    let acquired = acquired(&all);
     let not = all.iter().filter(|h| matches!(h, Heard::NotAcquired(_))).count();
     assert!(acquired > 0 && not > 0, "{acquired} and {not}");
     assert_eq!(acquired + not, 4 * calls as usize);

@@ -102,6 +102,7 @@ mod bodies {
         let guard = lock.lock().unwrap();
         server.flush_all().unwrap();
         drop(guard);
+        wait_until(SURELY, "it is told", || !ear.unlock_failed.lock().is_empty());
         let failed = ear.unlock_failed.lock().clone();
         assert_eq!(
             failed.iter().map(redis_concurrent::Error::kind).collect::<Vec<_>>(),

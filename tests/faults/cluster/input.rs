@@ -164,9 +164,11 @@ fn an_optimistic_update_over_keys_of_several_slots() {
 /// Each time as on a node that came a moment ago: `EVALSHA` fails there, and `EVAL` follows.
 #[test]
 fn a_script_that_is_not_in_the_other_nodes() {
-    let client = connect(calm());
-    let forget = || calm().nodes().iter().for_each(|node| ask::<()>(node, &["SCRIPT", "FLUSH"]));
-    for name in spread(calm(), "scripts") {
+    // The scripts of other tests are left alone.
+    let cluster = RedisCluster::start(3).unwrap();
+    let client = connect(&cluster);
+    let forget = || cluster.nodes().iter().for_each(|node| ask::<()>(node, &["SCRIPT", "FLUSH"]));
+    for name in spread(&cluster, "scripts") {
         let called = |suffix: &str| format!("{name} {suffix}");
         let locks = [client.simple_lock(&called("one")), client.simple_lock(&called("two"))];
         let (limiter, fenced) = (
@@ -190,7 +192,7 @@ fn a_script_that_is_not_in_the_other_nodes() {
             forget();
             call().unwrap_or_else(|error| panic!("{what}: {error:#}"));
         }
-        let (lock, other) = (client.reentrant_lock(&name), connect(calm()).reentrant_lock(&name));
+        let (lock, other) = (client.reentrant_lock(&name), connect(&cluster).reentrant_lock(&name));
         forget();
         let guard = lock.lock().unwrap();
         std::thread::scope(|scope| {

@@ -47,6 +47,9 @@ fn pain_30_names_leave_nothing() {
             _ => drop(client.reentrant_lock(&name).lock().unwrap()),
         }
         // What gives something back in the background has its entry for a moment.
+        if i % 100 != 0 {
+            continue;
+        }
         wait_until(SOON, "no entry is left", || client.lock_count() + other.lock_count() == 0);
         if i == NAMES / 10 {
             run_up = resident().unwrap();

@@ -171,6 +171,8 @@ fn pain_28_figures_sum_to_what_was_done() {
             });
         }
     });
+    // The last releases are answered.
+    clients.iter().for_each(|client| client.close().unwrap());
     let (mut waits, mut got, mut held) = (0, 0, 0);
     for (key, _, _, value) in figures.snapshot().into_vec() {
         let client_name = |name: &str| key.key().labels().find(|it| it.key() == name).map(|it| it.value());

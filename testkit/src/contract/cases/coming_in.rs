@@ -46,6 +46,8 @@ fn every_form_takes_a_free_lock<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
             } else {
                 held.unlock().unwrap();
             }
+            // A guard that is dropped does not wait until another client can see it.
+            wait_until(LONG, form.name, || !drop_it || !other.is_locked().unwrap());
             assert!(!other.is_locked().unwrap(), "{}", form.name);
             assert!(!lock.is_held_by_current_thread(), "{}", form.name);
         }
