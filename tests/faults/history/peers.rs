@@ -27,7 +27,7 @@ use crate::support::{Random, clock, env, ms};
 
 pub const ROLE: &str = "history::peers::role_peer";
 
-const LIBRARIES: [&str; 3] = ["redis-concurrent", "redis-py", "Redisson"];
+const LIBRARIES: [&str; 5] = ["redis-concurrent", "redis-py", "Redisson", "redsync", "rslock"];
 /// How long a caller waits.
 const PATIENCE: Duration = ms(2000);
 
@@ -45,6 +45,7 @@ fn program(library: &str) -> Result<Option<Command>, String> {
             command.args([jvm::class_path().as_ref()?, "Contender"]);
             Ok(Some(command))
         }
+        "redsync" | "rslock" => Ok(Some(Command::new(jvm::output_of("ci/peers.sh", &[library])?))),
         _ => Ok(None),
     }
 }

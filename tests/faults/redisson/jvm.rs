@@ -1,6 +1,7 @@
 //! A Java process that locks as it is told. Needs Java and, for the first time, Maven (`ci/java.sh`).
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
@@ -16,15 +17,18 @@ use crate::support::LONG;
 /// The class path, or why there is none.
 pub fn class_path() -> &'static Result<String, String> {
     static PATH: OnceLock<Result<String, String>> = OnceLock::new();
-    PATH.get_or_init(|| {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/ci/java.sh");
-        let output = Command::new(script).stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(text(&output.stderr)),
-        }
-    })
+    PATH.get_or_init(|| output_of("ci/java.sh", &[]))
+}
+
+/// What a script of the project prints, or why it failed.
+pub fn output_of(script: &str, args: &[&str]) -> Result<String, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = Command::new(script).args(args).stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(text(&output.stderr)),
+    }
 }
 
 pub struct Jvm {
