@@ -52,7 +52,7 @@ func play(locks *redsync.Redsync, who string, dice *rand.Rand) {
 	lock := locks.NewMutex(name, redsync.WithExpiry(900*time.Millisecond), redsync.WithTries(1000))
 	wait, end := context.WithTimeout(context.Background(), 2*time.Second)
 	defer end()
-	note(who, "asked "+name+" TryLockFor")
+	note(who, "called "+name+" TryLockFor")
 	if err := lock.LockContext(wait); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			note(who, "ended none")

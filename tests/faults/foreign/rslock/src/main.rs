@@ -48,7 +48,7 @@ fn main() {
 
 async fn play(manager: &LockManager, journal: &File, who: &str, dice: &mut Rng) {
     let name = ["a", "a", "b", "c"][dice.usize(..4)];
-    note(journal, who, &format!("asked {name} TryLockFor"));
+    note(journal, who, &format!("called {name} TryLockFor"));
     let lock = match manager.lock(name, LEASE).await {
         Ok(lock) => lock,
         Err(LockError::Unavailable) => return note(journal, who, "ended none"),
