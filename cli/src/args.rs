@@ -106,6 +106,12 @@ pub enum Command {
     Show(Show),
     Watch(Watch),
     Break(Break),
+    /// List the members under a name: value, process, since when; exits 1 if there are none
+    Members(Shared),
+    /// List who owns which partition of a name, and who is to; exits 1 if nobody shares them
+    ///
+    /// Asks once, and once for each partition. A partition is owned by nobody while it is on its way.
+    Partitions(Shared),
     /// Check whether the servers are fit for locks: exits 0, 1 with a warning, 2 with a failure
     ///
     /// Checks each primary of a cluster, and each sentinel.
@@ -181,6 +187,13 @@ pub struct Show {
     /// NAME is that of a Redisson lock, getLock(NAME)
     #[arg(long, conflicts_with = "at")]
     pub redisson: bool,
+}
+
+/// What processes of `redis-concurrent-partitions` share.
+#[derive(ClapArgs, Debug)]
+pub struct Shared {
+    /// The name of the members, or of the partitions
+    pub name: String,
 }
 
 /// Print a line whenever a holder or the number of waiters changes.

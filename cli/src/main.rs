@@ -21,6 +21,7 @@ mod ls;
 mod pages;
 mod run;
 mod say;
+mod shared;
 mod show;
 mod shown;
 mod take_away;
@@ -53,6 +54,8 @@ fn main() -> ExitCode {
         Command::Show(show) => show::show(&args.global, &show),
         Command::Watch(watch) => watch::watch(&args.global, &watch, say),
         Command::Break(it) => take_away::take_away(&args.global, &it, say),
+        Command::Members(it) => shared::members(&args.global, &it.name),
+        Command::Partitions(it) => shared::partitions(&args.global, &it.name),
         Command::Doctor => doctor::doctor(&args.global),
         Command::Bench(bench) => bench::bench(&args.global, &bench),
         Command::Completions { shell } => pages::completions(shell),

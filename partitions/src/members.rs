@@ -341,10 +341,10 @@ impl Changes {
             let is_in = |list: &[Member], it: &Member| list.iter().any(|other| other.number == it.number);
             let joined: Vec<_> = now.iter().filter(|it| !is_in(&before, it)).cloned().collect();
             let left: Vec<_> = before.into_iter().filter(|it| !is_in(&now, it)).collect();
-            let told = u64::try_from(joined.len() + left.len()).unwrap_or(u64::MAX);
+            let listed = u64::try_from(joined.len() + left.len()).unwrap_or(u64::MAX);
             // The version begins as the first member's number.
             let began = joined.first().map_or(version, |first| first.number - 1);
-            let missed = seen.is_some_and(|seen| if seen == 0 { began } else { seen } + told != version);
+            let missed = seen.is_some_and(|seen| if seen == 0 { began } else { seen } + listed != version);
             return Ok(Some(Change { joined, left, missed }));
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis_concurrent::Client;
 use redis_concurrent::inventory::Order;
+use redis_concurrent_partitions::Partitions;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use serde_json::Value;
 
@@ -330,4 +331,30 @@ fn colours_are_never_printed() {
         let output = command.output().unwrap();
         assert!(!output.stderr.contains(&0x1b), "{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+#[test]
+fn members_and_who_owns_which_partition_are_listed() {
+    let server = RedisServer::start().unwrap();
+    let url = server.url();
+    done(&url, &["members", "orders"]).ends(1).says("no members under \"orders\"");
+    done(&url, &["partitions", "orders"]).ends(1).says("nobody shares partitions of \"orders\"");
+    let client = labelled(&server, "billing");
+    let share = Partitions::new(&client, "orders", 2).join("10.0.0.7").unwrap();
+    let _owned = [(); 2].map(|()| share.partitions().recv_timeout(LONG).unwrap());
+    let lines = |out: &str| -> Vec<Vec<String>> {
+        out.lines().map(|it| it.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    let members = lines(&done(&url, &["members", "orders:partition:members"]).ends(0).out);
+    assert_eq!((&*members[1][0], &*members[1][1], members.len()), ("10.0.0.7", "billing", 2));
+    let process = format!("{}@", std::process::id());
+    let owners = lines(&done(&url, &["partitions", "orders"]).ends(0).out);
+    assert_eq!(owners[0], ["PARTITION", "MEMBER", "OWNER"]);
+    for (k, owner) in owners[1..].iter().enumerate() {
+        assert_eq!((&owner[0], &*owner[1], &*owner[2]), (&k.to_string(), "10.0.0.7", "billing"));
+        assert!(owner[3].starts_with(&process), "{owner:?}");
+    }
+    let held = done(&url, &["ls", "orders"]).ends(0).out;
+    assert!(held.contains("orders:partition:0") && held.contains("orders:partition:1"), "{held}");
+    println!("{held}{}", done(&url, &["show", "orders:partition:members"]).out);
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis_concurrent::Client;
+use redis_concurrent_partitions::Partitions;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use serde_json::Value;
 
@@ -170,6 +171,10 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
     watch.kill().unwrap();
     watch.wait().unwrap();
     schema.hold("watch", &output());
+    let share = Partitions::new(&client, "orders", 2).join("10.0.0.7").unwrap();
+    let _owned = [(); 2].map(|()| share.partitions().recv_timeout(LONG).unwrap());
+    schema.hold("members", &done(&url, &["members", "--json", "orders:partition:members"]).ends(0).out);
+    schema.hold("partitions", &done(&url, &["partitions", "--json", "orders"]).ends(0).out);
     schema.hold("doctor", &done(&url, &["doctor", "--json"]).out);
     schema.hold("doctor", &done("redis+sentinel://127.0.0.1:1/m", &["doctor", "--json"]).ends(2).out);
     schema.hold("bench", &done(&url, &["bench", "--json", "--seconds", "400ms"]).ends(0).out);
