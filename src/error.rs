@@ -204,8 +204,10 @@ impl Error {
     }
 }
 
-/// Escapes what a terminal would obey, or would show in another order: others wrote it.
-pub(crate) fn printable(text: &str) -> String {
+/// Escapes the characters of `text` that a terminal would obey, or would show in another order: names and reasons are
+/// other programs' words.
+#[must_use]
+pub fn printable(text: &str) -> String {
     let obeyed = |c: char| {
         let turns = "\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
         c.is_control() || turns.contains(c)

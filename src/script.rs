@@ -17,7 +17,7 @@ mod link;
 use std::sync::OnceLock;
 
 pub(crate) use self::link::Origin;
-use self::link::{AROUND, Lines, Linker, OF_CONDITIONS, OPERATIONS, around, unwrapped};
+use self::link::{AROUND, File, Lines, Linker, OF_CONDITIONS, OPERATIONS, around, unwrapped};
 
 /// The operations over the rule of one kind.
 #[derive(Debug)]
@@ -75,18 +75,9 @@ impl Scripts {
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
         let [acquire, leave, renew, inspect, change, adopt] = OPERATIONS;
         let linker = Linker::new(rule)?;
-        let where_there_is = |function, operation| {
-            linker.defines(function).then(|| linker.link(operation).map(Script::of)).transpose()
-        };
-        Ok(Scripts {
-            acquire: Script::of(linker.link(acquire)?),
-            leave: Script::of(linker.link(leave)?),
-            renew: Script::of(linker.link(renew)?),
-            inspect: Script::of(linker.link(inspect)?),
-            change: where_there_is("update", change)?,
-            adopt: where_there_is("transfer", adopt)?,
-            all: OnceLock::new(),
-        })
+        let change = linker.defines("update").then_some(change);
+        let adopt = linker.defines("transfer").then_some(adopt);
+        Scripts::linked(&linker, [acquire, leave, renew, inspect], change, adopt)
     }
 
     /// Composes the operations for waiters on a condition of a lock with this rule: each in the field of the
@@ -94,14 +85,23 @@ impl Scripts {
     pub(crate) fn of_conditions(rule: &str) -> Result<Self, String> {
         let [_, _, renew, inspect, ..] = OPERATIONS;
         let [acquire, leave, signal] = OF_CONDITIONS;
-        let linker = Linker::new(rule)?;
+        Scripts::linked(&Linker::new(rule)?, [acquire, leave, renew, inspect], Some(signal), None)
+    }
+
+    fn linked(
+        linker: &Linker<'_>,
+        [acquire, leave, renew, inspect]: [File; 4],
+        change: Option<File>,
+        adopt: Option<File>,
+    ) -> Result<Self, String> {
+        let script = |operation| linker.link(operation).map(Script::of);
         Ok(Scripts {
-            acquire: Script::of(linker.link(acquire)?),
-            leave: Script::of(linker.link(leave)?),
-            renew: Script::of(linker.link(renew)?),
-            inspect: Script::of(linker.link(inspect)?),
-            change: Some(Script::of(linker.link(signal)?)),
-            adopt: None,
+            acquire: script(acquire)?,
+            leave: script(leave)?,
+            renew: script(renew)?,
+            inspect: script(inspect)?,
+            change: change.map(script).transpose()?,
+            adopt: adopt.map(script).transpose()?,
             all: OnceLock::new(),
         })
     }

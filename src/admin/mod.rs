@@ -19,15 +19,10 @@ use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::not_connected;
 use crate::engine::redis::resp::{number, text};
 use crate::engine::servers::server::Server;
+pub use crate::error::printable;
 use crate::error::{Error, ErrorKind};
 pub use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 use crate::names::Names;
-
-/// Escapes the characters of `text` that a terminal would obey: names and reasons are other programs' words.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    crate::error::printable(text)
-}
 
 /// The tag in the state of a rate limiter.
 const RATE_LIMITER: &str = "rate limiter";

@@ -7,6 +7,7 @@ use redis::Value;
 
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::engine::entries::entry::LockEntry;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::inspect::{Page, WaitingRow, read};
 use crate::engine::redis::connection::Connection;
@@ -20,10 +21,11 @@ use crate::kind::Kind;
 use crate::kinds::barrier::Barrier;
 use crate::kinds::latch::Latch;
 use crate::kinds::{Permits, Redisson, Reentrant, Simple, Write};
-use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process, granted_at, token_of};
+use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process, granted_at, take_away, token_of};
+use crate::lock::named;
 use crate::names::{Names, unescape};
 use crate::recipes::election::Candidate;
-use crate::recipes::inventory::{InStock, Stock, Units};
+use crate::recipes::inventory::{Stock, Units};
 use crate::recipes::once::Attempts;
 use crate::script::Scripts;
 
@@ -35,129 +37,42 @@ pub(super) struct View {
     /// of that mode.
     modes: &'static [(&'static str, bool)],
     pub(super) scripts: fn(&Shared) -> Result<Arc<Scripts>, Error>,
+    /// The lock of this name, in whichever of its modes.
+    entry: fn(&Arc<Shared>, &str) -> Result<Arc<LockEntry>, Error>,
     /// The names of the first numbers of `kind.describe`.
     counts: &'static [&'static str],
-    /// The mode in which its rule is asked for the stock of each SKU, if it has any; not used by a listing.
-    stock: Option<&'static str>,
-    /// A forced unlock for each of its modes.
-    locks: &'static [Take],
 }
 
-/// A forced unlock of one mode.
-type Take = fn(&Client, &str, &HeldBy, &str, bool) -> Result<ForcedUnlock, Error>;
-
-fn scripts<K: Kind>(shared: &Shared) -> Result<Arc<Scripts>, Error> {
-    Ok(shared.kind::<K>()?.0)
+const fn view<K: Kind>(
+    tag: &'static str,
+    modes: &'static [(&'static str, bool)],
+    counts: &'static [&'static str],
+) -> View {
+    let scripts = |shared: &Shared| Ok(shared.kind::<K>()?.0);
+    let entry = |shared: &Arc<Shared>, name: &str| named::<K>(shared, name);
+    View { tag, modes, scripts, entry, counts }
 }
+
+const EXCLUSIVE: &[(&str, bool)] = &[("", true)];
+const SHARED: &[(&str, bool)] = &[("", false)];
 
 /// A lock that is shared with Redisson, at its key.
-pub(super) static REDISSON: View = View {
-    tag: Redisson::NAME,
-    modes: &[("", true)],
-    scripts: scripts::<Redisson>,
-    counts: &[],
-    stock: None,
-    locks: &[|client, key, by, reason, gently| client.redisson_lock(key).force_unlock_if(by, reason, gently)],
-};
+pub(super) static REDISSON: View = view::<Redisson>(Redisson::NAME, EXCLUSIVE, &[]);
 
 static VIEWS: [View; 9] = [
-    View {
-        tag: "simple lock",
-        modes: &[("", true)],
-        scripts: scripts::<Simple>,
-        counts: &[],
-        stock: None,
-        locks: &[|client, name, by, reason, gently| {
-            client.simple_lock(name).force_unlock_if(by, reason, gently)
-        }],
-    },
-    View {
-        tag: "reentrant lock",
-        modes: &[("", true)],
-        scripts: scripts::<Reentrant>,
-        counts: &[],
-        stock: None,
-        locks: &[|client, name, by, reason, gently| {
-            client.reentrant_lock(name).force_unlock_if(by, reason, gently)
-        }],
-    },
-    View {
-        tag: "read-write lock",
-        modes: &[("write", true), ("read", false)],
-        scripts: scripts::<Write>,
-        counts: &[],
-        stock: None,
-        locks: &[
-            |client, name, by, reason, gently| {
-                client.read_write_lock(name).write_lock().force_unlock_if(by, reason, gently)
-            },
-            |client, name, by, reason, gently| {
-                client.read_write_lock(name).read_lock().force_unlock_if(by, reason, gently)
-            },
-        ],
-    },
-    View {
-        tag: "semaphore",
-        modes: &[("", false)],
-        scripts: scripts::<Permits>,
-        counts: &["permits", "used"],
-        stock: None,
-        locks: &[|client, name, by, reason, gently| {
-            client.lock_with_kind(name, Permits::of(1)?).force_unlock_if(by, reason, gently)
-        }],
-    },
-    View {
-        tag: "inventory",
-        modes: &[("take", false), ("lock", true)],
-        scripts: scripts::<Units>,
-        counts: &[],
-        stock: Some("stock"),
-        locks: &[
-            |client, name, by, reason, gently| {
-                client.lock_with_kind(name, Units::any()).force_unlock_if(by, reason, gently)
-            },
-            |client, name, by, reason, gently| {
-                client.lock_with_kind(name, InStock::nothing()).force_unlock_if(by, reason, gently)
-            },
-        ],
-    },
-    View {
-        tag: "election",
-        modes: &[("", true)],
-        scripts: scripts::<Candidate>,
-        counts: &[],
-        stock: None,
-        locks: &[|client, name, by, reason, gently| {
-            client.lock_with_kind(name, Candidate::default()).force_unlock_if(by, reason, gently)
-        }],
-    },
-    View {
-        tag: "idempotency key",
-        modes: &[("", true)],
-        scripts: scripts::<Attempts>,
-        counts: &[],
-        stock: None,
-        locks: &[|client, name, by, reason, gently| {
-            client.lock_with_kind(name, Attempts).force_unlock_if(by, reason, gently)
-        }],
-    },
-    View {
-        tag: "count-down latch",
-        modes: &[("", false)],
-        scripts: scripts::<Latch>,
-        counts: &["count"],
-        stock: None,
-        locks: &[],
-    },
-    View {
-        tag: "cyclic barrier",
-        modes: &[("", false)],
-        scripts: scripts::<Barrier>,
-        counts: &["broken"],
-        stock: None,
-        locks: &[],
-    },
+    view::<Simple>("simple lock", EXCLUSIVE, &[]),
+    view::<Reentrant>("reentrant lock", EXCLUSIVE, &[]),
+    view::<Write>("read-write lock", &[("write", true), ("read", false)], &[]),
+    view::<Permits>("semaphore", SHARED, &["permits", "used"]),
+    view::<Units>(INVENTORY, &[("take", false), ("lock", true)], &[]),
+    view::<Candidate>("election", EXCLUSIVE, &[]),
+    view::<Attempts>("idempotency key", EXCLUSIVE, &[]),
+    view::<Latch>("count-down latch", SHARED, &["count"]),
+    view::<Barrier>("cyclic barrier", SHARED, &["broken"]),
 ];
+
+/// The only kind with a stock, for which its rule is asked in a mode of its own; not by a listing.
+const INVENTORY: &str = "inventory";
 
 /// Returns the view for a key of this type whose hash has this tag, and the name of the kind.
 pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, String) {
@@ -189,9 +104,9 @@ impl View {
                 page = self.add(look, read, *ordered, i == 0);
             }
         }
-        let mut page = self.stock.map(|_| String::new());
-        while let (Some(mode), Some(at)) = (self.stock, page) {
-            let Page { inspection, next } = self.page(shared, server, connection, names, mode, &at)?;
+        let mut page = (self.tag == INVENTORY).then(String::new);
+        while let Some(at) = page {
+            let Page { inspection, next } = self.page(shared, server, connection, names, "stock", &at)?;
             for sku in inspection.state.chunks(5) {
                 let name = text(sku.first()).unwrap_or_default();
                 let name = unescape(&name).unwrap_or(name);
@@ -290,9 +205,10 @@ impl View {
         reason: &str,
         gently: bool,
     ) -> Result<ForcedUnlock, Error> {
+        let entry = (self.entry)(client.shared(), name)?;
         let mut all = ForcedUnlock::default();
-        for take in self.locks {
-            let one = take(client, name, held_by, reason, gently)?;
+        for (mode, ordered) in self.modes() {
+            let one = take_away(&entry, mode, ordered, held_by, reason, gently)?;
             all.holders += one.holders;
             all.notified += one.notified;
             all.skipped += one.skipped;
@@ -316,7 +232,7 @@ fn counted(value: &Value) -> Option<i64> {
 
 /// What is stored under a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look)
 /// and [`Client::list`](crate::Client::list).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Look {
     /// The name.
@@ -395,18 +311,7 @@ impl Waiter {
 
 impl Look {
     pub(super) fn of(name: &str, kind: String) -> Look {
-        Look {
-            name: name.to_owned(),
-            kind,
-            holders: Vec::new(),
-            waiters: Vec::new(),
-            condition_waiters: Vec::new(),
-            counts: Vec::new(),
-            stock: Vec::new(),
-            fenced: None,
-            keys: Vec::new(),
-            more: false,
-        }
+        Look { name: name.to_owned(), kind, ..Look::default() }
     }
 
     /// Returns the number of waiting threads, in all processes, as of their last heartbeats.

@@ -139,14 +139,6 @@ impl ReadWriteLock {
         self.read.instead_of(guard)
     }
 
-    /// Whether there is a writer, in any process. One request.
-    ///
-    /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
-    pub fn is_write_locked(&self) -> Result<bool, Error> {
-        self.write.is_locked()
-    }
-
     /// The number of readers: the threads and owned guards of this process are counted exactly, those of each
     /// other process that share a hold as one. One request.
     ///
@@ -154,15 +146,6 @@ impl ReadWriteLock {
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn read_count(&self) -> Result<usize, Error> {
         self.read.hold_count_of_all()
-    }
-
-    /// The number of threads that wait for either half, in all processes, as far as Redis knows of them: see
-    /// [`RedisLock::queue_length`]. One request.
-    ///
-    /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
-    pub fn queue_length(&self) -> Result<usize, Error> {
-        self.read.queue_length()
     }
 }
 

@@ -212,23 +212,17 @@ impl Semaphore {
         self.changes("first", self.at_most(n)?)
     }
 
-    /// Adds `n` permits; the first ones, if the number was never set. One request.
+    /// Adds `n` permits, from 1 to 2^31-1, or removes so many if it is negative; the first ones, if the number was never
+    /// set. None is taken from a holder: while more are acquired than there are in all, a negative number is
+    /// [available](Semaphore::available). Waiters for more than there are in all are rejected, unless none are left:
+    /// then all keep waiting, as if the number had been set to 0. One request.
     ///
     /// # Errors
     /// `InvalidInput` for 0 or more than 2^31-1, `Refused` if there would be more than that in all; otherwise
     /// see [`set_permits`](Semaphore::set_permits).
-    pub fn add_permits(&self, n: u32) -> Result<(), Error> {
-        self.must("add", self.checked(n)?.into())
-    }
-
-    /// Removes `n` permits. None is taken from a holder: while more are acquired than there are in all, a
-    /// negative number is [available](Semaphore::available). Waiters for more than there are in all are rejected,
-    /// unless none are left: then all keep waiting, as if the number had been set to 0. One request.
-    ///
-    /// # Errors
-    /// See [`add_permits`](Semaphore::add_permits).
-    pub fn reduce_permits(&self, n: u32) -> Result<(), Error> {
-        self.must("add", -i64::from(self.checked(n)?))
+    pub fn add_permits(&self, n: i64) -> Result<(), Error> {
+        self.checked(u32::try_from(n.unsigned_abs()).unwrap_or(u32::MAX))?;
+        self.must("add", n)
     }
 
     /// Makes the semaphore expire after `timeout`, with the permits that are acquired by then: their holders
@@ -410,7 +404,7 @@ impl State {
 
 impl Semaphore {
     /// The number of available permits: all permits, minus the acquired ones; 0 if they were never set.
-    /// Negative, as in java.util.concurrent, if they were [reduced](Semaphore::reduce_permits) below the
+    /// Negative, as in java.util.concurrent, if they were [reduced](Semaphore::add_permits) below the
     /// number acquired, or below 0. One request.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::engine::call::several::Part;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::inspect::{HeldRow, Inspection, inspect};
+use crate::engine::operations::inspect::{Forced, HeldRow, Inspection, force_unlock, inspect};
 use crate::engine::state::grant::{first_token, number_of};
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
@@ -83,13 +83,27 @@ impl HeldBy {
 /// The longest reason of a forced unlock, in bytes.
 const LONGEST_REASON: usize = 1024;
 
-/// The reason in the form in which a holder receives it: on one line.
-pub(crate) fn line(reason: &str) -> Result<String, Error> {
-    match reason.len() {
-        0..=LONGEST_REASON => Ok(reason.replace(char::is_control, " ").trim().to_owned()),
-        n => Err(Error::new(ErrorKind::InvalidInput, "")
-            .because(format!("a reason must have at most {LONGEST_REASON} bytes, got {n}"))),
+/// Takes the lock in this mode from the holders that are meant: see
+/// [`force_unlock_if`](crate::RedisLock::force_unlock_if). `ordered`: the last grant number is that of its holder.
+pub(crate) fn take_away(
+    entry: &Arc<LockEntry>,
+    mode: &str,
+    ordered: bool,
+    held_by: &HeldBy,
+    reason: &str,
+    gently: bool,
+) -> Result<ForcedUnlock, Error> {
+    if reason.len() > LONGEST_REASON {
+        let why = format!("a reason must have at most {LONGEST_REASON} bytes, got {}", reason.len());
+        return Err(entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)));
     }
+    // In the form in which a holder receives it: on one line.
+    let reason = reason.replace(char::is_control, " ");
+    let meant =
+        |held: &HeldRow, last| held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 });
+    let Forced { holders, notified, skipped, remaining } =
+        force_unlock(entry, mode, reason.trim(), gently, meant)?;
+    Ok(ForcedUnlock { holders, notified, skipped, remaining })
 }
 
 /// The holders that may block a caller: for either half of a read/write lock, also those of the other half.

@@ -151,8 +151,7 @@ impl<K: Kind> RedisLock<K> {
 
 impl<K: Kind> RedisLock<K> {
     pub(crate) fn new(shared: &Arc<Shared>, kind: K, name: &str) -> Self {
-        let entry = LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
-        Self::of(shared, kind, entry)
+        Self::of(shared, kind, named::<K>(shared, name))
     }
 
     /// The lock whose state is at this user-chosen key. If the key is the state key of a name, this is the
@@ -319,6 +318,11 @@ impl<K: Kind> RedisLock<K> {
         let acquired = engine::call::receipt::adopt(entry, receipt.owner(), grant)?;
         Ok(Guard::new(Hold::new(entry.clone(), acquired)))
     }
+}
+
+/// The entry of the lock `name` of kind `K`.
+pub(crate) fn named<K: Kind>(shared: &Arc<Shared>, name: &str) -> Result<Arc<LockEntry>, Error> {
+    LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name))
 }
 
 impl<K: Kind> Queued for RedisLock<K> {

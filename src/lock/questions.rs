@@ -9,12 +9,12 @@ use crate::clock::Moment;
 use crate::engine;
 use crate::engine::call::change::change;
 use crate::engine::entries::entry::{LockEntries, LockEntry};
-use crate::engine::operations::inspect::{Forced, HeldRow, Inspection, describe, force_unlock, inspect};
+use crate::engine::operations::inspect::{Inspection, describe, inspect};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, OwnedGuard, Ownership};
 use crate::kind::{Kind, Queueing, Sharing};
 use crate::lock::holder::{
-    ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, holders_of_either_half, line,
+    ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, holders_of_either_half, take_away,
 };
 use crate::lock::{RedisLock, this_thread};
 use crate::wait::Wait;
@@ -197,14 +197,8 @@ impl<K: Kind> RedisLock<K> {
         reason: &str,
         gently: bool,
     ) -> Result<ForcedUnlock, Error> {
-        let entry = self.entry()?;
-        let reason = line(reason).map_err(|error| entry.error(error))?;
         let ordered = K::SHARING == Sharing::Exclusive;
-        let wanted =
-            |held: &HeldRow, last| held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 });
-        let Forced { holders, notified, skipped, remaining } =
-            force_unlock(entry, &self.terms.args, &reason, gently, wanted)?;
-        Ok(ForcedUnlock { holders, notified, skipped, remaining })
+        take_away(self.entry()?, &self.terms.args, ordered, held_by, reason, gently)
     }
 
     /// The number of holders: exact for this process; for other processes, the number of their holds in

@@ -74,10 +74,8 @@ impl<K: Kind> RedisLock<K> {
     /// lease](RedisLock::with_lease): any other value is `InvalidInput` on the first call.
     #[must_use]
     pub fn min_hold(&self, least: Duration) -> Self {
-        let mut lock = self.clone();
+        let mut lock = self.fair();
         lock.terms.at_least = least.into();
-        lock.does_not_linger();
-        lock.terms.fair = true;
         lock.checked(|| check_stay("the minimum hold time", least))
     }
 
@@ -102,10 +100,8 @@ impl<K: Kind> RedisLock<K> {
     /// the first call.
     #[must_use]
     pub fn with_replicas(&self, n: usize, timeout: Duration) -> Self {
-        let mut lock = self.clone();
+        let mut lock = self.fair();
         lock.replicas = Some(Replicas { n, limit: timeout });
-        lock.does_not_linger();
-        lock.terms.fair = true;
         lock.checked(|| {
             if !(1..=MOST_REPLICAS).contains(&n) {
                 return Err(format!("replicas must be between 1 and {MOST_REPLICAS}, got {n}"));

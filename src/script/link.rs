@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::items::{Defines, Is, Item, Need, Token, Wrong, items, needs, tokens};
 
 /// A Lua file of this library: its path and its text.
-type File = (&'static str, &'static str);
+pub(super) type File = (&'static str, &'static str);
 
 /// Files of `lua/lib/`.
 macro_rules! lib {

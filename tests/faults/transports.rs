@@ -286,11 +286,11 @@ fn reads_and_writes_at(url: &str) {
             guard.renew_for(LONG)?;
             two.downgrade(guard)?.unlock()
         });
-        wait_until(LONG, "the other sees it", || one.queue_length().unwrap() == 1);
+        wait_until(LONG, "the other sees it", || one.read_lock().queue_length().unwrap() == 1);
         read.unlock().unwrap();
         writer.join().unwrap().unwrap();
     });
-    assert!(!one.is_write_locked().unwrap());
+    assert!(!one.write_lock().is_locked().unwrap());
 }
 
 #[test]

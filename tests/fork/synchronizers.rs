@@ -52,7 +52,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
                 forked(free.write_lock().lock());
                 forked(free.write_lock().try_lock());
                 forked(read.read_count());
-                forked(written.is_write_locked());
+                forked(written.write_lock().is_locked());
                 let condition = written.write_lock().condition("it");
                 forked(condition.wait(writes.as_mut().unwrap()));
                 forked(condition.signal_all(writes.as_ref().unwrap()));

@@ -151,7 +151,7 @@ fn of_a_writer_that_reads_is_not_that_of_a_reader() {
         });
         assert!(read.try_lock_for(ms(700)).is_err(), "its answer was lost");
         let theirs = fixture.holds.read_write_lock("it");
-        let waits = || theirs.queue_length().unwrap() > 0;
+        let waits = || theirs.read_lock().queue_length().unwrap() > 0;
         wait_until(SOON, "the reader waits, or is in", || came.load(SeqCst) || waits());
         assert!(!came.load(SeqCst), "it reads while another thread writes");
         writing.unlock().unwrap();

@@ -48,9 +48,9 @@ pub const KINDS: [(&str, Calls); 10] = [
             write.lock_owned().map(drop),
             write.holder().map(drop),
             write.force_unlock().map(drop),
-            it.is_write_locked().map(drop),
+            it.write_lock().is_locked().map(drop),
             it.read_count().map(drop),
-            it.queue_length().map(drop),
+            it.read_lock().queue_length().map(drop),
         ]
     }),
     ("semaphore", |client, name| {
@@ -64,7 +64,7 @@ pub const KINDS: [(&str, Calls); 10] = [
             it.set_permits(1),
             it.try_set_permits(1).map(drop),
             it.add_permits(1),
-            it.reduce_permits(1),
+            it.add_permits(-1),
             it.expire_after(LIMIT).map(drop),
             it.delete().map(drop),
             it.available().map(drop),

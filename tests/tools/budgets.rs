@@ -11,11 +11,11 @@ const LIST: &str = "tests/tools/api.txt";
 
 /// What is counted, what it may be today, and where it should get.
 const BUDGETS: &[(&str, usize, usize)] = &[
-    ("lines of code in src/", 19_080, 16_000),
-    ("files in src/", 154, 150),
+    ("lines of code in src/", 19_000, 16_000),
+    ("files in src/", 152, 150),
     ("lines of code in src/engine/", 11_173, 8_500),
     ("names at the crate's root", 32, 32),
-    ("public methods", 291, 290),
+    ("public methods", 290, 290),
     ("public methods that are a form of another", 29, 29),
     ("type names defined more than once in src/", 0, 0),
     ("fields of the largest struct of the state machine", 10, 10),

@@ -5,6 +5,5 @@ pub(crate) mod effects;
 pub(crate) mod inspect;
 pub(crate) mod replies;
 pub(crate) mod requests;
-pub(crate) mod resent;
 pub(crate) mod several;
 pub(crate) mod watching;

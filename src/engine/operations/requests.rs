@@ -1,11 +1,10 @@
 //! The operations as requests: each sends its script with its arguments and returns the reply.
 
-use std::io;
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, slice};
 
-use redis::{RedisError, Value};
+use redis::{RedisError, Value, cmd};
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
@@ -13,12 +12,16 @@ use crate::engine::operations::commands::{self, caller, over, own_record};
 use crate::engine::operations::replies::{
     Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, unexpected_reply,
 };
+use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::refusal::{refused_script, unanswered};
 use crate::engine::redis::resp::{list, number, text};
+use crate::engine::redis::server_info::History;
+use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
 use crate::error::{Error, ErrorKind};
+use crate::kind::Sharing;
 use crate::script::Script;
 
 /// Sends the request of the head of the entry's waiting threads, on the connection of the leave that it goes `behind`.
@@ -178,4 +181,54 @@ pub(crate) fn no_update() -> Failure {
 
 pub(crate) fn no_rule() -> Error {
     Error::new(ErrorKind::InvalidInput, "").because("the rule of this kind has no kind.transfer")
+}
+
+/// What is known of a grant that is ending, for a leave that was sent twice and found its owner outside: either the first
+/// copy took it out, or the hold was lost before. Redis keeps no record of that, as it would cost each leave a write.
+/// Instead, when it happens, Redis is asked whether it is still the same server that knew of the hold, and whether there
+/// has been another grant since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// For an exclusive lock, the grant number: if it is still the last one, there has been no grant since.
+    number: Option<u64>,
+    /// Since when this process had it.
+    since: Moment,
+}
+
+/// The outcome of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Released,
+    Lost,
+    Unknown,
+}
+
+impl Known {
+    /// What is known of a hold that ends now, by its grant and its lock's `sharing`.
+    pub(crate) fn of(sharing: Sharing, grant: Option<&Grant>, now: Moment) -> Known {
+        let (number, since) = grant.map_or((0, now), |t| (t.number, t.since));
+        Known { number: (sharing == Sharing::Exclusive).then_some(number), since }
+    }
+
+    /// Returns the outcome of the grant whose leave was about to be sent at `began`, on a connection made at
+    /// `first_by`. Asks Redis, and blocks until `limit` at most.
+    pub(crate) fn fate(self, entry: &LockEntry, began: Moment, first_by: Moment, limit: Moment) -> Fate {
+        let server = entry.server();
+        let sent = Moment::now();
+        // In a cluster, the first copy may have gone to another server.
+        let past =
+            server.node.is_none().then(|| server.backend.command(&History::request(), limit).ok()).flatten();
+        let past = past.and_then(|answer| History::read(&answer, sent, Moment::now(), &server.known));
+        match past.filter(|past| past.its_own) {
+            // The server has forgotten nothing: the hold, which was valid, was there until the first copy
+            // arrived.
+            Some(past) if past.served_since <= self.since => return Fate::Released,
+            // The first copy was sent to a server that no longer exists.
+            Some(past) if first_by < past.not_before && past.up_since <= began => return Fate::Lost,
+            _ => {}
+        }
+        let last = [Command::plain(cmd("GET").arg(entry.names.keys()[3].concat()))];
+        let last = || number(Some(&entry.ask(&last, limit).ok()?.value))?.try_into().ok();
+        if self.number.is_some() && self.number == last() { Fate::Released } else { Fate::Unknown }
+    }
 }

@@ -66,8 +66,8 @@ fn a_new_one_is_free_and_tells_its_order(fixture: &Fixture<Write>) {
     let lock = fixture.read_write();
     let text = format!("{:?}", lock.read_lock());
     assert_eq!(text.contains("read-in-order"), fixture.fair, "{text}");
-    assert!(!lock.is_write_locked().unwrap());
-    assert_eq!((lock.read_count().unwrap(), lock.queue_length().unwrap()), (0, 0));
+    assert!(!lock.write_lock().is_locked().unwrap());
+    assert_eq!((lock.read_count().unwrap(), lock.read_lock().queue_length().unwrap()), (0, 0));
     assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (0, 0));
 }
 
@@ -112,16 +112,16 @@ fn in_every_form<K: Kind>(lock: &RedisLock<K>, inside: impl Fn(&dyn LockGuard)) 
 fn either_half_is_taken_and_given_back_in_every_form(fixture: &Fixture<Write>) {
     let (lock, other) = (fixture.read_write(), fixture.read_write());
     in_every_form(lock.write_lock(), |hold| {
-        assert!(!hold.is_lost() && other.is_write_locked().unwrap());
+        assert!(!hold.is_lost() && other.write_lock().is_locked().unwrap());
         assert_eq!(other.read_count().unwrap(), 0);
         // A caller that fails has nothing that could be taken for a hold.
         assert!(other.write_lock().try_lock().unwrap().is_none());
         assert!(other.read_lock().try_lock_owned().unwrap().is_none());
         assert!(!hold.is_lost());
     });
-    assert!(!other.is_write_locked().unwrap());
+    assert!(!other.write_lock().is_locked().unwrap());
     in_every_form(lock.read_lock(), |hold| {
-        assert!(!hold.is_lost() && !other.is_write_locked().unwrap());
+        assert!(!hold.is_lost() && !other.write_lock().is_locked().unwrap());
         assert_eq!(other.read_count().unwrap(), 1);
     });
     assert_eq!(other.read_count().unwrap(), 0);
@@ -278,7 +278,7 @@ fn a_writer_may_read_as_well(fixture: &Fixture<Write>) {
     let (lock, other) = (fixture.read_write(), fixture.read_write());
     let write = lock.write_lock().lock().unwrap();
     lock.read_lock().try_lock().unwrap().expect("it writes").unlock().unwrap();
-    assert!(lock.write_lock().is_held_by_current_thread() && other.is_write_locked().unwrap());
+    assert!(lock.write_lock().is_held_by_current_thread() && other.write_lock().is_locked().unwrap());
     thread::scope(|scope| {
         for other in [&lock, &other] {
             scope.spawn(|| other.read_lock().lock().unwrap().unlock().unwrap());
@@ -290,10 +290,10 @@ fn a_writer_may_read_as_well(fixture: &Fixture<Write>) {
             lock.read_lock().try_lock_for(LONG).unwrap().expect("it writes").unlock().unwrap();
             again.unlock().unwrap();
         }
-        assert_eq!(lock.queue_length().unwrap(), 2, "and they wait yet");
+        assert_eq!(lock.read_lock().queue_length().unwrap(), 2, "and they wait yet");
         write.unlock().unwrap();
     });
-    assert!(!other.is_write_locked().unwrap());
+    assert!(!other.write_lock().is_locked().unwrap());
 }
 
 /// Curator TestInterProcessReadWriteLock.testDowngrading: read, then write no more, then read no more.
@@ -326,9 +326,9 @@ fn a_writer_becomes_a_reader_with_nobody_in_between(fixture: &Fixture<Write>) {
             queued(lock.write_lock(), 1);
             let read = lock.downgrade(write).unwrap();
             assert_eq!(read.last_write(), token >> 12, "nobody wrote in between");
-            assert_eq!((lock.read_count().unwrap(), lock.is_write_locked().unwrap()), (1, false));
+            assert_eq!((lock.read_count().unwrap(), lock.write_lock().is_locked().unwrap()), (1, false));
             assert_eq!(lock.write_lock().hold_count(), 0);
-            assert_eq!(lock.queue_length().unwrap(), 1);
+            assert_eq!(lock.read_lock().queue_length().unwrap(), 1);
             read.unlock().unwrap();
             assert!(next.join().unwrap() > token);
         });
@@ -349,7 +349,7 @@ fn a_reader_that_would_write_is_refused(fixture: &Fixture<Write>) {
     }
     assert!(lock.write_lock().try_lock().unwrap().is_none());
     assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
-    assert_eq!(other.queue_length().unwrap(), 0);
+    assert_eq!(other.read_lock().queue_length().unwrap(), 0);
     assert!(!read.is_lost());
     read.unlock().unwrap();
     lock.write_lock().try_lock().unwrap().expect("it reads no more").unlock().unwrap();

@@ -88,9 +88,9 @@ fn one_half_is_taken_away_and_not_the_other(fixture: &Fixture<Write>) {
 
     let write = lock.write_lock().lock().unwrap();
     assert!(other.read_lock().force_unlock().unwrap().holders == 0);
-    assert!(other.is_write_locked().unwrap() && !write.is_lost());
+    assert!(other.write_lock().is_locked().unwrap() && !write.is_lost());
     assert!(other.write_lock().force_unlock().unwrap().holders > 0);
-    assert!(!other.is_write_locked().unwrap());
+    assert!(!other.write_lock().is_locked().unwrap());
     other.write_lock().try_lock().unwrap().expect("it is free").unlock().unwrap();
     assert!(write.unlock().unwrap_err().is_lease_lost());
 }

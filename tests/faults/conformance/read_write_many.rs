@@ -163,12 +163,12 @@ fn readers_and_waiters_are_told(fixture: &Fixture<Write>) {
             for lock in locks {
                 queued(lock.write_lock(), writers.len());
                 assert_eq!(lock.read_count().unwrap(), readers.len());
-                assert!(!lock.is_write_locked().unwrap());
+                assert!(!lock.write_lock().is_locked().unwrap());
             }
             done.wait();
         });
         for lock in locks {
-            assert_eq!((lock.read_count().unwrap(), lock.queue_length().unwrap()), (0, 0));
+            assert_eq!((lock.read_count().unwrap(), lock.read_lock().queue_length().unwrap()), (0, 0));
         }
     };
     let many = |n: usize| -> Vec<_> { (0..n).map(|_| fixture.read_write()).collect() };

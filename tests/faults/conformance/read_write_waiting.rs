@@ -105,7 +105,7 @@ fn a_waiter_for_either_half_is_counted(fixture: &Fixture<Write>) {
         for (one, two) in [(write, write), (read, write), (write, read)] {
             let (cancelled, never) = (CancellationToken::new(), CancellationToken::new());
             let guard = lock.write_lock().lock().unwrap();
-            assert_eq!(lock.queue_length().unwrap(), 0);
+            assert_eq!(lock.read_lock().queue_length().unwrap(), 0);
             thread::scope(|scope| {
                 let one = scope.spawn(|| one(first, &cancelled));
                 queued(lock.write_lock(), 1);

@@ -89,7 +89,7 @@ fn it_has_the_permits_it_was_given<K: Tried>(fixture: &Fixture<K>) {
         assert_eq!((it.permits().unwrap(), it.available().unwrap()), (Some(n), i64::from(n)));
     }
     let it = It::of(fixture, 1);
-    it.reduce_permits(43).unwrap();
+    it.add_permits(-43).unwrap();
     assert_eq!(it.available().unwrap(), -42);
 }
 
@@ -174,8 +174,8 @@ fn a_number_that_cannot_be_is_refused<K: Tried>(fixture: &Fixture<K>) {
         for error in [
             it.acquire(n).map(drop).unwrap_err(),
             it.try_acquire(n).map(drop).unwrap_err(),
-            it.add_permits(n).unwrap_err(),
-            it.reduce_permits(n).unwrap_err(),
+            it.add_permits(n.into()).unwrap_err(),
+            it.add_permits(-i64::from(n)).unwrap_err(),
         ] {
             assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, NAME), "{error}");
         }
@@ -198,11 +198,11 @@ fn added_permits_can_be_taken_in_every_form<K: Tried>(fixture: &Fixture<K>) {
     let (it, never) = (It::of(fixture, 1), CancellationToken::new());
     for form in CANCELLABLE.into_iter().chain(OTHERS) {
         for n in 1..=5 {
-            it.add_permits(n).unwrap();
+            it.add_permits(n.into()).unwrap();
             assert_eq!(it.available().unwrap(), i64::from(n) + 1);
             let permit = form(&it, n, &never).unwrap().unwrap();
             assert_eq!(it.available().unwrap(), 1);
-            it.reduce_permits(n).unwrap();
+            it.add_permits(-i64::from(n)).unwrap();
             drop(permit);
             assert_eq!(it.available().unwrap(), 1);
         }
@@ -217,7 +217,7 @@ fn its_numbers_are_told_and_its_text_costs_no_request<K: Tried>(fixture: &Fixtur
         it.set_permits(n).unwrap();
         assert_eq!(it.available().unwrap(), i64::from(n));
     }
-    it.reduce_permits(5).unwrap();
+    it.add_permits(-5).unwrap();
     assert_eq!(it.available().unwrap(), -2);
     let before = client.request_count();
     assert!(format!("{it:?}").contains(NAME), "{it:?}");

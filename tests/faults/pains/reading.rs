@@ -31,7 +31,7 @@ fn pain_19_a_downgrade_wakes_waiting_readers() {
                 })
             })
             .collect();
-        wait_until(LONG, "all wait", || writes.queue_length().unwrap() == readers.len());
+        wait_until(LONG, "all wait", || writes.read_lock().queue_length().unwrap() == readers.len());
         let began = Instant::now();
         let read = writes.downgrade(write).unwrap();
         for reader in readers {

@@ -130,11 +130,11 @@ fn locks_of_all_kinds_and_clients_go_together_in_any_order() {
         tokens.rotate_right(turn);
         assert_eq!(tokens.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false, true, true]);
         assert!(simple.is_locked().unwrap() && reentrant.is_locked().unwrap());
-        assert!(reads.read_count().unwrap() == 1 && writes.is_write_locked().unwrap());
+        assert!(reads.read_count().unwrap() == 1 && writes.write_lock().is_locked().unwrap());
         assert_eq!(permits.available().unwrap(), 1);
         guard.unlock().unwrap();
         assert!(!simple.is_locked().unwrap() && !reentrant.is_locked().unwrap());
-        assert!(reads.read_count().unwrap() == 0 && !writes.is_write_locked().unwrap());
+        assert!(reads.read_count().unwrap() == 0 && !writes.write_lock().is_locked().unwrap());
         assert_eq!(permits.available().unwrap(), 3);
     }
     permits.delete().unwrap();
@@ -172,7 +172,7 @@ fn a_reader_and_the_writer_who_reads_re_enter() {
     let write = lock.write_lock().lock().unwrap();
     let guard = it.try_lock().unwrap().expect("a writer may read");
     write.unlock().unwrap();
-    assert!(!lock.is_write_locked().unwrap() && lock.read_count().unwrap() == 1);
+    assert!(!lock.write_lock().is_locked().unwrap() && lock.read_count().unwrap() == 1);
     let again = it.try_lock().unwrap().expect("and again");
     drop((guard, again));
     assert_eq!(lock.read_count().unwrap(), 0);

@@ -17,10 +17,10 @@ fn readers_read_together_and_a_writer_is_alone() {
     let second = b.read_lock().try_lock().unwrap().expect("beside another reader");
     assert!(c.write_lock().try_lock().unwrap().is_none());
     assert_eq!(c.read_count().unwrap(), 2);
-    assert!(!c.is_write_locked().unwrap());
+    assert!(!c.write_lock().is_locked().unwrap());
     drop((first, second));
     let writer = c.write_lock().try_lock().unwrap().expect("alone");
-    assert!(a.is_write_locked().unwrap());
+    assert!(a.write_lock().is_locked().unwrap());
     assert!(a.read_lock().try_lock().unwrap().is_none());
     assert!(in_brief(b.write_lock().try_lock_for(ms(50))).is_none());
     assert_eq!(a.read_count().unwrap(), 0);
@@ -118,7 +118,7 @@ fn a_writer_reads_past_threads_of_its_own_that_wait_for_it() {
         // Not handed on within the process, as this thread goes on reading.
         write.unlock().unwrap();
         assert!(!writing.is_finished());
-        assert!(!lock.is_write_locked().unwrap());
+        assert!(!lock.write_lock().is_locked().unwrap());
         read.unlock().unwrap();
         writing.join().unwrap();
         waiting.join().unwrap();
@@ -135,7 +135,7 @@ fn a_downgrade_is_one_request_and_lets_waiting_readers_in() {
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let guard = other.read_lock().lock().unwrap();
-            assert!(!other.is_write_locked().unwrap());
+            assert!(!other.write_lock().is_locked().unwrap());
             drop(guard);
         });
         fixture.await_queued(1);
@@ -202,7 +202,7 @@ fn only_its_own_guard_is_downgraded() {
     let (lock, strange) = (client.read_write_lock("it"), client.read_write_lock("other"));
     let write = strange.write_lock().lock().unwrap();
     assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::NotOwner);
-    assert!(!strange.is_write_locked().unwrap(), "the guard has ended");
+    assert!(!strange.write_lock().is_locked().unwrap(), "the guard has ended");
     nothing_left(&fixture.server);
 }
 

@@ -180,15 +180,15 @@ fn waiters_are_counted_for_both_halves() {
         fixture.await_queued(1);
         let second = scope.spawn(|| drop(b.read_lock().lock().unwrap()));
         fixture.await_queued(2);
-        assert_eq!((a.queue_length().unwrap(), b.queue_length().unwrap()), (2, 2));
+        assert_eq!((a.read_lock().queue_length().unwrap(), b.read_lock().queue_length().unwrap()), (2, 2));
         assert_eq!((b.write_lock().local_queue_length(), b.read_lock().local_queue_length()), (1, 1));
         token.cancel();
         assert_eq!(first.join().unwrap(), ErrorKind::Cancelled);
         fixture.await_queued(1);
-        assert_eq!((a.queue_length().unwrap(), b.queue_length().unwrap()), (1, 1));
+        assert_eq!((a.read_lock().queue_length().unwrap(), b.read_lock().queue_length().unwrap()), (1, 1));
         drop(write);
         second.join().unwrap();
-        assert_eq!(b.queue_length().unwrap(), 0);
+        assert_eq!(b.read_lock().queue_length().unwrap(), 0);
     });
     nothing_left(&fixture.server);
 }

@@ -94,7 +94,7 @@ fn a_downgrade_beside_a_read_ends_the_write_lock() {
     let beside = lock.read_lock().lock().unwrap();
     let read = lock.downgrade(write).unwrap();
     assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (2, 0));
-    assert!(!theirs.is_write_locked().unwrap());
+    assert!(!theirs.write_lock().is_locked().unwrap());
     assert!(theirs.read_lock().try_lock_for(SOON).unwrap().is_some(), "nobody writes");
     drop((beside, read));
     assert!(theirs.write_lock().try_lock().unwrap().is_some());

@@ -124,12 +124,12 @@ fn permits_are_set_added_and_reduced() {
     semaphore.add_permits(10).unwrap();
     assert_eq!(counts(&semaphore), (Some(14), 11));
     // Below what is out: nothing is taken from anybody.
-    semaphore.reduce_permits(13).unwrap();
+    semaphore.add_permits(-13).unwrap();
     assert_eq!(counts(&semaphore), (Some(1), -2));
     assert!(!three.is_lost());
     three.release().unwrap();
     assert_eq!(counts(&semaphore), (Some(1), 1));
-    semaphore.reduce_permits(3).unwrap();
+    semaphore.add_permits(-3).unwrap();
     assert_eq!(counts(&semaphore), (Some(0), -2));
     semaphore.set_permits(0).unwrap();
     assert_eq!(counts(&semaphore), (Some(0), 0));
@@ -247,7 +247,7 @@ fn a_change_without_an_answer_is_made_once_or_unknown() {
     assert!(semaphore.try_set_permits(4).unwrap(), "it was this call that set them");
     // Never answered.
     proxy.swallow_replies(1);
-    let error = semaphore.reduce_permits(1).unwrap_err();
+    let error = semaphore.add_permits(-1).unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::OutcomeUnknown, "it"), "{error}");
     assert_eq!(counts(&semaphore), (Some(3), 3));
 }

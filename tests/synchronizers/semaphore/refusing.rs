@@ -29,8 +29,8 @@ fn a_number_that_cannot_be_is_refused_and_nothing_is_sent() {
     let semaphore = client.semaphore("it");
     for n in [0, 1 << 31, u32::MAX] {
         let mut errors = every_form(&semaphore, n);
-        errors.push(semaphore.add_permits(n).unwrap_err());
-        errors.push(semaphore.reduce_permits(n).unwrap_err());
+        errors.push(semaphore.add_permits(n.into()).unwrap_err());
+        errors.push(semaphore.add_permits(-i64::from(n)).unwrap_err());
         if n > 0 {
             errors.push(semaphore.set_permits(n).unwrap_err());
             errors.push(semaphore.try_set_permits(n).unwrap_err());
@@ -119,7 +119,7 @@ fn a_waiter_in_vain_is_told() {
     let (here, there) = (here.semaphore("it"), there.semaphore("it"));
     type Change = fn(&Semaphore);
     let changes: [(&str, Change); 3] = [
-        ("reduce", |semaphore| semaphore.reduce_permits(1).unwrap()),
+        ("reduce", |semaphore| semaphore.add_permits(-1).unwrap()),
         ("set", |semaphore| semaphore.set_permits(1).unwrap()),
         ("delete", |semaphore| assert!(semaphore.delete().unwrap())),
     ];
@@ -154,7 +154,7 @@ fn a_key_of_another_kind_is_refused_and_kept() {
     errors.push(semaphore.set_permits(1).unwrap_err());
     errors.push(semaphore.try_set_permits(1).unwrap_err());
     errors.push(semaphore.add_permits(1).unwrap_err());
-    errors.push(semaphore.reduce_permits(1).unwrap_err());
+    errors.push(semaphore.add_permits(-1).unwrap_err());
     errors.push(semaphore.expire_after(LONG).unwrap_err());
     errors.push(semaphore.delete().unwrap_err());
     errors.push(semaphore.available().unwrap_err());

@@ -82,7 +82,7 @@ fn where_there_are_none_on_purpose_all_wait_until_others_add_some() {
         ("first", |it| assert!(it.try_set_permits(0).unwrap())),
         ("reduce", |it| {
             it.set_permits(2).unwrap();
-            it.reduce_permits(2).unwrap();
+            it.add_permits(-2).unwrap();
         }),
     ];
     for (way, none) in ways {
