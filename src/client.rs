@@ -78,7 +78,7 @@ impl Client {
         let channel = format!("{}{}", self.0.inbox_prefix, self.0.uuid);
         let probed = match &self.0.route {
             Route::One(server) => probe(&server.manager, &channel).map(|probed| {
-                server.known.is_another(&probed.server, probed.heard);
+                server.known.is_another(&probed.server, probed.received);
             }),
             Route::Cluster(cluster) => cluster.probe(&channel),
         };

@@ -40,7 +40,7 @@ end
 -- dead(w) -> true if w is silent although another waiter was heard all the while. If none was, the server may
 -- have been stalled: then w, and every other silent waiter, gets its waiter timeout once more, and is
 -- admitted when its heartbeat comes. (Only the first waiters are checked: there may be thousands.)
-local heard -- the position of a waiter that was heard all the while
+local witness -- the position of a waiter that was heard all the while
 local function dead(w)
   if not silent(w) then return false end
   if w.steady == false then return true end
@@ -48,7 +48,7 @@ local function dead(w)
     local ms = w.waiter_timeout + 0
     return p[8] and gap * 3 < 2 and p[3] + 0 <= ms and now() - p[8] > ms * 1000
   end
-  if heard and proves(heard, 0) then return true end
+  if witness and proves(witness, 0) then return true end
   -- The caller, too: it may be the only live waiter, behind very many others.
   local owners, spared = {w.owner, F[1]}, {}
   for _, owner in ipairs(call('ZRANGE', K[2], 0, 31)) do owners[#owners + 1] = owner end
@@ -57,7 +57,7 @@ local function dead(w)
     local p = position and cmsgpack.unpack(position)
     local gap = p and (now() - p[2]) / 1000 / p[3]
     if p and proves(p, gap) then
-      heard = p
+      witness = p
       return true
     end
     if p and p[8] ~= false and gap > 1 then

@@ -91,12 +91,12 @@ impl Observers {
     /// Notifies all observers of an event that happens for each hold. If nobody listens, `what` is not even
     /// called.
     pub(crate) fn tell_often(&self, what: impl Fn(&dyn Observer)) {
-        if self.is_heard() {
+        if self.has_listeners() {
             self.tell(what);
         }
     }
 
-    fn is_heard(&self) -> bool {
+    fn has_listeners(&self) -> bool {
         #[cfg(feature = "tracing")]
         let traced = Tracing::is_on();
         #[cfg(not(feature = "tracing"))]
@@ -106,7 +106,7 @@ impl Observers {
 
     /// Like [`tell_apart`](Self::tell_apart), for an event that happens for each renewal or hold.
     pub(crate) fn tell_often_apart(&self, what: impl Fn(&dyn Observer) + Send + 'static) {
-        if self.is_heard() {
+        if self.has_listeners() {
             self.tell_apart(1, what);
         }
     }

@@ -67,7 +67,7 @@ impl<'a, T> Query<'a, T> {
         let posted = posted.map_or_else(|| backend.post(command, deadline), Ok);
         let reply = posted.and_then(|posted| backend.read(posted, command, deadline));
         if reply.is_ok() || !has_time {
-            node.heard(&reply, began, awaited);
+            node.record(&reply, began, awaited);
         }
         (item, reply)
     }

@@ -92,7 +92,7 @@ impl Voter {
     }
 
     /// Records what became of a request that was sent at `sent`, for which the caller has waited since `awaited`.
-    pub(super) fn heard(self: &Arc<Self>, reply: &Result<Reply, Failure>, sent: Moment, awaited: Moment) {
+    pub(super) fn record(self: &Arc<Self>, reply: &Result<Reply, Failure>, sent: Moment, awaited: Moment) {
         match reply {
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => self.failed(e.clone()),
             _ => self.answered(sent, awaited),

@@ -188,17 +188,17 @@ impl World {
         Some(())
     }
 
-    fn crash(&self, state: &mut State, p: u8, heard_of: bool) {
+    fn crash(&self, state: &mut State, p: u8, noticed: bool) {
         let process = &mut state.processes[p as usize];
         process.alive = false;
-        process.inbox &= !heard_of;
+        process.inbox &= !noticed;
         process.lock_states = self.lock_states();
         process.callers.clear();
         (process.turns_before, process.came) = (None, None);
         (process.unread, process.behind) = (None, None);
         state.replies.retain(|(packet, _)| packet.process != p);
         state.messages.retain(|message| process_of(message.owner) != p as usize);
-        if heard_of {
+        if noticed {
             state.signals.crash(p);
         }
         // Requests that it had sent may still run.
@@ -395,7 +395,7 @@ impl Model for World {
             Step::Deliver(message) => {
                 state.messages.remove(&message);
                 if state.hears(message.owner) {
-                    state.heard(self, &message);
+                    state.received(self, &message);
                 }
             }
             Step::LoseMessage(message) => {

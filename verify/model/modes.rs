@@ -213,7 +213,7 @@ impl State {
     }
 
     /// Delivers a message.
-    pub(super) fn heard(&mut self, world: &World, message: &Message) {
+    pub(super) fn received(&mut self, world: &World, message: &Message) {
         let now = self.now();
         let Message { owner, says, number, value, .. } = *message;
         let lease = Duration::from_millis(message.lease);

@@ -154,10 +154,10 @@ pub(super) fn is_due(state: &State) -> bool {
 /// Whether another look at the queue would now admit a live waiter.
 fn could_be_in(state: &State) -> bool {
     let mut redis = state.redis.clone();
-    let mut heard = false;
-    let tell = |message: Message| heard |= state.processes[process_of(message.owner)].alive;
+    let mut received = false;
+    let tell = |message: Message| received |= state.processes[process_of(message.owner)].alive;
     redis.look(state.millis(), &mut (|owner| state.listens(owner), tell));
-    heard
+    received
 }
 
 /// Whether a process has an idle grant.

@@ -16,8 +16,8 @@ impl State {
         let end = now.saturating_add(world.waiter_timeout);
         let lasts = |m: &Message| m.is_grant() && redis.holder(m.owner).is_some_and(|h| h.end > end);
         self.trusted |= messages.iter().any(lasts);
-        let heard = |message: &Message| self.hears(message.owner);
-        messages.retain(heard);
+        let received = |message: &Message| self.hears(message.owner);
+        messages.retain(received);
         messages.into_iter().for_each(|message| self.messages.insert(message));
         if world.never_silent() {
             redis.forget_when();

@@ -364,20 +364,20 @@ impl State {
                 self.go_on(p, t, then, Some(ticket));
             }
             Thread::Making(ticket, leaving, next) => {
-                let heard = matches!(outcome, Outcome::Reply(_));
+                let replied = matches!(outcome, Outcome::Reply(_));
                 let then = self.left_with_next(packet, outcome, &next);
-                if !heard {
+                if !replied {
                     self.background(p, g, &leaving);
                 }
                 self.go_on(p, t, then, Some(ticket));
             }
             Thread::Releasing(leaving, next) => {
-                let heard = matches!(outcome, Outcome::Reply(_));
+                let replied = matches!(outcome, Outcome::Reply(_));
                 let then = match next {
                     Some(next) => self.left_with_next(packet, outcome, &next),
                     None => self.lock_state(p, g).left(),
                 };
-                if !heard {
+                if !replied {
                     self.background(p, g, &leaving);
                 }
                 self.go_on(p, t, then, None);

@@ -54,7 +54,7 @@ struct Client {
     out: usize,
     most_out: usize,
     /// When its inbox last heard anything, once it listens.
-    heard: Option<u64>,
+    last_reply: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ impl Fleet {
             entry.threads.clone().map(move |_| Thread { entry: e, doing: Doing::Idle, turn: 0 })
         };
         let threads: Vec<_> = entries.iter().enumerate().flat_map(idle).collect();
-        let client = |_| Client { line: Line::default(), out: 0, most_out: 0, heard: None };
+        let client = |_| Client { line: Line::default(), out: 0, most_out: 0, last_reply: None };
         let mut fleet = Fleet {
             scene: scene.clone(),
             costs: costs.clone(),
@@ -161,7 +161,7 @@ impl Fleet {
             self.happens(event);
         }
         let of_client = |client: &Client| {
-            client.most_out + usize::from(client.heard.is_some()) + usize::from(client.line.was_used())
+            client.most_out + usize::from(client.last_reply.is_some()) + usize::from(client.line.was_used())
         };
         self.seen.connections = self.clients.iter().map(of_client).max().unwrap_or(0);
         self.seen.seconds = self.scene.counted.as_secs_f64();
@@ -394,7 +394,7 @@ impl Fleet {
     fn received(&mut self, message: Message) {
         let e = self.entry_of(message.owner);
         let client = self.entries[e].client;
-        self.clients[client].heard = Some(self.now);
+        self.clients[client].last_reply = Some(self.now);
         let lease = Duration::from_millis(message.lease);
         let state = &mut self.entries[e].state;
         let then = state.granted(message.owner, message.number, lease, message.value, at(self.now));

@@ -18,7 +18,7 @@ pub(super) struct Line {
     looks_at: Option<Moment>,
     in_flight: usize,
     /// When a reply last arrived.
-    heard: u64,
+    last_reply: u64,
     used: bool,
 }
 
@@ -70,8 +70,9 @@ impl Line {
     /// their way.
     pub(super) fn hears(&mut self, sent: u64, now: u64, timeout: Duration) -> bool {
         self.in_flight -= 1;
-        let in_time = now - sent.max(self.heard) <= u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.heard = now;
+        let in_time =
+            now - sent.max(self.last_reply) <= u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.last_reply = now;
         in_time
     }
 

@@ -143,7 +143,7 @@ impl<'a> OneTry<'a> {
     ) -> Result<Option<Acquired>, Error> {
         let OneTry { mut waiter, asking } = self;
         let (entry, entered) = (waiter.entry, waiter.entered);
-        let ended = waiter.heard(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
+        let ended = waiter.learn(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
         let ended = match ended {
             Ok(Progress::In(acquired)) => return Ok(Some(acquired)),
             // An attempt asks once; a request to ask again is given up.

@@ -23,7 +23,7 @@ impl Waiter<'_> {
         if !asking.enqueues() || entry.hears() {
             self.sends();
             let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
-            self.heard(owner, requests::acquire(entry, &asking, behind, limit))?;
+            self.learn(owner, requests::acquire(entry, &asking, behind, limit))?;
             // The queue position may be at another server now, where the client does not listen yet.
             if queues && !entry.hears() {
                 entry.listens().map_err(|e| entry.error(e))?;
@@ -36,7 +36,7 @@ impl Waiter<'_> {
         // No queue position, as the grant would not be received; but the lock may be free now.
         self.sends();
         let asking = Asking { how: AcquireMode::Try, ..asking };
-        self.heard(owner, requests::acquire(entry, &asking, behind, limit))?;
+        self.learn(owner, requests::acquire(entry, &asking, behind, limit))?;
         entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_TIMEOUT));
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Waiter<'_> {
 
     /// Reports the outcome of a request to the lock state. Returns an error only if the call makes a single
     /// attempt, or the error is final.
-    pub(in crate::engine) fn heard(
+    pub(in crate::engine) fn learn(
         &mut self,
         owner: u64,
         outcome: Result<(Answer, bool), Failure>,

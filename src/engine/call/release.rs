@@ -183,7 +183,7 @@ impl OngoingRelease<'_> {
         let OngoingRelease { entry, leaving, began, limit, grant, held, lost, .. } = self;
         let command = commands::leave(entry, &leaving, None);
         let (lock, dialled) = (entry.clone(), connection.by().dialled);
-        let heard = move |reply| {
+        let on_reply = move |reply| {
             // In a forked child, the parent reads it.
             if lock.shared.same_process().is_err() {
                 return;
@@ -197,7 +197,7 @@ impl OngoingRelease<'_> {
         server.backend.send(
             connection,
             &command,
-            Unread { about: entry.number(), limit, heard: Some(Box::new(heard)) },
+            Unread { about: entry.number(), limit, on_reply: Some(Box::new(on_reply)) },
         );
         // A thread that came meanwhile did not find the connection.
         let core = entry.core.lock();

@@ -283,7 +283,7 @@ impl Listener {
     pub(in crate::engine) fn hears(&self) -> Moment {
         let now = Moment::now();
         if let Some(server) = self.server.upgrade() {
-            server.known.heard(now);
+            server.known.replied(now);
         }
         now
     }

@@ -206,7 +206,7 @@ pub(crate) fn force_unlock(
         }
         // If the message is not received, the holder's next renewal reports the loss.
         match entry.publish(uuid, text.trim_end(), limit) {
-            Ok(heard) => forced.notified += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
+            Ok(receivers) => forced.notified += usize::from(number(Some(&receivers)).is_some_and(|n| n > 0)),
             Err(failure) => {
                 tracing::debug!(lock = entry.name(), error = %failure.error(), "could not notify a holder of a forced unlock");
             }

@@ -75,21 +75,21 @@ pub(crate) struct Connection {
 }
 
 /// A reply that its request did not wait for. Whoever uses the connection next reads it, before a reply of its
-/// own; if nobody can, `heard` gets an error.
+/// own; if nobody can, `on_reply` gets an error.
 pub(crate) struct Unread {
     /// What the request was about: the next one about it goes behind it.
     pub(crate) about: u64,
     /// Until when the reply may take.
     pub(crate) limit: Moment,
-    pub(crate) heard: Option<Heard>,
+    pub(crate) on_reply: Option<OnReply>,
 }
 
-type Heard = Box<dyn FnOnce(Result<Value, RedisError>) + Send>;
+type OnReply = Box<dyn FnOnce(Result<Value, RedisError>) + Send>;
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        if let Some(heard) = self.heard.take() {
-            heard(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
+        if let Some(on_reply) = self.on_reply.take() {
+            on_reply(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
         }
     }
 }
@@ -294,8 +294,8 @@ impl Connection {
             self.given.clear();
         }
         let failed = reply.as_ref().err().cloned();
-        if let Some(heard) = unread.heard.take() {
-            heard(reply);
+        if let Some(on_reply) = unread.on_reply.take() {
+            on_reply(reply);
         }
         failed.map_or(Ok(()), Err)
     }

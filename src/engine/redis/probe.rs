@@ -24,7 +24,7 @@ const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 #[derive(Debug)]
 pub(crate) struct Probed {
     pub(crate) server: ServerInfo,
-    pub(crate) heard: Moment,
+    pub(crate) received: Moment,
 }
 
 /// Why a server could not be probed, or cannot be used.
@@ -126,10 +126,10 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<ProbeReplies, Unpro
     connection.send_packed_command(&packed)?;
     connection.recv_response()?.extract_error()?;
     let info = connection.recv_response()?;
-    let heard = Moment::now();
+    let received = Moment::now();
     let pubsub = connection.recv_response()?;
     let scripts = connection.recv_response()?;
-    let (info, probed) = (lines(&info), Probed { server: ServerInfo::read(&info, heard), heard });
+    let (info, probed) = (lines(&info), Probed { server: ServerInfo::read(&info, received), received });
     Ok(ProbeReplies { connection, probed, info, pubsub, scripts })
 }
 

@@ -201,7 +201,7 @@ impl SentinelClient {
 
     /// A sentinel that has named `before` now says that the primary is at `now`. Returns whether that is
     /// news. (The first address it names is not: it may be out of date.)
-    pub(crate) fn heard(&self, before: Option<&Place>, now: &Place) -> bool {
+    pub(crate) fn is_news(&self, before: Option<&Place>, now: &Place) -> bool {
         let mut known = self.known.lock();
         let news = before.is_some_and(|before| before != now) && known.as_ref() != Some(now);
         if news {

@@ -23,7 +23,7 @@ pub(crate) struct ServerInfo {
 pub(crate) struct LastServer {
     run: Mutex<Option<Run>>,
     /// When it last replied.
-    heard: LatestMoment,
+    last_reply: LatestMoment,
 }
 
 /// A run of a server.
@@ -36,18 +36,18 @@ struct Run {
 }
 
 impl LastServer {
-    /// If the server, heard at `heard`, is not the last one, returns when the last one was last heard. A
+    /// If the server, heard at `received`, is not the last one, returns when the last one was last heard. A
     /// server that does not say which one it is does not count.
-    pub(crate) fn is_another(&self, server: &ServerInfo, heard: Moment) -> Option<Moment> {
+    pub(crate) fn is_another(&self, server: &ServerInfo, received: Moment) -> Option<Moment> {
         let run_id = server.run_id.as_ref()?;
         let mut last = self.run.lock();
-        let before = self.heard.get();
-        self.heard.put(heard);
+        let before = self.last_reply.get();
+        self.last_reply.put(received);
         if last.as_ref().is_some_and(|run| run.id == *run_id) {
             return None;
         }
         let succeeds = last.is_some();
-        last.replace(Run { id: run_id.clone(), found: heard, succeeds }).map(|_| before)
+        last.replace(Run { id: run_id.clone(), found: received, succeeds }).map(|_| before)
     }
 
     /// Its run id, if it is known.
@@ -56,16 +56,16 @@ impl LastServer {
     }
 
     /// Records that the server replied.
-    pub(crate) fn heard(&self, at: Moment) {
-        self.heard.put(at);
+    pub(crate) fn replied(&self, at: Moment) {
+        self.last_reply.put(at);
     }
 
     /// Returns since when all requests to this client's server have gone to this run of it, which was up by
-    /// `up_since` and was heard at `heard`. Where another one was before, it may have been up for long without
+    /// `up_since` and was heard at `received`. Where another one was before, it may have been up for long without
     /// a request from those who share the address: what counts is when it was found there.
-    pub(crate) fn serves_since(&self, run_id: Option<&str>, up_since: Moment, heard: Moment) -> Moment {
+    pub(crate) fn serves_since(&self, run_id: Option<&str>, up_since: Moment, received: Moment) -> Moment {
         match (&*self.run.lock(), run_id) {
-            (Some(run), Some(id)) if run.id != id => heard,
+            (Some(run), Some(id)) if run.id != id => received,
             (Some(run), Some(_)) if run.succeeds => run.found,
             (Some(run), Some(_)) => run.found.min(up_since),
             _ => up_since,
@@ -82,13 +82,13 @@ impl ServerInfo {
         redis::cmd("INFO").arg("server").get_packed_command()
     }
 
-    /// Reads the reply, heard at `heard`. The fields are `None` if the server may not be asked.
-    pub(crate) fn read(answer: &Value, heard: Moment) -> ServerInfo {
+    /// Reads the reply, heard at `received`. The fields are `None` if the server may not be asked.
+    pub(crate) fn read(answer: &Value, received: Moment) -> ServerInfo {
         let info = lines(answer);
         let uptime = uptime(&info).map(|uptime| uptime.saturating_sub(COARSE));
         ServerInfo {
             run_id: field(&info, "run_id:").map(str::to_owned),
-            up_since: uptime.map(|uptime| heard.before(uptime)),
+            up_since: uptime.map(|uptime| received.before(uptime)),
         }
     }
 }
@@ -133,16 +133,16 @@ impl History {
         redis::cmd("INFO")
     }
 
-    /// Reads the reply to a request that was sent at `sent` and heard at `heard`, by a server that may be
+    /// Reads the reply to a request that was sent at `sent` and heard at `received`, by a server that may be
     /// the `last` one; `None` if the server may not be asked.
-    pub(crate) fn read(answer: &Value, sent: Moment, heard: Moment, last: &LastServer) -> Option<History> {
+    pub(crate) fn read(answer: &Value, sent: Moment, received: Moment, last: &LastServer) -> Option<History> {
         let info = lines(answer);
         let uptime = uptime(&info)?;
         let role = field(&info, "role:")?;
         let before = field(&info, "master_replid2:").unwrap_or_default();
         // In its first two seconds, the server's own count says little.
-        let counted = heard.before(uptime.saturating_sub(COARSE));
-        let served_since = last.serves_since(field(&info, "run_id:"), counted, heard);
+        let counted = received.before(uptime.saturating_sub(COARSE));
+        let served_since = last.serves_since(field(&info, "run_id:"), counted, received);
         Some(History {
             served_since,
             up_since: served_since.min(counted),

@@ -215,7 +215,7 @@ impl LineThread {
                 server.backend.refuses(sent);
                 server.inbox.is_deaf(sent);
             } else if replies.iter().any(|(_, reply)| reply.is_some()) {
-                server.known.heard(self.last_reply);
+                server.known.replied(self.last_reply);
             }
             self.learn(&server, &replies);
         }

@@ -73,7 +73,7 @@ pub(crate) struct Validity {
     /// When the last reply to a renewal arrived. Kept only if the holder has renewed the grant itself, beside
     /// the renewal thread: the two use different connections, so replies may arrive in another order than
     /// Redis ran the renewals.
-    pub(super) heard: Option<Moment>,
+    pub(super) last_reply: Option<Moment>,
 }
 
 /// Whether a copy of a request of an owner may still be in flight, as one had no reply or was sent twice: the
@@ -403,10 +403,10 @@ impl Grant {
     /// Redis replied, to a request sent at `sent`, that `left` of the lease is left. If another reply arrived
     /// since then, the shorter of the two counts.
     pub(crate) fn extended(&mut self, sent: Moment, left: Duration, now: Moment) {
-        let Validity { until, first, doubt, heard, .. } = &mut self.validity;
+        let Validity { until, first, doubt, last_reply, .. } = &mut self.validity;
         *first = Millis::default();
         let ends = ends_at(sent, left.min(doubt.least()));
-        let overlaps = heard.as_mut().is_some_and(|heard| sent < std::mem::replace(heard, now));
+        let overlaps = last_reply.as_mut().is_some_and(|last| sent < std::mem::replace(last, now));
         *until = if overlaps { ends.min(*until) } else { ends };
     }
 

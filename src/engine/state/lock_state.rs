@@ -30,7 +30,7 @@ mod ask;
 mod condition_waiter;
 mod ending;
 mod events;
-mod heard;
+mod from_redis;
 mod holds;
 mod kept;
 mod past;

@@ -152,7 +152,7 @@ impl SentinelWatch {
     /// used, and all holds are renewed.
     fn is_at(&self, place: Place, known: &mut Option<Place>) {
         let before = known.replace(place.clone());
-        if !self.sentinels.heard(before.as_ref(), &place) {
+        if !self.sentinels.is_news(before.as_ref(), &place) {
             return;
         }
         let (Some(shared), Some(server)) = (self.shared.upgrade(), self.server.upgrade()) else { return };

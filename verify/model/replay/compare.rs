@@ -176,15 +176,15 @@ impl Sides {
         if !small.tombstones.is_empty() {
             self.near_end(small.tombstones_end, view.ttl[4], now, "tombstones");
         }
-        let mut heard = view.messages.clone();
-        heard.sort_unstable();
+        let mut received = view.messages.clone();
+        received.sort_unstable();
         let real = |m: &Message| (m.owner, m.lease, m.says);
         assert_eq!(
             messages.iter().map(real).collect::<Vec<_>>(),
-            heard.iter().map(real).collect::<Vec<_>>(),
+            received.iter().map(real).collect::<Vec<_>>(),
             "told"
         );
-        for (small, real) in messages.iter().zip(heard) {
+        for (small, real) in messages.iter().zip(received) {
             if small.is_grant() {
                 self.numbers.same(small.number, real.number, "number told");
                 self.same_value(small.value, real.value, "value told");

@@ -270,12 +270,12 @@ impl Real {
             positions: texts(4).chunks(6).map(position).collect(),
             tombstones: texts(5).chunks(2).map(|g| (Self::owner(&g[0]), int(&g[1]))).collect(),
             fields: number(items.get(6)).and_then(|n| n.try_into().ok()).unwrap(),
-            messages: self.heard(),
+            messages: self.received(),
         }
     }
 
     /// Returns the messages that have arrived, up to the mark.
-    fn heard(&mut self) -> Vec<Message> {
+    fn received(&mut self) -> Vec<Message> {
         let mut all = Vec::new();
         loop {
             let (_, channel, message): (String, String, String) =

@@ -16,20 +16,20 @@ impl Fleet {
     /// The entry's process begins to listen, unless it already does.
     pub(super) fn listens(&mut self, e: usize) {
         let client = self.entries[e].client;
-        if self.clients[client].heard.is_none() {
-            self.clients[client].heard = Some(self.now);
+        if self.clients[client].last_reply.is_none() {
+            self.clients[client].last_reply = Some(self.now);
             self.plan(self.now + PING_AFTER, Event::Pings(client));
         }
     }
 
     pub(super) fn pings(&mut self, client: usize) {
-        let heard = self.clients[client].heard.unwrap_or(self.now);
-        if self.now - heard >= PING_AFTER {
+        let last_reply = self.clients[client].last_reply.unwrap_or(self.now);
+        if self.now - last_reply >= PING_AFTER {
             self.primary.ping(self.now, &mut self.seen);
-            self.clients[client].heard = Some(self.now);
+            self.clients[client].last_reply = Some(self.now);
             self.plan(self.now + PING_AFTER, Event::Pings(client));
         } else {
-            self.plan(heard + PING_AFTER, Event::Pings(client));
+            self.plan(last_reply + PING_AFTER, Event::Pings(client));
         }
     }
 

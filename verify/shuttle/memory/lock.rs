@@ -102,7 +102,7 @@ impl Inboxes<'_> {
 
 impl Tell for Inboxes<'_> {
     fn listens(&mut self, owner: u64) -> bool {
-        self.channels.is_heard(&self.of(owner).1)
+        self.channels.has_subscribers(&self.of(owner).1)
     }
 
     fn tell(&mut self, message: Message) {

@@ -55,15 +55,15 @@ struct Subscription {
 impl Channels {
     /// Returns how many subscribers will hear it if their connections last.
     pub(super) fn publish(&mut self, channel: &str, text: &str) -> i64 {
-        let mut heard = 0;
+        let mut receivers = 0;
         for to in self.subscribed.iter_mut().filter(|s| s.channel == channel) {
             to.messages.push_back(text.to_owned());
-            heard += 1;
+            receivers += 1;
         }
-        heard
+        receivers
     }
 
-    pub(super) fn is_heard(&self, channel: &str) -> bool {
+    pub(super) fn has_subscribers(&self, channel: &str) -> bool {
         self.subscribed.iter().any(|s| s.channel == channel)
     }
 

@@ -29,12 +29,12 @@ fn a_failover_is_news_once() {
     let ours = of("my");
     let [one, two] = ["one", "two"].map(|host| Place { host: host.into(), port: 1 });
     *ours.known.lock() = Some(one.clone());
-    assert!(!ours.heard(None, &one) && !ours.heard(Some(&one), &one));
-    assert!(ours.heard(Some(&one), &two));
+    assert!(!ours.is_news(None, &one) && !ours.is_news(Some(&one), &one));
+    assert!(ours.is_news(Some(&one), &two));
     // The other sentinels learn of it later, and one that is back has not learned of it yet.
-    assert!(!ours.heard(Some(&one), &two) && !ours.heard(None, &one));
+    assert!(!ours.is_news(Some(&one), &two) && !ours.is_news(None, &one));
     assert_eq!(*ours.known.lock(), Some(two.clone()));
-    assert!(ours.heard(Some(&two), &one));
+    assert!(ours.is_news(Some(&two), &one));
 }
 
 #[test]

@@ -14,8 +14,8 @@ fn another_server_is_one_that_says_so() {
         last.is_another(&named(name), at(when))
     });
     assert_eq!(another, [None, None, None, None, Some(at(3)), None]);
-    last.heard(at(8));
-    last.heard(at(7));
+    last.replied(at(8));
+    last.replied(at(7));
     assert_eq!(last.is_another(&named(Some("a")), at(9)), Some(at(8)));
 }
 
@@ -61,13 +61,13 @@ fn it_is_read_and_an_error_tells_nothing() {
 #[test]
 fn a_past_is_as_long_as_is_certain() {
     let second = Duration::from_secs(1);
-    let (sent, heard) = (Moment::now(), Moment::now().after(second));
+    let (sent, received) = (Moment::now(), Moment::now().after(second));
     let past = |role: &str, before: &str| {
         let answer =
             format!("uptime_in_seconds:5\r\n# Replication\r\nrole:{role}\r\nmaster_replid2:{before}\r\n");
-        History::read(&Value::BulkString(answer.into()), sent, heard, &LastServer::default()).unwrap()
+        History::read(&Value::BulkString(answer.into()), sent, received, &LastServer::default()).unwrap()
     };
-    let (up_since, not_before) = (heard.before(4 * second), sent.before(7 * second));
+    let (up_since, not_before) = (received.before(4 * second), sent.before(7 * second));
     assert_eq!(
         past("master", "000"),
         History { served_since: up_since, up_since, not_before, its_own: true }
@@ -86,17 +86,17 @@ fn a_past_that_no_server_has_is_read() {
 
 #[test]
 fn one_that_was_heard_of_before_has_been_up_since() {
-    let (last, heard) = (LastServer::default(), Moment::now());
-    let early = heard.before(Duration::from_secs(3));
+    let (last, received) = (LastServer::default(), Moment::now());
+    let early = received.before(Duration::from_secs(3));
     let a = ServerInfo { run_id: Some("a".into()), up_since: None };
     last.is_another(&a, early);
-    last.is_another(&a, heard);
+    last.is_another(&a, received);
     let up_since = |run_id: &str, uptime: u64| {
         let answer = format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\nrole:master\r\n");
-        History::read(&Value::BulkString(answer.into()), heard, heard, &last).unwrap().up_since
+        History::read(&Value::BulkString(answer.into()), received, received, &last).unwrap().up_since
     };
     assert_eq!(up_since("a", 0), early);
-    assert_eq!(up_since("a", 9), heard.before(Duration::from_secs(8)));
-    assert_eq!(up_since("b", 0), heard, "a start of its own");
-    assert_eq!(up_since("b", 9), heard.before(Duration::from_secs(8)));
+    assert_eq!(up_since("a", 9), received.before(Duration::from_secs(8)));
+    assert_eq!(up_since("b", 0), received, "a start of its own");
+    assert_eq!(up_since("b", 9), received.before(Duration::from_secs(8)));
 }

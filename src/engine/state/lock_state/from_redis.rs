@@ -26,7 +26,7 @@ impl LockState {
             self.ask = None;
             return Effects { wake: self.head(), ..Effects::default() };
         }
-        let heard = !matches!(answer, Answer::Failed | Answer::Unanswered);
+        let replied = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
             Answer::In { number, left, value } => ask.is_in(request.sent, number, left, value, joined),
             Answer::Busy { floor, again, arrival } => {
@@ -40,7 +40,7 @@ impl LockState {
             Answer::Unanswered => ask.doubt.begins(),
             Answer::Failed | Answer::Ended | Answer::Back(_) => {}
         }
-        if heard {
+        if replied {
             self.trouble = None;
         } else {
             let trouble = self.trouble.get_or_insert(Trouble { since: request.sent, failures: 0 });
@@ -216,7 +216,7 @@ impl LockState {
     /// Its holder is about to renew it, beside the renewal thread.
     pub(crate) fn is_renewed_beside(&mut self, owner: u64) {
         if let Some(grant) = self.grant_mut(owner) {
-            grant.validity.heard.get_or_insert_default();
+            grant.validity.last_reply.get_or_insert_default();
         }
     }
 
