@@ -67,7 +67,7 @@ pub fn ls(global: &Global, args: &Ls, say: Say) -> Result<ExitCode, Failure> {
 
 /// Returns the lines of a lock, one for each holder that passes the filters, if the lock itself does.
 fn listed(args: &Ls, look: Look) -> Vec<Row> {
-    if !wanted(args, &look) {
+    if !is_listed(args, &look) {
         return Vec::new();
     }
     let look = Rc::new(look);
@@ -84,7 +84,7 @@ fn since(row: &Row) -> Option<SystemTime> {
 }
 
 /// Whether the lock itself passes the filters.
-fn wanted(args: &Ls, look: &Look) -> bool {
+fn is_listed(args: &Ls, look: &Look) -> bool {
     let named = args.filters.is_empty() || args.filters.iter().any(|it| look.name.contains(it.as_str()));
     named
         && (!args.waiting || !look.waiters.is_empty())

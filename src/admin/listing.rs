@@ -123,8 +123,8 @@ impl Listing {
             let looks = self.look(&mut scan, &batch)?;
             self.looked += batch.len() as u64;
             let free = self.free;
-            let wanted = |it: &Look| free || !it.holders.is_empty() || !it.waiters.is_empty();
-            self.ready.extend(looks.into_iter().filter(wanted));
+            let is_shown = |it: &Look| free || !it.holders.is_empty() || !it.waiters.is_empty();
+            self.ready.extend(looks.into_iter().filter(is_shown));
         }
         self.at = Some(scan);
         if let Some(rate) = self.rate {

@@ -298,10 +298,10 @@ const MOST: u32 = i32::MAX as u32;
 /// A handle for a constant number of permits, with every way to acquire a lock, is
 /// `client.lock_with_kind(name, Permits::of(3)?)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Permits(Wanted);
+pub struct Permits(Amount);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Wanted {
+enum Amount {
     Some(u32),
     /// All that are available.
     All,
@@ -314,11 +314,11 @@ impl Permits {
     /// `InvalidInput` for a number out of range.
     pub fn of(n: u32) -> Result<Permits, Error> {
         check(n)?;
-        Ok(Permits(Wanted::Some(n)))
+        Ok(Permits(Amount::Some(n)))
     }
 
     fn all() -> Permits {
-        Permits(Wanted::All)
+        Permits(Amount::All)
     }
 }
 
@@ -334,7 +334,7 @@ fn check(n: u32) -> Result<(), Error> {
 /// One permit.
 impl Default for Permits {
     fn default() -> Self {
-        Permits(Wanted::Some(1))
+        Permits(Amount::Some(1))
     }
 }
 
@@ -346,8 +346,8 @@ impl Kind for Permits {
 
     fn args(&self) -> String {
         match self.0 {
-            Wanted::Some(n) => n.to_string(),
-            Wanted::All => "all".to_owned(),
+            Amount::Some(n) => n.to_string(),
+            Amount::All => "all".to_owned(),
         }
     }
 }

@@ -267,7 +267,7 @@ fn lines_in(text: &str) -> u32 {
 /// Returns the kind and the length of the token at the beginning of `rest`.
 fn token(rest: &str) -> Result<(Is, usize), String> {
     let bytes = rest.as_bytes();
-    let length = |wanted: fn(u8) -> bool| bytes.iter().position(|b| !wanted(*b)).unwrap_or(bytes.len());
+    let length = |fits: fn(u8) -> bool| bytes.iter().position(|b| !fits(*b)).unwrap_or(bytes.len());
     match bytes[0] {
         b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
             Ok((Is::Name, length(|b| b.is_ascii_alphanumeric() || b == b'_')))

@@ -199,17 +199,17 @@ impl<'a> Linker<'a> {
 
     /// Adds the definitions that this code needs and that are not there yet.
     fn add_what_is_needed(&self, code: &[Token<'_>], there: &mut [bool], lines: &mut Lines) {
-        let mut wanted = vec![false; there.len()];
+        let mut needed = vec![false; there.len()];
         let mut open: Vec<usize> = needs(code).into_iter().flat_map(|need| self.find(need, None)).collect();
         while let Some(at) = open.pop() {
-            if !(wanted[at] || there[at]) {
-                wanted[at] = true;
+            if !(needed[at] || there[at]) {
+                needed[at] = true;
                 let needs = &self.definitions[at].item.needs;
                 open.extend(needs.iter().flat_map(|need| self.find(*need, Some(at))));
             }
         }
         for (at, Definition { file, is_rule, item }) in self.definitions.iter().enumerate() {
-            if wanted[at] {
+            if needed[at] {
                 there[at] = true;
                 lines.add(file, *is_rule, &item.label(), &item.tokens);
             }

@@ -152,9 +152,9 @@ fn take(armed: &mut usize) -> bool {
     some
 }
 
-fn contains(chunk: &[u8], wanted: &[u8]) -> bool {
+fn contains(chunk: &[u8], bytes: &[u8]) -> bool {
     // `windows` does not accept a length of 0.
-    wanted.is_empty() || chunk.windows(wanted.len()).any(|it| it == wanted)
+    bytes.is_empty() || chunk.windows(bytes.len()).any(|it| it == bytes)
 }
 
 #[cfg(test)]

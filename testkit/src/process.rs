@@ -161,10 +161,10 @@ impl Guarded {
 
     /// Waits for a signal to take effect, which it does some time after it was sent. Without `/proc` there is
     /// no way to see that.
-    fn await_state(&self, wanted: impl Fn(char) -> bool) -> io::Result<()> {
+    fn await_state(&self, is: impl Fn(char) -> bool) -> io::Result<()> {
         let end = Instant::now() + SIGNAL_LIMIT;
         while let Some(state) = state(self.pid()) {
-            if wanted(state) {
+            if is(state) {
                 return Ok(());
             }
             if Instant::now() >= end {

@@ -413,15 +413,15 @@ impl RedisServer {
 
 /// Looks for the program before a shell does, to give a clear error message.
 pub(super) fn find_program() -> io::Result<PathBuf> {
-    let wanted = std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into());
+    let program = std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into());
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    locate(&wanted, &folders).ok_or_else(|| {
+    locate(&program, &folders).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::NotFound,
             format!(
                 "{} was not found: install Redis 7.0 or later (Debian: apt-get install \
                  redis-server) or name the program in {PROGRAM}",
-                Path::new(&wanted).display()
+                Path::new(&program).display()
             ),
         )
     })

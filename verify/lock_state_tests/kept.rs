@@ -48,15 +48,15 @@ fn the_next_hold_takes_it_under_a_higher_token() {
 /// `renew_for` is for the holder, and ends with its hold.
 #[test]
 fn what_was_prolonged_beyond_its_lease_is_not_kept_nor_handed_on() {
-    for (wanted, goes_on) in [(LEASE, true), (LEASE * 100, false)] {
+    for (lasts, goes_on) in [(LEASE, true), (LEASE * 100, false)] {
         let mut driver = Driver::new();
         let acquired = driver.come_in(lingering(1), 7, 0);
-        driver.lock_state.wanted(acquired.owner, at(wanted));
+        driver.lock_state.must_last(acquired.owner, at(lasts));
         assert_eq!(matches!(driver.exit(acquired, 0), Exit::Kept(..)), goes_on);
         let mut driver = Driver::new();
         let acquired = driver.come_in(request(1), 7, 0);
         driver.enter(request(2), 0);
-        driver.lock_state.wanted(acquired.owner, at(wanted));
+        driver.lock_state.must_last(acquired.owner, at(lasts));
         assert_eq!(matches!(driver.exit(acquired, 0), Exit::HandedOn(..)), goes_on);
     }
 }

@@ -40,7 +40,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     // The holder and COMMAND get an empty mask from `Command`.
     SigSet::empty().thread_set_mask().map_err(|e| failed(e.into()))?;
     let received =
-        SignalsInfo::<WithOrigin>::new(signals::wanted().chain([SIGTTIN, SIGTTOU])).map_err(failed)?;
+        SignalsInfo::<WithOrigin>::new(signals::handled().chain([SIGTTIN, SIGTTOU])).map_err(failed)?;
     tree::adopt_orphans();
     let mut holder = Command::new(this_program());
     holder

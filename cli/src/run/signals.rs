@@ -30,7 +30,7 @@ pub const FRONT_DIED: i32 = SIGALRM;
 
 /// Returns the signals that are passed on, and that of children. One that the caller ignores (as nohup does)
 /// stays ignored, by the command too; but not SIGTERM, by which a command is told that its lock ends.
-pub fn wanted() -> impl Iterator<Item = i32> {
+pub fn handled() -> impl Iterator<Item = i32> {
     ALL.into_iter().filter(|signal| *signal == SIGTERM || !is_ignored(*signal)).chain([SIGCHLD])
 }
 
@@ -75,9 +75,9 @@ pub struct Signals {
 impl Signals {
     /// Starts receiving signals, on a thread that ends with the process. They come from the process `front`.
     pub fn listen(front: i32) -> Result<Signals, Failure> {
-        let wanted = wanted().chain(FROM_TERMINAL.map(|(_, report)| report)).chain([FRONT_DIED]);
+        let handled = handled().chain(FROM_TERMINAL.map(|(_, report)| report)).chain([FRONT_DIED]);
         let failed = |e| Failure::internal(format!("signals cannot be received: {e}"));
-        let mut signals = Incoming::new(wanted).map_err(failed)?;
+        let mut signals = Incoming::new(handled).map_err(failed)?;
         block_ttou().map_err(|e| failed(e.into()))?;
         front::hear_of_its_death();
         let (sender, received) = unbounded();

@@ -27,9 +27,9 @@ const TABLE: [(&str, &[&str], [&str; 6]); 6] = [
     ("dumb-init", &["dumb-init"], ["lives", "dies", "lives", "runs", "143", "143"]),
 ];
 
-/// Whether the state comes, for others' programs within a moment: `wanted` says which is expected.
-fn comes(wanted: bool, state: impl Fn() -> bool) -> bool {
-    if wanted {
+/// Whether the state comes, for others' programs within a moment: `expected` says which is expected.
+fn comes(expected: bool, state: impl Fn() -> bool) -> bool {
+    if expected {
         wait_until(LONG, "what the table says", state);
         return true;
     }

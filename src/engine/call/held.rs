@@ -146,7 +146,7 @@ pub(crate) fn renewed(
         core.lock_state.doubt(owner, sent, lease);
     }
     if matches!(answer.renewal, Renewal::Left(_)) {
-        core.lock_state.wanted(owner, sent.after(lease));
+        core.lock_state.must_last(owner, sent.after(lease));
     }
     let due = core.lock_state.grant(owner).filter(|t| t.loss(now).is_none());
     let due = due.map(|grant| grant.due(now, shared.config.renew_every.min(lease / 3)));

@@ -166,20 +166,20 @@ pub(crate) struct Forced {
     pub(crate) remaining: Duration,
 }
 
-/// Removes every holder for which `wanted`, given also the last grant number, is true, and notifies it of the
+/// Removes every holder for which `matches`, given also the last grant number, is true, and notifies it of the
 /// `reason`. `gently`: the holder keeps others out for the rest of its lease, which is no longer renewed.
 pub(crate) fn force_unlock(
     entry: &Arc<LockEntry>,
     mode: &str,
     reason: &str,
     gently: bool,
-    wanted: impl Fn(&HeldRow, u64) -> bool,
+    matches: impl Fn(&HeldRow, u64) -> bool,
 ) -> Result<Forced, Error> {
     let shared = &entry.shared;
     let mut forced = Forced::default();
     let Inspection { number: last, holders, .. } = inspect(entry, mode)?;
     for held in holders {
-        if !wanted(&held, last) {
+        if !matches(&held, last) {
             forced.skipped += 1;
             continue;
         }

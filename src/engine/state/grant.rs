@@ -69,7 +69,7 @@ pub(crate) struct Validity {
     pub(crate) doubt: Doubt,
     /// When it ends at the earliest, by `renew_for`: renewals do not shorten it below this. For a fixed lease
     /// that was granted for less, the end of that lease.
-    wanted_until: Moment,
+    lasts_until: Moment,
     /// When the last reply to a renewal arrived. Kept only if the holder has renewed the grant itself, beside
     /// the renewal thread: the two use different connections, so replies may arrive in another order than
     /// Redis ran the renewals.
@@ -391,7 +391,7 @@ impl Grant {
     pub(crate) fn begins_for(&mut self, first: Duration, since: Moment) {
         self.validity.first = first.into();
         if self.terms.fixed {
-            self.wants(since.after(self.terms.lease));
+            self.must_last(since.after(self.terms.lease));
         }
     }
 
@@ -417,8 +417,8 @@ impl Grant {
     }
 
     /// `renew_for` asked for the grant to last until `until`.
-    pub(crate) fn wants(&mut self, until: Moment) {
-        self.validity.wanted_until = until;
+    pub(crate) fn must_last(&mut self, until: Moment) {
+        self.validity.lasts_until = until;
     }
 
     /// Returns until when it must stay in Redis, even if its only hold, which began at `since`, is released
@@ -451,12 +451,12 @@ impl Grant {
 
     /// The lease that the next renewal asks for.
     pub(crate) fn renewal(&self, now: Moment) -> Duration {
-        let wanted = self.wanted(now);
+        let at_least = self.must_last_for(now);
         if self.is_first() && self.terms.fixed {
             // Redis counts in milliseconds.
-            return wanted.max(Duration::from_millis(1));
+            return at_least.max(Duration::from_millis(1));
         }
-        self.terms.lease.max(wanted)
+        self.terms.lease.max(at_least)
     }
 
     /// The lease that a request asks for which only makes Redis write the grant again: a fixed lease keeps
@@ -470,12 +470,12 @@ impl Grant {
     }
 
     /// For how much longer its holder wants it, by `renew_for`.
-    fn wanted(&self, now: Moment) -> Duration {
-        self.validity.wanted_until.since(now)
+    fn must_last_for(&self, now: Moment) -> Duration {
+        self.validity.lasts_until.since(now)
     }
 
     /// Whether its holder wants it for longer than its lease. That wish ends with the hold.
     fn is_prolonged(&self, now: Moment) -> bool {
-        self.terms.lease < self.wanted(now)
+        self.terms.lease < self.must_last_for(now)
     }
 }

@@ -184,8 +184,13 @@ impl Walk<'_> {
     }
 }
 
-/// Walks until everything `wanted` was seen, on locks of each of these kinds in turn.
-fn walk_on(kinds: &[(&str, &str)], world: &World, (walks, steps): (u64, usize), wanted: &[&[&'static str]]) {
+/// Walks until everything `expected` was seen, on locks of each of these kinds in turn.
+fn walk_on(
+    kinds: &[(&str, &str)],
+    world: &World,
+    (walks, steps): (u64, usize),
+    expected: &[&[&'static str]],
+) {
     let server = RedisServer::start().unwrap();
     let real = |(name, rule): &(&str, &str)| {
         let real = Real::new(&server, rule, name, world.processes, world.waiter_timeout);
@@ -196,7 +201,7 @@ fn walk_on(kinds: &[(&str, &str)], world: &World, (walks, steps): (u64, usize), 
     let mut seen = Seen::default();
     let (mut walked, mut seed) = (0, first_seed());
     let missing = |seen: &Seen| -> Vec<_> {
-        wanted.iter().copied().flatten().filter(|what| !seen.0.contains_key(**what)).copied().collect()
+        expected.iter().copied().flatten().filter(|what| !seen.0.contains_key(**what)).copied().collect()
     };
     while walked < walks || walked < MOST * walks && !missing(&seen).is_empty() {
         let turn = usize::try_from(seed).unwrap_or_default() % sides.len();

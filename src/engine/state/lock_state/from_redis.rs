@@ -221,9 +221,9 @@ impl LockState {
     }
 
     /// `renew_for` asked for the grant to last until `until`: later renewals do not shorten it.
-    pub(crate) fn wanted(&mut self, owner: u64, until: Moment) {
+    pub(crate) fn must_last(&mut self, owner: u64, until: Moment) {
         if let Some(grant) = self.grant_mut(owner) {
-            grant.wants(until);
+            grant.must_last(until);
         }
     }
 

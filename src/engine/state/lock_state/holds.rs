@@ -109,17 +109,17 @@ impl Numbered for Grant {
 }
 
 impl Table<Grant> {
-    /// Finds a `wanted` grant among those that might still be shared.
-    pub(super) fn find_shared(&mut self, wanted: impl Fn(&Grant) -> bool) -> Option<&mut Grant> {
+    /// Finds a `matches` grant among those that might still be shared.
+    pub(super) fn find_shared(&mut self, matches: impl Fn(&Grant) -> bool) -> Option<&mut Grant> {
         match self {
             Table::Many(many) => {
                 let grants = &mut many.items;
                 // Each is removed from the index once: a closed or lost grant stays so.
                 many.index.retain(|owner| grants.get(owner).is_some_and(Grant::may_ever_be_shared));
-                let found = many.index.iter().find(|owner| grants.get(owner).is_some_and(&wanted))?;
+                let found = many.index.iter().find(|owner| grants.get(owner).is_some_and(&matches))?;
                 grants.get_mut(found)
             }
-            few => few.few_mut().iter_mut().find(|t| wanted(t)),
+            few => few.few_mut().iter_mut().find(|t| matches(t)),
         }
     }
 

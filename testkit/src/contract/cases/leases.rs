@@ -99,11 +99,11 @@ fn renew_for_sets_and_never_adds<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) 
     let fixed = lock.with_lease(Duration::from_secs(60));
     let guard = fixed.lock().unwrap();
     for seconds in [100, 100, 20, 40] {
-        let wanted = Duration::from_secs(seconds);
-        guard.renew_for(wanted).unwrap();
+        let lease = Duration::from_secs(seconds);
+        guard.renew_for(lease).unwrap();
         for left in [guard.remaining(), other.remaining().unwrap().unwrap_or_default()] {
-            let most = wanted + Duration::from_millis(1);
-            assert!(left <= most && left > wanted - Duration::from_secs(8), "{left:?} for {wanted:?}");
+            let most = lease + Duration::from_millis(1);
+            assert!(left <= most && left > lease - Duration::from_secs(8), "{left:?} for {lease:?}");
         }
     }
     guard.unlock().unwrap();
