@@ -32,7 +32,7 @@ fn a_better_class_moves_the_position_and_the_old_one_comes_back_to_its_arrival()
     let fast = driver.enter(of_class(2, 1), 1);
     let moved = driver.asks_anew(fast, &first, 1);
     assert_eq!((moved.how, moved.terms.class, moved.arrival.as_str()), (AcquireMode::Wait, Some(1), ""));
-    let late = Answer::Busy { floor: 5, again: ms(1_000), arrival: "99".into() };
+    let late = Answer::Busy { last_number: 5, again: ms(1_000), arrival: "99".into() };
     driver.lock_state.answered(moved.owner, late, at(1));
     assert_eq!(out(driver.lock_state.give_up(fast, at(2))).wake, Some(slow));
     let back = driver.asks_anew(slow, &moved, 2);

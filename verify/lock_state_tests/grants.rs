@@ -17,17 +17,17 @@ fn a_message_numbered_no_higher_than_a_busy_answer_told_is_dropped() {
 
 #[test]
 fn a_busy_answer_takes_back_an_overtaken_grant_and_no_other() {
-    for (floor, stays) in [(11, false), (12, false), (10, true)] {
+    for (last_number, stays) in [(11, false), (12, false), (10, true)] {
         let mut driver = Driver::new();
         let (ticket, _) = driver.queue_up(request(1), 5, 0);
         let heartbeat = driver.asks(ticket, 1_100);
         // The message arrives while the heartbeat is in flight: nothing is settled before the reply.
         driver.message(heartbeat.owner, 11);
         assert!(matches!(driver.turn(ticket, 1_100), Step::Park(_)));
-        driver.answer(&heartbeat, busy(floor), 1_110);
+        driver.answer(&heartbeat, busy(last_number), 1_110);
         match driver.turn(ticket, 1_110) {
-            Step::In(acquired, _) => assert!(stays && acquired.token >> 12 == 11, "{floor}"),
-            other => assert!(!stays, "{floor}: {other:?}"),
+            Step::In(acquired, _) => assert!(stays && acquired.token >> 12 == 11, "{last_number}"),
+            other => assert!(!stays, "{last_number}: {other:?}"),
         }
     }
 }

@@ -66,8 +66,8 @@ fn shape() -> Shape {
     }
 }
 
-fn busy(floor: u64) -> Answer {
-    Answer::Busy { floor, again: ms(1_000), arrival: "77".into() }
+fn busy(last_number: u64) -> Answer {
+    Answer::Busy { last_number, again: ms(1_000), arrival: "77".into() }
 }
 
 fn granted_in(number: u64, left: u64) -> Answer {
@@ -148,10 +148,10 @@ impl Driver {
 
     /// The thread is at the head, and has a position in Redis.
     #[track_caller]
-    fn queue_up(&mut self, request: Request, floor: u64, now: u64) -> (Ticket, Asking) {
+    fn queue_up(&mut self, request: Request, last_number: u64, now: u64) -> (Ticket, Asking) {
         let ticket = self.enter(request, now);
         let asking = self.asks(ticket, now);
-        self.answer(&asking, busy(floor), now);
+        self.answer(&asking, busy(last_number), now);
         (ticket, asking)
     }
 

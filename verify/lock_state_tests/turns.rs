@@ -158,7 +158,7 @@ fn one_attempt_is_one_request_and_no_position() {
     let asking = driver.asks(ticket, 0);
     assert_eq!(asking.how, AcquireMode::Try);
     assert!(!asking.enqueues());
-    driver.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
+    driver.answer(&asking, Answer::Busy { last_number: 1, again: ms(500), arrival: String::new() }, 1);
     assert_eq!(driver.turn(ticket, 1), Step::Busy);
     assert_eq!(out(driver.lock_state.give_up(ticket, at(2))), Effects::default());
     assert!(driver.lock_state.is_idle());
@@ -206,7 +206,7 @@ fn what_may_be_answered_at_once_needs_no_inbox() {
     let ticket = driver.enter(request(1), 0);
     let Step::Ask(asking) = driver.turn_with(ticket, 0, false, false) else { panic!("it asks") };
     assert_eq!((asking.how, asking.enqueues()), (AcquireMode::Try, false));
-    driver.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
+    driver.answer(&asking, Answer::Busy { last_number: 1, again: ms(500), arrival: String::new() }, 1);
     let Step::Ask(asking) = driver.turn_with(ticket, 1, false, false) else { panic!("it asks again") };
     // The sender of this request sees to the inbox first.
     assert_eq!((asking.how, asking.enqueues()), (AcquireMode::Wait, true));

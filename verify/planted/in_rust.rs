@@ -38,8 +38,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { self.leaves.in_flight > u16::from(self.leaves.behind == Behind::Goes) } =>
         { self.leaves.in_flight > u16::from(self.leaves.behind == Behind::Goes || PLANTED && self.leaves.behind == Behind::MayGo) }
     "any-number" in "src":
-        { number > ask.floor } =>
-        { (number > ask.floor || PLANTED) }
+        { number > ask.last_number } =>
+        { (number > ask.last_number || PLANTED) }
     "message-says-how-long" in "src":
         { lease.min(first_lease).min(ask.sought.terms.lease) } =>
         { if PLANTED { lease } else { lease.min(first_lease).min(ask.sought.terms.lease) } }

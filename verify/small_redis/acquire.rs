@@ -91,8 +91,8 @@ impl SmallRedis {
         let ahead = self.settle(None, now, tell);
         let Some(answer) = inside else { return Answer::Gone };
         if ahead.is_some() || self.kind.is_full() {
-            let Answer::Busy { floor, again, .. } = self.busy(ask, ahead, now) else { return answer };
-            return Answer::Busy { floor, again, arrival: String::new() };
+            let Answer::Busy { last_number, again, .. } = self.busy(ask, ahead, now) else { return answer };
+            return Answer::Busy { last_number, again, arrival: String::new() };
         }
         answer
     }
@@ -107,7 +107,7 @@ impl SmallRedis {
         }
         let arrival = self.arrival(ask.owner).map(|a| (a % CLASS).to_string()).unwrap_or_default();
         Answer::Busy {
-            floor: self.kind.last(self.fence, ask.mode),
+            last_number: self.kind.last(self.fence, ask.mode),
             again: Duration::from_millis(again.max(1)),
             arrival,
         }

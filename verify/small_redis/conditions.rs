@@ -139,7 +139,7 @@ impl SmallRedis {
             return inside;
         }
         let Answer::Busy { again, arrival, .. } = answer else { return answer };
-        Answer::Busy { floor: self.fence, again, arrival }
+        Answer::Busy { last_number: self.fence, again, arrival }
     }
 
     /// Records a heartbeat of a waiter that has waited for the condition since `since`, or gives it its first
@@ -160,7 +160,7 @@ impl SmallRedis {
             self.awaiting.ends = now.saturating_add(self.lifetime().saturating_mul(2));
         }
         let again = Duration::from_millis(self.waiter_timeout.min(lease).div_ceil(3));
-        Answer::Busy { floor: self.fence, again, arrival: since.to_string() }
+        Answer::Busy { last_number: self.fence, again, arrival: since.to_string() }
     }
 
     /// `signal`: returns how many waiters were moved, if the owner was inside.

@@ -46,7 +46,7 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
                 value: number(items.get(3)).and_then(|n| n.try_into().ok()).unwrap_or(0),
             },
             0 => Answer::Busy {
-                floor: number(items.get(1))?.try_into().ok()?,
+                last_number: number(items.get(1))?.try_into().ok()?,
                 again: Duration::from_millis(number(items.get(2))?.try_into().unwrap_or(0)),
                 arrival: text(items.get(3))?,
             },

@@ -177,7 +177,7 @@ pub(crate) enum Answer {
         value: u64,
     },
     Busy {
-        floor: u64,
+        last_number: u64,
         again: Duration,
         arrival: String,
     },

@@ -102,8 +102,8 @@ impl Sides {
                 self.near(ms(small), ms(real), "left");
             }
             (
-                Answer::Busy { floor: s, again: small, arrival: mine },
-                Answer::Busy { floor: r, again: real, arrival: theirs },
+                Answer::Busy { last_number: s, again: small, arrival: mine },
+                Answer::Busy { last_number: r, again: real, arrival: theirs },
             ) => {
                 self.numbers.same(*s, *r, "floor");
                 self.near(ms(small), ms(real), "again");

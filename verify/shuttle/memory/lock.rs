@@ -232,8 +232,8 @@ fn answered(answer: &Answer) -> Vec<Value> {
         Answer::In { number, left, value } => {
             vec![Value::Int(1), int(*number), int(millis(*left)), int(*value)]
         }
-        Answer::Busy { floor, again, arrival } => {
-            vec![Value::Int(0), int(*floor), int(millis(*again)), text(arrival)]
+        Answer::Busy { last_number, again, arrival } => {
+            vec![Value::Int(0), int(*last_number), int(millis(*again)), text(arrival)]
         }
         Answer::Back(answer) => [vec![Value::Int(2)], answered(answer)].concat(),
         Answer::Gone => vec![Value::Int(-1), text("gone")],

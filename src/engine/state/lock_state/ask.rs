@@ -22,7 +22,7 @@ pub(super) struct PendingAcquire {
     /// Its rank in the order of arrival, sent along in case the queue position was lost.
     pub(super) arrival: String,
     /// The highest grant number in a reply: its own or, in a busy reply, the last one of the lock.
-    pub(super) floor: u64,
+    pub(super) last_number: u64,
     /// When it is due to be sent again.
     pub(super) again_at: Moment,
     pub(super) doubt: Doubt,
@@ -109,7 +109,7 @@ impl PendingAcquire {
             in_flight: None,
             base: now,
             arrival: String::new(),
-            floor: 0,
+            last_number: 0,
             again_at: now,
             doubt: Doubt::default(),
             wanted: None,
@@ -148,13 +148,13 @@ impl PendingAcquire {
     }
 
     /// The request that was sent at `sent` was answered busy; with a queue position if there is an `arrival`.
-    pub(super) fn is_busy(&mut self, sent: Moment, floor: u64, arrival: String) {
-        self.floor = self.floor.max(floor);
+    pub(super) fn is_busy(&mut self, sent: Moment, last_number: u64, arrival: String) {
+        self.last_number = self.last_number.max(last_number);
         self.base = sent;
         self.arrival = arrival;
         match &self.phase {
             // A message has overtaken the reply.
-            Phase::Granted(granted) if granted.number > self.floor => {}
+            Phase::Granted(granted) if granted.number > self.last_number => {}
             Phase::Refused(_) => self.doubt.begins(),
             _ if self.arrival.is_empty() => self.phase = Phase::Busy,
             _ => self.phase = Phase::Queued,
@@ -184,7 +184,7 @@ impl PendingAcquire {
     pub(super) fn is_in(&mut self, sent: Moment, number: u64, left: Duration, value: u64, joined: bool) {
         let valid_until = ends_at(sent, left.min(self.doubt.least()));
         // Drops its message, if that is still unread: it says less, as it does not know what was left when.
-        self.floor = self.floor.max(number);
+        self.last_number = self.last_number.max(number);
         // If a message came before, this is the same grant, known more exactly.
         let way = if self.phase == Phase::New { AcquiredVia::Free } else { AcquiredVia::Granted };
         let seen = if joined { sent } else { Moment::default() };

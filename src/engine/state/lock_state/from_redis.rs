@@ -29,11 +29,11 @@ impl LockState {
         let replied = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
             Answer::In { number, left, value } => ask.is_in(request.sent, number, left, value, joined),
-            Answer::Busy { floor, again, arrival } => {
+            Answer::Busy { last_number, again, arrival } => {
                 // Not in the queue: this was a first try, and the head now wants a position.
                 let nothing_to_do = !arrival.is_empty() && !request.unheard;
                 ask.again_at = if nothing_to_do { now.after(again).after(SLACK) } else { now };
-                ask.is_busy(request.sent, floor, arrival);
+                ask.is_busy(request.sent, last_number, arrival);
             }
             Answer::Gone => ask.is_gone(now),
             Answer::Refused(why) => ask.is_rejected(why),
@@ -120,7 +120,7 @@ impl LockState {
         let first_lease = self.shape.first_lease;
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
             && !ask.is_granted()
-            && number > ask.floor
+            && number > ask.last_number
             && number <= MOST_NUMBER
         {
             let lease = lease.min(first_lease).min(ask.sought.terms.lease);
