@@ -205,7 +205,7 @@ fn what_a_wait_gives_up_gets_a_tombstone_if_a_copy_of_its_ask_may_come() {
         let asking = waiter.asks(ticket, 1);
         assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(given_up)));
         let then = waiter.answer(&asking, busy(7), 2);
-        let tombstone = then.background.map(|leaving| (leaving.owner, leaving.unsettled));
+        let tombstone = then.background.map(|leaving| (leaving.owner, leaving.maybe_in_flight));
         assert_eq!(tombstone, copy_on_its_way.then_some((given_up, true)));
         // Once is enough.
         let heartbeat = waiter.asks(ticket, 1_100);

@@ -53,7 +53,7 @@ fn a_wait_without_an_answer_ends_with_a_tombstone() {
     let asking = driver.asks(ticket, 0);
     driver.answer(&asking, Answer::Unanswered, 100);
     let leaving = out(driver.lock_state.give_up(ticket, at(200))).leave.unwrap();
-    assert_eq!((leaving.owner, leaving.unsettled), (asking.owner, true));
+    assert_eq!((leaving.owner, leaving.maybe_in_flight), (asking.owner, true));
     driver.lock_state.left();
     assert!(driver.lock_state.is_idle());
 }
@@ -67,14 +67,14 @@ fn a_grant_that_ever_had_no_answer_ends_with_a_tombstone() {
     let again = driver.asks(ticket, 200);
     driver.answer(&again, granted_in(1, LEASE), 210);
     let acquired = driver.is_in(ticket, 210);
-    assert!(leaves(driver.exit(acquired, 300)).0.unsettled);
+    assert!(leaves(driver.exit(acquired, 300)).0.maybe_in_flight);
     driver.lock_state.left();
     // And so does a grant whose renewal had no reply; but not one that had all its replies.
     for answer in [Renewal::Unanswered, Renewal::Left(ms(LEASE)), Renewal::Failed] {
         let acquired = driver.come_in(request(1), 2, 1_000);
         driver.lock_state.renewed(acquired.owner, at(1_100), answer, at(1_110));
         assert_eq!(
-            leaves(driver.exit(acquired, 1_200)).0.unsettled,
+            leaves(driver.exit(acquired, 1_200)).0.maybe_in_flight,
             answer == Renewal::Unanswered,
             "{answer:?}"
         );
@@ -101,7 +101,7 @@ fn lost_by_the_deadline_leaves_in_the_background() {
     assert_eq!(driver.lock_state.expire(acquired.owner, at(LEASE - DRIFT - 1)), Effects::default());
     let then = driver.lock_state.expire(acquired.owner, at(LEASE - DRIFT));
     assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired, 1)));
-    assert!(then.background.unwrap().unsettled);
+    assert!(then.background.unwrap().maybe_in_flight);
     assert_eq!(driver.lock_state.expire(acquired.owner, at(LEASE)), Effects::default(), "told once");
     assert!(
         matches!(driver.exit(acquired, LEASE), Exit::Lost(LossReason::Expired, then) if then == Effects::default())
@@ -179,7 +179,7 @@ fn a_loss_found_at_the_release_is_told_and_leaves_in_the_background() {
     let acquired = driver.come_in(request(1), 1, 0);
     let Exit::Lost(loss, then) = driver.exit(acquired, LEASE) else { panic!("it is over") };
     assert_eq!((loss, then.lost), (LossReason::Expired, Some((acquired.owner, LossReason::Expired, 1))));
-    assert!(then.background.unwrap().unsettled);
+    assert!(then.background.unwrap().maybe_in_flight);
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn closing_bars_an_ask_that_is_on_its_way() {
     let asking = driver.asks(ticket, 0);
     let leaving = driver.lock_state.close(at(1));
     assert_eq!(leaving.len(), 1);
-    assert_eq!((leaving[0].owner, leaving[0].unsettled), (asking.owner, true));
+    assert_eq!((leaving[0].owner, leaving[0].maybe_in_flight), (asking.owner, true));
     // Its reply finds nobody.
     assert_eq!(driver.answer(&asking, granted_in(1, LEASE), 2), Effects::default());
     assert_eq!(driver.turn(ticket, 2), Step::Closed);

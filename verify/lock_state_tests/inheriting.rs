@@ -128,7 +128,7 @@ fn what_may_have_been_granted_without_an_answer_gets_a_tombstone() {
         driver.answer(&heartbeat, Answer::Unanswered, 1_200);
         out(driver.lock_state.give_up(head, at(1_200)));
         let Step::Leave(leaving) = driver.turn(second, 1_200) else { panic!("{what}: it must leave") };
-        assert_eq!((leaving.owner, leaving.unsettled), (asking.owner, true), "{what}");
+        assert_eq!((leaving.owner, leaving.maybe_in_flight), (asking.owner, true), "{what}");
     }
 }
 

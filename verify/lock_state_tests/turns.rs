@@ -119,7 +119,7 @@ fn an_orphaned_next_ask_leaves_when_it_is_answered() {
         let unknown = answer == Answer::Unanswered;
         let leaving = driver.answer(&next, answer.clone(), 502).leave;
         let leaving = leaving.unwrap_or_else(|| panic!("{answer:?}: it is left in Redis"));
-        assert_eq!((leaving.owner, leaving.unsettled), (next.owner, unknown), "{answer:?}");
+        assert_eq!((leaving.owner, leaving.maybe_in_flight), (next.owner, unknown), "{answer:?}");
         driver.lock_state.left();
         driver.lock_state.left();
         assert!(driver.lock_state.is_idle(), "{answer:?}");

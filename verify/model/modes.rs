@@ -196,7 +196,7 @@ impl State {
         let then = match process.lock_states[g].exit(ticket, now, false, || 0) {
             Exit::Leave(leaving, _) => {
                 let then = process.lock_states[g].left();
-                if leaving.unsettled {
+                if leaving.maybe_in_flight {
                     self.background(p, g, &leaving);
                 }
                 then

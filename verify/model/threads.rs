@@ -64,10 +64,10 @@ impl State {
     }
 
     /// Returns a leave from this lock state, without a request for a next owner.
-    fn leave(&self, p: u8, g: u8, owner: u64, unsettled: bool) -> Op {
+    fn leave(&self, p: u8, g: u8, owner: u64, maybe_in_flight: bool) -> Op {
         match self.processes[p as usize].lock_states.wait(g) {
-            Some(wait) => Op::Quit { owner, condition: wait.condition, unsettled },
-            None => Op::Leave { owner, unsettled, next: None },
+            Some(wait) => Op::Quit { owner, condition: wait.condition, maybe_in_flight },
+            None => Op::Leave { owner, maybe_in_flight, next: None },
         }
     }
 
@@ -80,7 +80,7 @@ impl State {
     /// Sends the leave of a kept grant, as the listener or a reader does. No thread waits for the reply; in
     /// this model, a thread of the process may send a request before it arrives.
     pub(super) fn let_go(&mut self, p: u8, g: u8, leaving: &PendingRelease) {
-        let op = self.leave(p, g, leaving.owner, leaving.unsettled);
+        let op = self.leave(p, g, leaving.owner, leaving.maybe_in_flight);
         self.packets.insert(Packet { process: p, thread: None, op, sent: 0, resent: false });
         let then = self.lock_state(p, g).left();
         self.carry_out(p, g, then);
@@ -113,7 +113,7 @@ impl State {
     /// A thread leaves the queue for an owner that nobody needs, and then continues as `after`.
     fn leave_queue(&mut self, p: u8, t: u8, leaving: PendingRelease, after: Option<Ticket>) {
         let g = self.gate_of(p, t);
-        if leaving.unsettled {
+        if leaving.maybe_in_flight {
             self.background(p, g, &leaving);
             let then = self.lock_state(p, g).left();
             self.go_on(p, t, then, after);
@@ -230,8 +230,8 @@ impl State {
             }
             Step::Leave(leaving) => self.leave_queue(p, t, leaving, Some(ticket)),
             Step::LeaveAndAsk(leaving, next) => {
-                let (owner, unsettled) = (leaving.owner, leaving.unsettled);
-                self.send(p, t, Op::Leave { owner, unsettled, next: Some((&next).into()) });
+                let (owner, maybe_in_flight) = (leaving.owner, leaving.maybe_in_flight);
+                self.send(p, t, Op::Leave { owner, maybe_in_flight, next: Some((&next).into()) });
                 self.set(p, t, Thread::Making(ticket, leaving, next));
             }
             Step::Park(until) | Step::Behind(until) => self.set(p, t, Thread::Parked(ticket, until)),
@@ -285,17 +285,17 @@ impl State {
             }
             Exit::Lost(_, then) => self.go_on(p, t, then, None),
             Exit::Leave(leaving, None) if drops && process.lock_states[g].leaves_unread() => {
-                let op = self.leave(p, g, leaving.owner, leaving.unsettled);
+                let op = self.leave(p, g, leaving.owner, leaving.maybe_in_flight);
                 self.send(p, READER, op);
                 self.processes[p as usize].unread = Some(leaving);
                 self.rest(p, t);
             }
             Exit::Leave(leaving, next) => {
-                let (owner, unsettled) = (leaving.owner, leaving.unsettled);
+                let (owner, maybe_in_flight) = (leaving.owner, leaving.maybe_in_flight);
                 self.send(
                     p,
                     t,
-                    Op::Leave { owner, unsettled, next: next.as_ref().map(PendingAcquire::from) },
+                    Op::Leave { owner, maybe_in_flight, next: next.as_ref().map(PendingAcquire::from) },
                 );
                 self.set(p, t, Thread::Releasing(leaving, next));
             }

@@ -59,7 +59,7 @@ impl State {
         let leaving = wait.suspended.leaving(now);
         let owner = granted.as_ref().map(|grant| grant.owner);
         let token = granted.as_ref().filter(|t| t.loss(now).is_none()).map(|t| t.token());
-        let tombstone = granted.is_some() && leaving.unsettled;
+        let tombstone = granted.is_some() && leaving.maybe_in_flight;
         let lock = &mut process.lock_states[WRITES];
         let then = lock.put_back(wait.suspended, granted, loss, now);
         let lost_is_told = lock.grant_of(wait.hold).is_none_or(|t| t.lost().is_some());

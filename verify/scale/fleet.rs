@@ -262,8 +262,8 @@ impl Fleet {
             }
             Step::Leave(leaving) => {
                 self.threads[t].doing = Doing::LeavesQueue(ticket);
-                let PendingRelease { owner, unsettled, .. } = leaving;
-                self.sends(t, Op::Leave { owner, unsettled, next: None });
+                let PendingRelease { owner, maybe_in_flight, .. } = leaving;
+                self.sends(t, Op::Leave { owner, maybe_in_flight, next: None });
             }
             Step::Park(until) => {
                 let turn = self.threads[t].turn;
@@ -286,8 +286,8 @@ impl Fleet {
                     let client = self.entries[e].client;
                     self.clients[client].line.forget(due, leaving.owner);
                 }
-                let PendingRelease { owner, unsettled, .. } = leaving;
-                let op = Op::Leave { owner, unsettled, next: next.as_ref().map(PendingAcquire::from) };
+                let PendingRelease { owner, maybe_in_flight, .. } = leaving;
+                let op = Op::Leave { owner, maybe_in_flight, next: next.as_ref().map(PendingAcquire::from) };
                 self.threads[t].doing = Doing::Releases(next);
                 self.sends(t, op);
             }
@@ -321,7 +321,7 @@ impl Fleet {
         }
         self.seen.lost += u64::from(then.lost.is_some());
         for leaving in then.background.into_iter().chain(then.leave) {
-            let op = Op::Leave { owner: leaving.owner, unsettled: leaving.unsettled, next: None };
+            let op = Op::Leave { owner: leaving.owner, maybe_in_flight: leaving.maybe_in_flight, next: None };
             self.send(vec![Sent { by: By::Entry(e), lock: self.entries[e].lock, op, at: self.now }]);
         }
     }

@@ -131,16 +131,16 @@ impl SmallRedis {
                 let at_once = self.at_once(ask, now);
                 Reply::Acquired(at_once.unwrap_or_else(|| self.acquire(ask, now, tell)))
             }
-            Op::Leave { owner, unsettled, next } => {
+            Op::Leave { owner, maybe_in_flight, next } => {
                 let inside = self.kind.release(*owner);
                 if !inside {
                     // If there is nobody else to look at, the script has ended before this.
-                    if *unsettled || next.is_some() || !self.queue.is_empty() {
+                    if *maybe_in_flight || next.is_some() || !self.queue.is_empty() {
                         self.awaiting.positions.remove(owner);
                     }
                     self.drop_position(*owner);
                 }
-                if *unsettled {
+                if *maybe_in_flight {
                     self.tombstone(*owner, now);
                 }
                 let ahead = self.settle(next.as_ref().map(|next| next.owner), now, tell);
@@ -166,10 +166,10 @@ impl SmallRedis {
             Op::Signal { owner, condition, all } => {
                 Reply::Signalled(self.send_signal(*owner, *condition, *all, now, tell))
             }
-            Op::Quit { owner, condition, unsettled } => {
+            Op::Quit { owner, condition, maybe_in_flight } => {
                 let of_condition = self.is_of_condition(*owner);
                 let inside = self.quit(*owner, *condition, now);
-                if *unsettled {
+                if *maybe_in_flight {
                     self.tombstone(*owner, now);
                 }
                 let ahead = self.settle(None, now, tell);

@@ -64,7 +64,7 @@ pub(in crate::engine) enum Op {
     Acquire(PendingAcquire),
     Leave {
         owner: u64,
-        unsettled: bool,
+        maybe_in_flight: bool,
         next: Option<PendingAcquire>,
     },
     Renew {
@@ -88,7 +88,7 @@ pub(in crate::engine) enum Op {
     Quit {
         owner: u64,
         condition: u8,
-        unsettled: bool,
+        maybe_in_flight: bool,
     },
 }
 

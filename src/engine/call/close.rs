@@ -88,7 +88,9 @@ fn end(shared: &Shared) -> Option<Vec<Leaving>> {
     }
     // Releases that were left to the background are sent now, some of them perhaps for a second time.
     let unfinished = shared.renewer.remove(shared.id).into_iter();
-    leaving.extend(unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })));
+    leaving.extend(
+        unfinished.map(|(entry, leaving)| (entry, PendingRelease { maybe_in_flight: true, ..leaving })),
+    );
     Some(leaving)
 }
 
@@ -120,7 +122,7 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
             shared.observers.tell_of_each(holds, |o| o.lost(entry.observed(), LossReason::Closed));
         }
         // Their senders have no reply yet: a copy may run later.
-        let under_way = under_way.into_iter().map(|l| PendingRelease { unsettled: true, ..l });
+        let under_way = under_way.into_iter().map(|l| PendingRelease { maybe_in_flight: true, ..l });
         leaving.extend(mine.into_iter().chain(under_way).map(|l| (entry.clone(), l)));
     }
     leaving

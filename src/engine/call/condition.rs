@@ -116,9 +116,9 @@ fn come_back(
         Err(error) if error.kind() == ErrorKind::Closed => Some(LossReason::Closed),
         _ => Some(LossReason::Revoked),
     };
-    if stay.given_up != HasGivenUp::Yes && (loss.is_some() || granted.is_some() && leaving.unsettled) {
+    if stay.given_up != HasGivenUp::Yes && (loss.is_some() || granted.is_some() && leaving.maybe_in_flight) {
         // Redis may not have given up the hold, or a copy of one of its requests may still run.
-        shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
+        shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving.clone() });
     }
     let owner = granted.as_ref().map_or(leaving.owner, |grant| grant.owner);
     let granted_to = granted.is_some().then(|| waiter.clone());

@@ -64,7 +64,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
     let sent = Moment::now();
     // Until it is in the lock state, a client that closes releases it like the leaves in flight.
     let (valid_until, stays_until) = (sent.after(lease), Moment::default());
-    let leaving = PendingRelease { owner, unsettled: true, valid_until, lease, stays_until };
+    let leaving = PendingRelease { owner, maybe_in_flight: true, valid_until, lease, stays_until };
     lock(entry)?.sets_out(&leaving);
     let outcome = requests::adopt(entry, owner, from, lease, sent.after(shared.config.command_timeout));
     let mut core = entry.core.lock();

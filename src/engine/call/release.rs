@@ -231,7 +231,7 @@ impl OngoingRelease<'_> {
             && !failure.is_wrong_kind()
         {
             // Under the mutex, so that a client that closes finds the leave there or here.
-            shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
+            shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving.clone() });
         }
         let then = has_left(&mut core, leaving.owner, next.as_ref(), &outcome, at);
         carry_out(entry, core, then);
@@ -334,7 +334,7 @@ pub(in crate::engine) fn leave_and_ask(
     let mut core = entry.core.lock();
     let owner = leaving.owner;
     if outcome.as_ref().is_err_and(|failure| !failure.is_wrong_kind()) {
-        entry.shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving });
+        entry.shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving });
     }
     let then = has_left(&mut core, owner, Some(asking), &outcome, Moment::now());
     core.trouble = outcome.err().map(Failure::error);
@@ -361,7 +361,7 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
         Exit::Held | Exit::Shared | Exit::HandedOn(_) | Exit::Kept(..) => return Ok(()),
     };
     core.ends(entry, leaving.owner);
-    if leaving.unsettled {
+    if leaving.maybe_in_flight {
         entry.shared.renewer.leave(entry, leaving);
     }
     let then = core.lock_state.left();

@@ -115,7 +115,7 @@ pub(in crate::engine) fn leave_args(
 ) -> Vec<String> {
     let mut args = caller(entry, leaving.owner, next.map_or(leaving.lease, |next| next.terms.lease));
     // A request of this owner may still be on its way: it gets a tombstone.
-    args.push(flag(leaving.unsettled));
+    args.push(flag(leaving.maybe_in_flight));
     match (&entry.condition, next) {
         (Some(awaited), _) => args.push(awaited.name.clone()),
         (None, Some(next)) => {

@@ -89,13 +89,13 @@ pub(in crate::engine) fn no_longer_kept(entry: &Arc<LockEntry>, why: Option<Kept
 fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
     let owner = leaving.owner;
     // If Redis did not reply a moment ago, the caller's time is not spent on another try.
-    let left = !leaving.unsettled && {
+    let left = !leaving.maybe_in_flight && {
         let limit = Moment::now().after(LEAVE_TIMEOUT);
         let same = entry.shared.same_process().map_err(Failure::Never);
         same.and_then(|()| requests::leave(entry, &leaving, None, limit)).is_ok()
     };
     if !left {
-        entry.shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving });
+        entry.shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving });
     }
     let mut core = entry.core.lock();
     core.arrived(owner);

@@ -31,7 +31,7 @@ impl World {
             Op::Acquire(asking) => small_redis::Op::Acquire(asking.into()),
             Op::Leave { leaving, next, .. } => small_redis::Op::Leave {
                 owner: leaving.owner,
-                unsettled: leaving.unsettled,
+                maybe_in_flight: leaving.maybe_in_flight,
                 next: next.as_ref().map(Into::into),
             },
             Op::Confirm(owner, lease) | Op::Renew(owner, lease) => {
@@ -122,7 +122,7 @@ impl World {
                 let next = next.map(|_| Answer::Unanswered);
                 self.answered(packet, Reply::Left { inside: false, next });
                 // The renewal thread takes it over.
-                let leaving = PendingRelease { unsettled: true, ..leaving };
+                let leaving = PendingRelease { maybe_in_flight: true, ..leaving };
                 self.send(lock_state, None, Op::Leave { leaving, next: None, counted: false });
             }
         }

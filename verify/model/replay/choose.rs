@@ -98,7 +98,7 @@ impl Walk<'_> {
         let owner = self.state.redis.holders().first()?.owner;
         self.requests.iter().find_map(|op| match op {
             Op::Await { ask, condition, .. } if ask.owner == owner => {
-                Some(Op::Quit { owner, condition: *condition, unsettled: true })
+                Some(Op::Quit { owner, condition: *condition, maybe_in_flight: true })
             }
             _ => None,
         })

@@ -129,10 +129,10 @@ impl RealAwaiting {
                 let value = real.script(script, &[&*id, "0", &*prefix, waiter_timeout, condition, what]);
                 Some(Reply::Signalled(number(Some(&value)).and_then(|n| n.try_into().ok())))
             }
-            Op::Quit { owner, condition, unsettled } => {
+            Op::Quit { owner, condition, maybe_in_flight } => {
                 let (id, condition) = (real.id(*owner), &self.conditions[usize::from(*condition)]);
-                let unsettled = if *unsettled { "1" } else { "0" };
-                let args = [&*id, "0", &*prefix, waiter_timeout, unsettled, condition];
+                let maybe_in_flight = if *maybe_in_flight { "1" } else { "0" };
+                let args = [&*id, "0", &*prefix, waiter_timeout, maybe_in_flight, condition];
                 let value = real.script(&self.scripts.leave, &args);
                 Some(Reply::Left { inside: number(Some(&value)) == Some(1), next: None })
             }

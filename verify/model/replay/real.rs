@@ -206,16 +206,16 @@ impl Real {
                 let value = self.script(&scripts.acquire, args);
                 Reply::Acquired(replies::acquired(&value, lease(ask)).unwrap())
             }
-            Op::Leave { owner, unsettled, next } => {
+            Op::Leave { owner, maybe_in_flight, next } => {
                 let id = self.id(*owner);
-                let unsettled = if *unsettled { "1" } else { "0" };
+                let maybe_in_flight = if *maybe_in_flight { "1" } else { "0" };
                 let ms = next.as_ref().map_or(0, |n| n.lease).to_string();
                 let next_id = next.as_ref().map(|n| self.id(n.owner)).unwrap_or_default();
                 let mode = next.as_ref().map_or("", |n| n.mode.args());
-                let args = [&*id, &*ms, &*prefix, &*waiter_timeout, unsettled, mode, RECORD, &*next_id];
+                let args = [&*id, &*ms, &*prefix, &*waiter_timeout, maybe_in_flight, mode, RECORD, &*next_id];
                 let args = match next {
                     Some(_) => &args[..],
-                    None if unsettled == "1" => &args[..5],
+                    None if maybe_in_flight == "1" => &args[..5],
                     None => &args[..4],
                 };
                 let value = self.script(&scripts.leave, args);

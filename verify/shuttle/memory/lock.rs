@@ -179,7 +179,7 @@ impl Lock {
                 Op::Renew { owner, lease }
             }
             "signal" => Op::Signal { owner, condition: condition(4), all: arg(5) == "all" },
-            "quit" => Op::Quit { owner, unsettled: arg(4) == "1", condition: condition(5) },
+            "quit" => Op::Quit { owner, maybe_in_flight: arg(4) == "1", condition: condition(5) },
             "leave" => {
                 let next = (!arg(7).is_empty()).then(|| PendingAcquire {
                     owner: owner_of(&mut self.owners, arg(7)),
@@ -190,7 +190,7 @@ impl Lock {
                     from: None,
                     instead: false,
                 });
-                Op::Leave { owner, unsettled: arg(4) == "1", next }
+                Op::Leave { owner, maybe_in_flight: arg(4) == "1", next }
             }
             _ => {
                 let how = match arg(4) {

@@ -205,7 +205,7 @@ impl PendingAcquire {
         };
         PendingRelease {
             owner: self.owner,
-            unsettled: self.doubt.exists(),
+            maybe_in_flight: self.doubt.exists(),
             valid_until,
             lease: self.sought.terms.lease,
             // No thread has had the lock under it.

@@ -60,7 +60,7 @@ pub(super) struct SignalWaiter {
     pub(super) signal: Signal,
     /// The release of the hold, if a request of it may still be in flight: once the hold is given up, it gets
     /// a tombstone.
-    pub(super) unsettled: Option<PendingRelease>,
+    pub(super) in_flight: Option<PendingRelease>,
 }
 
 /// Whether the hold was given up for the wait.

@@ -185,7 +185,7 @@ impl LockState {
         if let Some(ask) = self.ask.take()
             && (ask.in_flight.is_some() || ask.is_there())
         {
-            leave.push(PendingRelease { unsettled: true, ..ask.leaving(now) });
+            leave.push(PendingRelease { maybe_in_flight: true, ..ask.leaving(now) });
         }
         leave
     }

@@ -33,7 +33,7 @@ impl Acquired {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PendingRelease {
     pub(crate) owner: u64,
-    pub(crate) unsettled: bool,
+    pub(crate) maybe_in_flight: bool,
     /// Until when it was valid. Leaving later changes nothing in this process.
     pub(crate) valid_until: Moment,
     pub(crate) lease: Duration,
@@ -46,7 +46,7 @@ impl PendingRelease {
     pub(super) fn of(grant: &Grant, now: Moment) -> Self {
         PendingRelease {
             owner: grant.owner,
-            unsettled: grant.validity.doubt.exists(),
+            maybe_in_flight: grant.validity.doubt.exists(),
             valid_until: grant.validity.until,
             lease: grant.renewal(now),
             stays_until: Moment::default(),

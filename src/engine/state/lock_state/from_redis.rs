@@ -165,8 +165,8 @@ impl LockState {
             }
             // Redis itself says that it is over: this id is done with.
             (Renewal::NotInside | Renewal::Tombstone, _) => {
-                let unsettled = ask.doubt.exists() && answer == Renewal::NotInside;
-                let background = self.ask.take().filter(|_| unsettled).map(|a| a.leaving(now));
+                let maybe_in_flight = ask.doubt.exists() && answer == Renewal::NotInside;
+                let background = self.ask.take().filter(|_| maybe_in_flight).map(|a| a.leaving(now));
                 return Effects { wake: self.head(), background, ..Effects::default() };
             }
             // What is left of the lease is still ours.

@@ -18,7 +18,7 @@ impl LockState {
     /// This state's wait is to give up the hold of which `leaving` is the release.
     pub(crate) fn gives_up(&mut self, leaving: &PendingRelease) {
         if let Some(waiter) = self.waits_for.condition() {
-            waiter.unsettled = leaving.unsettled.then(|| leaving.clone());
+            waiter.in_flight = leaving.maybe_in_flight.then(|| leaving.clone());
         }
     }
 
@@ -47,14 +47,14 @@ impl LockState {
     /// tombstone.
     pub(super) fn forget_given_up(&mut self) -> Option<PendingRelease> {
         let waiter = self.waits_for.condition().filter(|waiter| waiter.given_up == HasGivenUp::Yes)?;
-        let unsettled = waiter.unsettled.take();
+        let in_flight = waiter.in_flight.take();
         if let Some(ask) = &mut self.ask {
             ask.sought.from = None;
         }
         if let Some(head) = self.line.waiters.front_mut() {
             head.request.from = None;
         }
-        unsettled
+        in_flight
     }
 
     /// Returns the outcome of this state's wait.
