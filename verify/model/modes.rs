@@ -62,7 +62,7 @@ pub(super) fn mind(
         request.from = lock_states[WRITES].held_by(request.thread, now);
         match request.from {
             Some(owner) if request.instead => lock_states[WRITES].exchange(owner),
-            Some(owner) => lock_states[WRITES].shut(owner),
+            Some(owner) => lock_states[WRITES].close_to_others(owner),
             None => return lock_states[WRITES].makes_way(now).leave,
         }
     }

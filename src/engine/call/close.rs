@@ -78,7 +78,7 @@ pub(in crate::engine) fn abandon(shared: &Shared) {
 /// Ends whatever the client does, without a request. Returns what must leave Redis, unless the client was
 /// closed before.
 fn end(shared: &Shared) -> Option<Vec<Leaving>> {
-    if !shared.shut() {
+    if !shared.begin_close() {
         return None;
     }
     shared.ended.cancel();

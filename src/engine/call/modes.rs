@@ -28,7 +28,7 @@ pub(crate) fn consider<'a>(
         request.from = core.lock_state.held_by(request.thread, now);
         match request.from {
             Some(owner) if request.instead => core.lock_state.exchange(owner),
-            Some(owner) => core.lock_state.shut(owner),
+            Some(owner) => core.lock_state.close_to_others(owner),
             // A grant kept for the next writer would make this reader wait until a message asked for it.
             None if core.lock_state.idle().is_some() => {
                 entry.shared.same_process().map_err(|e| entry.error(e))?;

@@ -47,7 +47,7 @@ impl Stay {
 
     /// Called before the hold ends. Makes sure that its grant is not kept, or not handed on in this process, if
     /// this stay rules that out.
-    fn shuts(self, lock_state: &mut LockState, ticket: Ticket, now: Moment) {
+    fn closes(self, lock_state: &mut LockState, ticket: Ticket, now: Moment) {
         match self {
             Stay::Agreed => {}
             // A hold that was of no use is not kept for the next one.
@@ -96,7 +96,7 @@ pub(crate) fn begin_release(
     if stay == Stay::Agreed && core.lock_state.ends_inner(ticket, now) {
         return Ok(None);
     }
-    stay.shuts(&mut core.lock_state, ticket, now);
+    stay.closes(&mut core.lock_state, ticket, now);
     // No request goes with a hold that stays.
     let inbox = !matches!(stay, Stay::For(_)) && entry.hears();
     // A hold whose beginning was not reported is not reported as released either.

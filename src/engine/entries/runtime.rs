@@ -240,7 +240,7 @@ impl Shared {
     }
 
     /// Marks the client as closed: it sends nothing more. Returns whether it was open before.
-    pub(in crate::engine) fn shut(&self) -> bool {
+    pub(in crate::engine) fn begin_close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
     }
 

@@ -167,7 +167,7 @@ impl Renewer {
                 if ends {
                     // No more threads may join once the oldest hold is too old. Those that have joined keep
                     // theirs until the youngest is, too.
-                    core.lock_state.shut(task.owner);
+                    core.lock_state.close_to_others(task.owner);
                 }
                 if !fixed && !forgotten {
                     entry.holder_listens(|| core.needs_messages(task.owner));

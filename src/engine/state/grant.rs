@@ -114,7 +114,7 @@ impl Doubt {
 pub(crate) enum Standing {
     Open,
     /// It ends with its present holders: it is not handed on, and no further thread may share it.
-    Shut,
+    ClosedToOthers,
     /// The same, and a grant of another mode is requested in its place: Redis may no longer have this one,
     /// which is not a loss.
     Exchanged,
@@ -250,9 +250,9 @@ impl Grant {
     }
 
     /// It ends with its present holders.
-    pub(crate) fn shut(&mut self) {
+    pub(crate) fn close_to_others(&mut self) {
         if self.standing == Standing::Open {
-            self.standing = Standing::Shut;
+            self.standing = Standing::ClosedToOthers;
         }
     }
 
@@ -378,7 +378,7 @@ impl Grant {
                 (joining.open_since, joining.admits) = (Some(sent), last)
             }
             // Also if there was no reply: the next thread asks for a grant of its own.
-            _ => self.shut(),
+            _ => self.close_to_others(),
         }
     }
 

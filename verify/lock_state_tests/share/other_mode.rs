@@ -47,16 +47,16 @@ fn a_holder_of_the_other_mode_joins_nobody() {
 
 #[test]
 fn the_exclusive_hold_beside_it_is_handed_to_nobody() {
-    for shut in [false, true] {
+    for closed in [false, true] {
         let mut driver = Driver::new();
         let first = driver.come_in(request(1), 5, 0);
         driver.enter(request(2), 1);
         assert_eq!(driver.lock_state.held_by(1, at(1)), Some(first.owner));
         assert_eq!(driver.lock_state.held_by(2, at(1)), None, "it waits");
-        if shut {
-            driver.lock_state.shut(first.owner);
+        if closed {
+            driver.lock_state.close_to_others(first.owner);
         }
         let exit = driver.exit(first, 2);
-        assert_eq!(matches!(exit, Exit::HandedOn(_)), !shut, "{exit:?}");
+        assert_eq!(matches!(exit, Exit::HandedOn(_)), !closed, "{exit:?}");
     }
 }

@@ -124,16 +124,16 @@ impl Table<Grant> {
     }
 
     /// Closes all grants: none may be joined any more.
-    pub(super) fn shut_all(&mut self) {
+    pub(super) fn close_all_to_others(&mut self) {
         match self {
             Table::Many(many) => {
                 for owner in std::mem::take(&mut many.index) {
                     if let Some(grant) = many.items.get_mut(&owner) {
-                        grant.shut();
+                        grant.close_to_others();
                     }
                 }
             }
-            few => few.few_mut().iter_mut().for_each(Grant::shut),
+            few => few.few_mut().iter_mut().for_each(Grant::close_to_others),
         }
     }
 }

@@ -39,7 +39,7 @@ impl LockState {
         if self.closed {
             return None;
         }
-        let mut grant = Grant { standing: Standing::Shut, ..grant };
+        let mut grant = Grant { standing: Standing::ClosedToOthers, ..grant };
         let acquired = self.holds.take(&mut grant, self.line.ticket(), HolderId::Guard, AcquiredVia::Adopted);
         self.grants.insert(grant);
         Some(acquired)

@@ -44,9 +44,9 @@ impl LockState {
     }
 
     /// Another mode is admitted beside this grant, which then goes to no other thread here.
-    pub(crate) fn shut(&mut self, owner: u64) {
+    pub(crate) fn close_to_others(&mut self, owner: u64) {
         if let Some(grant) = self.grant_mut(owner) {
-            grant.shut();
+            grant.close_to_others();
         }
     }
 
@@ -54,7 +54,7 @@ impl LockState {
     pub(crate) fn ends_with(&mut self, ticket: Ticket) {
         let last = self.holds.get(ticket).filter(|hold| hold.count == 1).map(|hold| hold.owner);
         if let Some(owner) = last.filter(|owner| self.grant(*owner).is_some_and(|grant| grant.holds == 1)) {
-            self.shut(owner);
+            self.close_to_others(owner);
         }
     }
 
@@ -67,7 +67,7 @@ impl LockState {
 
     /// A message: there is a waiter that the shared holds of `owner` must not pass.
     pub(crate) fn yields(&mut self, owner: u64) {
-        self.shut(owner);
+        self.close_to_others(owner);
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.wanted = Some(Moment::default());
         }
@@ -94,7 +94,7 @@ impl LockState {
         if !ahead {
             return self.head().filter(|_| was);
         }
-        self.grants.shut_all();
+        self.grants.close_all_to_others();
         if let Some(ask) = &mut self.ask {
             ask.wanted = Some(Moment::default());
         }

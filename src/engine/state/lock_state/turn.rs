@@ -163,7 +163,7 @@ impl LockState {
             value: got.value,
             since: now,
             validity: Validity::new(got.valid_until, ask.doubt),
-            standing: if joined && ask.wanted.is_some() { Standing::Shut } else { Standing::Open },
+            standing: if joined && ask.wanted.is_some() { Standing::ClosedToOthers } else { Standing::Open },
             // No other thread may join a grant beside its thread's hold in another mode.
             reuse: if joined && request.from.is_none() {
                 Reuse::Shared(Joining { open_since: Some(got.seen), ..Joining::default() })
