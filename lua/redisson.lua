@@ -14,7 +14,7 @@ local held, ours -- the owner, and `rc` if the hold is one of ours; as last read
 local turn -- the end of Redisson's turn, in ms
 
 -- beside(prefix) -> Redisson's name of a channel or a key that belongs to the lock. It is in the lock's slot.
-local function beside(prefix)
+local function marker(prefix)
   return prefix .. ':' .. (string.find(K[1], '{', 1, true) and K[1] or '{' .. K[1] .. '}')
 end
 
@@ -55,7 +55,7 @@ end
 function kind.try_acquire(w)
   if held or turn then return false end
   local n = number()
-  local token = w.args == 'fenced' and string.format('%.0f', call('INCR', beside('redisson_lock_token'))) or nil
+  local token = w.args == 'fenced' and string.format('%.0f', call('INCR', marker('redisson_lock_token'))) or nil
   hold(w, n, token)
   call('PEXPIRE', K[1], w.lease)
   return true, n, token
@@ -65,7 +65,7 @@ end
 function kind.release(owner)
   if call('HEXISTS', K[1], owner) ~= 1 or call('DEL', K[1]) ~= 1 then return false end
   held, ours = nil, nil
-  turn = announce_free(beside('redisson_lock__channel'), '0', TURN, 0)
+  turn = announce_free(marker('redisson_lock__channel'), '0', TURN, 0)
   return true, true
 end
 
@@ -94,7 +94,7 @@ end
 
 function kind.on_busy(w)
   if turn or held and not ours then
-    tell({owner = w.owner, lease = w.waiter_timeout}, 'listen', 0, beside('redisson_lock__channel'))
+    tell({owner = w.owner, lease = w.waiter_timeout}, 'listen', 0, marker('redisson_lock__channel'))
   end
 end
 

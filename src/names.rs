@@ -65,7 +65,7 @@ impl Names {
 
     /// The keys of the lock whose state is exactly at `key`. No two such locks share any other key: after
     /// `}:at` comes the whole key if it has a hash tag, and otherwise the key is the tag.
-    pub(crate) fn beside(namespace: &str, key: &str) -> Result<Self, Error> {
+    pub(crate) fn at_key(namespace: &str, key: &str) -> Result<Self, Error> {
         let bad = |why: String| Err(Error::new(ErrorKind::InvalidInput, &short(key)).because(why));
         if let Err(why) = measure("lock's key", key) {
             return bad(why);
@@ -87,7 +87,7 @@ impl Names {
     }
 
     /// Whether the state is at a user-chosen key.
-    pub(crate) fn is_beside(&self) -> bool {
+    pub(crate) fn is_at_key(&self) -> bool {
         matches!(self, Names::Explicit(keys) if keys.name.is_none())
     }
 

@@ -64,7 +64,7 @@ impl Client {
     /// # Errors
     /// See [`look`](Client::look); `InvalidInput` for an invalid key.
     pub fn look_at_key(&self, key: &str) -> Result<Option<Look>, Error> {
-        let names = Names::beside(&self.shared().config.namespace, key)?;
+        let names = Names::at_key(&self.shared().config.namespace, key)?;
         self.look_behind(key, &names).map_err(|e| e.about(key))
     }
 
@@ -131,7 +131,7 @@ impl Client {
             look.counts.extend(used.map(|it| ("used", it.ceil() as i64)));
         }
         // Redisson's locks have no field with their kind.
-        let may_be_redissons = view.is_none() && names.is_beside() && type_of.as_deref() == Some("hash");
+        let may_be_redissons = view.is_none() && names.is_at_key() && type_of.as_deref() == Some("hash");
         if let Some(view) = view.or_else(|| may_be_redissons.then_some(&view::REDISSON)) {
             match view.look(self.shared(), server, &mut connection, names, &mut look) {
                 Ok(()) if may_be_redissons => view.tag.clone_into(&mut look.kind),
@@ -297,7 +297,7 @@ impl Client {
     /// # Errors
     /// See [`primary_of`](Client::primary_of).
     pub fn primary_of_key(&self, key: &str) -> Result<ConnectionInfo, Error> {
-        self.behind(&Names::beside(&self.shared().config.namespace, key)?).map_err(|e| e.about(key))
+        self.behind(&Names::at_key(&self.shared().config.namespace, key)?).map_err(|e| e.about(key))
     }
 
     /// Returns the [sentinels](crate::ClientBuilder::url) that name this client's primary; `None` if

@@ -85,7 +85,7 @@ impl Client {
     #[doc(alias = "getReadWriteLock")]
     pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
         let (read, write) = (self.lock_with_kind(name, Read::default()), self.lock_with_kind(name, Write));
-        ReadWriteLock { read: read.clone().beside(&write), write: write.beside(&read) }
+        ReadWriteLock { read: read.clone().with_other_mode(&write), write: write.with_other_mode(&read) }
     }
 }
 

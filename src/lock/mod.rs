@@ -20,7 +20,7 @@ use crate::clock::Moment;
 use crate::engine;
 use crate::engine::call::replicas::Replicas;
 use crate::engine::call::several::Part;
-use crate::engine::entries::entry::{AtKey, LockEntries, LockEntry, made, made_beside};
+use crate::engine::entries::entry::{AtKey, LockEntries, LockEntry, made, made_at_key};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
@@ -160,7 +160,7 @@ impl<K: Kind> RedisLock<K> {
         if let Some(name) = names::of_state(&shared.config.namespace, key) {
             return Self::new(shared, kind, &name);
         }
-        let entry = LockEntries::get(shared, TypeId::of::<AtKey<K>>(), key, || made_beside::<K>(shared, key));
+        let entry = LockEntries::get(shared, TypeId::of::<AtKey<K>>(), key, || made_at_key::<K>(shared, key));
         Self::of(shared, kind, entry)
     }
 
@@ -199,7 +199,7 @@ impl<K: Kind> RedisLock<K> {
     // ---- with another mode -----------------------------------------------------------------
 
     /// The same lock as one of two modes; `other_mode` is the other.
-    pub(crate) fn beside<M: Kind>(mut self, other_mode: &RedisLock<M>) -> Self {
+    pub(crate) fn with_other_mode<M: Kind>(mut self, other_mode: &RedisLock<M>) -> Self {
         self.other_mode = other_mode.entry.as_ref().ok().cloned();
         self
     }

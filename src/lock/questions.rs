@@ -213,7 +213,7 @@ impl<K: Kind> RedisLock<K> {
     /// All entries of this lock in this process: a single one, or one for each call.
     fn entries(&self) -> Vec<Arc<LockEntry>> {
         match &self.entry {
-            Ok(entry) if K::QUEUEING == Queueing::PerCaller => LockEntries::beside(entry),
+            Ok(entry) if K::QUEUEING == Queueing::PerCaller => LockEntries::all_of(entry),
             Ok(entry) => vec![entry.clone()],
             Err(_) => Vec::new(),
         }

@@ -61,7 +61,7 @@ impl Receipt {
         Receipt {
             kind: kind.to_owned(),
             name: entry.name().to_owned(),
-            at_key: entry.names.is_beside(),
+            at_key: entry.names.is_at_key(),
             owner,
             hand_overs: grant.hand_overs,
             lease: grant.terms.lease,

@@ -6,7 +6,7 @@ use super::*;
 /// Returns a head's request and the next one's, which differ in one thing that a grant depends on.
 fn pairs() -> [(&'static str, Request, Request); 8] {
     let on = |terms: Terms| (request(1), Request { terms, ..request(2) });
-    let beside = |instead| (Request { from: Some(77), instead, ..request(1) }, request(2));
+    let other_mode = |instead| (Request { from: Some(77), instead, ..request(1) }, request(2));
     [
         ("permits", on(Terms { args: "3".into(), ..terms() })),
         ("a longer lease", on(Terms { lease: ms(9_000), ..terms() })),
@@ -14,8 +14,8 @@ fn pairs() -> [(&'static str, Request, Request); 8] {
         ("a fixed lease", on(Terms { fixed: true, ..terms() })),
         ("fairness", on(Terms { fair: true, ..terms() })),
         ("a shortest hold", on(Terms { at_least: ms(500).into(), ..terms() })),
-        ("another mode beside", beside(false)),
-        ("another mode instead", beside(true)),
+        ("another mode beside", other_mode(false)),
+        ("another mode instead", other_mode(true)),
     ]
     .map(|(what, (first, second))| (what, first, second))
 }

@@ -24,7 +24,7 @@ fn fair(thread: u64) -> Request {
 }
 
 /// Beside the hold `from` that its own thread has in the other mode.
-fn beside(from: u64, thread: u64) -> Request {
+fn other_mode(from: u64, thread: u64) -> Request {
     Request { from: Some(from), ..request(thread) }
 }
 
@@ -221,7 +221,7 @@ fn nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of() {
     // A thread that is inside continues.
     assert!(matches!(driver.lock_state.enter(&request(1), at(2)), Ok(Entered::Again(_))));
     // And so does a thread beside its own hold in the other mode: it is what the others wait for.
-    let own = driver.enter(beside(9, 4), 3);
+    let own = driver.enter(other_mode(9, 4), 3);
     assert_eq!(driver.asks(own, 3).from, Some(9));
     driver.lock_state.give_up(own, at(3));
     driver.lock_state.answered(1, busy(4), at(3));

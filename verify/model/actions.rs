@@ -4,7 +4,7 @@ use stateright::{Model, Property};
 
 use super::World;
 use super::lock_states::{READS, WRITES, is_own};
-use super::modes::{Beside, Role, mind};
+use super::modes::{OtherMode, Role, mind};
 use super::properties::{self, is_due};
 use super::state::{Packet, READER, RENEWER, State, Thread, process_of};
 use super::threads::Outcome;
@@ -31,7 +31,7 @@ pub(super) enum Step {
     /// A thread that holds both modes releases the one that it acquired first.
     UnlockFirst(u8, u8),
     /// A writing thread also reads.
-    ReadBeside(u8, u8),
+    ReadToo(u8, u8),
     Downgrade(u8, u8),
     /// The end of a downgrade: the thread reads, and its write lock is over.
     Replace(u8, u8),
@@ -141,7 +141,8 @@ impl World {
         caller.rounds -= 1;
         caller.once = once;
         caller.lock_state = if role.is_some_and(Role::begins_to_read) { READS } else { WRITES };
-        caller.beside = if role.is_some_and(Role::does_more) { Beside::Yet } else { Beside::Nothing };
+        caller.other_mode =
+            if role.is_some_and(Role::does_more) { OtherMode::Yet } else { OtherMode::Nothing };
         self.come_in(state, p, t)
     }
 
@@ -151,7 +152,7 @@ impl World {
         let process = &mut state.processes[p as usize];
         let caller = &mut process.callers[t as usize];
         let (g, thread) = (caller.lock_state, u64::from(t));
-        let (terms, instead) = (self.terms(p, t, g), caller.beside == Beside::Instead);
+        let (terms, instead) = (self.terms(p, t, g), caller.other_mode == OtherMode::Instead);
         let mut request = Request {
             holder: HolderId::thread(thread),
             thread,
@@ -293,9 +294,8 @@ impl Model for World {
             steps.push(Step::Tick);
         }
         if self.prompt && (!state.quiet() || is_due(state)) {
-            use Step::{Downgrade, Drop, Enter, EnterOnce, ReadBeside, Renew, Tick, Unlock, UnlockFirst};
-            let comes =
-                |step: &Step| matches!(step, Enter(..) | EnterOnce(..) | ReadBeside(..) | Downgrade(..));
+            use Step::{Downgrade, Drop, Enter, EnterOnce, ReadToo, Renew, Tick, Unlock, UnlockFirst};
+            let comes = |step: &Step| matches!(step, Enter(..) | EnterOnce(..) | ReadToo(..) | Downgrade(..));
             let goes =
                 |step: &Step| matches!(step, Unlock(..) | Drop(..) | UnlockFirst(..) | Renew(..) | Tick);
             steps.retain(|step| !comes(step) && !goes(step));
@@ -332,8 +332,8 @@ impl Model for World {
                 state.turn_round(p, t);
                 state.unlock(self, p, t, false);
             }
-            Step::ReadBeside(p, t) => self.beside(&mut state, p, t, Beside::Nothing)?,
-            Step::Downgrade(p, t) => self.beside(&mut state, p, t, Beside::Instead)?,
+            Step::ReadToo(p, t) => self.other_mode(&mut state, p, t, OtherMode::Nothing)?,
+            Step::Downgrade(p, t) => self.other_mode(&mut state, p, t, OtherMode::Instead)?,
             Step::Replace(p, t) => state.replaced(p, t),
             Step::KeptLongEnough(p, owner) => {
                 let now = state.now();

@@ -21,7 +21,7 @@ pub(super) enum Role {
     ReadsInOrder,
     Writes,
     /// Reads as well while it writes, and releases either first.
-    ReadsBeside,
+    ReadsToo,
     /// Exchanges its write lock for a read lock.
     Downgrades,
     /// Does nothing.
@@ -30,7 +30,7 @@ pub(super) enum Role {
 
 /// What a writing thread does besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Beside {
+pub(super) enum OtherMode {
     Nothing,
     /// It has yet to do what its role says.
     Yet,
@@ -46,7 +46,7 @@ impl Role {
     }
 
     pub(super) fn does_more(self) -> bool {
-        matches!(self, Role::ReadsBeside | Role::Downgrades)
+        matches!(self, Role::ReadsToo | Role::Downgrades)
     }
 }
 
@@ -106,11 +106,11 @@ impl State {
 impl World {
     pub(super) fn steps_of_holder(&self, state: &State, p: u8, t: u8, steps: &mut Vec<Step>) {
         let caller = &state.processes[p as usize].callers[t as usize];
-        match caller.beside {
-            Beside::Instead => return steps.push(Step::Replace(p, t)),
-            Beside::Yet if self.role(p, t) == Some(Role::Downgrades) => steps.push(Step::Downgrade(p, t)),
-            Beside::Yet => steps.push(Step::ReadBeside(p, t)),
-            Beside::Nothing | Beside::Failed => {}
+        match caller.other_mode {
+            OtherMode::Instead => return steps.push(Step::Replace(p, t)),
+            OtherMode::Yet if self.role(p, t) == Some(Role::Downgrades) => steps.push(Step::Downgrade(p, t)),
+            OtherMode::Yet => steps.push(Step::ReadToo(p, t)),
+            OtherMode::Nothing | OtherMode::Failed => {}
         }
         let next = self.plans.get(usize::from(p)).and_then(|plans| {
             let plan: &str = plans[usize::from(t)];
@@ -131,11 +131,11 @@ impl World {
     }
 
     /// A writing thread begins to acquire the read lock.
-    pub(super) fn beside(&self, state: &mut State, p: u8, t: u8, beside: Beside) -> Option<()> {
+    pub(super) fn other_mode(&self, state: &mut State, p: u8, t: u8, other_mode: OtherMode) -> Option<()> {
         let caller = &mut state.processes[p as usize].callers[t as usize];
         let Thread::Holding(ticket) = caller.thread else { return None };
         caller.kept = Some((WRITES, ticket));
-        (caller.lock_state, caller.beside, caller.once) = (READS, beside, false);
+        (caller.lock_state, caller.other_mode, caller.once) = (READS, other_mode, false);
         self.come_in(state, p, t)
     }
 }
@@ -163,11 +163,11 @@ impl State {
         if is_own(caller.lock_state) {
             return self.returns(p, t, None);
         }
-        if caller.beside != Beside::Nothing && caller.lock_state == WRITES {
-            caller.beside = Beside::Nothing;
+        if caller.other_mode != OtherMode::Nothing && caller.lock_state == WRITES {
+            caller.other_mode = OtherMode::Nothing;
         }
-        if caller.beside == Beside::Instead {
-            caller.beside = Beside::Failed;
+        if caller.other_mode == OtherMode::Instead {
+            caller.other_mode = OtherMode::Failed;
         }
         caller.thread = Thread::Idle;
         if let Some((lock_state, ticket)) = caller.kept.take() {
@@ -189,7 +189,7 @@ impl State {
         let now = self.now();
         let process = &mut self.processes[p as usize];
         let caller = &mut process.callers[t as usize];
-        caller.beside = Beside::Nothing;
+        caller.other_mode = OtherMode::Nothing;
         let Some((g, ticket)) = caller.kept.take() else { return };
         let owner = process.lock_states[READS].held_by(u64::from(t), now);
         // No request is sent with it, so no new owner is needed.

@@ -6,7 +6,7 @@ use stateright::{Model, Property};
 
 use super::actions::Step;
 use super::lock_states::{READS, WRITES};
-use super::modes::Beside;
+use super::modes::OtherMode;
 use super::state::{Caller, Faults, Process, State, Thread, process_of};
 use super::{PATIENCE, TICK, World};
 use crate::clock::Moment;
@@ -64,7 +64,7 @@ pub(super) fn all() -> Vec<Property<World>> {
 /// Whether a thread has a hold on this lock state that its process considers valid. In the middle of a
 /// downgrade, or after one has failed, the thread no longer writes.
 fn has_valid(p: &Process, caller: &Caller, g: u8, now: Moment) -> bool {
-    if g == WRITES && matches!(caller.beside, Beside::Instead | Beside::Failed) {
+    if g == WRITES && matches!(caller.other_mode, OtherMode::Instead | OtherMode::Failed) {
         return false;
     }
     let holds = |ticket| p.lock_states[g].holds_valid(ticket, now);
@@ -123,7 +123,7 @@ fn is_held_in_redis(state: &State) -> bool {
 /// Whether the write lock of a downgrading caller has ended, whatever became of the downgrade.
 fn has_ended(caller: &Caller) -> bool {
     let done = matches!(caller.thread, Thread::LeavingQueue(_, None) | Thread::Holding(_));
-    caller.beside == Beside::Failed || (caller.beside == Beside::Instead && done)
+    caller.other_mode == OtherMode::Failed || (caller.other_mode == OtherMode::Instead && done)
 }
 
 /// Whether every parked thread looks again within a heartbeat.

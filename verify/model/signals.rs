@@ -100,8 +100,8 @@ impl Signals {
         for holder in after.holders().iter().filter(|holder| before.holder(holder.owner).is_none()) {
             let condition = self.signalled.iter().find(|(owner, _)| *owner == holder.owner);
             if let Some((_, condition)) = condition {
-                let beside = self.waiting.iter().filter(|(c, _)| c == condition).map(|(_, o)| *o).collect();
-                self.let_in.push((holder.owner, holder.end, beside));
+                let waiting = self.waiting.iter().filter(|(c, _)| c == condition).map(|(_, o)| *o).collect();
+                self.let_in.push((holder.owner, holder.end, waiting));
             }
         }
     }
@@ -118,7 +118,7 @@ impl Signals {
             |owner: &u64, end: u64| redis.awaiting.positions.get(owner).is_some_and(|w| w.heartbeat >= end);
         let gone = |owner: u64| !alive(owner) && redis.holder(owner).is_none();
         let mut let_in = self.let_in.iter();
-        let_in.any(|(o, end, beside)| gone(*o) && beside.iter().any(|w| alive(*w) && looked(w, *end)))
+        let_in.any(|(o, end, waiting)| gone(*o) && waiting.iter().any(|w| alive(*w) && looked(w, *end)))
     }
 
     /// Records positions that have expired with their keys: their owners come back by themselves.

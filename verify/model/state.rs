@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::lock_states::LockStates;
 use super::lock_states::WRITES;
-use super::modes::{Beside, Role};
+use super::modes::{OtherMode, Role};
 use super::signals::Signals;
 use super::{LEASE, TICK, World, at};
 use crate::clock::Moment;
@@ -98,7 +98,7 @@ pub(super) struct Caller {
     pub(super) lock_state: u8,
     /// Its hold on the other lock state meanwhile.
     pub(super) kept: Option<(u8, Ticket)>,
-    pub(super) beside: Beside,
+    pub(super) other_mode: OtherMode,
     /// How many steps of its plan are done.
     pub(super) done: u8,
     /// How often it will still acquire the lock.
@@ -246,8 +246,9 @@ impl World {
     }
 
     pub(super) fn beginning(&self) -> State {
-        let (thread, lock_state, kept, beside, done) = (Thread::Idle, WRITES, None, Beside::Nothing, 0);
-        let caller = Caller { thread, lock_state, kept, beside, done, rounds: self.rounds, once: false };
+        let (thread, lock_state, kept, other_mode, done) =
+            (Thread::Idle, WRITES, None, OtherMode::Nothing, 0);
+        let caller = Caller { thread, lock_state, kept, other_mode, done, rounds: self.rounds, once: false };
         let process = |p| Process {
             alive: true,
             inbox: true,

@@ -30,11 +30,11 @@ fn every_key_has_the_whole_name_as_its_tag() {
 fn the_name_is_what_it_was_made_of() {
     for name in ["a", "{", "}{", "%", "%7B", "a:queue", "ключ", &"x".repeat(LONGEST)] {
         let names = Names::new("rc:of:mine", name).unwrap();
-        assert_eq!((names.name(), names.is_beside()), (name, false));
+        assert_eq!((names.name(), names.is_at_key()), (name, false));
     }
     for key in ["a", "a{b}", "rc:a"] {
-        let names = Names::beside("rc", key).unwrap();
-        assert_eq!((names.name(), names.is_beside()), (key, true));
+        let names = Names::at_key("rc", key).unwrap();
+        assert_eq!((names.name(), names.is_at_key()), (key, true));
     }
 }
 
@@ -76,13 +76,13 @@ const KEYS_OF_USERS: [&str; 22] = [
 fn a_key_of_a_users_own_is_kept_to_the_letter_and_the_others_are_in_its_slot() {
     let longest = "x".repeat(LONGEST);
     for key in KEYS_OF_USERS.into_iter().chain([&*longest]) {
-        let keys = keys(&Names::beside("rc", key).unwrap());
+        let keys = keys(&Names::at_key("rc", key).unwrap());
         assert_eq!(keys[0], key);
         for other in &keys[1..] {
             assert_eq!(hashed(other), hashed(key), "{key:?} {other:?}");
             assert!(other.starts_with("rc:{"), "{other:?}: as rights are given");
         }
-        let channel = Names::beside("rc", key).unwrap().inbox_prefix();
+        let channel = Names::at_key("rc", key).unwrap().inbox_prefix();
         assert_eq!(hashed(&channel), hashed(key), "{key:?} {channel:?}");
         assert!(channel.starts_with("rc:{"), "{channel:?}: as rights are given");
     }
@@ -92,15 +92,15 @@ fn a_key_of_a_users_own_is_kept_to_the_letter_and_the_others_are_in_its_slot() {
 fn no_two_locks_share_a_key() {
     let names = ["a", "{", "{a}", "at", "a:at", "a}:at:{a", "queue", "ключ"];
     let named = names.iter().map(|name| Names::new("rc", name).unwrap());
-    let beside = KEYS_OF_USERS.iter().map(|key| Names::beside("rc", key).unwrap());
-    let all: Vec<_> = named.chain(beside).flat_map(|names| keys(&names)).collect();
+    let at_keys = KEYS_OF_USERS.iter().map(|key| Names::at_key("rc", key).unwrap());
+    let all: Vec<_> = named.chain(at_keys).flat_map(|names| keys(&names)).collect();
     let different: std::collections::BTreeSet<_> = all.iter().collect();
     assert_eq!(different.len(), all.len());
 }
 
 #[test]
 fn a_channel_leads_to_its_lock() {
-    for names in [Names::new("rc", "a{b}:inbox:u"), Names::beside("rc", "rc:{a}x"), Names::new("rc", "ключ")]
+    for names in [Names::new("rc", "a{b}:inbox:u"), Names::at_key("rc", "rc:{a}x"), Names::new("rc", "ключ")]
     {
         let names = names.unwrap();
         let channel = channel(names.stem(), "u");
@@ -124,11 +124,11 @@ fn a_key_beside_which_there_can_be_none_is_refused() {
         ("rc:{a}:fence", "a lock's own"),
         ("rc:{a}:at:{a}:queue", "a lock's own"),
     ] {
-        let error = Names::beside("rc", key).unwrap_err();
+        let error = Names::at_key("rc", key).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{key:?}");
         assert!(error.to_string().contains(why), "{key:?}: {error}");
     }
-    assert!(Names::beside("other", "rc:{a}:fence").is_ok());
+    assert!(Names::at_key("other", "rc:{a}:fence").is_ok());
 }
 
 #[test]

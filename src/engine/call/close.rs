@@ -88,9 +88,7 @@ fn end(shared: &Shared) -> Option<Vec<Leaving>> {
     }
     // Releases that were left to the background are sent now, some of them perhaps for a second time.
     let unfinished = shared.renewer.remove(shared.id).into_iter();
-    leaving.extend(
-        unfinished.map(|(entry, leaving)| (entry, PendingRelease { maybe_in_flight: true, ..leaving })),
-    );
+    leaving.extend(unfinished.map(|(entry, l)| (entry, PendingRelease { maybe_in_flight: true, ..l })));
     Some(leaving)
 }
 

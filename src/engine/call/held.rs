@@ -53,7 +53,7 @@ pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u6
 /// The same for a hold that its holder is about to renew, in addition to the renewal thread.
 pub(crate) fn renewing(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
     let owner = owner(entry, ticket, now)?;
-    lock(entry)?.lock_state.is_renewed_beside(owner);
+    lock(entry)?.lock_state.is_renewed_by_holder(owner);
     Ok(owner)
 }
 

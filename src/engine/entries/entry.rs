@@ -110,9 +110,9 @@ pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> 
 }
 
 /// Returns the parts of an entry of kind `K` at this user-chosen key.
-pub(crate) fn made_beside<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
+pub(crate) fn made_at_key<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
     let kind = KindId { id: TypeId::of::<AtKey<K>>(), name: K::NAME };
-    made_with::<K>(shared, key, kind, Names::beside)
+    made_with::<K>(shared, key, kind, Names::at_key)
 }
 
 fn made_with<K: Kind>(
@@ -382,7 +382,7 @@ impl LockEntries {
     }
 
     /// Returns all entries of this kind and name: this one, and those of single threads' waits.
-    pub(crate) fn beside(entry: &LockEntry) -> Vec<Arc<LockEntry>> {
+    pub(crate) fn all_of(entry: &LockEntry) -> Vec<Arc<LockEntry>> {
         // The others are dropped here, outside the mutex: dropping the last reference to an entry locks it.
         let all = entry.shared.entries().map_or_else(|_| Vec::new(), |entries| entries.all());
         let same = |other: &Arc<LockEntry>| other.kind.id == entry.kind.id && other.name() == entry.name();

@@ -6,7 +6,7 @@ use super::*;
 fn a_holder_of_the_other_mode_goes_first_and_shares_with_nobody() {
     let mut driver = driver();
     let (waits, mut theirs) = driver.queue_up(request(1), 4, 0);
-    for ask in [beside(77, 2), Request { once: true, ..beside(77, 2) }] {
+    for ask in [other_mode(77, 2), Request { once: true, ..other_mode(77, 2) }] {
         let ticket = driver.enter(ask, 1);
         // It asks before the waiter, and past everybody, for a hold of its own: what was asked for the waiter
         // ends.
@@ -20,7 +20,7 @@ fn a_holder_of_the_other_mode_goes_first_and_shares_with_nobody() {
         assert_eq!(theirs.from, None);
         driver.answer(&theirs, busy(4), 2);
     }
-    let ticket = driver.enter(beside(77, 2), 3);
+    let ticket = driver.enter(other_mode(77, 2), 3);
     let asking = driver.asks_anew(ticket, &theirs, 3);
     driver.answer(&asking, granted_in(5, LEASE), 4);
     let acquired = driver.is_in(ticket, 4);
@@ -40,7 +40,7 @@ fn a_holder_of_the_other_mode_goes_first_and_shares_with_nobody() {
 fn a_holder_of_the_other_mode_joins_nobody() {
     let mut driver = driver();
     let first = driver.come_in(request(1), 5, 0);
-    let asking = asks_for_itself(&mut driver, beside(77, 2), 1);
+    let asking = asks_for_itself(&mut driver, other_mode(77, 2), 1);
     assert_eq!(asking.from, Some(77));
     assert_ne!(asking.owner, first.owner);
 }

@@ -30,11 +30,11 @@ impl Walk<'_> {
         }
         let plain = |step: &Step| {
             use Step::{Deliver, Enter, Hear, Renew, Run, Timer, Turn, Unlock};
-            use Step::{Downgrade, KeptLongEnough, ReadBeside, Replace, UnlockFirst};
+            use Step::{Downgrade, KeptLongEnough, ReadToo, Replace, UnlockFirst};
             matches!(
                 step,
                 Enter(..) | Turn(..) | Timer(..) | Unlock(..) | Renew(..) | Run(_) | Hear(..) | Deliver(_)
-            ) || matches!(step, Downgrade(..) | ReadBeside(..) | Replace(..) | UnlockFirst(..))
+            ) || matches!(step, Downgrade(..) | ReadToo(..) | Replace(..) | UnlockFirst(..))
                 || matches!(step, KeptLongEnough(..))
         };
         if self.rng.percent(75) && steps.iter().any(plain) {

@@ -247,8 +247,8 @@ fn the_reentrant_lock_says_what_the_models_redis_says() {
 
 #[test]
 fn the_read_write_lock_says_what_the_models_redis_says() {
-    use Role::{Downgrades, Reads, ReadsBeside, ReadsInOrder};
-    let roles = &[Reads, Reads, Downgrades, Reads, ReadsBeside, ReadsInOrder];
+    use Role::{Downgrades, Reads, ReadsInOrder, ReadsToo};
+    let roles = &[Reads, Reads, Downgrades, Reads, ReadsToo, ReadsInOrder];
     walk_on(&[("read-write", Read::RULE)], &world(roles, 0), WALKS, &[&ALL, &OF_KEPT, &OF_TWO_MODES]);
 }
 

@@ -1,7 +1,7 @@
 //! The read/write lock. In the small worlds, a hand-off period is one tick, out of one or two.
 
 use super::{check, millis, none, world};
-use crate::engine::model::modes::Role::{Away, Downgrades, Reads, ReadsBeside, ReadsInOrder, Writes};
+use crate::engine::model::modes::Role::{Away, Downgrades, Reads, ReadsInOrder, ReadsToo, Writes};
 use crate::engine::model::state::Faults;
 use crate::engine::model::{TICK, World};
 
@@ -29,10 +29,10 @@ fn readers_that_let_no_later_writer_pass() {
 #[test]
 fn threads_of_a_process_read_together() {
     let small = World { threads: 2, counts: true, roles: &[Reads, Reads, Writes, Away], ..shared() };
-    let beside = World { roles: &[Reads, Reads, Writes, Reads], ..small.clone() };
+    let together = World { roles: &[Reads, Reads, Writes, Reads], ..small.clone() };
     let mixed = World { roles: &[Reads, Writes, Reads, Writes], ..small.clone() };
     let longer = World { ticks: 2, ..small.clone() };
-    check(small, [beside, mixed, longer]);
+    check(small, [together, mixed, longer]);
 }
 
 #[test]
@@ -74,17 +74,16 @@ fn a_reader_that_joins_late_in_a_slice_asks_ahead() {
 
 #[test]
 fn a_writer_reads_beside_itself() {
-    let small = World { roles: &[ReadsBeside, Reads], ..shared() };
+    let small = World { roles: &[ReadsToo, Reads], ..shared() };
     let longer = World { ticks: 2, ..small.clone() };
-    let late =
-        World { roles: &[ReadsBeside, Writes], faults: Faults { lost: 1, ..none() }, ..longer.clone() };
-    let threads = World { threads: 2, roles: &[ReadsBeside, Reads, Writes, Away], ..small.clone() };
+    let late = World { roles: &[ReadsToo, Writes], faults: Faults { lost: 1, ..none() }, ..longer.clone() };
+    let threads = World { threads: 2, roles: &[ReadsToo, Reads, Writes, Away], ..small.clone() };
     check(small, [longer, late, threads]);
 }
 
 #[test]
 fn nobody_reads_with_a_thread_that_writes() {
-    let small = World { processes: 1, threads: 2, roles: &[ReadsBeside, Reads], ..shared() };
+    let small = World { processes: 1, threads: 2, roles: &[ReadsToo, Reads], ..shared() };
     let late = World { ticks: 2, faults: Faults { lost: 1, ..none() }, ..small.clone() };
     check(small, [late]);
 }
@@ -92,8 +91,7 @@ fn nobody_reads_with_a_thread_that_writes() {
 #[test]
 fn a_writer_gives_up_to_read_beside() {
     let faults = Faults { lost: 1, time_outs: 1, ..none() };
-    let small =
-        World { processes: 1, threads: 2, ticks: 0, roles: &[ReadsBeside, Reads], faults, ..shared() };
+    let small = World { processes: 1, threads: 2, ticks: 0, roles: &[ReadsToo, Reads], faults, ..shared() };
     let longer = World { ticks: 1, ..small.clone() };
     let instead = World { roles: &[Downgrades, Reads], ..longer.clone() };
     check(small, [longer, instead]);
@@ -150,7 +148,7 @@ fn readers_and_writers_die() {
 #[test]
 fn readers_and_writers_give_up() {
     let faults = Faults { time_outs: 1, tries: 1, ..none() };
-    let small = World { roles: &[ReadsBeside, Writes], faults, ..shared() };
+    let small = World { roles: &[ReadsToo, Writes], faults, ..shared() };
     let exchanged = World { ticks: 2, roles: &[Downgrades, Writes], ..small.clone() };
     let writers = World { processes: 3, roles: &[Writes, Writes, Reads], ..small.clone() };
     check(small, [exchanged, writers]);

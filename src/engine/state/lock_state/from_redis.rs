@@ -214,7 +214,7 @@ impl LockState {
     }
 
     /// Its holder is about to renew it, beside the renewal thread.
-    pub(crate) fn is_renewed_beside(&mut self, owner: u64) {
+    pub(crate) fn is_renewed_by_holder(&mut self, owner: u64) {
         if let Some(grant) = self.grant_mut(owner) {
             grant.validity.last_reply.get_or_insert_default();
         }

@@ -70,7 +70,7 @@ fn a_map_is_read_with_hostnames_and_without_hosts() {
     );
     assert_eq!(map[0].ids, ["id-1", "id-2"]);
     // A node without the hostname by which it is to be named has its address beside that, in either protocol.
-    let beside = |host: &str, ip: &str, map: fn(Vec<Value>) -> Value| {
+    let first_host = |host: &str, ip: &str, map: fn(Vec<Value>) -> Value| {
         let named =
             vec![bulk(host), Value::Int(8), bulk("id"), map(["other", "1", "ip", ip].map(bulk).into())];
         let map = read(&Value::Array(vec![range(0, 9, vec![Value::Array(named)])]), &node("seed", 7));
@@ -79,10 +79,10 @@ fn a_map_is_read_with_hostnames_and_without_hosts() {
     let pairs =
         |flat: Vec<Value>| Value::Map(flat.chunks(2).map(|it| (it[0].clone(), it[1].clone())).collect());
     for map in [Value::Array, pairs] {
-        assert_eq!(beside("?", "10.0.0.8", map).unwrap(), "10.0.0.8:8");
-        assert_eq!(beside("?", "", map).unwrap(), "seed:8", "of the node itself, which does not know it");
-        assert_eq!(beside("a.example", "10.0.0.8", map).unwrap(), "a.example:8");
-        assert_eq!(beside("", "10.0.0.8", map).unwrap(), "seed:8");
+        assert_eq!(first_host("?", "10.0.0.8", map).unwrap(), "10.0.0.8:8");
+        assert_eq!(first_host("?", "", map).unwrap(), "seed:8", "of the node itself, which does not know it");
+        assert_eq!(first_host("a.example", "10.0.0.8", map).unwrap(), "a.example:8");
+        assert_eq!(first_host("", "10.0.0.8", map).unwrap(), "seed:8");
     }
     assert_eq!(read(&Value::Nil, &node("seed", 7)), []);
 }
