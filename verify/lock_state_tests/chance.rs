@@ -194,7 +194,7 @@ impl World {
         });
         match turn {
             Step::In(acquired, next) => {
-                if acquired.way != AcquiredVia::HandedOff {
+                if acquired.via != AcquiredVia::HandedOff {
                     self.rises(acquired.token);
                 }
                 self.holds += 1;

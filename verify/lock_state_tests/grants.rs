@@ -69,7 +69,7 @@ fn an_answer_counts_from_before_its_request_and_only_what_is_left() {
     driver.answer(&asking, granted_in(1, 2_000), 400);
     let acquired = driver.is_in(ticket, 400);
     assert_eq!(driver.valid_until(acquired), at(2_000 - 20));
-    assert_eq!(acquired.way, AcquiredVia::Free);
+    assert_eq!(acquired.via, AcquiredVia::Free);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_message_counts_from_the_last_ask_that_was_answered_busy() {
     driver.answer(&lost, Answer::Unanswered, 2_300);
     let acquired = driver.is_in(ticket, 2_300);
     assert_eq!(driver.valid_until(acquired), at(1_100 + LEASE - DRIFT));
-    assert_eq!(acquired.way, AcquiredVia::Granted);
+    assert_eq!(acquired.via, AcquiredVia::Granted);
 }
 
 #[test]

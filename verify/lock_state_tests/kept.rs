@@ -36,7 +36,7 @@ fn the_next_hold_takes_it_under_a_higher_token() {
     let mut driver = Driver::new();
     let first = kept(&mut driver, 0);
     let second = is_taken(&mut driver, lingering(2), 10);
-    assert_eq!((second.owner, second.way), (first.owner, AcquiredVia::Kept));
+    assert_eq!((second.owner, second.via), (first.owner, AcquiredVia::Kept));
     assert!(second.token > first.token);
     assert_eq!(driver.exit(second, 10), Exit::Kept(first.owner, at(LINGER)));
     // A thread whose handle does not linger gives it back; a single attempt may use it too.

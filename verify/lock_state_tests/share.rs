@@ -65,7 +65,7 @@ fn threads_join_within_the_slice_and_have_what_the_first_one_has() {
     for (thread, now) in [(2, 10), (3, 40)] {
         let (acquired, ahead) = joins(&mut driver, request(thread), now);
         assert_eq!((acquired.owner, acquired.token, acquired.value), (first.owner, first.token, 42));
-        assert_eq!((acquired.way, acquired.count, ahead), (AcquiredVia::Joined, 1, None));
+        assert_eq!((acquired.via, acquired.count, ahead), (AcquiredVia::Joined, 1, None));
         assert!(driver.lock_state.holds_valid(acquired.ticket, at(now)));
     }
     // A single attempt joins as well, and so does a guard.
@@ -86,7 +86,7 @@ fn the_slice_counts_from_before_the_request_and_then_it_is_asked_for() {
     assert_eq!((asking.how, asking.owner, asking.enqueues()), (AcquireMode::Share, first.owner, false));
     assert_eq!(driver.answer(&asking, granted_in(5, LEASE), LOCAL_HANDOFF + 20).wake, Some(late));
     let acquired = driver.is_in(late, LOCAL_HANDOFF + 20);
-    assert_eq!((acquired.owner, acquired.way), (first.owner, AcquiredVia::Joined));
+    assert_eq!((acquired.owner, acquired.via), (first.owner, AcquiredVia::Joined));
     // The next hand-off period counts from before that request.
     joins(&mut driver, request(3), 2 * LOCAL_HANDOFF - 1);
     assert_eq!(driver.valid_until(acquired), at(LEASE - DRIFT), "and the lease is none the longer");
@@ -339,7 +339,7 @@ fn the_waiters_here_join_one_after_the_other() {
     assert!(matches!(driver.turn(a, 500), Step::In(_, Some(next)) if next == b));
     // Its local hand-off period counts from when it learned of its grant.
     let joined = |driver: &mut Driver, ticket| match driver.turn(ticket, 510) {
-        Step::In(acquired, next) => (acquired.owner, acquired.way, next),
+        Step::In(acquired, next) => (acquired.owner, acquired.via, next),
         other => panic!("{other:?}"),
     };
     assert_eq!(joined(&mut driver, b), (asking.owner, AcquiredVia::Joined, Some(c)));

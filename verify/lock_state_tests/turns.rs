@@ -12,7 +12,7 @@ fn handed(local_handoff: u64, first: Terms, second: Terms, held: u64) -> bool {
     match driver.exit(acquired, held) {
         Exit::HandedOn(ticket) => {
             let next = driver.is_in(waiter, held);
-            assert_eq!((ticket, next.owner, next.way), (waiter, acquired.owner, AcquiredVia::HandedOff));
+            assert_eq!((ticket, next.owner, next.via), (waiter, acquired.owner, AcquiredVia::HandedOff));
             assert_eq!(next.token, acquired.token + 1);
             true
         }

@@ -173,7 +173,7 @@ impl World {
                 caller.thread = Thread::Awake(ticket);
                 state.turn(self, p, t, false, false);
             }
-            Entered::Joined(acquired, _) if acquired.way == AcquiredVia::Kept => {
+            Entered::Joined(acquired, _) if acquired.via == AcquiredVia::Kept => {
                 state.overstayed |= state.notified.iter().any(|owner| *owner == acquired.owner);
                 state.rises(acquired.token, false);
                 state.holds(self, p, t, &acquired);

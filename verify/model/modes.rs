@@ -144,7 +144,7 @@ impl State {
     /// A thread has acquired its hold.
     pub(super) fn holds(&mut self, world: &World, p: u8, t: u8, acquired: &Acquired) {
         self.set(p, t, Thread::Holding(acquired.ticket));
-        if acquired.way == AcquiredVia::Joined {
+        if acquired.via == AcquiredVia::Joined {
             self.overstayed |= self.waits_to_write(p);
             self.overstayed |= self.notified.iter().any(|owner| *owner == acquired.owner);
             // A thread that came before the question was sent may be late: because of the reply, or of its

@@ -200,7 +200,7 @@ impl State {
                     process.lock_states[g].grant(acquired.owner).is_some_and(|t| t.loss(now).is_none());
                 // Several permits can be acquired at once, and the later grant may become known sooner.
                 if valid && acquired.ticket == ticket && g == WRITES && world.permits == 0 {
-                    self.rises(acquired.token, acquired.way == AcquiredVia::HandedOff);
+                    self.rises(acquired.token, acquired.via == AcquiredVia::HandedOff);
                 }
                 self.holds(world, p, t, &acquired);
                 if let Some(next) = next {

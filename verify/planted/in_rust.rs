@@ -55,7 +55,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "valid-from-last-sent" in "src":
         { self.in_flight = Some(InFlight { sent: now, unheard: false }); } =>
         { self.in_flight = Some(InFlight { sent: now, unheard: false });
-          if PLANTED { self.base = now; } }
+          if PLANTED { self.counts_from = now; } }
     "lead-kept" in "src":
         { let was_head = self.head() == Some(ticket); } =>
         { let was_head = self.head() == Some(ticket);

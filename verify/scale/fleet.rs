@@ -231,7 +231,7 @@ impl Fleet {
                 self.threads[t].doing = Doing::Holds(acquired.ticket);
                 self.entries[e].state.came_in(acquired.ticket, now);
                 self.seen.acquisitions += 1;
-                if acquired.way != AcquiredVia::HandedOff
+                if acquired.via != AcquiredVia::HandedOff
                     && let Some(grant) = self.entries[e].state.grant(acquired.owner)
                 {
                     let due = grant.due(now, self.scene.renew_every());

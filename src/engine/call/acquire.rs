@@ -49,7 +49,7 @@ fn wait_for(
         let limit = || wait.limit(entered, timeout);
         let acquired = match Waiter::enter(entry, readers, request, wait, entered, limit)? {
             // A re-entry or a kept grant was valid just now.
-            Arrival::In(acquired) if acquired.way != AcquiredVia::Joined => return Ok(Some(acquired)),
+            Arrival::In(acquired) if acquired.via != AcquiredVia::Joined => return Ok(Some(acquired)),
             Arrival::In(acquired) => acquired,
             Arrival::Busy => return Ok(None),
             Arrival::Waits(mut waiter) => {
@@ -64,7 +64,7 @@ fn wait_for(
             }
         };
         // The hold was valid when it was handed on, but it may have expired before this thread woke.
-        let handed_on = matches!(acquired.way, AcquiredVia::HandedOff | AcquiredVia::Joined);
+        let handed_on = matches!(acquired.via, AcquiredVia::HandedOff | AcquiredVia::Joined);
         if !handed_on || !held::remaining(entry, acquired.ticket).is_zero() {
             return Ok(Some(acquired));
         }

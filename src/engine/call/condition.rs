@@ -46,7 +46,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     let shape = lock(entry)?.lock_state.shape().clone();
     let waiter = LockEntries::for_condition(entry, at.condition.to_owned(), at.scripts.clone(), shape)?;
     let given_up = give_up(entry, ticket)?;
-    let way = given_up.suspended.way();
+    let via = given_up.suspended.via();
     waiter.core.lock().lock_state.gives_up(&given_up.leaving);
     let outcome = acquire(&waiter, None, &given_up.suspended.request(thread), limits);
     let stay = come_back(entry, &waiter, given_up, &outcome)?;
@@ -56,7 +56,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
         Ok(Some(_)) => Ok(false),
         // No request of the wait was sent: the hold was never given up.
         outcome => {
-            shared.observers.tell_often(|o| o.acquired(entry.observed(), Moment::now().since(began), way));
+            shared.observers.tell_often(|o| o.acquired(entry.observed(), Moment::now().since(began), via));
             outcome.map(|_| false)
         }
     }

@@ -130,7 +130,7 @@ impl<'a> Waiter<'a> {
                     ask_ahead(entry, &asking, limit());
                 }
                 let waited = Duration::ZERO;
-                entry.shared.observers.tell_often(|o| o.acquired(entry.observed(), waited, acquired.way));
+                entry.shared.observers.tell_often(|o| o.acquired(entry.observed(), waited, acquired.via));
                 Ok(Arrival::In(acquired))
             }
             Ok(Entered::Waits(ticket)) => {
@@ -377,7 +377,7 @@ pub(in crate::engine) fn register_hold(
 ) -> Result<Acquired, Error> {
     let shared = &entry.shared;
     // What a wait for a condition is granted is renewed by the lock's own entry.
-    if !matches!(acquired.way, AcquiredVia::HandedOff | AcquiredVia::Joined)
+    if !matches!(acquired.via, AcquiredVia::HandedOff | AcquiredVia::Joined)
         && entry.condition.is_none()
         && let Some(grant) = core.lock_state.grant(acquired.owner)
     {
@@ -390,7 +390,7 @@ pub(in crate::engine) fn register_hold(
     }
     core.lock_state.came_in(acquired.ticket, now);
     drop(core);
-    shared.observers.tell_often(|o| o.acquired(entry.observed(), now.since(entered), acquired.way));
+    shared.observers.tell_often(|o| o.acquired(entry.observed(), now.since(entered), acquired.via));
     Ok(acquired)
 }
 

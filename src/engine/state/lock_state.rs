@@ -203,9 +203,9 @@ impl LockState {
     }
 
     fn acquired(&self, hold: &OurHold) -> Acquired {
-        let OurHold { ticket, owner, way, .. } = *hold;
+        let OurHold { ticket, owner, via, .. } = *hold;
         let (token, value) = self.grant(owner).map_or((0, 0), |t| (t.token(), t.value));
-        Acquired { ticket, owner, token, value, way, count: hold.guards() }
+        Acquired { ticket, owner, token, value, via, count: hold.guards() }
     }
 
     /// A thread wants to acquire: it re-enters or joins a hold, takes a position, or is rejected at once.

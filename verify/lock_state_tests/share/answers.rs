@@ -50,7 +50,7 @@ fn a_late_single_attempt_is_one_question_to_redis() {
         assert_eq!(asking.how, AcquireMode::Share);
         driver.answer(&asking, answer, LOCAL_HANDOFF + 1);
         match driver.turn(late, LOCAL_HANDOFF + 1) {
-            Step::In(acquired, _) => assert!(comes_in && acquired.way == AcquiredVia::Joined),
+            Step::In(acquired, _) => assert!(comes_in && acquired.via == AcquiredVia::Joined),
             // Another caller is waiting: the thread asks for a hold of its own, once, and that is busy as
             // well.
             Step::Ask(own) => assert!(!comes_in && own.how == AcquireMode::Try, "{own:?}"),

@@ -18,7 +18,7 @@ pub(super) struct PendingAcquire {
     /// The request under this id that is in flight.
     pub(super) in_flight: Option<InFlight>,
     /// When the lease of a grant received by message starts to count: see the rules in `lock_state.rs`.
-    pub(super) base: Moment,
+    pub(super) counts_from: Moment,
     /// Its rank in the order of arrival, sent along in case the queue position was lost.
     pub(super) arrival: String,
     /// The highest grant number in a reply: its own or, in a busy reply, the last one of the lock.
@@ -76,7 +76,7 @@ pub(super) struct PendingGrant {
     pub(super) lease: Duration,
     /// How this process learned of it.
     pub(super) by: Source,
-    pub(super) way: AcquiredVia,
+    pub(super) via: AcquiredVia,
     /// A renewal of it has been tried since it was granted.
     pub(super) confirmed: bool,
 }
@@ -107,7 +107,7 @@ impl PendingAcquire {
             sought: Sought::of(request),
             phase: Phase::New,
             in_flight: None,
-            base: now,
+            counts_from: now,
             arrival: String::new(),
             last_number: 0,
             again_at: now,
@@ -150,7 +150,7 @@ impl PendingAcquire {
     /// The request that was sent at `sent` was answered busy; with a queue position if there is an `arrival`.
     pub(super) fn is_busy(&mut self, sent: Moment, last_number: u64, arrival: String) {
         self.last_number = self.last_number.max(last_number);
-        self.base = sent;
+        self.counts_from = sent;
         self.arrival = arrival;
         match &self.phase {
             // A message has overtaken the reply.
@@ -166,7 +166,7 @@ impl PendingAcquire {
         match &self.phase {
             Phase::Refused(_) => {}
             // It was never busy.
-            Phase::Granted(granted) if granted.way == AcquiredVia::Free => self.phase = Phase::New,
+            Phase::Granted(granted) if granted.via == AcquiredVia::Free => self.phase = Phase::New,
             _ => self.phase = Phase::Busy,
         }
         self.again_at = now;
@@ -186,7 +186,7 @@ impl PendingAcquire {
         // Drops its message, if that is still unread: it says less, as it does not know what was left when.
         self.last_number = self.last_number.max(number);
         // If a message came before, this is the same grant, known more exactly.
-        let way = if self.phase == Phase::New { AcquiredVia::Free } else { AcquiredVia::Granted };
+        let via = if self.phase == Phase::New { AcquiredVia::Free } else { AcquiredVia::Granted };
         let seen = if joined { sent } else { Moment::default() };
         // If it was an earlier request that got in, another caller may have started to wait since: this reply
         // says nothing about waiters.
@@ -194,7 +194,7 @@ impl PendingAcquire {
             self.wanted = Some(Moment::default());
         }
         let (since, lease, by, confirmed) = (sent, left, Source::Reply, false);
-        let granted = PendingGrant { number, value, seen, valid_until, since, lease, by, way, confirmed };
+        let granted = PendingGrant { number, value, seen, valid_until, since, lease, by, via, confirmed };
         self.phase = Phase::Granted(granted);
     }
 

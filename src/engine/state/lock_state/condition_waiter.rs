@@ -113,8 +113,8 @@ impl SuspendedHold {
     }
 
     /// How it was acquired.
-    pub(crate) fn way(&self) -> AcquiredVia {
-        self.hold.way
+    pub(crate) fn via(&self) -> AcquiredVia {
+        self.hold.via
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Acquired {
     pub(crate) ticket: Ticket,
     pub(crate) owner: u64,
     pub(crate) token: u64,
-    pub(crate) way: AcquiredVia,
+    pub(crate) via: AcquiredVia,
     /// The value that the rule added to the grant.
     pub(crate) value: u64,
     /// How many times its thread holds it now.

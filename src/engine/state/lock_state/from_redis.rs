@@ -124,10 +124,10 @@ impl LockState {
             && number <= MOST_NUMBER
         {
             let lease = lease.min(first_lease).min(ask.sought.terms.lease);
-            let valid_until = ends_at(ask.base, lease.min(ask.doubt.least()));
-            let (since, by, way) = (ask.base, Source::Message, AcquiredVia::Granted);
+            let valid_until = ends_at(ask.counts_from, lease.min(ask.doubt.least()));
+            let (since, by, via) = (ask.counts_from, Source::Message, AcquiredVia::Granted);
             let confirmed = false;
-            let granted = PendingGrant { number, value, seen, valid_until, since, lease, by, way, confirmed };
+            let granted = PendingGrant { number, value, seen, valid_until, since, lease, by, via, confirmed };
             ask.phase = Phase::Granted(granted);
             return Effects { wake: self.head(), ..Effects::default() };
         }

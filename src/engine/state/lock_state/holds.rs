@@ -14,7 +14,7 @@ pub(super) struct OurHold {
     pub(super) owner: u64,
     /// How many guards it has.
     pub(super) count: u32,
-    pub(super) way: AcquiredVia,
+    pub(super) via: AcquiredVia,
     /// When its thread learned that it has the lock.
     pub(super) since: Option<Moment>,
 }
@@ -61,12 +61,12 @@ impl Table<OurHold> {
         grant: &mut Grant,
         ticket: Ticket,
         holder: HolderId,
-        way: AcquiredVia,
+        via: AcquiredVia,
     ) -> Acquired {
         grant.holds += 1;
         let (owner, token, value) = (grant.owner, grant.token(), grant.value);
-        self.insert(OurHold { ticket, holder, owner, count: 1, way, since: None });
-        Acquired { ticket, owner, token, value, way, count: 1 }
+        self.insert(OurHold { ticket, holder, owner, count: 1, via, since: None });
+        Acquired { ticket, owner, token, value, via, count: 1 }
     }
 
     /// Returns the holds of this thread.

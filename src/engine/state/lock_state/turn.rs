@@ -178,15 +178,15 @@ impl LockState {
         if got.by == Source::Message || (got.lease < lease && request.terms.fixed) {
             grant.begins_for(got.lease, got.since);
         }
-        let way = got.way;
+        let via = got.via;
         self.ask = None;
         self.line.take_first();
         if self.shape.sharing == Sharing::PassThrough {
             let Grant { owner, value, .. } = grant;
-            let acquired = Acquired { ticket, owner, token: grant.token(), value, way, count: 1 };
+            let acquired = Acquired { ticket, owner, token: grant.token(), value, via, count: 1 };
             return Some(Step::In(acquired, self.head()));
         }
-        let acquired = self.holds.take(&mut grant, ticket, request.holder, way);
+        let acquired = self.holds.take(&mut grant, ticket, request.holder, via);
         self.grants.insert(grant);
         // Others may be admitted beside it: the next head asks.
         let next = if self.exclusive() { None } else { self.head() };
