@@ -23,7 +23,7 @@ MODELS_STATES ?= 1000000
 # A crate of an author of a kind.
 OWN = examples/own-once
 
-.PHONY: demo pitfalls test matrix contract history failover check-history peers models shuttle planted scale scale-page bench figures instructions lint msrv targets package doc setup
+.PHONY: demo pitfalls test matrix contract history failover check-history peers models shuttle simulate planted scale scale-page bench figures instructions lint msrv targets package doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -79,6 +79,13 @@ shuttle:
 	@ci/setup.sh cc
 	RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle SCHEDULES=$(SCHEDULES) \
 		$(CARGO) test --release --package verify -- --show-output $(TEST)
+
+# Clients and the deployed scripts in simulated time, with faults: SEEDS=1000 runs from SEED=1 on, or SECONDS=60 of them;
+# see verify/simulation/runs.rs.
+simulate:
+	@ci/setup.sh cc
+	RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle \
+		$(CARGO) test --release --package verify -- --show-output engine::simulation
 
 # Breaks the safety rules one at a time, and shows what notices. Takes a quarter of an hour.
 planted: setup

@@ -70,7 +70,7 @@ use crate::wait::Wait;
 /// process id: one that has its parent's, as process 1 of a PID namespace that process 1 of another created,
 /// is taken for its parent, and must not use what it inherited.
 #[derive(Clone)]
-pub struct Client(Arc<Shared>);
+pub struct Client(pub(crate) Arc<Shared>);
 
 impl Client {
     /// Opens one connection to each server, to check that it is reachable and can serve this library.

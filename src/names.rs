@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::{Builder, Uuid};
 
 use crate::error::{Error, ErrorKind};
+use crate::sync::Random;
 
 /// The longest name of a lock, in bytes.
 pub(crate) const LONGEST: usize = 1024;
@@ -236,7 +237,8 @@ pub(crate) fn stem_of<'a>(channel: &'a str, uuid: &str) -> Option<&'a str> {
 
 /// Returns a uuid that was never drawn before, in any copy of this process either.
 pub(crate) fn fresh_uuid(process: &str) -> String {
-    mixed_uuid(Uuid::new_v4().into_bytes(), process).to_string()
+    let random = Random::new_v4();
+    if cfg!(shuttle) { random } else { mixed_uuid(random.into_bytes(), process) }.to_string()
 }
 
 /// Returns a uuid that is not made of the system's `random` bytes alone, which a machine that was cloned, or

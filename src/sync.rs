@@ -12,9 +12,9 @@ mod scheduled;
 pub(crate) mod time;
 
 #[cfg(shuttle)]
-pub(crate) use self::scheduled::{Condvar, Mutex, MutexGuard, RwLock, thread};
+pub(crate) use self::scheduled::{Condvar, Mutex, MutexGuard, Random, RwLock, thread};
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic;
+pub(crate) use shuttle::{sync::atomic, thread_local};
 /// Not random: an order of steps must be reproducible.
 #[cfg(shuttle)]
 pub(crate) type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
@@ -22,4 +22,6 @@ pub(crate) type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHa
 #[cfg(not(shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(shuttle))]
-pub(crate) use std::{hash::RandomState, sync::atomic, thread};
+pub(crate) use std::{hash::RandomState, sync::atomic, thread, thread_local};
+#[cfg(not(shuttle))]
+pub(crate) use uuid::Uuid as Random;

@@ -59,7 +59,7 @@ mod model;
 #[cfg(all(test, not(shuttle)))]
 #[path = "../../verify/scale/mod.rs"]
 mod scale;
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 #[path = "../../verify/simulation/mod.rs"]
 mod simulation;
 #[cfg(any(test, shuttle))]

@@ -334,7 +334,7 @@ impl<K: Kind> Queued for RedisLock<K> {
 /// Returns a number for this thread, which is never used again in this process.
 pub(crate) fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local!(static MINE: StdCell<u64> = const { StdCell::new(0) });
+    crate::sync::thread_local!(static MINE: StdCell<u64> = const { StdCell::new(0) });
     // The destructor of another thread-local may call us after ours was destroyed: any new number will do.
     MINE.try_with(|mine| {
         if mine.get() == 0 {

@@ -5,10 +5,20 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use shuttle::rand::Rng as _;
 use shuttle::sync as inner;
 
 use super::time::{self, Sleeper};
 use crate::clock::Moment;
+
+/// uuids that the scheduler draws.
+pub(crate) struct Random;
+
+impl Random {
+    pub(crate) fn new_v4() -> uuid::Uuid {
+        uuid::Builder::from_random_bytes(shuttle::rand::thread_rng().r#gen()).into_uuid()
+    }
+}
 
 // ---- mutex -----------------------------------------------------------------------------------
 

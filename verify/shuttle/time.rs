@@ -66,6 +66,17 @@ pub(crate) fn pass(d: Duration) {
     wake(due);
 }
 
+/// Sleeps for this long.
+pub(crate) fn sleep(d: Duration) {
+    let until = now().after(d);
+    Sleeper::until(Some(until)).sleep();
+}
+
+/// Returns how much time has passed since the beginning.
+pub(crate) fn elapsed() -> Duration {
+    with(|time| time.now.since(BEGINNING))
+}
+
 /// From now on, time passes up to the next deadline of a sleeping thread whenever nothing else can happen,
 /// but less than `limit` since the beginning. A thread that needs more was not woken when it should have
 /// been.

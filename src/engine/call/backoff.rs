@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::sync::Random;
+
 /// The most doublings of a pause: enough for a thousand colliding callers. (With a factor of at most 64, 32
 /// writers without a rest waste three times as many tries, and their longest wait is a third as long.)
 const DOUBLINGS: u32 = 10;
@@ -18,7 +20,7 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new() -> Self {
         // Other processes may have begun in the same instant: only a random seed tells them apart.
-        let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
+        let (seed, _) = Random::new_v4().as_u64_pair();
         Backoff { rng: Rng(seed), failures: 0, slot: Duration::MAX }
     }
 

@@ -26,37 +26,64 @@ use crate::engine::redis::credentials::Credentials;
 use crate::settings::Config;
 use crate::sync::{Condvar, Mutex};
 
+/// What connections lead to instead of the fake Redis: the network of `verify/simulation/`.
+pub(crate) trait Network: Send + Sync {
+    /// Returns the number of a new connection to this address.
+    fn connect(&self, address: &str, limit: Duration) -> RedisResult<u64>;
+    fn send(&self, connection: u64, command: Vec<String>) -> RedisResult<()>;
+    /// Returns the next reply.
+    fn receive(&self, connection: u64, until: Moment) -> RedisResult<Value>;
+    /// Returns the next message to a subscriber: its channel and its text.
+    fn hear(&self, connection: u64, until: Moment) -> RedisResult<[String; 2]>;
+    fn is_open(&self, connection: u64) -> bool;
+    fn hang_up(&self, connection: u64);
+}
+
+#[derive(Clone)]
+enum Leads {
+    Small(Arc<Server>),
+    Over(Arc<dyn Network>),
+}
+
 // All threads of an execution run on one OS thread.
-thread_local!(static SERVER: RefCell<Option<Arc<Server>>> = const { RefCell::new(None) });
+thread_local!(static SERVER: RefCell<Option<Leads>> = const { RefCell::new(None) });
 
 /// Creates a new, empty server, to which all connections of this execution lead.
 pub(crate) fn begin() -> Arc<Server> {
     let server = Arc::new(Server::default());
-    SERVER.set(Some(server.clone()));
+    SERVER.set(Some(Leads::Small(server.clone())));
     server
 }
 
+/// From now on, all connections lead over this network.
+pub(crate) fn lead_over(network: Arc<dyn Network>) {
+    SERVER.set(Some(Leads::Over(network)));
+}
+
 pub(crate) fn connect(
-    _client: &redis::Client,
+    client: &redis::Client,
     _credentials: &Credentials,
-    _limit: Duration,
+    limit: Duration,
 ) -> RedisResult<Connection> {
     let server = SERVER.with_borrow(Clone::clone).ok_or_else(refused)?;
-    let id = server.connect().ok_or_else(refused)?;
+    let id = match &server {
+        Leads::Small(server) => server.connect().ok_or_else(refused)?,
+        Leads::Over(network) => network.connect(&client.get_connection_info().addr().to_string(), limit)?,
+    };
     Ok(Connection { server, id, answers: VecDeque::new(), open: true, limit: Cell::new(None) })
 }
 
-fn refused() -> RedisError {
+pub(crate) fn refused() -> RedisError {
     io::Error::from(io::ErrorKind::ConnectionRefused).into()
 }
 
-fn broken() -> RedisError {
+pub(crate) fn broken() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
 /// A connection, with the methods of the `redis` crate that the engine uses.
 pub(crate) struct Connection {
-    server: Arc<Server>,
+    server: Leads,
     id: u64,
     /// `None`: it will not arrive.
     answers: VecDeque<Option<Value>>,
@@ -76,12 +103,23 @@ impl Connection {
 
     pub(crate) fn send_packed_command(&mut self, mut bytes: &[u8]) -> RedisResult<()> {
         while let Some(command) = server::command(&mut bytes) {
-            self.answers.push_back(self.server.run(self.id, &command));
+            match &self.server {
+                Leads::Small(server) => self.answers.push_back(server.run(self.id, &command)),
+                Leads::Over(network) => network.send(self.id, command)?,
+            }
         }
         Ok(())
     }
 
+    /// Until when a read takes.
+    fn until(&self) -> Moment {
+        self.limit.get().map_or(Moment::NEVER, |limit| Moment::now().after(limit))
+    }
+
     pub(crate) fn recv_response(&mut self) -> RedisResult<Value> {
+        if let Leads::Over(network) = &self.server {
+            return network.receive(self.id, self.until());
+        }
         match self.answers.pop_front() {
             Some(Some(value)) if self.open => Ok(value),
             _ => {
@@ -100,7 +138,10 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // A test that has failed must not fail again.
         if !std::thread::panicking() {
-            self.server.hang_up(self.id);
+            match &self.server {
+                Leads::Small(server) => server.hang_up(self.id),
+                Leads::Over(network) => network.hang_up(self.id),
+            }
         }
     }
 }
@@ -124,7 +165,10 @@ impl ConnectionLike for Connection {
     }
 
     fn is_open(&self) -> bool {
-        self.open
+        match &self.server {
+            Leads::Small(_) => self.open,
+            Leads::Over(network) => network.is_open(self.id),
+        }
     }
 }
 
@@ -137,9 +181,12 @@ impl PubSub<'_> {
     }
 
     pub(crate) fn get_message(&mut self) -> RedisResult<Msg> {
-        let until = self.0.limit.get().map_or(Moment::NEVER, |limit| Moment::now().after(limit));
-        let text = self.0.server.next_message(self.0.id, until)?;
-        let parts = ["message", "", &text].map(|part| Value::BulkString(part.into()));
+        let until = self.0.until();
+        let [channel, text] = match &self.0.server {
+            Leads::Small(server) => [String::new(), server.next_message(self.0.id, until)?],
+            Leads::Over(network) => network.hear(self.0.id, until)?,
+        };
+        let parts = ["message", &channel, &text].map(|part| Value::BulkString(part.into()));
         Msg::from_owned_value(Value::Array(parts.into())).ok_or_else(broken)
     }
 
@@ -153,7 +200,12 @@ impl PubSub<'_> {
     }
 
     pub(crate) fn ping<T: redis::FromRedisValue>(&mut self) -> RedisResult<T> {
-        let up = self.0.server.is_subscribed(self.0.id);
+        let Leads::Small(server) = &self.0.server else {
+            return Ok(redis::from_redis_value(
+                self.0.req_packed_command(&redis::cmd("PING").get_packed_command())?,
+            )?);
+        };
+        let up = server.is_subscribed(self.0.id);
         up.then_some(Value::Okay).ok_or_else(broken).and_then(|v| Ok(redis::from_redis_value(v)?))
     }
 }

@@ -18,9 +18,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use self::commands::{SYNTAX, integer, is, known};
-pub(crate) use self::keyspace::{Data, Entry, Keyspace};
+pub(crate) use self::keyspace::Keyspace;
+#[cfg(not(shuttle))]
+pub(crate) use self::keyspace::{Data, Entry};
 use self::reply::Answer;
 pub(crate) use self::reply::Reply;
+#[cfg(not(shuttle))]
 pub(crate) use self::sorted::{Score, Sorted};
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
@@ -164,5 +167,34 @@ impl Redis {
         let (state, answer) = lua::run(&sha, mem::take(&mut self.state), keys, args);
         self.state = state;
         answer
+    }
+}
+
+/// What only a simulated server goes through.
+#[cfg(shuttle)]
+impl Redis {
+    /// Sets the time, in µs since 1970.
+    pub(crate) fn set_time(&mut self, time: i64) {
+        self.state.time = time;
+        self.state.keys.now = time / 1000;
+    }
+
+    /// Forgets everything that is not on disk.
+    pub(crate) fn restart(&mut self) {
+        self.scripts.clear();
+        self.state.channels.clear();
+        self.state.told.clear();
+    }
+
+    pub(crate) fn forget_scripts(&mut self) {
+        self.scripts.clear();
+    }
+
+    /// Ends a connection's subscriptions.
+    pub(crate) fn hang_up(&mut self, connection: u64) {
+        self.state.channels.values_mut().for_each(|all| {
+            all.remove(&connection);
+        });
+        self.state.told.retain(|told| told.connection != connection);
     }
 }
