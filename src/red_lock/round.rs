@@ -239,10 +239,13 @@ impl<'a> Poll<'a> {
         let (nodes, majority, name) =
             (&self.call.servers.nodes, self.call.servers.majority(), self.call.name);
         let n = nodes.len();
-        let mut never = self.errors.iter().filter(|(.., never)| *never).map(|(_, error, _)| error);
-        let rejected = never.clone().count();
+        let never: Vec<_> =
+            self.errors.iter().filter(|(.., never)| *never).map(|(_, error, _)| error).collect();
+        let rejected = never.len();
+        // What most say: a minority that has forgotten a hold does not speak for it.
+        let alike = |one: &&&Error| never.iter().filter(|other| other.kind() == one.kind()).count();
         if n - rejected < majority
-            && let Some(first) = never.next()
+            && let Some(&first) = never.iter().rev().max_by_key(alike)
         {
             let why = format!("rejected by {rejected} of {n} servers: {:#}", first.clone().about(""));
             return Missed::Never(first.clone().about(name).because(why).caused_by(first.clone()));

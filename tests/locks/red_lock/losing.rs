@@ -51,6 +51,22 @@ fn is_renewed_by_three() -> bool {
     !stood_still && released_all(&unlocked) && servers == 3
 }
 
+/// Whichever servers forgot it, and though they are heard first.
+#[test]
+fn a_holder_that_asks_again_hears_what_the_majority_says() {
+    for forgotten in [0..1, 1..3, 3..5] {
+        let fixture = Fixture::five();
+        let lock = fixture.red_with(|b| b.renew_every(OFTEN)).lock(NAME);
+        let guard = lock.lock().unwrap();
+        wait_until(LONG, "all five have it", || guard.servers() == 5);
+        let left = 5 - forgotten.len();
+        fixture.servers[forgotten].iter().for_each(|server| server.flush_all().unwrap());
+        wait_until(LONG, "the loss of these is known", || guard.servers() == left);
+        assert_eq!(lock.lock().map(drop).unwrap_err().kind(), ErrorKind::WouldDeadlock);
+        guard.unlock().unwrap();
+    }
+}
+
 #[test]
 fn what_a_minority_forgot_is_no_loss_and_what_a_majority_forgot_is() {
     let fixture = Fixture::five();
