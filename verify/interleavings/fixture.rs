@@ -54,7 +54,7 @@ pub(super) fn step() {
 fn config() -> Config {
     // Handed on within the process, or by Redis only.
     let local_handoff = either(Duration::ZERO, Duration::from_millis(1));
-    Config { local_handoff, renew_every: RENEW_EVERY, ..Config::default() }
+    Config { local_handoff, renew_every: RENEW_EVERY, drop_waits: true, ..Config::default() }
 }
 
 fn entry_of<K: Kind>(shared: &Arc<Shared>, name: &str) -> Arc<LockEntry> {
@@ -85,6 +85,26 @@ impl Process {
     pub(super) fn with_connections(most: u32) -> Process {
         let config = Config { max_connections: most, ..config() };
         Process::made(config, Arc::new(Renewer::new()), Observers::default())
+    }
+
+    /// Creates a process whose drops do not wait for a reply where a connection is idle.
+    pub(super) fn that_drops(connections: u32) -> Process {
+        let config = Config { max_connections: connections, drop_waits: false, ..config() };
+        Process::made(config, Arc::new(Renewer::new()), Observers::default())
+    }
+
+    /// Ends the hold as a guard that is dropped does.
+    pub(super) fn drops(&self, acquired: Acquired) {
+        end(&self.entry, acquired.ticket, How::Dropped { unread: true }).expect("nothing is told to a drop");
+    }
+
+    /// Whether replies are left unread.
+    pub(super) fn owes_replies(&self) -> bool {
+        let last = self.entry.server().backend.aside.take(|_| true);
+        let owes = last.is_some();
+        // As any caller does that takes it.
+        last.into_iter().for_each(|mut last| last.catch_up(Moment::NEVER).expect("no fault"));
+        owes
     }
 
     /// Returns the same process with its handle of another lock.

@@ -29,6 +29,35 @@ pub(super) fn threads_of_two_processes_take_turns() {
     fixture::curtain(&server, &[a, b]);
 }
 
+/// Their releases are overtaken by no request of their own process, which goes behind or waits; and none is forgotten.
+pub(super) fn dropped_holds_do_not_wait_for_their_replies() {
+    let server = fixture::begin();
+    let (a, b) = (Process::that_drops(either(1, 2)), Process::new());
+    let (threads, room) = (Threads::default(), Arc::new(Room::default()));
+    // On the connections of a client that has been in use.
+    let first = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+    a.drops(first);
+    let again = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+    a.drops(again);
+    assert!(a.owes_replies(), "it waited for its reply");
+    for thread in 1..3 {
+        let (process, room) = (a.clone(), room.clone());
+        threads.play(&format!("drops-{thread}"), move || {
+            for _ in 0..2 {
+                let acquired =
+                    process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
+                room.visit(acquired);
+                process.drops(acquired);
+            }
+        });
+    }
+    threads.visitor(&b, &room, 3, 1);
+    threads.bow();
+    assert!(room.visits() == 5);
+    while a.owes_replies() {}
+    fixture::curtain(&server, &[a, b]);
+}
+
 /// One thread gives up while another process may grant it the lock, or another thread may hand it on: the
 /// threads behind it still get the lock.
 fn one_gives_up(limit: Limit, clock: impl FnOnce() + Send + 'static) {

@@ -48,6 +48,7 @@ macro_rules! scenarios {
 
 scenarios! {
     lock_state::threads_of_two_processes_take_turns,
+    lock_state::dropped_holds_do_not_wait_for_their_replies,
     lock_state::one_times_out_as_it_is_granted,
     lock_state::one_is_cancelled_as_it_is_granted,
     lock_state::a_wait_ends_while_the_lock_is_held,

@@ -29,10 +29,10 @@ enum Is {
 #[derive(Clone, Copy)]
 pub(super) struct Known(Is, &'static str);
 
-/// Returns the script with this SHA1 in Redis's cache.
-pub(super) fn script(sha: &str) -> Option<Known> {
+/// Returns the script with this SHA1 or source.
+pub(super) fn script(called: &str) -> Option<Known> {
     static KNOWN: OnceLock<BTreeMap<String, Known>> = OnceLock::new();
-    KNOWN.get_or_init(all_scripts).get(sha).copied()
+    KNOWN.get_or_init(all_scripts).get(called).copied()
 }
 
 fn all_scripts() -> BTreeMap<String, Known> {
@@ -44,7 +44,11 @@ fn all_scripts() -> BTreeMap<String, Known> {
         (Is::Semaphore, Permits::RULE),
     ];
     for (is, rule) in kinds {
-        let mut add = |script: &Script, what| known.insert(script.sha.clone(), Known(is, what));
+        let mut add = |script: &Script, what| {
+            // As it is called, by its SHA1 or in full.
+            known.insert(script.sha.clone(), Known(is, what));
+            known.insert(script.source.to_string(), Known(is, what));
+        };
         let scripts = Scripts::of(rule).expect("a rule of ours");
         add(&scripts.acquire, "acquire");
         add(&scripts.leave, "leave");

@@ -215,7 +215,8 @@ pub(crate) fn breathe() {
     shuttle::thread::yield_now();
 }
 
-/// A pool whose connections are used once each, up to a client's maximum at a time.
+/// A pool with up to a client's maximum of connections at a time. Each is used once, but by a client whose drops do
+/// not wait: those leave a reply only on one that is idle, and has been used before.
 #[derive(Clone)]
 pub(crate) struct Pool {
     manager: ConnectionManager,
@@ -224,6 +225,8 @@ pub(crate) struct Pool {
 
 struct Room {
     left: Mutex<u32>,
+    idle: Mutex<Vec<Box<connection::Connection>>>,
+    keeps: bool,
     changed: Condvar,
 }
 
@@ -234,10 +237,11 @@ pub(crate) fn is_exhausted(pool: &Pool) -> bool {
 
 pub(crate) struct Pools {
     most: u32,
+    keeps: bool,
     pub(crate) threads: Threads,
 }
 
-/// The threads of a real pool, of which there are none here: no connection is ever idle, so no reply is left unread.
+/// The threads of a real pool, of which there are none here: what is unread is read by the next user, or at close.
 #[derive(Clone)]
 pub(crate) struct Threads;
 
@@ -247,18 +251,21 @@ impl Threads {
 
 impl Pools {
     pub(crate) fn new(config: &Config, _threads: usize) -> io::Result<Pools> {
-        Ok(Pools { most: config.max_connections, threads: Threads })
+        Ok(Pools { most: config.max_connections, keeps: !config.drop_waits, threads: Threads })
     }
 
     pub(crate) fn pool(&self, manager: ConnectionManager) -> io::Result<Pool> {
-        let room = Room { left: Mutex::new(self.most), changed: Condvar::new() };
+        let (idle, changed) = (Mutex::new(Vec::new()), Condvar::new());
+        let room = Room { left: Mutex::new(self.most), idle, keeps: self.keeps, changed };
         Ok(Pool { manager, room: Arc::new(room) })
     }
 }
 
 impl Pool {
     pub(crate) fn try_get(&self) -> Option<Pooled> {
-        None
+        let connection = self.room.idle.lock().pop()?;
+        *self.room.left.lock() -= 1;
+        Some(Pooled { connection: Some(connection), room: self.room.clone() })
     }
 
     pub(crate) fn get_timeout(&self, limit: Duration) -> RedisResult<Pooled> {
@@ -271,26 +278,32 @@ impl Pool {
         }
         *left -= 1;
         drop(left);
-        let taken = Taken(self.room.clone());
-        Ok(Pooled { connection: self.manager.connect()?, _taken: taken })
+        let mut pooled = Pooled { connection: None, room: self.room.clone() };
+        let idle = self.room.idle.lock().pop();
+        pooled.connection = Some(idle.map_or_else(|| self.manager.connect(), Ok)?);
+        Ok(pooled)
     }
 }
 
+/// One of the pool's connections, while it is in use.
 pub(crate) struct Pooled {
-    connection: Box<connection::Connection>,
-    _taken: Taken,
+    connection: Option<Box<connection::Connection>>,
+    room: Arc<Room>,
 }
 
-/// One of the pool's connections, while it is in use.
-struct Taken(Arc<Room>);
-
-impl Drop for Taken {
+impl Drop for Pooled {
     fn drop(&mut self) {
         // A test that has failed must not fail again.
-        if !std::thread::panicking() {
-            *self.0.left.lock() += 1;
-            self.0.changed.notify_one();
+        if std::thread::panicking() {
+            return;
         }
+        let fine = |it: &Box<connection::Connection>| {
+            self.room.keeps && it.unread.is_none() && !it.broken && !it.demoted && !it.discarded
+        };
+        let idle = self.connection.take().filter(fine);
+        self.room.idle.lock().extend(idle);
+        *self.room.left.lock() += 1;
+        self.room.changed.notify_one();
     }
 }
 
@@ -298,12 +311,12 @@ impl Deref for Pooled {
     type Target = connection::Connection;
 
     fn deref(&self) -> &connection::Connection {
-        &self.connection
+        self.connection.as_ref().expect("until it is dropped")
     }
 }
 
 impl DerefMut for Pooled {
     fn deref_mut(&mut self) -> &mut connection::Connection {
-        &mut self.connection
+        self.connection.as_mut().expect("until it is dropped")
     }
 }

@@ -143,7 +143,7 @@ impl Server {
                 Value::Okay
             }
             ["PUBLISH", channel, text] => Value::Int(channels.publish(channel, text)),
-            ["EVALSHA", script, _, key, _, _, _, _, _, ref args @ ..] => {
+            ["EVALSHA" | "EVAL", script, _, key, _, _, _, _, _, ref args @ ..] => {
                 let lost = chance(&mut faults.lost, faults.surely);
                 if lost && thread_rng().gen_bool(0.5) {
                     return None;
