@@ -134,7 +134,7 @@ fn exchange(readers: &[ReadWriteLock], writer: &ReadWriteLock) -> Result<u64, Bo
                 })
             })
             .collect();
-        wait_until(LONG, "all readers wait", || matches!(writer.queue_length(), Ok(READERS)));
+        wait_until(LONG, "all readers wait", || matches!(writer.read_lock().queue_length(), Ok(READERS)));
         let began = now();
         let read = writer.downgrade(write)?;
         wait_until(LONG, "all readers were in", || *inside.lock() == READERS);
