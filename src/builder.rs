@@ -59,11 +59,7 @@ impl Client {
     }
 }
 
-impl fmt::Debug for ClientBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientBuilder").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+shows!(ClientBuilder as "ClientBuilder", |it| "config": it.config);
 
 impl ClientBuilder {
     pub(crate) fn new() -> Self {
@@ -281,6 +277,17 @@ impl ClientBuilder {
     /// renews by [`renew_for`](crate::Guard::renew_for) lasts for the lease given there.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.config.max_hold = Some(longest);
+        self
+    }
+
+    /// How long a thread that holds locks waits for another one before it looks for a deadlock: a circle of
+    /// threads, in any processes, each of which waits for a lock that the next one holds. The one of them that
+    /// began to wait last gets [`Deadlock`](crate::ErrorKind::Deadlock), usually one heartbeat later (a third of the
+    /// waiter timeout), the others go on. Default 1 s, at least 100 ms; `Duration::MAX` switches it off. A shorter wait,
+    /// and a thread that holds nothing, cost nothing. Followed are the holds that a thread has by this client, and not
+    /// those of owned guards, which belong to no thread.
+    pub fn deadlock_timeout(mut self, timeout: Duration) -> Self {
+        self.config.deadlock_timeout = timeout;
         self
     }
 

@@ -1,7 +1,6 @@
 //! Cancellation: a flag that wakes its waiters when it is set.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -265,11 +264,7 @@ impl Drop for Cancelled {
     }
 }
 
-impl fmt::Debug for CancellationToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancellationToken").field("cancelled", &self.is_cancelled()).finish()
-    }
-}
+shows!(CancellationToken as "CancellationToken", |it| "cancelled": it.is_cancelled());
 
 /// A callback that is called when its token is cancelled, unless this is dropped first: see
 /// [`CancellationToken::on_cancel`].
@@ -279,11 +274,7 @@ pub(crate) struct OnCancel<'a> {
     id: Option<u64>,
 }
 
-impl fmt::Debug for OnCancel<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OnCancel").field("token", self.token).finish()
-    }
-}
+shows!(OnCancel<'_> as "OnCancel", |it| "token": it.token);
 
 impl OnCancel<'_> {
     /// Keeps the callback registered. Returns its number; `None` if the token was already cancelled.

@@ -1,6 +1,5 @@
 //! The client of one Redis server or cluster: what all locks that it creates share.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -388,11 +387,7 @@ pub(crate) enum Effect {
     Adds,
 }
 
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("uuid", &self.0.uuid).finish_non_exhaustive()
-    }
-}
+shows!(Client as "Client", |it| "uuid": it.0.uuid);
 
 #[cfg(all(test, not(shuttle)))]
 #[path = "../verify/unit/client.rs"]

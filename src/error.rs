@@ -18,6 +18,10 @@ pub enum ErrorKind {
     NotOwner,
     /// The wait could never end: this thread already holds the lock.
     WouldDeadlock,
+    /// The wait could never end: a circle of threads, which the error prints, waited for each other's locks, and
+    /// this one was [chosen](crate::ClientBuilder::deadlock_timeout) to give up. Release what it holds before trying
+    /// again.
+    Deadlock,
     /// The key is in use by another kind of lock, or by another program.
     WrongType,
     /// Permanently rejected by the lock kind's script or by Redis; retrying will not help (for instance more
@@ -52,6 +56,7 @@ impl ErrorKind {
             ErrorKind::LeaseLost => "lease lost",
             ErrorKind::NotOwner => "not the owner",
             ErrorKind::WouldDeadlock => "would deadlock",
+            ErrorKind::Deadlock => "deadlock",
             ErrorKind::WrongType => "wrong type",
             ErrorKind::Refused => "refused",
             ErrorKind::Broken => "broken",
@@ -259,17 +264,12 @@ impl StdError for Error {
 }
 
 /// An error that prints its sources, so it names none.
+#[derive(Debug)]
 struct OfRedis(RedisError);
 
 impl StdError for OfRedis {}
 
 impl fmt::Display for OfRedis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for OfRedis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

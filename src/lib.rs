@@ -97,6 +97,18 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]
 
+/// `Debug` of a type: these of its facts.
+macro_rules! shows {
+    ($type:ty as $name:literal, $([$($bound:tt)*])? |$it:ident| $($key:literal: $value:expr),*) => {
+        impl$(<$($bound)*>)? std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $it = self;
+                f.debug_struct($name)$(.field($key, &$value))*.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 #[macro_use]
 mod kind;
 
@@ -106,6 +118,7 @@ mod builder;
 mod cancel;
 mod client;
 mod clock;
+mod deadlock;
 mod engine;
 mod error;
 mod forms;

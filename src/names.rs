@@ -220,6 +220,17 @@ fn one_tag(name: &str) -> String {
     out
 }
 
+/// The keys of the queue and its positions of the lock of this [stem](Names::stem), each in two parts.
+pub(crate) fn queue_of(stem: &str) -> [[&str; 2]; 2] {
+    [[stem, SUFFIXES[1]], [stem, SUFFIXES[2]]]
+}
+
+/// The name, or the user-chosen key, of the lock of this [stem](Names::stem), for people.
+pub(crate) fn shown(stem: &str) -> String {
+    let key = stem.split_once("}:at:").map(|(_, key)| key.as_bytes());
+    String::from_utf8_lossy(key.unwrap_or_else(|| hashed(stem.as_bytes()))).into_owned()
+}
+
 /// The prefix of the channels of all inboxes of a namespace; a client's uuid follows.
 pub(crate) fn inbox_prefix(namespace: &str) -> String {
     format!("{namespace}{INBOX}")

@@ -49,6 +49,7 @@ pub(crate) struct Config {
     pub(crate) command_timeout: Duration,
     pub(crate) unreachable_timeout: Duration,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) deadlock_timeout: Duration,
     pub(crate) max_connections: u32,
     pub(crate) drop_waits: bool,
 }
@@ -66,6 +67,7 @@ impl Default for Config {
             command_timeout: Duration::from_secs(2),
             unreachable_timeout: Duration::from_secs(10),
             max_hold: None,
+            deadlock_timeout: Duration::from_secs(1),
             max_connections: 10,
             drop_waits: false,
         }
@@ -119,6 +121,9 @@ impl Config {
             return Err(bad(
                 "max_hold must not be zero: for a hold that is never renewed, use a fixed lease",
             ));
+        }
+        if self.deadlock_timeout < Duration::from_millis(100) {
+            return Err(bad("deadlock_timeout must be at least 100ms (`Duration::MAX` switches it off)"));
         }
         if self.namespace.is_empty() || self.namespace.contains(['{', '}']) {
             return Err(bad(format!(

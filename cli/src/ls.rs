@@ -118,7 +118,7 @@ fn cells(row: &Row) -> [String; 7] {
         text(holder.map(shown::holder_first)),
         text(holder.and_then(|it| shown::age(it.since)).map(shown::span)),
         text(holder.and_then(|it| it.remaining).map(shown::span)),
-        row.look.waiting().to_string(),
+        shown::waiting(&row.look).to_string(),
         text(holder.and_then(|it| it.token).map(shown::token)),
     ]
 }

@@ -95,10 +95,15 @@ pub fn waiter_json(waiter: &Waiter) -> Value {
     it
 }
 
+/// The number of waiting threads, in all processes, as of their last heartbeats.
+pub fn waiting(look: &Look) -> usize {
+    look.waiters.iter().map(|waiter| waiter.threads).sum()
+}
+
 /// Returns a line of `ls`.
 pub fn row(look: &Look, holder: Option<&Holder>) -> Value {
     json!({
-        "name": look.name, "kind": look.kind, "holder": holder.map(holder_json), "waiting": look.waiting(),
+        "name": look.name, "kind": look.kind, "holder": holder.map(holder_json), "waiting": waiting(look),
         "more": look.more,
     })
 }

@@ -28,7 +28,7 @@ impl Seen {
         let holders =
             look.holders.iter().map(|it| (it.owner.clone(), (shown::holder(it), shown::holder_first(it))));
         let holders = holders.collect();
-        Seen { holders, waiting: look.waiting(), since: look.holders.first().and_then(|it| it.since) }
+        Seen { holders, waiting: shown::waiting(look), since: look.holders.first().and_then(|it| it.since) }
     }
 
     fn named(&self, shown: impl Fn(&(String, String)) -> &String) -> String {

@@ -2,19 +2,19 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fmt, thread};
 
 use redis::{ServerError, Value};
 
 use super::view::{self, Look, View};
 use crate::client::Client;
-use crate::engine::operations::inspect::read;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::resp::{list, text};
 use crate::engine::servers::server::Server;
 use crate::error::Error;
+use crate::lock::inspect::read;
 use crate::names::{self, Names};
 
 /// The number of keys that a `SCAN` examines.
@@ -56,11 +56,7 @@ struct Scan {
     cursor: Option<String>,
 }
 
-impl fmt::Debug for Listing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listing").field("looked", &self.looked).finish_non_exhaustive()
-    }
-}
+shows!(Listing as "Listing", |it| "looked": it.looked);
 
 impl Listing {
     pub(super) fn new(client: &Client) -> Listing {

@@ -3,7 +3,6 @@
 mod listing;
 mod view;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -243,14 +242,10 @@ pub struct Sentinels {
     pub nodes: Vec<ConnectionInfo>,
 }
 
-/// Leaves out the passwords.
-impl fmt::Debug for Sentinels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes = self.nodes.iter().map(|node| node.addr().to_string());
-        let nodes: Vec<_> = nodes.collect();
-        f.debug_struct("Sentinels").field("master", &self.master).field("nodes", &nodes).finish()
-    }
-}
+// Leaves out the passwords.
+shows!(Sentinels as "Sentinels", |it| "master": it.master, "nodes": {
+    it.nodes.iter().map(|node| node.addr().to_string()).collect::<Vec<_>>()
+});
 
 impl Client {
     /// Returns how to connect to the servers that have this client's locks: the single server, the primary

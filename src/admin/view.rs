@@ -9,7 +9,6 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::entries::runtime::Shared;
-use crate::engine::operations::inspect::{Page, WaitingRow, read};
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
@@ -22,6 +21,7 @@ use crate::kinds::barrier::Barrier;
 use crate::kinds::latch::Latch;
 use crate::kinds::{Permits, Redisson, Reentrant, Simple, Write};
 use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process, granted_at, take_away, token_of};
+use crate::lock::inspect::{Page, WaitingRow, read};
 use crate::lock::named;
 use crate::names::{Names, unescape};
 use crate::recipes::election::Candidate;
@@ -312,10 +312,5 @@ impl Waiter {
 impl Look {
     pub(super) fn of(name: &str, kind: String) -> Look {
         Look { name: name.to_owned(), kind, ..Look::default() }
-    }
-
-    /// Returns the number of waiting threads, in all processes, as of their last heartbeats.
-    pub fn waiting(&self) -> usize {
-        self.waiters.iter().map(|waiter| waiter.threads).sum()
     }
 }

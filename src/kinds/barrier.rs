@@ -1,7 +1,5 @@
 //! A cyclic barrier: threads wait for each other, round after round.
 
-use std::fmt;
-
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::call::{How, end};
@@ -75,11 +73,7 @@ pub struct CyclicBarrier {
     parties: usize,
 }
 
-impl fmt::Debug for CyclicBarrier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CyclicBarrier").field("name", &self.name()).field("parties", &self.parties).finish()
-    }
-}
+shows!(CyclicBarrier as "CyclicBarrier", |it| "name": it.name(), "parties": it.parties);
 
 /// A party that was admitted, until it has left. If it is dropped before the barrier is open, the barrier
 /// breaks: that can only be the party that has to open it.

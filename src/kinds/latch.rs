@@ -1,6 +1,5 @@
 //! A count-down latch: threads wait until a count reaches 0.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::client::Client;
@@ -72,12 +71,8 @@ pub struct CountDownLatch {
     lock: RedisLock<Latch>,
 }
 
-impl fmt::Debug for CountDownLatch {
-    /// Shows the name. The count would take a request: see [`count`](CountDownLatch::count).
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CountDownLatch").field("name", &self.name()).finish()
-    }
-}
+// Shows the name. The count would take a request: see [`count`](CountDownLatch::count).
+shows!(CountDownLatch as "CountDownLatch", |it| "name": it.name());
 
 impl Client {
     /// The latch `name`: threads wait there until its count is 0.

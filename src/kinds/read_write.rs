@@ -1,7 +1,5 @@
 //! The read/write lock: its two halves, and what belongs to both.
 
-use std::fmt;
-
 use crate::client::Client;
 use crate::error::Error;
 use crate::guard::{Guard, Ownership};
@@ -149,15 +147,7 @@ impl ReadWriteLock {
     }
 }
 
-impl fmt::Debug for ReadWriteLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadWriteLock")
-            .field("name", &self.name())
-            .field("read_holds", &self.read.hold_count())
-            .field("write_holds", &self.write.hold_count())
-            .finish()
-    }
-}
+shows!(ReadWriteLock as "ReadWriteLock", |it| "name": it.name(), "read_holds": it.read.hold_count(), "write_holds": it.write.hold_count());
 
 const RULE: &str = rule_file!("../../lua/read_write.lua");
 

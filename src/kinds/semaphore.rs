@@ -1,13 +1,11 @@
 //! A counting semaphore: a number of permits, shared by all processes.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::time::Duration;
 
 use redis::Value;
 
 use crate::client::Client;
-use crate::engine::operations::inspect::{HeldRow, Inspection};
 use crate::engine::redis::resp::{number, text};
 use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
@@ -15,6 +13,7 @@ use crate::guard::OwnedGuard;
 use crate::kind::{Kind, Queued, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 use crate::lock::holder::{Holder, busy, held_by};
+use crate::lock::inspect::{HeldRow, Inspection};
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
@@ -117,11 +116,7 @@ impl Queued for Semaphore {
     }
 }
 
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore").field("name", &self.name()).finish_non_exhaustive()
-    }
-}
+shows!(Semaphore as "Semaphore", |it| "name": it.name());
 
 impl Client {
     /// The semaphore `name`: a number of permits, of which each caller acquires some.

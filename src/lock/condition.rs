@@ -1,6 +1,5 @@
 //! Conditions of a lock: its holder waits until another holder has brought about a state.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::{RedisLock, this_thread};
@@ -82,11 +81,7 @@ impl<K: Exclusive> Clone for Condition<K> {
     }
 }
 
-impl<K: Exclusive> fmt::Debug for Condition<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Condition").field("lock", &self.lock.name()).field("name", &self.name).finish()
-    }
-}
+shows!(Condition<K> as "Condition", [K: Exclusive] |it| "lock": it.lock.name(), "name": it.name);
 
 impl<K: Exclusive> RedisLock<K> {
     /// Returns the condition `name` of this lock: its holders wait there for a state that other holders bring

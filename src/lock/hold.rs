@@ -1,6 +1,5 @@
 //! A hold of a single lock, and what only its guard can do.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::Arc;
@@ -158,11 +157,7 @@ impl<K: Kind> Drop for Hold<K> {
     }
 }
 
-impl<K: Kind> fmt::Debug for Hold<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("lock", &self.entry).field("token", &self.current_token()).finish()
-    }
-}
+shows!(Hold<K> as "Guard", [K: Kind] |it| "lock": it.entry, "token": it.current_token());
 
 impl<K: Exclusive, O: Ownership> Guard<K, O> {
     /// The fencing token: greater than that of every earlier hold of this lock, in any process. That holds

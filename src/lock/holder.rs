@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::engine::call::several::Part;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::inspect::{Forced, HeldRow, Inspection, force_unlock, inspect};
 use crate::engine::state::grant::{first_token, number_of};
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
+use crate::lock::inspect::{Forced, HeldRow, Inspection, force_unlock, inspect};
 
 /// A holder of a lock, as Redis knows it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,12 +216,14 @@ impl Process {
     /// has one.
     pub(crate) fn read(record: &str) -> Option<Process> {
         let (record, thread) = match record.split_once('\t') {
-            Some((record, thread)) => (record, Some(thread.to_owned())),
+            // After another tab comes what its threads hold.
+            Some((record, more)) => (record, more.split('\t').next().filter(|it| !it.is_empty())),
             None => (record, None),
         };
         let mut words = record.splitn(4, ' ').skip(1);
         let pid = words.next()?.parse().ok()?;
         let host = words.next()?.to_owned();
-        Some(Process { pid, host, client_name: words.next().unwrap_or_default().to_owned(), thread })
+        let (client_name, thread) = (words.next().unwrap_or_default().to_owned(), thread.map(str::to_owned));
+        Some(Process { pid, host, client_name, thread })
     }
 }

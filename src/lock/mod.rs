@@ -4,13 +4,13 @@ pub(crate) mod any_lock;
 pub(crate) mod condition;
 mod hold;
 pub(crate) mod holder;
+pub(crate) mod inspect;
 mod questions;
 pub(crate) mod receipt;
 mod terms;
 
 use std::any::TypeId;
 use std::cell::Cell as StdCell;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -130,19 +130,7 @@ impl<K: Kind> Clone for RedisLock<K> {
     }
 }
 
-impl<K: Kind> fmt::Debug for RedisLock<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match &self.entry {
-            Ok(entry) => entry.name(),
-            Err(error) => error.name(),
-        };
-        f.debug_struct("RedisLock")
-            .field("kind", &K::NAME)
-            .field("name", &name)
-            .field("terms", &self.terms)
-            .finish()
-    }
-}
+shows!(RedisLock<K> as "RedisLock", [K: Kind] |it| "kind": K::NAME, "name": it.name(), "terms": it.terms);
 
 // The first block, so that these open the type's page.
 impl<K: Kind> RedisLock<K> {

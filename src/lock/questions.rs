@@ -9,13 +9,13 @@ use crate::clock::Moment;
 use crate::engine;
 use crate::engine::call::change::change;
 use crate::engine::entries::entry::{LockEntries, LockEntry};
-use crate::engine::operations::inspect::{Inspection, describe, inspect};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, OwnedGuard, Ownership};
 use crate::kind::{Kind, Queueing, Sharing};
 use crate::lock::holder::{
     ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, holders_of_either_half, take_away,
 };
+use crate::lock::inspect::{Inspection, describe, inspect};
 use crate::lock::{RedisLock, this_thread};
 use crate::wait::Wait;
 

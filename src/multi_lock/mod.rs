@@ -1,7 +1,6 @@
 //! Several locks as one: all of them, or none.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -234,11 +233,7 @@ impl<O: Ownership> Guard<MultiLock, O> {
     }
 }
 
-impl fmt::Debug for MultiLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MultiLock").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+shows!(MultiLock as "MultiLock", |it| "name": it.name);
 
 /// A hold of each of several locks.
 pub struct MultiHold {
@@ -321,12 +316,9 @@ impl MultiHold {
     }
 }
 
-impl fmt::Debug for MultiHold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let each = self.holds.iter().map(|held| (&held.entry, held.token()));
-        f.debug_list().entries(each).finish()
-    }
-}
+shows!(MultiHold as "MultiHold", |it| "holds": {
+    it.holds.iter().map(|held| (&held.entry, held.token())).collect::<Vec<_>>()
+});
 
 /// A lock that may be part of a [`MultiLock`](crate::MultiLock): a [`RedisLock`] of any kind and any client.
 /// This trait is sealed.

@@ -1,6 +1,5 @@
 //! The events of locks, as metrics for the `metrics` facade.
 
-use std::fmt;
 use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
@@ -79,11 +78,7 @@ impl MetricsObserver {
     }
 }
 
-impl fmt::Debug for MetricsObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MetricsObserver").field("labels_names", &self.label.is_some()).finish()
-    }
-}
+shows!(MetricsObserver as "MetricsObserver", |it| "labels_names": it.label.is_some());
 
 impl Default for MetricsObserver {
     /// An observer that does not distinguish the locks of a kind. It describes its metrics to the recorder that is

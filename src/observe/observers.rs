@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -175,11 +174,7 @@ impl Observers {
     }
 }
 
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Observers").field(&self.0.count).finish()
-    }
-}
+shows!(Observers as "Observers", |it| "count": it.0.count);
 
 /// An observer added by [`Client::observe`](crate::Client::observe), which is removed when this is dropped.
 /// An event in progress at that moment may still reach it.
@@ -195,8 +190,4 @@ impl Drop for Observation {
     }
 }
 
-impl fmt::Debug for Observation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observation").finish_non_exhaustive()
-    }
-}
+shows!(Observation as "Observation", |_it|);

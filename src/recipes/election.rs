@@ -1,6 +1,5 @@
 //! The election of a leader: candidates, the leader's term, and what others see of it.
 
-use std::fmt;
 use std::ops::Deref;
 use std::time::{Duration, SystemTime};
 
@@ -259,13 +258,7 @@ impl Queued for Election {
     }
 }
 
-impl fmt::Debug for Election {
-    /// Shows the name and the value. The leader would take a request: see [`leader`](Election::leader).
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = &self.lock.kind().value;
-        f.debug_struct("Election").field("name", &self.name()).field("value", value).finish_non_exhaustive()
-    }
-}
+shows!(Election as "Election", |it| "name": it.name(), "value": it.lock.kind().value);
 
 /// The longest value of a leader, in bytes.
 const LONGEST_VALUE: usize = 4096;
@@ -491,11 +484,7 @@ impl Deref for Term {
     }
 }
 
-impl fmt::Debug for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Term").field("election", &self.name()).field("token", &self.token()).finish()
-    }
-}
+shows!(Term as "Term", |it| "election": it.name(), "token": it.token());
 
 /// The changes of an [election](crate::Election)'s leader, as they happen: an iterator that blocks until the
 /// next one, and does not end. The first item is the leader at that time.
@@ -614,8 +603,4 @@ impl Iterator for Changes {
     }
 }
 
-impl fmt::Debug for Changes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Changes").field("election", &self.watching.name()).field("seen", &self.seen).finish()
-    }
-}
+shows!(Changes as "Changes", |it| "election": it.watching.name(), "seen": it.seen);

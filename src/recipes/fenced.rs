@@ -1,6 +1,5 @@
 //! A resource that rejects the writes of a holder whose successors have already written.
 
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -80,17 +79,9 @@ pub struct FencedScript {
     script: Result<Arc<Script>, Error>,
 }
 
-impl fmt::Debug for Fenced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fenced").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+shows!(Fenced as "Fenced", |it| "name": it.name);
 
-impl fmt::Debug for FencedScript {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FencedScript").field("name", &self.fenced.name).finish_non_exhaustive()
-    }
-}
+shows!(FencedScript as "FencedScript", |it| "name": it.fenced.name);
 
 impl Client {
     /// The fenced resource `name`: accepts a write only with a token not lower than the highest it has seen.

@@ -1,7 +1,7 @@
 //! An inventory of goods for sale: units are reserved, and then sold or given back.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::time::Duration;
 
 use crate::client::Client;
@@ -112,12 +112,8 @@ pub struct Inventory {
     memory: Duration,
 }
 
-impl fmt::Debug for Inventory {
-    /// Shows the name. The counts would take a request: see [`stock`](Inventory::stock).
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inventory").field("name", &self.units.name()).finish_non_exhaustive()
-    }
-}
+// Shows the name. The counts would take a request: see [`stock`](Inventory::stock).
+shows!(Inventory as "Inventory", |it| "name": it.units.name());
 
 impl Client {
     /// The inventory `name`: units of any number of SKUs, which callers reserve, and then sell or give back.

@@ -1,6 +1,5 @@
 //! Work that is done once: one caller does it, and all callers that ask for it again get its outcome.
 
-use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -245,12 +244,8 @@ impl Queued for Once {
     }
 }
 
-impl fmt::Debug for Once {
-    /// Shows the key. The outcome would take a request: see [`ending`](Once::ending).
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Once").field("key", &self.name()).field("kept", &self.kept).finish()
-    }
-}
+// Shows the key. The outcome would take a request: see [`ending`](Once::ending).
+shows!(Once as "Once", |it| "key": it.name(), "kept": it.kept);
 
 /// The right to do the work of a [`Once`]: a hold with a lease, renewed in the background, until it is ended
 /// by [`done`](Attempt::done), [`fail`](Attempt::fail) or [`give_back`](Attempt::give_back), dropped (given
@@ -323,11 +318,7 @@ impl Deref for Attempt {
     }
 }
 
-impl fmt::Debug for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt").field("key", &self.name()).field("token", &self.token()).finish()
-    }
-}
+shows!(Attempt as "Attempt", |it| "key": it.name(), "token": it.token());
 
 /// The kind of an [`Attempt`]: one caller does the work, unless it is finished.
 #[derive(Clone, Copy, Debug, Default)]

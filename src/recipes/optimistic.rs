@@ -1,6 +1,5 @@
 //! Updates without a lock: applied only if no other client has changed the data they are based on.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -167,20 +166,9 @@ pub struct Snapshot<'a> {
 /// The result of a successful attempt: the closure's value, and the replies of `EXEC`, if it was sent.
 type Done<T> = (T, Option<Vec<Value>>);
 
-impl fmt::Debug for Optimistic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Optimistic")
-            .field("keys", &self.name())
-            .field("max_attempts", &self.max_attempts)
-            .finish_non_exhaustive()
-    }
-}
+shows!(Optimistic as "Optimistic", |it| "keys": it.name(), "max_attempts": it.max_attempts);
 
-impl fmt::Debug for Snapshot<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Snapshot").field("keys", &self.name).finish_non_exhaustive()
-    }
-}
+shows!(Snapshot<'_> as "Snapshot", |it| "keys": it.name);
 
 impl Client {
     /// Updates of the values of `keys`, without a lock: read, decide, and write only if no other client has

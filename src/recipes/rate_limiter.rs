@@ -1,6 +1,5 @@
 //! A distributed rate limiter.
 
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -102,11 +101,7 @@ pub struct Decision {
     pub reset_after: Duration,
 }
 
-impl fmt::Debug for RateLimiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimiter").field("name", &self.name).field("rate", &self.rate).finish()
-    }
-}
+shows!(RateLimiter as "RateLimiter", |it| "name": it.name, "rate": it.rate);
 
 impl Client {
     /// The rate limiter `name`, which admits requests at `rate`. The count is kept in Redis, the rate in this

@@ -1,6 +1,5 @@
 //! A hold: its members, a majority of which must be valid.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -271,11 +270,7 @@ impl AnyHold for RedLockHold {
     }
 }
 
-impl fmt::Debug for RedLockHold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("lock", &self.name()).finish_non_exhaustive()
-    }
-}
+shows!(RedLockHold as "Guard", |it| "lock": it.name());
 
 /// Reports an error to the observers of the first server's client, as no caller gets it.
 impl Drop for RedLockHold {

@@ -8,9 +8,9 @@ use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
-use crate::engine::operations::inspect::{Inspection, read};
 use crate::error::{Error, ErrorKind};
 use crate::lock::holder::{Holder, busy, held_by};
+use crate::lock::inspect::{Inspection, read};
 use crate::lock::this_thread;
 
 /// The address of a server, and the holder there, if there is one.

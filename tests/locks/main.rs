@@ -22,6 +22,7 @@ mod busy;
 mod close;
 mod condition;
 mod contract;
+mod deadlocks;
 mod dropping;
 mod forced;
 mod grants;

@@ -46,6 +46,18 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // A deadlock is believed by what its threads told before it was seen first.
+    Fault {
+        name: "deadlock-by-hearsay",
+        caught_by: &[
+            ("lib", "deadlock::tests::each_circle_that_lasts_has_one_victim", "a victim without a circle"),
+            (
+                "lib",
+                "deadlock::tests::a_circle_is_believed_once_all_have_told_it_again",
+                "the other one may have gone on since",
+            ),
+        ],
+    },
     // What a dropped guard did not wait for is taken for the reply to the next request on its connection.
     Fault {
         name: "late-reply-is-anothers",

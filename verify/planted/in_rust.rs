@@ -28,6 +28,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "no-timer" in "src":
         { Step::Park(ask.again_at.min(nap)) } =>
         { Step::Park(if PLANTED && ask.is_queued() { Moment::NEVER } else { ask.again_at.min(nap) }) }
+    "deadlock-by-hearsay" in "src":
+        { before.told < it.told } => { PLANTED || before.told < it.told }
     "late-reply-is-anothers" in "src":
         { self.catch_up(limit)?; self.read_next(limit) } =>
         { if !PLANTED { self.catch_up(limit)?; } self.read_next(limit) }

@@ -141,7 +141,7 @@ fn by_sentinels() {
     fleet.primary_after(0);
     // If the machine is too slow, the new primary has made the grant, and it is not lost.
     let client = Client::connect(&url).unwrap();
-    let waits = || client.look("failing-over").is_ok_and(|it| it.is_some_and(|it| it.waiting() > 0));
+    let waits = || client.look("failing-over").is_ok_and(|it| it.is_some_and(|it| !it.waiters.is_empty()));
     wait_until(LONG, "it is over, or waited for", || holder.has_ended() || waits());
     holder.signal_if_running("TERM");
     let (waiter, holder) = (waiter.done(), holder.done());

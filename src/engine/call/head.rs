@@ -21,8 +21,10 @@ impl Waiter<'_> {
         let owner = asking.owner;
         let behind = self.behind.take();
         if !asking.enqueues() || entry.hears() {
-            self.sends();
             let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
+            let blocked = if queues { self.suspicion.record(entry) } else { String::new() };
+            let asking = Asking { blocked, ..asking };
+            self.sends();
             self.learn(owner, requests::acquire(entry, &asking, behind, limit))?;
             // The queue position may be at another server now, where the client does not listen yet.
             if queues && !entry.hears() {

@@ -6,6 +6,7 @@ pub(crate) mod backoff;
 pub(crate) mod change;
 pub(crate) mod close;
 pub(crate) mod condition;
+pub(crate) mod deadlock;
 pub(crate) mod end;
 pub(in crate::engine) mod head;
 pub(crate) mod held;

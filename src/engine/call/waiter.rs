@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::engine::call::deadlock::Suspicion;
 use crate::engine::call::outcomes::{of_ask, of_refusal, of_rule};
 use crate::engine::call::release::leave_and_ask;
 use crate::engine::call::{How, end, modes};
@@ -85,6 +86,7 @@ pub(in crate::engine) struct Waiter<'a> {
     pub(super) behind: Option<Pooled>,
     /// `Some` from its first sleep on.
     waits: Option<Waits<'a>>,
+    pub(super) suspicion: Suspicion,
 }
 
 /// A wait that was reported to the observers.
@@ -137,10 +139,11 @@ impl<'a> Waiter<'a> {
                 if let Some(arrived) = wait.arrived {
                     core.take_trouble_on(arrived);
                 }
+                let suspicion = Suspicion::begins(entry, &core, request.thread, entered);
                 drop(core);
-                let (first, position) = (Some(entered), Position::Waiting);
-                let (behind, waits) = (None, None);
-                let waiter = Waiter { entry, readers, ticket, wait, entered, first, position, behind, waits };
+                let mut waiter = Waiter::resumed(entry, ticket, entered, 0);
+                (waiter.readers, waiter.wait, waiter.first) = (readers, wait, Some(entered));
+                (waiter.position, waiter.suspicion) = (Position::Waiting, suspicion);
                 Ok(Arrival::Waits(waiter))
             }
             Err(Refusal::Busy) => Ok(Arrival::Busy),
@@ -157,7 +160,8 @@ impl<'a> Waiter<'a> {
     ) -> Self {
         let (readers, wait, first) = (None, Wait::once(), None);
         let (position, behind, waits) = (Position::Asking { owner: asking, sent: true }, None, None);
-        Waiter { entry, readers, ticket, wait, entered, first, position, behind, waits }
+        let suspicion = Suspicion::default();
+        Waiter { entry, readers, ticket, wait, entered, first, position, behind, waits, suspicion }
     }
 
     /// Returns what wakes this waiter when its call is cancelled.
@@ -179,7 +183,7 @@ impl<'a> Waiter<'a> {
             if !again && self.wait.arrived.is_some() && self.gives_up(&core, now) {
                 return Err(self.unavailable(&core));
             }
-            let mut over = again && self.wait.is_over(now);
+            let mut over = again && (self.wait.is_over(now) || self.suspicion.error().is_some());
             if over && core.lock_state.turns_back(now) {
                 // A wait for a condition cannot end without the lock: now it waits for the lock, without a
                 // timeout.
@@ -265,6 +269,7 @@ impl<'a> Waiter<'a> {
     fn ending(&self, turn: Step, core: &Core) -> Option<Error> {
         let error = match turn {
             Step::Over if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
+            Step::Over if self.suspicion.error().is_some() => return self.suspicion.error().cloned(),
             Step::Over
                 if core.lock_state.trouble().is_some()
                     || core.lock_state.is_unheard(Moment::now(), UNHEARD) =>
@@ -279,11 +284,16 @@ impl<'a> Waiter<'a> {
     }
 
     /// Sleeps until it is woken, until its deadline, or until `until`. The first call, except of a wait for a
-    /// condition, only reports the wait to the observers, outside the mutex: the caller must check the state
-    /// again.
+    /// condition, only reports the wait to the observers, outside the mutex, and one that is due only looks for a
+    /// deadlock: the caller must check the state again.
     fn park(&mut self, mut core: MutexGuard<'_, Core>, until: Moment, now: Moment) -> Result<(), Error> {
         if self.gives_up(&core, now) {
             return Err(self.unavailable(&core));
+        }
+        if self.suspicion.is_due(now) && core.lock_state.trouble().is_none() {
+            drop(core);
+            self.suspicion.looks(self.entry, &self.wait, now);
+            return Ok(());
         }
         // (A waiter for a signal does not wait for the lock.)
         if self.waits.is_none() && self.entry.condition.is_none() {
@@ -303,7 +313,7 @@ impl<'a> Waiter<'a> {
             tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }
         let condvar = Arc::new(Condvar::new());
-        core.park(self.ticket, condvar.clone());
+        core.park(self.ticket, condvar.clone(), self.suspicion.told().cloned());
         match until.instant() {
             Some(instant) => drop(condvar.wait_until(&mut core, instant)),
             None => condvar.wait(&mut core),

@@ -69,6 +69,8 @@ struct Parked {
     ticket: Ticket,
     condvar: Arc<Condvar>,
     thread: std::thread::Thread,
+    /// What it holds, and who of this process waits for that, as a waiter's record tells it.
+    blocked: Option<Arc<str>>,
 }
 
 /// What the engine keeps of a grant beside the lock state.
@@ -236,9 +238,14 @@ impl Core {
         }
     }
 
-    /// Records that this thread is about to sleep on `condvar`.
-    pub(crate) fn park(&mut self, ticket: Ticket, condvar: Arc<Condvar>) {
-        self.parked.push(Parked { ticket, condvar, thread: std::thread::current() });
+    /// Records that this thread is about to sleep on `condvar`, and what it tells of deadlocks.
+    pub(crate) fn park(&mut self, ticket: Ticket, condvar: Arc<Condvar>, blocked: Option<Arc<str>>) {
+        self.parked.push(Parked { ticket, condvar, thread: std::thread::current(), blocked });
+    }
+
+    /// What its sleeping threads tell of deadlocks.
+    pub(crate) fn told(&self) -> Vec<Arc<str>> {
+        self.parked.iter().filter_map(|parked| parked.blocked.clone()).collect()
     }
 
     pub(crate) fn unpark(&mut self, ticket: Ticket) {

@@ -13,7 +13,7 @@ use crate::engine::state::lock_state::LockState;
 
 /// Applies the message `<uuid>:<n> <what> <number> <lease ms> [<value>]`; the value of a forced unlock is its
 /// reason. A message to an owner that is not known here is ignored: whoever may publish could have sent it.
-pub(in crate::engine) fn dispatch(shared: &Shared, text: &str) {
+pub(crate) fn dispatch(shared: &Shared, text: &str) {
     let mut words = text.split(' ');
     let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
     let Some(owner) = owner.rsplit(':').next().and_then(owner_number) else { return };

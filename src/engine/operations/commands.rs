@@ -93,10 +93,14 @@ pub(in crate::engine) fn acquire_args(entry: &LockEntry, asking: &Asking) -> Vec
         AcquireMode::Share => "share",
         AcquireMode::Back => "back",
     };
-    let record = match &asking.thread {
+    let mut record = match &asking.thread {
         Some(name) => record(entry, asking.threads, Some(name)),
         None => own_record(entry, asking.threads),
     };
+    if !asking.blocked.is_empty() {
+        record.push_str(if record.contains('\t') { "\t" } else { "\t\t" });
+        record.push_str(&asking.blocked);
+    }
     // The hold beside which, or instead of which, it is to be admitted.
     let from = asking.from.map(|from| entry.owner_id(from)).unwrap_or_default();
     // For a wait, the script knows that it is admitted instead of the hold that it gives up.

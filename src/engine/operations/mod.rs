@@ -2,7 +2,6 @@
 
 pub(crate) mod commands;
 pub(crate) mod effects;
-pub(crate) mod inspect;
 pub(crate) mod replies;
 pub(crate) mod requests;
 pub(crate) mod several;

@@ -1,6 +1,5 @@
 //! A connection of a client's pool, and its factory. It knows by when a reply is due, not what is sent.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,11 +115,7 @@ pub(crate) struct By {
     pub(crate) dialled: Moment,
 }
 
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("broken", &self.broken).finish_non_exhaustive()
-    }
-}
+shows!(Connection as "Connection", |it| "broken": it.broken);
 
 impl ConnectionManager {
     pub(crate) fn new(leads_to: Destination, credentials: Credentials, config: &Config) -> Self {

@@ -1,6 +1,6 @@
 //! What a client logs in with, where that may change: its user's provider is asked for each connection.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +53,4 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Credentials").field(&self.0.is_some()).finish()
-    }
-}
+shows!(Credentials as "Credentials", |it| "given": it.0.is_some());

@@ -158,6 +158,8 @@ pub(crate) struct Asking {
     pub(crate) instead: bool,
     /// The name of the asking thread, if another thread sends the request. The lock state leaves it out.
     pub(crate) thread: Option<Arc<str>>,
+    /// What its threads hold that have waited for long. The lock state leaves it out.
+    pub(crate) blocked: String,
 }
 
 impl Asking {

@@ -367,6 +367,7 @@ impl Grant {
             from: None,
             instead: false,
             thread: None,
+            blocked: String::new(),
         }
     }
 

@@ -144,7 +144,7 @@ impl PendingAcquire {
         let PendingAcquire { owner, sought: Sought { terms, from, instead }, arrival, .. } = self;
         let (owner, from, instead) = (*owner, *from, *instead);
         let (terms, arrival) = (terms.clone(), arrival.clone());
-        Asking { owner, how, terms, arrival, threads, from, instead, thread: None }
+        Asking { owner, how, terms, arrival, threads, from, instead, thread: None, blocked: String::new() }
     }
 
     /// The request that was sent at `sent` was answered busy; with a queue position if there is an `arrival`.

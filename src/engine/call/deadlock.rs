@@ -1,0 +1,148 @@
+//! What a thread that waits for long does about deadlocks, at its heartbeats: it tells what it holds, and looks
+//! whether those who wait for that hold what it waits for. The rules are in `docs/design/deadlocks.md`.
+
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
+
+use crate::clock::Moment;
+use crate::deadlock::{Blocked, believed, described, part, since_1970, unread, victim};
+use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::redis::exchange::Idempotent;
+use crate::engine::redis::resp::{list, text};
+use crate::error::{Error, ErrorKind};
+use crate::kind::Sharing;
+use crate::names::queue_of;
+use crate::script::Script;
+use crate::wait::Wait;
+
+/// How many locks a thread tells that it holds, how many threads are told of together, and how many locks are looked
+/// at by one heartbeat.
+const MOST: usize = 16;
+
+static BLOCKED: LazyLock<Script> =
+    LazyLock::new(|| Script::plain(include_str!("../../../lua/deadlock/blocked.lua")));
+
+/// What a waiter knows of the deadlock that it may be part of. Small until it looks: each call that acquires has one.
+#[derive(Default)]
+pub(super) struct Suspicion {
+    thread: u64,
+    entered: Moment,
+    /// From when on it looks; `None`: not, as its thread holds nothing, or it is switched off.
+    looks_at: Option<Moment>,
+    known: Option<Box<Sighting>>,
+}
+
+#[derive(Default)]
+struct Sighting {
+    /// The locks that its thread held when it looked first: a thread that waits acquires no others.
+    held: Vec<Arc<LockEntry>>,
+    since: u64,
+    times: u64,
+    /// What it told last.
+    told: Option<Arc<str>>,
+    /// The circle that it has seen, as it saw it first.
+    seen: Vec<Blocked>,
+    error: Option<Error>,
+}
+
+impl Suspicion {
+    /// The suspicion of a thread that enters `entry` now.
+    pub(super) fn begins(entry: &LockEntry, core: &Core, thread: u64, now: Moment) -> Self {
+        // What another thread tells of this one may be a heartbeat old.
+        let after = entry.shared.config.deadlock_timeout.max(core.lock_state.shape().heartbeat);
+        let looks_at = Some(now.after(after)).filter(|at| entry.condition.is_none() && *at < Moment::NEVER);
+        Suspicion { thread, entered: now, looks_at, known: None }
+    }
+
+    pub(super) fn is_due(&self, now: Moment) -> bool {
+        self.looks_at.is_some_and(|at| at <= now)
+    }
+
+    /// The error with which its wait ends.
+    pub(super) fn error(&self) -> Option<&Error> {
+        self.known.as_ref()?.error.as_ref()
+    }
+
+    /// What it told last.
+    pub(super) fn told(&self) -> Option<&Arc<str>> {
+        self.known.as_ref()?.told.as_ref()
+    }
+
+    /// What the record of a heartbeat says of this thread, and of those that wait behind it.
+    pub(super) fn record(&mut self, entry: &LockEntry) -> String {
+        let now = Moment::now();
+        if self.is_due(now) {
+            self.blocked(entry, now);
+        }
+        let behind = entry.core.lock().told();
+        self.told().into_iter().chain(&behind).take(MOST).map(|it| &**it).collect::<Vec<_>>().join("\t")
+    }
+
+    /// This thread, and those of its process that wait, perhaps without Redis, for what it holds; none if it holds
+    /// nothing.
+    fn blocked(&mut self, entry: &LockEntry, now: Moment) -> Vec<Blocked> {
+        let (shared, thread, known) = (&entry.shared, self.thread, self.known.get_or_insert_default());
+        let part = |it: &LockEntry, core: &Core, number| {
+            part(it.names.stem(), number, core.lock_state.shape().sharing != Sharing::Exclusive)
+        };
+        let holds = |it: &LockEntry| {
+            let core = it.core.lock();
+            let grant =
+                core.lock_state.held_by(thread, now).and_then(|owner| core.lock_state.grant(owner))?;
+            Some((part(it, &core, grant.number), core.told()))
+        };
+        if known.times == 0 {
+            let all = shared.entries().map_or_else(|_| Vec::new(), |entries| entries.all());
+            known.held = all.into_iter().filter(|it| holds(it).is_some()).take(MOST).collect();
+            known.since = since_1970().saturating_sub(now.since(self.entered).as_millis() as u64);
+        }
+        known.times += 1;
+        let (holds, behind): (Vec<_>, Vec<_>) = known.held.iter().filter_map(|it| holds(it)).unzip();
+        if holds.is_empty() {
+            (self.looks_at, known.told) = (None, None);
+            return Vec::new();
+        }
+        let name = std::thread::current().name().map(|name| format!(" {name:?}")).unwrap_or_default();
+        let mut all = vec![Blocked {
+            thread: format!("{}:{thread}", shared.uuid),
+            who: shared.identity.replacen(' ', "@", 1).trim_end().to_owned() + &name,
+            since: known.since,
+            told: known.times,
+            wants: part(entry, &entry.core.lock(), 0),
+            holds,
+        }];
+        all.extend(behind.iter().flatten().flat_map(|it| it.split('\t')).filter_map(Blocked::read));
+        let mut threads = HashSet::new();
+        all.retain(|it| threads.insert(it.thread.clone()) && threads.len() <= MOST);
+        known.told = Some(all.iter().map(Blocked::text).collect::<Vec<_>>().join("\t").into());
+        all
+    }
+
+    /// Looks whether this thread is in a circle of threads that wait for each other, and is the one that gives up.
+    pub(super) fn looks(&mut self, entry: &LockEntry, wait: &Wait<'_>, now: Moment) {
+        let (shared, mut all, mut read) = (&entry.shared, self.blocked(entry, now), Vec::<String>::new());
+        if all.is_empty() {
+            return;
+        }
+        let heartbeat = entry.core.lock().lock_state.shape().heartbeat;
+        self.looks_at = Some(now.after(heartbeat / 2));
+        let limit = wait.limit(now, shared.config.command_timeout.min(heartbeat));
+        while let Some(stem) = unread(&all, &read).filter(|_| read.len() < MOST).map(str::to_owned) {
+            let (keys, args): (_, [&str; 0]) = (queue_of(&stem), []);
+            let Ok(reply) = shared.eval(&BLOCKED, &keys, &args, limit, Idempotent::Yes) else { return };
+            for record in list(&reply.value).iter().filter_map(|it| text(Some(it))) {
+                all.extend(record.split('\t').skip(2).filter_map(Blocked::read));
+            }
+            read.push(stem);
+        }
+        // Each wait began so long before it was told: what is read within that time stood at one time.
+        if Moment::now().since(now) < shared.config.deadlock_timeout
+            && let Some(known) = &mut self.known
+            && let Some(circle) = believed(&mut known.seen, &all)
+            && victim(circle) == Some(&all[0].thread)
+        {
+            let error = Error::new(ErrorKind::Deadlock, "").because(described(circle));
+            known.error = Some(entry.error(error));
+        }
+    }
+}
