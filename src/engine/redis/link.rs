@@ -18,12 +18,6 @@ use crate::engine::redis::wire;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OpenLinks(Arc<AtomicUsize>);
 
-impl OpenLinks {
-    fn are_there(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
-    }
-}
-
 /// What a connection tells the server about its client, for an operator who lists the connections:
 /// `CLIENT SETNAME` with the client's name. It is written in front of a connection's first request, so it
 /// costs no round trip. The reply is ignored: the server may not have the command, or the user may not be
@@ -87,7 +81,7 @@ impl Link {
 
     /// Whether other links of its pool are open: if so, one of them may soon be free.
     pub(crate) fn others_are_open(&self) -> bool {
-        self.all.are_there()
+        self.all.0.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn close(&mut self) {
