@@ -46,9 +46,9 @@ impl Blocked {
         Some(Blocked { thread, who, since, told, wants: next()?, holds: words.collect::<Option<_>>()? })
     }
 
-    /// Whether `other` waits for what this thread holds, and no other holder could let it in.
-    fn blocks(&self, other: &Blocked) -> bool {
-        let (waits_for_all, wanted) = (!parts(&other.wants).0, parts(&other.wants).1);
+    /// Whether `other` waits for what this thread holds; `surely`: and no other holder could let it in.
+    fn blocks(&self, other: &Blocked, surely: bool) -> bool {
+        let (waits_for_all, wanted) = (!surely || !parts(&other.wants).0, parts(&other.wants).1);
         self.holds
             .iter()
             .map(|it| parts(it))
@@ -64,15 +64,15 @@ pub(crate) fn unread<'a>(all: &'a [Blocked], read: &[String]) -> Option<&'a str>
 
 /// Finds a circle through the first of these threads: each waits for what the next one holds, and the last one for
 /// what the first one holds.
-fn circle(all: &[Blocked]) -> Option<Vec<Blocked>> {
+fn circle(all: &[Blocked], surely: bool) -> Option<Vec<Blocked>> {
     let first = all.first()?;
     let (mut paths, mut seen, mut at) = (vec![vec![first]], HashSet::from([&first.thread]), 0);
     while let Some(path) = paths.get(at).cloned() {
         let last = path[path.len() - 1];
-        if path.len() > 1 && last.blocks(first) {
+        if path.len() > 1 && last.blocks(first, surely) {
             return Some([first].into_iter().chain(path[1..].iter().rev().copied()).cloned().collect());
         }
-        let next = all.iter().filter(|next| last.blocks(next) && seen.insert(&next.thread));
+        let next = all.iter().filter(|next| last.blocks(next, surely) && seen.insert(&next.thread));
         paths.extend(next.map(|next| [&path[..], &[next]].concat()));
         at += 1;
     }
@@ -82,7 +82,7 @@ fn circle(all: &[Blocked]) -> Option<Vec<Blocked>> {
 /// Returns the circle through the first of these threads once it is believed: it was `seen` before, with the same waits
 /// and the same holds, and each thread has told them again since. So all of it stood at one time.
 pub(crate) fn believed<'a>(seen: &'a mut Vec<Blocked>, all: &[Blocked]) -> Option<&'a [Blocked]> {
-    let found = circle(all).unwrap_or_default();
+    let found = circle(all, true).unwrap_or_default();
     let same = |before: &Blocked, it: &Blocked| *before == Blocked { told: before.told, ..it.clone() };
     if seen.len() != found.len() || !seen.iter().zip(&found).all(|(before, it)| same(before, it)) {
         *seen = found;
@@ -90,6 +90,20 @@ pub(crate) fn believed<'a>(seen: &'a mut Vec<Blocked>, all: &[Blocked]) -> Optio
     }
     let again = seen.iter().zip(&found).all(|(before, it)| before.told < it.told);
     (again && !found.is_empty()).then_some(seen)
+}
+
+/// Finds the circles among these threads, those in which another holder could let a thread in included, and describes
+/// each to people.
+pub(crate) fn circles(mut all: Vec<Blocked>) -> Vec<String> {
+    let mut found = Vec::new();
+    while let Some(first) = all.first() {
+        let circle = circle(&all, false);
+        found.extend(circle.as_deref().map(described));
+        // A thread waits for one lock. One that closes no circle is in none.
+        let ended: HashSet<_> = circle.iter().flatten().chain([first]).map(|it| it.thread.clone()).collect();
+        all.retain(|it| !ended.contains(&it.thread));
+    }
+    found
 }
 
 /// The thread that gives up: the one that began to wait last.

@@ -106,6 +106,10 @@ pub enum Command {
     Show(Show),
     Watch(Watch),
     Break(Break),
+    /// List the circles of threads that wait for each other's locks; exits 1 if there is one
+    ///
+    /// Looks at all locks of the namespace, and only reads. A circle that just ended may be among them.
+    Deadlocks,
     /// List the members under a name: value, process, since when; exits 1 if there are none
     Members(Shared),
     /// List who owns which partition of a name, and who is to; exits 1 if nobody shares them

@@ -1,4 +1,4 @@
-//! `ls`: lists the locks that are held, by whom, and since when.
+//! `ls`: lists the locks that are held, by whom, and since when. `deadlocks`: the threads that wait for each other.
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal};
@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use redis_concurrent::admin::{Holder, Look};
 use redis_concurrent::{Client, ErrorKind, redis};
+use serde_json::json;
 
 use crate::args::{Global, Ls};
 use crate::connect::{self, Servers};
@@ -63,6 +64,16 @@ pub fn ls(global: &Global, args: &Ls, say: Say) -> Result<ExitCode, Failure> {
         say.note("there is no such lock");
     }
     Ok(ExitCode::from(u8::from(empty && args.exit_code)))
+}
+
+pub fn deadlocks(global: &Global) -> Result<ExitCode, Failure> {
+    let circles = Servers::of(global)?.connect()?.deadlocks()?;
+    if global.json {
+        say::objects(circles.iter().map(|it| json!({ "deadlock": it })))?;
+    } else {
+        circles.iter().try_for_each(say::answer)?;
+    }
+    Ok(ExitCode::from(u8::from(!circles.is_empty())))
 }
 
 /// Returns the lines of a lock, one for each holder that passes the filters, if the lock itself does.

@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Command::Show(show) => show::show(&args.global, &show),
         Command::Watch(watch) => watch::watch(&args.global, &watch, say),
         Command::Break(it) => take_away::take_away(&args.global, &it, say),
+        Command::Deadlocks => ls::deadlocks(&args.global),
         Command::Members(it) => shared::members(&args.global, &it.name),
         Command::Partitions(it) => shared::partitions(&args.global, &it.name),
         Command::Doctor => doctor::doctor(&args.global),

@@ -24,9 +24,9 @@ const MOST: u32 = 1024;
 ///
 /// # Errors of all forms
 ///
-/// Those of [`Members`](Members#errors-of-all-forms), with names of at most 1,006 bytes. `InvalidInput` if there are no partitions, or more than 1,024.
-/// `Conflict` if the members share another number of partitions: the error names both. The number can only
-/// change while there are no members.
+/// Those of [`Members`](Members#errors-of-all-forms), with names of at most 1,006 bytes. `InvalidInput` if there are
+/// no partitions, or more than 1,024. `Conflict` if the members share another number of partitions: the error names
+/// both. The number can only change while there are no members.
 #[derive(Clone)]
 pub struct Partitions {
     client: Client,

@@ -12,6 +12,7 @@ pub use self::listing::Listing;
 pub use self::view::{ConditionWaiter, KeyInfo, Look, Waiter};
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::deadlock::circles;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
@@ -162,6 +163,21 @@ impl Client {
     /// ```
     pub fn list(&self) -> Listing {
         Listing::new(self)
+    }
+
+    /// Returns the circles of threads that wait for each other's locks, each as the text of a
+    /// [`Deadlock`](ErrorKind::Deadlock) says it, in no particular order. A circle is known once its threads have
+    /// waited for the [deadlock timeout](crate::ClientBuilder::deadlock_timeout); normally one of them then gives up
+    /// within two heartbeats. One that lasts goes through read holds, of which another one may end the wait.
+    /// Locks at keys of your own are not looked at, and of each lock the first few dozen waiters are. Blocks as
+    /// [`list`](Client::list) does: the threads are not all read at one time, so a circle that just ended may be
+    /// among them.
+    ///
+    /// # Errors
+    /// Those of [`list`](Client::list).
+    pub fn deadlocks(&self) -> Result<Vec<String>, Error> {
+        let waiters = self.list().map(|look| Ok(look?.waiters)).collect::<Result<Vec<_>, Error>>()?;
+        Ok(circles(waiters.into_iter().flatten().flat_map(|it| it.blocked).collect()))
     }
 
     /// Takes the lock of this name, of whatever kind, from its holders: see

@@ -7,6 +7,7 @@ use redis::Value;
 
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::deadlock::Blocked;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::connection::Connection;
@@ -276,6 +277,8 @@ pub struct Waiter {
     /// The time since its last heartbeat. Heartbeats are due every third of its waiter timeout; a process
     /// that missed them for longer than the whole timeout is not shown.
     pub last_heartbeat: Duration,
+    /// What its threads tell of what they hold.
+    pub(super) blocked: Vec<Blocked>,
 }
 
 /// A thread that waits for a condition's signal.
@@ -305,7 +308,8 @@ impl Waiter {
         let WaitingRow { owner, record, since, silent } = waiting;
         let threads = record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
         let (process, since) = (Process::read(&record), granted_at(since));
-        Waiter { owner, process, threads, since, last_heartbeat: silent }
+        let blocked = record.split('\t').skip(2).filter_map(Blocked::read).collect();
+        Waiter { owner, process, threads, since, last_heartbeat: silent, blocked }
     }
 }
 

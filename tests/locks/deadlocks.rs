@@ -6,8 +6,8 @@ use std::sync::Barrier;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Error, ErrorKind, RedisLock, kinds::Reentrant};
-use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedisLock, Wait, kinds::Reentrant};
+use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_until};
 
 use crate::support::{LONG, Random, builder, connected, env, ms, nothing_left, queued};
 
@@ -200,7 +200,7 @@ fn owned_guards_belong_to_no_thread() {
 fn readers(write: bool) -> Vec<Result<bool, Error>> {
     let server = RedisServer::start().unwrap();
     let (both, clients) = (Barrier::new(3), [client(&server), client(&server)]);
-    let writer = &switched_off(&server);
+    let (writer, stop) = (&switched_off(&server), &CancellationToken::new());
     thread::scope(|scope| {
         let readers = [(0, "a", "b"), (1, "b", "a")].map(|(i, first, second)| {
             let (client, both) = (&clients[i], &both);
@@ -218,11 +218,14 @@ fn readers(write: bool) -> Vec<Result<bool, Error>> {
         both.wait();
         if !write {
             let waits = ["a", "b"].map(|name| {
-                scope.spawn(move || {
-                    writer.read_write_lock(name).write_lock().lock_with(ms(3000)).map(|it| it.is_none())
-                })
+                let wait = Wait::timeout(LONG).cancelled_by(stop);
+                scope.spawn(move || drop(writer.read_write_lock(name).write_lock().lock_with(wait)))
             });
-            assert!(waits.into_iter().all(|it| it.join().unwrap().unwrap()));
+            wait_until(LONG, "the circle is listed", || !writer.deadlocks().unwrap().is_empty());
+            // Long enough for both to look at it twice.
+            stop.wait_timeout(ms(2000));
+            stop.cancel();
+            let _ = waits.map(|it| it.join().unwrap());
         }
         readers.map(|it| it.join().unwrap()).into()
     })

@@ -39,7 +39,7 @@ fn a_circle_leads_back_to_the_first_thread() {
         blocked("3", 3, "a", &["c"]),
         blocked("2", 2, "c", &["b"]),
     ];
-    let found = circle(&all).unwrap();
+    let found = circle(&all, true).unwrap();
     let threads: Vec<_> = found.iter().map(|it| &*it.thread).collect();
     assert_eq!(threads, ["1", "2", "3"], "each waits for what the next one holds");
     assert_eq!(victim(&found), Some("3"));
@@ -47,8 +47,8 @@ fn a_circle_leads_back_to_the_first_thread() {
     assert!(text.starts_with("1@host client \"1\", which holds \"a\", has waited "), "{text}");
     // Who is not in it finds none.
     let others = [all[1].clone(), all[0].clone(), all[2].clone(), all[3].clone()];
-    assert_eq!(circle(&others), None);
-    assert_eq!(circle(&[]), None);
+    assert_eq!(circle(&others, true), None);
+    assert_eq!(circle(&[], true), None);
 }
 
 #[test]
@@ -57,9 +57,16 @@ fn a_hold_that_others_share_keeps_out_only_those_that_want_it_for_themselves() {
         let mut all = [blocked("1", 1, "b", &["a"]), blocked("2", 2, "a", &["b"])];
         all[0].holds[0] = part("rc:{a}", 7, true);
         all[1].wants = part("rc:{a}", 0, !wants_all);
-        circle(&all).is_some()
+        circle(&all, true).is_some()
     };
     assert!(shares(true) && !shares(false));
+    // An operator sees both, and the threads of each circle once.
+    let mut all =
+        vec![blocked("3", 3, "x", &["y"]), blocked("1", 1, "b", &["a"]), blocked("2", 2, "a", &["b"])];
+    all.push(all[1].clone());
+    (all[1].holds[0], all[2].wants) = (part("rc:{a}", 7, true), part("rc:{a}", 0, true));
+    let found = circles(all);
+    assert!(found.len() == 1 && found[0].matches("which holds").count() == 2, "{found:?}");
 }
 
 #[test]

@@ -153,6 +153,11 @@ fn names(client: &Client) -> Result<Vec<Finding>, Error> {
     Ok(vec![
         Finding::ok("held", format!("{held} holders")),
         judge("held for an hour", &old, "look at them: redis-concurrent show NAME"),
+        judge(
+            "deadlocks",
+            &client.deadlocks()?,
+            "take locks in one order, or several at once by a MultiLock",
+        ),
         judge("without an end", &endless, "nobody's death frees them: redis-concurrent break NAME --whoever"),
     ])
 }

@@ -1,10 +1,12 @@
 //! `ls`, `show`, `watch`, `break`: what an operator sees and does.
 
 use std::process::Command;
+use std::sync::Barrier;
+use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::Client;
 use redis_concurrent::inventory::Order;
+use redis_concurrent::{CancellationToken, Client, Wait};
 use redis_concurrent_partitions::Partitions;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use serde_json::Value;
@@ -357,4 +359,58 @@ fn members_and_who_owns_which_partition_are_listed() {
     let held = done(&url, &["ls", "orders"]).ends(0).out;
     assert!(held.contains("orders:partition:0") && held.contains("orders:partition:1"), "{held}");
     println!("{held}{}", done(&url, &["show", "orders:partition:members"]).out);
+}
+
+/// Calls `does` while two threads wait for each other: each holds a read lock, and waits to read what the other one
+/// has, behind a writer. So none of them is chosen to give up.
+pub fn in_a_deadlock<R>(url: &str, does: impl FnOnce() -> R) -> R {
+    let (both, stop) = (&Barrier::new(2), &CancellationToken::new());
+    let wait = || Wait::timeout(LONG).cancelled_by(stop);
+    let connected = |label: &str| {
+        let builder = Client::builder().url(url).client_name(label);
+        builder
+            .waiter_timeout(Duration::from_millis(900))
+            .deadlock_timeout(Duration::from_millis(100))
+            .connect()
+    };
+    thread::scope(|scope| {
+        for [held, wanted] in [["left", "right"], ["right", "left"]] {
+            let client = connected(held).unwrap();
+            scope.spawn(move || {
+                let _held = client.read_write_lock(held).read_lock().lock().unwrap();
+                both.wait();
+                let lock = client.read_write_lock(wanted);
+                thread::scope(|scope| {
+                    scope.spawn(|| drop(lock.write_lock().lock_with(wait())));
+                    let queued = || lock.write_lock().queue_length().unwrap() > 0;
+                    wait_until(LONG, "a writer waits", queued);
+                    drop(lock.read_lock().lock_with(wait()));
+                });
+            });
+        }
+        let client = connected("looks").unwrap();
+        wait_until(LONG, "the circle is known", || !client.deadlocks().unwrap().is_empty());
+        let result = does();
+        stop.cancel();
+        result
+    })
+}
+
+#[test]
+fn threads_that_wait_for_each_other_are_listed() {
+    let server = RedisServer::start().unwrap();
+    let url = server.url();
+    assert_eq!(done(&url, &["deadlocks"]).ends(0).out, "");
+    let (listed, json, doctor) = in_a_deadlock(&url, || {
+        let [listed, json] =
+            [&["deadlocks"][..], &["deadlocks", "--json"]].map(|args| done(&url, args).ends(1).out);
+        (listed, json, done(&url, &["doctor", "--json"]).out)
+    });
+    assert_eq!((listed.lines().count(), json.lines().count()), (1, 1), "{listed}{json}");
+    let process = format!("{}@", std::process::id());
+    for part in ["left", "right", &process, "which holds", "has waited"] {
+        assert!(listed.contains(part), "{part} in {listed}");
+    }
+    let check = doctor.lines().find(|line| line.contains("\"deadlocks\"")).unwrap();
+    assert!(check.contains("warn") && check.contains("which holds"), "{check}");
 }

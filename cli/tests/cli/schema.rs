@@ -173,6 +173,8 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
     schema.hold("watch", &output());
     let share = Partitions::new(&client, "orders", 2).join("10.0.0.7").unwrap();
     let _owned = [(); 2].map(|()| share.partitions().recv_timeout(LONG).unwrap());
+    let deadlocks = crate::asks::in_a_deadlock(&url, || done(&url, &["deadlocks", "--json"]).ends(1).out);
+    schema.hold("deadlocks", &deadlocks);
     schema.hold("members", &done(&url, &["members", "--json", "orders:partition:members"]).ends(0).out);
     schema.hold("partitions", &done(&url, &["partitions", "--json", "orders"]).ends(0).out);
     schema.hold("doctor", &done(&url, &["doctor", "--json"]).out);
