@@ -121,7 +121,6 @@ impl Listener {
     /// Lets waiters learn why no messages are received.
     fn failed(&self, failure: Failure) {
         self.inbox.failed(failure);
-        self.is_deaf();
         self.came_up(None);
     }
 
@@ -192,9 +191,9 @@ impl Listener {
         let Some((shared, server)) = self.client() else { return };
         if let Some(missed) = missed {
             shared.observers.tell_apart(1, move |o| o.reconnected(missed));
-            // Messages about grants from before may have been missed, too.
-            self.is_deaf();
         }
+        // Messages about grants from before may have been missed, too, also before it listened at all.
+        self.is_deaf();
         for_all(&shared, &server, hears);
     }
 

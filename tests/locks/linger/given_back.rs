@@ -56,6 +56,31 @@ fn to_a_waiter_when_its_hold_ends() {
     });
 }
 
+/// A waiter came before its client listened at all, so that the message for it reached nobody.
+#[test]
+fn to_a_waiter_from_before_it_listened() {
+    let server = RedisServer::start().unwrap();
+    let a = connect(&server);
+    // The waiter's next heartbeat is far away.
+    let b = builder(&server.url()).waiter_timeout(LINGER * 2).lease(LINGER * 2).connect().unwrap();
+    let (lock, others) = (a.simple_lock("it").linger(LINGER), b.simple_lock("it"));
+    let guard = lock.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| others.lock().unwrap().unlock().unwrap());
+        queued(&lock, 1);
+        let lost = guard.lost();
+        let mut admin = server.connection().unwrap();
+        wait_until(LONG, "it listens", || {
+            let channels = redis::cmd("PUBSUB").arg("CHANNELS").query::<Vec<String>>(&mut admin).unwrap();
+            channels.len() == 2
+        });
+        let began = Instant::now();
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+        assert!(!lost.is_cancelled() && began.elapsed() < LONG, "after {:?}", began.elapsed());
+    });
+}
+
 #[test]
 fn when_its_time_is_up() {
     let server = RedisServer::start().unwrap();
