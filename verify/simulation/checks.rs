@@ -10,7 +10,7 @@ use crate::sync::time;
 /// What a lock with one owner has, of which a reader takes one.
 pub(super) const WHOLE: u32 = 1_000;
 /// How long a free lock may stay free while somebody waits for it and nothing goes wrong.
-const SOON: Duration = Duration::from_millis(600);
+const SOON: Duration = Duration::from_millis(50);
 
 /// The situations that the runs of a night must reach.
 pub(super) const SITUATIONS: &[&str] = &[

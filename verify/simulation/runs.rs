@@ -2,8 +2,10 @@
 //!
 //! `make simulate SEEDS=1000` plays so many, from `SEED=<n>` on; `SECONDS=60` for as long as that takes instead. A run
 //! that fails is played again without each of its faults in turn, as long as it still fails, and the command is
-//! printed that repeats what is left of it; with `TRACE=1` it also prints what goes over the network.
+//! printed that repeats what is left of it; with `TRACE=1` it also prints what goes over the network. It ends after
+//! three failures, or with `FAILURES=200` after so many, and then counts them by what they say.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -73,14 +75,19 @@ fn simulate() {
     let without: Vec<usize> = without.split(',').filter_map(|i| i.parse().ok()).collect();
     let seeds = variable("SEEDS").unwrap_or(SEEDS);
     let limit = variable("SECONDS").map(Duration::from_secs);
+    let most = variable("FAILURES").unwrap_or(3);
     let (began, mut passed, mut runs) = (Instant::now(), Duration::ZERO, 0);
-    let mut failures = Vec::new();
+    let (mut failures, mut by_check) = (Vec::new(), BTreeMap::<String, u64>::new());
     println!("SEED={first}");
-    while limit.map_or(runs < seeds, |limit| began.elapsed() < limit) && failures.len() < 3 {
+    while limit.map_or(runs < seeds, |limit| began.elapsed() < limit) && failures.len() < most {
         let seed = first + runs;
         match play(&Scene::of(seed, &without)) {
             Ok((time, _)) => passed += time,
-            Err(why) => failures.push(report(seed, &why, &without)),
+            Err(why) => {
+                *by_check.entry(why.split(':').next().unwrap_or_default().to_owned()).or_default() += 1;
+                // Only the first few are shrunk.
+                failures.push(if failures.len() < 3 { report(seed, &why, &without) } else { why });
+            }
         }
         runs += 1;
     }
@@ -92,6 +99,9 @@ fn simulate() {
     );
     for (what, times) in checks::seen() {
         println!("{times:>8}  sometimes {what}");
+    }
+    for (check, times) in by_check {
+        println!("{times:>8}  failed: {check}");
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
