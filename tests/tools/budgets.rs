@@ -11,15 +11,15 @@ const LIST: &str = "tests/tools/api.txt";
 
 /// What is counted, what it may be today, and where it should get.
 const BUDGETS: &[(&str, usize, usize)] = &[
-    ("lines of code in src/", 19_000, 16_000),
+    ("lines of code in src/", 18_997, 16_000),
     ("files in src/", 152, 150),
-    ("lines of code in src/engine/", 11_173, 8_500),
+    ("lines of code in src/engine/", 11_111, 8_500),
     ("names at the crate's root", 32, 32),
-    ("public methods", 290, 290),
+    ("public methods", 289, 290),
     ("public methods that are a form of another", 29, 29),
     ("type names defined more than once in src/", 0, 0),
     ("fields of the largest struct of the state machine", 10, 10),
-    ("files of src/ under 30 lines", 6, 6),
+    ("files of src/ under 30 lines", 4, 6),
     ("files of src/ over 400 lines of code", 0, 0),
     ("frames to the socket of lock()", 12, 11),
     ("frames to the socket of unlock()", 11, 9),
