@@ -19,7 +19,7 @@ use crate::sync::{Condvar, Mutex, time};
 /// The server's clock at the beginning, in µs since 1970.
 const BEGINNING: i64 = 1_700_000_000_000_000;
 /// How often what a replica has is taken down.
-const EACH: Duration = Duration::from_millis(250);
+pub(super) const EACH: Duration = Duration::from_millis(250);
 
 pub(super) struct Net {
     state: Mutex<State>,
