@@ -51,7 +51,7 @@ fn connections_that_were_closed_while_they_rested_cost_nothing() {
     guard.renew_for(LEASE).unwrap();
     cut();
     guard.unlock().unwrap();
-    assert_eq!(fixture.held_on(), 0);
+    fixture.await_held_on(0);
 }
 
 #[test]

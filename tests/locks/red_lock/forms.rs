@@ -15,7 +15,10 @@ fn it_is_held_on_all_servers_and_given_back_on_all() {
     let fixture = Fixture::five();
     let (mine, yours) = (fixture.red().lock(NAME), fixture.red().lock(NAME));
     let guard = mine.lock().unwrap();
-    assert_eq!((guard.name(), guard.servers(), fixture.held_on()), (NAME, 5, 5));
+    assert_eq!(guard.name(), NAME);
+    // A majority is enough: an answer that is late counts when it comes.
+    wait_until(LONG, "all of them count", || guard.servers() == 5);
+    assert_eq!(fixture.held_on(), 5);
     assert!(guard.remaining() > LEASE / 2 && guard.remaining() < LEASE, "{:?}", guard.remaining());
     assert!(!guard.is_lost() && !guard.lost().is_cancelled());
     assert!(yours.try_lock().unwrap().is_none());
@@ -149,7 +152,7 @@ fn an_owned_guard_may_end_in_another_thread() {
     let guard = lock.lock_owned().unwrap();
     assert!(lock.try_lock().unwrap().is_none());
     thread::spawn(move || guard.unlock().unwrap()).join().unwrap();
-    assert_eq!(fixture.held_on(), 0);
+    fixture.await_held_on(0);
 }
 
 #[test]
