@@ -53,9 +53,9 @@ contract: setup
 history: setup
 	$(CARGO) test --test faults -- --ignored --exact --nocapture history::history_of_the_given_seed
 
-# A history through failovers (tests/faults/failover.rs); it prints what it counted as a line of JSON:
+# A history through failovers (tests/failover/mod.rs); it prints what it counted as a line of JSON:
 # make failover KIND=sentinel SEED=7 SECONDS=60, or KIND=cluster; with REPLICAS=1 for holds that a replica has acknowledged;
-# with STRIKE=kill, or another of tests/faults/failover/topology.rs, for failovers of one kind.
+# with STRIKE=kill, or another of tests/failover/topology.rs, for failovers of one kind.
 failover: setup
 	$(CARGO) test --test faults -- --ignored --exact --nocapture failover::failover_of_the_given_seed
 

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
-sources=$PWD/tests/faults/redisson/java
+sources=$PWD/tests/foreign/redisson/java
 folder=$PWD/target/java
 for program in java javac; do
     command -v $program >/dev/null || { echo "there is no $program" >&2; exit 1; }

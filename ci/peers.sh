@@ -9,11 +9,11 @@ mkdir -p "$folder"
 case $1 in
 redsync)
     command -v go >/dev/null || { echo "there is no go" >&2; exit 1; }
-    go -C tests/faults/foreign/redsync build -o "$folder/redsync" . >&2
+    go -C tests/foreign/redsync build -o "$folder/redsync" . >&2
     echo "$folder/redsync"
     ;;
 rslock)
-    cargo build --quiet --release --manifest-path tests/faults/foreign/rslock/Cargo.toml --target-dir "$folder/rslock" >&2
+    cargo build --quiet --release --manifest-path tests/foreign/rslock/Cargo.toml --target-dir "$folder/rslock" >&2
     echo "$folder/rslock/release/rslock-contender"
     ;;
 *)

@@ -11,7 +11,7 @@ exec </dev/null >&2
 # The tests start servers with an option that came with 7.0.
 oldest_redis=7
 redis=${REDIS_SERVER_BIN:-redis-server}
-# The interpreters that tests/faults/foreign/redis_py.rs looks for; packages are installed for the last one.
+# The interpreters that tests/foreign/redis_py.rs looks for; packages are installed for the last one.
 pythons="${PYTHON:-python3} /usr/bin/python3"
 
 has() { command -v "$1" >/dev/null; }

@@ -36,7 +36,7 @@ fn program(library: &str) -> Result<Option<Command>, String> {
     match library {
         "redis-py" => {
             let mut command = Command::new(redis_py::interpreter()?);
-            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/foreign/contender.py"));
+            command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign/contender.py"));
             Ok(Some(command))
         }
         "Redisson" => {

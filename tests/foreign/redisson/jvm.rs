@@ -40,7 +40,7 @@ pub struct Jvm {
 }
 
 impl Jvm {
-    /// A process that runs this class of `tests/faults/redisson/java/`; what it is to lock is told by the arguments.
+    /// A process that runs this class of `tests/foreign/redisson/java/`; what it is to lock is told by the arguments.
     /// `None`, and says so loudly, where there is no Java.
     pub fn start(class: &str, args: &[&str], test: &str) -> Option<Jvm> {
         let path = match class_path() {

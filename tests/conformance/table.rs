@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-const PAGE: &str = include_str!("../../../docs/design/conformance.md");
+const PAGE: &str = include_str!("../../docs/design/conformance.md");
 
 /// The rows of the tables: their test, how we compare, our test, a remark.
 fn rows() -> Vec<Vec<&'static str>> {

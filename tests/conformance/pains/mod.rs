@@ -2,7 +2,7 @@
 //! as far as no other test of this crate shows it already.
 
 mod errors;
-#[path = "../../benches/contention/memory.rs"]
+#[path = "../../../benches/contention/memory.rs"]
 mod memory;
 mod misuse;
 mod names;

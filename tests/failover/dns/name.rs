@@ -24,7 +24,7 @@ pub fn where_a_name_is_known(test: &str, body: impl FnOnce(&Name)) {
     }
     let folder = tempfile::Builder::new().prefix("name-").tempdir().unwrap();
     let [library, file] = ["names.so", "name"].map(|it| folder.path().join(it).display().to_string());
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/dns/names.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/failover/dns/names.c");
     let cc = Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o", &library, source, "-ldl"]).status();
     assert!(cc.expect("the C compiler that Rust links with").success());
     let environment = [("LD_PRELOAD", &*library), ("NAME", NAME), ("NAME_FILE", &*file)];

@@ -11,7 +11,7 @@ use crate::foreign::contention::{COUNTER, TURNS, all_were_counted, count, take_t
 use crate::foreign::fixture::{Fixture, KEY};
 use crate::support::{LONG, Random, ms};
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/foreign/redis_py.py");
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign/redis_py.py");
 
 /// Why redis-py cannot be used here.
 fn missing(python: &str) -> Option<String> {
