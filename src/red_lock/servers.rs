@@ -32,6 +32,7 @@ const FEWEST: usize = 3;
 /// let clients = [Client::connect(&a)?, Client::connect(&b)?, Client::connect(&c)?];
 /// // These servers were started a moment ago, and have granted nothing before: see below.
 /// let red = RedLockClient::new(clients)?.skip_startup_delay();
+/// # let red = red.with_node_timeout(Duration::from_secs(10));
 ///
 /// let lock = red.lock("stock:42");
 /// let guard = lock.lock()?; // renewed while it is held

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, MultiLock, RedLock, RedLockClient};
+use redis_concurrent::guard::Ownership;
+use redis_concurrent::{Client, ErrorKind, Guard, MultiLock, RedLock, RedLockClient};
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::conformance::fixture::{EVERY, Fixture, LEASE, NAME, Tried};
@@ -64,6 +65,12 @@ impl Servers {
     /// For how long yet, in milliseconds.
     fn leases(&self, name: &str) -> Vec<i64> {
         self.each("PTTL", name)
+    }
+
+    /// A majority was enough for the call: the other's reply counts when it comes.
+    #[track_caller]
+    fn all_have<O: Ownership>(&self, guard: &Guard<RedLock, O>) {
+        wait_until(LONG, "all have granted it", || guard.servers() == self.0.len());
     }
 
     #[track_caller]
@@ -160,6 +167,7 @@ fn a_renewal_is_one_on_every_server<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let lock = servers.lock().with_lease(LEASE * 4);
     let guard = lock.lock().unwrap();
+    servers.all_have(&guard);
     thread::sleep(ms(300));
     let before = servers.leases(NAME);
     guard.renew().unwrap();
@@ -193,13 +201,8 @@ fn taken_renewed_and_given_back(names: &[&str]) {
     let red = servers.red();
     let locks: Vec<_> = names.iter().map(|name| red.lock(name).with_lease(lease)).collect();
     let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
-    // A majority was enough for the calls.
-    let owners = names.iter().map(|name| {
-        let all = || Some(servers.owners(name)).filter(|owners| owners.iter().all(Option::is_some));
-        wait_until(LONG, "all have granted it", || all().is_some());
-        all().unwrap()
-    });
-    let owners: Vec<_> = owners.collect();
+    guards.iter().for_each(|guard| servers.all_have(guard));
+    let owners: Vec<_> = names.iter().map(|name| servers.owners(name)).collect();
     for _ in 0..4 {
         for (name, owners) in names.iter().zip(&owners) {
             assert_eq!(servers.owners(name), *owners);
@@ -247,6 +250,7 @@ fn work_longer_than_the_lease_keeps_it<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let lock = servers.lock();
     lock.with(|guard| {
+        servers.all_have(guard);
         let owners = servers.owners(NAME);
         thread::sleep(LEASE * 3 / 2);
         assert!(!guard.is_lost());
@@ -262,6 +266,7 @@ fn a_lease_is_in_whole_milliseconds<K: Tried>(_: &Fixture<K>) {
     let lock = servers.lock();
     let leased = lock.with_lease(Duration::from_micros(5_000_999));
     let guard = leased.try_lock().unwrap().expect("it is free");
+    servers.all_have(&guard);
     let leases = servers.leases(NAME);
     assert!(leases.iter().all(|left| (1..=5000).contains(left)), "{leases:?}");
     guard.unlock().unwrap();

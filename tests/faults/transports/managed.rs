@@ -8,6 +8,7 @@ use redis_concurrent_testkit::Proxy;
 use super::wrong_server::without_command;
 use super::*;
 use crate::server_days::{ask, brisk, connected, lively};
+use crate::support::SOON;
 
 /// No lock needs them; and a `RedLock` counts servers of unknown age only if it is told to.
 #[test]
@@ -26,7 +27,7 @@ fn a_service_without_info_or_client() {
             let error = all.lock("red").try_lock().map(drop).unwrap_err();
             assert!(error.is_unavailable(), "{error:#}");
         }
-        all.skip_startup_delay().lock("red").lock().unwrap().unlock().unwrap();
+        all.skip_startup_delay().with_node_timeout(SOON).lock("red").lock().unwrap().unlock().unwrap();
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{Client, ClientBuilder, RedLockClient};
+use redis_concurrent::guard::Ownership;
+use redis_concurrent::{Client, ClientBuilder, Guard, RedLock, RedLockClient};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::connected;
@@ -66,6 +67,13 @@ impl Fixture {
     #[track_caller]
     pub fn await_held_on(&self, n: usize) {
         wait_until(LONG, &format!("held on {n} servers"), || self.held_on() == n);
+    }
+
+    /// A majority is enough for a call that acquires: another reply may come later, and counts then.
+    #[track_caller]
+    pub fn await_all<O: Ownership>(&self, guard: &Guard<RedLock, O>) {
+        let n = self.servers.len();
+        wait_until(LONG, "all servers have it", || guard.servers() == n);
     }
 
     /// For how long each server keeps the lock.

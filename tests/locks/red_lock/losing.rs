@@ -28,7 +28,7 @@ fn is_renewed_by_three() -> bool {
     let lock =
         fixture.red_with(|b| b.lease(lease).renew_every(OFTEN)).with_node_timeout(lease / 3).lock(NAME);
     let guard = lock.lock().unwrap();
-    wait_until(LONG, "all five have it", || guard.servers() == 5);
+    fixture.await_all(&guard);
     for hung in &fixture.servers[..2] {
         hung.stop().unwrap();
     }
@@ -58,7 +58,7 @@ fn a_holder_that_asks_again_hears_what_the_majority_says() {
         let fixture = Fixture::five();
         let lock = fixture.red_with(|b| b.renew_every(OFTEN)).lock(NAME);
         let guard = lock.lock().unwrap();
-        wait_until(LONG, "all five have it", || guard.servers() == 5);
+        fixture.await_all(&guard);
         let left = 5 - forgotten.len();
         fixture.servers[forgotten].iter().for_each(|server| server.flush_all().unwrap());
         wait_until(LONG, "the loss of these is known", || guard.servers() == left);
@@ -72,6 +72,7 @@ fn what_a_minority_forgot_is_no_loss_and_what_a_majority_forgot_is() {
     let fixture = Fixture::five();
     let lock = fixture.red_with(|b| b.renew_every(OFTEN)).lock(NAME);
     let guard = lock.lock_owned().unwrap();
+    fixture.await_all(&guard);
     let lost = guard.lost();
     for server in &fixture.servers[..2] {
         server.flush_all().unwrap();
@@ -97,7 +98,7 @@ fn it_is_lost_when_the_lease_of_a_majority_must_be_over_though_nobody_says_so() 
     let lock = short(&fixture);
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
-    wait_until(LONG, "all five have it", || guard.servers() == 5);
+    fixture.await_all(&guard);
     for hung in &fixture.servers[..3] {
         hung.stop().unwrap();
     }
