@@ -71,6 +71,11 @@ impl ErrorKind {
             ErrorKind::Timeout => "timed out",
         }
     }
+
+    /// Returns the error of this kind, about no lock yet, with the reason.
+    pub(crate) fn because(self, detail: impl Into<String>) -> Error {
+        Error::new(self, "").because(detail)
+    }
 }
 
 /// Any error of this crate: a [kind](Error::kind), the lock's name, what exactly happened, and the error that

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use redis::{ServerError, Value};
 
-use super::view::{self, Look, View};
+use super::view::{self, Look, Lookup};
 use crate::client::Client;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::resp::{list, text};
 use crate::engine::servers::server::Server;
 use crate::error::Error;
-use crate::lock::inspect::read;
 use crate::names::{self, Names};
 
 /// The number of keys that a `SCAN` examines.
@@ -181,21 +180,20 @@ impl Listing {
                 }
             }
         }
-        let kinds = answers.chunks(2).map(|it| {
-            let type_of = text(it.first()).unwrap_or_default();
-            view::of(&type_of, text(it.get(1)))
-        });
         let (mut looks, mut lookups) = (Vec::new(), Vec::new());
-        for ((name, names), (view, kind)) in names.iter().zip(&keys).zip(kinds) {
-            for (mode, ordered) in view.into_iter().flat_map(View::modes) {
-                if let Some(view) = view {
-                    lookups.push(Lookup { of: looks.len(), view, names, mode, ordered, page: String::new() });
-                }
-            }
+        for ((name, names), it) in names.iter().zip(&keys).zip(answers.chunks(2)) {
+            let (view, kind) = view::of(&text(it.first()).unwrap_or_default(), text(it.get(1)));
+            lookups.extend(view.into_iter().flat_map(|view| view.lookups(looks.len(), names, false)));
             looks.push(Look::of(name, kind));
         }
-        while !lookups.is_empty() {
-            lookups = self.ask(scan, lookups, &mut looks)?;
+        let (server, connection) = (&scan.server, &mut scan.connection);
+        for (of, e) in Lookup::ask_all(&self.client, server, connection, lookups, &mut looks)? {
+            let name = &looks[of].name;
+            match is_elsewhere(&e) {
+                true => drop(self.seen.remove(name)),
+                // The key may have become something else since.
+                false => view::answered(&Value::ServerError(e)).map_err(|e| e.about(name))?,
+            }
         }
         // A name that has moved is examined once more, at the primary that has it now: only that is returned.
         let all = looks.len();
@@ -205,56 +203,6 @@ impl Listing {
         }
         Ok(looks)
     }
-
-    /// Asks these questions. Returns the next ones, for those whose pages were empty.
-    fn ask<'a>(
-        &mut self,
-        scan: &mut Scan,
-        lookups: Vec<Lookup<'a>>,
-        looks: &mut [Look],
-    ) -> Result<Vec<Lookup<'a>>, Error> {
-        let client = self.client.clone();
-        let shared = client.shared();
-        let scripts = lookups.iter().map(|it| (it.view.scripts)(shared)).collect::<Result<Vec<_>, _>>()?;
-        let commands = lookups.iter().zip(&scripts);
-        let commands: Vec<_> = commands
-            .map(|(it, scripts)| View::question(scripts, shared, it.names, it.mode, &it.page))
-            .collect();
-        let answers = client.exchange_all(&scan.server, &mut scan.connection, &commands)?;
-        let mut rest = Vec::new();
-        for (question, answer) in lookups.into_iter().zip(answers) {
-            let Some(look) = looks.get_mut(question.of) else { continue };
-            match answer {
-                Value::ServerError(e) if is_elsewhere(&e) => drop(self.seen.remove(&look.name)),
-                // The key may have become something else since.
-                Value::ServerError(_) => view::answered(&answer).map_err(|e| e.about(&look.name))?,
-                answer => {
-                    let first_mode =
-                        question.view.modes().next().is_some_and(|(mode, _)| mode == question.mode);
-                    let page = read(&answer);
-                    let has_none = page.inspection.holders.is_empty() && page.inspection.waiting.is_empty();
-                    match question.view.add(look, page, question.ordered, first_mode) {
-                        // Happens right after many leases expired: the holders are only returned once those
-                        // are removed.
-                        Some(page) if has_none => rest.push(Lookup { page, ..question }),
-                        next => look.more |= next.is_some(),
-                    }
-                }
-            }
-        }
-        Ok(rest)
-    }
-}
-
-/// A request about one mode of a lock.
-struct Lookup<'a> {
-    /// The index of the look that it belongs to.
-    of: usize,
-    view: &'static View,
-    names: &'a Names,
-    mode: &'static str,
-    ordered: bool,
-    page: String,
 }
 
 impl Iterator for Listing {

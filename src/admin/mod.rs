@@ -9,6 +9,7 @@ use std::time::Duration;
 use redis::{ConnectionInfo, Value};
 
 pub use self::listing::Listing;
+use self::view::Lookup;
 pub use self::view::{ConditionWaiter, KeyInfo, Look, Waiter};
 use crate::client::Client;
 use crate::clock::Moment;
@@ -133,9 +134,11 @@ impl Client {
         // Redisson's locks have no field with their kind.
         let may_be_redissons = view.is_none() && names.is_at_key() && type_of.as_deref() == Some("hash");
         if let Some(view) = view.or_else(|| may_be_redissons.then_some(&view::REDISSON)) {
-            match view.look(self.shared(), server, &mut connection, names, &mut look) {
-                Ok(()) if may_be_redissons => view.tag.clone_into(&mut look.kind),
-                Err(e) if !may_be_redissons || e.kind() != ErrorKind::WrongType => return Err(e),
+            let (lookups, looks) = (view.lookups(0, names, true), std::slice::from_mut(&mut look));
+            let failed = Lookup::ask_all(self, server, &mut connection, lookups, looks)?;
+            match failed.into_iter().next().map(|(_, e)| Client::refused(e)) {
+                None if may_be_redissons => view.tag.clone_into(&mut look.kind),
+                Some(e) if !may_be_redissons || e.kind() != ErrorKind::WrongType => return Err(e),
                 _ => {}
             }
         }

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use redis::Value;
+use redis::{ServerError, Value};
 
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::deadlock::Blocked;
-use crate::engine::entries::entry::LockEntry;
+use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
-use crate::engine::redis::failure::Failure;
-use crate::engine::redis::refusal::{refused, refused_script};
+use crate::engine::redis::refusal::refused;
 use crate::engine::redis::resp::{number, text};
 use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
@@ -21,9 +19,10 @@ use crate::kind::Kind;
 use crate::kinds::barrier::Barrier;
 use crate::kinds::latch::Latch;
 use crate::kinds::{Permits, Redisson, Reentrant, Simple, Write};
-use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process, granted_at, take_away, token_of};
-use crate::lock::inspect::{Page, WaitingRow, read};
-use crate::lock::named;
+use crate::lock::holder::{
+    ForcedUnlock, HeldBy, Holder, Process, granted_at, holders_of, take_away, token_of,
+};
+use crate::lock::inspect::{Inspection, Page, WaitingRow, read};
 use crate::names::{Names, unescape};
 use crate::recipes::election::Candidate;
 use crate::recipes::inventory::{Stock, Units};
@@ -50,7 +49,7 @@ const fn view<K: Kind>(
     counts: &'static [&'static str],
 ) -> View {
     let scripts = |shared: &Shared| Ok(shared.kind::<K>()?.0);
-    let entry = |shared: &Arc<Shared>, name: &str| named::<K>(shared, name);
+    let entry = |shared: &Arc<Shared>, name: &str| LockEntries::get::<K>(shared, name, false);
     View { tag, modes, scripts, entry, counts }
 }
 
@@ -74,6 +73,7 @@ static VIEWS: [View; 9] = [
 
 /// The only kind with a stock, for which its rule is asked in a mode of its own; not by a listing.
 const INVENTORY: &str = "inventory";
+const STOCK: &str = "stock";
 
 /// Returns the view for a key of this type whose hash has this tag, and the name of the kind.
 pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, String) {
@@ -89,105 +89,39 @@ pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, 
 }
 
 impl View {
-    /// Adds everything that the rule reports, page by page.
-    pub(super) fn look(
-        &self,
-        shared: &Shared,
-        server: &Server,
-        connection: &mut Connection,
-        names: &Names,
-        look: &mut Look,
-    ) -> Result<(), Error> {
-        for (i, (mode, ordered)) in self.modes.iter().enumerate() {
-            let mut page = Some(String::new());
-            while let Some(at) = page {
-                let read = self.page(shared, server, connection, names, mode, &at)?;
-                page = self.add(look, read, *ordered, i == 0);
-            }
-        }
-        let mut page = (self.tag == INVENTORY).then(String::new);
-        while let Some(at) = page {
-            let Page { inspection, next } = self.page(shared, server, connection, names, "stock", &at)?;
-            for sku in inspection.state.chunks(5) {
-                let name = text(sku.first()).unwrap_or_default();
-                let name = unescape(&name).unwrap_or(name);
-                // A field may be on two pages of a scan.
-                let counts: Vec<u64> =
-                    sku.iter().skip(1).filter_map(|n| counted(n)?.try_into().ok()).collect();
-                if let [stocked, available, reserved, sold] = counts[..]
-                    && !look.stock.iter().any(|(other, _)| *other == name)
-                {
-                    look.stock.push((name, Stock { stocked, available, reserved, sold }));
-                }
-            }
-            page = next;
-        }
-        look.stock.sort_by(|one, other| one.0.cmp(&other.0));
-        Ok(())
+    /// What is asked about the lock of these names, for the look with this index: once in each mode, and for `all`
+    /// pages also for the stock.
+    pub(super) fn lookups<'a>(&'static self, of: usize, names: &'a Names, all: bool) -> Vec<Lookup<'a>> {
+        let stock = (all && self.tag == INVENTORY).then_some(&(STOCK, false));
+        let modes = self.modes.iter().chain(stock);
+        let lookup = |(mode, ordered): &(&'static str, bool)| {
+            let (mode, ordered, page) = (*mode, *ordered, String::new());
+            Lookup { of, view: self, names, mode, ordered, all, page }
+        };
+        modes.map(lookup).collect()
     }
 
-    /// Reads one page of what the rule reports in this mode.
-    fn page(
-        &self,
-        shared: &Shared,
-        server: &Server,
-        connection: &mut Connection,
-        names: &Names,
-        mode: &str,
-        at: &str,
-    ) -> Result<Page, Error> {
-        let scripts = (self.scripts)(shared)?;
-        let commands = [View::question(&scripts, shared, names, mode, at)];
-        let limit = Moment::now().after(shared.config.command_timeout);
-        let answers = server.backend.exchange_on(connection, &commands, limit).map_err(Failure::error)?;
-        match answers.into_iter().next() {
-            Some(Value::ServerError(e)) => Err(refused_script(Some(&scripts.inspect), e.into()).error()),
-            answer => Ok(read(&answer.unwrap_or(Value::Nil))),
-        }
-    }
-
-    /// The modes: each lock is asked once for each of them.
-    pub(super) fn modes(&self) -> impl Iterator<Item = (&'static str, bool)> {
-        self.modes.iter().copied()
-    }
-
-    /// The request for a page.
-    pub(super) fn question<'a>(
-        scripts: &'a Scripts,
-        shared: &Shared,
-        names: &Names,
-        mode: &str,
-        page: &str,
-    ) -> Command<'a> {
-        let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, page, mode, "1"];
-        Command::script(&scripts.inspect, &names.keys(), &args)
-    }
-
-    /// Adds a page; returns the argument for the next one. The queue is the same in all modes.
-    pub(super) fn add(&self, look: &mut Look, page: Page, ordered: bool, first_mode: bool) -> Option<String> {
-        let Page { inspection, next } = page;
+    /// Adds what a page says; the queue is the same in all modes.
+    fn add(&self, look: &mut Look, inspection: Inspection, mode: &str, ordered: bool) {
         let shares = if self.tag == "semaphore" { &inspection.state[..] } else { &[] };
         let is_first = !self.counts.is_empty() && look.counts.is_empty();
         if is_first {
             let counts = self.counts.iter().zip(&inspection.state);
-            look.counts.extend(counts.filter_map(|(name, value)| Some((*name, counted(value)?))));
+            look.counts.extend(counts.filter_map(|(name, value)| Some((*name, number(Some(value))?))));
         }
         // Only the first page begins with {permits, used}.
         let shares = shares.get(if is_first { 2 } else { 0 }..).unwrap_or_default();
-        for held in inspection.holders {
-            let share = shares.chunks(3).find(|it| text(it.first()).as_deref() == Some(&held.owner));
-            let own = share.and_then(|it| counted(it.get(2)?)).and_then(|n| n.try_into().ok()).unwrap_or(0);
-            let mut holder = Holder::new(held, if ordered { inspection.number } else { own });
-            holder.permits = share.and_then(|it| counted(it.get(1)?)).and_then(|n| n.try_into().ok());
-            // (The tokens of Redisson's fenced locks come from another counter.)
-            let is_counted = self.tag == Redisson::NAME && !inspection.state.is_empty();
+        // (The tokens of Redisson's fenced locks come from another counter.)
+        let is_counted = self.tag == Redisson::NAME && !inspection.state.is_empty();
+        let last = if ordered { inspection.number } else { 0 };
+        for mut holder in holders_of(inspection.holders, last, shares) {
             holder.token =
                 (ordered && holder.since.is_some() && !is_counted).then(|| token_of(inspection.number));
             if !look.holders.iter().any(|other| other.owner == holder.owner) {
                 look.holders.push(holder);
             }
         }
-        if first_mode {
+        if mode == self.modes[0].0 {
             look.waiters.extend(inspection.waiting.into_iter().map(Waiter::new));
             let signals = inspection.signals.into_iter();
             look.condition_waiters.extend(signals.map(|(condition, waiting)| ConditionWaiter {
@@ -195,7 +129,6 @@ impl View {
                 waiter: Waiter::new(waiting),
             }));
         }
-        next
     }
 
     pub(super) fn take_away(
@@ -208,8 +141,8 @@ impl View {
     ) -> Result<ForcedUnlock, Error> {
         let entry = (self.entry)(client.shared(), name)?;
         let mut all = ForcedUnlock::default();
-        for (mode, ordered) in self.modes() {
-            let one = take_away(&entry, mode, ordered, held_by, reason, gently)?;
+        for (mode, ordered) in self.modes {
+            let one = take_away(&entry, mode, *ordered, held_by, reason, gently)?;
             all.holders += one.holders;
             all.notified += one.notified;
             all.skipped += one.skipped;
@@ -226,9 +159,67 @@ pub(super) fn answered(answer: &Value) -> Result<(), Error> {
     if error.kind() == ErrorKind::WrongType { Ok(()) } else { Err(error) }
 }
 
-/// A number, or a text that is one.
-fn counted(value: &Value) -> Option<i64> {
-    number(Some(value)).or_else(|| text(Some(value))?.parse().ok())
+/// A request about one mode of a lock.
+pub(super) struct Lookup<'a> {
+    /// The index of the look that it belongs to.
+    of: usize,
+    view: &'static View,
+    names: &'a Names,
+    mode: &'static str,
+    ordered: bool,
+    /// Whether all pages are read, or those up to the first that has anything on it.
+    all: bool,
+    page: String,
+}
+
+impl<'a> Lookup<'a> {
+    /// Asks these questions, page by page. Returns the error replies, each with the index of its look.
+    pub(super) fn ask_all(
+        client: &Client,
+        server: &Server,
+        connection: &mut Connection,
+        mut lookups: Vec<Lookup<'a>>,
+        looks: &mut [Look],
+    ) -> Result<Vec<(usize, ServerError)>, Error> {
+        let mut failed = Vec::new();
+        while !lookups.is_empty() {
+            let shared = client.shared();
+            let scripts =
+                lookups.iter().map(|it| (it.view.scripts)(shared)).collect::<Result<Vec<_>, _>>()?;
+            let commands = lookups.iter().zip(&scripts).map(|(it, scripts)| it.question(scripts, shared));
+            let answers = client.exchange_all(server, connection, &commands.collect::<Vec<_>>())?;
+            let mut next = Vec::new();
+            for (lookup, answer) in lookups.into_iter().zip(answers) {
+                match answer {
+                    Value::ServerError(e) => failed.push((lookup.of, e)),
+                    answer => next.extend(lookup.reads(looks, read(&answer))),
+                }
+            }
+            lookups = next;
+        }
+        Ok(failed)
+    }
+
+    fn question<'s>(&self, scripts: &'s Scripts, shared: &Shared) -> Command<'s> {
+        let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, &self.page, self.mode, "1"];
+        Command::script(&scripts.inspect, &self.names.keys(), &args)
+    }
+
+    /// Adds a page to its look. Returns the next question.
+    fn reads(self, looks: &mut [Look], Page { inspection, next }: Page) -> Option<Lookup<'a>> {
+        let look = looks.get_mut(self.of)?;
+        // Happens right after many leases expired: the holders are only returned once those are removed.
+        let is_empty = inspection.holders.is_empty() && inspection.waiting.is_empty();
+        match self.mode {
+            STOCK => look.add_stock(&inspection.state),
+            mode => self.view.add(look, inspection, mode, self.ordered),
+        }
+        let next = next.filter(|_| {
+            look.more |= !(self.all || is_empty);
+            self.all || is_empty
+        });
+        next.map(|page| Lookup { page, ..self })
+    }
 }
 
 /// What is stored under a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look)
@@ -316,5 +307,20 @@ impl Waiter {
 impl Look {
     pub(super) fn of(name: &str, kind: String) -> Look {
         Look { name: name.to_owned(), kind, ..Look::default() }
+    }
+
+    fn add_stock(&mut self, state: &[Value]) {
+        for sku in state.chunks(5) {
+            let name = text(sku.first()).unwrap_or_default();
+            let name = unescape(&name).unwrap_or(name);
+            let counts: Vec<u64> =
+                sku.iter().skip(1).filter_map(|n| number(Some(n))?.try_into().ok()).collect();
+            // A field may be on two pages of a scan.
+            if let [stocked, available, reserved, sold] = counts[..]
+                && let Err(at) = self.stock.binary_search_by(|(other, _)| other.cmp(&name))
+            {
+                self.stock.insert(at, (name, Stock { stocked, available, reserved, sold }));
+            }
+        }
     }
 }

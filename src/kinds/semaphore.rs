@@ -1,19 +1,16 @@
 //! A counting semaphore: a number of permits, shared by all processes.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::Value;
-
 use crate::client::Client;
-use crate::engine::redis::resp::{number, text};
+use crate::engine::redis::resp::number;
 use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
 use crate::guard::OwnedGuard;
 use crate::kind::{Kind, Queued, Reentrancy, Sharing};
 use crate::lock::RedisLock;
-use crate::lock::holder::{Holder, busy, held_by};
-use crate::lock::inspect::{HeldRow, Inspection};
+use crate::lock::holder::{Holder, busy, held_by, holders_of};
+use crate::lock::inspect::Inspection;
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
@@ -322,8 +319,7 @@ fn check(n: u32) -> Result<(), Error> {
     if (1..=MOST).contains(&n) {
         return Ok(());
     }
-    let error = Error::new(ErrorKind::InvalidInput, "");
-    Err(error.because(format!("permits must be between 1 and {MOST}, got {n}")))
+    Err(ErrorKind::InvalidInput.because(format!("permits must be between 1 and {MOST}, got {n}")))
 }
 
 /// One permit.
@@ -347,54 +343,20 @@ impl Kind for Permits {
     }
 }
 
-/// The state, as the rule describes it.
-struct State {
-    permits: Option<i64>,
-    used: i64,
-    shares: Vec<Share>,
-}
-
-/// The permits of one owner.
-struct Share {
-    owner: String,
-    permits: u32,
-    number: u64,
-}
-
 /// A number of permits; 0 if it is negative.
 fn natural(n: i64) -> u32 {
     u32::try_from(n.max(0)).unwrap_or(u32::MAX)
 }
 
-impl State {
-    fn free(&self) -> i64 {
-        self.permits.unwrap_or(0) - self.used
-    }
+/// The permits, if they were set, and how many of them are acquired.
+fn counts(inspection: &Inspection) -> (Option<i64>, i64) {
+    let count = |i: usize| number(inspection.state.get(i));
+    (count(0), count(1).unwrap_or(0))
+}
 
-    /// The holders, each with its permits.
-    fn holders(self, held: Vec<HeldRow>) -> Vec<Holder> {
-        let shares = self.shares.into_iter();
-        let shares: HashMap<String, Share> = shares.map(|share| (share.owner.clone(), share)).collect();
-        let holder = |held: HeldRow| {
-            let share = shares.get(&held.owner);
-            let (permits, number) = share.map_or((None, 0), |share| (Some(share.permits), share.number));
-            Holder { permits, ..Holder::new(held, number) }
-        };
-        held.into_iter().map(holder).collect()
-    }
-
-    fn of(inspection: &Inspection) -> State {
-        let state = &inspection.state;
-        let share = |chunk: &[Value]| {
-            let (owner, permits) = (text(chunk.first())?, natural(number(chunk.get(1))?));
-            Some(Share { owner, permits, number: number(chunk.get(2))?.try_into().ok()? })
-        };
-        State {
-            permits: number(state.first()),
-            used: number(state.get(1)).unwrap_or(0),
-            shares: state.get(2..).unwrap_or_default().chunks(3).filter_map(share).collect(),
-        }
-    }
+/// The holders, each with its permits.
+fn holders(inspection: Inspection) -> Vec<Holder> {
+    holders_of(inspection.holders, 0, inspection.state.get(2..).unwrap_or_default())
 }
 
 impl Semaphore {
@@ -406,7 +368,8 @@ impl Semaphore {
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     #[doc(alias = "available_permits")]
     pub fn available(&self) -> Result<i64, Error> {
-        Ok(self.state()?.free())
+        let (permits, used) = counts(&self.lock.inspect()?);
+        Ok(permits.unwrap_or(0) - used)
     }
 
     /// The number of permits, acquired ones included; `None` if it was never set. One request.
@@ -414,7 +377,7 @@ impl Semaphore {
     /// # Errors
     /// See [`available`](Semaphore::available).
     pub fn permits(&self) -> Result<Option<u32>, Error> {
-        Ok(self.state()?.permits.map(natural))
+        Ok(counts(&self.lock.inspect()?).0.map(natural))
     }
 
     /// The holders of permits, in all processes, and how many each has. One request.
@@ -422,8 +385,7 @@ impl Semaphore {
     /// # Errors
     /// See [`available`](Semaphore::available).
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
-        let inspection = self.lock.inspect()?;
-        Ok(State::of(&inspection).holders(inspection.holders))
+        self.lock.inspect().map(holders)
     }
 
     /// Returns the error of a caller that did not get its permits in time: a
@@ -452,10 +414,11 @@ impl Semaphore {
     #[doc(alias = "or_who")]
     pub fn busy_error(&self) -> Error {
         let inspected = self.lock.inspect().map(|inspection| {
-            let state = State::of(&inspection);
-            let (free, all) = (natural(state.free()), natural(state.permits.unwrap_or(0)));
+            let (permits, used) = counts(&inspection);
+            let all = permits.unwrap_or(0);
+            let (free, all) = (natural(all - used), natural(all));
             let are = if free == 1 { "is" } else { "are" };
-            let by = held_by(&state.holders(inspection.holders));
+            let by = held_by(&holders(inspection));
             format!("{by}; {free} of {all} permits {are} available")
         });
         busy(self.name(), inspected)
@@ -468,9 +431,5 @@ impl Semaphore {
     /// See [`available`](Semaphore::available).
     pub fn queue_length(&self) -> Result<usize, Error> {
         self.lock.queue_length()
-    }
-
-    fn state(&self) -> Result<State, Error> {
-        Ok(State::of(&self.lock.inspect()?))
     }
 }

@@ -1,15 +1,24 @@
 //! The holders of a lock: the first thing an operator asks for.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use redis::Value;
+
+use crate::clock::Moment;
 use crate::engine::call::several::Part;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::state::grant::{first_token, number_of};
+use crate::engine::hearing::messages::dispatch;
+use crate::engine::operations::requests;
+use crate::engine::redis::resp::{number, text};
+/// Returns the first fencing token of a grant.
+pub(crate) use crate::engine::state::grant::first_token as token_of;
+use crate::engine::state::grant::number_of;
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
-use crate::lock::inspect::{Forced, HeldRow, Inspection, force_unlock, inspect};
+use crate::lock::inspect::{HeldRow, Inspection, inspect};
 
 /// A holder of a lock, as Redis knows it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,15 +104,45 @@ pub(crate) fn take_away(
 ) -> Result<ForcedUnlock, Error> {
     if reason.len() > LONGEST_REASON {
         let why = format!("a reason must have at most {LONGEST_REASON} bytes, got {}", reason.len());
-        return Err(entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)));
+        return Err(entry.error(ErrorKind::InvalidInput.because(why)));
     }
     // In the form in which a holder receives it: on one line.
     let reason = reason.replace(char::is_control, " ");
-    let meant =
-        |held: &HeldRow, last| held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 });
-    let Forced { holders, notified, skipped, remaining } =
-        force_unlock(entry, mode, reason.trim(), gently, meant)?;
-    Ok(ForcedUnlock { holders, notified, skipped, remaining })
+    let mut forced = ForcedUnlock::default();
+    let Inspection { number: last, holders, .. } = inspect(entry, mode)?;
+    for held in holders {
+        if !held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 }) {
+            forced.skipped += 1;
+            continue;
+        }
+        let limit = Moment::now().after(entry.shared.config.command_timeout);
+        let gently = gently && held.is_ours() && held.remaining.is_some();
+        let stays = requests::force(entry, &held.raw, gently, limit).map_err(|e| entry.error(e.error()))?;
+        // Otherwise it left by itself.
+        if let Some(stays) = stays {
+            forced.holders += 1;
+            forced.remaining = forced.remaining.max(stays);
+            // A foreign holder cannot be notified.
+            let notified = held.is_ours() && notify(entry, &held.owner, reason.trim(), limit);
+            forced.notified += usize::from(notified);
+        }
+    }
+    Ok(forced)
+}
+
+/// Notifies the holder, whose hold was taken away. Returns whether that is known to have succeeded; if not, the
+/// holder's next renewal reports the loss.
+fn notify(entry: &Arc<LockEntry>, owner: &str, reason: &str, limit: Moment) -> bool {
+    let uuid = owner.split(':').next().unwrap_or_default();
+    let text = format!("{owner} no:forced 0 0 {reason}");
+    if uuid == entry.shared.uuid {
+        dispatch(&entry.shared, text.trim_end());
+        return true;
+    }
+    let receivers = entry.publish(uuid, text.trim_end(), limit).inspect_err(|failure| {
+        tracing::debug!(lock = entry.name(), ?failure, "could not notify a holder of a forced unlock");
+    });
+    receivers.is_ok_and(|n| number(Some(&n)).is_some_and(|n| n > 0))
 }
 
 /// The holders that may block a caller: for either half of a read/write lock, also those of the other half.
@@ -125,7 +164,21 @@ pub(super) fn holders_in(entry: &Arc<LockEntry>, mode: &str, sharing: Sharing) -
     let Inspection { holders, number, .. } = inspect(entry, mode)?;
     // The last number of a shared kind belongs to some grant, but perhaps not to this holder's.
     let number = if sharing == Sharing::Exclusive { number } else { 0 };
-    Ok(holders.into_iter().map(|held| Holder::new(held, number)).collect())
+    Ok(holders_of(holders, number, &[]))
+}
+
+/// The holders, granted under the number `last` (0: not known). For holders of permits, `shares` has each one's owner,
+/// its number of permits, and its grant number.
+pub(crate) fn holders_of(held: Vec<HeldRow>, last: u64, shares: &[Value]) -> Vec<Holder> {
+    let shares = shares.chunks(3).filter_map(|it| Some((text(it.first())?, it)));
+    let shares: HashMap<String, &[Value]> = shares.collect();
+    let holder = |held: HeldRow| {
+        let of = |i: usize| u64::try_from(number(shares.get(&held.owner)?.get(i))?).ok();
+        let permits = of(1).map(|n| n.try_into().unwrap_or(u32::MAX));
+        let number = of(2).unwrap_or(last);
+        Holder { permits, ..Holder::new(held, number) }
+    };
+    held.into_iter().map(holder).collect()
 }
 
 /// The error of a caller that timed out; `by` says what is known about the holders.
@@ -182,11 +235,6 @@ const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 /// Returns the time of a grant, by the server's clock.
 pub(crate) fn granted_at(number: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number)
-}
-
-/// Returns the first fencing token of a grant.
-pub(crate) fn token_of(number: u64) -> u64 {
-    first_token(number)
 }
 
 /// Names the holder for a message or a log: `client name pid@host`, or the owner id if its process left no

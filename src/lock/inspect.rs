@@ -1,4 +1,4 @@
-//! The holders and the waiters of a lock in all processes, as Redis has them; and unlocking by force.
+//! The holders and the waiters of a lock in all processes, as Redis has them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use redis::Value;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::hearing::messages::dispatch;
-use crate::engine::operations::{commands, requests};
+use crate::engine::operations::commands;
 use crate::engine::redis::resp::{list, number, text};
 use crate::error::Error;
 use crate::names::is_owner;
@@ -20,7 +19,7 @@ pub(crate) struct HeldRow {
     /// Its owner id.
     pub(crate) owner: String,
     /// The owner id, byte for byte: what a foreign holder stored need not be text.
-    raw: Vec<u8>,
+    pub(super) raw: Vec<u8>,
     /// `None` if it does not expire.
     pub(crate) remaining: Option<Duration>,
     pub(crate) record: String,
@@ -151,66 +150,4 @@ fn waiting(
     let us = |value| number(value).and_then(|us| us.try_into().ok()).unwrap_or(0);
     let (since, silent) = (us(since), Duration::from_micros(us(silent)));
     Some(WaitingRow { owner: text(owner)?, record: text(record)?, since, silent })
-}
-
-/// The result of a forced unlock.
-#[derive(Default)]
-pub(crate) struct Forced {
-    /// How many were removed.
-    pub(crate) holders: usize,
-    /// How many of them were notified.
-    pub(crate) notified: usize,
-    /// How many did not match.
-    pub(crate) skipped: usize,
-    /// For how long those that were removed gently stay, at most.
-    pub(crate) remaining: Duration,
-}
-
-/// Removes every holder for which `matches`, given also the last grant number, is true, and notifies it of the
-/// `reason`. `gently`: the holder keeps others out for the rest of its lease, which is no longer renewed.
-pub(crate) fn force_unlock(
-    entry: &Arc<LockEntry>,
-    mode: &str,
-    reason: &str,
-    gently: bool,
-    matches: impl Fn(&HeldRow, u64) -> bool,
-) -> Result<Forced, Error> {
-    let shared = &entry.shared;
-    let mut forced = Forced::default();
-    let Inspection { number: last, holders, .. } = inspect(entry, mode)?;
-    for held in holders {
-        if !matches(&held, last) {
-            forced.skipped += 1;
-            continue;
-        }
-        let limit = Moment::now().after(shared.config.command_timeout);
-        let inside = if gently && held.is_ours() && held.remaining.is_some() {
-            requests::let_expire(entry, &held.raw, limit).map(|left| {
-                forced.remaining = forced.remaining.max(left.unwrap_or_default());
-                left.is_some()
-            })
-        } else {
-            requests::force(entry, &held.raw, limit)
-        };
-        let inside = inside.map_err(|e| entry.error(e.error()))?;
-        forced.holders += usize::from(inside);
-        if !inside || !held.is_ours() {
-            continue; // It left by itself; or it is a foreign holder, which cannot be notified.
-        }
-        let uuid = held.owner.split(':').next().unwrap_or_default();
-        let text = format!("{} no:forced 0 0 {reason}", held.owner);
-        if uuid == shared.uuid {
-            dispatch(shared, text.trim_end());
-            forced.notified += 1;
-            continue;
-        }
-        // If the message is not received, the holder's next renewal reports the loss.
-        match entry.publish(uuid, text.trim_end(), limit) {
-            Ok(receivers) => forced.notified += usize::from(number(Some(&receivers)).is_some_and(|n| n > 0)),
-            Err(failure) => {
-                tracing::debug!(lock = entry.name(), error = %failure.error(), "could not notify a holder of a forced unlock");
-            }
-        }
-    }
-    Ok(forced)
 }

@@ -146,41 +146,35 @@ pub(crate) fn signal(
     Ok(Signalled { how_many: n.try_into().ok(), from: text(items.get(1)) })
 }
 
-/// Removes an owner by force, for good. Returns whether it held the lock.
-pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
-    let shared = &entry.shared;
-    let inbox = entry.inbox_prefix();
-    let args = [owner, b"0", inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
-    let reply = entry.ask(&[over(entry, &entry.scripts.leave, &args)], limit)?;
-    let inside = number(Some(&reply.value)).ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
-    Ok(inside == 1 || reply.resent())
-}
-
-/// Ends the renewals of an owner by force: it stays for the rest of its lease, and its id is never admitted
-/// again. Returns that rest, if it held the lock.
-pub(crate) fn let_expire(
+/// Removes an owner by force, for good; or `gently`: ends its renewals, so that it stays for the rest of its lease. Returns
+/// for how long it stays, if it held the lock.
+pub(crate) fn force(
     entry: &Arc<LockEntry>,
     owner: &[u8],
+    gently: bool,
     limit: Moment,
 ) -> Result<Option<Duration>, Failure> {
-    let shared = &entry.shared;
+    let scripts = &entry.scripts;
+    let (script, how) = if gently { (&scripts.renew, b"2") } else { (&scripts.leave, b"1") };
     let inbox = entry.inbox_prefix();
-    let args = [owner, b"0", inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"2"];
-    let reply = entry.ask(&[over(entry, &entry.scripts.renew, &args)], limit)?;
-    Ok(match renewed(&reply.value)? {
-        Renewal::Left(left) => Some(left),
-        _ => None,
-    })
+    let args = [owner, b"0", inbox.as_bytes(), entry.shared.waiter_timeout.as_bytes(), how];
+    let reply = entry.ask(&[over(entry, script, &args)], limit)?;
+    if gently {
+        return Ok(match renewed(&reply.value)? {
+            Renewal::Left(left) => Some(left),
+            _ => None,
+        });
+    }
+    let inside = number(Some(&reply.value)).ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
+    Ok((inside == 1 || reply.resent()).then_some(Duration::ZERO))
 }
 
 pub(crate) fn no_update() -> Failure {
-    Failure::Never(
-        Error::new(ErrorKind::InvalidInput, "").because("the rule of this kind has no kind.update"),
-    )
+    Failure::Never(ErrorKind::InvalidInput.because("the rule of this kind has no kind.update"))
 }
 
 pub(crate) fn no_rule() -> Error {
-    Error::new(ErrorKind::InvalidInput, "").because("the rule of this kind has no kind.transfer")
+    ErrorKind::InvalidInput.because("the rule of this kind has no kind.transfer")
 }
 
 /// What is known of a grant that is ending, for a leave that was sent twice and found its owner outside: either the first
