@@ -105,8 +105,9 @@ impl Client {
             nodes => Ok(Route::Cluster(Box::new(Cluster::new(manager, pools, nodes)?))),
         });
         let route = route.map_err(|e| {
-            let error = Error::new(ErrorKind::Unavailable, "");
-            error.because("the threads of the connection pool could not be started").caused_by(e)
+            ErrorKind::Unavailable
+                .because("the threads of the connection pool could not be started")
+                .caused_by(e)
         })?;
         let shared = Shared::new(config, route, Renewer::current(), observers);
         takeover::keep_up(&shared);

@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 #[cfg(shuttle)]
 use crate::sync::time;
+use crate::sync::{Condvar, MutexGuard};
 
 /// A duration in milliseconds, at most 49 days, in only four bytes: it is part of every hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -106,6 +107,14 @@ impl Moment {
     #[cfg(shuttle)]
     pub(crate) fn instant(self) -> Option<Moment> {
         (self < Moment::NEVER).then_some(self)
+    }
+
+    /// Waits until the condvar is notified, or until this moment.
+    pub(crate) fn wait_on<T>(self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>) {
+        match self.instant() {
+            Some(instant) => drop(condvar.wait_until(guard, instant)),
+            None => condvar.wait(guard),
+        }
     }
 }
 

@@ -158,5 +158,5 @@ impl Config {
 }
 
 pub(crate) fn bad(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, "").because(why)
+    ErrorKind::InvalidInput.because(why)
 }

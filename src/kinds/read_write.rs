@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::guard::{Guard, Ownership};
+use crate::guard::Guard;
 use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 
@@ -25,13 +25,13 @@ pub type WriteLock = RedisLock<Write>;
 /// let prices = client.read_write_lock("prices");
 ///
 /// let read = prices.read_lock().lock()?;
-/// let before = read.last_write();
+/// let before = read.value();
 /// read.unlock()?;
 ///
 /// let write = prices.write_lock().lock()?;
 /// // … change them …
 /// let read = prices.downgrade(write)?; // from here on others may read too, and none may write
-/// assert_ne!(read.last_write(), before);
+/// assert_ne!(read.value(), before);
 /// # Ok(())
 /// # }
 /// ```
@@ -153,6 +153,11 @@ const RULE: &str = rule_file!("../../lua/read_write.lua");
 
 /// The kind of a [`ReadLock`](crate::ReadLock): many may read at a time, while there is no writer. The
 /// threads of a process share a hold in Redis, with a lease of its own.
+///
+/// Its guards' [`value`](crate::Guard::value) is the number of the last write, by any process: two reads with the same
+/// number have seen the same state of what the lock protects. It stays the same while the hold lasts. 0 if no write
+/// began within the last two hours: this identifies no write, and two reads with 0 may have seen different states.
+/// Writes of threads that handed the lock on to each other within a local hand-off period count as one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Read {
     /// In order of arrival: later writers do not pass.
@@ -186,13 +191,3 @@ impl Kind for Write {
 }
 
 impl Exclusive for Write {}
-
-impl<O: Ownership> Guard<Read, O> {
-    /// The number of the last write, by any process: two reads with the same number have seen the same state
-    /// of what the lock protects. It stays the same while the hold lasts. 0 if no write began within the last
-    /// two hours: this identifies no write, and two reads with 0 may have seen different states. Writes of
-    /// threads that handed the lock on to each other within a local hand-off period count as one.
-    pub fn last_write(&self) -> u64 {
-        self.hold.value()
-    }
-}

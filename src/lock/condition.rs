@@ -195,7 +195,7 @@ impl<K: Exclusive> Condition<K> {
         let lock = self.lock.entry()?;
         if !Arc::ptr_eq(lock, guard.hold.entry()) {
             let why = format!("the guard belongs to {:?}, or to another client", guard.name());
-            return Err(lock.error(Error::new(ErrorKind::NotOwner, "").because(why)));
+            return Err(lock.error(ErrorKind::NotOwner.because(why)));
         }
         let condition = self.name.as_ref().map_err(Clone::clone)?;
         let scripts: Arc<Scripts> = lock.shared.condition_scripts::<K>().map_err(|e| lock.error(e))?;

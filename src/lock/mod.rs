@@ -9,7 +9,6 @@ mod questions;
 pub(crate) mod receipt;
 mod terms;
 
-use std::any::TypeId;
 use std::cell::Cell as StdCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +19,7 @@ use crate::clock::Moment;
 use crate::engine;
 use crate::engine::call::replicas::Replicas;
 use crate::engine::call::several::Part;
-use crate::engine::entries::entry::{AtKey, LockEntries, LockEntry, made, made_at_key};
+use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
@@ -139,7 +138,7 @@ impl<K: Kind> RedisLock<K> {
 
 impl<K: Kind> RedisLock<K> {
     pub(crate) fn new(shared: &Arc<Shared>, kind: K, name: &str) -> Self {
-        Self::of(shared, kind, named::<K>(shared, name))
+        Self::of(shared, kind, LockEntries::get::<K>(shared, name, false))
     }
 
     /// The lock whose state is at this user-chosen key. If the key is the state key of a name, this is the
@@ -148,8 +147,7 @@ impl<K: Kind> RedisLock<K> {
         if let Some(name) = names::of_state(&shared.config.namespace, key) {
             return Self::new(shared, kind, &name);
         }
-        let entry = LockEntries::get(shared, TypeId::of::<AtKey<K>>(), key, || made_at_key::<K>(shared, key));
-        Self::of(shared, kind, entry)
+        Self::of(shared, kind, LockEntries::get::<K>(shared, key, true))
     }
 
     fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
@@ -306,11 +304,6 @@ impl<K: Kind> RedisLock<K> {
         let acquired = engine::call::receipt::adopt(entry, receipt.owner(), grant)?;
         Ok(Guard::new(Hold::new(entry.clone(), acquired)))
     }
-}
-
-/// The entry of the lock `name` of kind `K`.
-pub(crate) fn named<K: Kind>(shared: &Arc<Shared>, name: &str) -> Result<Arc<LockEntry>, Error> {
-    LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name))
 }
 
 impl<K: Kind> Queued for RedisLock<K> {

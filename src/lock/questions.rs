@@ -1,7 +1,6 @@
 //! Queries about a lock, its holders and its waiters; and forced unlocks.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{FromRedisValue, Value};
 
@@ -79,15 +78,6 @@ impl<K: Kind> RedisLock<K> {
     pub fn busy_error(&self) -> Error {
         let holders = self.part().and_then(|part| holders_of_either_half(&part));
         busy(self.name(), holders.map(|holders| held_by(&holders)))
-    }
-
-    /// Returns the holder's remaining lease if it is not renewed; `None` if there is no holder, or its key
-    /// does not expire. One request.
-    ///
-    /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
-    pub fn remaining(&self) -> Result<Option<Duration>, Error> {
-        Ok(self.inspect()?.holders.first().and_then(|held| held.remaining))
     }
 
     /// Returns the hold count of this thread; 0 once its hold is lost, and in a forked child. No request.

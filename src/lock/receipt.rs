@@ -152,7 +152,7 @@ impl FromStr for Receipt {
 }
 
 fn wrong(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, "").because(format!("invalid receipt: {}", why.into()))
+    ErrorKind::InvalidInput.because(format!("invalid receipt: {}", why.into()))
 }
 
 fn bad(part: &str) -> Error {

@@ -192,7 +192,7 @@ impl MultiLock {
 /// Checks that these locks can be held together.
 fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     if parts.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidInput, "").because("a multi-lock needs at least one lock"));
+        return Err(ErrorKind::InvalidInput.because("a multi-lock needs at least one lock"));
     }
     let mut by_key: HashMap<_, Vec<&Part>> = HashMap::new();
     for part in &parts {
@@ -205,7 +205,7 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
             same_key.push(part);
             continue;
         };
-        return Err(part.entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)));
+        return Err(part.entry.error(ErrorKind::InvalidInput.because(why)));
     }
     Ok(parts)
 }

@@ -325,7 +325,7 @@ fn a_writer_becomes_a_reader_with_nobody_in_between(fixture: &Fixture<Write>) {
             });
             queued(lock.write_lock(), 1);
             let read = lock.downgrade(write).unwrap();
-            assert_eq!(read.last_write(), token >> 12, "nobody wrote in between");
+            assert_eq!(read.value(), token >> 12, "nobody wrote in between");
             assert_eq!((lock.read_count().unwrap(), lock.write_lock().is_locked().unwrap()), (1, false));
             assert_eq!(lock.write_lock().hold_count(), 0);
             assert_eq!(lock.read_lock().queue_length().unwrap(), 1);

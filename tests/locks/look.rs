@@ -432,8 +432,11 @@ fn a_revoked_hold_keeps_others_out_until_its_lease_is_over() {
     assert!(lost.wait_timeout(SOON) && guard.loss().unwrap().to_string().ends_with("by force: maintenance"));
     assert!(view.try_lock().unwrap().is_none(), "its work may not have ended yet");
     assert!(look(&other, "job").holders[0].stays);
-    let left = view.remaining().unwrap().unwrap();
-    assert!(guard.renew().is_err() && view.remaining().unwrap().unwrap() <= left, "it is not renewed");
+    let left = view.holder().unwrap().and_then(|it| it.remaining).unwrap();
+    assert!(
+        guard.renew().is_err() && view.holder().unwrap().and_then(|it| it.remaining).unwrap() <= left,
+        "it is not renewed"
+    );
     // Its work has ended.
     assert_eq!(lock.force_unlock_if(&owner, "", false).unwrap().holders, 1);
     assert!(view.try_lock().unwrap().is_some());

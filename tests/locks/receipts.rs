@@ -87,10 +87,10 @@ fn what_was_revoked_on_its_way_is_not_adopted() {
     let receipt = on_paper(here.reentrant_lock("it").with_lease(ms(60_000)).lock_owned().unwrap());
     let lock = operator.reentrant_lock("it");
     assert_eq!(lock.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().holders, 1);
-    let left = lock.remaining().unwrap().unwrap();
+    let left = lock.holder().unwrap().and_then(|it| it.remaining).unwrap();
     fails_with(there.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
     assert!(
-        lock.is_locked().unwrap() && lock.remaining().unwrap().unwrap() <= left,
+        lock.is_locked().unwrap() && lock.holder().unwrap().and_then(|it| it.remaining).unwrap() <= left,
         "until its lease is over"
     );
 }
@@ -117,12 +117,12 @@ fn a_read_lock_goes_over_and_knows_the_last_write() {
     let locks = [&here, &there, &third].map(|client| client.read_write_lock("it"));
     drop(locks[2].write_lock().lock().unwrap());
     let guard = locks[0].read_lock().lock_owned().unwrap();
-    let write = guard.last_write();
+    let write = guard.value();
     assert!(write > 0);
     let receipt = on_paper(guard);
     assert!(locks[2].write_lock().try_lock().unwrap().is_none(), "it is read");
     let guard = there.adopt::<Read>(&receipt).unwrap();
-    assert_eq!(guard.last_write(), write);
+    assert_eq!(guard.value(), write);
     assert_eq!(locks[1].read_count().unwrap(), 1);
     fails_with(third.adopt::<Read>(&receipt), ErrorKind::NotOwner);
     // Others read beside it, and it goes by itself.
@@ -216,7 +216,7 @@ fn between_two_processes_nobody_renews() {
     let is_kept = |lease| {
         let here = builder(&server.url()).lease(lease).connect().unwrap();
         let Ok(receipt) = here.simple_lock("it").lock_owned().unwrap().into_receipt() else { return false };
-        let left = theirs.remaining().unwrap();
+        let left = theirs.holder().unwrap().and_then(|it| it.remaining);
         assert!(left <= Some(lease + ms(1)), "{left:?}");
         let guard = theirs.try_lock_for(LONG).unwrap().expect("the lease has ended");
         fails_with(there.adopt::<Simple>(&receipt), ErrorKind::NotOwner);

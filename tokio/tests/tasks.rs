@@ -245,7 +245,7 @@ fn many_tasks_read_or_one_writes() {
                 reader.unlock().await.unwrap();
             }
             assert!(writes.await.unwrap() > 0);
-            assert!(timeout(LONG, lock.read()).await.unwrap().unwrap().last_write() > 0);
+            assert!(timeout(LONG, lock.read()).await.unwrap().unwrap().value() > 0);
         });
     }
 }

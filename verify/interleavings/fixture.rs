@@ -1,6 +1,5 @@
 //! What scenarios use: processes with one lock each, and threads in them.
 
-use std::any::TypeId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use crate::engine;
 use crate::engine::call::acquire;
 use crate::engine::call::end::{How, end};
 use crate::engine::call::release::Stay;
-use crate::engine::entries::entry::{LockEntries, LockEntry, made};
+use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
@@ -58,8 +57,7 @@ fn config() -> Config {
 }
 
 fn entry_of<K: Kind>(shared: &Arc<Shared>, name: &str) -> Arc<LockEntry> {
-    let made = || made::<K>(shared, name);
-    LockEntries::get(shared, TypeId::of::<K>(), name, made).expect("a name, and room for it")
+    LockEntries::get::<K>(shared, name, false).expect("a name, and room for it")
 }
 
 /// A client, and its handle of the lock.

@@ -51,7 +51,7 @@ fn control_z_stops_the_command_and_keeps_the_lock() {
         until_stopped(pid, true);
         // It is renewed while the job is stopped.
         for _ in 0..2 {
-            let left = || lock.remaining().unwrap().unwrap_or_default();
+            let left = || lock.holder().unwrap().and_then(|it| it.remaining).unwrap_or_default();
             let mut before = left();
             wait_until(LONG, "the lock is renewed", || {
                 let grew = left() > before;

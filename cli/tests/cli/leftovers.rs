@@ -128,7 +128,7 @@ fn a_stop_of_either_process_lets_no_lease_end() {
         let pid = if which == "the program" { it.pid() } else { below(it.pid()).unwrap() };
         signal(pid, "STOP");
         for _ in 0..2 {
-            let left = || lock.remaining().unwrap().unwrap_or_default();
+            let left = || lock.holder().unwrap().and_then(|it| it.remaining).unwrap_or_default();
             let mut before = left();
             wait_until(LONG, which, || {
                 let grew = left() > before;

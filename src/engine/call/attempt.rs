@@ -77,7 +77,7 @@ fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> BegunTry<'a> {
 pub(crate) fn unheard(entry: &LockEntry) -> Option<Error> {
     let is_unheard = entry.core.lock().lock_state.is_unheard(Moment::now(), UNHEARD);
     let why = "another call of this process waits for its reply";
-    is_unheard.then(|| Error::new(ErrorKind::Unavailable, "").because(why))
+    is_unheard.then(|| ErrorKind::Unavailable.because(why))
 }
 
 /// An attempt whose reply another thread will read. Dropping it has the same effect as dropping an

@@ -34,10 +34,8 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     let leaving = release_all(shared, leaving, limit.before(END_TIMEOUT));
     let left = leaving.len();
     for (entry, _) in leaving {
-        let error = entry.error(
-            Error::new(ErrorKind::Closed, "")
-                .because("not released in time: the hold expires with its lease"),
-        );
+        let error =
+            entry.error(ErrorKind::Closed.because("not released in time: the hold expires with its lease"));
         shared.observers.tell(|o| o.unlock_failed(entry.observed(), &error));
     }
     shared.route.end();
@@ -61,7 +59,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     if left == 0 {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::OutcomeUnknown, "")
+    Err(ErrorKind::OutcomeUnknown
         .because(format!("{left} locks could not be released in time and expire with their leases")))
 }
 

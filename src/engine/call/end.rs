@@ -133,7 +133,7 @@ fn by_update(
     lock(entry)?.lock_state.doubt(owner, began, shared.config.lease);
     let ended = replaced(entry, ticket);
     if unanswered {
-        let unknown = Error::new(ErrorKind::OutcomeUnknown, "").because(
+        let unknown = ErrorKind::OutcomeUnknown.because(
             "the update may or may not have been applied; if not, the hold is released in the background",
         );
         return Err(entry.error(unknown.caused_by(failure.error())));

@@ -156,8 +156,7 @@ pub(crate) fn renewed(
     match answer.error {
         None => Ok(()),
         Some(e) if answer.renewal == Renewal::Unanswered => {
-            let error =
-                Error::new(ErrorKind::OutcomeUnknown, "").because("the lease may or may not have been set");
+            let error = ErrorKind::OutcomeUnknown.because("the lease may or may not have been set");
             Err(entry.error(error.caused_by(e)))
         }
         Some(error) => Err(entry.error(error)),

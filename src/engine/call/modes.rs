@@ -59,8 +59,8 @@ pub(crate) fn may_exclude(
         return Ok(());
     }
     entry.shared.same_process().map_err(|e| entry.error(e))?;
-    let error = Error::new(ErrorKind::WouldDeadlock, "");
-    Err(entry.error(error.because("this thread holds the read lock and would wait for itself")))
+    Err(entry
+        .error(ErrorKind::WouldDeadlock.because("this thread holds the read lock and would wait for itself")))
 }
 
 /// Makes `readers` queue behind the waiting writers of `core` as long as only this process knows of them:

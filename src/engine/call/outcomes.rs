@@ -14,7 +14,7 @@ use crate::observe::LossReason;
 /// Returns the error that the holder of a lost hold gets.
 pub(in crate::engine) fn lost(loss: LossReason) -> Error {
     let kind = if loss == LossReason::Closed { ErrorKind::Closed } else { ErrorKind::LeaseLost };
-    Error::new(kind, "").because(loss.text())
+    kind.because(loss.text())
 }
 
 /// The same, with the reason `reason` by the caller that took the hold away.
@@ -34,7 +34,7 @@ pub(in crate::engine) fn revoked(entry: &Arc<LockEntry>, owner: u64) -> Error {
 /// Returns the error of a request without a usable reply, or without any, which `may` have been executed.
 pub(crate) fn failed(failure: Failure, may: &'static str) -> Error {
     match failure {
-        Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "").because(may).caused_by(e),
+        Failure::Unanswered(e) => ErrorKind::OutcomeUnknown.because(may).caused_by(e),
         failure => failure.error(),
     }
 }
@@ -68,7 +68,7 @@ pub(in crate::engine) fn of_rule(why: &str) -> Error {
     };
     let why = why.replace('-', " ");
     // Names in the reason are escaped. If a rule writes a bare `%`, the text is used as it is.
-    Error::new(kind, "").because(unescape(&why).unwrap_or(why))
+    kind.because(unescape(&why).unwrap_or(why))
 }
 
 /// Returns the error for a rejection by the lock state.
@@ -76,9 +76,7 @@ pub(in crate::engine) fn of_refusal(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Closed => Error::new(ErrorKind::Closed, ""),
         Refusal::LeaseLost(loss) => lost(loss),
-        Refusal::WouldDeadlock => {
-            Error::new(ErrorKind::WouldDeadlock, "").because("this thread already holds it")
-        }
+        Refusal::WouldDeadlock => ErrorKind::WouldDeadlock.because("this thread already holds it"),
         Refusal::Busy => Error::new(ErrorKind::Timeout, ""),
     }
 }

@@ -25,9 +25,6 @@ pub(crate) fn pause(shared: &Shared, until: Moment, wait: &Wait<'_>) {
     let mut asleep = bed.0.lock();
     // In a loop, as a machine that was suspended has slept less than its clock says.
     while !shared.is_closed() && !wait.is_cancelled() && Moment::now() < until {
-        match until.instant() {
-            Some(instant) => drop(bed.1.wait_until(&mut asleep, instant)),
-            None => bed.1.wait(&mut asleep),
-        }
+        until.wait_on(&bed.1, &mut asleep);
     }
 }

@@ -18,9 +18,7 @@ impl CannotPart {
     fn error(self) -> Error {
         match self {
             CannotPart::Lost(loss) => lost(loss),
-            CannotPart::Shared => {
-                Error::new(ErrorKind::Refused, "").because("other threads of this process share the hold")
-            }
+            CannotPart::Shared => ErrorKind::Refused.because("other threads of this process share the hold"),
         }
     }
 }
@@ -83,7 +81,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
             return waiter::register_hold(entry, core, acquired, now, sent);
         }
         Ok((Answer::Ended, _)) => Error::new(ErrorKind::Closed, ""),
-        Ok(_) => Error::new(ErrorKind::NotOwner, "")
+        Ok(_) => ErrorKind::NotOwner
             .because("the hold of this receipt has ended, or was adopted by another process"),
         Err(failure @ (Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_))) => failure.error(),
         Err(failure) if failure.is_wrong_kind() => failure.error(),

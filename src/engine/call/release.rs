@@ -217,7 +217,7 @@ impl OngoingRelease<'_> {
 
     /// Leaves the release to the renewal thread.
     pub(crate) fn deferred(self) -> Result<(), Error> {
-        let later = Error::new(ErrorKind::Unavailable, "").because("left to the renewal thread");
+        let later = ErrorKind::Unavailable.because("left to the renewal thread");
         self.answered(Err(Failure::Unsent(later)))
     }
 
@@ -267,7 +267,7 @@ impl OngoingRelease<'_> {
                 Fate::Unknown => {
                     was_lost();
                     let why = "it is no longer held: this call released it, or it had ended before";
-                    Err(entry.error(Error::new(ErrorKind::OutcomeUnknown, "").because(why)))
+                    Err(entry.error(ErrorKind::OutcomeUnknown.because(why)))
                 }
             },
             Err(failure) if failure.is_wrong_kind() => {
@@ -292,7 +292,7 @@ fn continues(failure: Failure) -> Error {
         // What a script wrote before it failed stays.
         Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
     };
-    let error = Error::new(kind, "").because("the release continues in the background");
+    let error = kind.because("the release continues in the background");
     error.caused_by(failure.error())
 }
 

@@ -65,13 +65,13 @@ impl Replicas {
         let Replicas { n, limit } = self;
         let Some(had) = number(answer) else {
             let why = format!("unexpected reply to WAIT: {answer:?}");
-            return Err(entry.error(Error::new(ErrorKind::Protocol, "").because(why)));
+            return Err(entry.error(ErrorKind::Protocol.because(why)));
         };
         if usize::try_from(had).is_ok_and(|had| had >= n) {
             return Ok(());
         }
         let why = format!("{had} of {n} replicas acknowledged {what} within {limit:?}");
-        Err(entry.error(Error::new(ErrorKind::NotReplicated, "").because(why)))
+        Err(entry.error(ErrorKind::NotReplicated.because(why)))
     }
 }
 

@@ -105,7 +105,7 @@ impl SeveralCall<'_> {
             identified(&entry.shared, entry.server(), limit)
         });
         if held.is_same_key(busy) {
-            return Err(busy.error(Error::new(ErrorKind::InvalidInput, "").because(TWICE)));
+            return Err(busy.error(ErrorKind::InvalidInput.because(TWICE)));
         }
         Ok(known.contains(&false))
     }

@@ -314,10 +314,7 @@ impl<'a> Waiter<'a> {
         }
         let condvar = Arc::new(Condvar::new());
         core.park(self.ticket, condvar.clone(), self.suspicion.told().cloned());
-        match until.instant() {
-            Some(instant) => drop(condvar.wait_until(&mut core, instant)),
-            None => condvar.wait(&mut core),
-        }
+        until.wait_on(&condvar, &mut core);
         core.unpark(self.ticket);
         Ok(())
     }

@@ -237,10 +237,7 @@ impl Warnings {
                 return;
             }
             state.wakes_at = until;
-            match until.instant() {
-                Some(instant) => drop(self.changed.wait_until(&mut state, instant)),
-                None => self.changed.wait(&mut state),
-            }
+            until.wait_on(&self.changed, &mut state);
         }
     }
 }

@@ -105,31 +105,9 @@ pub(crate) struct KindId {
 /// The parts of an entry: its kind, its keys, its scripts, its shape.
 type Made = (KindId, Names, Arc<Scripts>, Arc<Shape>);
 
-/// Returns the parts of an entry of kind `K` and this name.
-pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
-    let kind = KindId { id: TypeId::of::<K>(), name: K::NAME };
-    made_with::<K>(shared, name, kind, Names::new)
-}
-
-/// Returns the parts of an entry of kind `K` at this user-chosen key.
-pub(crate) fn made_at_key<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
-    let kind = KindId { id: TypeId::of::<AtKey<K>>(), name: K::NAME };
-    made_with::<K>(shared, key, kind, Names::at_key)
-}
-
-fn made_with<K: Kind>(
-    shared: &Shared,
-    name: &str,
-    kind: KindId,
-    names: impl FnOnce(&str, &str) -> Result<Names, Error>,
-) -> Result<Made, Error> {
-    let (scripts, shape) = shared.kind::<K>().map_err(|e| e.about(name))?;
-    Ok((kind, names(&shared.config.namespace, name)?, scripts, shape))
-}
-
 /// In the table of entries, the kind of the locks of kind `K` that are at user-chosen keys: such a key may be
 /// the name of another lock.
-pub(crate) struct AtKey<K>(PhantomData<fn() -> K>);
+struct AtKey<K>(PhantomData<fn() -> K>);
 
 impl LockEntry {
     pub(crate) fn error(&self, error: Error) -> Error {
@@ -358,22 +336,25 @@ pub(crate) struct LockEntries {
 }
 
 impl LockEntries {
-    /// Returns the entry of this kind and name, which is created if there is none. Returns an error if there
-    /// are too many entries.
-    pub(crate) fn get(
+    /// Returns the entry of this kind and name, or `at_key`: at the user-chosen key `name`. It is created if there is
+    /// none. Returns an error if there are too many entries.
+    pub(crate) fn get<K: Kind>(
         shared: &Arc<Shared>,
-        type_id: TypeId,
         name: &str,
-        make: impl FnOnce() -> Result<Made, Error>,
+        at_key: bool,
     ) -> Result<Arc<LockEntry>, Error> {
+        let id = if at_key { TypeId::of::<AtKey<K>>() } else { TypeId::of::<K>() };
         let mut entries = shared.entries().map_err(|e| e.about(name))?;
-        let known = entries.by_name.get(&type_id).and_then(|slots| slots.get(name));
+        let known = entries.by_name.get(&id).and_then(|slots| slots.get(name));
         // It may be being dropped.
         if let Some(entry) = known.and_then(|slot| entries.at(*slot)) {
             return Ok(entry);
         }
-        let entry = entries.add(shared, make()?, None)?;
-        entries.by_name.entry(type_id).or_default().insert(name.into(), entry.slot);
+        let (scripts, shape) = shared.kind::<K>().map_err(|e| e.about(name))?;
+        let names = if at_key { Names::at_key } else { Names::new };
+        let names = names(&shared.config.namespace, name)?;
+        let entry = entries.add(shared, (KindId { id, name: K::NAME }, names, scripts, shape), None)?;
+        entries.by_name.entry(id).or_default().insert(name.into(), entry.slot);
         Ok(entry)
     }
 

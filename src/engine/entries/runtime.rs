@@ -157,9 +157,8 @@ impl Shared {
         if let Some(known) = kinds.get(&key) {
             return Ok(known.clone());
         }
-        let made = compose(K::RULE).map_err(|why| {
-            Error::new(ErrorKind::InvalidInput, "").because(format!("the rule of the {}: {why}", K::NAME))
-        })?;
+        let made = compose(K::RULE)
+            .map_err(|why| ErrorKind::InvalidInput.because(format!("the rule of the {}: {why}", K::NAME)))?;
         let shape = Shape {
             sharing: K::SHARING,
             reentrancy: K::REENTRANCY,
@@ -185,7 +184,7 @@ impl Shared {
         if id == self.pid {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Forked, "").because("fork before creating a client, or exec"))
+        Err(ErrorKind::Forked.because("fork before creating a client, or exec"))
     }
 
     /// Locks one of this client's mutexes. Checks first which process this is: in a forked child, a thread

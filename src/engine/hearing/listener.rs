@@ -322,8 +322,8 @@ pub(in crate::engine) fn not_subscribed(channel: &str, e: RedisError) -> Failure
     if e.kind() != redis::ErrorKind::Server(ServerErrorKind::NoPerm) {
         return refused(e);
     }
-    let error = Error::new(ErrorKind::Unavailable, "");
-    let error = error.because(format!("waiting requires permission to subscribe to {channel}"));
+    let error =
+        ErrorKind::Unavailable.because(format!("waiting requires permission to subscribe to {channel}"));
     Failure::Never(error.caused_by(e).permanent())
 }
 

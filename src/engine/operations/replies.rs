@@ -147,7 +147,5 @@ pub(in crate::engine) fn one_of<'a>(entry: &LockEntry, value: &'a Value) -> Resu
 }
 
 pub(in crate::engine) fn unexpected_reply(items: &[Value]) -> Failure {
-    Failure::Never(
-        Error::new(ErrorKind::Protocol, "").because(format!("unexpected reply from a script: {items:?}")),
-    )
+    Failure::Never(ErrorKind::Protocol.because(format!("unexpected reply from a script: {items:?}")))
 }

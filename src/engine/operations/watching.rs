@@ -81,7 +81,7 @@ impl<'a> Watching<'a> {
                     ErrorKind::Protocol => "it was written, perhaps over another client's change",
                     _ => "all or none of it was written, or may still be",
                 };
-                Error::new(ErrorKind::OutcomeUnknown, "").because(why).caused_by(e)
+                ErrorKind::OutcomeUnknown.because(why).caused_by(e)
             }
             Failure::Unsent(e) => e,
             failure => failure.error().because("Redis rejected it, nothing was written"),
@@ -101,7 +101,7 @@ impl<'a> Watching<'a> {
         let exec = answers.pop();
         if ran_alone(&answers) {
             self.connection.broken = true;
-            let error = Error::new(ErrorKind::Protocol, "")
+            let error = ErrorKind::Protocol
                 .because("the transaction was refused, and commands ran one by one, without protection");
             let first = answers.into_iter().next().map(Value::extract_error);
             return Err(Failure::Unanswered(match first {
@@ -129,8 +129,7 @@ impl<'a> Watching<'a> {
             }
             other => {
                 self.connection.broken = true;
-                let error = Error::new(ErrorKind::Protocol, "")
-                    .because(format!("unexpected reply to EXEC: {other:?}"));
+                let error = ErrorKind::Protocol.because(format!("unexpected reply to EXEC: {other:?}"));
                 Err(Failure::Never(error))
             }
         }
@@ -158,8 +157,7 @@ impl Drop for Watching<'_> {
 }
 
 fn lost_before() -> Failure {
-    let error = Error::new(ErrorKind::Unavailable, "");
-    Failure::Unsent(error.because("the connection was lost before, nothing was written"))
+    Failure::Unsent(ErrorKind::Unavailable.because("the connection was lost before, nothing was written"))
 }
 
 /// Whether a command behind `MULTI` took effect at once, by the replies to all that precedes `EXEC`.

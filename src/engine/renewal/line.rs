@@ -108,10 +108,7 @@ impl LineThread {
                 break;
             }
             let work = line.work.clone();
-            match until.instant() {
-                Some(instant) => drop(work.wait_until(&mut state, instant)),
-                None => work.wait(&mut state),
-            }
+            until.wait_on(&work, &mut state);
         }
         state.served.remove(&self.id);
         renewer.ended.notify_all();
@@ -157,7 +154,7 @@ impl LineThread {
     /// Makes sure that there is a connection. After a failed attempt, the next one is made only after a
     /// pause.
     fn connect(&mut self, shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Error> {
-        let no_connection = || Error::new(ErrorKind::Unavailable, "").because("no connection for renewals");
+        let no_connection = || ErrorKind::Unavailable.because("no connection for renewals");
         if self.connection.is_some() {
             return Ok(());
         }

@@ -123,7 +123,7 @@ pub(in crate::engine) enum Missing {
 }
 
 pub(in crate::engine) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, failure: Option<Failure>) {
-    let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable reply to a renewal");
+    let unanswered = || ErrorKind::OutcomeUnknown.because("no usable reply to a renewal");
     let error = entry.error(failure.map_or_else(unanswered, Failure::error));
     let lock = entry.clone();
     entry.shared.observers.tell_apart(1, move |o| o.renewal_failed(lock.observed(), left, &error));

@@ -106,8 +106,9 @@ impl Renewer {
                 let planned = state.cancel(&key);
                 drop(state);
                 drop((planned, replaced));
-                let error = Error::new(ErrorKind::Unavailable, "");
-                return Err(error.because("the renewal thread could not be started").caused_by(e));
+                return Err(ErrorKind::Unavailable
+                    .because("the renewal thread could not be started")
+                    .caused_by(e));
             }
             state.running = true;
         } else if at < state.wakes_at {
@@ -128,8 +129,7 @@ impl Renewer {
             if !runs || limit <= Moment::now() {
                 return !runs;
             }
-            let Some(instant) = limit.instant() else { return false };
-            self.ended.wait_until(&mut state, instant);
+            limit.wait_on(&self.ended, &mut state);
         }
     }
 

@@ -20,7 +20,7 @@ use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{Task, What};
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::Effects;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::observe::{Observer, serves_holds};
 use crate::sync::{Mutex, thread};
 
@@ -75,10 +75,7 @@ impl Renewer {
                 return;
             }
             state.wakes_at = next;
-            match next.instant() {
-                Some(instant) => drop(self.alarm.wait_until(&mut state, instant)),
-                None => self.alarm.wait(&mut state),
-            }
+            next.wait_on(&self.alarm, &mut state);
         }
     }
 
@@ -110,8 +107,9 @@ impl Renewer {
             match thread {
                 Ok(_) => drop(state.served.insert(server.id)),
                 Err(e) => {
-                    let error = Error::new(ErrorKind::Unavailable, "");
-                    let error = error.because("the thread for renewals could not be started").caused_by(e);
+                    let error = ErrorKind::Unavailable
+                        .because("the thread for renewals could not be started")
+                        .caused_by(e);
                     unserved.extend(line.queue.drain(..).map(|task| (task, error.clone())));
                 }
             }
@@ -131,8 +129,7 @@ impl Renewer {
             What::Leave(leave) if leave.1 <= now => {
                 self.state.lock().settle(&task);
                 let entry = &task.entry;
-                let error =
-                    entry.error(Error::new(ErrorKind::OutcomeUnknown, "").because("no reply to its release"));
+                let error = entry.error(ErrorKind::OutcomeUnknown.because("no reply to its release"));
                 let lock = entry.clone();
                 let what = move |o: &dyn Observer| o.release_abandoned(lock.observed(), &error);
                 entry.shared.observers.tell_apart(1, what);
@@ -176,8 +173,7 @@ impl Renewer {
                 if fixed || forgotten {
                     self.again(task, until);
                     if forgotten {
-                        let error =
-                            Error::new(ErrorKind::InvalidInput, "").because("held for longer than max_hold");
+                        let error = ErrorKind::InvalidInput.because("held for longer than max_hold");
                         tell_failure(&entry, until.since(now), Some(Failure::Never(error)));
                     }
                     return None;

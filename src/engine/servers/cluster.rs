@@ -27,7 +27,7 @@ use crate::engine::redis::probe::{Unprobed, probe_node};
 use crate::engine::redis::slots::{self, Node, Range, Redirect, SLOTS, Slot};
 use crate::engine::servers::Servers;
 use crate::engine::servers::server::Server;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, thread};
 
@@ -363,8 +363,7 @@ fn is_wrong(failure: &Failure) -> bool {
 }
 
 fn unknown() -> Failure {
-    let error = Error::new(ErrorKind::Unavailable, "");
-    Failure::Later(error.because("no node of the Redis Cluster returned a slot map"))
+    Failure::Later(ErrorKind::Unavailable.because("no node of the Redis Cluster returned a slot map"))
 }
 
 fn server_at(template: &ConnectionManager, pools: &Pools, node: Option<&Node>) -> io::Result<Arc<Server>> {
@@ -391,7 +390,7 @@ impl Cluster {
             match (probe_node(&server.manager, channel, node), &map) {
                 (Ok((_, ranges)), Some((first, known))) if !share_nodes(known, &ranges) => {
                     let why = format!("the nodes at {first} and {node} are of different Redis Clusters");
-                    return Err(Unprobed::Unfit(Error::new(ErrorKind::InvalidInput, "").because(why)));
+                    return Err(Unprobed::Unfit(ErrorKind::InvalidInput.because(why)));
                 }
                 (Ok(_), Some(_)) => {}
                 (Ok((_, ranges)), None) => map = Some((node.clone(), ranges)),

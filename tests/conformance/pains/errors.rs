@@ -55,7 +55,6 @@ fn questions(lock: &ReentrantLock) -> Vec<(&'static str, Outcome)> {
     vec![
         ("is_locked", lock.is_locked()),
         ("holder", lock.holder().map(|it| it.is_some())),
-        ("remaining", lock.remaining().map(|it| it.is_some())),
         ("queue_length", lock.queue_length().map(|it| it > 0)),
         ("force_unlock", lock.force_unlock().map(|it| it.holders > 0)),
     ]

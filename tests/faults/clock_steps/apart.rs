@@ -77,7 +77,8 @@ fn a_replica_whose_clock_is_behind_keeps_holds_and_its_tokens_rise() {
     let left = all("left").with_lease(LEASE).lock_owned().unwrap();
     let (token, former) = (kept.token(), left.token());
     pair.fail_over();
-    let remaining = |name: &str| other.reentrant_lock(name).remaining().ok().flatten();
+    let remaining =
+        |name: &str| other.reentrant_lock(name).holder().ok().flatten().and_then(|it| it.remaining);
     wait_until(LONG, "it is renewed there", || remaining("kept").is_some_and(|it| it <= LEASE));
     assert!(!kept.is_lost());
     // Its holder gives it up by the time that it was given; others would have to wait.

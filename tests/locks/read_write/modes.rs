@@ -210,7 +210,7 @@ fn only_its_own_guard_is_downgraded() {
 fn readers_know_the_number_of_the_last_write() {
     let fixture = Fixture::new();
     let (a, b) = (fixture.read_write_lock(), fixture.read_write_lock());
-    let version = |lock: &redis_concurrent::ReadWriteLock| lock.read_lock().lock().unwrap().last_write();
+    let version = |lock: &redis_concurrent::ReadWriteLock| lock.read_lock().lock().unwrap().value();
     assert_eq!(version(&a), 0, "never written");
     let token = {
         let write = a.write_lock().lock().unwrap();
@@ -224,7 +224,7 @@ fn readers_know_the_number_of_the_last_write() {
     let write = b.write_lock().lock().unwrap();
     assert!(write.token() > token);
     let read = b.downgrade(write).unwrap();
-    assert!(read.last_write() > seen);
+    assert!(read.value() > seen);
     drop(read);
     nothing_left(&fixture.server);
 }

@@ -19,7 +19,7 @@ fn is_kept<K: Kind>(lock: &RedisLock<K>, others: &RedisLock<K>) {
     assert!(lock.try_lock().unwrap().is_none(), "its own thread stays out");
     assert!(others.try_lock().unwrap().is_none(), "so do others");
     assert_eq!(lock.hold_count(), 0);
-    let left = others.remaining().unwrap().expect("somebody holds it");
+    let left = others.holder().unwrap().and_then(|it| it.remaining).expect("somebody holds it");
     assert!(left <= LEAST && left > ms(0), "{left:?} is left");
     assert!(others.force_unlock().unwrap().holders > 0);
 }
@@ -64,7 +64,7 @@ fn a_reader_keeps_writers_out() {
     drop(read.lock().unwrap());
     let write = b.read_write_lock("job").write_lock().clone();
     assert!(write.try_lock().unwrap().is_none());
-    assert!(read.remaining().unwrap().unwrap() <= LEAST);
+    assert!(read.holder().unwrap().and_then(|it| it.remaining).unwrap() <= LEAST);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn an_inner_guard_ends_nothing() {
     assert_eq!(lock.hold_count(), 1);
     assert!(outer.remaining() > LEAST, "it has its lease");
     outer.unlock().unwrap();
-    assert!(lock.remaining().unwrap().unwrap() <= LEAST);
+    assert!(lock.holder().unwrap().and_then(|it| it.remaining).unwrap() <= LEAST);
 }
 
 #[test]
@@ -144,7 +144,8 @@ fn a_client_that_closes_keeps_it_too() {
         let guard = lock.lock().unwrap();
         let closed = a.close();
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
-        let left = b.simple_lock("job").remaining().unwrap().expect("somebody holds it");
+        let left =
+            b.simple_lock("job").holder().unwrap().and_then(|it| it.remaining).expect("somebody holds it");
         assert!(left <= LEAST || closed.is_err(), "{left:?} is left");
         closed
     });
@@ -160,9 +161,11 @@ fn a_release_that_redis_does_not_hear_is_repeated() {
     proxy.black_hole(true);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     let others = connect(&server).simple_lock("job");
-    assert!(others.remaining().unwrap().unwrap() > 2 * LEAST);
+    assert!(others.holder().unwrap().and_then(|it| it.remaining).unwrap() > 2 * LEAST);
     proxy.heal().unwrap();
-    wait_until(LONG, "its lease is the rest", || others.remaining().unwrap().unwrap() <= LEAST);
+    wait_until(LONG, "its lease is the rest", || {
+        others.holder().unwrap().and_then(|it| it.remaining).unwrap() <= LEAST
+    });
 }
 
 #[test]
@@ -223,9 +226,12 @@ fn a_late_renewal_does_not_shorten_it() {
     proxy.hold_next_requests(1);
     wait_until(SOON, "a renewal is held", || proxy.held() == 1);
     guard.unlock().unwrap();
-    assert!(others.remaining().unwrap().unwrap() > LEAST / 2);
+    assert!(others.holder().unwrap().and_then(|it| it.remaining).unwrap() > LEAST / 2);
     proxy.release_held();
     wait_until(SOON, "it was sent", || proxy.held() == 0);
     thread::sleep(ms(50));
-    assert!(others.remaining().unwrap().unwrap() > LEAST / 2, "nobody renews what is kept");
+    assert!(
+        others.holder().unwrap().and_then(|it| it.remaining).unwrap() > LEAST / 2,
+        "nobody renews what is kept"
+    );
 }

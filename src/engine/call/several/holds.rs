@@ -68,8 +68,7 @@ impl Holds {
     pub(super) fn are_valid(&self) -> Result<(), Error> {
         let lost = self.held.iter().find(|held| held::remaining(&held.entry, held.ticket).is_zero());
         let Some(HeldPart { entry, .. }) = lost else { return Ok(()) };
-        let error = Error::new(ErrorKind::LeaseLost, "")
-            .because("the lease expired before the other locks were acquired");
+        let error = ErrorKind::LeaseLost.because("the lease expired before the other locks were acquired");
         Err(entry.error(error))
     }
 

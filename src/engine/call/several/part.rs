@@ -27,7 +27,7 @@ impl Part {
     pub(crate) fn with_lease(mut self, lease: Duration) -> Result<Part, Error> {
         (self.terms.lease, self.terms.fixed) = (lease, true);
         let checked = check_lease("lease", lease).and_then(|()| replicas::agree(&self.terms, self.replicas));
-        checked.map_err(|why| self.entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
+        checked.map_err(|why| self.entry.error(ErrorKind::InvalidInput.because(why)))?;
         Ok(self)
     }
 }
