@@ -162,7 +162,6 @@ fn is_final() -> Result<(), Error> {
         closed(lock.lock_owned_with(&token).unwrap_err().kind());
         closed(lock.is_locked().unwrap_err().kind());
         closed(lock.holder().unwrap_err().kind());
-        closed(lock.remaining().unwrap_err().kind());
         closed(lock.queue_length().unwrap_err().kind());
         closed(lock.force_unlock().unwrap_err().kind());
         closed(lock.with(|_| panic!("without a hold")).unwrap_err().kind());

@@ -38,7 +38,7 @@ impl Backoff {
 
 #[cfg(all(test, not(shuttle)))]
 #[path = "../../../verify/unit/engine/call/backoff.rs"]
-mod tests;
+pub(in crate::engine) mod tests;
 
 /// splitmix64: with a seed, so that tests are repeatable.
 pub(in crate::engine) struct Rng(pub(in crate::engine) u64);
@@ -51,16 +51,4 @@ impl Rng {
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         ((z ^ (z >> 31)) % n as u64) as usize
     }
-
-    #[cfg(all(test, not(shuttle)))]
-    pub(in crate::engine) fn percent(&mut self, n: usize) -> bool {
-        self.below(100) < n
-    }
-}
-
-/// Returns the first of a test's seeds: `SEED`, or one made from the process id.
-#[cfg(all(test, not(shuttle)))]
-pub(in crate::engine) fn first_seed() -> u64 {
-    let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| u64::from(std::process::id()) << 16)
 }

@@ -284,3 +284,7 @@ impl LockState {
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../../verify/unit/engine/state/lock_state.rs"]
+mod tests;

@@ -86,11 +86,6 @@ impl<T: Numbered> Table<T> {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.few().iter().chain(self.many().into_iter().flat_map(|many| many.items.values()))
     }

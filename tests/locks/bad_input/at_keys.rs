@@ -20,7 +20,6 @@ fn calls(client: &Client, key: &str) -> Vec<Result<(), Error>> {
         lock.with(|_| panic!("ran without the lock")).map(drop),
         lock.is_locked().map(drop),
         lock.holder().map(drop),
-        lock.remaining().map(drop),
         lock.queue_length().map(drop),
         lock.force_unlock().map(drop),
     ]

@@ -73,37 +73,8 @@ impl LockState {
         self.trouble.as_ref().map(|trouble| trouble.since)
     }
 
-    /// Whether this hold exists and its grant is valid.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn holds_valid(&self, ticket: Ticket, now: Moment) -> bool {
-        let hold = self.holds.get(ticket);
-        hold.and_then(|h| self.grant(h.owner)).is_some_and(|t| t.loss(now).is_none())
-    }
-
-    /// Whether the head was granted what it asks for, and has not taken its turn since.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn is_granted(&self) -> bool {
-        self.ask.as_ref().is_some_and(|ask| ask.is_granted())
-    }
-
-    /// The owners of its grants.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn owners(&self) -> Vec<u64> {
-        self.grants.iter().map(|t| t.owner).collect()
-    }
-
     /// Whether a thread waits here, or anything is held or asked for, so that messages about the lock matter.
     pub(crate) fn is_in_use(&self) -> bool {
         !self.line.waiters.is_empty() || self.grants.iter().next().is_some() || self.ask.is_some()
-    }
-
-    /// No waiters, no holders, no request in flight.
-    #[cfg(test)]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.line.waiters.is_empty()
-            && self.holds.is_empty()
-            && self.grants.is_empty()
-            && self.ask.is_none()
-            && self.leaves.in_flight == 0
     }
 }

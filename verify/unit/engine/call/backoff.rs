@@ -2,6 +2,19 @@
 
 use super::*;
 
+impl Rng {
+    /// True in `n` of a hundred cases.
+    pub(in crate::engine) fn percent(&mut self, n: usize) -> bool {
+        self.below(100) < n
+    }
+}
+
+/// The seed that `SEED` names, or one of this process.
+pub(in crate::engine) fn first_seed() -> u64 {
+    let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| u64::from(std::process::id()) << 16)
+}
+
 const SLOT: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(20);
 
