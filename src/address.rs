@@ -7,7 +7,7 @@ use redis::ConnectionAddr;
 use crate::engine::redis::slots::Node;
 use crate::error::Error;
 use crate::names::unescape;
-use crate::settings::bad;
+use crate::settings::{bad, within};
 
 /// The schemes of URLs that name sentinels, each with the scheme used to connect to them and to their
 /// servers.
@@ -51,9 +51,7 @@ impl Address {
         // A server with fewer databases reports that itself, but of a number above 2^31-1 it only reports that it
         // is invalid.
         let number = server.get_connection_info().redis_settings().db();
-        if !(0..=i64::from(i32::MAX)).contains(&number) {
-            return Err(bad(format!("a database's number must be between 0 and {}, got {number}", i32::MAX)));
-        }
+        within("a database's number", number, 0..=i64::from(i32::MAX)).map_err(bad)?;
         Ok(Address { server, sentinels: None, nodes: Vec::new() })
     }
 }

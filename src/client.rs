@@ -7,10 +7,9 @@ use redis::{FromRedisValue, ServerError};
 
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::call::backoff::Backoff;
-use crate::engine::call::change::UNKNOWN;
+use crate::engine::call::backoff::{Backoff, pause};
+use crate::engine::call::held::UNKNOWN;
 use crate::engine::call::outcomes::failed;
-use crate::engine::call::pause::pause;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::watching::Watching;
 use crate::engine::redis::backend::Backend;

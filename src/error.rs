@@ -49,29 +49,13 @@ pub enum ErrorKind {
     Timeout,
 }
 
-impl ErrorKind {
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            ErrorKind::Cancelled => "cancelled",
-            ErrorKind::LeaseLost => "lease lost",
-            ErrorKind::NotOwner => "not the owner",
-            ErrorKind::WouldDeadlock => "would deadlock",
-            ErrorKind::Deadlock => "deadlock",
-            ErrorKind::WrongType => "wrong type",
-            ErrorKind::Refused => "refused",
-            ErrorKind::Broken => "broken",
-            ErrorKind::Conflict => "conflict",
-            ErrorKind::NotReplicated => "not replicated",
-            ErrorKind::Unavailable => "unavailable",
-            ErrorKind::OutcomeUnknown => "outcome unknown",
-            ErrorKind::Forked => "used after a fork",
-            ErrorKind::Closed => "client closed",
-            ErrorKind::InvalidInput => "invalid input",
-            ErrorKind::Protocol => "protocol error",
-            ErrorKind::Timeout => "timed out",
-        }
-    }
+words!(ErrorKind::text: Cancelled "cancelled", LeaseLost "lease lost", NotOwner "not the owner",
+    WouldDeadlock "would deadlock", Deadlock "deadlock", WrongType "wrong type", Refused "refused", Broken "broken",
+    Conflict "conflict", NotReplicated "not replicated", Unavailable "unavailable", OutcomeUnknown "outcome unknown",
+    Forked "used after a fork", Closed "client closed", InvalidInput "invalid input", Protocol "protocol error",
+    Timeout "timed out");
 
+impl ErrorKind {
     /// Returns the error of this kind, about no lock yet, with the reason.
     pub(crate) fn because(self, detail: impl Into<String>) -> Error {
         Error::new(self, "").because(detail)

@@ -109,6 +109,17 @@ macro_rules! shows {
     };
 }
 
+/// Defines a method that returns a word for each variant.
+macro_rules! words {
+    ($Type:ident::$method:ident: $($Variant:ident $word:literal),*) => {
+        impl $Type {
+            pub(crate) fn $method(self) -> &'static str {
+                match self { $($Type::$Variant => $word),* }
+            }
+        }
+    };
+}
+
 #[macro_use]
 mod kind;
 

@@ -1,5 +1,7 @@
 //! The settings of a client, checked once.
 
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
@@ -13,12 +15,21 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// The longest lease or waiter timeout. More would amount to forever, and that is not a lease.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Checks the length of a lease, or of another `what`; returns an error text if it is out of range.
-pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
-    if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
+/// Checks that `it` is in this range; returns an error text if it is not.
+pub(crate) fn within<T: PartialOrd + Debug>(
+    what: &str,
+    it: T,
+    range: RangeInclusive<T>,
+) -> Result<(), String> {
+    if range.contains(&it) {
         return Ok(());
     }
-    Err(format!("a {what} must be between {SHORTEST_LEASE:?} and {LONGEST_LEASE:?}, got {lease:?}"))
+    Err(format!("{what} must be between {:?} and {:?}, got {it:?}", range.start(), range.end()))
+}
+
+/// Checks the length of a lease, or of another `what`; returns an error text if it is out of range.
+pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
+    within(&format!("a {what}"), lease, SHORTEST_LEASE..=LONGEST_LEASE)
 }
 
 /// The shortest time that a hold may stay taken after its release.
@@ -30,10 +41,7 @@ pub const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
 
 /// Checks how long a hold is to stay taken after its release; returns an error text if that is out of range.
 pub(crate) fn check_stay(what: &str, stay: Duration) -> Result<(), String> {
-    if (SHORTEST_STAY..=LONGEST_STAY).contains(&stay) {
-        return Ok(());
-    }
-    Err(format!("{what} must be between {SHORTEST_STAY:?} and {LONGEST_STAY:?}, got {stay:?}"))
+    within(what, stay, SHORTEST_STAY..=LONGEST_STAY)
 }
 
 /// The settings that every part of a client reads.
@@ -109,51 +117,42 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        check_lease("lease", self.lease).map_err(bad)?;
-        check_lease("waiter_timeout", self.waiter_timeout).map_err(bad)?;
-        if self.renew_every.is_zero() || self.renew_every > self.lease / 2 {
-            let (every, lease) = (self.renew_every, self.lease);
-            return Err(bad(format!(
-                "renew_every must be more than zero and at most half the lease of {lease:?}, got {every:?}"
-            )));
-        }
-        if self.max_hold.is_some_and(|longest| longest.is_zero()) {
-            return Err(bad(
-                "max_hold must not be zero: for a hold that is never renewed, use a fixed lease",
-            ));
-        }
-        if self.deadlock_timeout < Duration::from_millis(100) {
-            return Err(bad("deadlock_timeout must be at least 100ms (`Duration::MAX` switches it off)"));
-        }
-        if self.namespace.is_empty() || self.namespace.contains(['{', '}']) {
-            return Err(bad(format!(
-                "a namespace must not be empty or contain braces, got {:?}",
-                self.namespace
-            )));
-        }
-        if self.client_name.contains(|c: char| c.is_control()) {
-            return Err(bad(format!(
-                "client_name must not contain control characters, got {:?}",
-                self.client_name
-            )));
-        }
-        if self.max_connections == 0 {
-            return Err(bad("max_connections must be at least 1, got 0"));
-        }
-        let shortest = self.connect_timeout.min(self.command_timeout);
-        if shortest < SHORTEST_TIMEOUT {
-            return Err(bad(format!(
+        self.checked().map_err(bad)
+    }
+
+    fn checked(&self) -> Result<(), String> {
+        let Config { lease, renew_every, waiter_timeout, command_timeout, .. } = *self;
+        let (namespace, client_name) = (&self.namespace, &self.client_name);
+        check_lease("lease", lease)?;
+        check_lease("waiter_timeout", waiter_timeout)?;
+        let shortest = self.connect_timeout.min(command_timeout);
+        let wrong = if renew_every.is_zero() || renew_every > lease / 2 {
+            format!(
+                "renew_every must be more than zero and at most half the lease of {lease:?}, got {renew_every:?}"
+            )
+        } else if self.max_hold.is_some_and(|longest| longest.is_zero()) {
+            "max_hold must not be zero: for a hold that is never renewed, use a fixed lease".to_owned()
+        } else if self.deadlock_timeout < Duration::from_millis(100) {
+            "deadlock_timeout must be at least 100ms (`Duration::MAX` switches it off)".to_owned()
+        } else if namespace.is_empty() || namespace.contains(['{', '}']) {
+            format!("a namespace must not be empty or contain braces, got {namespace:?}")
+        } else if client_name.contains(|c: char| c.is_control()) {
+            format!("client_name must not contain control characters, got {client_name:?}")
+        } else if self.max_connections == 0 {
+            "max_connections must be at least 1, got 0".to_owned()
+        } else if shortest < SHORTEST_TIMEOUT {
+            format!(
                 "connect_timeout and command_timeout must be at least {SHORTEST_TIMEOUT:?}, got {shortest:?}"
-            )));
-        }
-        if self.waiter_timeout < self.command_timeout.min(LONGEST_LEASE) {
-            return Err(bad(format!(
-                "a waiter_timeout of {:?} is shorter than the command_timeout of {:?}: a waiter would lose its queue \
-                 position while one of its requests may still be answered",
-                self.waiter_timeout, self.command_timeout
-            )));
-        }
-        Ok(())
+            )
+        } else if waiter_timeout < command_timeout.min(LONGEST_LEASE) {
+            format!(
+                "a waiter_timeout of {waiter_timeout:?} is shorter than the command_timeout of {command_timeout:?}: a \
+                 waiter would lose its queue position while one of its requests may still be answered"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(wrong)
     }
 }
 

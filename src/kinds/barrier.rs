@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
 use crate::lock::RedisLock;
+use crate::settings::within;
 use crate::wait::Wait;
 
 /// A bound on the queue of a round: Redis admits its parties in several scripts, one after another.
@@ -213,11 +214,8 @@ impl CyclicBarrier {
     }
 
     fn usable(&self) -> Result<(), Error> {
-        if (1..=MOST_PARTIES).contains(&self.parties) {
-            return Ok(());
-        }
-        let why = format!("parties must be between 1 and {MOST_PARTIES}, got {}", self.parties);
-        Err(self.lock.error(ErrorKind::InvalidInput, why))
+        let checked = within("parties", self.parties, 1..=MOST_PARTIES);
+        checked.map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))
     }
 }
 

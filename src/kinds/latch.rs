@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
 use crate::lock::RedisLock;
-use crate::settings::check_lease;
+use crate::settings::{check_lease, within};
 use crate::wait::Wait;
 
 /// The error of counting down a latch that has no count. The rule returns the same to a wait.
@@ -172,13 +172,8 @@ impl CountDownLatch {
     // ---- underneath ------------------------------------------------------------------------
 
     fn checked(&self, count: u64) -> Result<String, Error> {
-        if (1..=HIGHEST).contains(&count) {
-            return Ok(count.to_string());
-        }
-        Err(self.lock.error(
-            ErrorKind::InvalidInput,
-            format!("the count must be between 1 and {HIGHEST}, got {count}"),
-        ))
+        let checked = within("the count", count, 1..=HIGHEST).map(|()| count.to_string());
+        checked.map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))
     }
 }
 

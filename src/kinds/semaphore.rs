@@ -11,7 +11,7 @@ use crate::kind::{Kind, Queued, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 use crate::lock::holder::{Holder, busy, held_by, holders_of};
 use crate::lock::inspect::Inspection;
-use crate::settings::check_lease;
+use crate::settings::{check_lease, within};
 use crate::wait::Wait;
 
 /// Acquired permits: all of them are given back when this is dropped. It may move to another thread.
@@ -170,7 +170,7 @@ impl Semaphore {
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// type](Semaphore#errors-of-all-forms).
     pub fn acquire_with<'w>(&self, n: u32, wait: impl Into<Wait<'w>>) -> Result<Option<Permit>, Error> {
-        self.wanting(n)?.lock_owned_with(wait)
+        self.lock.with_kind(Permits(Amount::Some(self.checked(n)?))).lock_owned_with(wait)
     }
 
     /// Acquires all available permits, as one `Permit`; `None` if there are none, or if there is a waiter.
@@ -179,7 +179,7 @@ impl Semaphore {
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms); permits that were never set count as none.
     pub fn drain(&self) -> Result<Option<Permit>, Error> {
-        self.lock.with_kind(Permits::all()).try_lock_owned()
+        self.lock.with_kind(Permits(Amount::All)).try_lock_owned()
     }
 
     // ---- how many there are ----------------------------------------------------------------
@@ -192,7 +192,7 @@ impl Semaphore {
     /// `InvalidInput`, `Unavailable`, `WrongType`, `Closed`, `Forked`; `OutcomeUnknown` if Redis did not
     /// reply.
     pub fn set_permits(&self, n: u32) -> Result<(), Error> {
-        self.must("set", self.at_most(n)?)
+        self.changes("set", self.at_most(n)?).map(drop)
     }
 
     /// Sets the number of permits to `n`, 0 to 2^31-1, if it was never set. Returns whether it did. One
@@ -214,7 +214,7 @@ impl Semaphore {
     /// see [`set_permits`](Semaphore::set_permits).
     pub fn add_permits(&self, n: i64) -> Result<(), Error> {
         self.checked(u32::try_from(n.unsigned_abs()).unwrap_or(u32::MAX))?;
-        self.must("add", n)
+        self.changes("add", n).map(drop)
     }
 
     /// Makes the semaphore expire after `timeout`, with the permits that are acquired by then: their holders
@@ -224,9 +224,8 @@ impl Semaphore {
     /// # Errors
     /// See [`set_permits`](Semaphore::set_permits).
     pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
-        let name = self.lock.entry()?.name();
-        check_lease("time to live", timeout)
-            .map_err(|why| Error::new(ErrorKind::InvalidInput, name).because(why))?;
+        let checked = check_lease("time to live", timeout);
+        checked.map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))?;
         // It was just checked to be far below that.
         self.changes("expire", i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX))
     }
@@ -243,21 +242,15 @@ impl Semaphore {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    fn about(&self, error: Error) -> Error {
-        error.about(self.name())
-    }
-
     fn checked(&self, n: u32) -> Result<u32, Error> {
-        check(n).map(|()| n).map_err(|e| self.about(e))
+        within("permits", n, 1..=MOST)
+            .map(|()| n)
+            .map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))
     }
 
     /// Checks a number of permits to set: 0 is valid too.
     fn at_most(&self, n: u32) -> Result<i64, Error> {
         if n > 0 { self.checked(n).map(i64::from) } else { Ok(0) }
-    }
-
-    fn wanting(&self, n: u32) -> Result<RedisLock<Permits>, Error> {
-        Ok(self.lock.with_kind(Permits::of(n).map_err(|e| self.about(e))?))
     }
 
     /// Updates the number of permits. Returns whether it did.
@@ -269,10 +262,6 @@ impl Semaphore {
             }
             did => Ok(did == 1),
         }
-    }
-
-    fn must(&self, what: &str, n: i64) -> Result<(), Error> {
-        self.changes(what, n).map(drop)
     }
 }
 
@@ -305,21 +294,9 @@ impl Permits {
     /// # Errors
     /// `InvalidInput` for a number out of range.
     pub fn of(n: u32) -> Result<Permits, Error> {
-        check(n)?;
-        Ok(Permits(Amount::Some(n)))
+        let checked = within("permits", n, 1..=MOST).map_err(|why| ErrorKind::InvalidInput.because(why));
+        checked.map(|()| Permits(Amount::Some(n)))
     }
-
-    fn all() -> Permits {
-        Permits(Amount::All)
-    }
-}
-
-/// Checks that this number of permits is in range.
-fn check(n: u32) -> Result<(), Error> {
-    if (1..=MOST).contains(&n) {
-        return Ok(());
-    }
-    Err(ErrorKind::InvalidInput.because(format!("permits must be between 1 and {MOST}, got {n}")))
 }
 
 /// One permit.

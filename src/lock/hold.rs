@@ -61,17 +61,6 @@ impl<K: Kind> Hold<K> {
         let _ = self.end(How::Unused(limit));
     }
 
-    /// See [`Guard::update`].
-    pub(crate) fn update(&self, what: &str, arg: &str) -> Result<(), Error> {
-        engine::call::change::change_hold(&self.entry, self.ticket, what, arg)
-    }
-
-    /// See [`OwnedGuard::conclude`].
-    pub(crate) fn conclude(self, what: &[&str]) -> Result<(), Error> {
-        let replicas = self.replicas;
-        self.end(How::Updated(what, replicas))
-    }
-
     /// Ends the hold here, but not in Redis.
     pub(crate) fn part(mut self) -> Result<Receipt, Error> {
         let grant = engine::call::receipt::part(&self.entry, self.ticket)?;

@@ -6,7 +6,8 @@ use redis::{FromRedisValue, Value};
 
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::call::change::change;
+use crate::engine::call::How;
+use crate::engine::call::held::{change, change_hold};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, OwnedGuard, Ownership};
@@ -271,7 +272,7 @@ impl<K: Kind, O: Ownership> Guard<K, O> {
     /// # Errors
     /// `LeaseLost` or `Closed` if the hold is lost. See also [`update_state`](RedisLock::update_state).
     pub fn update(&self, what: &str, arg: &str) -> Result<(), Error> {
-        self.hold.update(what, arg)
+        change_hold(self.hold.entry(), self.hold.ticket(), what, arg)
     }
 }
 
@@ -289,7 +290,8 @@ impl<K: Kind> OwnedGuard<K> {
     /// was applied, or else the hold is released in the background. `Unavailable` if Redis accepted no request:
     /// the hold is released. `NotReplicated` if the update was applied, and too few replicas have it. `Forked`.
     pub fn conclude(self, what: &[&str]) -> Result<(), Error> {
-        self.hold.conclude(what)
+        let replicas = self.hold.replicas;
+        self.hold.end(How::Updated(what, replicas))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::clock::Millis;
 use crate::engine::call::replicas::{self, Replicas};
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
-use crate::settings::{check_lease, check_stay};
+use crate::settings::{check_lease, check_stay, within};
 
 /// The bounds of the time for which a process may keep a lock for its next hold.
 const SHORTEST_LINGER: Duration = Duration::from_millis(1);
@@ -102,12 +102,7 @@ impl<K: Kind> RedisLock<K> {
     pub fn with_replicas(&self, n: usize, timeout: Duration) -> Self {
         let mut lock = self.fair();
         lock.replicas = Some(Replicas { n, limit: timeout });
-        lock.checked(|| {
-            if !(1..=MOST_REPLICAS).contains(&n) {
-                return Err(format!("replicas must be between 1 and {MOST_REPLICAS}, got {n}"));
-            }
-            Ok(())
-        })
+        lock.checked(|| within("replicas", n, 1..=MOST_REPLICAS))
     }
 
     /// Undoes `linger`: a hold is released as soon as it ends here, and has the client's lease.
@@ -199,13 +194,6 @@ impl<K: Exclusive> RedisLock<K> {
             lock.terms.linger = linger.into();
             lock.terms.lease = lock.terms.lease.min(LINGERING_LEASE.max(linger.saturating_mul(3)));
         }
-        lock.checked(|| {
-            if !(SHORTEST_LINGER..=LONGEST_LINGER).contains(&linger) {
-                return Err(format!(
-                    "linger must be between {SHORTEST_LINGER:?} and {LONGEST_LINGER:?}, got {linger:?}"
-                ));
-            }
-            Ok(())
-        })
+        lock.checked(|| within("linger", linger, SHORTEST_LINGER..=LONGEST_LINGER))
     }
 }

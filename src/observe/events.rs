@@ -57,53 +57,16 @@ pub enum KeptEnd {
 }
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-impl KeptEnd {
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            KeptEnd::Wanted => "wanted",
-            KeptEnd::Expired => "expired",
-            KeptEnd::Replaced => "replaced",
-            KeptEnd::Unheard => "unheard",
-            KeptEnd::Lost => "lost",
-        }
-    }
-}
+words!(KeptEnd::text: Wanted "wanted", Expired "expired", Replaced "replaced", Unheard "unheard", Lost "lost");
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-impl AcquiredVia {
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            AcquiredVia::Free => "free",
-            AcquiredVia::Granted => "granted",
-            AcquiredVia::HandedOff => "handed_off",
-            AcquiredVia::Joined => "joined",
-            AcquiredVia::Kept => "kept",
-            AcquiredVia::Adopted => "adopted",
-        }
-    }
-}
+words!(AcquiredVia::text: Free "free", Granted "granted", HandedOff "handed_off", Joined "joined", Kept "kept",
+    Adopted "adopted");
 
-impl LossReason {
-    /// The value of the label in metrics.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            LossReason::Expired => "expired",
-            LossReason::Revoked => "revoked",
-            LossReason::Forced => "forced",
-            LossReason::Closed => "closed",
-        }
-    }
-
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            LossReason::Expired => "its lease expired",
-            LossReason::Revoked => "Redis no longer knows this hold",
-            LossReason::Forced => "it was unlocked by force",
-            LossReason::Closed => "the client was closed",
-        }
-    }
-}
+#[cfg(feature = "metrics")]
+words!(LossReason::word: Expired "expired", Revoked "revoked", Forced "forced", Closed "closed");
+words!(LossReason::text: Expired "its lease expired", Revoked "Redis no longer knows this hold",
+    Forced "it was unlocked by force", Closed "the client was closed");
 
 /// The lock that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,7 +11,7 @@ use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 use crate::lock::holder::Holder;
 use crate::names;
-use crate::settings::check_lease;
+use crate::settings::{check_lease, within};
 use crate::wait::Wait;
 
 /// Reserved units: sold by [`commit`](Reservation::commit), all given back when this is dropped. It may move
@@ -369,7 +369,7 @@ impl<O: Ownership> Guard<InStock, O> {
 
 /// Checks a number of units; returns an error text if it is out of range.
 fn check(n: u64) -> Result<u64, String> {
-    if (1..=MOST).contains(&n) { Ok(n) } else { Err(format!("units must be between 1 and {MOST}, got {n}")) }
+    within("units", n, 1..=MOST).map(|()| n)
 }
 
 /// The most SKUs in one order: a script must not take long.

@@ -8,6 +8,7 @@ use redis::{Arg, Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
+use crate::settings::within;
 use crate::wait::Wait;
 
 /// The default number of attempts.
@@ -242,13 +243,7 @@ impl Optimistic {
                  need the same hash tag, as in {{stock}}:42"
             ));
         }
-        if !(1..=MOST_ATTEMPTS).contains(&self.max_attempts) {
-            return Err(format!(
-                "max_attempts must be between 1 and {MOST_ATTEMPTS}, got {}",
-                self.max_attempts
-            ));
-        }
-        Ok(())
+        within("max_attempts", self.max_attempts, 1..=MOST_ATTEMPTS)
     }
 
     /// One attempt. `None` if another client was faster; with replies if it was committed.

@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
-use crate::settings::check_lease;
+use crate::settings::{check_lease, within};
 use crate::wait::Wait;
 
 static ACQUIRE: LazyLock<Script> =
@@ -197,17 +197,11 @@ impl RateLimiter {
     fn check(&self, n: u32) -> Result<(), Error> {
         self.rate.check().map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
         let most = self.rate.at_once();
-        match n {
-            0 => {
-                Err(self
-                    .error(ErrorKind::InvalidInput, format!("permits must be between 1 and {most}, got 0")))
-            }
-            n if n > most => Err(self.error(
-                ErrorKind::Refused,
-                format!("at most {most} permits can be acquired at once, got {n}"),
-            )),
-            _ => Ok(()),
+        if n > most {
+            let why = format!("at most {most} permits can be acquired at once, got {n}");
+            return Err(self.error(ErrorKind::Refused, why));
         }
+        within("permits", n, 1..=most).map_err(|why| self.error(ErrorKind::InvalidInput, why))
     }
 
     fn decision(&self, effect: Effect, n: u32, wait: &Wait<'_>) -> Result<Decision, Error> {
@@ -288,9 +282,7 @@ impl Rate {
     /// Returns an error text if the rate is invalid.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (what, n) in [("limit", self.limit), ("burst", self.at_once())] {
-            if !(1..=MOST).contains(&n) {
-                return Err(format!("a rate's {what} must be between 1 and {MOST}, got {n}"));
-            }
+            within(&format!("a rate's {what}"), n, 1..=MOST)?;
         }
         check_lease("rate's window", self.window)
     }

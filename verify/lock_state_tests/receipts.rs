@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::state::grant::{Doubt, Grant, Validity};
-use crate::engine::state::lock_state::CannotPart;
+use crate::engine::state::lock_state::Refusal;
 
 /// The grant of a receipt, after Redis has said at time 0 that it is ours for a lease.
 fn adopted(owner: u64) -> Grant {
@@ -31,13 +31,13 @@ fn what_is_lost_or_shared_does_not_go() {
     let mut driver = Driver::new();
     let acquired = driver.come_in(request(1), 7, 0);
     assert!(matches!(driver.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
-    assert_eq!(driver.lock_state.part(acquired.ticket, at(1)).unwrap_err(), CannotPart::Shared);
+    assert_eq!(driver.lock_state.part(acquired.ticket, at(1)).unwrap_err(), Refusal::Shared);
     assert_eq!(driver.exit(acquired, 1), Exit::Held);
     assert!(driver.lock_state.may_part(acquired.ticket, at(1)).is_ok());
     let over = LEASE - DRIFT;
     assert_eq!(
         driver.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
-        CannotPart::Lost(LossReason::Expired)
+        Refusal::LeaseLost(LossReason::Expired)
     );
     let (.., then) = match driver.exit(acquired, over) {
         Exit::Lost(loss, then) => (loss, then),
@@ -46,7 +46,7 @@ fn what_is_lost_or_shared_does_not_go() {
     assert!(then.background.is_some(), "it leaves Redis as ever");
     assert_eq!(
         driver.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
-        CannotPart::Lost(LossReason::Revoked)
+        Refusal::LeaseLost(LossReason::Revoked)
     );
 }
 

@@ -1,8 +1,12 @@
-//! Randomized exponential backoff, for callers that collided.
+//! Sleeping for a given time; and randomized exponential backoff, for callers that collided.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sync::Random;
+use crate::clock::Moment;
+use crate::engine::entries::runtime::Shared;
+use crate::sync::{Condvar, Mutex, Random};
+use crate::wait::Wait;
 
 /// The most doublings of a pause: enough for a thousand colliding callers. (With a factor of at most 64, 32
 /// writers without a rest waste three times as many tries, and their longest wait is a third as long.)
@@ -33,6 +37,28 @@ impl Backoff {
         let bound = self.slot.saturating_mul(1 << self.failures).min(longest);
         let nanos = usize::try_from(bound.as_nanos()).unwrap_or(usize::MAX);
         Duration::from_nanos(self.rng.below(nanos.max(1)) as u64)
+    }
+}
+
+/// Sleeps until `until`, the call's deadline, a cancellation or the client's close, whichever comes first.
+/// The caller has to check which it was.
+pub(crate) fn pause(shared: &Shared, until: Moment, wait: &Wait<'_>) {
+    let bed = Arc::new((Mutex::new(()), Condvar::new()));
+    let wake = || {
+        let bed = bed.clone();
+        move || {
+            // Locked so that a thread about to sleep either sees the reason first or is woken by it.
+            drop(bed.0.lock());
+            bed.1.notify_one();
+        }
+    };
+    let _ended = shared.ended.on_cancel(wake());
+    let _cancelled = wait.cancel.map(|token| token.on_cancel(wake()));
+    let until = wait.deadline.map_or(until, |deadline| until.min(deadline));
+    let mut asleep = bed.0.lock();
+    // In a loop, as a machine that was suspended has slept less than its clock says.
+    while !shared.is_closed() && !wait.is_cancelled() && Moment::now() < until {
+        until.wait_on(&bed.1, &mut asleep);
     }
 }
 

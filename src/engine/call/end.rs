@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::call::release::{Stay, begin_release, replaced, unheard};
 use crate::engine::call::replicas::{self, Replicas};
-use crate::engine::call::{held, lost, pause};
+use crate::engine::call::{backoff, held, lost};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::{lock, report};
 use crate::engine::operations::requests;
@@ -126,7 +126,7 @@ fn by_update(
         if failure.is_final() || until <= now.after(pause) || shared.is_closed() {
             break failure;
         }
-        pause::pause(shared, now.after(pause), &wait);
+        backoff::pause(shared, now.after(pause), &wait);
         pause = PAUSES.1.min(pause * 2);
     };
     // The owner leaves in the background, with a tombstone: a copy still in flight has no effect then.

@@ -1,18 +1,21 @@
-//! What a guard can ask or do while the lock is held: the remaining lease, whether the hold is lost, and a
-//! lease of the caller's choice. Releasing it is in `release.rs`.
+//! What a guard can ask or do while the lock is held: the remaining lease, whether the hold is lost, a lease of the
+//! caller's choice, and an update of the kind's state. Releasing it is in `release.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Value;
+
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::call::lost;
-use crate::engine::call::outcomes::lost_as;
+use crate::engine::call::outcomes::{failed, lost_as, revoked};
 use crate::engine::call::warning::{HoldKey, TimeLeft, until};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::{carry_out, lock, lock_at};
 use crate::engine::operations::replies::Renewed;
 use crate::engine::operations::requests;
+use crate::engine::redis::resp::number;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
@@ -161,4 +164,34 @@ pub(crate) fn renewed(
         }
         Some(error) => Err(entry.error(error)),
     }
+}
+
+/// What is said of an update without a reply.
+pub(crate) const UNKNOWN: &str = "the change may or may not have been made";
+
+/// Updates the state by `what`, the name of an update followed by its arguments for the rule. Returns the
+/// rule's reply. Blocks for the command timeout at most.
+///
+/// # Errors
+/// `OutcomeUnknown` if Redis did not reply: the update may have been applied, or may still be.
+pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>, Error> {
+    let shared = &entry.shared;
+    shared.usable().map_err(|e| entry.error(e))?;
+    let limit = Moment::now().after(shared.config.command_timeout);
+    requests::change(entry, entry.fresh(), what, limit).map_err(|e| entry.error(failed(e, UNKNOWN)))
+}
+
+/// Updates the state of the hold `ticket` by `what`, with the number `n` and the hold's owner id. Blocks for
+/// the command timeout at most.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` if the hold is lost, also if the rule replies that there is none; else see
+/// [`change`].
+pub(crate) fn change_hold(entry: &Arc<LockEntry>, ticket: Ticket, what: &str, n: &str) -> Result<(), Error> {
+    let owner = owner(entry, ticket, Moment::now())?;
+    let reply = change(entry, &[what, n, &entry.owner_id(owner)])?;
+    if number(reply.first()) == Some(1) {
+        return Ok(());
+    }
+    Err(revoked(entry, owner))
 }

@@ -3,7 +3,6 @@
 pub(crate) mod acquire;
 pub(crate) mod attempt;
 pub(crate) mod backoff;
-pub(crate) mod change;
 pub(crate) mod close;
 pub(crate) mod condition;
 pub(crate) mod deadlock;
@@ -12,7 +11,6 @@ pub(in crate::engine) mod head;
 pub(crate) mod held;
 pub(crate) mod modes;
 pub(crate) mod outcomes;
-pub(crate) mod pause;
 pub(crate) mod receipt;
 pub(crate) mod release;
 pub(crate) mod replicas;

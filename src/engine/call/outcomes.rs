@@ -76,6 +76,7 @@ pub(in crate::engine) fn of_refusal(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Closed => Error::new(ErrorKind::Closed, ""),
         Refusal::LeaseLost(loss) => lost(loss),
+        Refusal::Shared => ErrorKind::Refused.because("other threads of this process share the hold"),
         Refusal::WouldDeadlock => ErrorKind::WouldDeadlock.because("this thread already holds it"),
         Refusal::Busy => Error::new(ErrorKind::Timeout, ""),
     }

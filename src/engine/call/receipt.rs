@@ -4,24 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::outcomes::failed;
-use crate::engine::call::{held, lost, waiter};
+use crate::engine::call::outcomes::{failed, of_refusal};
+use crate::engine::call::{held, waiter};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::{carry_out, lock};
 use crate::engine::operations::requests;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::grant::{Doubt, Grant, Validity, ends_at};
-use crate::engine::state::lock_state::{Acquired, Answer, CannotPart, PendingRelease, Terms, Ticket};
+use crate::engine::state::lock_state::{Acquired, Answer, PendingRelease, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
-
-impl CannotPart {
-    fn error(self) -> Error {
-        match self {
-            CannotPart::Lost(loss) => lost(loss),
-            CannotPart::Shared => ErrorKind::Refused.because("other threads of this process share the hold"),
-        }
-    }
-}
 
 /// Returns the lease of a hold that leaves: not the shorter one of a lock that lingers here.
 fn lease_of(entry: &LockEntry, terms: &Terms) -> Duration {
@@ -36,14 +27,15 @@ pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Erro
     let (owner, lease) = {
         let core = lock(entry)?;
         let now = Moment::now();
-        let grant = core.lock_state.may_part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
+        let grant = core.lock_state.may_part(ticket, now).map_err(|stays| entry.error(of_refusal(stays)))?;
         (grant.owner, grant.renewal(now).max(lease_of(entry, &grant.terms)))
     };
     held::renew_for(entry, ticket, Some(lease))?;
     let mut core = lock(entry)?;
     let now = Moment::now();
     let since = core.lock_state.held(ticket, now);
-    let (mut grant, then) = core.lock_state.part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
+    let (mut grant, then) =
+        core.lock_state.part(ticket, now).map_err(|stays| entry.error(of_refusal(stays)))?;
     core.ends(entry, owner);
     carry_out(entry, core, then);
     grant.terms.lease = lease_of(entry, &grant.terms);

@@ -196,39 +196,33 @@ impl Channels {
         sent.collect()
     }
 
-    /// The server has confirmed the channel. Returns the owner numbers of the entries that can now be reached
-    /// on it.
-    pub(in crate::engine) fn confirmed(&self, stem: &str) -> Vec<u64> {
+    /// The server has confirmed the channel, or denied it to the client, as it will again. Returns the owner numbers of
+    /// the entries that requested it.
+    fn turns_to(&self, stem: &str, phase: Stage) -> Vec<u64> {
         let mut state = self.0.lock();
         let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
-        channel.phase = Stage::Subscribed(Moment::now());
+        channel.phase = phase;
         channel.owners.clone()
+    }
+
+    pub(in crate::engine) fn confirmed(&self, stem: &str) -> Vec<u64> {
+        self.turns_to(stem, Stage::Subscribed(Moment::now()))
+    }
+
+    pub(in crate::engine) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
+        self.turns_to(stem, Stage::Denied(Moment::now(), why))
     }
 
     /// The server has ended the subscription, as the slot is elsewhere. Returns the owner numbers of the
     /// entries that can no longer be reached. (No effect if the channel was asked for again: its confirmation
     /// is yet to come.)
     pub(in crate::engine) fn ended(&self, stem: &str) -> Vec<u64> {
-        let mut state = self.0.lock();
-        match state.all.get(stem) {
-            Some(channel) if matches!(channel.phase, Stage::Subscribed(_)) => {}
-            _ => return Vec::new(),
-        }
-        state.all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
+        if self.is_subscribed(stem) { self.refused(stem) } else { Vec::new() }
     }
 
     /// The server has refused the channel. Returns the owner numbers of the entries that requested it.
     pub(in crate::engine) fn refused(&self, stem: &str) -> Vec<u64> {
         self.0.lock().all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
-    }
-
-    /// The server has denied the channel to the client, and will again. Returns the owner numbers of the
-    /// entries that requested it.
-    pub(in crate::engine) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
-        let mut state = self.0.lock();
-        let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
-        channel.phase = Stage::Denied(Moment::now(), why);
-        channel.owners.clone()
     }
 
     /// The connection is gone: the listener asks for all channels on the next one.

@@ -39,8 +39,7 @@ impl LockEntry {
 
     /// Returns whether a message that its server publishes for it now will be received.
     pub(crate) fn hears(&self) -> bool {
-        let inbox = &self.server().inbox;
-        inbox.is_up() && (!self.has_a_channel() || inbox.channels.is_subscribed(self.names.stem()))
+        self.holder_hears(|| true)
     }
 
     /// Returns why its messages are not received, if that is known.
@@ -77,9 +76,6 @@ impl LockEntry {
     pub(crate) fn will_listen(&self) -> Result<(), Error> {
         let server = self.server();
         self.requests_channel(server);
-        if server.inbox.is_up() {
-            return Ok(());
-        }
         start(&self.shared, server)
     }
 
@@ -91,9 +87,7 @@ impl LockEntry {
         if self.has_a_channel() && needed() {
             self.requests_channel(server);
         }
-        if !server.inbox.is_up()
-            && let Err(error) = start(&self.shared, server)
-        {
+        if let Err(error) = start(&self.shared, server) {
             tracing::warn!(
                 error = %format_args!("{error:#}"),
                 "a holder cannot be told of a forced unlock before its next renewal"

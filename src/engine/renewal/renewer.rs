@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry};
-use crate::engine::renewal::schedule::{Line, State, Task, What};
+use crate::engine::renewal::schedule::{Line, Planned, State, Task, What};
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
@@ -37,12 +37,12 @@ impl Renewer {
     /// Removes a client with all its tasks. Returns the leaves that Redis has not answered.
     pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<LockEntry>, PendingRelease)> {
         // Entries and sockets are dropped outside the mutex.
-        let removed = {
+        let (_lines, leaving, planned, _ends) = {
             let mut state = self.state.lock();
             self.alarm.notify_one();
             state.remove(client)
         };
-        removed.into_leaving()
+        planned.into_values().filter_map(Planned::into_leave).chain(leaving.into_values()).collect()
     }
 
     /// Schedules a look at the grant for `due`, in place of what was planned before. If its client does not

@@ -28,11 +28,11 @@ pub(in crate::engine) struct State {
     /// The grants whose renewals are with the lines, by when they end, and how many renewals that are:
     /// another server may be asked while the reply of one is awaited. So an expired lease is reported in
     /// time, whatever the lines wait for.
-    ends: BTreeMap<Due, (Arc<LockEntry>, u32)>,
+    ends: Ends,
     /// The lines, by server, of clients that are not closed.
     pub(in crate::engine) lines: HashMap<u64, Line>,
     /// The leaves that are with a line, by client and owner: no longer in the schedule, and not yet done.
-    leaving: BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>,
+    leaving: Leaving,
     /// The servers whose lines have a thread.
     pub(in crate::engine) served: BTreeSet<u64>,
     /// Whether the schedule has a thread.
@@ -138,7 +138,7 @@ impl Planned {
         }
     }
 
-    fn into_leave(self) -> Option<(Arc<LockEntry>, PendingRelease)> {
+    pub(in crate::engine) fn into_leave(self) -> Option<(Arc<LockEntry>, PendingRelease)> {
         match self.details?.what {
             What::Leave(leave) => Some((self.entry, leave.0)),
             What::Grant => None,
@@ -235,42 +235,25 @@ impl State {
         }
     }
 
-    /// Removes a client. What it had must not be dropped under the mutex.
+    /// Removes a client: its lines, the leaves in their hands, its tasks and the ends of its grants. They must not be
+    /// dropped under the mutex.
     pub(in crate::engine) fn remove(&mut self, client: u64) -> Removed {
-        let (lines, others) =
-            std::mem::take(&mut self.lines).into_iter().partition(|(_, l)| l.client == client);
-        self.lines = others;
+        let lines: HashMap<_, _> = self.lines.extract_if(|_, line| line.client == client).collect();
+        for line in lines.values() {
+            line.work.notify_all();
+        }
         let (leaving, others) =
             std::mem::take(&mut self.leaving).into_iter().partition(|((of, _), _)| *of == client);
         self.leaving = others;
-        let removed = Removed {
-            lines,
-            leaving,
-            planned: take_of(client, &mut self.schedule),
-            _ends: take_of(client, &mut self.ends),
-        };
-        for line in removed.lines.values() {
-            line.work.notify_all();
-        }
-        removed
+        (lines, leaving, take_of(client, &mut self.schedule), take_of(client, &mut self.ends))
     }
 }
+
+type Leaving = BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>;
+type Ends = BTreeMap<Due, (Arc<LockEntry>, u32)>;
 
 /// What a client had here.
-pub(in crate::engine) struct Removed {
-    lines: HashMap<u64, Line>,
-    leaving: BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>,
-    planned: BTreeMap<Due, Planned>,
-    _ends: BTreeMap<Due, (Arc<LockEntry>, u32)>,
-}
-
-impl Removed {
-    /// Returns the leaves that Redis has not answered.
-    pub(in crate::engine) fn into_leaving(self) -> Vec<(Arc<LockEntry>, PendingRelease)> {
-        let planned = self.planned.into_values().filter_map(Planned::into_leave);
-        planned.chain(self.leaving.into_values()).collect()
-    }
-}
+pub(in crate::engine) type Removed = (HashMap<u64, Line>, Leaving, BTreeMap<Due, Planned>, Ends);
 
 fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
     let (mine, others) = std::mem::take(all).into_iter().partition(|((_, of, _), _)| *of == client);

@@ -48,7 +48,7 @@ use self::ask::PendingAcquire;
 use self::condition_waiter::WaitsFor;
 pub(crate) use self::condition_waiter::{HasGivenUp, NOT_INSIDE, SuspendedHold, WaitOutcome};
 pub(crate) use self::events::{
-    Acquired, CannotPart, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step,
+    Acquired, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step,
 };
 use self::holds::OurHold;
 use self::past::Past;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::Moment;
 use crate::engine::call::release::{OngoingRelease, Stay, begin_release};
-use crate::engine::call::several::part::{Part, goes_with};
+use crate::engine::call::several::{Part, goes_with};
 use crate::engine::call::{held, unheard};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::several;

@@ -64,6 +64,8 @@ impl PendingRelease {
 /// Why a thread did not even start to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
+    /// Other threads of this process share the hold, so it cannot leave the process.
+    Shared,
     Closed,
     /// This thread's own hold is lost; its guard must be released first.
     LeaseLost(LossReason),
@@ -169,12 +171,4 @@ impl Renewal {
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Renewal::NotInside | Renewal::Tombstone)
     }
-}
-
-/// Why a hold cannot go to another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum CannotPart {
-    Lost(LossReason),
-    /// Other threads of this process have holds on the same grant.
-    Shared,
 }
