@@ -23,7 +23,7 @@ MODELS_STATES ?= 1000000
 # A crate of an author of a kind.
 OWN = examples/own-once
 
-.PHONY: demo pitfalls test matrix contract history failover check-history peers models shuttle simulate planted scale scale-page bench figures instructions lint msrv targets package doc setup
+.PHONY: demo pitfalls test matrix contract history failover check-history peers models shuttle simulate planted simulate-planted scale scale-page bench figures instructions lint msrv targets package doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -90,6 +90,11 @@ simulate:
 # Breaks the safety rules one at a time, and shows what notices. Takes a quarter of an hour.
 planted: setup
 	@CARGO="$(CARGO)" ci/planted.sh
+
+# The simulation with each of these faults: in how many of SEEDS=200 seeds it fails, and which check.
+simulate-planted:
+	@ci/setup.sh cc
+	@CARGO="$(CARGO)" SIMULATE=1 ci/planted.sh
 
 # Measures and simulates the figures and tables of docs/design/scale.md again: some minutes on an idle machine. `scale-page`
 # only rewrites the tables, from the existing figures.

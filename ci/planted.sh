@@ -2,7 +2,8 @@
 # Plants each fault of verify/planted/, one at a time, and shows that the models and tests named
 # there notice it. All of them must pass without a fault, and fail with theirs: with the expected
 # message, not by a timeout. Fails otherwise.
-# FAULTS="no-timer any-number" plants only these.
+# FAULTS="no-timer any-number" plants only these. SIMULATE=1 plays the simulation with each of them instead, and prints in
+# how many of its SEEDS which check fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -21,6 +22,7 @@ export RUSTFLAGS="${RUSTFLAGS-} --cfg planted"
 sources=$CARGO_TARGET_DIR/sources
 planter=$CARGO_TARGET_DIR/plant
 mkdir -p "$sources"
+rm -f "$sources/verify/build.rs"
 RUSTFLAGS='' "${RUSTC:-rustc}" --edition 2024 -o "$planter" verify/planted/plant.rs
 git ls-files --cached --others --exclude-standard | "$planter" "$sources"
 if [[ -e Cargo.lock ]]; then cp Cargo.lock "$sources"; fi
@@ -79,6 +81,28 @@ seconds() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }
 only=$(printf '%s\n' ${FAULTS:-} | sed -n 's/..*/^&|/p')
 mapfile -t table < <("$planter" --list | grep -e "$only")
 ((${#table[@]})) || { echo "no such fault: $FAULTS"; exit 1; }
+
+if [[ ${SIMULATE:-} ]]; then
+    # Only the package itself is built with the faults: the others are there already, from `make simulate`.
+    echo 'fn main() { println!("cargo::rustc-cfg=planted"); }' >"$sources/verify/build.rs"
+    export CARGO_TARGET_DIR=${CARGO_TARGET_DIR%/planted}/shuttle RUSTFLAGS="${RUSTFLAGS/--cfg planted/--cfg shuttle}"
+    export SEEDS=${SEEDS:-200} FAILURES=1000000
+    build --release --package verify
+    mapfile -t faults < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u)
+    printf '%-28s %8s   %s\n' fault "of $SEEDS" checks
+    for fault in '' "${faults[@]}"; do
+        try "$fault" lib engine::simulation::runs::simulate || true
+        failed=$(sed -n 's/^ *\([0-9]*\)  failed: /\1 /p' "$output")
+        printf '%-28s %8d   %s\n' "${fault:-none}" "$(awk '{ n += $1 } END { print n + 0 }' <<<"$failed")" \
+            "$(awk 'NF { n = $1; $1 = ""; printf "%s%s %d", s, substr($0, 2), n; s = ", " }' <<<"$failed")"
+        if [[ -z $fault && $failed ]]; then
+            cat "$output"
+            exit 1
+        fi
+    done
+    exit
+fi
+
 build --package verify
 mapfile -t targets < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 2 | grep -v '^lib$' | sort -u)
 build --package redis-concurrent "${targets[@]/#/--test=}"

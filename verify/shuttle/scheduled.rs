@@ -161,9 +161,9 @@ pub(crate) mod thread {
 
     use super::time;
 
-    /// No schedule has a client that sleeps this way: a pause is a step.
+    /// A pause is a step where time does not pass by itself.
     pub(crate) fn sleep(pause: std::time::Duration) {
-        shuttle::thread::sleep(pause);
+        if time::passes() { time::sleep(pause) } else { shuttle::thread::sleep(pause) }
     }
 
     #[derive(Default)]
@@ -180,7 +180,9 @@ pub(crate) mod thread {
 
         pub(crate) fn spawn(self, f: impl FnOnce() + Send + 'static) -> io::Result<()> {
             time::thread_begins();
+            let process = time::process();
             self.0.spawn(move || {
+                time::belongs_to(process);
                 f();
                 time::thread_ends();
             })?;

@@ -7,7 +7,8 @@
 
 #![cfg_attr(not(test), allow(dead_code))]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -29,11 +30,24 @@ struct Time {
     when_quiet: Option<Duration>,
     /// The thread that waits for all others to end.
     last: Option<Arc<Sleeper>>,
+    /// Until when the threads of a process stand still.
+    stops: BTreeMap<usize, Moment>,
+    /// Those that stand still for ever.
+    dead: Vec<Arc<Sleeper>>,
 }
 
 impl Time {
     const fn new() -> Time {
-        Time { now: BEGINNING, sleepers: Vec::new(), threads: 1, asleep: 0, when_quiet: None, last: None }
+        Time {
+            now: BEGINNING,
+            sleepers: Vec::new(),
+            threads: 1,
+            asleep: 0,
+            when_quiet: None,
+            last: None,
+            stops: BTreeMap::new(),
+            dead: Vec::new(),
+        }
     }
 }
 
@@ -82,6 +96,65 @@ pub(crate) fn elapsed() -> Duration {
 /// been.
 pub(crate) fn pass_when_quiet(limit: Duration) {
     with(|time| time.when_quiet = Some(limit));
+}
+
+/// Whether it passes by itself.
+pub(crate) fn passes() -> bool {
+    with(|time| time.when_quiet.is_some())
+}
+
+// ---- processes that stop -----------------------------------------------------------------------
+
+shuttle::thread_local! {
+    /// That of this thread, if it is not 0.
+    static PROCESS: Cell<usize> = Cell::new(0);
+}
+
+/// From now on this thread is one of that process, as are those that it starts. Returns which it was.
+pub(crate) fn belongs_to(process: usize) -> usize {
+    PROCESS.with(|its| its.replace(process))
+}
+
+pub(super) fn process() -> usize {
+    PROCESS.with(Cell::get)
+}
+
+/// Until then, the threads of a process do not go on: they stand still where they sleep, or talk to a server.
+pub(crate) fn stop(process: usize, until: Moment) {
+    with(|time| {
+        let its = time.stops.entry(process).or_insert(until);
+        *its = until.max(*its);
+    });
+}
+
+/// Lets all of them go on.
+pub(crate) fn go_on() {
+    let dead = with(|time| {
+        time.stops.clear();
+        std::mem::take(&mut time.dead)
+    });
+    wake(dead);
+}
+
+/// When this process went on that had stopped.
+pub(crate) fn went_on() -> Moment {
+    let process = process();
+    with(|time| time.stops.get(&process).copied().unwrap_or_default())
+}
+
+/// Stands still while its process is stopped.
+pub(crate) fn while_stopped() {
+    while with(|time| !time.stops.is_empty()) {
+        let until = went_on();
+        if until <= now() {
+            return;
+        }
+        let sleeper = Sleeper::until((until < Moment::NEVER).then_some(until));
+        if until == Moment::NEVER {
+            with(|time| time.dead.push(sleeper.clone()));
+        }
+        sleeper.rest();
+    }
 }
 
 /// Waits until this thread is the only one.
@@ -203,6 +276,12 @@ impl Sleeper {
 
     /// Sleeps until it is woken. Returns whether that was by its deadline.
     pub(super) fn sleep(self: Arc<Self>) -> bool {
+        let by_time = self.rest();
+        while_stopped();
+        by_time
+    }
+
+    fn rest(self: Arc<Self>) -> bool {
         let by_time = shuttle::future::block_on(poll_fn(|cx| {
             if self.begins(cx.waker()) {
                 let next = with(|time| {

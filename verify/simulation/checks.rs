@@ -1,34 +1,49 @@
 //! What must always hold, and what must sometimes happen.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::faults::{Fault, Plan, Weather};
-use super::net;
+use super::faults::{Fault, Plan, Planned, Weather};
 use crate::sync::time;
 
 /// What a lock with one owner has, of which a reader takes one.
 pub(super) const WHOLE: u32 = 1_000;
 /// How long a free lock may stay free while somebody waits for it and nothing goes wrong.
-const SOON: Duration = Duration::from_millis(50);
+pub(super) const SOON: Duration = Duration::from_millis(50);
+/// How long one process that stops or dies may hold up those behind it, beside the lease of what it holds.
+const SKIPPED: Duration = Duration::from_secs(8);
 
 /// The situations that the runs of a night must reach.
 pub(super) const SITUATIONS: &[&str] = &[
+    "a barrier is broken",
     "a call is told that its outcome is unknown",
     "a call is told that Redis is unavailable",
+    "a dead holder is succeeded",
     "a hold is lost",
     "a hold outlives a failover",
     "a hold is passed on by a receipt",
+    "a leader is observed",
+    "a message arrives twice",
     "a message reaches nobody",
+    "a party passes a barrier",
+    "a process goes on whose lease ran out",
     "a reader joins readers",
     "a reply comes too late",
     "a request arrives whose sender has given up",
     "a request is refused for want of memory",
     "a script is unknown",
     "a wait ends by its timeout",
+    "a waiter passes a latch",
     "a waiter for a condition is signalled",
     "a writer waits for readers",
+    "an answer is another caller's",
+    "an order is sold",
+    "an order is there already",
+    "nothing is left to reserve",
+    "permits are admitted late",
+    "several servers are held",
+    "several servers are held by a majority",
     "two locks are held at once",
     "two permits are in use",
 ];
@@ -36,18 +51,16 @@ pub(super) const SITUATIONS: &[&str] = &[
 /// One hold, as its process sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
-    lock: &'static str,
-    /// Shown when a check fails.
-    #[allow(dead_code)]
+    pub(super) lock: String,
     process: usize,
     /// How much of the lock's capacity it takes.
-    weight: u32,
+    pub(super) weight: u32,
     of: u32,
     token: Option<u64>,
     asked: Duration,
-    began: Duration,
+    pub(super) began: Duration,
     /// When it was last known to be valid.
-    last: Duration,
+    pub(super) last: Duration,
     /// When its release began.
     ended: Option<Duration>,
     /// When its release returned.
@@ -61,7 +74,10 @@ struct Checks {
     trace: u64,
 }
 
-thread_local!(static CHECKS: RefCell<Checks> = RefCell::default());
+thread_local! {
+    static CHECKS: RefCell<Checks> = RefCell::default();
+    static OVER: Cell<bool> = const { Cell::new(false) };
+}
 
 fn with<R>(f: impl FnOnce(&mut Checks) -> R) -> R {
     CHECKS.with_borrow_mut(f)
@@ -73,6 +89,21 @@ pub(super) fn begin() {
         checks.holds.clear();
         checks.trace = 0;
     });
+    OVER.set(false);
+}
+
+/// The run is over: what the threads of dead processes do from now on has no meaning.
+pub(super) fn is_over() -> bool {
+    OVER.get()
+}
+
+pub(super) fn over() {
+    OVER.set(true);
+}
+
+/// What must hold at all times, by its name.
+pub(super) fn always(what: &str, holds: bool, says: impl FnOnce() -> String) {
+    assert!(holds || is_over(), "{what}: {}", says());
 }
 
 /// Notes what happens, so that two runs can be compared.
@@ -87,7 +118,10 @@ pub(super) fn trace() -> u64 {
 }
 
 pub(super) fn sometimes(what: &'static str) {
-    debug_assert!(SITUATIONS.contains(&what), "{what}: not listed");
+    if is_over() {
+        return;
+    }
+    assert!(SITUATIONS.contains(&what), "{what}: not listed");
     with(|checks| *checks.seen.entry(what).or_default() += 1);
 }
 
@@ -100,25 +134,48 @@ pub(super) fn seen() -> Vec<(&'static str, u64)> {
 
 /// Records a hold that begins now; returns its number.
 pub(super) fn held(
-    lock: &'static str,
+    lock: &str,
     process: usize,
     (weight, of): (u32, u32),
     token: Option<u64>,
     asked: Duration,
 ) -> usize {
     let now = time::elapsed();
-    let hold =
-        Hold { lock, process, weight, of, token, asked, began: now, last: now, ended: None, released: None };
+    let hold = Hold {
+        lock: lock.to_owned(),
+        process,
+        weight,
+        of,
+        token,
+        asked,
+        began: now,
+        last: now,
+        ended: None,
+        released: None,
+    };
     with(|checks| {
         checks.holds.push(hold);
         checks.holds.len() - 1
     })
 }
 
-/// The hold is valid now.
-pub(super) fn valid(hold: usize) {
-    let now = time::elapsed();
+/// The hold was valid then.
+pub(super) fn valid(hold: usize, now: Duration) {
     with(|checks| checks.holds[hold].last = now);
+}
+
+/// A hold that is valid as long as another one is.
+pub(super) fn same(hold: usize, other: usize) {
+    with(|checks| checks.holds[hold].last = checks.holds[other].last);
+}
+
+/// A hold goes to another process.
+pub(super) fn goes(hold: usize, process: usize) {
+    let now = time::elapsed();
+    with(|checks| {
+        let hold = &mut checks.holds[hold];
+        (hold.process, hold.last) = (process, now);
+    });
 }
 
 pub(super) fn ends(hold: usize) {
@@ -131,23 +188,36 @@ pub(super) fn released(hold: usize) {
     with(|checks| checks.holds[hold].released = Some(now));
 }
 
+/// The valid holds at the time when this one begins: their number changes only when a hold begins.
+pub(super) fn inside<'a>(hold: &Hold, others: &[&'a Hold]) -> Vec<&'a Hold> {
+    others.iter().copied().filter(|it| it.began <= hold.began && hold.began < it.last).collect()
+}
+
+/// The holds of a lock so far.
+pub(super) fn holds(lock: &str) -> Vec<Hold> {
+    with(|checks| checks.holds.iter().filter(|hold| hold.lock == lock).cloned().collect())
+}
+
 /// Checks a run that has ended.
-pub(super) fn finish(weather: Weather, plan: &Plan, lease: Duration) {
+pub(super) fn finish(weather: Weather, plan: &Plan, lost: &[Vec<Duration>], lease: Duration) {
     let holds = with(|checks| checks.holds.clone());
-    let locks: BTreeSet<&str> = holds.iter().map(|hold| hold.lock).collect();
+    let locks: BTreeSet<&str> = holds.iter().map(|hold| hold.lock.as_str()).collect();
     for lock in locks {
         let mut of_it: Vec<&Hold> = holds.iter().filter(|hold| hold.lock == lock).collect();
         of_it.sort_by_key(|hold| hold.began);
         // In a storm that loses writes, Redis may forget a hold that its process still has.
-        if weather != Weather::Lossy {
+        if weather != Weather::Lossy || lost.len() > 1 {
             one_owner(&of_it);
             tokens_grow(&of_it);
         }
-        // Who waits for two locks at once leaves each while the other is not free.
-        if weather == Weather::Calm && !["left", "right"].contains(&lock) {
-            none_waits_for_what_is_free(&of_it);
+        // Who waits for several at once leaves each while another is not free, and tries again.
+        let queues = !["left", "right", "red"].contains(&lock) && !lock.starts_with("order");
+        if matches!(weather, Weather::Calm | Weather::Deadly) && queues {
+            none_waits_for_what_is_free(&of_it, plan, lease);
         }
-        losses_are_told(&of_it, plan, lease);
+        if let [lost] = lost {
+            losses_are_told(&of_it, lost, lease);
+        }
         situations(&of_it, plan);
     }
 }
@@ -155,41 +225,42 @@ pub(super) fn finish(weather: Weather, plan: &Plan, lease: Duration) {
 /// one-owner: at no time are there valid holds of more than the lock has.
 fn one_owner(holds: &[&Hold]) {
     for hold in holds {
-        // The number changes only when a hold begins.
-        let then = hold.began;
-        let inside: Vec<_> = holds.iter().filter(|it| it.began <= then && then < it.last).collect();
+        let inside = inside(hold, holds);
         let sum: u32 = inside.iter().map(|it| it.weight).sum();
-        assert!(sum <= hold.of, "one-owner: at {then:?} there are {sum} of {}: {inside:#?}", hold.of);
+        assert!(sum <= hold.of, "one-owner: {sum} of {} at {:?}: {inside:#?}", hold.of, hold.began);
     }
 }
 
 /// tokens-grow: a later hold has a higher token.
 fn tokens_grow(holds: &[&Hold]) {
-    let with_tokens: Vec<_> = holds.iter().filter(|hold| hold.token.is_some()).collect();
+    // One that was over before its process knew of it may come late.
+    let with_tokens: Vec<_> =
+        holds.iter().filter(|hold| hold.token.is_some() && hold.began < hold.last).collect();
     for pair in with_tokens.windows(2) {
         assert!(pair[0].token < pair[1].token, "tokens-grow: {pair:#?}");
     }
 }
 
-/// no-lost-wake-up: while somebody waits, the lock is not free.
-fn none_waits_for_what_is_free(holds: &[&Hold]) {
-    for hold in holds.iter().filter(|hold| hold.weight == hold.of) {
-        let before = holds.iter().filter(|it| it.began < hold.began).filter_map(|it| it.released).max();
+/// no-lost-wake-up: while somebody waits, the lock is not free; a dead holder has it for a lease.
+fn none_waits_for_what_is_free(holds: &[&Hold], plan: &Plan, lease: Duration) {
+    let stops = |(.., fault): &&Planned| matches!(fault, Fault::Stops(..) | Fault::Dies(_));
+    let most = SOON + SKIPPED * plan.faults.iter().filter(stops).count() as u32;
+    let freed =
+        |it: &&&Hold| it.released.or_else(|| plan.death(it.process).map(|at| at.max(it.last) + lease));
+    for hold in holds.iter().filter(|hold| hold.weight == hold.of && !plan.stops(hold.process)) {
+        let before = holds.iter().filter(|it| it.began < hold.began).filter_map(|it| freed(&it)).max();
         let free = before.unwrap_or_default().max(hold.asked);
         let waited = hold.began.saturating_sub(free);
-        assert!(waited <= SOON, "no-lost-wake-up: free for {waited:?}: {hold:#?}");
+        assert!(waited <= most, "no-lost-wake-up: free for {waited:?}: {hold:#?}");
+        if before.is_some() && holds.iter().any(|it| it.released.is_none() && it.last < hold.began) {
+            sometimes("a dead holder is succeeded");
+        }
     }
 }
 
-/// a-loss-is-told: where all data was lost, no hold from before is valid for longer than its lease, unless a replica that
-/// still had it became the primary.
-fn losses_are_told(holds: &[&Hold], plan: &Plan, lease: Duration) {
-    let is_undone = |lost: &Duration| {
-        let undoes = |(at, fault): &(Duration, Fault)| matches!(fault, Fault::Failover(lag) if (*lost..=*lost + *lag + net::EACH).contains(at));
-        plan.faults.iter().any(undoes)
-    };
-    let lost = plan.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Empty(_)));
-    for (at, _) in lost.filter(|(at, _)| !is_undone(at)) {
+/// a-loss-is-told: where all data was lost for good, no hold from before is valid for longer than its lease.
+fn losses_are_told(holds: &[&Hold], lost: &[Duration], lease: Duration) {
+    for at in lost {
         let untold = holds.iter().find(|hold| hold.began < *at && hold.last > *at + lease);
         assert!(untold.is_none(), "a-loss-is-told: all was lost at {at:?}: {untold:#?}");
     }
@@ -209,7 +280,7 @@ fn situations(holds: &[&Hold], plan: &Plan) {
         if hold.of == WHOLE && hold.weight == WHOLE && holds.iter().any(|it| waited_for(it)) {
             sometimes("a writer waits for readers");
         }
-        let outlives = |(at, fault): &(Duration, Fault)| {
+        let outlives = |(at, _, fault): &Planned| {
             matches!(fault, Fault::Failover(_))
                 && hold.began < *at
                 && *at + Duration::from_secs(12) < hold.last

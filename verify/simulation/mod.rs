@@ -12,8 +12,14 @@ mod compare;
 mod faults;
 #[cfg(shuttle)]
 mod net;
+#[cfg(shuttle)]
+mod part;
+#[cfg(shuttle)]
+mod recipes;
 mod redis;
 #[cfg(shuttle)]
 mod runs;
 #[cfg(shuttle)]
 mod scene;
+#[cfg(shuttle)]
+mod server;

@@ -1,4 +1,4 @@
-//! The simulated network and its server: each request and each reply takes its time, connections keep what they carry
+//! The simulated network and its servers: each request and each reply takes its time, connections keep what they carry
 //! in order, and what goes wrong is planned beforehand. A thread of its own carries all of it, as time passes.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,16 +10,12 @@ use redis::{RedisResult, Value};
 
 use super::checks::{happens, sometimes};
 use super::faults::{Fault, Plan};
-use super::redis::{Keyspace, Redis, Reply};
+use super::redis::Reply;
+use super::server::{EACH, Server};
 use crate::clock::Moment;
 use crate::engine::call::backoff::Rng;
 use crate::engine::redis::wire::memory::{Network, broken, refused};
 use crate::sync::{Condvar, Mutex, time};
-
-/// The server's clock at the beginning, in µs since 1970.
-const BEGINNING: i64 = 1_700_000_000_000_000;
-/// How often what a replica has is taken down.
-pub(super) const EACH: Duration = Duration::from_millis(250);
 
 pub(super) struct Net {
     state: Mutex<State>,
@@ -29,30 +25,32 @@ pub(super) struct Net {
 
 struct State {
     rng: Rng,
-    redis: Redis,
-    /// How much its clock is ahead, in µs.
-    ahead: i64,
-    run: u64,
-    up_since: Duration,
-    /// What a replica has, the newest last.
-    replica: VecDeque<(Duration, Keyspace)>,
+    servers: Vec<Server>,
     lines: BTreeMap<u64, Line>,
     events: BTreeMap<(Moment, u64), Event>,
     sequence: u64,
     plan: Plan,
     /// Until when messages are late, and by how much at most.
     slow: (Moment, Duration),
-    /// Until when nothing goes to or from a process.
-    apart: BTreeMap<String, Moment>,
-    down_until: Moment,
+    /// The same of those to subscribers.
+    late: (Moment, Duration),
+    /// Until when messages to subscribers arrive twice.
+    doubles: Moment,
+    /// Until when nothing goes between a process and a server.
+    apart: BTreeMap<Ends, Moment>,
+    /// No process stops or dies any more.
+    ends: bool,
     over: bool,
     /// Prints what reaches the server, and what it says.
     shows: bool,
 }
 
+/// A process and a server.
+pub(super) type Ends = (usize, usize);
+
 /// A connection.
 struct Line {
-    process: String,
+    ends: Ends,
     open: bool,
     /// Its process has closed it, or was told that it broke.
     left: bool,
@@ -70,7 +68,8 @@ enum Event {
     Message(u64, [String; 2]),
     Left(u64),
     Fault(usize),
-    Ends(Fault),
+    /// A server has memory again.
+    Frees(usize),
     Replicates,
 }
 
@@ -80,65 +79,72 @@ impl State {
         self.events.insert((when, self.sequence), event);
     }
 
-    /// When something that is sent now by or to this process arrives.
-    fn arrival(&mut self, process: &str) -> Moment {
+    /// When something that is sent now between these arrives.
+    fn arrival(&mut self, ends: Ends) -> Moment {
         let now = Moment::now();
         let mut micros = 100 + self.rng.below(400);
         if now < self.slow.0 {
             micros += self.rng.below(self.slow.1.as_micros() as usize);
         }
-        let healed = self.apart.get(process).copied().unwrap_or_default();
+        let healed = self.apart.get(&ends).copied().unwrap_or_default();
         now.after(Duration::from_micros(micros as u64)).max(healed)
     }
 
     fn cut(&mut self, connection: u64) {
-        self.redis.hang_up(connection);
         if let Some(line) = self.lines.get_mut(&connection) {
+            self.servers[line.ends.1].redis.hang_up(connection);
             line.open = false;
             line.told.notify_all();
         }
     }
 
-    fn cut_all(&mut self, which: impl Fn(&Line) -> bool) {
-        let cut: Vec<u64> = self.lines.iter().filter(|(_, line)| which(line)).map(|(id, _)| *id).collect();
-        cut.into_iter().for_each(|connection| self.cut(connection));
+    /// Its process has closed it. What was sent before still arrives.
+    fn leave(&mut self, connection: u64) {
+        let Some(line) = self.lines.get_mut(&connection) else { return };
+        line.left = true;
+        let (ends, there) = (line.ends, line.there);
+        let when = self.arrival(ends).max(there);
+        self.at(when, Event::Left(connection));
     }
 
-    fn is_up(&self) -> bool {
-        self.down_until <= Moment::now()
+    fn which(&self, which: impl Fn(&Line) -> bool) -> Vec<u64> {
+        self.lines.iter().filter(|(_, line)| which(line)).map(|(id, _)| *id).collect()
+    }
+
+    fn cut_all(&mut self, which: impl Fn(&Line) -> bool) {
+        self.which(which).into_iter().for_each(|connection| self.cut(connection));
     }
 
     fn run(&mut self, connection: u64, command: &[String]) {
-        let Some(line) = self.lines.get(&connection).filter(|line| line.open && self.is_up()) else { return };
-        let process = line.process.clone();
+        let Some(line) = self.lines.get(&connection) else { return };
+        let (ends, server) = (line.ends, &mut self.servers[line.ends.1]);
+        if !line.open || !server.is_up() {
+            return;
+        }
         if line.left {
             sometimes("a request arrives whose sender has given up");
         }
-        let now = i64::try_from(time::elapsed().as_micros()).expect("not for ever");
-        self.redis.set_time(BEGINNING + now + self.ahead);
-        let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        let replies = match words[..] {
-            ["INFO", ..] => vec![Reply::Bulk(self.info().into_bytes())],
-            ["CLIENT", ..] => vec![Reply::ok()],
-            _ => {
-                let words: Vec<_> = command.iter().map(|word| word.as_bytes().to_vec()).collect();
-                self.redis.command(connection, &words)
-            }
-        };
-        let told = std::mem::take(&mut self.redis.state.told);
+        let replies = server.run(ends.1, connection, command);
+        let told = std::mem::take(&mut server.redis.state.told);
         if self.shows {
             let (at, told) = (time::elapsed(), told.iter().map(|it| String::from_utf8_lossy(&it.text)));
-            println!("{at:?} {process}: {command:?} -> {replies:?} {:?}", told.collect::<Vec<_>>());
+            println!("{at:?} {ends:?}: {command:?} -> {replies:?} {:?}", told.collect::<Vec<_>>());
         }
         for told in told {
-            let Some(to) = self.lines.get(&told.connection).map(|line| line.process.clone()) else {
-                continue;
-            };
-            let when = self.arrival(&to);
+            let Some(to) = self.lines.get(&told.connection).map(|line| line.ends) else { continue };
+            let mut when = self.arrival(to);
+            if Moment::now() < self.late.0 {
+                let by = self.rng.below(self.late.1.as_micros() as usize);
+                when = when.after(Duration::from_micros(by as u64));
+            }
             let line = self.lines.get_mut(&told.connection).expect("just seen");
             line.back = line.back.max(when);
             let (when, text) =
                 (line.back, [told.channel, told.text].map(|it| String::from_utf8_lossy(&it).into()));
+            if Moment::now() < self.doubles {
+                sometimes("a message arrives twice");
+                self.at(when, Event::Message(told.connection, text.clone()));
+            }
             self.at(when, Event::Message(told.connection, text));
         }
         for reply in replies {
@@ -149,18 +155,12 @@ impl State {
                     _ => {}
                 }
             }
-            let when = self.arrival(&process);
+            let when = self.arrival(ends);
             let line = self.lines.get_mut(&connection).expect("just seen");
             line.back = line.back.max(when);
             let when = line.back;
             self.at(when, Event::Reply(connection, reply.into()));
         }
-    }
-
-    fn info(&self) -> String {
-        let up = (time::elapsed() - self.up_since).as_secs();
-        let run = self.run;
-        format!("redis_version:7.0.15\r\nrun_id:{run:040x}\r\nuptime_in_seconds:{up}\r\nrole:master\r\n")
     }
 
     fn happens(&mut self, event: Event) {
@@ -181,17 +181,14 @@ impl State {
                 _ => sometimes("a message reaches nobody"),
             },
             Event::Left(connection) => {
-                self.redis.hang_up(connection);
-                self.lines.remove(&connection);
+                if let Some(line) = self.lines.remove(&connection) {
+                    self.servers[line.ends.1].redis.hang_up(connection);
+                }
             }
             Event::Fault(i) => self.begins(i),
-            Event::Ends(Fault::Full(_)) => self.redis.state.full = false,
-            Event::Ends(_) => {}
+            Event::Frees(server) => self.servers[server].redis.state.full = false,
             Event::Replicates => {
-                self.replica.push_back((time::elapsed(), self.redis.state.keys.clone()));
-                if self.replica.len() > 20 {
-                    self.replica.pop_front();
-                }
+                self.servers.iter_mut().for_each(Server::replicates);
                 self.at(Moment::now().after(EACH), Event::Replicates);
             }
         }
@@ -199,64 +196,56 @@ impl State {
 
     fn begins(&mut self, i: usize) {
         let now = Moment::now();
-        let fault = self.plan.faults[i].1.clone();
+        let (_, server, fault) = self.plan.faults[i];
         if self.shows {
-            println!("{:?} {fault:?}", time::elapsed());
+            println!("{:?} server {server}: {fault:?}", time::elapsed());
         }
-        match &fault {
-            Fault::Cut => self.cut_all(|_| true),
-            Fault::CutOf(process) => self.cut_all(|line| line.process == *process),
-            Fault::Slow(lasts, by) => self.slow = (now.after(*lasts), *by),
+        match fault {
+            Fault::Stops(..) | Fault::Dies(_) if self.ends => {}
+            Fault::Cut => self.cut_all(|line| line.ends.1 == server),
+            Fault::CutOf(process) => self.cut_all(|line| line.ends == (process, server)),
+            Fault::Slow(lasts, by) => self.slow = (now.after(lasts), by),
+            Fault::Late(lasts, by) => self.late = (now.after(lasts), by),
             Fault::Apart(process, lasts) => {
-                self.apart.insert(process.clone(), now.after(*lasts));
+                self.apart.insert((process, server), now.after(lasts));
             }
-            Fault::Forgets => self.redis.forget_scripts(),
+            Fault::Doubles(lasts) => self.doubles = now.after(lasts),
+            Fault::Forgets => self.servers[server].redis.forget_scripts(),
             Fault::Full(lasts) => {
-                self.redis.state.full = true;
-                self.at(now.after(*lasts), Event::Ends(fault));
+                self.servers[server].redis.state.full = true;
+                self.at(now.after(lasts), Event::Frees(server));
             }
-            Fault::Restart(lasts) => self.restarts(*lasts),
-            Fault::Empty(lasts) => {
-                self.redis.state.keys.keys.clear();
-                self.restarts(*lasts);
+            Fault::Stops(process, lasts) => time::stop(process + 1, now.after(lasts)),
+            Fault::Dies(process) => {
+                time::stop(process + 1, Moment::NEVER);
+                let its = self.which(|line| line.ends.0 == process);
+                its.into_iter().for_each(|connection| self.leave(connection));
             }
-            Fault::Failover(lag) => {
-                let then = time::elapsed().saturating_sub(*lag);
-                let before = self.replica.iter().rev().find(|(at, _)| *at <= then);
-                if let Some((_, keys)) = before {
-                    self.redis.state.keys = keys.clone();
-                }
-                self.restarts(Duration::ZERO);
-            }
-            Fault::Clock(micros) => self.ahead += micros,
+            Fault::Restart(lasts) => self.servers[server].restarts(lasts),
+            Fault::Empty(lasts) => self.servers[server].restarts_empty(lasts),
+            Fault::Failover(lag) => self.servers[server].fails_over(lag),
+            Fault::Clock(micros) => self.servers[server].ahead += micros,
         }
-    }
-
-    fn restarts(&mut self, lasts: Duration) {
-        self.cut_all(|_| true);
-        self.redis.restart();
-        self.run += 1;
-        self.up_since = time::elapsed() + lasts;
-        self.down_until = Moment::now().after(lasts);
+        if matches!(fault, Fault::Restart(_) | Fault::Empty(_) | Fault::Failover(_)) {
+            self.cut_all(|line| line.ends.1 == server);
+        }
     }
 }
 
 impl Net {
-    pub(super) fn new(seed: u64, plan: Plan) -> Net {
+    pub(super) fn new(seed: u64, servers: usize, plan: Plan) -> Net {
         let now = Moment::now();
         let mut state = State {
             rng: Rng(seed),
-            redis: Redis::default(),
-            ahead: 0,
-            run: 1,
-            up_since: time::elapsed(),
-            replica: VecDeque::new(),
+            servers: (0..servers).map(|_| Server::default()).collect(),
             lines: BTreeMap::new(),
             events: BTreeMap::new(),
             sequence: 0,
             slow: (now, Duration::from_micros(1)),
+            late: (now, Duration::from_micros(1)),
+            doubles: now,
             apart: BTreeMap::new(),
-            down_until: now,
+            ends: false,
             over: false,
             shows: std::env::var_os("TRACE").is_some(),
             plan,
@@ -288,6 +277,11 @@ impl Net {
         }
     }
 
+    /// From now on no process stops or dies.
+    pub(super) fn ends(&self) {
+        self.state.lock().ends = true;
+    }
+
     pub(super) fn is_over(&self) {
         self.state.lock().over = true;
         self.changed.notify_all();
@@ -295,14 +289,12 @@ impl Net {
 
     /// The keys that are stored now, and whether each expires.
     pub(super) fn keys(&self) -> Vec<(String, bool)> {
-        let mut state = self.state.lock();
-        let now = i64::try_from(time::elapsed().as_micros()).expect("not for ever");
-        let ahead = state.ahead;
-        state.redis.set_time(BEGINNING + now + ahead);
-        let keys = &state.redis.state.keys;
-        let live = keys.keys.iter().filter(|(_, entry)| entry.expires.is_none_or(|ends| keys.now <= ends));
-        live.map(|(key, entry)| (String::from_utf8_lossy(key).into_owned(), entry.expires.is_some()))
-            .collect()
+        self.state.lock().servers.iter_mut().flat_map(Server::keys).collect()
+    }
+
+    /// When each server lost what it had for good.
+    pub(super) fn lost(&self) -> Vec<Vec<Duration>> {
+        self.state.lock().servers.iter().map(|server| server.lost.clone()).collect()
     }
 
     /// Waits until `take` finds something on this connection.
@@ -331,11 +323,22 @@ impl Net {
     }
 }
 
+/// The host by which a process reaches a server.
+pub(super) fn host((process, server): Ends) -> String {
+    format!("p{process}s{server}")
+}
+
+fn ends(address: &str) -> Ends {
+    let host = address.split(':').next().unwrap_or_default();
+    let (process, server) = host[1..].split_once('s').expect("a host of ours");
+    (process.parse().expect("a process"), server.parse().expect("a server"))
+}
+
 impl Network for Net {
     fn connect(&self, address: &str, limit: Duration) -> RedisResult<u64> {
-        let process = address.split(':').next().unwrap_or_default().to_owned();
+        let ends = ends(address);
         let mut state = self.state.lock();
-        let (now, there) = (Moment::now(), state.arrival(&process));
+        let (now, there) = (Moment::now(), state.arrival(ends));
         if now.after(limit) < there {
             drop(state);
             time::sleep(limit);
@@ -344,13 +347,13 @@ impl Network for Net {
         drop(state);
         time::sleep(there.since(now));
         let mut state = self.state.lock();
-        if !state.is_up() {
+        if state.over || !state.servers[ends.1].is_up() {
             return Err(refused());
         }
         state.sequence += 1;
         let (connection, now) = (state.sequence, Moment::now());
         let line = Line {
-            process,
+            ends,
             open: true,
             left: false,
             told: Arc::new(Condvar::new()),
@@ -364,10 +367,11 @@ impl Network for Net {
     }
 
     fn send(&self, connection: u64, command: Vec<String>) -> RedisResult<()> {
+        time::while_stopped();
         let mut state = self.state.lock();
         let line = state.lines.get(&connection).filter(|line| line.open).ok_or_else(broken)?;
-        let process = line.process.clone();
-        let when = state.arrival(&process);
+        let ends = line.ends;
+        let when = state.arrival(ends);
         let line = state.lines.get_mut(&connection).expect("just seen");
         line.there = line.there.max(when);
         let when = line.there;
@@ -389,15 +393,8 @@ impl Network for Net {
         self.state.lock().lines.get(&connection).is_some_and(|line| line.open)
     }
 
-    /// What was sent before still arrives.
     fn hang_up(&self, connection: u64) {
-        let mut state = self.state.lock();
-        let Some(line) = state.lines.get_mut(&connection) else { return };
-        line.left = true;
-        let (process, there) = (line.process.clone(), line.there);
-        let when = state.arrival(&process).max(there);
-        state.at(when, Event::Left(connection));
-        drop(state);
+        self.state.lock().leave(connection);
         self.changed.notify_all();
     }
 }

@@ -1,9 +1,9 @@
 //! Runs of the simulation, each from a seed.
 //!
 //! `make simulate SEEDS=1000` plays so many, from `SEED=<n>` on; `SECONDS=60` for as long as that takes instead. A run
-//! that fails is played again without each of its faults in turn, as long as it still fails, and the command is
-//! printed that repeats what is left of it; with `TRACE=1` it also prints what goes over the network. It ends after
-//! three failures, or with `FAILURES=200` after so many, and then counts them by what they say.
+//! that fails is played again without each of its faults in turn, as long as it still fails in the same way, and the
+//! command is printed that repeats what is left of it; with `TRACE=1` it also prints what goes over the network. After
+//! three failures it ends; with `FAILURES=200` after so many, which are then only counted by what they say.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +18,8 @@ use super::scene::Scene;
 use crate::sync::time;
 
 const SEEDS: u64 = 30;
+/// After so many failures a run ends, unless it counts them.
+const FEW: usize = 3;
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -46,11 +48,17 @@ fn play(scene: &Scene) -> Result<(Duration, u64), String> {
     })
 }
 
-/// Leaves out each fault in turn, as long as the scene still fails.
-fn shrunk(seed: u64, mut without: Vec<usize>) -> Vec<usize> {
+/// The name of what has failed.
+fn check(why: &str) -> &str {
+    why.split(':').next().unwrap_or_default()
+}
+
+/// Leaves out each fault in turn, as long as the scene still fails in the same way.
+fn shrunk(seed: u64, why: &str, mut without: Vec<usize>) -> Vec<usize> {
     for i in 0..8 {
         let fewer: Vec<usize> = without.iter().copied().chain([i]).collect();
-        if !without.contains(&i) && play(&Scene::of(seed, &fewer)).is_err() {
+        let fails = |other: String| check(&other) == check(why);
+        if !without.contains(&i) && play(&Scene::of(seed, &fewer)).is_err_and(fails) {
             without = fewer;
         }
     }
@@ -59,7 +67,7 @@ fn shrunk(seed: u64, mut without: Vec<usize>) -> Vec<usize> {
 
 /// Says why a run failed, and how to repeat what is left of it.
 fn report(seed: u64, why: &str, without: &[usize]) -> String {
-    let left = shrunk(seed, without.to_vec());
+    let left = shrunk(seed, why, without.to_vec());
     let list = left.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let scene = Scene::of(seed, &left);
     format!("{why}\n{scene:#?}\nagain: make simulate SEEDS=1 SEED={seed} WITHOUT={list}")
@@ -75,7 +83,7 @@ fn simulate() {
     let without: Vec<usize> = without.split(',').filter_map(|i| i.parse().ok()).collect();
     let seeds = variable("SEEDS").unwrap_or(SEEDS);
     let limit = variable("SECONDS").map(Duration::from_secs);
-    let most = variable("FAILURES").unwrap_or(3);
+    let most = variable("FAILURES").unwrap_or(FEW);
     let (began, mut passed, mut runs) = (Instant::now(), Duration::ZERO, 0);
     let (mut failures, mut by_check) = (Vec::new(), BTreeMap::<String, u64>::new());
     println!("SEED={first}");
@@ -84,9 +92,9 @@ fn simulate() {
         match play(&Scene::of(seed, &without)) {
             Ok((time, _)) => passed += time,
             Err(why) => {
-                *by_check.entry(why.split(':').next().unwrap_or_default().to_owned()).or_default() += 1;
-                // Only the first few are shrunk.
-                failures.push(if failures.len() < 3 { report(seed, &why, &without) } else { why });
+                *by_check.entry(check(&why).to_owned()).or_default() += 1;
+                // Those that are only counted are not shrunk.
+                failures.push(if most == FEW { report(seed, &why, &without) } else { why });
             }
         }
         runs += 1;

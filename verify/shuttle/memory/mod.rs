@@ -24,7 +24,7 @@ use crate::clock::Moment;
 use crate::engine::redis::connection::{self, ConnectionManager};
 use crate::engine::redis::credentials::Credentials;
 use crate::settings::Config;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, thread, time};
 
 /// What connections lead to instead of the fake Redis: the network of `verify/simulation/`.
 pub(crate) trait Network: Send + Sync {
@@ -280,8 +280,27 @@ impl Pool {
         drop(left);
         let mut pooled = Pooled { connection: None, room: self.room.clone() };
         let idle = self.room.idle.lock().pop();
-        pooled.connection = Some(idle.map_or_else(|| self.manager.connect(), Ok)?);
+        pooled.connection = Some(idle.map_or_else(|| self.connect(until), Ok)?);
         Ok(pooled)
+    }
+
+    /// Connects; where that takes time, in a thread of its own, as a pool does.
+    fn connect(&self, until: Moment) -> RedisResult<Box<connection::Connection>> {
+        if !time::passes() {
+            return self.manager.connect();
+        }
+        let made = Arc::new((Mutex::new(None), Condvar::new()));
+        let (manager, makes) = (self.manager.clone(), made.clone());
+        thread::Builder::new().name("pool".to_owned()).spawn(move || {
+            let connection = manager.connect();
+            *makes.0.lock() = Some(connection);
+            makes.1.notify_all();
+        })?;
+        let mut there = made.0.lock();
+        while there.is_none() && Moment::now() < until {
+            made.1.wait_until(&mut there, until);
+        }
+        there.take().unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
     }
 }
 

@@ -1,0 +1,352 @@
+//! What one thread of a run does with the locks, and what it notes of it; `recipes.rs` has what is not a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use super::checks::{self, WHOLE, always, sometimes};
+use super::faults::{Plan, Weather};
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::engine::call::backoff::Rng;
+use crate::error::{Error, ErrorKind};
+use crate::guard::{Guard, Held, Ownership};
+use crate::kinds::Reentrant;
+use crate::multi_lock::MultiLock;
+use crate::red_lock::RedLockClient;
+use crate::sync::{Condvar, Mutex, time};
+use crate::wait::Wait;
+
+/// How long a process may keep a lock after its release.
+const LINGER: Duration = Duration::from_secs(2);
+/// How long after its deadline a call may return.
+const LATE: Duration = Duration::from_millis(250);
+
+/// How many servers a lock of several has.
+pub(super) const SERVERS: usize = 3;
+
+/// What a thread may take part in.
+pub(super) const KINDS: &[&str] = &[
+    "barrier",
+    "condition",
+    "election",
+    "inventory",
+    "latch",
+    "limiter",
+    "multi-lock",
+    "once",
+    "read/write",
+    "receipt",
+    "reentrant",
+    "semaphore",
+    "simple",
+];
+
+/// The threads of each process that play.
+pub(super) struct Playing {
+    threads: Mutex<Vec<usize>>,
+    changed: Condvar,
+}
+
+impl Playing {
+    pub(super) fn new(processes: usize, threads: usize) -> Playing {
+        Playing { threads: Mutex::new(vec![threads; processes]), changed: Condvar::new() }
+    }
+
+    /// A thread goes from one process to another, or ends.
+    fn moves(&self, from: usize, to: Option<usize>) {
+        let mut threads = self.threads.lock();
+        threads[from] -= 1;
+        if let Some(to) = to {
+            threads[to] += 1;
+            time::belongs_to(to + 1);
+        }
+        drop(threads);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the threads of all processes that have not died by then.
+    pub(super) fn wait(&self, plan: &Plan) {
+        let mut threads = self.threads.lock();
+        loop {
+            let now = time::elapsed();
+            let alive = |process: usize| plan.death(process).filter(|at| *at < now).is_none();
+            if threads.iter().enumerate().all(|(process, n)| *n == 0 || !alive(process)) {
+                return;
+            }
+            let deaths = (0..threads.len()).filter_map(|process| plan.death(process));
+            match deaths.filter(|at| *at >= now).min() {
+                None => self.changed.wait(&mut threads),
+                Some(next) => {
+                    let limit = next - now + Duration::from_millis(1);
+                    self.changed.wait_for(&mut threads, limit);
+                }
+            }
+        }
+    }
+}
+
+/// One thread.
+pub(super) struct Part {
+    pub(super) client: Client,
+    /// Of another process, if there is one.
+    pub(super) other: (usize, Client),
+    pub(super) process: usize,
+    pub(super) weather: Weather,
+    /// How long it pauses at most, in ms.
+    pub(super) pace: usize,
+    pub(super) rng: Rng,
+    /// What was put in under the condition's lock, and not yet taken out.
+    pub(super) items: Arc<AtomicI64>,
+    /// Where there are several servers.
+    pub(super) red: Option<RedLockClient>,
+    pub(super) playing: Arc<Playing>,
+}
+
+impl Part {
+    pub(super) fn play(mut self, kinds: &[&str], rounds: usize) {
+        for _ in 0..rounds {
+            self.pause(self.pace);
+            if checks::is_over() {
+                return;
+            }
+            match kinds[self.rng.below(kinds.len())] {
+                "barrier" => self.meet(),
+                "condition" => self.exchange(),
+                "election" => self.lead(),
+                "inventory" => self.sell(),
+                "latch" => self.count_down(),
+                "limiter" => self.acquire(),
+                "multi-lock" => self.both(),
+                "once" => self.work(),
+                "read/write" => self.read_or_write(),
+                "receipt" => self.pass_on(),
+                "RedLock" => self.red(),
+                "reentrant" => self.reentrant(),
+                "semaphore" => self.permits(),
+                _ => self.simple(),
+            }
+        }
+        self.playing.moves(self.process, None);
+    }
+
+    fn reentrant(&mut self) {
+        let lock = self.client.reentrant_lock("reentrant");
+        let lock = if self.rng.below(2) == 0 { lock.linger(LINGER) } else { lock };
+        let wait = self.wait();
+        self.visit("reentrant", (WHOLE, WHOLE), wait, || lock.lock_with(wait), |guard| Some(guard.token()));
+    }
+
+    fn simple(&mut self) {
+        let name = ["simple", "simple", "right"][self.rng.below(3)];
+        let lock = self.client.simple_lock(name);
+        let wait = self.wait();
+        self.visit(name, (WHOLE, WHOLE), wait, || lock.lock_with(wait), |guard| Some(guard.token()));
+    }
+
+    fn read_or_write(&mut self) {
+        let lock = self.client.read_write_lock("files");
+        let wait = self.wait();
+        if self.rng.below(3) == 0 {
+            self.visit("files", (WHOLE, WHOLE), wait, || lock.write_lock().lock_with(wait), |_| None);
+        } else {
+            self.visit("files", (1, WHOLE), wait, || lock.read_lock().lock_with(wait), |_| None);
+        }
+    }
+
+    fn permits(&mut self) {
+        let semaphore = self.client.semaphore("semaphore");
+        self.expects(semaphore.try_set_permits(2));
+        let n = 1 + self.rng.below(2) as u32;
+        let wait = self.wait();
+        self.visit("semaphore", (n, 2), wait, || semaphore.acquire_with(n, wait), |_| None);
+    }
+
+    pub(super) fn pause(&mut self, most: usize) {
+        time::sleep(Duration::from_millis(self.rng.below(most) as u64));
+    }
+
+    pub(super) fn wait(&mut self) -> Wait<'static> {
+        match self.rng.below(3) {
+            0 => Wait::timeout(Duration::from_millis(self.rng.below(6_000) as u64)),
+            1 if self.rng.below(3) == 0 => Wait::once(),
+            _ => Wait::forever(),
+        }
+    }
+
+    /// Returns the result unless it is one of the errors that a fault may cause.
+    pub(super) fn expects<T>(&self, result: Result<T, Error>) -> Option<T> {
+        if checks::is_over() {
+            return None;
+        }
+        let error = match result {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        match error.kind() {
+            ErrorKind::OutcomeUnknown => sometimes("a call is told that its outcome is unknown"),
+            ErrorKind::Unavailable => sometimes("a call is told that Redis is unavailable"),
+            // A semaphore whose permits could not be set, or were forgotten.
+            ErrorKind::Refused => {}
+            ErrorKind::LeaseLost | ErrorKind::NotOwner => {}
+            // A count that was forgotten.
+            ErrorKind::Broken if self.weather == Weather::Lossy => {}
+            _ => panic!("no promised error: {error:?}"),
+        }
+        assert!(self.weather != Weather::Calm, "nothing went wrong, and yet: {error:?}");
+        None
+    }
+
+    /// The same for a call that should be over.
+    pub(super) fn in_time<T>(&self, wait: Wait<'_>, result: Result<T, Error>) -> Option<T> {
+        is_in_time(wait);
+        self.expects(result)
+    }
+
+    fn visit<L: Held, O: Ownership>(
+        &mut self,
+        name: &str,
+        takes: (u32, u32),
+        wait: Wait<'_>,
+        acquire: impl FnOnce() -> Result<Option<Guard<L, O>>, Error>,
+        token: impl Fn(&Guard<L, O>) -> Option<u64>,
+    ) {
+        let asked = time::elapsed();
+        let Some(got) = self.in_time(wait, acquire()) else { return };
+        let Some(guard) = got else { return sometimes("a wait ends by its timeout") };
+        let hold = checks::held(name, self.process, takes, token(&guard), asked);
+        self.stay(hold, &guard);
+        checks::ends(hold);
+        let released = guard.unlock();
+        self.expects(released);
+        checks::released(hold);
+    }
+
+    /// Holds a lock, and passes the hold on to another process by a receipt.
+    fn pass_on(&mut self) {
+        let asked = time::elapsed();
+        let lock = self.client.reentrant_lock("reentrant");
+        let wait = self.wait();
+        let Some(got) = self.in_time(wait, lock.lock_owned_with(wait)) else { return };
+        let Some(guard) = got else { return sometimes("a wait ends by its timeout") };
+        let hold = checks::held("reentrant", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
+        self.stay(hold, &guard);
+        let Some(receipt) = self.expects(guard.into_receipt()) else { return };
+        self.pause(1_500);
+        // From here on this is a thread of the other process.
+        let (other, client) = self.other.clone();
+        self.playing.moves(self.process, Some(other));
+        checks::goes(hold, other);
+        if let Some(guard) = self.expects(client.adopt::<Reentrant>(&receipt)) {
+            sometimes("a hold is passed on by a receipt");
+            self.stay(hold, &guard);
+            checks::ends(hold);
+            let released = guard.unlock();
+            self.expects(released);
+            checks::released(hold);
+        }
+        self.playing.moves(other, Some(self.process));
+    }
+
+    /// Holds a lock of several servers.
+    fn red(&mut self) {
+        let lock = self.red.as_ref().expect("several servers").lock("red");
+        let wait = self.wait();
+        self.visit(
+            "red",
+            (WHOLE, WHOLE),
+            wait,
+            || lock.lock_with(wait),
+            |guard| {
+                let all = guard.servers() == SERVERS;
+                sometimes(if all {
+                    "several servers are held"
+                } else {
+                    "several servers are held by a majority"
+                });
+                None
+            },
+        );
+    }
+
+    /// Holds two locks at once.
+    fn both(&mut self) {
+        let asked = time::elapsed();
+        let (one, other) = (self.client.reentrant_lock("left"), self.client.simple_lock("right"));
+        let wait = self.wait();
+        let Some(got) = self.in_time(wait, MultiLock::new(&[&one, &other]).lock_with(wait)) else { return };
+        let Some(guard) = got else { return sometimes("a wait ends by its timeout") };
+        let tokens = guard.tokens();
+        let names = ["left", "right"].into_iter().zip(tokens);
+        let holds: Vec<_> = names
+            .map(|(name, token)| checks::held(name, self.process, (WHOLE, WHOLE), token, asked))
+            .collect();
+        for _ in 0..self.rng.below(5) {
+            self.pause(self.pace / 4);
+            let now = time::elapsed();
+            if guard.is_lost() {
+                break;
+            }
+            holds.iter().for_each(|hold| checks::valid(*hold, now));
+        }
+        sometimes("two locks are held at once");
+        holds.iter().for_each(|hold| checks::ends(*hold));
+        let released = guard.unlock();
+        self.expects(released);
+        holds.iter().for_each(|hold| checks::released(*hold));
+    }
+
+    /// Holds it for a while, and notes until when it is valid.
+    pub(super) fn stay<L: Held, O: Ownership>(&mut self, hold: usize, guard: &Guard<L, O>) {
+        let steps = 1 + [self.rng.below(3), self.rng.below(30)][self.rng.below(2)];
+        for _ in 0..steps {
+            self.pause(self.pace / 4);
+            // It may have to wait for its turn to say so.
+            let now = time::elapsed();
+            if guard.is_lost() {
+                if time::went_on() > Moment::default() {
+                    sometimes("a process goes on whose lease ran out");
+                }
+                return sometimes("a hold is lost");
+            }
+            checks::valid(hold, now);
+        }
+    }
+
+    /// Puts an item in, or waits for one and takes it out.
+    fn exchange(&mut self) {
+        let lock = self.client.reentrant_lock("exchange");
+        let filled = lock.condition("filled");
+        let asked = time::elapsed();
+        let Some(mut guard) = self.expects(lock.lock()) else { return };
+        let hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
+        self.stay(hold, &guard);
+        if self.rng.below(2) == 0 {
+            self.items.fetch_add(1, Ordering::SeqCst);
+            let told = filled.signal(&guard);
+            self.expects(told);
+        } else if self.items.load(Ordering::SeqCst) == 0 {
+            checks::ends(hold);
+            let woken = filled.wait_with(&mut guard, Duration::from_secs(5));
+            checks::released(hold);
+            if self.expects(woken) == Some(true) {
+                sometimes("a waiter for a condition is signalled");
+            }
+            let released = guard.unlock();
+            self.expects(released);
+            return;
+        }
+        checks::ends(hold);
+        let released = guard.unlock();
+        self.expects(released);
+        checks::released(hold);
+    }
+}
+
+/// one-deadline: a call returns by its deadline, or a little later.
+pub(super) fn is_in_time(wait: Wait<'_>) {
+    // A process that has stopped has its time from then.
+    let since = |deadline: Moment| Moment::now().since(deadline.max(time::went_on()));
+    let late = wait.deadline.map_or(Duration::ZERO, since);
+    always("one-deadline", late <= LATE, || format!("{late:?} after it"));
+}

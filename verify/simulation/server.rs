@@ -1,0 +1,102 @@
+//! One simulated server: a Redis in memory with a clock, a replica, and what happens to all of it at once.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::redis::{Keyspace, Redis, Reply};
+use crate::sync::time;
+
+/// Its clock at the beginning, in µs since 1970.
+const BEGINNING: i64 = 1_700_000_000_000_000;
+/// For how long it has been up then.
+const UP: Duration = Duration::from_secs(3_600);
+/// How often what a replica has is taken down.
+pub(super) const EACH: Duration = Duration::from_millis(250);
+
+#[derive(Default)]
+pub(super) struct Server {
+    pub(super) redis: Redis,
+    /// How much its clock is ahead, in µs.
+    pub(super) ahead: i64,
+    /// How often it has started.
+    starts: u64,
+    up_since: Duration,
+    down_until: Duration,
+    /// What a replica has, the newest last.
+    replica: VecDeque<(Duration, Keyspace)>,
+    /// When it lost all its data, unless a replica brought them back.
+    pub(super) lost: Vec<Duration>,
+}
+
+impl Server {
+    pub(super) fn is_up(&self) -> bool {
+        self.down_until <= time::elapsed()
+    }
+
+    /// Runs a command of a connection, now.
+    pub(super) fn run(&mut self, number: usize, connection: u64, command: &[String]) -> Vec<Reply> {
+        self.set_time();
+        match command.first().map(String::as_str) {
+            Some("INFO") => vec![Reply::Bulk(self.info(number).into_bytes())],
+            Some("CLIENT") => vec![Reply::ok()],
+            _ => {
+                let words: Vec<_> = command.iter().map(|word| word.as_bytes().to_vec()).collect();
+                self.redis.command(connection, &words)
+            }
+        }
+    }
+
+    fn set_time(&mut self) {
+        let now = i64::try_from(time::elapsed().as_micros()).expect("not for ever");
+        self.redis.set_time(BEGINNING + now + self.ahead);
+    }
+
+    fn info(&self, number: usize) -> String {
+        let up = (time::elapsed() + UP).saturating_sub(self.up_since).as_secs();
+        let run = self.starts;
+        format!(
+            "redis_version:7.0.15\r\nrun_id:{number:020x}{run:020x}\r\nuptime_in_seconds:{up}\r\nrole:master\r\n"
+        )
+    }
+
+    pub(super) fn restarts(&mut self, lasts: Duration) {
+        self.redis.restart();
+        self.starts += 1;
+        self.up_since = time::elapsed() + UP + lasts;
+        self.down_until = time::elapsed() + lasts;
+    }
+
+    /// Restarts without its data.
+    pub(super) fn restarts_empty(&mut self, lasts: Duration) {
+        self.redis.state.keys.keys.clear();
+        self.lost.push(time::elapsed());
+        self.restarts(lasts);
+    }
+
+    pub(super) fn replicates(&mut self) {
+        self.replica.push_back((time::elapsed(), self.redis.state.keys.clone()));
+        if self.replica.len() > 20 {
+            self.replica.pop_front();
+        }
+    }
+
+    /// A replica takes over, with what it had so long ago.
+    pub(super) fn fails_over(&mut self, lag: Duration) {
+        let then = time::elapsed().saturating_sub(lag);
+        let before = self.replica.iter().rev().find(|(at, _)| *at <= then);
+        if let Some((at, keys)) = before {
+            self.redis.state.keys = keys.clone();
+            self.lost.retain(|lost| lost <= at);
+        }
+        self.restarts(Duration::ZERO);
+    }
+
+    /// The keys that are stored now, and whether each expires.
+    pub(super) fn keys(&mut self) -> Vec<(String, bool)> {
+        self.set_time();
+        let keys = &self.redis.state.keys;
+        let live = keys.keys.iter().filter(|(_, entry)| entry.expires.is_none_or(|ends| keys.now <= ends));
+        live.map(|(key, entry)| (String::from_utf8_lossy(key).into_owned(), entry.expires.is_some()))
+            .collect()
+    }
+}
