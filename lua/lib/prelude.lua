@@ -8,5 +8,5 @@
 -- ARGV 1 owner  2 lease ms  3 channel prefix  4 waiter timeout ms  5... the operation's own
 local K, F, call = KEYS, ARGV, redis.call
 
--- The rule of this kind of lock. Created with the two fields that the fast path needs.
-local kind = {tag = false, try_acquire = false}
+-- The rule of this kind of lock. Created with the fields that the fast paths need.
+local kind = {try_acquire = false, release = false}
