@@ -34,11 +34,11 @@ pub(crate) struct Scripts {
     pub(crate) all: OnceLock<Script>,
 }
 
-/// A script's text and its name in Redis's cache.
+/// A script's text, and the beginning of its calls by SHA1, as Redis reads it: what comes before the keys.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) source: String,
-    pub(crate) sha: String,
+    pub(crate) by_sha: String,
     /// Where each of its lines comes from.
     lines: Lines,
 }
@@ -46,8 +46,9 @@ pub(crate) struct Script {
 impl Script {
     /// A script as it is, which is not an operation over a rule.
     pub(crate) fn plain(source: &str) -> Self {
-        let sha = redis::Script::new(source).get_hash().to_owned();
-        Script { source: source.to_owned(), sha, lines: Lines::default() }
+        let script = redis::Script::new(source);
+        let by_sha = format!("$7\r\nEVALSHA\r\n$40\r\n{}\r\n", script.get_hash());
+        Script { source: source.to_owned(), by_sha, lines: Lines::default() }
     }
 
     fn of(lines: Lines) -> Self {

@@ -12,7 +12,7 @@ use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::refusal::refused;
-use crate::engine::redis::resp::{number, text};
+use crate::engine::redis::resp::{PackedArgs, number, text};
 use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
@@ -202,7 +202,7 @@ impl<'a> Lookup<'a> {
 
     fn question<'s>(&self, scripts: &'s Scripts, shared: &Shared) -> Command<'s> {
         let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, &self.page, self.mode, "1"];
-        Command::script(&scripts.inspect, &self.names.keys(), &args)
+        Command::script(&scripts.inspect, &self.names.keys(), &PackedArgs::of(&args))
     }
 
     /// Adds a page to its look. Returns the next question.

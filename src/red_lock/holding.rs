@@ -219,7 +219,11 @@ impl AnyHold for RedLockHold {
         for ServerHold { node, entry, ticket } in members.iter().filter(|m| m.node.away().is_none()) {
             match held::renewing(entry, *ticket, sent) {
                 Ok(owner) => {
-                    queries.push(Query::new((entry, owner), node, commands::renew(entry, owner, lease)));
+                    queries.push(Query::new(
+                        (entry, owner),
+                        node,
+                        commands::renew(entry, owner, lease, false),
+                    ));
                 }
                 Err(error) => failed = Some(error),
             }

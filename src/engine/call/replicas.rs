@@ -99,7 +99,7 @@ pub(crate) fn have(
         let core = lock(entry)?;
         core.lock_state.grant(owner).map_or(entry.shared.config.lease, |grant| grant.rewrite(sent))
     };
-    let answers = replicas.after(entry, commands::renew(entry, owner, lease), sent, wait);
+    let answers = replicas.after(entry, commands::renew(entry, owner, lease, false), sent, wait);
     let answers = match answers {
         Ok(reply) if reply.resent() => {
             lock(entry)?.lock_state.doubt(owner, sent, lease);

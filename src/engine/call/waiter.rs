@@ -95,13 +95,6 @@ struct Waits<'a> {
     _span: Option<Span>,
 }
 
-impl<'a> Waits<'a> {
-    fn begin(entry: &'a LockEntry) -> Self {
-        entry.shared.observers.tell(|o| o.wait_began(entry.observed()));
-        Waits { entry, _span: Span::wait(|| entry.observed()) }
-    }
-}
-
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.entry.shared.observers.tell(|o| o.wait_ended(self.entry.observed()));
@@ -111,7 +104,8 @@ impl Drop for Waits<'_> {
 impl<'a> Waiter<'a> {
     /// Takes a position in the lock state. `readers` is the lock's read mode, if its threads must queue
     /// behind this one. A thread that joins others in a hold may have to ask Redis, within `limit`, whether
-    /// still more may join.
+    /// still more may join. (Inlined, it would have its callers' loops prepared for a wait at each re-entry.)
+    #[inline(never)]
     pub(in crate::engine) fn enter(
         entry: &'a Arc<LockEntry>,
         readers: Option<&'a Arc<LockEntry>>,
@@ -174,7 +168,6 @@ impl<'a> Waiter<'a> {
     /// No other code in the crate takes turns of a lock state, or sleeps for one.
     pub(in crate::engine) fn advance(&mut self, may_park: MayPark) -> Result<Progress, Error> {
         let entry = self.entry;
-        let shared = &entry.shared;
         loop {
             let mut core = entry.core.lock();
             let again = self.first.is_none();
@@ -193,7 +186,7 @@ impl<'a> Waiter<'a> {
             let limit = || match may_park {
                 MayPark::Yes => self
                     .wait
-                    .limit(now, shared.config.command_timeout)
+                    .limit(now, entry.shared.config.command_timeout)
                     .min(gives_up_at.max(now.after(SHORTEST))),
                 MayPark::No { limit } => limit,
             };
@@ -298,7 +291,9 @@ impl<'a> Waiter<'a> {
         // (A waiter for a signal does not wait for the lock.)
         if self.waits.is_none() && self.entry.condition.is_none() {
             drop(core);
-            self.waits = Some(Waits::begin(self.entry));
+            let entry = self.entry;
+            entry.shared.observers.tell(|o| o.wait_began(entry.observed()));
+            self.waits = Some(Waits { entry, _span: Span::wait(|| entry.observed()) });
             return Ok(());
         }
         let mut until = until.min(self.wait.deadline.unwrap_or(Moment::NEVER));

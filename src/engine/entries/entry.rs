@@ -134,9 +134,13 @@ impl LockEntry {
     }
 
     pub(crate) fn owner_id(&self, owner: u64) -> String {
-        let mut number = itoa::Buffer::new();
+        self.owner_id_parts(owner, &mut itoa::Buffer::new()).concat()
+    }
+
+    /// The parts of an owner id, of which the number is put into `digits`.
+    pub(crate) fn owner_id_parts<'a>(&'a self, owner: u64, digits: &'a mut itoa::Buffer) -> [&'a str; 4] {
         let keeps = if owner & KEEPS == 0 { "" } else { "~" };
-        [&self.shared.uuid, ":", number.format(owner & !KEEPS), keeps].concat()
+        [&self.shared.uuid, ":", digits.format(owner & !KEEPS), keeps]
     }
 
     /// Returns whether this owner id belongs to this entry's lock state.

@@ -15,6 +15,7 @@ use crate::engine::entries::entry::LockEntries;
 use crate::engine::redis::exchange::{Command, Idempotent, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::process;
+use crate::engine::redis::resp::PackedArgs;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
@@ -121,7 +122,8 @@ impl Shared {
         idempotent: Idempotent,
     ) -> Result<Reply, Failure> {
         let slot = self.route.slot(keys.first().map_or(b"", |[key, _]| key.as_bytes()));
-        self.route.ask(slot, &[Command::script(script, keys, args).repeated(idempotent)], None, limit)
+        let command = Command::script(script, keys, &PackedArgs::of(args)).repeated(idempotent);
+        self.route.ask(slot, &[command], None, limit)
     }
 
     /// Returns a number of [`SEQUENCE_BITS`] bits that was never returned before, and that nobody can guess:
@@ -131,7 +133,9 @@ impl Shared {
         let n = self.sequence.fetch_add(1, Ordering::Relaxed);
         let (mut high, mut low) = (n >> LOW, n % (1 << LOW));
         // One number to hash each time, in which the halves are told apart: it takes half of the instructions.
-        for round in 0..3 {
+        // It begins with the half that changes: the other is the same for a million numbers.
+        high ^= self.secret.hash_one(low << 3) % (1 << (SEQUENCE_BITS - LOW));
+        for round in 1..3 {
             low ^= self.secret.hash_one(high << 3 | round << 1) % (1 << LOW);
             high ^= self.secret.hash_one(low << 3 | round << 1 | 1) % (1 << (SEQUENCE_BITS - LOW));
         }

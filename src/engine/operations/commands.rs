@@ -1,11 +1,13 @@
 //! The operations as commands, each a call of one of the lock's scripts; and their arguments, which the scripts know
 //! as ARGV (see `lua/README.md`).
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::exchange::Command;
+use crate::engine::redis::resp::PackedArgs;
 use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease};
 use crate::script::Script;
 
@@ -13,19 +15,10 @@ pub(crate) fn acquire<'a>(entry: &'a LockEntry, asking: &Asking) -> Command<'a> 
     over(entry, &entry.scripts.acquire, &acquire_args(entry, asking))
 }
 
-/// Sets the lease of a hold.
-pub(crate) fn renew(entry: &LockEntry, owner: u64, lease: Duration) -> Command<'_> {
-    renewal(entry, owner, lease, false)
-}
-
-/// The last renewal of an owner, whose hold then expires.
-pub(crate) fn last_renew(entry: &LockEntry, owner: u64, lease: Duration) -> Command<'_> {
-    renewal(entry, owner, lease, true)
-}
-
-fn renewal(entry: &LockEntry, owner: u64, lease: Duration, tombstone: bool) -> Command<'_> {
+/// Sets the lease of a hold; for the last time, if the hold then expires: `last`.
+pub(crate) fn renew(entry: &LockEntry, owner: u64, lease: Duration, last: bool) -> Command<'_> {
     let mut args = caller(entry, owner, lease);
-    args.extend(tombstone.then(|| "1".to_owned()));
+    args.add_if_any(flag(last));
     over(entry, &entry.scripts.renew, &args)
 }
 
@@ -33,7 +26,7 @@ fn renewal(entry: &LockEntry, owner: u64, lease: Duration, tombstone: bool) -> C
 /// expire.
 pub(crate) fn leave_alone<'a>(entry: &'a LockEntry, leaving: &PendingRelease) -> Command<'a> {
     match leaving.rest(Moment::now) {
-        Some(rest) => last_renew(entry, leaving.owner, rest),
+        Some(rest) => renew(entry, leaving.owner, rest, true),
         None => leave(entry, leaving, None),
     }
 }
@@ -51,7 +44,7 @@ pub(crate) fn leave<'a>(
 pub(crate) fn change<'a>(entry: &'a LockEntry, owner: u64, what: &[&str]) -> Option<Command<'a>> {
     let script = entry.scripts.change.as_ref()?;
     let mut args = caller(entry, owner, Duration::ZERO);
-    args.extend(what.iter().map(|it| (*it).to_owned()));
+    what.iter().for_each(|it| args.add([it]));
     Some(over(entry, script, &args))
 }
 
@@ -59,33 +52,27 @@ pub(crate) fn change<'a>(entry: &'a LockEntry, owner: u64, what: &[&str]) -> Opt
 pub(crate) fn inspect<'a>(entry: &'a LockEntry, page: &str, mode: &str) -> Command<'a> {
     let shared = &entry.shared;
     let args = ["", "0", &entry.inbox_prefix(), &shared.waiter_timeout, page, mode];
-    over(entry, &entry.scripts.inspect, &args)
+    over(entry, &entry.scripts.inspect, &PackedArgs::of(&args))
 }
 
 /// A call of a script over the lock's keys.
-pub(in crate::engine) fn over<'a, A: AsRef<[u8]>>(
-    entry: &LockEntry,
-    script: &'a Script,
-    args: &[A],
-) -> Command<'a> {
+pub(in crate::engine) fn over<'a>(entry: &LockEntry, script: &'a Script, args: &PackedArgs) -> Command<'a> {
     Command::script(script, &entry.names.keys(), args)
 }
 
 /// The arguments that every operation begins with: the owner, its lease, where its process receives grants, and the
 /// waiter timeout.
-pub(in crate::engine) fn caller(entry: &LockEntry, owner: u64, lease: Duration) -> Vec<String> {
-    /// The most arguments that any operation takes.
-    const MOST: usize = 10;
-    let ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-    let lease = itoa::Buffer::new().format(ms).to_owned();
-    let mut args = Vec::with_capacity(MOST);
-    args.extend([entry.owner_id(owner), lease]);
-    args.extend([entry.inbox_prefix().into_owned(), entry.shared.waiter_timeout.clone()]);
+pub(in crate::engine) fn caller(entry: &LockEntry, owner: u64, lease: Duration) -> PackedArgs {
+    let mut args = PackedArgs::new();
+    args.add(entry.owner_id_parts(owner, &mut itoa::Buffer::new()));
+    args.add([itoa::Buffer::new().format(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))]);
+    args.add([&*entry.inbox_prefix()]);
+    args.add([&entry.shared.waiter_timeout]);
     args
 }
 
 /// The arguments of `acquire`; and of `await`, a wait for a condition.
-pub(in crate::engine) fn acquire_args(entry: &LockEntry, asking: &Asking) -> Vec<String> {
+pub(in crate::engine) fn acquire_args(entry: &LockEntry, asking: &Asking) -> PackedArgs {
     let how = match asking.how {
         AcquireMode::Try => "try",
         AcquireMode::Wait => "wait",
@@ -93,21 +80,18 @@ pub(in crate::engine) fn acquire_args(entry: &LockEntry, asking: &Asking) -> Vec
         AcquireMode::Share => "share",
         AcquireMode::Back => "back",
     };
-    let mut record = match &asking.thread {
-        Some(name) => record(entry, asking.threads, Some(name)),
-        None => own_record(entry, asking.threads),
-    };
-    if !asking.blocked.is_empty() {
-        record.push_str(if record.contains('\t') { "\t" } else { "\t\t" });
-        record.push_str(&asking.blocked);
-    }
-    // The hold beside which, or instead of which, it is to be admitted.
-    let from = asking.from.map(|from| entry.owner_id(from)).unwrap_or_default();
-    // For a wait, the script knows that it is admitted instead of the hold that it gives up.
-    let last = entry.condition.as_ref().map_or(flag(asking.instead), |awaited| awaited.name.clone());
     let mut args = caller(entry, asking.owner, asking.terms.lease);
-    args.extend([how.to_owned(), asking.terms.args.to_string(), record, from, asking.arrival.clone(), last]);
-    trimmed(args)
+    args.add([how]);
+    args.add([&*asking.terms.args]);
+    let this = std::thread::current();
+    let name = asking.thread.as_deref().or(this.name());
+    add_record(&mut args, entry, asking.threads, name, &asking.blocked);
+    // The hold beside which, or instead of which, it is to be admitted.
+    args.add_if_any(&asking.from.map(|from| entry.owner_id(from)).unwrap_or_default());
+    args.add_if_any(&asking.arrival);
+    // For a wait, the script knows that it is admitted instead of the hold that it gives up.
+    args.add_if_any(entry.condition.as_ref().map_or(flag(asking.instead), |awaited| &awaited.name));
+    args
 }
 
 /// The arguments of `leave`; and of `quit`, the end of a wait for a condition. With a request of the `next` head, the
@@ -116,59 +100,51 @@ pub(in crate::engine) fn leave_args(
     entry: &LockEntry,
     leaving: &PendingRelease,
     next: Option<&Asking>,
-) -> Vec<String> {
+) -> PackedArgs {
     let mut args = caller(entry, leaving.owner, next.map_or(leaving.lease, |next| next.terms.lease));
     // A request of this owner may still be on its way: it gets a tombstone.
-    args.push(flag(leaving.maybe_in_flight));
+    args.add_if_any(flag(leaving.maybe_in_flight));
     match (&entry.condition, next) {
-        (Some(awaited), _) => args.push(awaited.name.clone()),
+        (Some(awaited), _) => args.add([&awaited.name]),
         (None, Some(next)) => {
-            let record = record(entry, next.threads, next.thread.as_deref());
-            args.extend([next.terms.args.to_string(), record, entry.owner_id(next.owner)]);
+            args.add([&*next.terms.args]);
+            add_record(&mut args, entry, next.threads, next.thread.as_deref(), "");
+            args.add(entry.owner_id_parts(next.owner, &mut itoa::Buffer::new()));
             // The arrival that it had before its position gave way to a better class.
-            args.extend([next.arrival.clone(), flag(next.terms.class.is_some())]);
+            args.add_if_any(&next.arrival);
+            args.add_if_any(flag(next.terms.class.is_some()));
         }
         (None, None) => {}
     }
-    trimmed(args)
-}
-
-fn flag(it: bool) -> String {
-    if it { "1".to_owned() } else { String::new() }
-}
-
-/// Leaves out the empty arguments at the end.
-fn trimmed(mut args: Vec<String>) -> Vec<String> {
-    let used = args.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
-    args.truncate(used);
     args
+}
+
+fn flag(it: bool) -> &'static str {
+    if it { "1" } else { "" }
 }
 
 /// How much of a thread's name is sent, in characters.
 const LONGEST_NAME: usize = 64;
 
-/// Describes a queue position or a hold: number of waiting threads, pid, host, client name and, after a tab,
-/// the name of the thread that asks, if it has one.
-fn record(entry: &LockEntry, threads: usize, thread: Option<&str>) -> String {
-    let mut digits = itoa::Buffer::new();
-    let (threads, identity) = (digits.format(threads), &entry.shared.identity);
-    let name = thread.unwrap_or_default();
-    let mut record = String::with_capacity(threads.len() + identity.len() + 2 + name.len());
-    record.push_str(threads);
-    record.push(' ');
-    record.push_str(identity);
-    if thread.is_some() {
-        record.push('\t');
-        if name.len() <= LONGEST_NAME && name.bytes().all(|b| matches!(b, b' '..=b'~')) {
-            record.push_str(name);
-        } else {
-            record.extend(name.chars().take(LONGEST_NAME).map(|c| if c.is_control() { ' ' } else { c }));
+/// Describes a queue position or a hold: number of waiting threads, pid, host, client name and, after a tab each,
+/// the name of the thread that asks, if it has one, and whom it `blocked`.
+pub(in crate::engine) fn add_record(
+    args: &mut PackedArgs,
+    entry: &LockEntry,
+    threads: usize,
+    thread: Option<&str>,
+    blocked: &str,
+) {
+    let plain = |name: &str| name.len() <= LONGEST_NAME && name.bytes().all(|b| matches!(b, b' '..=b'~'));
+    let name = match thread {
+        Some(name) if !plain(name) => {
+            let chars = name.chars().take(LONGEST_NAME);
+            Cow::Owned(chars.map(|c| if c.is_control() { ' ' } else { c }).collect())
         }
-    }
-    record
-}
-
-/// The record of the calling thread.
-pub(in crate::engine) fn own_record(entry: &LockEntry, threads: usize) -> String {
-    record(entry, threads, std::thread::current().name())
+        name => Cow::Borrowed(name.unwrap_or_default()),
+    };
+    let tab = |it: bool| if it { "\t" } else { "" };
+    let (first, second) = (tab(thread.is_some() || !blocked.is_empty()), tab(!blocked.is_empty()));
+    let (mut digits, identity) = (itoa::Buffer::new(), &*entry.shared.identity);
+    args.add([digits.format(threads), " ", identity, first, &name, second, blocked]);
 }

@@ -8,7 +8,7 @@ use redis::{RedisError, Value, cmd};
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::commands::{self, caller, over, own_record};
+use crate::engine::operations::commands::{self, add_record, caller, over};
 use crate::engine::operations::replies::{
     Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, unexpected_reply,
 };
@@ -16,7 +16,7 @@ use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::refusal::{refused_script, unanswered};
-use crate::engine::redis::resp::{list, number, text};
+use crate::engine::redis::resp::{PackedArgs, list, number, text};
 use crate::engine::redis::server_info::History;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
@@ -55,11 +55,12 @@ pub(crate) fn leave(
     limit: Moment,
 ) -> Result<Left, Failure> {
     if let Some(rest) = leaving.rest(Moment::now) {
-        let reply = entry.ask(&[commands::last_renew(entry, leaving.owner, rest)], limit)?;
+        let reply = entry.ask(&[commands::renew(entry, leaving.owner, rest, true)], limit)?;
         let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
         return Ok(Left { inside, resent: reply.first_by, next: None });
     }
-    let reply = entry.ask(&[commands::leave(entry, leaving, next)], limit)?;
+    let command = [commands::leave(entry, leaving, next)];
+    let reply = entry.shared.route.ask(entry.hash_slot, &command, None, limit)?;
     if is_deaf(list(&reply.value).get(1..).unwrap_or_default()) {
         entry.is_deaf(entry.server(), reply.sent);
     }
@@ -86,7 +87,7 @@ pub(crate) fn left_unread(
 
 /// Renews a hold, setting its lease to `lease`.
 pub(crate) fn renew(entry: &Arc<LockEntry>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
-    Renewed::of(entry.ask(&[commands::renew(entry, owner, lease)], limit))
+    Renewed::of(entry.ask(&[commands::renew(entry, owner, lease, false)], limit))
 }
 
 /// Updates the kind's own state, once per `owner`: `what` is the update, with what the rule needs to know of
@@ -113,8 +114,9 @@ pub(crate) fn adopt(
     let Some(script) = &entry.scripts.adopt else {
         return Err(Failure::Unsent(no_rule()));
     };
-    let (mut args, no_args) = (caller(entry, owner, lease), String::new());
-    args.extend([from.to_owned(), no_args, own_record(entry, 0)]);
+    let mut args = caller(entry, owner, lease);
+    [from, ""].iter().for_each(|arg| args.add([arg]));
+    add_record(&mut args, entry, 0, std::thread::current().name(), "");
     let reply = entry.ask(&[over(entry, script, &args)], limit)?;
     Ok((acquired(&reply.value, lease)?, reply.resent()))
 }
@@ -138,7 +140,7 @@ pub(crate) fn signal(
     limit: Moment,
 ) -> Result<Signalled, Failure> {
     let mut args = caller(entry, owner, Duration::ZERO);
-    args.extend([condition, what, from].map(str::to_owned));
+    [condition, what, from].iter().for_each(|arg| args.add([arg]));
     let reply = entry.ask(&[over(entry, script, &args)], limit)?;
     let items = list(&reply.value);
     let n = number(items.first().or(Some(&reply.value)))
@@ -158,7 +160,7 @@ pub(crate) fn force(
     let (script, how) = if gently { (&scripts.renew, b"2") } else { (&scripts.leave, b"1") };
     let inbox = entry.inbox_prefix();
     let args = [owner, b"0", inbox.as_bytes(), entry.shared.waiter_timeout.as_bytes(), how];
-    let reply = entry.ask(&[over(entry, script, &args)], limit)?;
+    let reply = entry.ask(&[over(entry, script, &PackedArgs::of(&args))], limit)?;
     if gently {
         return Ok(match renewed(&reply.value)? {
             Renewal::Left(left) => Some(left),

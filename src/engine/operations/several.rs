@@ -13,7 +13,7 @@ use crate::engine::operations::replies::{
 };
 use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::resp::list;
+use crate::engine::redis::resp::{PackedArgs, list};
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
 
 /// Asks for several locks of one client and one kind at once, all or nothing. Returns a reply for each up to
@@ -23,10 +23,8 @@ pub(crate) fn acquire_all(
     all: &[(&Arc<LockEntry>, &Asking)],
     limit: Moment,
 ) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
-    let mut request = Several::of("acquire");
-    for (entry, asking) in all {
-        request.add(entry, acquire_args(entry, asking));
-    }
+    let request =
+        Several::of("acquire", all.iter().map(|(entry, asking)| (*entry, acquire_args(entry, asking))));
     let mut resent = false;
     let reply = loop {
         let reply = request.send(limit)?;
@@ -53,10 +51,8 @@ pub(crate) fn leave_all(
     all: &[(&Arc<LockEntry>, &PendingRelease, Option<&Asking>)],
     limit: Moment,
 ) -> Result<Vec<Result<Left, Failure>>, Failure> {
-    let mut request = Several::of("leave");
-    for (entry, leaving, next) in all {
-        request.add(entry, leave_args(entry, leaving, *next));
-    }
+    let leaves = all.iter().map(|(entry, leaving, next)| (*entry, leave_args(entry, leaving, *next)));
+    let request = Several::of("leave", leaves);
     let reply = request.send(limit)?;
     let answers = list(&reply.value);
     if answers.len() != all.len() {
@@ -67,25 +63,24 @@ pub(crate) fn leave_all(
 }
 
 struct Several<'a> {
-    entries: Vec<&'a Arc<LockEntry>>,
+    first: Option<&'a Arc<LockEntry>>,
     keys: Vec<[&'a str; 2]>,
-    args: Vec<String>,
+    args: PackedArgs,
 }
 
 impl<'a> Several<'a> {
-    fn of(operation: &str) -> Self {
-        Several { entries: Vec::new(), keys: Vec::new(), args: vec![operation.to_owned()] }
-    }
-
-    fn add(&mut self, entry: &'a Arc<LockEntry>, args: Vec<String>) {
-        self.entries.push(entry);
-        self.keys.extend(entry.names.keys());
-        self.args.push(args.len().to_string());
-        self.args.extend(args);
+    fn of(operation: &str, each: impl Iterator<Item = (&'a Arc<LockEntry>, PackedArgs)>) -> Self {
+        let (mut first, mut keys, mut args) = (None, Vec::new(), PackedArgs::of(&[operation]));
+        for (entry, its) in each {
+            first.get_or_insert(entry);
+            keys.extend(entry.names.keys());
+            args.add_all(&its);
+        }
+        Several { first, keys, args }
     }
 
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
-        let entry = self.entries.first().ok_or_else(|| unexpected_reply(&[]))?;
+        let entry = self.first.ok_or_else(|| unexpected_reply(&[]))?;
         let reply = entry.ask(&[Command::script(entry.scripts.all(), &self.keys, &self.args)], limit)?;
         match &reply.value {
             Value::Array(answers) if !answers.is_empty() => Ok(reply),

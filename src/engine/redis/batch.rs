@@ -70,12 +70,10 @@ pub(crate) enum Sender {
 pub(crate) enum Joined<'a> {
     /// Wait for the pool, and send what has arrived meanwhile.
     Leader(BatchLeader<'a>),
-    /// Wait for the pool by itself.
+    /// Wait for the pool by itself, if it has time left.
     Alone,
     /// Nothing: its leader has sent its request.
     Sent(BatchReply),
-    /// Its time was up before the request was sent.
-    TimedOut,
 }
 
 impl Batch {
@@ -103,7 +101,7 @@ impl Batch {
                 State::Replied(answer) => return Joined::Sent(answer),
                 State::Leads => return Joined::Leader(BatchLeader { batch: self, leads: true }),
                 State::Alone | State::GivenUp => return Joined::Alone,
-                State::Queued if limit <= Moment::now() => return Joined::TimedOut,
+                State::Queued if limit <= Moment::now() => return Joined::Alone,
                 State::Sent(by) if limit <= Moment::now() => {
                     let value = Err(io::Error::from(io::ErrorKind::TimedOut).into());
                     return Joined::Sent(BatchReply { value, by });

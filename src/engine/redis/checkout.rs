@@ -181,7 +181,7 @@ impl Backend {
                 match self.batch.join(packed, limit) {
                     Joined::Leader(new) => leader = Some(new),
                     Joined::Sent(answer) => return Ok(Err(answer)),
-                    Joined::Alone | Joined::TimedOut => {}
+                    Joined::Alone => {}
                 }
             }
             checkout.wait(pool).map(Ok)

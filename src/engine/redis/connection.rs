@@ -270,7 +270,11 @@ impl r2d2::ManageConnection for ConnectionManager {
 impl Connection {
     /// Writes requests whose replies are [read](Connection::read) later.
     pub(crate) fn write(&mut self, packed: &[u8]) -> Result<(), RedisError> {
-        let sent = self.link.send_packed_command(packed);
+        let packed = self.link.greeted(packed);
+        let sent = match self.link.open() {
+            Ok(socket) => socket.send_packed_command(&packed),
+            Err(failure) => Err(failure),
+        };
         self.broken |= sent.is_err();
         sent
     }
@@ -279,6 +283,15 @@ impl Connection {
     pub(crate) fn read(&mut self, limit: Moment) -> Result<Value, RedisError> {
         self.catch_up(limit)?;
         self.read_next(limit)
+    }
+
+    /// Reads the next `n` replies.
+    pub(crate) fn read_all(&mut self, n: usize, limit: Moment) -> Result<Vec<Value>, RedisError> {
+        let mut replies = Vec::with_capacity(n);
+        while replies.len() < n {
+            replies.push(self.read(limit)?);
+        }
+        Ok(replies)
     }
 
     /// Reads the reply that was left unread, if there is one, and waits for it until `limit`.
@@ -302,7 +315,7 @@ impl Connection {
         let left = limit.since(now).max(COARSE);
         // To set it is a system call, which is skipped if the timeout that is set is about the same.
         if left + COARSE < self.limit || self.limit + COARSE < left {
-            self.broken |= self.link.set_read_timeout(Some(left)).is_err();
+            self.broken |= self.link.open().and_then(|it| it.set_read_timeout(Some(left))).is_err();
             self.limit = left;
         }
         let answer = self.link.recv_response();
@@ -344,10 +357,5 @@ impl Connection {
     /// Describes a request that is sent on it now.
     pub(crate) fn by(&self) -> By {
         By { sent: Moment::now(), born: self.born, dialled: self.dialled }
-    }
-
-    /// Sets how long a write may take.
-    pub(crate) fn limit_writes_to(&mut self, limit: Duration) -> Result<(), RedisError> {
-        self.link.set_write_timeout(Some(limit))
     }
 }

@@ -24,7 +24,7 @@ use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::refusal::{
     NO_ANSWER_IN_TIME, is_unknown_script, no_primary, refused, refused_script, unanswered,
 };
-use crate::engine::redis::resp::{call, in_full};
+use crate::engine::redis::resp::{PackedArgs, call, in_full};
 use crate::engine::redis::server_info::ServerInfo;
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
@@ -66,9 +66,8 @@ enum What<'a> {
 
 impl<'a> Command<'a> {
     /// A call of a script over keys, each in two parts.
-    pub(crate) fn script<A: AsRef<[u8]>>(script: &'a Script, keys: &[[&str; 2]], args: &[A]) -> Self {
-        let mut packed = Vec::new();
-        call(&mut packed, "EVALSHA", &script.sha, keys, args);
+    pub(crate) fn script(script: &'a Script, keys: &[[&str; 2]], args: &PackedArgs) -> Self {
+        let packed = call(&script.by_sha, keys, args);
         Command { packed, what: What::Script(script), idempotent: Idempotent::Yes, first: First::Nothing }
     }
 
@@ -100,7 +99,7 @@ impl<'a> Command<'a> {
 
     fn pack(&self, out: &mut Vec<u8>, full: bool) {
         match self.what {
-            What::Script(script) if full => in_full(out, &self.packed, &script.sha, &script.source),
+            What::Script(script) if full => in_full(out, &self.packed, script),
             What::Replicated(replicas, until) => {
                 // A timeout of 0 would mean forever.
                 let left = until.since(Moment::now()).max(Duration::from_millis(1)).as_millis() as u64;
@@ -229,9 +228,9 @@ impl Backend {
     pub(crate) fn send(&self, mut connection: Pooled, command: &Command<'_>, unread: Unread) {
         let What::Script(script) = command.what else { return };
         let mut bytes = Vec::new();
-        let given = connection.given.contains(&script.sha);
+        let given = connection.given.contains(&script.by_sha);
         if !given {
-            connection.given.push(script.sha.clone());
+            connection.given.push(script.by_sha.clone());
             command.pack(&mut bytes, true);
         }
         self.count(1);
@@ -405,9 +404,12 @@ impl Backend {
         limit: Moment,
     ) -> Result<Vec<Value>, RedisError> {
         let first = std::mem::take(&mut connection.first);
-        let mut replies = |n: usize| (0..n).map(|_| connection.read(limit)).collect::<Result<Vec<_>, _>>();
-        let (tried, mut values) = (replies(first as usize)?, replies(commands.len())?);
-        match (first, tried.into_iter().find(|it| first == First::Server || is_error(it))) {
+        let tried = connection.read_all(first as usize, limit)?;
+        let mut values = connection.read_all(commands.len(), limit)?;
+        match (
+            first,
+            tried.into_iter().find(|it| first == First::Server || matches!(it, Value::ServerError(_))),
+        ) {
             (First::Server, Some(info)) => {
                 connection.server = Some(Arc::new(ServerInfo::read(&info, Moment::now())));
             }
@@ -437,9 +439,9 @@ impl Backend {
         self.count(again.len());
         let (mut bytes, mut loaded) = (Vec::new(), Vec::new());
         for i in &again {
-            let sha = if let What::Script(script) = commands[*i].what { &*script.sha } else { "" };
-            commands[*i].pack(&mut bytes, !loaded.contains(&sha));
-            loaded.push(sha);
+            let by_sha = if let What::Script(script) = commands[*i].what { &*script.by_sha } else { "" };
+            commands[*i].pack(&mut bytes, !loaded.contains(&by_sha));
+            loaded.push(by_sha);
         }
         connection.write(&bytes)?;
         for i in again {
@@ -493,8 +495,4 @@ impl<T> Flight<T> {
         let again = (!unknown.is_empty()).then(|| Self::begin(connection, unknown, command, true));
         (replies, again)
     }
-}
-
-fn is_error(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(_))
 }

@@ -4,11 +4,10 @@
 //! waiter has no time left. So a failure counts as a connection too: one without a link, which returns the
 //! error to the waiter at once.
 
-use std::io;
-use std::mem;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::{io, mem};
 
 use redis::{ConnectionLike as _, RedisError, RedisResult, Value};
 
@@ -91,7 +90,8 @@ impl Link {
         }
     }
 
-    fn open(&mut self) -> RedisResult<&mut wire::Connection> {
+    /// Returns the connection, if it is open.
+    pub(crate) fn open(&mut self) -> RedisResult<&mut wire::Connection> {
         match &mut self.state {
             State::Open(connection) => Ok(connection),
             State::Failed(failure) => Err(failure.clone()),
@@ -103,13 +103,13 @@ impl Link {
         matches!(&self.state, State::Open(connection) if connection.is_open())
     }
 
-    pub(crate) fn send_packed_command(&mut self, packed: &[u8]) -> RedisResult<()> {
+    /// Returns what is to be written now for these requests: before the first ones goes the greeting.
+    pub(crate) fn greeted<'p>(&mut self, packed: &'p [u8]) -> Cow<'p, [u8]> {
         if self.greeting.is_empty() {
-            return self.open()?.send_packed_command(packed);
+            return Cow::Borrowed(packed);
         }
         self.greeted = true;
-        let both = mem::take(&mut self.greeting).before(packed);
-        self.open()?.send_packed_command(&both)
+        Cow::Owned(mem::take(&mut self.greeting).before(packed))
     }
 
     pub(crate) fn recv_response(&mut self) -> RedisResult<Value> {
@@ -117,14 +117,6 @@ impl Link {
             self.open()?.recv_response()?;
         }
         self.open()?.recv_response()
-    }
-
-    pub(crate) fn set_write_timeout(&mut self, limit: Option<Duration>) -> RedisResult<()> {
-        self.open()?.set_write_timeout(limit)
-    }
-
-    pub(crate) fn set_read_timeout(&mut self, limit: Option<Duration>) -> RedisResult<()> {
-        self.open()?.set_read_timeout(limit)
     }
 }
 

@@ -7,41 +7,70 @@
 
 use redis::Value;
 
-/// Adds `verb script <how many keys> <keys> <args>` to `out`; each key is in two parts.
-pub(crate) fn call<A: AsRef<[u8]>>(
-    out: &mut Vec<u8>,
-    verb: &str,
-    script: &str,
-    keys: &[[&str; 2]],
-    args: &[A],
-) {
-    /// More than most parts have.
-    const PART: usize = 48;
-    let parts = 3 + keys.len() + args.len();
-    out.reserve(parts * PART);
-    head(out, b'*', parts);
-    bulk(out, [verb]);
-    bulk(out, [script]);
-    bulk(out, [itoa::Buffer::new().format(keys.len())]);
-    for key in keys {
-        bulk(out, *key);
+use crate::script::Script;
+
+/// The arguments of a script's call, as Redis reads them.
+pub(crate) struct PackedArgs {
+    bytes: Vec<u8>,
+    count: usize,
+    /// How many empty ones go before the next that is not.
+    left_out: usize,
+}
+
+impl PackedArgs {
+    pub(crate) fn new() -> Self {
+        // Those of most calls need less.
+        PackedArgs { bytes: Vec::with_capacity(256), count: 0, left_out: 0 }
     }
-    for arg in args {
-        bulk(out, [arg]);
+
+    pub(crate) fn of<A: AsRef<[u8]>>(args: &[A]) -> Self {
+        let mut packed = PackedArgs::new();
+        args.iter().for_each(|arg| packed.add([arg]));
+        packed
+    }
+
+    /// Adds an argument, made of parts.
+    pub(crate) fn add<const N: usize, P: AsRef<[u8]>>(&mut self, parts: [P; N]) {
+        for _ in 0..std::mem::take(&mut self.left_out) {
+            self.add([""]);
+        }
+        bulk(&mut self.bytes, parts);
+        self.count += 1;
+    }
+
+    /// Adds an argument, which is left out if it is empty and no other follows.
+    pub(crate) fn add_if_any(&mut self, arg: &str) {
+        if arg.is_empty() { self.left_out += 1 } else { self.add([arg]) }
+    }
+
+    /// Adds the arguments of another call, behind their number.
+    pub(crate) fn add_all(&mut self, others: &PackedArgs) {
+        self.add([itoa::Buffer::new().format(others.count)]);
+        self.bytes.extend_from_slice(&others.bytes);
+        self.count += others.count;
     }
 }
 
-/// Adds the call `by_sha`, an `EVALSHA`, as an `EVAL` of the script's source.
-pub(crate) fn in_full(out: &mut Vec<u8>, by_sha: &[u8], sha: &str, source: &str) {
-    let mut replaced = Vec::new();
-    bulk(&mut replaced, ["EVALSHA"]);
-    bulk(&mut replaced, [sha]);
-    let head = by_sha.iter().position(|byte| *byte == b'$').unwrap_or_default();
-    out.reserve(by_sha.len() + source.len());
-    out.extend_from_slice(&by_sha[..head]);
+/// The call of a script that `begins` so, over keys, each in two parts.
+pub(crate) fn call(begins: &str, keys: &[[&str; 2]], args: &PackedArgs) -> Vec<u8> {
+    // Most keys need less than 48 bytes.
+    let mut out = Vec::with_capacity(begins.len() + (keys.len() + 1) * 48 + args.bytes.len());
+    head(&mut out, b'*', 3 + keys.len() + args.count);
+    out.extend_from_slice(begins.as_bytes());
+    bulk(&mut out, [itoa::Buffer::new().format(keys.len())]);
+    keys.iter().for_each(|key| bulk(&mut out, *key));
+    out.extend_from_slice(&args.bytes);
+    out
+}
+
+/// Adds the call `packed`, which is by SHA1, as an `EVAL` of the script's source.
+pub(crate) fn in_full(out: &mut Vec<u8>, packed: &[u8], script: &Script) {
+    let head = packed.iter().position(|byte| *byte == b'$').unwrap_or_default();
+    out.reserve(packed.len() + script.source.len());
+    out.extend_from_slice(&packed[..head]);
     bulk(out, ["EVAL"]);
-    bulk(out, [source]);
-    out.extend_from_slice(&by_sha[head + replaced.len()..]);
+    bulk(out, [&script.source]);
+    out.extend_from_slice(&packed[head + script.by_sha.len()..]);
 }
 
 /// Adds one argument, made of parts.

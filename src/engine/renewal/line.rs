@@ -163,7 +163,7 @@ impl LineThread {
             return Err(no_connection());
         }
         let connection = self.manager.apart().and_then(|mut connection| {
-            connection.limit_writes_to(self.renewal_timeout)?;
+            connection.link.open()?.set_write_timeout(Some(self.renewal_timeout))?;
             let info = connection.identify(Moment::now().after(self.renewal_timeout))?;
             Ok((connection, info))
         });
@@ -259,7 +259,7 @@ impl LineThread {
 /// What is sent for a task.
 fn command(task: &Task) -> Command<'_> {
     match &task.what {
-        What::Grant => commands::renew(&task.entry, task.owner, task.lease),
+        What::Grant => commands::renew(&task.entry, task.owner, task.lease, false),
         What::Leave(leave) => commands::leave_alone(&task.entry, &leave.0),
     }
 }

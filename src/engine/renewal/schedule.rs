@@ -30,7 +30,7 @@ pub(in crate::engine) struct State {
     /// time, whatever the lines wait for.
     ends: Ends,
     /// The lines, by server, of clients that are not closed.
-    pub(in crate::engine) lines: HashMap<u64, Line>,
+    pub(in crate::engine) lines: BTreeMap<u64, Line>,
     /// The leaves that are with a line, by client and owner: no longer in the schedule, and not yet done.
     leaving: Leaving,
     /// The servers whose lines have a thread.
@@ -238,7 +238,9 @@ impl State {
     /// Removes a client: its lines, the leaves in their hands, its tasks and the ends of its grants. They must not be
     /// dropped under the mutex.
     pub(in crate::engine) fn remove(&mut self, client: u64) -> Removed {
-        let lines: HashMap<_, _> = self.lines.extract_if(|_, line| line.client == client).collect();
+        let (lines, others): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.lines).into_iter().partition(|(_, line)| line.client == client);
+        self.lines = others;
         for line in lines.values() {
             line.work.notify_all();
         }
@@ -253,7 +255,7 @@ type Leaving = BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>;
 type Ends = BTreeMap<Due, (Arc<LockEntry>, u32)>;
 
 /// What a client had here.
-pub(in crate::engine) type Removed = (HashMap<u64, Line>, Leaving, BTreeMap<Due, Planned>, Ends);
+pub(in crate::engine) type Removed = (BTreeMap<u64, Line>, Leaving, BTreeMap<Due, Planned>, Ends);
 
 fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
     let (mine, others) = std::mem::take(all).into_iter().partition(|((_, of, _), _)| *of == client);

@@ -9,8 +9,7 @@ use super::scripts::{VIEW, WIND};
 use crate::engine::entries::entry::owner_number;
 use crate::engine::model::state::process_of;
 use crate::engine::operations::replies;
-use crate::engine::redis::resp::call;
-use crate::engine::redis::resp::{list, number, text};
+use crate::engine::redis::resp::{PackedArgs, call, list, number, text};
 use crate::engine::small_redis::{Message, Op, PendingAcquire, Reply, Says, SmallRedis};
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::AcquireMode;
@@ -157,15 +156,15 @@ impl Real {
     }
 
     pub(super) fn send(&mut self, verb: &str, script: &str, args: &[&str]) -> RedisResult<Value> {
-        let mut request = Vec::new();
-        call(&mut request, verb, script, &self.names.keys(), args);
+        let begins = format!("${}\r\n{verb}\r\n${}\r\n{script}\r\n", verb.len(), script.len());
+        let request = call(&begins, &self.names.keys(), &PackedArgs::of(args));
         self.con.req_packed_command(&request)?.extract_error()
     }
 
     /// Runs a script, by its text until the server knows it.
     pub(super) fn script(&mut self, script: &Script, args: &[&str]) -> Value {
-        self.send("EVALSHA", &script.sha, args)
-            .unwrap_or_else(|_| self.send("EVAL", &script.source, args).unwrap())
+        let sha = script.by_sha.lines().nth(3).unwrap();
+        self.send("EVALSHA", sha, args).unwrap_or_else(|_| self.send("EVAL", &script.source, args).unwrap())
     }
 
     /// Runs a request. `arrival` is the one that this server knows.

@@ -7,14 +7,14 @@ use crate::names::{KEYS, Names};
 fn it_is_what_the_redis_crate_would_send() {
     let names = Names::new("rc", "stück:42").unwrap();
     let args = ["uuid:1", "", "1234567", &"x".repeat(1_000)];
-    let mut cmd = redis::cmd("EVAL");
-    cmd.arg("return 1").arg(KEYS);
+    let script = Script::plain("return 1");
+    let mut cmd = redis::cmd("EVALSHA");
+    cmd.arg(redis::Script::new("return 1").get_hash()).arg(KEYS);
     for key in names.keys() {
         cmd.arg(key.concat());
     }
     cmd.arg(&args);
-    let mut out = Vec::new();
-    call(&mut out, "EVAL", "return 1", &names.keys(), &args);
+    let out = call(&script.by_sha, &names.keys(), &PackedArgs::of(&args));
     assert_eq!(out, cmd.get_packed_command());
 }
 
@@ -22,24 +22,34 @@ fn it_is_what_the_redis_crate_would_send() {
 fn any_number_of_keys_is_told() {
     for n in [0, 1, 9, 10, 60, 100] {
         let keys = vec![["a", ":b"]; n];
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg("return 1").arg(n);
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(redis::Script::new("return 1").get_hash()).arg(n);
         for _ in &keys {
             cmd.arg("a:b");
         }
         cmd.arg(b"\0\xff");
-        let mut out = Vec::new();
-        call(&mut out, "EVAL", "return 1", &keys, &[b"\0\xff"]);
+        let out = call(&Script::plain("return 1").by_sha, &keys, &PackedArgs::of(&[b"\0\xff"]));
         assert_eq!(out, cmd.get_packed_command(), "{n}");
     }
 }
 
 #[test]
 fn a_call_by_sha_becomes_one_in_full() {
-    let keys = [["a", ":b"], ["c", ""]];
-    let (mut by_sha, mut full, mut expected) = (Vec::new(), Vec::new(), Vec::new());
-    call(&mut by_sha, "EVALSHA", "0123", &keys, &["$7", ""]);
-    in_full(&mut full, &by_sha, "0123", "return 1");
-    call(&mut expected, "EVAL", "return 1", &keys, &["$7", ""]);
-    assert_eq!(full, expected);
+    let script = Script::plain("return 1");
+    let mut full = Vec::new();
+    let by_sha = call(&script.by_sha, &[["a", ":b"], ["c", ""]], &PackedArgs::of(&["$7", ""]));
+    in_full(&mut full, &by_sha, &script);
+    let mut expected = redis::cmd("EVAL");
+    expected.arg("return 1").arg(2).arg(&["a:b", "c", "$7", ""]);
+    assert_eq!(full, expected.get_packed_command());
+}
+
+#[test]
+fn only_the_empty_arguments_at_the_end_are_left_out() {
+    let mut packed = PackedArgs::new();
+    ["", "a", "", "", "$0\r\n", "", ""].iter().for_each(|arg| packed.add_if_any(arg));
+    let mut all = PackedArgs::of(&["b", ""]);
+    all.add_all(&packed);
+    let expected = PackedArgs::of(&["b", "", "5", "", "a", "", "", "$0\r\n"]);
+    assert_eq!((all.bytes, all.count), (expected.bytes, expected.count));
 }
