@@ -13,9 +13,7 @@ use crate::engine::entries::entry::LockEntry;
 use crate::engine::hearing::messages::dispatch;
 use crate::engine::operations::requests;
 use crate::engine::redis::resp::{number, text};
-/// Returns the first fencing token of a grant.
-pub(crate) use crate::engine::state::grant::first_token as token_of;
-use crate::engine::state::grant::number_of;
+use crate::engine::state::grant::{first_token, number_of};
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
 use crate::lock::inspect::{HeldRow, Inspection, inspect};
@@ -235,6 +233,11 @@ const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 /// Returns the time of a grant, by the server's clock.
 pub(crate) fn granted_at(number: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number)
+}
+
+/// Returns the first fencing token of a grant.
+pub(crate) fn token_of(number: u64) -> u64 {
+    first_token(number)
 }
 
 /// Names the holder for a message or a log: `client name pid@host`, or the owner id if its process left no

@@ -267,17 +267,11 @@ impl<K: Kind> RedisLock<K> {
         let Some(acquired) = engine::call::acquire(entry, readers, &request, wait)? else { return Ok(None) };
         let mut hold = Hold::new(entry.clone(), acquired);
         (hold.has_modes, hold.replicas) = (self.other_mode.is_some(), self.replicas);
-        Ok(Some(if self.replicas.is_none() { hold } else { self.once_replicated(hold, wait)? }))
-    }
-
-    /// Returns the hold if enough replicas have it; releases it otherwise.
-    fn once_replicated(&self, hold: Hold<K>, wait: &Wait<'_>) -> Result<Hold<K>, Error> {
         if let Err(error) = self.replicated(&hold, wait) {
-            let timeout = wait.limit(Moment::now(), hold.entry().shared.config.command_timeout);
-            hold.never_counted(timeout);
+            hold.never_counted(wait.limit(Moment::now(), entry.shared.config.command_timeout));
             return Err(error);
         }
-        Ok(hold)
+        Ok(Some(hold))
     }
 
     /// Waits until the required number of replicas have the hold.

@@ -97,91 +97,62 @@ pub struct LockInfo<'a> {
 /// The same events go to [`tracing`](https://docs.rs/tracing) by default, with the target `redis_concurrent`
 /// (feature `tracing`). Without a subscriber there, and without an observer, an event costs no more than a
 /// comparison.
+#[expect(unused_variables, reason = "an observer implements what it is interested in")]
 pub trait Observer: Send + Sync + 'static {
     /// A thread begins to sleep until it gets `lock`, because the lock is held or others are ahead. Reported
     /// at most once per call, and not for a call that acquires the lock, or gives up, without sleeping.
-    fn wait_began(&self, lock: LockInfo<'_>) {
-        let _ = lock;
-    }
+    fn wait_began(&self, lock: LockInfo<'_>) {}
 
     /// The wait for `lock` that was reported as [begun](Observer::wait_began) is over, whatever its outcome.
-    fn wait_ended(&self, lock: LockInfo<'_>) {
-        let _ = lock;
-    }
+    fn wait_ended(&self, lock: LockInfo<'_>) {}
 
     /// A thread acquired a hold of `lock`, `waited` after its call began.
-    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, via: AcquiredVia) {
-        let _ = (lock, waited, via);
-    }
+    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, via: AcquiredVia) {}
 
     /// A call for `lock` ended without a hold, `waited` after it began: the lock was busy until the time was
     /// up, or at the single attempt; or there was an error, which the caller also gets.
-    fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
-        let _ = (lock, waited, error);
-    }
+    fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {}
 
     /// A thread released its hold of `lock` normally, after `held`.
-    fn released(&self, lock: LockInfo<'_>, held: Duration) {
-        let _ = (lock, held);
-    }
+    fn released(&self, lock: LockInfo<'_>, held: Duration) {}
 
     /// This process kept `lock` while no thread held it, and no longer does. A hold of a kept lock is
     /// reported as acquired [by that](AcquiredVia::Kept). If fewer such holds are reported than locks given
     /// back because they are [wanted](KeptEnd::Wanted), lingering does not pay.
-    fn no_longer_kept(&self, lock: LockInfo<'_>, why: KeptEnd) {
-        let _ = (lock, why);
-    }
+    fn no_longer_kept(&self, lock: LockInfo<'_>, why: KeptEnd) {}
 
     /// A lease of `lock` was renewed: the request was sent `lag` after it was due, and when the reply
     /// arrived, `left` of the old lease remained.
-    fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {
-        let _ = (lock, lag, left);
-    }
+    fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {}
 
     /// A lease of `lock` could not be renewed, and `left` of it remains. The renewal is retried until the lease
     /// expires.
-    fn renewal_failed(&self, lock: LockInfo<'_>, left: Duration, error: &Error) {
-        let _ = (lock, left, error);
-    }
+    fn renewal_failed(&self, lock: LockInfo<'_>, left: Duration, error: &Error) {}
 
     /// Renewals were sent. At that time `under_way` renewals (and releases in the background) were in flight
     /// to Redis, or waited for their turn; the client can have `most` in flight at once. Beyond that,
     /// renewals are late. The number grows in proportion to the round-trip time and the number of holds.
-    fn renewal_load(&self, under_way: usize, most: usize) {
-        let _ = (under_way, most);
-    }
+    fn renewal_load(&self, under_way: usize, most: usize) {}
 
     /// A hold of `lock` ended before it was released. Reported once for each hold: readers of a process share
     /// a grant, and all of their holds end with it. (`tracing` gets one warning for the grant.)
-    fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
-        let _ = (lock, why);
-    }
+    fn lost(&self, lock: LockInfo<'_>, why: LossReason) {}
 
     /// A thread gave up its hold of `lock` after `held`, and Redis did not reply: the release continues in
     /// the background.
-    fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {
-        let _ = (lock, held);
-    }
+    fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {}
 
     /// Redis did not reply to a release in the background for the length of a lease. The hold of `lock`, if
     /// any was left, has expired.
-    fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {
-        let _ = (lock, error);
-    }
+    fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {}
 
     /// A release of `lock` failed, and no caller gets the error (a guard's `Drop`, `with`, `close`). If Redis
     /// still has the hold, it is released in the background, or expires.
-    fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {
-        let _ = (lock, error);
-    }
+    fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {}
 
     /// So many events were not reported, because observers were too slow for what happens in the background.
-    fn missed(&self, events: u64) {
-        let _ = events;
-    }
+    fn missed(&self, events: u64) {}
 
     /// The connection on which wake-ups arrive was replaced, after it had been down for `down`.
-    fn reconnected(&self, down: Duration) {
-        let _ = down;
-    }
+    fn reconnected(&self, down: Duration) {}
 }

@@ -7,19 +7,42 @@ use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_h
 use super::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
-const WAITING: &str = "redis_concurrent_waiting";
-const HELD: &str = "redis_concurrent_held";
-const WAIT: &str = "redis_concurrent_wait_seconds";
-const HOLD: &str = "redis_concurrent_hold_seconds";
-const KEPT_ENDS: &str = "redis_concurrent_kept_ends_total";
-const LOSSES: &str = "redis_concurrent_losses_total";
-const RENEWAL_LAG: &str = "redis_concurrent_renewal_lag_seconds";
-const RENEWAL_LEFT: &str = "redis_concurrent_renewal_left_seconds";
-const RENEWAL_LOAD: &str = "redis_concurrent_renewal_load_ratio";
-const RENEWAL_FAILURES: &str = "redis_concurrent_renewal_failures_total";
-const RELEASES_ABANDONED: &str = "redis_concurrent_releases_abandoned_total";
-const UNLOCK_FAILURES: &str = "redis_concurrent_unlock_failures_total";
-const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
+/// The metrics: each with its name, its unit, and what it says.
+macro_rules! series {
+    ($($describe:ident $NAME:ident $name:literal $unit:ident $text:literal,)*) => {
+        $(const $NAME: &str = $name;)*
+
+        fn describe() {
+            $($describe!($NAME, Unit::$unit, $text);)*
+        }
+    };
+}
+
+series! {
+    describe_gauge WAITING "redis_concurrent_waiting" Count "Threads that wait for a lock now",
+    describe_gauge HELD "redis_concurrent_held" Count "Holds that this process has now",
+    describe_histogram WAIT "redis_concurrent_wait_seconds" Seconds
+        "How long calls waited for a lock, by what came of it",
+    describe_histogram HOLD "redis_concurrent_hold_seconds" Seconds
+        "How long locks were held until they were given back",
+    describe_counter KEPT_ENDS "redis_concurrent_kept_ends_total" Count
+        "Locks that were kept while no thread held them, and given back",
+    describe_counter LOSSES "redis_concurrent_losses_total" Count "Holds that ended before they were given back",
+    describe_histogram RENEWAL_LAG "redis_concurrent_renewal_lag_seconds" Seconds
+        "How much later than due renewals were sent",
+    describe_histogram RENEWAL_LEFT "redis_concurrent_renewal_left_seconds" Seconds
+        "The remaining lease when the reply to its renewal came",
+    describe_histogram RENEWAL_LOAD "redis_concurrent_renewal_load_ratio" Count
+        "Renewals under way or waiting for it, of those that can be under way at once (1 is all)",
+    describe_counter RENEWAL_FAILURES "redis_concurrent_renewal_failures_total" Count
+        "Renewals that were rejected or had no reply",
+    describe_counter RELEASES_ABANDONED "redis_concurrent_releases_abandoned_total" Count
+        "Releases that Redis did not answer until the lease was over",
+    describe_counter UNLOCK_FAILURES "redis_concurrent_unlock_failures_total" Count
+        "Releases by dropped guards that failed",
+    describe_histogram INBOX_DOWN "redis_concurrent_inbox_down_seconds" Seconds
+        "How long the connection for wake-ups was down",
+}
 
 /// An [`Observer`] that reports metrics through the [`metrics`] facade, to the recorder that the process has
 /// installed. With the feature `metrics`.
@@ -81,35 +104,8 @@ impl MetricsObserver {
 shows!(MetricsObserver as "MetricsObserver", |it| "labels_names": it.label.is_some());
 
 impl Default for MetricsObserver {
-    /// An observer that does not distinguish the locks of a kind. It describes its metrics to the recorder that is
-    /// installed at this time.
     fn default() -> Self {
-        let seconds = Unit::Seconds;
-        describe_gauge!(WAITING, Unit::Count, "Threads that wait for a lock now");
-        describe_gauge!(HELD, Unit::Count, "Holds that this process has now");
-        describe_histogram!(WAIT, seconds, "How long calls waited for a lock, by what came of it");
-        describe_histogram!(HOLD, seconds, "How long locks were held until they were given back");
-        describe_counter!(
-            KEPT_ENDS,
-            Unit::Count,
-            "Locks that were kept while no thread held them, and given back"
-        );
-        describe_counter!(LOSSES, Unit::Count, "Holds that ended before they were given back");
-        describe_histogram!(RENEWAL_LAG, seconds, "How much later than due renewals were sent");
-        describe_histogram!(RENEWAL_LEFT, seconds, "The remaining lease when the reply to its renewal came");
-        describe_histogram!(
-            RENEWAL_LOAD,
-            Unit::Count,
-            "Renewals under way or waiting for it, of those that can be under way at once (1 is all)"
-        );
-        describe_counter!(RENEWAL_FAILURES, Unit::Count, "Renewals that were rejected or had no reply");
-        describe_counter!(
-            RELEASES_ABANDONED,
-            Unit::Count,
-            "Releases that Redis did not answer until the lease was over"
-        );
-        describe_counter!(UNLOCK_FAILURES, Unit::Count, "Releases by dropped guards that failed");
-        describe_histogram!(INBOX_DOWN, seconds, "How long the connection for wake-ups was down");
+        describe();
         MetricsObserver { label: None }
     }
 }

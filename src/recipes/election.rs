@@ -144,7 +144,43 @@ impl Election {
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// type](Election#errors-of-all-forms).
     pub fn campaign_with<'w>(&self, wait: impl Into<Wait<'w>>) -> Result<Option<Term>, Error> {
-        campaign(&self.client, &self.lock, self.stop_before, &wait.into())
+        self.campaign_by(&wait.into())
+    }
+
+    /// Campaigns as `wait` says. `None` if the time is up.
+    ///
+    /// # Errors
+    /// `Unavailable` if the lease was lost, or could not be renewed, before the term had begun, and there is no
+    /// time left for another attempt. Those of the lock.
+    fn campaign_by(&self, wait: &Wait<'_>) -> Result<Option<Term>, Error> {
+        // That the lock can be acquired does not show that its lease can be renewed, so the time of failed
+        // renewals is added up here and counts towards the unreachable timeout.
+        let mut in_vain = Duration::ZERO;
+        loop {
+            let Some(guard) = self.lock.lock_owned_with(*wait)? else { return Ok(None) };
+            let granted = Moment::now();
+            let error = match Term::begin(guard, self.stop_before, wait) {
+                Ok(term) => return Ok(Some(term)),
+                Err(error) => error,
+            };
+            let failed = match error.kind() {
+                ErrorKind::LeaseLost => false,
+                ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => true,
+                _ => return Err(error),
+            };
+            if failed && !wait.once {
+                self.client.pause(PAUSE, wait);
+                in_vain += Moment::now().since(granted);
+            }
+            let over = match wait.deadline {
+                Some(deadline) => deadline <= Moment::now(),
+                None => wait.once || in_vain >= self.client.config().unreachable_timeout,
+            };
+            // (If it was cancelled, the lock returns that error in the next round.)
+            if over && !wait.is_cancelled() {
+                return Err(not_begun(self.name(), error));
+            }
+        }
     }
 
     /// Campaigns, does `work` as the leader, and resigns. The work must end when [`Term::ending`] is
@@ -366,48 +402,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 fn may_pass(error: ErrorKind) -> bool {
     use ErrorKind::{Cancelled, LeaseLost, NotReplicated, OutcomeUnknown, Unavailable};
     matches!(error, Cancelled | LeaseLost | NotReplicated | OutcomeUnknown | Unavailable)
-}
-
-/// Campaigns as `wait` says, for a leader whose work is to stop `margin` before the end of its term. `None`
-/// if the time is up.
-///
-/// # Errors
-/// `Unavailable` if the lease was lost, or could not be renewed, before the term had begun, and there is no
-/// time left for another attempt. Those of the lock.
-fn campaign(
-    client: &Client,
-    lock: &RedisLock<Candidate>,
-    margin: Duration,
-    wait: &Wait<'_>,
-) -> Result<Option<Term>, Error> {
-    // That the lock can be acquired does not show that its lease can be renewed, so the time of failed
-    // renewals is added up here and counts towards the unreachable timeout.
-    let mut in_vain = Duration::ZERO;
-    loop {
-        let Some(guard) = lock.lock_owned_with(*wait)? else { return Ok(None) };
-        let granted = Moment::now();
-        let error = match Term::begin(guard, margin, wait) {
-            Ok(term) => return Ok(Some(term)),
-            Err(error) => error,
-        };
-        let failed = match error.kind() {
-            ErrorKind::LeaseLost => false,
-            ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => true,
-            _ => return Err(error),
-        };
-        if failed && !wait.once {
-            client.pause(PAUSE, wait);
-            in_vain += Moment::now().since(granted);
-        }
-        let over = match wait.deadline {
-            Some(deadline) => deadline <= Moment::now(),
-            None => wait.once || in_vain >= client.config().unreachable_timeout,
-        };
-        // (If it was cancelled, the lock returns that error in the next round.)
-        if over && !wait.is_cancelled() {
-            return Err(not_begun(lock.name(), error));
-        }
-    }
 }
 
 /// The error of a candidate whose lease was lost, or not renewed: its term has not begun.

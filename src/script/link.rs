@@ -27,44 +27,19 @@ pub(super) const AROUND: [File; 1] = lib!("all");
 /// The functions that every rule must define.
 pub(super) const REQUIRED: [&str; 6] = ["load", "try_acquire", "release", "renew", "next_expiry", "holders"];
 /// The functions that a rule may define.
+#[rustfmt::skip]
 pub(super) const OPTIONAL: [&str; 14] = [
-    "reject",
-    "class",
-    "can_barge",
-    "is_full",
-    "on_leave",
-    "last",
-    "on_wait",
-    "on_busy",
-    "describe",
-    "update",
-    "transfer",
-    "more",
-    "holder",
-    "hand_over",
+    "reject", "class", "can_barge", "is_full", "on_leave", "last", "on_wait", "on_busy", "describe",
+    "update", "transfer", "more", "holder", "hand_over",
 ];
 /// The fields of a rule; the first one is required.
 const FIELDS: [&str; 2] = ["tag", "whole"];
 
 /// The names that a rule may use anywhere: all other names of the parts are their own.
+#[rustfmt::skip]
 pub(super) const GIVEN: [&str; 17] = [
-    "kind",
-    "K",
-    "F",
-    "call",
-    "now",
-    "number",
-    "foreign_key",
-    "fetch",
-    "fmt",
-    "waiting",
-    "silent",
-    "dead",
-    "deaf",
-    "drop",
-    "tell",
-    "their_turn",
-    "announce_free",
+    "kind", "K", "F", "call", "now", "number", "foreign_key", "fetch", "fmt", "waiting", "silent", "dead",
+    "deaf", "drop", "tell", "their_turn", "announce_free",
 ];
 
 /// The beginning of a rule's text that names its file.

@@ -13,43 +13,15 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::call::backoff::{Backoff, pause};
-use crate::engine::call::replicas::{self, Replicas};
 pub(crate) use crate::engine::call::several::holds::Holds;
-use crate::engine::call::{acquire, modes};
+pub use crate::engine::call::several::holds::Part;
+use crate::engine::call::several::holds::goes_with;
+use crate::engine::call::{acquire, modes, replicas};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::renewal::successor::identified;
-use crate::engine::state::lock_state::{HolderId, Request, Terms};
+use crate::engine::state::lock_state::{HolderId, Request};
 use crate::error::{Error, ErrorKind};
-use crate::kind::Sharing;
-use crate::settings::check_lease;
 use crate::wait::Wait;
-
-/// A lock among several.
-#[derive(Clone, Debug)]
-pub struct Part {
-    pub(crate) entry: Arc<LockEntry>,
-    /// The same lock in its other mode.
-    pub(crate) other_mode: Option<Arc<LockEntry>>,
-    pub(crate) sharing: Sharing,
-    pub(crate) terms: Terms,
-    pub(crate) replicas: Option<Replicas>,
-}
-
-impl Part {
-    /// Returns the same part with a fixed lease.
-    pub(crate) fn with_lease(mut self, lease: Duration) -> Result<Part, Error> {
-        (self.terms.lease, self.terms.fixed) = (lease, true);
-        let checked = check_lease("lease", lease).and_then(|()| replicas::agree(&self.terms, self.replicas));
-        checked.map_err(|why| self.entry.error(ErrorKind::InvalidInput.because(why)))?;
-        Ok(self)
-    }
-}
-
-/// Returns whether both locks go by one request: they are of one client and one kind, so they have the same
-/// scripts, and in one slot, so they are on one server.
-fn goes_with(a: &LockEntry, b: &LockEntry) -> bool {
-    Arc::ptr_eq(&a.scripts, &b.scripts) && a.hash_slot == b.hash_slot
-}
 
 /// Why a lock cannot be wanted twice by one call.
 pub(crate) const TWICE: &str = "the multi-lock contains this lock twice and would wait for itself";

@@ -205,14 +205,14 @@ impl Core {
     }
 
     /// A call gives up that others may be queued behind: records for them since when Redis has not replied.
-    pub(in crate::engine) fn pass_trouble_on(&mut self, now: Moment) {
+    pub(crate) fn pass_trouble_on(&mut self, now: Moment) {
         if let Some(since) = self.lock_state.trouble() {
             self.gave_up = Some((now, since));
         }
     }
 
     /// A call begins that was queued since `arrived`, perhaps behind one that gave up.
-    pub(in crate::engine) fn take_trouble_on(&mut self, arrived: Moment) {
+    pub(crate) fn take_trouble_on(&mut self, arrived: Moment) {
         let gave_up = self.gave_up.take();
         // For a call that was queued later, it is not known whether Redis replied in between.
         if let Some((_, since)) = gave_up.filter(|(at, _)| arrived <= *at) {

@@ -30,7 +30,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, RandomState};
 
 /// How many bits a number of [`Shared::sequence`] has.
-pub(in crate::engine) const SEQUENCE_BITS: u32 = 41;
+pub(crate) const SEQUENCE_BITS: u32 = 41;
 
 /// What all locks of a kind share: the composed scripts, and the shape.
 type Common = (Arc<Scripts>, Arc<Shape>);
@@ -108,7 +108,7 @@ impl Shared {
     }
 
     /// Prepares the renewer for holds at this server.
-    pub(in crate::engine) fn has_server(&self, server: &Server) {
+    pub(crate) fn has_server(&self, server: &Server) {
         self.renewer.add(self.id, server, self.config.renew_every, self.config.renewal_timeout());
     }
 
@@ -218,7 +218,7 @@ impl Shared {
     }
 
     /// Checks that the client is not closed.
-    pub(in crate::engine) fn not_closed(&self) -> Result<(), Error> {
+    pub(crate) fn not_closed(&self) -> Result<(), Error> {
         if self.is_closed() {
             return Err(self.explained(Error::new(ErrorKind::Closed, "")));
         }
@@ -226,12 +226,12 @@ impl Shared {
     }
 
     /// Returns what only this client, and the same one in a copy of its process, can say about `mark`.
-    pub(in crate::engine) fn proof(&self, mark: &str) -> String {
+    pub(crate) fn proof(&self, mark: &str) -> String {
         self.secret.hash_one(mark).to_string()
     }
 
     /// Records why the client is about to be closed: this process is a copy of another one.
-    pub(in crate::engine) fn is_a_copy(&self) {
+    pub(crate) fn is_a_copy(&self) {
         self.copied.store(true, Ordering::Release);
     }
 
@@ -244,7 +244,7 @@ impl Shared {
     }
 
     /// Marks the client as closed: it sends nothing more. Returns whether it was open before.
-    pub(in crate::engine) fn begin_close(&self) -> bool {
+    pub(crate) fn begin_close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
     }
 

@@ -70,13 +70,13 @@ impl Inbox {
     /// primary, and `refused` when a server last said that it is not the primary. After such a refusal the
     /// listener reconnects once a second until it is connected to a primary, as a host name may lead to the
     /// former one for long.
-    pub(in crate::engine) fn is_elsewhere(&self, moved: Moment, refused: Option<Moment>) -> bool {
+    pub(crate) fn is_elsewhere(&self, moved: Moment, refused: Option<Moment>) -> bool {
         let state = self.state.lock();
         let doubted = refused.is_some_and(|refused| state.at_replica || state.dialled < refused);
         state.elsewhere || state.dialled < moved || (doubted && LOOK_AGAIN < Moment::now().since(state.since))
     }
 
-    pub(in crate::engine) fn came_up(&self, dialled: Moment, at_replica: bool) {
+    pub(crate) fn came_up(&self, dialled: Moment, at_replica: bool) {
         let mut state = self.state.lock();
         state.at_replica = at_replica;
         (state.failure, state.elsewhere, state.since) = (None, false, Moment::now());
@@ -84,12 +84,12 @@ impl Inbox {
         self.up.store(true, Ordering::Release);
     }
 
-    pub(in crate::engine) fn went_down(&self) {
+    pub(crate) fn went_down(&self) {
         self.up.store(false, Ordering::Release);
         self.channels.went_down();
     }
 
-    pub(in crate::engine) fn failed(&self, failure: Failure) {
+    pub(crate) fn failed(&self, failure: Failure) {
         self.state.lock().failure = Some(failure);
     }
 }
@@ -185,7 +185,7 @@ impl Channels {
     // ---- for the listener
 
     /// Returns the channels to ask the server for, which count as asked for from now on.
-    pub(in crate::engine) fn take_requested(&self) -> Vec<Box<str>> {
+    pub(crate) fn take_requested(&self) -> Vec<Box<str>> {
         let mut state = self.0.lock();
         state.called = false;
         let requested = state.all.iter_mut().filter(|(_, channel)| matches!(channel.phase, Stage::Requested));
@@ -205,41 +205,41 @@ impl Channels {
         channel.owners.clone()
     }
 
-    pub(in crate::engine) fn confirmed(&self, stem: &str) -> Vec<u64> {
+    pub(crate) fn confirmed(&self, stem: &str) -> Vec<u64> {
         self.turns_to(stem, Stage::Subscribed(Moment::now()))
     }
 
-    pub(in crate::engine) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
+    pub(crate) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
         self.turns_to(stem, Stage::Denied(Moment::now(), why))
     }
 
     /// The server has ended the subscription, as the slot is elsewhere. Returns the owner numbers of the
     /// entries that can no longer be reached. (No effect if the channel was asked for again: its confirmation
     /// is yet to come.)
-    pub(in crate::engine) fn ended(&self, stem: &str) -> Vec<u64> {
+    pub(crate) fn ended(&self, stem: &str) -> Vec<u64> {
         if self.is_subscribed(stem) { self.refused(stem) } else { Vec::new() }
     }
 
     /// The server has refused the channel. Returns the owner numbers of the entries that requested it.
-    pub(in crate::engine) fn refused(&self, stem: &str) -> Vec<u64> {
+    pub(crate) fn refused(&self, stem: &str) -> Vec<u64> {
         self.0.lock().all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
     }
 
     /// The connection is gone: the listener asks for all channels on the next one.
-    pub(in crate::engine) fn went_down(&self) {
+    pub(crate) fn went_down(&self) {
         for channel in self.0.lock().all.values_mut() {
             channel.phase = Stage::Requested;
         }
     }
 
     /// Forgets all channels: none is requested at this node any more.
-    pub(in crate::engine) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.0.lock().all.clear();
     }
 
     /// Removes the channels that have not been requested for a while and that none of their entries `needs`.
     /// Returns those that the server knows.
-    pub(in crate::engine) fn take_idle(&self, now: Moment, needs: impl Fn(u64) -> bool) -> Vec<Box<str>> {
+    pub(crate) fn take_idle(&self, now: Moment, needs: impl Fn(u64) -> bool) -> Vec<Box<str>> {
         let old = |channel: &Channel| now.since(channel.used) > IDLE;
         let state = self.0.lock();
         let candidates = state.all.iter().filter(|(_, channel)| old(channel));

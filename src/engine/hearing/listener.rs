@@ -29,9 +29,9 @@ use crate::observe::serves_holds;
 
 /// How long the connection may be silent before it is pinged, and how long the reply may take: a dead peer is
 /// detected within twice this time.
-pub(in crate::engine) const PING_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const PING_AFTER: Duration = Duration::from_secs(1);
 /// How often a silent listener checks whether it should end.
-pub(in crate::engine) const TICK: Duration = Duration::from_millis(250);
+pub(crate) const TICK: Duration = Duration::from_millis(250);
 /// `twin <mark>`: a client that begins to listen asks whether a copy of its process does already.
 const TWIN: &str = "twin";
 /// `here <proof>`: the answer of such a copy, which ends the client that asked.
@@ -56,14 +56,14 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
     })
 }
 
-pub(in crate::engine) struct Listener {
+pub(crate) struct Listener {
     /// Weak: the listener does not keep its client alive.
     shared: Weak<Shared>,
     server: Weak<Server>,
-    pub(in crate::engine) inbox: Arc<Inbox>,
+    pub(crate) inbox: Arc<Inbox>,
     manager: ConnectionManager,
     /// The client's own channel.
-    pub(in crate::engine) channel: String,
+    pub(crate) channel: String,
     /// Whether this is a cluster, where each lock has a channel of its own and the client's only serves to
     /// wake the listener.
     by_lock: bool,
@@ -109,7 +109,9 @@ impl Listener {
                     if let Some((shared, server)) = self.client() {
                         shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
                     }
-                    self.failed(failure);
+                    // So that waiters see it.
+                    self.inbox.failed(failure);
+                    self.came_up(None);
                     pause = if permanent { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
                     self.inbox.life.sleep(pause);
                 }
@@ -118,19 +120,13 @@ impl Listener {
         self.inbox.life.ended();
     }
 
-    /// Lets waiters learn why no messages are received.
-    fn failed(&self, failure: Failure) {
-        self.inbox.failed(failure);
-        self.came_up(None);
-    }
-
     /// Returns whether the client still exists and has not stopped its listener.
-    pub(in crate::engine) fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         !self.inbox.life.is_stopped() && self.shared.strong_count() > 0
     }
 
     /// Returns whether this server may have any key of the client. If not, its channels are forgotten.
-    pub(in crate::engine) fn is_needed(&self) -> bool {
+    pub(crate) fn is_needed(&self) -> bool {
         let is_needed = self.client().is_some_and(|(shared, server)| shared.route.leads_to(&server));
         if !is_needed {
             self.inbox.channels.clear();
@@ -139,12 +135,12 @@ impl Listener {
     }
 
     /// Returns the client and the server, while they exist.
-    pub(in crate::engine) fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
+    pub(crate) fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
         Some((self.shared.upgrade()?, self.server.upgrade()?))
     }
 
     /// Returns whether the listener is connected to another server than the one that has the locks.
-    pub(in crate::engine) fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_elsewhere(&self) -> bool {
         self.server
             .upgrade()
             .is_some_and(|server| self.inbox.is_elsewhere(server.backend.moved(), server.backend.refused()))
@@ -279,7 +275,7 @@ impl Listener {
     }
 
     /// Records that the server has just said something. Returns when.
-    pub(in crate::engine) fn hears(&self) -> Moment {
+    pub(crate) fn hears(&self) -> Moment {
         let now = Moment::now();
         if let Some(server) = self.server.upgrade() {
             server.known.replied(now);
@@ -289,7 +285,7 @@ impl Listener {
 
     /// Handles `<uuid>:<n> listen 0 <ms> <channel>`: for that many milliseconds, at most a waiter timeout, the
     /// waiters of the lock ask again at each message on that channel. Returns whether it was such a message.
-    pub(in crate::engine) fn on_listen(
+    pub(crate) fn on_listen(
         &self,
         text: &str,
         pubsub: &mut impl Subscribes,
@@ -318,7 +314,7 @@ impl Listener {
 }
 
 /// Returns the failure of a client that cannot listen to this channel.
-pub(in crate::engine) fn not_subscribed(channel: &str, e: RedisError) -> Failure {
+pub(crate) fn not_subscribed(channel: &str, e: RedisError) -> Failure {
     if e.kind() != redis::ErrorKind::Server(ServerErrorKind::NoPerm) {
         return refused(e);
     }

@@ -22,7 +22,7 @@ const SWEEP: Duration = Duration::from_secs(5);
 
 impl Listener {
     /// Receives messages until the client ends, the server has no more slots, or the connection fails.
-    pub(in crate::engine) fn listen_by_lock(
+    pub(crate) fn listen_by_lock(
         &self,
         connection: Connection,
         notices: &mut Notices,

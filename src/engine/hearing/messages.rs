@@ -52,14 +52,14 @@ pub(crate) fn dispatch(shared: &Shared, text: &str) {
 }
 
 /// Makes the first waiter of this lock ask again.
-pub(in crate::engine) fn ask_again(entry: &Arc<LockEntry>) {
+pub(crate) fn ask_again(entry: &Arc<LockEntry>) {
     report(entry, LockState::ask_again);
 }
 
 /// The entries of these owner numbers receive messages from now on, or no longer do. Makes them ask for what
 /// they may have missed, and give back what they kept, as a message that another caller wants it could be
 /// missed.
-pub(in crate::engine) fn missed(shared: &Shared, owners: &[u64]) {
+pub(crate) fn missed(shared: &Shared, owners: &[u64]) {
     for owner in owners {
         let entry = shared.entries.lock().of_owner(*owner);
         let Some(entry) = entry else { continue };
@@ -70,7 +70,7 @@ pub(in crate::engine) fn missed(shared: &Shared, owners: &[u64]) {
 
 /// Makes the lock ask for what it may have missed. A message that a hold has ended may have been missed, too:
 /// holds whose holders need such messages are renewed soon, but not so soon that short ones pay for it.
-pub(in crate::engine) fn hears(entry: &Arc<LockEntry>) {
+pub(crate) fn hears(entry: &Arc<LockEntry>) {
     ask_again(entry);
     let mut core = entry.core.lock();
     let soon = Moment::now().after(core.lock_state.shape().heartbeat);

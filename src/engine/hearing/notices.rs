@@ -16,12 +16,12 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The channels of one [listener](crate::engine::hearing::listener), and the locks whose waiters ask again at a message there.
 #[derive(Default)]
-pub(in crate::engine) struct Notices {
+pub(crate) struct Notices {
     channels: Vec<ForeignChannel>,
 }
 
 /// A connection on which channels are subscribed.
-pub(in crate::engine) trait Subscribes {
+pub(crate) trait Subscribes {
     /// # Errors
     /// The connection is out of step, and must be closed.
     fn subscribes(&mut self, channel: &str) -> RedisResult<()>;
@@ -72,7 +72,7 @@ impl Notices {
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
-    pub(in crate::engine) fn listen(
+    pub(crate) fn listen(
         &mut self,
         pubsub: &mut impl Subscribes,
         entry: &Arc<LockEntry>,
@@ -102,7 +102,7 @@ impl Notices {
 
     /// A message came on `channel`. Returns the locks whose waiters must ask again; `None` if the channel is
     /// not one of these.
-    pub(in crate::engine) fn on_message(&mut self, channel: &str) -> Option<Vec<Arc<LockEntry>>> {
+    pub(crate) fn on_message(&mut self, channel: &str) -> Option<Vec<Arc<LockEntry>>> {
         let channel = self.channels.iter_mut().find(|known| known.name == channel)?;
         if !std::mem::take(&mut channel.attentive) {
             return Some(Vec::new());
@@ -114,7 +114,7 @@ impl Notices {
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
-    pub(in crate::engine) fn expire(&mut self, pubsub: &mut impl Subscribes, now: Moment) -> RedisResult<()> {
+    pub(crate) fn expire(&mut self, pubsub: &mut impl Subscribes, now: Moment) -> RedisResult<()> {
         let in_use =
             |it: &ForeignChannel| it.until > now && it.entries.iter().any(|entry| entry.strong_count() > 0);
         while let Some(at) = self.channels.iter().position(|it| !in_use(it)) {
@@ -129,7 +129,7 @@ impl Notices {
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
-    pub(in crate::engine) fn resume(&mut self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
+    pub(crate) fn resume(&mut self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
         for channel in &mut self.channels {
             channel.attentive = true;
             channel.subscribe(pubsub)?;

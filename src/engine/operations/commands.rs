@@ -56,13 +56,13 @@ pub(crate) fn inspect<'a>(entry: &'a LockEntry, page: &str, mode: &str) -> Comma
 }
 
 /// A call of a script over the lock's keys.
-pub(in crate::engine) fn over<'a>(entry: &LockEntry, script: &'a Script, args: &PackedArgs) -> Command<'a> {
+pub(crate) fn over<'a>(entry: &LockEntry, script: &'a Script, args: &PackedArgs) -> Command<'a> {
     Command::script(script, &entry.names.keys(), args)
 }
 
 /// The arguments that every operation begins with: the owner, its lease, where its process receives grants, and the
 /// waiter timeout.
-pub(in crate::engine) fn caller(entry: &LockEntry, owner: u64, lease: Duration) -> PackedArgs {
+pub(crate) fn caller(entry: &LockEntry, owner: u64, lease: Duration) -> PackedArgs {
     let mut args = PackedArgs::new();
     args.add(entry.owner_id_parts(owner, &mut itoa::Buffer::new()));
     args.add([itoa::Buffer::new().format(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))]);
@@ -72,7 +72,7 @@ pub(in crate::engine) fn caller(entry: &LockEntry, owner: u64, lease: Duration) 
 }
 
 /// The arguments of `acquire`; and of `await`, a wait for a condition.
-pub(in crate::engine) fn acquire_args(entry: &LockEntry, asking: &Asking) -> PackedArgs {
+pub(crate) fn acquire_args(entry: &LockEntry, asking: &Asking) -> PackedArgs {
     let how = match asking.how {
         AcquireMode::Try => "try",
         AcquireMode::Wait => "wait",
@@ -96,11 +96,7 @@ pub(in crate::engine) fn acquire_args(entry: &LockEntry, asking: &Asking) -> Pac
 
 /// The arguments of `leave`; and of `quit`, the end of a wait for a condition. With a request of the `next` head, the
 /// lease is that of this request, as a leave needs none.
-pub(in crate::engine) fn leave_args(
-    entry: &LockEntry,
-    leaving: &PendingRelease,
-    next: Option<&Asking>,
-) -> PackedArgs {
+pub(crate) fn leave_args(entry: &LockEntry, leaving: &PendingRelease, next: Option<&Asking>) -> PackedArgs {
     let mut args = caller(entry, leaving.owner, next.map_or(leaving.lease, |next| next.terms.lease));
     // A request of this owner may still be on its way: it gets a tombstone.
     args.add_if_any(flag(leaving.maybe_in_flight));
@@ -128,7 +124,7 @@ const LONGEST_NAME: usize = 64;
 
 /// Describes a queue position or a hold: number of waiting threads, pid, host, client name and, after a tab each,
 /// the name of the thread that asks, if it has one, and whom it `blocked`.
-pub(in crate::engine) fn add_record(
+pub(crate) fn add_record(
     args: &mut PackedArgs,
     entry: &LockEntry,
     threads: usize,

@@ -15,7 +15,7 @@ use crate::observe::KeptEnd;
 use crate::sync::MutexGuard;
 
 /// How long a thread that gives up tries to leave the queue before the renewal thread does it.
-pub(in crate::engine) const LEAVE_TIMEOUT: Duration = Duration::from_millis(100);
+pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Locks the entry's mutex. Returns an error in a forked child.
 pub(crate) fn lock(entry: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
@@ -67,7 +67,7 @@ pub(crate) fn report(entry: &Arc<LockEntry>, event: impl FnOnce(&mut LockState, 
 
 impl Core {
     /// A grant is over: the renewer forgets it. Returns whether there was one.
-    pub(in crate::engine) fn ends(&mut self, entry: &LockEntry, owner: u64) -> bool {
+    pub(crate) fn ends(&mut self, entry: &LockEntry, owner: u64) -> bool {
         let due = self.forget(owner);
         if let Some(due) = due {
             entry.shared.renewer.forget(entry, owner, due);
@@ -77,7 +77,7 @@ impl Core {
 }
 
 /// Reports the end of a kept grant, which no thread held.
-pub(in crate::engine) fn no_longer_kept(entry: &Arc<LockEntry>, why: Option<KeptEnd>) {
+pub(crate) fn no_longer_kept(entry: &Arc<LockEntry>, why: Option<KeptEnd>) {
     if let Some(why) = why {
         let lock = entry.clone();
         entry.shared.observers.tell_often_apart(move |o| o.no_longer_kept(lock.observed(), why));

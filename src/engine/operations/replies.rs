@@ -62,13 +62,13 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
 
 /// Whether an attempt was answered busy by a script that left some work to the next one, and there is time
 /// until `limit` to send that. (Only waiters with a queue position ask again by themselves.)
-pub(in crate::engine) fn is_unfinished(answer: &Value, asking: &Asking, limit: Moment) -> bool {
+pub(crate) fn is_unfinished(answer: &Value, asking: &Asking, limit: Moment) -> bool {
     let has_left_work = matches!(list(answer), [Value::Int(0), _, _, _, Value::Int(2)]);
     has_left_work && asking.how == AcquireMode::Try && Moment::now() < limit
 }
 
 /// Whether a busy reply says that nobody is subscribed for us at the server that has the lock.
-pub(in crate::engine) fn is_deaf(answer: &[Value]) -> bool {
+pub(crate) fn is_deaf(answer: &[Value]) -> bool {
     let is = |i: usize, n: i64| number(answer.get(i)) == Some(n);
     match answer {
         [_, busy @ ..] if is(0, 2) => is_deaf(busy),
@@ -139,13 +139,13 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
 }
 
 /// Returns the reply for one of several locks, or the error that it is.
-pub(in crate::engine) fn one_of<'a>(entry: &LockEntry, value: &'a Value) -> Result<&'a Value, Failure> {
+pub(crate) fn one_of<'a>(entry: &LockEntry, value: &'a Value) -> Result<&'a Value, Failure> {
     match value {
         Value::ServerError(e) => Err(refused_script(Some(entry.scripts.all()), e.clone().into())),
         value => Ok(value),
     }
 }
 
-pub(in crate::engine) fn unexpected_reply(items: &[Value]) -> Failure {
+pub(crate) fn unexpected_reply(items: &[Value]) -> Failure {
     Failure::Never(ErrorKind::Protocol.because(format!("unexpected reply from a script: {items:?}")))
 }

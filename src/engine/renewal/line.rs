@@ -18,17 +18,17 @@ use crate::engine::redis::exchange::{Command, Flight, Replies};
 use crate::engine::redis::refusal::{not_connected, refused};
 use crate::engine::renewal::outcome::{Missing, RELEASE_AGAIN};
 use crate::engine::renewal::renewer::Renewer;
-use crate::engine::renewal::schedule::{BATCH, Task, What};
+use crate::engine::renewal::schedule::{BATCH, Task, TaskKind};
 use crate::engine::renewal::successor;
 use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
 use crate::observe::serves_holds;
 
 /// The most requests in flight at once: some 2 MB of requests, 40 kB of replies.
-pub(in crate::engine) const MAX_IN_FLIGHT: usize = 64 * BATCH;
+pub(crate) const MAX_IN_FLIGHT: usize = 64 * BATCH;
 
 /// The thread of one server's line.
-pub(in crate::engine) struct LineThread {
+pub(crate) struct LineThread {
     renewer: Arc<Renewer>,
     id: u64,
     /// Weak: the pool ends with its client.
@@ -51,11 +51,7 @@ pub(in crate::engine) struct LineThread {
 }
 
 impl LineThread {
-    pub(in crate::engine) fn new(
-        renewer: Arc<Renewer>,
-        server: &Arc<Server>,
-        renewal_timeout: Duration,
-    ) -> Self {
+    pub(crate) fn new(renewer: Arc<Renewer>, server: &Arc<Server>, renewal_timeout: Duration) -> Self {
         LineThread {
             renewer,
             id: server.id,
@@ -72,7 +68,7 @@ impl LineThread {
         }
     }
 
-    pub(in crate::engine) fn run(mut self) {
+    pub(crate) fn run(mut self) {
         serves_holds();
         while let Some((tasks, waiting)) = self.next() {
             if tasks.is_empty() {
@@ -259,7 +255,7 @@ impl LineThread {
 /// What is sent for a task.
 fn command(task: &Task) -> Command<'_> {
     match &task.what {
-        What::Grant => commands::renew(&task.entry, task.owner, task.lease, false),
-        What::Leave(leave) => commands::leave_alone(&task.entry, &leave.0),
+        TaskKind::Grant => commands::renew(&task.entry, task.owner, task.lease, false),
+        TaskKind::Leave(leave) => commands::leave_alone(&task.entry, &leave.0),
     }
 }

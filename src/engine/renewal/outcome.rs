@@ -12,23 +12,18 @@ use crate::engine::operations::replies;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::refused_script;
 use crate::engine::renewal::renewer::Renewer;
-use crate::engine::renewal::schedule::{Task, What};
+use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::state::lock_state::Renewal;
 use crate::error::{Error, ErrorKind};
 
 /// The longest pause before a release is tried again.
-pub(in crate::engine) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
+pub(crate) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
 /// The shortest pause before a failed request is tried again.
 const SOON: Duration = Duration::from_millis(5);
 
 impl Renewer {
     /// Applies one reply, and puts the task back if there is more to do.
-    pub(in crate::engine) fn finish(
-        self: &Arc<Self>,
-        task: Task,
-        sent: Moment,
-        answer: Result<Value, Missing>,
-    ) {
+    pub(crate) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Missing>) {
         let now = Moment::now();
         let config = &task.entry.shared.config;
         // Soon only after a broken connection or a `MOVED`: after another error reply, the next may be an
@@ -38,7 +33,7 @@ impl Renewer {
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
         let scripts = &task.entry.scripts;
         let script = match &task.what {
-            What::Leave(leave) if leave.0.rest(|| sent).is_none() => &scripts.leave,
+            TaskKind::Leave(leave) if leave.0.rest(|| sent).is_none() => &scripts.leave,
             _ => &scripts.renew,
         };
         let answer = match answer {
@@ -51,13 +46,13 @@ impl Renewer {
         // If the key no longer holds this kind of lock, it does not hold ours either.
         let foreign = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
         match &task.what {
-            What::Leave(..) if answer.is_ok() || foreign => self.state.lock().settle(&task),
-            What::Leave(leave) => {
+            TaskKind::Leave(..) if answer.is_ok() || foreign => self.state.lock().settle(&task),
+            TaskKind::Leave(leave) => {
                 // Other callers wait for the release, however long its lease is.
                 let due = now.after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
                 self.again(task, due);
             }
-            What::Grant => {
+            TaskKind::Grant => {
                 let (renewal, failure) = match answer {
                     Ok(value) => (replies::renewed(&value).unwrap_or(Renewal::Failed), None),
                     Err(None) => (Renewal::Unanswered, None),
@@ -115,14 +110,14 @@ impl Renewer {
 }
 
 /// Why there is no reply to a request.
-pub(in crate::engine) enum Missing {
+pub(crate) enum Missing {
     /// It may have run, or may still do so.
     Unanswered,
     /// It was never sent.
     Unsent(Error),
 }
 
-pub(in crate::engine) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, failure: Option<Failure>) {
+pub(crate) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, failure: Option<Failure>) {
     let unanswered = || ErrorKind::OutcomeUnknown.because("no usable reply to a renewal");
     let error = entry.error(failure.map_or_else(unanswered, Failure::error));
     let lock = entry.clone();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry};
-use crate::engine::renewal::schedule::{Line, Planned, State, Task, What};
+use crate::engine::renewal::schedule::{Planned, ServerLine, State, Task, TaskKind};
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
@@ -15,12 +15,12 @@ use crate::sync::{Condvar, Mutex, thread};
 
 /// The schedule, and the condvars that wake its threads.
 pub(crate) struct Renewer {
-    pub(in crate::engine) pid: u32,
-    pub(in crate::engine) state: Mutex<State>,
+    pub(crate) pid: u32,
+    pub(crate) state: Mutex<State>,
     /// Notified when something is due earlier than the thread of the schedule would wake.
-    pub(in crate::engine) alarm: Condvar,
+    pub(crate) alarm: Condvar,
     /// Notified when a thread has ended.
-    pub(in crate::engine) ended: Condvar,
+    pub(crate) ended: Condvar,
 }
 
 impl Renewer {
@@ -31,7 +31,7 @@ impl Renewer {
 
     /// Adds a server of a client.
     pub(crate) fn add(&self, client: u64, server: &Server, renew_every: Duration, renewal_timeout: Duration) {
-        self.state.lock().lines.insert(server.id, Line::new(client, renew_every, renewal_timeout));
+        self.state.lock().lines.insert(server.id, ServerLine::new(client, renew_every, renewal_timeout));
     }
 
     /// Removes a client with all its tasks. Returns the leaves that Redis has not answered.
@@ -63,7 +63,7 @@ impl Renewer {
         if let Some(before) = core.set_due(owner, at) {
             self.forget(entry, owner, before);
         }
-        self.schedule(Task::new(entry.clone(), owner, What::Grant, at, due))
+        self.schedule(Task::new(entry.clone(), owner, TaskKind::Grant, at, due))
     }
 
     /// Cancels the task at `due` of a grant that is over.
@@ -81,7 +81,7 @@ impl Renewer {
         let now = Moment::now();
         let until = leaving.valid_until.max(now.after(leaving.lease));
         let owner = leaving.owner;
-        let task = Task::new(entry.clone(), owner, What::Leave(Box::new((leaving, until))), now, now);
+        let task = Task::new(entry.clone(), owner, TaskKind::Leave(Box::new((leaving, until))), now, now);
         if let Err(error) = self.schedule(task) {
             // The caller may hold the entry's mutex, so no observer is called here.
             tracing::warn!(lock = entry.name(), error = %format_args!("{error:#}"), "left to its lease");
@@ -135,8 +135,8 @@ impl Renewer {
 
     /// Schedules the same task again at `at`, unless it is a look at a grant that has ended, or one that a
     /// `renew_for` has replaced meanwhile: two would renew forever.
-    pub(in crate::engine) fn again(self: &Arc<Self>, task: Task, at: Moment) {
-        if let What::Grant = task.what
+    pub(crate) fn again(self: &Arc<Self>, task: Task, at: Moment) {
+        if let TaskKind::Grant = task.what
             && !task.entry.core.lock().move_due(task.owner, task.at, at)
         {
             return self.state.lock().settle(&task);
@@ -144,7 +144,7 @@ impl Renewer {
         self.put_back(task, at);
     }
 
-    pub(in crate::engine) fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
+    pub(crate) fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
         let entry = task.entry.clone();
         if let Err(error) = self.schedule(Task { at, ..task }) {
             tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");

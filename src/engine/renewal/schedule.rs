@@ -13,7 +13,7 @@ use crate::engine::state::lock_state::PendingRelease;
 use crate::sync::Condvar;
 
 /// How many requests go out in one write.
-pub(in crate::engine) const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 /// The divisor of its client's period by which a renewal may be early, to be sent with others of its server.
 const EARLY: u32 = 256;
 /// The most lines that are counted for this. If a client renews at many servers, the tasks due soon are
@@ -22,7 +22,7 @@ const EARLY: u32 = 256;
 const MOST_LINES: usize = 16;
 
 #[derive(Default)]
-pub(in crate::engine) struct State {
+pub(crate) struct State {
     /// The tasks, by due time, client and owner.
     schedule: BTreeMap<Due, Planned>,
     /// The grants whose renewals are with the lines, by when they end, and how many renewals that are:
@@ -30,47 +30,47 @@ pub(in crate::engine) struct State {
     /// time, whatever the lines wait for.
     ends: Ends,
     /// The lines, by server, of clients that are not closed.
-    pub(in crate::engine) lines: BTreeMap<u64, Line>,
+    pub(crate) lines: BTreeMap<u64, ServerLine>,
     /// The leaves that are with a line, by client and owner: no longer in the schedule, and not yet done.
     leaving: Leaving,
     /// The servers whose lines have a thread.
-    pub(in crate::engine) served: BTreeSet<u64>,
+    pub(crate) served: BTreeSet<u64>,
     /// Whether the schedule has a thread.
-    pub(in crate::engine) running: bool,
-    pub(in crate::engine) wakes_at: Moment,
+    pub(crate) running: bool,
+    pub(crate) wakes_at: Moment,
 }
 
-pub(in crate::engine) type Due = (Moment, u64, u64);
+pub(crate) type Due = (Moment, u64, u64);
 
 /// What one client has to send to a server, and the connection for it.
-pub(in crate::engine) struct Line {
+pub(crate) struct ServerLine {
     client: u64,
     /// The tasks to send, in this order.
-    pub(in crate::engine) queue: VecDeque<Task>,
+    pub(crate) queue: VecDeque<Task>,
     /// Notified when a task is queued, or the client ends.
-    pub(in crate::engine) work: Arc<Condvar>,
+    pub(crate) work: Arc<Condvar>,
     /// The connection, while no thread uses it.
-    pub(in crate::engine) connection: Option<Connection>,
-    pub(in crate::engine) renew_every: Duration,
+    pub(crate) connection: Option<Connection>,
+    pub(crate) renew_every: Duration,
     /// How long it waits for a reply.
-    pub(in crate::engine) renewal_timeout: Duration,
+    pub(crate) renewal_timeout: Duration,
 }
 
-pub(in crate::engine) struct Task {
-    pub(in crate::engine) entry: Arc<LockEntry>,
-    pub(in crate::engine) owner: u64,
-    pub(in crate::engine) what: What,
+pub(crate) struct Task {
+    pub(crate) entry: Arc<LockEntry>,
+    pub(crate) owner: u64,
+    pub(crate) what: TaskKind,
     /// Its time in the schedule.
-    pub(in crate::engine) at: Moment,
+    pub(crate) at: Moment,
     /// When it was first due, from which its lag is counted.
-    pub(in crate::engine) due: Moment,
+    pub(crate) due: Moment,
     /// When its grant ends, if the task fails.
-    pub(in crate::engine) until: Moment,
+    pub(crate) until: Moment,
     /// The lease that its renewal asks for.
-    pub(in crate::engine) lease: Duration,
+    pub(crate) lease: Duration,
 }
 
-pub(in crate::engine) enum What {
+pub(crate) enum TaskKind {
     /// Look at the grant: renew it, or find that it is over.
     Grant,
     /// Repeat a leave until it is answered or its lease is over anyway. Boxed, as it is rare and there may be
@@ -79,20 +79,20 @@ pub(in crate::engine) enum What {
 }
 
 /// A task as the schedule stores it. There may be very many, so what its key says is not stored again.
-pub(in crate::engine) struct Planned {
+pub(crate) struct Planned {
     entry: Arc<LockEntry>,
     /// `None` if it is a look at a grant that is first due at the time of its key.
     details: Option<Box<Details>>,
 }
 
 struct Details {
-    what: What,
+    what: TaskKind,
     due: Moment,
 }
 
-impl Line {
-    pub(in crate::engine) fn new(client: u64, renew_every: Duration, renewal_timeout: Duration) -> Line {
-        Line {
+impl ServerLine {
+    pub(crate) fn new(client: u64, renew_every: Duration, renewal_timeout: Duration) -> ServerLine {
+        ServerLine {
             client,
             queue: VecDeque::new(),
             work: Arc::default(),
@@ -105,13 +105,7 @@ impl Line {
 
 impl Task {
     /// Creates a task for the time `at` in the schedule.
-    pub(in crate::engine) fn new(
-        entry: Arc<LockEntry>,
-        owner: u64,
-        what: What,
-        at: Moment,
-        due: Moment,
-    ) -> Task {
+    pub(crate) fn new(entry: Arc<LockEntry>, owner: u64, what: TaskKind, at: Moment, due: Moment) -> Task {
         let (until, lease) = (Moment::default(), Duration::ZERO);
         Task { entry, owner, what, at, due, until, lease }
     }
@@ -125,7 +119,7 @@ impl Planned {
     fn of(task: Task) -> Planned {
         let Task { entry, what, at, due, .. } = task;
         let details = match what {
-            What::Grant if due == at => None,
+            TaskKind::Grant if due == at => None,
             what => Some(Box::new(Details { what, due })),
         };
         Planned { entry, details }
@@ -133,39 +127,39 @@ impl Planned {
 
     fn into_task(self, (at, _, owner): Due) -> Task {
         match self.details {
-            None => Task::new(self.entry, owner, What::Grant, at, at),
+            None => Task::new(self.entry, owner, TaskKind::Grant, at, at),
             Some(details) => Task::new(self.entry, owner, details.what, at, details.due),
         }
     }
 
-    pub(in crate::engine) fn into_leave(self) -> Option<(Arc<LockEntry>, PendingRelease)> {
+    pub(crate) fn into_leave(self) -> Option<(Arc<LockEntry>, PendingRelease)> {
         match self.details?.what {
-            What::Leave(leave) => Some((self.entry, leave.0)),
-            What::Grant => None,
+            TaskKind::Leave(leave) => Some((self.entry, leave.0)),
+            TaskKind::Grant => None,
         }
     }
 }
 
 impl State {
     /// Adds a task. Returns the one that was there before, whose entry must not be dropped under the mutex.
-    pub(in crate::engine) fn insert(&mut self, task: Task) -> Option<Planned> {
+    pub(crate) fn insert(&mut self, task: Task) -> Option<Planned> {
         self.schedule.insert(task.key(), Planned::of(task))
     }
 
     /// Removes the task with this key. Its entry must not be dropped under the mutex.
-    pub(in crate::engine) fn cancel(&mut self, key: &Due) -> Option<Planned> {
+    pub(crate) fn cancel(&mut self, key: &Due) -> Option<Planned> {
         self.schedule.remove(key)
     }
 
     /// Returns when the next task is due or the next grant ends.
-    pub(in crate::engine) fn next(&self) -> Option<Moment> {
+    pub(crate) fn next(&self) -> Option<Moment> {
         let due = self.schedule.first_key_value().map(|((due, ..), _)| *due);
         let end = self.ends.first_key_value().map(|((end, ..), _)| *end);
         due.into_iter().chain(end).min()
     }
 
     /// Removes and returns the tasks that are due, at most one batch per server.
-    pub(in crate::engine) fn take_due(&mut self, now: Moment) -> Vec<Task> {
+    pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
         // By server: until when its tasks are taken, and how many are.
         let mut taken: HashMap<u64, (Moment, usize)> = HashMap::new();
@@ -179,7 +173,8 @@ impl State {
             // its own, would need a write each instead of one per batch.
             let (until, mine) = taken.entry(server).or_insert_with(|| {
                 let period = self.lines.get(&server).map_or(Duration::ZERO, |line| line.renew_every);
-                let used = |(id, line): &(&u64, &Line)| line.client == client && self.served.contains(id);
+                let used =
+                    |(id, line): &(&u64, &ServerLine)| line.client == client && self.served.contains(id);
                 let lines = self.lines.iter().filter(used).count().clamp(1, MOST_LINES);
                 (now.after(period / EARLY * lines as u32), 0)
             });
@@ -188,7 +183,7 @@ impl State {
             }
             *mine += 1;
             let task = entry.remove().into_task(key);
-            if let What::Leave(leave) = &task.what {
+            if let TaskKind::Leave(leave) = &task.what {
                 self.leaving.insert((client, owner), (task.entry.clone(), leave.0.clone()));
             }
             tasks.push(task);
@@ -197,7 +192,7 @@ impl State {
     }
 
     /// Removes and returns the grants, by owner, that have ended while their renewals are with the lines.
-    pub(in crate::engine) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<LockEntry>)> {
+    pub(crate) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<LockEntry>)> {
         let mut ended = Vec::new();
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
             let (_, _, owner) = *entry.key();
@@ -207,10 +202,10 @@ impl State {
     }
 
     /// Passes a task to this server's line. Returns the task if the client is gone.
-    pub(in crate::engine) fn hand_over(&mut self, task: Task, server: u64) -> Option<Task> {
+    pub(crate) fn hand_over(&mut self, task: Task, server: u64) -> Option<Task> {
         let (_, client, owner) = task.key();
         let Some(line) = self.lines.get_mut(&server) else { return Some(task) };
-        if let What::Grant = task.what {
+        if let TaskKind::Grant = task.what {
             let end = self.ends.entry((task.until, client, owner));
             end.or_insert_with(|| (task.entry.clone(), 0)).1 += 1;
         }
@@ -220,10 +215,10 @@ impl State {
 
     /// Records that a task is no longer with its line. The caller still has the task, so that its entry is
     /// not dropped here, under the mutex.
-    pub(in crate::engine) fn settle(&mut self, task: &Task) {
+    pub(crate) fn settle(&mut self, task: &Task) {
         let (_, client, owner) = task.key();
         match task.what {
-            What::Grant => {
+            TaskKind::Grant => {
                 if let Entry::Occupied(mut end) = self.ends.entry((task.until, client, owner)) {
                     end.get_mut().1 -= 1;
                     if end.get().1 == 0 {
@@ -231,13 +226,13 @@ impl State {
                     }
                 }
             }
-            What::Leave(..) => drop(self.leaving.remove(&(client, owner))),
+            TaskKind::Leave(..) => drop(self.leaving.remove(&(client, owner))),
         }
     }
 
     /// Removes a client: its lines, the leaves in their hands, its tasks and the ends of its grants. They must not be
     /// dropped under the mutex.
-    pub(in crate::engine) fn remove(&mut self, client: u64) -> Removed {
+    pub(crate) fn remove(&mut self, client: u64) -> Removed {
         let (lines, others): (BTreeMap<_, _>, _) =
             std::mem::take(&mut self.lines).into_iter().partition(|(_, line)| line.client == client);
         self.lines = others;
@@ -255,7 +250,7 @@ type Leaving = BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>;
 type Ends = BTreeMap<Due, (Arc<LockEntry>, u32)>;
 
 /// What a client had here.
-pub(in crate::engine) type Removed = (BTreeMap<u64, Line>, Leaving, BTreeMap<Due, Planned>, Ends);
+pub(crate) type Removed = (BTreeMap<u64, ServerLine>, Leaving, BTreeMap<Due, Planned>, Ends);
 
 fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
     let (mine, others) = std::mem::take(all).into_iter().partition(|((_, of, _), _)| *of == client);

@@ -17,7 +17,7 @@ use crate::engine::redis::failure::Failure;
 use crate::engine::renewal::line::LineThread;
 use crate::engine::renewal::outcome::{Missing, tell_failure};
 use crate::engine::renewal::renewer::Renewer;
-use crate::engine::renewal::schedule::{Task, What};
+use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::Effects;
 use crate::error::ErrorKind;
@@ -41,7 +41,7 @@ impl Renewer {
         }
     }
 
-    pub(in crate::engine) fn run(self: Arc<Self>) {
+    pub(crate) fn run(self: Arc<Self>) {
         serves_holds();
         let mut idle_since: Option<Moment> = None;
         loop {
@@ -126,7 +126,7 @@ impl Renewer {
     fn look(self: &Arc<Self>, mut task: Task) -> Option<Task> {
         let now = Moment::now();
         match &task.what {
-            What::Leave(leave) if leave.1 <= now => {
+            TaskKind::Leave(leave) if leave.1 <= now => {
                 self.state.lock().settle(&task);
                 let entry = &task.entry;
                 let error = entry.error(ErrorKind::OutcomeUnknown.because("no reply to its release"));
@@ -135,15 +135,15 @@ impl Renewer {
                 entry.shared.observers.tell_apart(1, what);
                 return None;
             }
-            What::Leave(..) => {}
-            What::Grant if task.at < task.due => {
+            TaskKind::Leave(..) => {}
+            TaskKind::Grant if task.at < task.due => {
                 let entry = &task.entry;
                 entry.holder_listens(|| entry.core.lock().needs_messages(task.owner));
                 let due = task.due;
                 self.again(task, due);
                 return None;
             }
-            What::Grant => {
+            TaskKind::Grant => {
                 let mut core = task.entry.core.lock();
                 let mut then = core.lock_state.expire(task.owner, now);
                 if then == Effects::default() {

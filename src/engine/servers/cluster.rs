@@ -312,7 +312,7 @@ impl Cluster {
     }
 
     /// Adopts the map that was read when the client connected.
-    pub(in crate::engine) fn learned(&self, map: &[Range]) {
+    pub(crate) fn learned(&self, map: &[Range]) {
         self.suspected.store(false, Ordering::Release);
         self.adopt(map);
     }

@@ -17,7 +17,7 @@ const PARTS: usize = 16;
 type Part = Box<[OnceLock<Arc<Server>>]>;
 
 /// Servers are added and never removed.
-pub(in crate::engine) struct Servers {
+pub(crate) struct Servers {
     first: Arc<Server>,
     parts: [OnceLock<Part>; PARTS],
     /// For each slot, the number of the server that has it.
@@ -26,7 +26,7 @@ pub(in crate::engine) struct Servers {
 
 impl Servers {
     /// Creates the table. The first server has all slots until the map is known.
-    pub(in crate::engine) fn new(first: Arc<Server>) -> Servers {
+    pub(crate) fn new(first: Arc<Server>) -> Servers {
         let slots = (0..SLOTS).map(|_| AtomicU32::new(0)).collect();
         let servers = Servers { first: first.clone(), parts: Default::default(), slots };
         servers.add(0, first);
@@ -42,30 +42,30 @@ impl Servers {
 
     /// Adds the next server, with the number `n`. Returns whether there was room, which there is for 65,535
     /// servers.
-    pub(in crate::engine) fn add(&self, n: u32, server: Arc<Server>) -> bool {
+    pub(crate) fn add(&self, n: u32, server: Arc<Server>) -> bool {
         self.place(n).is_some_and(|place| place.set(server).is_ok())
     }
 
-    pub(in crate::engine) fn get(&self, n: u32) -> Option<&Arc<Server>> {
+    pub(crate) fn get(&self, n: u32) -> Option<&Arc<Server>> {
         self.place(n)?.get()
     }
 
     /// Returns the server of this slot.
-    pub(in crate::engine) fn of(&self, slot: Slot) -> &Arc<Server> {
+    pub(crate) fn of(&self, slot: Slot) -> &Arc<Server> {
         self.get(self.slots[slot.index()].load(Ordering::Acquire)).unwrap_or(&self.first)
     }
 
     /// Moves the slot with this index to the server `n`. Returns whether it was at another before.
-    pub(in crate::engine) fn set(&self, slot: usize, n: u32) -> bool {
+    pub(crate) fn set(&self, slot: usize, n: u32) -> bool {
         self.slots[slot].swap(n, Ordering::AcqRel) != n
     }
 
     /// Returns whether the server `n` has any slot.
-    pub(in crate::engine) fn has_slots(&self, n: u32) -> bool {
+    pub(crate) fn has_slots(&self, n: u32) -> bool {
         self.slots.iter().any(|slot| slot.load(Ordering::Acquire) == n)
     }
 
-    pub(in crate::engine) fn all(&self) -> impl Iterator<Item = &Arc<Server>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Server>> {
         (0..).map_while(|n| self.get(n))
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Server {
     /// When another server was last found at its address, which can therefore be reached.
     pub(crate) found: LatestMoment,
     /// The threads that [listen for failovers](crate::engine::takeover), one for each sentinel.
-    pub(in crate::engine) switchover: Vec<Arc<Life>>,
+    pub(crate) switchover: Vec<Arc<Life>>,
     /// Its address in its cluster, if it is part of one.
     pub(crate) node: Option<Node>,
 }
@@ -50,19 +50,19 @@ impl Server {
     }
 
     /// Whether both have the same data, as far as their addresses and what is known of the servers there tell.
-    pub(in crate::engine) fn is_same(&self, other: &Server) -> bool {
+    pub(crate) fn is_same(&self, other: &Server) -> bool {
         let one_run = || self.known.run_id().is_some_and(|id| other.known.run_id() == Some(id));
         self.manager.leads_where(&other.manager) || self.manager.db() == other.manager.db() && one_run()
     }
 
     /// Tells its threads to end, which they do within a tick.
-    pub(in crate::engine) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.inbox.life.stop();
         self.switchover.iter().for_each(|life| life.stop());
     }
 
     /// Waits for them to end, until `limit` at most. Returns whether they have.
-    pub(in crate::engine) fn wait_for_end(&self, limit: Moment) -> bool {
+    pub(crate) fn wait_for_end(&self, limit: Moment) -> bool {
         self.switchover.iter().chain([&self.inbox.life]).all(|life| life.wait_for_end(limit))
     }
 }

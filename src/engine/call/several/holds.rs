@@ -1,17 +1,46 @@
 //! Holds of several locks that are released together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::call::release::{OngoingRelease, Stay, begin_release};
-use crate::engine::call::several::{Part, goes_with};
+use crate::engine::call::replicas::{self, Replicas};
 use crate::engine::call::{held, unheard};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::several;
-use crate::engine::state::lock_state::{Acquired, Ticket};
+use crate::engine::state::lock_state::{Acquired, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
+use crate::settings::check_lease;
 use crate::wait::Wait;
+
+/// A lock among several.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub(crate) entry: Arc<LockEntry>,
+    /// The same lock in its other mode.
+    pub(crate) other_mode: Option<Arc<LockEntry>>,
+    pub(crate) sharing: Sharing,
+    pub(crate) terms: Terms,
+    pub(crate) replicas: Option<Replicas>,
+}
+
+impl Part {
+    /// Returns the same part with a fixed lease.
+    pub(crate) fn with_lease(mut self, lease: Duration) -> Result<Part, Error> {
+        (self.terms.lease, self.terms.fixed) = (lease, true);
+        let checked = check_lease("lease", lease).and_then(|()| replicas::agree(&self.terms, self.replicas));
+        checked.map_err(|why| self.entry.error(ErrorKind::InvalidInput.because(why)))?;
+        Ok(self)
+    }
+}
+
+/// Returns whether both locks go by one request: they are of one client and one kind, so they have the same
+/// scripts, and in one slot, so they are on one server.
+pub(super) fn goes_with(a: &LockEntry, b: &LockEntry) -> bool {
+    Arc::ptr_eq(&a.scripts, &b.scripts) && a.hash_slot == b.hash_slot
+}
 
 /// Holds of several locks, released together.
 pub(crate) struct Holds {

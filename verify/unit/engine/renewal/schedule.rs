@@ -8,7 +8,7 @@ const OWNER: u64 = 7;
 
 /// Hands a renewal that was due at `at` to the line, for a grant that ends at `until`.
 fn hand_over(state: &mut State, entry: &Arc<LockEntry>, at: Moment, until: Moment) {
-    let task = Task { until, ..Task::new(entry.clone(), OWNER, What::Grant, at, at) };
+    let task = Task { until, ..Task::new(entry.clone(), OWNER, TaskKind::Grant, at, at) };
     assert!(state.hand_over(task, SERVER).is_none());
 }
 
@@ -18,7 +18,7 @@ fn an_end_is_reported_while_one_of_its_renewals_is_in_a_lines_hands() {
     let lock = client.simple_lock("it");
     let entry = lock.entry().unwrap();
     let mut state = State::default();
-    state.lines.insert(SERVER, Line::new(entry.shared.id, Duration::ZERO, Duration::ZERO));
+    state.lines.insert(SERVER, ServerLine::new(entry.shared.id, Duration::ZERO, Duration::ZERO));
     let [first, second, until] = [1, 2, 9].map(|secs| Moment::now().after(Duration::from_secs(secs)));
     let in_hands = |state: &mut State| {
         for at in [first, second] {
@@ -50,12 +50,12 @@ fn a_renewal_goes_early_with_others_by_a_part_of_its_own_clients_period_only() {
     let [slow, quick] = locks.each_ref().map(|lock| lock.entry().unwrap());
     let mut state = State::default();
     for (entry, period) in [(slow, Duration::from_secs(3600)), (quick, Duration::from_millis(200))] {
-        state.lines.insert(entry.server().id, Line::new(entry.shared.id, period, Duration::ZERO));
+        state.lines.insert(entry.server().id, ServerLine::new(entry.shared.id, period, Duration::ZERO));
     }
     let now = Moment::now();
     let mut plan = |entry: &Arc<LockEntry>, owner, ms| {
         let at = now.after(Duration::from_millis(ms));
-        state.insert(Task::new(entry.clone(), owner, What::Grant, at, at));
+        state.insert(Task::new(entry.clone(), owner, TaskKind::Grant, at, at));
     };
     for (entry, owner, ms) in [(slow, 1, 0), (slow, 2, 100), (quick, 3, 150), (slow, 4, 160)] {
         plan(entry, owner, ms);
