@@ -2,18 +2,24 @@
 
 use std::thread;
 
-use redis_concurrent::{Error, ErrorKind};
+use redis_concurrent::{CancellationToken, ClientBuilder, Error, ErrorKind, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, wait_until};
 
-use crate::conformance::fixture::{EVERY, Fixture, LASTING, Tried, in_vain};
+use crate::conformance::fixture::{EVERY, Fixture, LASTING, LATE, LEASE, Tried, in_vain};
 use crate::conformance::rows::rows;
-use crate::support::{LONG, ms, nothing_left};
+use crate::support::{LONG, in_brief, ms, nothing_left};
 
 rows! { every_lock:
     a_hold_that_a_restart_forgot_is_lost_and_the_next_is_renewed
     an_acquire_that_fails_half_way_leaves_nothing
     a_former_owner_cannot_renew_it
     a_foreign_owner_is_told_as_such
+    a_release_that_comes_late_spares_the_next_hold
+    a_waiter_whose_position_is_lost_takes_another
+    a_wait_that_is_cancelled_as_it_ends_keeps_nothing
+    a_lock_whose_release_failed_can_be_taken_again
+    a_hold_that_is_over_is_not_made_again_by_its_renewal
+    what_is_told_to_be_lost_is_not_renewed
 }
 
 /// Redisson RedissonLockExpirationRenewalTest.testLockAfterTimeout (a watchdog of 1 s there).
@@ -162,6 +168,125 @@ fn a_foreign_owner_is_told_as_such<K: Tried>(fixture: &Fixture<K>) {
     }
     let () = redis::cmd("DEL").arg(fixture.key("")).query(&mut fixture.redis()).unwrap();
     assert!(lock.try_lock().unwrap().is_some());
+}
+
+/// etcd issue 22082: there it deletes the next lock of the same session.
+fn a_release_that_comes_late_spares_the_next_hold<K: Tried>(fixture: &Fixture<K>) {
+    let proxy = Proxy::start(fixture.place.port).unwrap();
+    let url = fixture.place.url_at(proxy.port());
+    let client = fixture.client_with(|b| b.url(&url).command_timeout(ms(1000)));
+    let (lock, other) = (fixture.lock_of(&client), fixture.lock());
+    let guard = lock.lock().unwrap();
+    // The release is on its way for long: a copy of it is quicker.
+    proxy.only_matching(fixture.owner().unwrap().as_bytes());
+    proxy.hold_next_requests(1);
+    let released = guard.unlock();
+    assert!(released.as_ref().err().is_none_or(Error::is_outcome_unknown), "{released:?}");
+    assert_eq!(proxy.held(), 1);
+
+    let guard = lock.lock().unwrap();
+    let owner = fixture.owner();
+    proxy.release_held();
+    wait_until(LONG, "the late release has arrived", || proxy.held() == 0);
+    in_vain(ms(300), |limit| other.try_lock_for(limit));
+    assert_eq!(fixture.owner(), owner);
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    drop(lock);
+    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    // While the proxy is there.
+    client.close().unwrap();
+}
+
+/// etcd issue 19597: there a waiter whose session has ended waits until the holder leaves.
+fn a_waiter_whose_position_is_lost_takes_another<K: Tried>(fixture: &Fixture<K>) {
+    let (lock, other) = (fixture.lock(), fixture.lock());
+    let guard = lock.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| other.lock().unwrap().unlock());
+        fixture.await_positions(1);
+        let () = redis::cmd("DEL")
+            .arg(&[fixture.key(":queue"), fixture.key(":positions")])
+            .query(&mut fixture.redis())
+            .unwrap();
+        fixture.await_positions(1);
+        assert!(!waits.is_finished());
+        guard.unlock().unwrap();
+        waits.join().unwrap().unwrap();
+    });
+}
+
+/// Redisson issue 7272: there the key may be renewed for ever afterwards.
+fn a_wait_that_is_cancelled_as_it_ends_keeps_nothing<K: Tried>(fixture: &Fixture<K>) {
+    let renewed = || fixture.lock_of(&fixture.client_with(|b| b.renew_every(EVERY)));
+    let (lock, other, third) = (renewed(), renewed(), fixture.lock());
+    for _ in 0..20 {
+        let token = CancellationToken::new();
+        let guard = lock.lock().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| match other.lock_with(Wait::forever().cancelled_by(&token)) {
+                Ok(guard) => guard.expect("no deadline").unlock().unwrap(),
+                Err(error) => assert!(error.is_cancelled(), "{error}"),
+            });
+            fixture.await_positions(1);
+            scope.spawn(|| token.cancel());
+            guard.unlock().unwrap();
+            waits.join().unwrap();
+        });
+        // Long before the lease of 30 s is over.
+        third.try_lock_for(LATE).unwrap().expect("nobody has it").unlock().unwrap();
+    }
+}
+
+/// Curator issue 1006 (CURATOR-486): there the lock stays, and its process can neither release nor acquire it.
+fn a_lock_whose_release_failed_can_be_taken_again<K: Tried>(fixture: &Fixture<K>) {
+    let proxy = Proxy::start(fixture.place.port).unwrap();
+    let url = fixture.place.url_at(proxy.port());
+    let client = fixture.client_with(|b| b.url(&url).command_timeout(ms(500)).connect_timeout(ms(1000)));
+    let (lock, other) = (fixture.lock_of(&client), fixture.lock());
+    let guard = lock.lock().unwrap();
+    proxy.black_hole(true);
+    let error = guard.unlock().unwrap_err();
+    assert!(error.is_outcome_unknown() || error.is_unavailable(), "{error}");
+    proxy.heal().unwrap();
+    for lock in [&lock, &other] {
+        // The lease is of 30 s.
+        let again = eventually(LONG, || in_brief(lock.try_lock_for(LATE)));
+        again.unlock().unwrap();
+    }
+    drop(lock);
+    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    client.close().unwrap();
+}
+
+/// redis-semaphore (Node.js) issue 175: there the late renewal takes the lock anew, and nobody is told.
+fn a_hold_that_is_over_is_not_made_again_by_its_renewal<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock_of(&fixture.client_with(|b| b.renew_every(EVERY)));
+    let guard = lock.lock().unwrap();
+    let () = redis::cmd("DEL").arg(fixture.key("")).query(&mut fixture.redis()).unwrap();
+    wait_until(LONG, "it is told", || guard.is_lost());
+    assert_eq!(fixture.owner(), None);
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert_eq!(fixture.owner(), None);
+}
+
+/// Consul issue 2371: there the lock is renewed for ever although its holder was told that it is lost.
+fn what_is_told_to_be_lost_is_not_renewed<K: Tried>(fixture: &Fixture<K>) {
+    let proxy = Proxy::start(fixture.place.port).unwrap();
+    let url = fixture.place.url_at(proxy.port());
+    let set = |b: ClientBuilder| b.url(&url).command_timeout(ms(500)).lease(LEASE).renew_every(EVERY);
+    let client = fixture.client_with(set);
+    let (lock, other) = (fixture.lock_of(&client), fixture.lock());
+    let guard = lock.lock().unwrap();
+    // Its renewals arrive, but it does not hear so.
+    proxy.swallow_replies(usize::MAX);
+    wait_until(LONG, "it is told", || guard.is_lost());
+    other.try_lock_for(LEASE + LATE).unwrap().expect("it is released, or its lease ends").unlock().unwrap();
+    proxy.heal().unwrap();
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    drop(lock);
+    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    client.close().unwrap();
 }
 
 /// Overwrites the owner, as a program of somebody else's might.

@@ -19,6 +19,9 @@ rows! { every_lock:
     a_lease_cut_short_from_outside_is_made_whole
     a_lease_is_in_whole_milliseconds
 }
+rows! { reentrant_lock:
+    a_hold_after_a_nested_one_is_renewed
+}
 
 /// Spring RedisLockRegistryTests.testRenewalOnExpire; python-redis-lock
 /// test_timeout_expire_with_renewal.
@@ -142,4 +145,22 @@ fn a_lease_is_in_whole_milliseconds<K: Tried>(fixture: &Fixture<K>) {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert_eq!(fixture.owner(), None, "nothing is stored");
     }
+}
+
+/// Redisson issue 6144: there the watchdog forgets a lock that was held twice.
+fn a_hold_after_a_nested_one_is_renewed<K: Tried>(fixture: &Fixture<K>) {
+    let lock = fixture.lock_of(&fixture.client_with(|b| b.lease(LASTING).renew_every(EVERY)));
+    let other = fixture.lock();
+    let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
+    inner.unlock().unwrap();
+    outer.unlock().unwrap();
+    thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            let guard = lock.lock().unwrap();
+            in_vain(LASTING * 3 / 2, |limit| other.try_lock_for(limit));
+            assert!(!guard.is_lost());
+            guard.unlock().unwrap();
+        });
+        next.join().unwrap();
+    });
 }

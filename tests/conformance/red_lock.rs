@@ -27,6 +27,7 @@ rows! { one_lock:
     work_longer_than_the_lease_keeps_it
     a_lease_is_in_whole_milliseconds
     of_two_servers_both_are_needed
+    what_is_lost_is_released_at_once
 }
 
 /// Servers that know nothing of each other.
@@ -289,5 +290,22 @@ fn of_two_servers_both_are_needed<K: Tried>(_: &Fixture<K>) {
     let guard = both.try_lock().unwrap().expect("both are free");
     assert_eq!(servers.owners(NAME).iter().flatten().count(), 2);
     guard.unlock().unwrap();
+    servers.gone(NAME);
+}
+
+/// node-redlock issue 309: there the release of what is lost is tried for two seconds and more.
+fn what_is_lost_is_released_at_once<K: Tried>(_: &Fixture<K>) {
+    let servers = Servers::of(3);
+    let lock = servers.lock();
+    let guard = lock.lock().unwrap();
+    for server in &servers.0 {
+        redis::cmd("FLUSHALL").exec(&mut server.connection().unwrap()).unwrap();
+    }
+    wait_until(LONG, "it is told", || guard.is_lost());
+    let began = Instant::now();
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert!(began.elapsed() < ms(2000));
+    // Nor is anything in the way of the next hold.
+    lock.try_lock().unwrap().expect("nobody has it").unlock().unwrap();
     servers.gone(NAME);
 }
