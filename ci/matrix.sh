@@ -16,7 +16,7 @@ exec </dev/null
 cargo=${CARGO:-cargo}
 limit=${LIMIT:-600}
 
-# GROUP: its tests, each a binary, or a module of one.
+# GROUP: its tests, each a binary, or a module of one; `verify` is the binary of the package of that name.
 groups="
 Lua           lua
 transports    faults::transports
@@ -31,6 +31,7 @@ bad-days      faults::bad_days_server faults::bad_days_network
 conformance   faults::conformance
 engine        locks::invariants locks::safety_rules locks::read_write synchronizers::inventory locks::receipts
               locks::close locks::terms
+memory        verify::engine::simulation::compare
 "
 
 say() { echo "matrix: $*" >&2; }
@@ -43,11 +44,16 @@ of_group() {
     printf '%s\n' "${words[@]}"
 }
 
+# target BINARY: prints what cargo calls it.
+target() {
+    if [ "$1" = verify ]; then echo --package verify; else echo --test "$1"; fi
+}
+
 # named BINARY MODULE [ARGUMENT...]: prints the names of the module's tests that cargo lists with these arguments;
 # without a module, of all. Leaves out the tests of TLS, which not all servers of ci/servers.sh support: `make test`
 # runs them on the system's server.
 named() {
-    "$cargo" test --test "$1" -- --list "${@:3}" 2>/dev/null | sed -n 's/: test$//p' | grep "^${2:+$2::}" |
+    "$cargo" test $(target "$1") -- --list "${@:3}" 2>/dev/null | sed -n 's/: test$//p' | grep "^${2:+$2::}" |
         grep -v '^transports::tls::' | sort
 }
 
@@ -59,10 +65,10 @@ try() {
     all=$(comm -23 <(named "$binary" "$module") <(named "$binary" "$module" --ignored))
     [ -n "$all" ] || { say "$2: no test is listed"; echo 0 0; return 1; }
     mapfile -t tests <<<"$all"
-    REDIS_SERVER_BIN=$1 timeout "$limit" "$cargo" test --test "$binary" -- --exact "${tests[@]}" >"$log" 2>&1 || true
+    REDIS_SERVER_BIN=$1 timeout "$limit" "$cargo" test $(target "$binary") -- --exact "${tests[@]}" >"$log" 2>&1 || true
     while read -r test; do
         say "$binary: $test did not pass: once more"
-        REDIS_SERVER_BIN=$1 timeout "$limit" "$cargo" test --test "$binary" -- --exact "$test" >"$log.again" 2>&1 && continue
+        REDIS_SERVER_BIN=$1 timeout "$limit" "$cargo" test $(target "$binary") -- --exact "$test" >"$log.again" 2>&1 && continue
         tail -n 40 "$log.again" >&2
         say "failed twice: $binary: $test"
         failed=$((failed + 1))
@@ -119,13 +125,15 @@ export LC_ALL=C
 build=() programs=()
 for group in "${columns[@]}"; do
     tests=$(of_group "$group")
-    for test in $tests; do build+=(--test "${test%%::*}"); done
+    for test in $tests; do build+=("${test%%::*}"); done
 done
 for name in "${names[@]}"; do
     program=$(ci/servers.sh "$name")
     programs+=("$program")
 done
-"$cargo" test --quiet --no-run "${build[@]}"
+for binary in $(printf '%s\n' "${build[@]}" | sort -u); do
+    "$cargo" test --quiet --no-run $(target "$binary")
+done
 
 table=$logs/table
 {
