@@ -62,6 +62,6 @@ mod scale;
 #[cfg(test)]
 #[path = "../../verify/simulation/mod.rs"]
 mod simulation;
-#[cfg(any(test, shuttle))]
+#[cfg(all(test, not(shuttle)))]
 #[path = "../../verify/small_redis/mod.rs"]
 mod small_redis;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fixture::{self, Process, Room, Threads, either};
-use crate::engine::redis::wire::memory::Faults;
+use super::server::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 

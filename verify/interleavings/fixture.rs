@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 
+use super::server::{Faults, Server};
 use crate::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
@@ -18,7 +19,7 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::pool::{Pools, THREADS};
-use crate::engine::redis::wire::memory::{self, Faults, Server};
+use crate::engine::redis::wire::memory;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::servers::route::Route;
 use crate::engine::state::lock_state::{Acquired, HolderId, Request, Terms};
@@ -37,7 +38,9 @@ pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// Begins an execution: no threads, time at its start, nothing in Redis.
 pub(super) fn begin() -> Arc<Server> {
     time::begin();
-    memory::begin()
+    let server = Arc::new(Server::default());
+    memory::lead_over(server.clone());
+    server
 }
 
 /// Returns one of the two, as the scheduler chooses.
@@ -339,7 +342,7 @@ pub(super) fn curtain(server: &Server, processes: &[Process]) {
     for process in processes {
         process.close();
     }
-    assert!(server.is_empty(), "something is left in Redis");
+    server.is_left_empty();
 }
 
 /// Whether the release was not answered or not carried out, and so is repeated until it is.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fixture::{self, Process, Room, Threads};
-use crate::engine::redis::wire::memory::Faults;
+use super::server::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 
@@ -86,5 +86,5 @@ pub(super) fn a_client_is_dropped_while_its_listener_starts() {
     }
     threads.bow();
     time::wait_for_others();
-    assert!(server.is_empty(), "something is left in Redis");
+    server.is_left_empty();
 }

@@ -34,7 +34,7 @@ pub(super) fn two_keepers_take_it_in_turn() {
     assert_eq!(room.visits(), 6);
     a.close();
     b.close();
-    assert!(server.is_empty(), "something is left in Redis");
+    server.is_left_empty();
 }
 
 /// The time for which it is kept ends, or its inbox breaks, while it is used again.

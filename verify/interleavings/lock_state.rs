@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fixture::{self, Limit, Process, Room, Threads, either};
+use super::server::Faults;
 use crate::CancellationToken;
-use crate::engine::redis::wire::memory::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 
@@ -143,6 +143,7 @@ pub(super) fn a_lease_ends_as_it_is_released() {
     let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(15));
     let (a, b) = (Process::new(), Process::new());
+    server.knows_scripts();
     let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     let process = a.clone();
     threads.play("loses", move || {
@@ -167,6 +168,7 @@ pub(super) fn a_grant_grows_old() {
     let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(20));
     let (a, b) = (Process::new(), Process::new());
+    server.knows_scripts();
     let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     threads.visitor(&a, &room, 1, 2);
     threads.visitor(&b, &room, 2, 1);

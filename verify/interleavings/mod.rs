@@ -2,7 +2,7 @@
 //! atomic, channel and request, shuttle's schedulers decide which thread runs next.
 //!
 //! The engine is the real one, from [`acquire`](super::acquire) to the bytes on a connection. Redis is the
-//! one in memory with which the models are checked (`verify/small_redis/`), and time passes when a scenario
+//! one in memory that runs the deployed scripts (`server.rs`), and time passes when a scenario
 //! says so (`src/sync.rs`, `src/engine/redis/wire.rs`). shuttle treats every atomic as sequentially
 //! consistent and has no spurious wake-ups, so defects that depend on those are not seen here.
 //!
@@ -19,6 +19,7 @@ mod lock_state;
 mod read_write;
 mod renewer;
 mod semaphore;
+mod server;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,7 +106,8 @@ fn explore(scenario: fn()) {
 
 fn run(name: &'static str, scheduler: impl Scheduler + 'static, scenario: fn()) {
     let mut config = Config::new();
-    config.stack_size = 256 * 1024;
+    // Lua runs on the stack of the thread whose request it is.
+    config.stack_size = 1024 * 1024;
     config.failure_persistence = FailurePersistence::Print;
     config.max_steps = MaxSteps::FailAfter(100_000);
     config.silence_warnings = true;

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::fixture::{self, LINGER, Process, Threads, either, request};
+use super::server::Server;
 use crate::Error;
 use crate::engine::call::acquire;
 use crate::engine::call::end::{How, end};
 use crate::engine::call::modes;
 use crate::engine::call::release::Stay;
-use crate::engine::redis::wire::memory;
 use crate::engine::state::lock_state::{Acquired, Terms};
 use crate::kind::Kind;
 use crate::kinds::{Read, Write};
@@ -111,7 +111,7 @@ fn lingering_writer(threads: &Threads, process: &Process, page: &Arc<Page>, thre
 }
 
 /// Checks that a lock of two modes is idle: both modes must be.
-fn curtain(server: &memory::Server, processes: &[Process]) {
+fn curtain(server: &Server, processes: &[Process]) {
     for process in processes {
         for entry in [process.entry::<Read>(), process.entry::<Write>()] {
             let core = entry.core.lock();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fixture::{self, Process, RENEW_EVERY, Room, Threads};
-use crate::engine::redis::wire::memory::Faults;
+use super::server::Faults;
 use crate::engine::renewal::renewer::Renewer;
 use crate::observe::{LockInfo, Observer, Observers};
 use crate::sync::{Condvar, Mutex, time};
@@ -50,6 +50,7 @@ fn keep(threads: &Threads, process: &Process, renewals: &Renewals, thread: u64) 
 /// The thread is about to end for lack of work when some arrives.
 pub(super) fn it_ends_only_when_nothing_is_left() {
     let server = fixture::begin();
+    server.knows_scripts();
     time::pass_when_quiet(Duration::from_secs(25));
     let renewals = Renewals::default();
     let process = Process::with(Arc::new(Renewer::new()), renewals.observers());

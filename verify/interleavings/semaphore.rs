@@ -5,17 +5,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::fixture::{self, Process, Threads, either, request};
+use super::server::Server;
 use crate::Error;
 use crate::engine::call::acquire;
 use crate::engine::call::end::{How, end};
+use crate::engine::call::held::change;
 use crate::engine::call::release::Stay;
-use crate::engine::redis::wire::memory;
 use crate::engine::state::lock_state::Terms;
 use crate::kinds::Permits;
 use crate::sync::time;
 use crate::wait::Wait;
 
 const TOTAL: u64 = 2;
+
+fn begin() -> (Arc<Server>, Process, Process) {
+    let (server, a, b) = (fixture::begin(), Process::new(), Process::new());
+    change(&a.entry::<Permits>(), &["set", &TOTAL.to_string()]).expect("no fault");
+    (server, a, b)
+}
 
 /// How many permits are acquired.
 #[derive(Default)]
@@ -47,7 +54,7 @@ fn visitor(threads: &Threads, process: &Process, out: &Arc<Out>, thread: u64, pe
     });
 }
 
-fn curtain(server: &memory::Server, processes: &[Process]) {
+fn curtain(server: &Server, processes: &[Process]) {
     for process in processes {
         let entry = process.entry::<Permits>();
         let core = entry.core.lock();
@@ -58,8 +65,7 @@ fn curtain(server: &memory::Server, processes: &[Process]) {
 
 /// Time stands still, so that a lost wake-up is a deadlock.
 pub(super) fn one_and_both_permits_take_turns() {
-    let server = fixture::begin();
-    let (a, b) = (Process::new(), Process::new());
+    let (server, a, b) = begin();
     let (threads, out) = (Threads::default(), Arc::new(Out::default()));
     visitor(&threads, &a, &out, 1, 1);
     visitor(&threads, &a, &out, 2, 2);
@@ -74,8 +80,7 @@ pub(super) fn one_and_both_permits_take_turns() {
 /// What was granted to a thread that gives up is not what the next one of its process requests.
 pub(super) fn one_gives_up_before_another_that_asks_for_more() {
     let limit = Duration::from_millis(10);
-    let server = fixture::begin();
-    let (a, b) = (Process::new(), Process::new());
+    let (server, a, b) = begin();
     let (threads, out) = (Threads::default(), Arc::new(Out::default()));
     visitor(&threads, &a, &out, 1, 2);
     let (process, counter) = (b.clone(), out.clone());

@@ -16,7 +16,7 @@ mod net;
 mod part;
 #[cfg(shuttle)]
 mod recipes;
-mod redis;
+pub(super) mod redis;
 #[cfg(shuttle)]
 mod runs;
 #[cfg(shuttle)]

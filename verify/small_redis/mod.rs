@@ -5,8 +5,6 @@
 //! `model/replay/` compares it with a real server. Times are in milliseconds and passed with each operation;
 //! when a message arrives is up to the caller that delivers it.
 
-#![cfg_attr(shuttle, allow(dead_code, unused_imports))]
-
 mod acquire;
 mod conditions;
 mod exclusive;

@@ -1,10 +1,10 @@
 //! Connections: the `redis` crate's.
 //!
-//! Built with `--cfg shuttle`, they lead to a small Redis in the same thread, as shuttle's scheduler can
+//! Built with `--cfg shuttle`, they lead to a Redis in memory, in the same thread, as shuttle's scheduler can
 //! neither stop nor start a socket.
 
 #[cfg(shuttle)]
-#[path = "../../../verify/shuttle/memory/mod.rs"]
+#[path = "../../../verify/shuttle/memory.rs"]
 pub(crate) mod memory;
 
 #[cfg(shuttle)]

@@ -285,6 +285,6 @@ impl LockState {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 #[path = "../../../verify/unit/engine/state/lock_state.rs"]
 mod tests;

@@ -18,9 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use self::commands::{SYNTAX, integer, is, known};
-pub(crate) use self::keyspace::Keyspace;
 #[cfg(not(shuttle))]
-pub(crate) use self::keyspace::{Data, Entry};
+pub(crate) use self::keyspace::Entry;
+pub(crate) use self::keyspace::{Data, Keyspace};
 use self::reply::Answer;
 pub(crate) use self::reply::Reply;
 #[cfg(not(shuttle))]

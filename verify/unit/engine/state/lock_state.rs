@@ -1,5 +1,7 @@
 //! What only the models and the tests ask of a lock state.
 
+#![cfg_attr(shuttle, allow(dead_code))]
+
 use super::{LockState, Ticket};
 use crate::clock::Moment;
 

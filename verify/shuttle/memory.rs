@@ -1,16 +1,6 @@
-//! Connections to a small Redis in memory, and faults in them.
-//!
-//! A request is one step, as in Redis, and before and after it other threads may run. A test says beforehand
-//! what may go wrong; whether and where it does is the scheduler's choice, so that a schedule that is run
-//! again fails in the same place.
-
-#![cfg_attr(not(test), allow(dead_code, unused_imports))]
-
-mod lock;
-mod server;
+//! Connections over the network of an execution, with the methods of the `redis` and `r2d2` crates that the engine uses.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -19,14 +9,13 @@ use std::time::Duration;
 use r2d2::ManageConnection;
 use redis::{ConnectionLike, Msg, RedisError, RedisResult, Value};
 
-pub(crate) use self::server::{Faults, Server};
 use crate::clock::Moment;
 use crate::engine::redis::connection::{self, ConnectionManager};
 use crate::engine::redis::credentials::Credentials;
 use crate::settings::Config;
 use crate::sync::{Condvar, Mutex, thread, time};
 
-/// What connections lead to instead of the fake Redis: the network of `verify/simulation/`.
+/// What connections lead over, to a Redis in memory.
 pub(crate) trait Network: Send + Sync {
     /// Returns the number of a new connection to this address.
     fn connect(&self, address: &str, limit: Duration) -> RedisResult<u64>;
@@ -39,25 +28,12 @@ pub(crate) trait Network: Send + Sync {
     fn hang_up(&self, connection: u64);
 }
 
-#[derive(Clone)]
-enum Leads {
-    Small(Arc<Server>),
-    Over(Arc<dyn Network>),
-}
-
 // All threads of an execution run on one OS thread.
-thread_local!(static SERVER: RefCell<Option<Leads>> = const { RefCell::new(None) });
-
-/// Creates a new, empty server, to which all connections of this execution lead.
-pub(crate) fn begin() -> Arc<Server> {
-    let server = Arc::new(Server::default());
-    SERVER.set(Some(Leads::Small(server.clone())));
-    server
-}
+thread_local!(static NETWORK: RefCell<Option<Arc<dyn Network>>> = const { RefCell::new(None) });
 
 /// From now on, all connections lead over this network.
 pub(crate) fn lead_over(network: Arc<dyn Network>) {
-    SERVER.set(Some(Leads::Over(network)));
+    NETWORK.set(Some(network));
 }
 
 pub(crate) fn connect(
@@ -65,12 +41,9 @@ pub(crate) fn connect(
     _credentials: &Credentials,
     limit: Duration,
 ) -> RedisResult<Connection> {
-    let server = SERVER.with_borrow(Clone::clone).ok_or_else(refused)?;
-    let id = match &server {
-        Leads::Small(server) => server.connect().ok_or_else(refused)?,
-        Leads::Over(network) => network.connect(&client.get_connection_info().addr().to_string(), limit)?,
-    };
-    Ok(Connection { server, id, answers: VecDeque::new(), open: true, limit: Cell::new(None) })
+    let network = NETWORK.with_borrow(Clone::clone).ok_or_else(refused)?;
+    let id = network.connect(&client.get_connection_info().addr().to_string(), limit)?;
+    Ok(Connection { network, id, limit: Cell::new(None) })
 }
 
 pub(crate) fn refused() -> RedisError {
@@ -81,13 +54,27 @@ pub(crate) fn broken() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
-/// A connection, with the methods of the `redis` crate that the engine uses.
+/// Removes the first command from what was sent, if there is one.
+fn command(bytes: &mut &[u8]) -> Option<Vec<String>> {
+    let number = |bytes: &mut &[u8]| -> Option<usize> {
+        let end = bytes.iter().position(|b| *b == b'\r')?;
+        let n = std::str::from_utf8(&bytes[1..end]).ok()?.parse().ok()?;
+        *bytes = &bytes[end + 2..];
+        Some(n)
+    };
+    let parts = number(bytes)?;
+    let part = |_| {
+        let n = number(bytes)?;
+        let text = String::from_utf8_lossy(&bytes[..n]).into_owned();
+        *bytes = &bytes[n + 2..];
+        Some(text)
+    };
+    (0..parts).map(part).collect()
+}
+
 pub(crate) struct Connection {
-    server: Leads,
+    network: Arc<dyn Network>,
     id: u64,
-    /// `None`: it will not arrive.
-    answers: VecDeque<Option<Value>>,
-    open: bool,
     limit: Cell<Option<Duration>>,
 }
 
@@ -102,11 +89,8 @@ impl Connection {
     }
 
     pub(crate) fn send_packed_command(&mut self, mut bytes: &[u8]) -> RedisResult<()> {
-        while let Some(command) = server::command(&mut bytes) {
-            match &self.server {
-                Leads::Small(server) => self.answers.push_back(server.run(self.id, &command)),
-                Leads::Over(network) => network.send(self.id, command)?,
-            }
+        while let Some(command) = command(&mut bytes) {
+            self.network.send(self.id, command)?;
         }
         Ok(())
     }
@@ -117,16 +101,7 @@ impl Connection {
     }
 
     pub(crate) fn recv_response(&mut self) -> RedisResult<Value> {
-        if let Leads::Over(network) = &self.server {
-            return network.receive(self.id, self.until());
-        }
-        match self.answers.pop_front() {
-            Some(Some(value)) if self.open => Ok(value),
-            _ => {
-                self.open = false;
-                Err(broken())
-            }
-        }
+        self.network.receive(self.id, self.until())
     }
 
     pub(crate) fn as_pubsub(&mut self) -> PubSub<'_> {
@@ -138,10 +113,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // A test that has failed must not fail again.
         if !std::thread::panicking() {
-            match &self.server {
-                Leads::Small(server) => server.hang_up(self.id),
-                Leads::Over(network) => network.hang_up(self.id),
-            }
+            self.network.hang_up(self.id);
         }
     }
 }
@@ -161,14 +133,11 @@ impl ConnectionLike for Connection {
     }
 
     fn check_connection(&mut self) -> bool {
-        self.open
+        self.is_open()
     }
 
     fn is_open(&self) -> bool {
-        match &self.server {
-            Leads::Small(_) => self.open,
-            Leads::Over(network) => network.is_open(self.id),
-        }
+        self.network.is_open(self.id)
     }
 }
 
@@ -181,11 +150,7 @@ impl PubSub<'_> {
     }
 
     pub(crate) fn get_message(&mut self) -> RedisResult<Msg> {
-        let until = self.0.until();
-        let [channel, text] = match &self.0.server {
-            Leads::Small(server) => [String::new(), server.next_message(self.0.id, until)?],
-            Leads::Over(network) => network.hear(self.0.id, until)?,
-        };
+        let [channel, text] = self.0.network.hear(self.0.id, self.0.until())?;
         let parts = ["message", &channel, &text].map(|part| Value::BulkString(part.into()));
         Msg::from_owned_value(Value::Array(parts.into())).ok_or_else(broken)
     }
@@ -200,13 +165,7 @@ impl PubSub<'_> {
     }
 
     pub(crate) fn ping<T: redis::FromRedisValue>(&mut self) -> RedisResult<T> {
-        let Leads::Small(server) = &self.0.server else {
-            return Ok(redis::from_redis_value(
-                self.0.req_packed_command(&redis::cmd("PING").get_packed_command())?,
-            )?);
-        };
-        let up = server.is_subscribed(self.0.id);
-        up.then_some(Value::Okay).ok_or_else(broken).and_then(|v| Ok(redis::from_redis_value(v)?))
+        Ok(redis::from_redis_value(self.0.req_packed_command(&redis::cmd("PING").get_packed_command())?)?)
     }
 }
 
