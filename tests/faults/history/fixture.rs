@@ -38,6 +38,8 @@ pub struct Fixture {
     far: Proxy,
     folder: Option<TempDir>,
     shadows: Mutex<Vec<Shadow>>,
+    /// Whether some processes need no proxy.
+    pub direct: bool,
 }
 
 impl Fixture {
@@ -48,14 +50,22 @@ impl Fixture {
         far.delay(FAR);
         let folder = tempfile::Builder::new().prefix("history-").tempdir()?;
         let counters = RedisServer::start()?;
-        Ok(Fixture { locks, counters, proxy, far, folder: Some(folder), shadows: Mutex::default() })
+        Ok(Fixture {
+            locks,
+            counters,
+            proxy,
+            far,
+            folder: Some(folder),
+            shadows: Mutex::default(),
+            direct: true,
+        })
     }
 
     /// Where the locks are to the process in this slot: to the first directly.
     pub fn url(&self, slot: usize) -> String {
         match slot {
-            0 => self.locks.url(),
-            1 => self.proxy.url(),
+            0 if self.direct => self.locks.url(),
+            0 | 1 => self.proxy.url(),
             _ => self.far.url(),
         }
     }

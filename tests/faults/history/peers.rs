@@ -1,4 +1,5 @@
-//! The same storm for other libraries' locks: for `make peers`, which prints the table of `docs/vs.md`.
+//! The same storm, or the same failovers, for other libraries' locks: for `make peers`, which prints the tables of
+//! `docs/vs.md`.
 //!
 //! A hold is what its thread relies on: from the return of `lock` until it calls `unlock`, or until its process is told
 //! that it is lost, or killed.
@@ -7,10 +8,11 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redis_concurrent_testkit::{is_role, tell_parent};
+use redis_concurrent_testkit::{RedisServer, is_role, tell_parent, wait_until};
 
+use crate::flock::{follow, info, promote};
 use crate::foreign::redis_py;
 use crate::history::fixture::Fixture;
 use crate::history::holds::History;
@@ -23,7 +25,7 @@ use crate::history::run::{orders, storm};
 use crate::history::times::Span;
 use crate::history::worker::connect;
 use crate::redisson::jvm;
-use crate::support::{Random, clock, env, ms};
+use crate::support::{LONG, Random, clock, env, ms};
 
 pub const ROLE: &str = "history::peers::role_peer";
 
@@ -176,26 +178,65 @@ fn count(lines: Vec<Line>, ends: &BTreeMap<u64, u64>, stops: &[(u64, Span)], end
     counts
 }
 
-fn run(library: &'static str, seed: u64, length: Duration) -> Counts {
+/// How much of the last that the primary has been told is missing at its successor.
+const LAG: Duration = ms(300);
+
+/// One server after the other takes the place of the one before, at its address, until the time is up: with all of its
+/// data, without the last of it, with nothing.
+fn fail_over(fixture: &Fixture, random: &mut Random, length: Duration) {
+    let other = RedisServer::start().unwrap();
+    let (start, mut servers) = (Instant::now(), [&fixture.locks, &other]);
+    for turn in 0.. {
+        let [old, new] = servers;
+        follow(new, old.port());
+        wait_until(LONG, "a replica", || info(new).contains("master_link_status:up"));
+        thread::sleep(ms(2000) + random.micros(2_000_000));
+        if start.elapsed() >= length {
+            return;
+        }
+        if turn % 3 > 0 {
+            promote(new);
+            thread::sleep(LAG);
+        }
+        old.kill().unwrap();
+        promote(new);
+        if turn % 3 == 2 {
+            new.flush_all().unwrap();
+        }
+        fixture.proxy.set_target(new.port());
+        fixture.proxy.cut_all();
+        old.restart().unwrap();
+        servers = [new, old];
+    }
+}
+
+fn run(library: &'static str, seed: u64, length: Duration, fails_over: bool) -> Counts {
     let mut random = Random::of(seed);
     let plan = Plan::of(&mut random, length);
-    let fixture = Fixture::set().unwrap();
+    let mut fixture = Fixture::set().unwrap();
+    fixture.direct = !fails_over;
     let mut orders = orders(&fixture, [true; 3], true, Style::Mixed);
     orders.library = Some(library);
     let mut processes = Processes::start(&fixture, orders, PROCESSES, random.fork());
-    storm(&fixture, &mut processes, &plan, length);
+    if fails_over {
+        fail_over(&fixture, &mut random, length);
+        processes.end();
+    } else {
+        storm(&fixture, &mut processes, &plan, length);
+    }
     for wrong in &processes.wrong {
         eprintln!("{library}: {wrong}");
     }
     count(fixture.lines(), &processes.ends, &processes.stops, clock())
 }
 
-/// For `make peers`.
+/// For `make peers`; `FAILOVERS=1`: failovers instead of a storm.
 #[test]
 #[ignore = "takes a minute for each library: make peers"]
 fn peers_of_the_given_seed() {
     let seed = std::env::var("SEED").ok().and_then(|it| it.parse().ok()).unwrap_or_else(clock);
     let length = super::length(60);
+    let fails_over = std::env::var_os("FAILOVERS").is_some();
     let mut table = String::from(
         "| | holds | two at once | … neither was told | stopped while it held | two at once then | \
          … neither was told | waits: median, longest | in vain |\n\
@@ -206,7 +247,8 @@ fn peers_of_the_given_seed() {
             println!("\n#### SKIPPED, AND SHOWS NOTHING: {library}: {why}\n");
             continue;
         }
-        let Counts { holds, stopped, beside, untold, in_vain, waits } = run(library, seed, length);
+        let Counts { holds, stopped, beside, untold, in_vain, waits } =
+            run(library, seed, length, fails_over);
         let (median, longest) = (waits.get(waits.len() / 2).unwrap_or(&0), waits.last().unwrap_or(&0));
         table += &format!(
             "| {library} | {holds} | {} | {} | {stopped} | {} | {} | {} ms, {} ms | {in_vain} |\n",
@@ -218,5 +260,5 @@ fn peers_of_the_given_seed() {
             longest / 1000,
         );
     }
-    println!("\nSEED={seed} SECONDS={}\n\n{table}", length.as_secs());
+    println!("\nSEED={seed} SECONDS={} FAILOVERS={fails_over}\n\n{table}", length.as_secs());
 }
