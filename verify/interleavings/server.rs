@@ -183,6 +183,10 @@ impl Server {
 }
 
 impl Network for Server {
+    fn takes_time(&self) -> bool {
+        false
+    }
+
     fn connect(&self, _address: &str, _limit: Duration) -> RedisResult<u64> {
         let mut state = self.state.lock();
         let Faults { surely, refused: left, .. } = &mut state.faults;
