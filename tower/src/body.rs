@@ -9,8 +9,8 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-/// The body of each request that a layer of this crate passes on, and of each answer that it returns: an inner body `B`,
-/// of which the layer may have read the beginning or all, or a short text of the layer's own.
+/// The body of each request that a layer of this crate passes on, and of each answer that it returns: an inner body
+/// `B`, of which the layer may have read the beginning or all, or a short text of the layer's own.
 pub struct Body<B> {
     read: Bytes,
     trailers: Option<HeaderMap>,

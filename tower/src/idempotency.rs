@@ -1,8 +1,6 @@
 //! The layer that makes a handler idempotent.
 
 use std::fmt;
-use std::mem;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,7 +16,7 @@ use tower_service::Service;
 
 use crate::answer::{Kept, LONGEST, digest, fingerprint, is_final, record};
 use crate::body::Body;
-use crate::onward::Onward;
+use crate::onward::{Answering, Onward, ready};
 use crate::problem::{problem, undecided};
 
 const KEY: &str = "idempotency-key";
@@ -40,12 +38,15 @@ const LONGEST_REQUEST: usize = 2 * 1024 * 1024;
 /// | 422 | the key is that of a finished request with another method, path, query or body |
 /// | 410 | the work is done, and its answer was too long to keep |
 /// | 400 | the field is not valid, missing though required, or the request broke off |
-/// | 413 | the request has more than 2 MiB, or [another limit](IdempotencyLayer::longest_request): it is held in memory |
+/// | 413 | the request has more than 2 MiB, or [another limit][longest]: it is held in memory |
 /// | 503, with `Retry-After` | Redis does not answer; the handler did not run |
-/// | 500 | Redis holds something else under this key, or [the time to keep](IdempotencyLayer::expire_after) is not valid; or the handler's answer broke off |
+/// | 500 | Redis holds something else under this key; [the time to keep][time] is not valid; the answer broke off |
 ///
-/// In none of these cases but the last does the handler run. Where Redis is the reason, the response has the [`Error`] as an
-/// extension, for a layer outside of this one to log: the client is not told more than that.
+/// In none of these cases but the last does the handler run. Where Redis is the reason, the response has the
+/// [`Error`] as an extension, for a layer outside of this one to log: the client is not told more than that.
+///
+/// [longest]: IdempotencyLayer::longest_request
+/// [time]: IdempotencyLayer::expire_after
 ///
 /// # What is kept
 ///
@@ -55,10 +56,11 @@ const LONGEST_REQUEST: usize = 2 * 1024 * 1024;
 /// to a method, path or body.
 ///
 /// Kept are the status, the body, and the headers except `Set-Cookie`, `Date`, `RateLimit`, `RateLimit-Policy` and
-/// those of the connection (`Content-Length` is computed again); no trailers. All of it together has at most 256 KiB, in which
-/// each byte from 128 counts twice: an answer in JSON of a quarter of a mebibyte fits, and so does any one of 120 KiB with usual
-/// headers. A longer answer goes to its client whole, and the work is kept as done without it: repetitions are told so (410).
-/// An answer is read to its end, or to that limit, and kept, before it is sent: this is not for streams of events.
+/// those of the connection (`Content-Length` is computed again); no trailers. All of it together has at most 256 KiB,
+/// in which each byte from 128 counts twice: an answer in JSON of a quarter of a mebibyte fits, and so does any one
+/// of 120 KiB with usual headers. A longer answer goes to its client whole, and the work is kept as done without it:
+/// repetitions are told so (410). An answer is read to its end, or to that limit, and kept, before it is sent: this
+/// is not for streams of events.
 ///
 /// It is kept for a day, or for as long as [`expire_after`](IdempotencyLayer::expire_after) says, in Redis alone:
 /// then, or if Redis loses its data, the handler runs again.
@@ -70,12 +72,13 @@ const LONGEST_REQUEST: usize = 2 * 1024 * 1024;
 /// request runs the handler again, **under a higher token**. So the work is done once, unless a server dies, or loses
 /// its attempt, between the effects of the work and the end of the handler: let what the handler changes [reject the
 /// lower token](redis_concurrent::Fenced), or record there, in the same transaction, that the work is done. If the
-/// attempt was lost, or Redis failed, by the time the handler answered, that answer still goes to the client, since it says what
-/// happened, but it is not kept: the response has the [`Error`] as an extension.
+/// attempt was lost, or Redis failed, by the time the handler answered, that answer still goes to the client, since
+/// it says what happened, but it is not kept: the response has the [`Error`] as an extension.
 ///
-/// A handler that has begun goes on if its client disconnects, or a timeout outside of this layer ends the wait: it becomes a
-/// task of the runtime, and the client that asks again gets 409, and then its answer. (A timeout inside of this layer ends the
-/// handler.) At the end of the program, a graceful shutdown of the server does not wait for such tasks.
+/// A handler that has begun goes on if its client disconnects, or a timeout outside of this layer ends the wait: it
+/// becomes a task of the runtime, and the client that asks again gets 409, and then its answer. (A timeout inside of
+/// this layer ends the handler.) At the end of the program, a graceful shutdown of the server does not wait for such
+/// tasks.
 ///
 /// # Where it belongs
 ///
@@ -99,10 +102,10 @@ type Scope = dyn Fn(&Parts) -> String + Send + Sync;
 impl IdempotencyLayer {
     /// Creates the layer. Makes no request.
     ///
-    /// `scope` says whose key it is, such as the id of the authenticated customer: clients choose their keys, and
-    /// one that sends another's key and request would get the other's answer. If all clients may see each other's
-    /// answers, it may return the same for all. In Redis, a key is the idempotency key named `name:` and a digest of scope and
-    /// key: see [`once`](IdempotencyLayer::once).
+    /// `scope` says whose key it is, such as the id of the authenticated customer: clients choose their keys, and one
+    /// that sends another's key and request would get the other's answer. If all clients may see each other's
+    /// answers, it may return the same for all. In Redis, a key is the idempotency key named `name:` and a digest of
+    /// scope and key: see [`once`](IdempotencyLayer::once).
     pub fn new(
         client: &Client,
         name: &str,
@@ -242,17 +245,14 @@ where
 {
     type Response = Response<Body<R>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+    type Future = Answering<R, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let settings = self.settings.clone();
-        // The one that is ready.
-        let next = self.inner.clone();
-        let mut inner = mem::replace(&mut self.inner, next);
+        let (settings, mut inner) = (self.settings.clone(), ready(&mut self.inner));
         Box::pin(async move {
             match settings.begin(request).await {
                 Begun::Unkeyed(request) => Ok(inner.call(request).await?.map(Body::unread)),

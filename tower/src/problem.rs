@@ -9,7 +9,8 @@ use crate::body::Body;
 /// An answer with a body of the type `application/problem+json` (RFC 9457), which says `what` in plain characters, and
 /// after how many seconds to try again, if that makes sense.
 pub(crate) fn problem<B>(status: StatusCode, what: &str, retry_after: Option<u64>) -> Response<Body<B>> {
-    let body = format!("{{\"title\":\"{what}\",\"status\":{}}}\n", status.as_u16());
+    let (code, title) = (status.as_u16(), status.canonical_reason().unwrap_or_default());
+    let body = format!("{{\"title\":\"{title}\",\"status\":{code},\"detail\":\"{what}\"}}\n");
     let mut response = Response::new(Body::text(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -1,8 +1,6 @@
 //! The layer that limits requests by a key.
 
 use std::fmt;
-use std::mem;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,6 +17,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::Body;
+use crate::onward::{Answering, ready};
 use crate::problem::{problem, undecided};
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -28,20 +27,23 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// the count. Cheap to clone.
 ///
 /// Each answer has the fields `RateLimit-Policy: "api";q=100;w=60` (100 requests in 60 s) and `RateLimit:
-/// "api";r=99;t=1` (99 more now; all of them again in 1 s) of the draft *RateLimit header fields for HTTP*
-/// (`draft-ietf-httpapi-ratelimit-headers-10`). Of several layers, each adds its own.
+/// "api";r=99;t=1` (for 1 s no more than 99; then there may be more) of the draft *RateLimit header fields for
+/// HTTP* (`draft-ietf-httpapi-ratelimit-headers-11`). Of several layers, each adds its own. A part of a second
+/// counts as a whole one in all fields, as they have none.
 ///
 /// | answer | when |
 /// | --- | --- |
-/// | 429, with `Retry-After` in seconds | the limit is reached; the request was not counted, and the handler did not run |
-/// | 503, with `Retry-After` | Redis does not answer, unless [such requests are allowed](RateLimitLayer::allow_when_unavailable) |
-/// | 500 | the key is empty or longer than 1,024 bytes with the layer's name and a colon, or the limit is not valid |
+/// | 429, with `Retry-After` in seconds | the limit is reached; nothing was counted, and the handler did not run |
+/// | 503, with `Retry-After` | Redis does not answer, unless [such requests are allowed][allowed] |
+/// | 500 | the key is empty or, with the layer's name and a colon, over 1,024 bytes; or the limit is not valid |
 ///
 /// The last two have the [`Error`](redis_concurrent::Error) as an extension of the response, for a layer outside of
 /// this one to log: the client is not told more than that.
 ///
 /// A request takes one round trip to Redis, and at most eight are on their way at once per process: see [the
 /// threads](redis_concurrent_tokio#threads).
+///
+/// [allowed]: RateLimitLayer::allow_when_unavailable
 #[derive(Clone)]
 pub struct RateLimitLayer(Arc<Limit>);
 
@@ -49,9 +51,10 @@ pub struct RateLimitLayer(Arc<Limit>);
 struct Limit {
     client: Client,
     name: Arc<str>,
-    /// Permits, and the window.
-    limit: (u32, Duration),
-    rate: Rate,
+    limit: u32,
+    window: Duration,
+    /// How many at once; `None`: the window is fixed.
+    burst: Option<u32>,
     key: Arc<Key>,
     is_open: bool,
     policy: HeaderValue,
@@ -61,8 +64,8 @@ type Key = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
 impl RateLimitLayer {
     /// Admits `limit` requests per `window` and key, evenly, and at most `limit` at once
-    /// ([`Rate::smooth`]). The limit of each key is named `name:key` in Redis, and `name` in the header fields. A request
-    /// for which `key` returns `None` is not limited.
+    /// ([`Rate::smooth`]). The limit of each key is named `name:key` in Redis, and `name` in the header fields.
+    /// A request for which `key` returns `None` is not limited.
     ///
     /// An invalid limit is told by the answer to each request: see [`Rate`] for the values.
     pub fn new(
@@ -75,8 +78,9 @@ impl RateLimitLayer {
         RateLimitLayer(Arc::new(Limit {
             client: client.clone(),
             name: name.into(),
-            limit: (limit, window),
-            rate: Rate::smooth(limit, window),
+            limit,
+            window,
+            burst: Some(limit),
             key: Arc::new(key),
             is_open: false,
             policy: field(format!("{};q={limit};w={}", quoted(name), seconds(window))),
@@ -87,15 +91,13 @@ impl RateLimitLayer {
     /// ([`Rate::smooth_with_burst`]).
     #[must_use]
     pub fn burst(&self, burst: u32) -> Self {
-        let (limit, window) = self.0.limit;
-        self.with(|it| it.rate = Rate::smooth_with_burst(limit, window, burst))
+        self.with(|it| it.burst = Some(burst))
     }
 
     /// The same layer, whose count starts again from 0 when the window ends ([`Rate::fixed_window`]).
     #[must_use]
     pub fn fixed_window(&self) -> Self {
-        let (limit, window) = self.0.limit;
-        self.with(|it| it.rate = Rate::fixed_window(limit, window))
+        self.with(|it| it.burst = None)
     }
 
     /// The same layer, which lets requests pass uncounted, and without the fields, while Redis does not answer. Each
@@ -136,17 +138,14 @@ where
 {
     type Response = Response<Body<R>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+    type Future = Answering<R, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let limit = self.limit.clone();
-        // The one that is ready.
-        let next = self.inner.clone();
-        let mut inner = mem::replace(&mut self.inner, next);
+        let (limit, mut inner) = (self.limit.clone(), ready(&mut self.inner));
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let decision = match (limit.key)(&parts) {
@@ -170,8 +169,13 @@ where
 }
 
 impl Limit {
+    fn rate(&self) -> Rate {
+        let smooth = |burst| Rate::smooth_with_burst(self.limit, self.window, burst);
+        self.burst.map_or_else(|| Rate::fixed_window(self.limit, self.window), smooth)
+    }
+
     async fn decide(&self, key: &str) -> Result<Decision, redis_concurrent::Error> {
-        let limiter = self.client.rate_limiter(&format!("{}:{key}", self.name), self.rate);
+        let limiter = self.client.rate_limiter(&format!("{}:{key}", self.name), self.rate());
         AsyncRateLimiter::new(limiter).try_acquire(1).await
     }
 
@@ -183,9 +187,21 @@ impl Limit {
     }
 
     fn tell(&self, decision: &Decision, headers: &mut HeaderMap) {
-        let (left, reset) = (decision.remaining, seconds(decision.reset_after));
+        let (left, window) = (decision.remaining, seconds(self.effective_window(decision)));
         headers.append(POLICY, self.policy.clone());
-        headers.append(LIMIT, field(format!("{};r={left};t={reset}", quoted(&self.name))));
+        headers.append(LIMIT, field(format!("{};r={left};t={window}", quoted(&self.name))));
+    }
+
+    /// For how long no more than what remains is admitted: until the window ends, or the next permit is free.
+    fn effective_window(&self, decision: &Decision) -> Duration {
+        let Some(burst) = self.burst.filter(|_| decision.allowed) else {
+            return if decision.allowed { decision.reset_after } else { decision.retry_after };
+        };
+        // By then the others that are used are free, too.
+        let others = u128::from(burst.saturating_sub(decision.remaining).saturating_sub(1));
+        let later = self.window.as_micros() * others / u128::from(self.limit.max(1));
+        let later = Duration::from_micros(u64::try_from(later).unwrap_or(u64::MAX));
+        decision.reset_after.saturating_sub(later)
     }
 }
 
@@ -196,8 +212,8 @@ fn seconds(time: Duration) -> u64 {
 
 /// A string of a structured field (RFC 9651), without what it cannot contain.
 fn quoted(name: &str) -> String {
-    let plain = name.chars().filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\'));
-    format!("\"{}\"", plain.collect::<String>())
+    let plain: String = name.chars().filter(|c| matches!(c, ' '..='~')).collect();
+    format!("\"{}\"", plain.replace('\\', r"\\").replace('"', "\\\""))
 }
 
 fn field(text: String) -> HeaderValue {
@@ -206,7 +222,7 @@ fn field(text: String) -> HeaderValue {
 
 impl fmt::Debug for RateLimitLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimitLayer").field("name", &self.0.name).field("rate", &self.0.rate).finish()
+        f.debug_struct("RateLimitLayer").field("name", &self.0.name).field("rate", &self.0.rate()).finish()
     }
 }
 

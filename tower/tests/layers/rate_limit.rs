@@ -35,8 +35,8 @@ fn visit(web: &Web, customer: &str) -> Answer {
 /// The parameters `r` and `t` of the field of the policy "api".
 fn left(answer: &Answer) -> (u64, u64) {
     let field = answer.header("ratelimit").unwrap().strip_prefix("\"api\";r=").unwrap();
-    let (left, reset) = field.split_once(";t=").unwrap();
-    (left.parse().unwrap(), reset.parse().unwrap())
+    let (left, window) = field.split_once(";t=").unwrap();
+    (left.parse().unwrap(), window.parse().unwrap())
 }
 
 #[test]
@@ -58,6 +58,8 @@ fn each_key_has_its_limit_over_all_servers() {
     assert_eq!((third.status, left(&third).0), (429, 0));
     assert_eq!(third.header("ratelimit-policy"), Some("\"api\";q=2;w=3600"));
     assert_eq!(third.header("content-type"), Some("application/problem+json"));
+    let problem = r#"{"title":"Too Many Requests","status":429,"detail":"too many requests"}"#;
+    assert_eq!(String::from_utf8_lossy(&third.body).trim_end(), problem);
     // A window began with the first request: its end is the same for both fields, but for what is rounded.
     let again: u64 = third.header("retry-after").unwrap().parse().unwrap();
     assert!((3000..=3600).contains(&again) && left(&third).1 == again, "{third:?}");
@@ -70,6 +72,23 @@ fn each_key_has_its_limit_over_all_servers() {
         (answer.status, answer.header("ratelimit"), answer.header("ratelimit-policy")),
         (200, None, None)
     );
+}
+
+/// `t` is for how long the client can use no more than `r`, and `Retry-After` does not end before that.
+#[test]
+fn the_fields_do_not_contradict_each_other() {
+    let redis = RedisServer::start().unwrap();
+    let client = Client::connect(&redis.url()).unwrap();
+    let (web, _) = limited(&[RateLimitLayer::new(&client, "api", 3, HOUR, customer)]);
+    // The next permit is free twenty minutes after the first was used.
+    for n in [2, 1, 0] {
+        let (left, window) = left(&visit(&web, "ann"));
+        assert!(left == n && (600..=1200).contains(&window), "{left} for {window} s");
+    }
+    let rejected = visit(&web, "ann");
+    let (left, window) = left(&rejected);
+    assert!(rejected.status == 429 && left == 0 && (600..=1200).contains(&window), "{rejected:?}");
+    assert_eq!(rejected.header("retry-after"), Some(&*window.to_string()));
 }
 
 #[test]
@@ -93,7 +112,7 @@ fn each_of_several_layers_adds_its_fields() {
     let (web, runs) = limited(&[layer("a\"p\\i\u{e9}", 3), layer("all", 1)]);
     let answer = visit(&web, "ann");
     let policies: Vec<_> = answer.headers("ratelimit-policy").collect();
-    assert_eq!(policies, ["\"api\";q=3;w=3600", "\"all\";q=1;w=3600"]);
+    assert_eq!(policies, [r#""a\"p\\i";q=3;w=3600"#, r#""all";q=1;w=3600"#]);
     assert_eq!(answer.headers("ratelimit").count(), 2);
     // The outer one rejects, and the inner one does not count it.
     assert_eq!((visit(&web, "ann").status, runs.load(Ordering::SeqCst)), (429, 1));
