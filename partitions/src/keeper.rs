@@ -108,7 +108,7 @@ impl Keeper {
             let state = members.state("plan", wait)?;
             let numbers: Vec<u64> = state.members.iter().map(|member| member.number).collect();
             if membership.is_lost() || !numbers.contains(&membership.number()) {
-                *membership = members.join_agreeing(&self.partitions.agreement(), &self.value, wait)?;
+                *membership = self.partitions.enter(&self.value, wait)?;
                 continue;
             }
             if state.planned == state.version {

@@ -164,6 +164,12 @@ impl State {
         format!("watch|{}|{}", self.version, self.planned)
     }
 
+    /// Who has agreed on what: `"10.0.0.7" of 4711@host shares 64 partitions`.
+    pub(crate) fn disagreement(&self) -> Option<String> {
+        let (first, number) = (self.members.first()?, self.agreed.split('-').next()?);
+        Some(format!("{:?} of {} shares {number} partitions", first.value, first.process))
+    }
+
     fn of(state: &[String]) -> Option<State> {
         let ([version, planned, agreed, plan], rows) = state.split_at_checked(4)? else { return None };
         let mut members: Vec<_> = rows.chunks(5).map(Member::of).collect::<Option<_>>()?;

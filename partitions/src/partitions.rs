@@ -12,7 +12,7 @@ use redis_concurrent::kinds::Reentrant;
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedisLock, Wait};
 
 use crate::keeper::Keeper;
-use crate::members::{Member, Members};
+use crate::members::{Member, Members, Membership};
 use crate::place::Place;
 use crate::plan::Plan;
 
@@ -26,7 +26,7 @@ const MOST: u32 = 1024;
 ///
 /// Those of [`Members`](Members#errors-of-all-forms), with names of at most 1,006 bytes. `InvalidInput` if there are
 /// no partitions, or more than 1,024. `Conflict` if the members share another number of partitions: the error names
-/// both. The number can only change while there are no members.
+/// one of them, this one, and both numbers. The number can only change while there are no members.
 #[derive(Clone)]
 pub struct Partitions {
     client: Client,
@@ -129,7 +129,7 @@ impl Partitions {
         if self.name.is_empty() {
             return Err(invalid("a name must not be empty".to_owned()));
         }
-        let membership = self.members.join_agreeing(&self.agreement(), value, Wait::forever())?;
+        let membership = self.enter(value, Wait::forever())?;
         let state = self.members.state("", Wait::forever())?;
         let me = state.members.iter().find(|member| member.number == membership.number());
         let lease = me.map_or(membership.remaining(), |me| me.lease);
@@ -152,9 +152,15 @@ impl Partitions {
         Ok(Share { name: self.name.clone(), partitions, stop, thread: Some(thread) })
     }
 
-    /// What the members must agree on.
-    pub(crate) fn agreement(&self) -> String {
-        format!("{}-partitions", self.count)
+    /// Joins the members, which must agree on the number.
+    pub(crate) fn enter(&self, value: &str, wait: Wait<'_>) -> Result<Membership, Error> {
+        let joined = self.members.join_agreeing(&format!("{}-partitions", self.count), value, wait);
+        joined.map_err(|error| {
+            let of_others = || self.members.state("", wait).ok()?.disagreement();
+            let others = Some(&error).filter(|it| it.kind() == ErrorKind::Conflict).and_then(|_| of_others());
+            let both = |others| format!("{others}, and {value:?} would share {}", self.count);
+            others.map_or(error.clone(), |others| error.because(both(others)))
+        })
     }
 }
 

@@ -198,7 +198,9 @@ fn what_cannot_be_is_refused() {
     let share = Partitions::new(&client, "orders", 64).join("a").unwrap();
     let error = Partitions::new(&client, "orders", 32).join("b").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    assert!(error.to_string().contains("agreed on 64 partitions, not on 32 partitions"), "{error}");
+    let [one, other] =
+        [&format!("\"a\" of {}@", std::process::id()), " shares 64 partitions, and \"b\" would share 32"];
+    assert!(error.to_string().contains(one) && error.to_string().contains(other), "{error}");
     assert_eq!(Partitions::of(&client, "orders").unwrap().unwrap().count(), 64);
     share.leave().unwrap();
     // Nobody is left to disagree.
@@ -215,6 +217,44 @@ fn what_cannot_be_is_refused() {
     assert!(!mine.is_empty() && mine.iter().all(|it| it.revoked().is_cancelled()));
     drop(mine);
     assert_eq!(share.leave().unwrap_err().kind(), ErrorKind::WrongType);
+}
+
+/// Two shares of one client are two members; and who has left may join again.
+#[test]
+fn a_process_may_join_twice_and_join_again() {
+    let server = RedisServer::start().unwrap();
+    let partitions = Partitions::new(&client(&server.url()), "orders", 4);
+    let (first, mut mine) = (partitions.join("a").unwrap(), BTreeMap::new());
+    receive(&first, &mut mine, 4);
+    let (second, mut its) = (partitions.join("b").unwrap(), BTreeMap::new());
+    give_back(&mut mine, 2);
+    receive(&second, &mut its, 2);
+    drop(mine);
+    first.leave().unwrap();
+    receive(&second, &mut its, 4);
+    let (again, mut mine) = (partitions.join("a").unwrap(), BTreeMap::new());
+    give_back(&mut its, 2);
+    receive(&again, &mut mine, 2);
+    // What outlives its share is lost when its grace ends.
+    drop(again);
+    assert!(mine.values().all(|it| it.revoked().wait_timeout(LONG) && it.lost().wait_timeout(LONG)));
+    receive(&second, &mut its, 4);
+}
+
+#[test]
+fn a_client_that_is_closed_ends_its_share() {
+    let server = RedisServer::start().unwrap();
+    let ours = client(&server.url());
+    let share = Partitions::new(&ours, "orders", 4).join("a").unwrap();
+    let mut mine = BTreeMap::new();
+    receive(&share, &mut mine, 4);
+    let other = Partitions::new(&client(&server.url()), "orders", 4).join("b").unwrap();
+    ours.close().unwrap();
+    assert!(mine.values().all(|it| it.lost().wait_timeout(LONG) && it.revoked().is_cancelled()));
+    assert!(share.partitions().recv_timeout(LONG).is_err(), "no more come");
+    assert_eq!(share.leave().unwrap_err().kind(), ErrorKind::Closed);
+    let mut its = BTreeMap::new();
+    receive(&other, &mut its, 4);
 }
 
 #[test]

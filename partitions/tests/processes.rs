@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::redis::cmd;
+use redis_concurrent::redis::{Connection, cmd};
 use redis_concurrent::{CancellationToken, Client, ErrorKind};
 use redis_concurrent_partitions::Partitions;
-use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent};
+use redis_concurrent_testkit::{
+    Child, RedisCluster, RedisServer, SentinelFleet, hear_parent, is_role, tell_parent,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 const COUNT: u32 = 64;
@@ -100,7 +102,7 @@ impl Stalls<'_> {
 type History = BTreeMap<u32, BTreeMap<u64, (usize, u64, u64)>>;
 
 struct Fleet<'a> {
-    server: &'a RedisServer,
+    url: String,
     folder: PathBuf,
     /// By their numbers, which are in the order of their starts.
     children: BTreeMap<usize, Child>,
@@ -119,7 +121,7 @@ impl Fleet<'_> {
         self.started += n;
         for i in first..self.started {
             let log = self.folder.join(format!("owner-{i}.log"));
-            let env = [("URL", self.server.url()), ("LOG", log.display().to_string())];
+            let env = [("URL", self.url.clone()), ("LOG", log.display().to_string())];
             let child = Child::spawn("role_owner", &env.each_ref().map(|(k, v)| (*k, v.as_str()))).unwrap();
             self.children.insert(i, child);
         }
@@ -219,10 +221,9 @@ impl Fleet<'_> {
 }
 
 /// Never two owners: the times at which they were certain to own a partition are in the order of their tokens, and
-/// so are the writes that were accepted.
-fn check(fleet: &Fleet<'_>) {
+/// so are the writes that were accepted. `connection` leads to the server with this key.
+fn check(fleet: &Fleet<'_>, connection: impl Fn(&str) -> Connection) {
     let (history, _) = fleet.history();
-    let mut redis = fleet.server.connection().unwrap();
     for k in 0..COUNT {
         let owners = &history[&k];
         for ((earlier, (i, _, last)), (later, (j, first, _))) in owners.iter().zip(owners.iter().skip(1)) {
@@ -232,15 +233,14 @@ fn check(fleet: &Fleet<'_>) {
             );
         }
         let key = format!("rc:{{orders:{k}}}:data");
-        let writes: Vec<u64> = cmd("LRANGE").arg(key).arg(0).arg(-1).query(&mut redis).unwrap();
+        let writes: Vec<u64> = cmd("LRANGE").arg(&key).arg(0).arg(-1).query(&mut connection(&key)).unwrap();
         assert!(!writes.is_empty() && writes.is_sorted(), "partition {k}: {writes:?}");
         assert!(writes.iter().all(|token| owners.contains_key(token)), "partition {k}: {writes:?}");
     }
 }
 
-#[test]
-fn processes_come_and_go_and_each_partition_has_one_owner() {
-    let server = RedisServer::start().unwrap();
+/// Calls `plays` with nobody at the partitions of this URL, and the logs of processes beside this server's files.
+fn play(url: String, server: &RedisServer, plays: impl FnOnce(&mut Fleet<'_>)) {
     let (stalled, over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         thread::Builder::new()
@@ -260,17 +260,63 @@ fn processes_come_and_go_and_each_partition_has_one_owner() {
         let folder = server.folder().join("owners");
         fs::create_dir_all(&folder).unwrap();
         let mut fleet = Fleet {
-            server: &server,
+            watching: Partitions::new(&client(&url), "orders", COUNT),
+            url,
             folder,
             children: BTreeMap::new(),
             started: 0,
-            watching: Partitions::new(&client(&server.url()), "orders", COUNT),
             stalls: Stalls(&stalled),
             counted: Cell::new(0),
             excused: BTreeSet::new(),
         };
-        come_and_go(&mut fleet);
-        check(&fleet);
+        plays(&mut fleet);
+    });
+}
+
+#[test]
+fn processes_come_and_go_and_each_partition_has_one_owner() {
+    let server = RedisServer::start().unwrap();
+    play(server.url(), &server, |fleet| {
+        come_and_go(fleet);
+        check(fleet, |_| server.connection().unwrap());
+    });
+}
+
+/// The partitions are in as many slots, on all three servers.
+#[test]
+fn processes_share_the_partitions_of_a_cluster() {
+    let cluster = RedisCluster::start(3).unwrap();
+    play(cluster.url(), &cluster.nodes()[0], |fleet| {
+        let soon = LEASE + MARGIN;
+        fleet.start(2);
+        let owners = fleet.settles("two begin", &[], &[0, 1], Instant::now(), LONG);
+        fleet.start(1);
+        let owners = fleet.settles("one joins", &owners, &[0, 1, 2], Instant::now(), soon);
+        let since = Instant::now();
+        fleet.children.get_mut(&1).unwrap().kill9().unwrap();
+        let owners = fleet.settles("one is killed", &owners, &[0, 2], since, soon);
+        let since = Instant::now();
+        fleet.leave(&[0]);
+        fleet.settles("one leaves", &owners, &[2], since, soon);
+        check(fleet, |key| cluster.primary_of(key).unwrap().unwrap().connection().unwrap());
+    });
+}
+
+#[test]
+fn processes_share_the_partitions_over_a_failover() {
+    let sentinels = SentinelFleet::start().unwrap();
+    play(sentinels.url(), &sentinels.servers()[0], |fleet| {
+        fleet.start(3);
+        fleet.settles("three begin", &[], &[0, 1, 2], Instant::now(), LONG);
+        let former = sentinels.primary().unwrap();
+        sentinels.failover();
+        let primary = sentinels.primary_after(former);
+        // The new primary may not know of who joined or what was granted last.
+        let owners = fleet.settles("another primary", &[], &[0, 1, 2], Instant::now(), LONG);
+        let since = Instant::now();
+        fleet.children.get_mut(&1).unwrap().kill9().unwrap();
+        fleet.settles("one is killed", &owners, &[0, 2], since, LEASE + MARGIN);
+        check(fleet, |_| sentinels.servers()[primary].connection().unwrap());
     });
 }
 
