@@ -41,8 +41,8 @@ build() {
         exit 1
     fi
     while IFS= read -r line; do
-        [[ $line =~ Executable\ (unittests\ (\.\./)?src/lib|tests/([a-z_]+)/main)\.rs\ \((.*)\) ]] || continue
-        binary[${BASH_REMATCH[3]:-lib}]=${BASH_REMATCH[4]}
+        [[ $line =~ Executable\ (unittests\ (\.\./)?src/lib|tests/([a-z_]+)(/main)?)\.rs\ \((.*)\) ]] || continue
+        binary[${BASH_REMATCH[3]:-lib}]=${BASH_REMATCH[5]}
     done <"$output"
 }
 
@@ -105,7 +105,7 @@ fi
 
 build --package verify
 mapfile -t targets < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 2 | grep -v '^lib$' | sort -u)
-build --package redis-concurrent "${targets[@]/#/--test=}"
+build --package redis-concurrent --package redis-concurrent-partitions "${targets[@]/#/--test=}"
 
 echo "planted faults: $(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u | wc -l), first without any"
 mapfile -t tests < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 2,3 | sort -u)

@@ -3,7 +3,7 @@
 /// A place in Lua.
 pub(super) struct InLua {
     pub(super) fault: &'static str,
-    /// Relative to `lua/`.
+    /// Relative to `lua/`, or a rule of another crate.
     pub(super) file: &'static str,
     /// As short as possible while it occurs exactly once, since the Lua around it changes.
     pub(super) text: &'static str,
@@ -182,5 +182,19 @@ pub(super) const IN_LUA: &[InLua] = &[
         file: "lib/leave.lua",
         text: "string.byte(first, -1) ~= 126",
         becomes: "true",
+    },
+    InLua {
+        fault: "members-disagree",
+        file: "partitions/src/members.lua",
+        text: "if its and agreed and its ~= agreed then",
+        becomes: "if false then",
+    },
+    InLua { fault: "dead-member-stays", file: "partitions/src/members.lua", text: "if gone[1] then", becomes: "if false then" },
+    InLua {
+        fault: "membership-is-revived",
+        file: "partitions/src/members.lua",
+        text: "function kind.renew(owner, lease)",
+        becomes: "function kind.renew(owner, lease)
+            if not kind.load(owner) then return lease end",
     },
 ];

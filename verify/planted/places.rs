@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::in_lua::IN_LUA;
+use super::in_lua::{IN_LUA, InLua};
 use super::in_rust::{IN_RUST, InRust};
 
 /// Where each script is created, and what replaces that.
@@ -39,7 +39,7 @@ pub(super) fn with_faults(path: &Path, mut text: String, found: &mut [usize]) ->
         *found += text.matches(from).count();
         text = text.replace(from, to);
     };
-    for (i, at) in IN_LUA.iter().enumerate().filter(|(_, at)| path == Path::new("lua").join(at.file)) {
+    for (i, at) in IN_LUA.iter().enumerate().filter(|(_, at)| at.is_in(path)) {
         // The text stays until then, so that Lua readers still find their way.
         let (text, mark) = (at.text, mark(i));
         let goes_on = at.becomes.starts_with(text);
@@ -50,6 +50,12 @@ pub(super) fn with_faults(path: &Path, mut text: String, found: &mut [usize]) ->
         replace(SCRIPTS.0, SCRIPTS.1, &mut others[IN_LUA.len()]);
     }
     text
+}
+
+impl InLua {
+    fn is_in(&self, path: &Path) -> bool {
+        path == Path::new("lua").join(self.file) || path == Path::new(self.file)
+    }
 }
 
 impl InRust {

@@ -80,4 +80,27 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // Members may share different numbers of partitions.
+    Fault {
+        name: "members-disagree",
+        caught_by: &[("partitions", "what_cannot_be_is_refused", "on an `Ok` value")],
+    },
+    // A member whose lease has expired stays on the list.
+    Fault {
+        name: "dead-member-stays",
+        caught_by: &[(
+            "members",
+            "a_member_that_was_killed_or_stopped_is_gone_after_its_lease_and_knows_it",
+            "there is a change",
+        )],
+    },
+    // A process that is no member any more is told that its lease was renewed.
+    Fault {
+        name: "membership-is-revived",
+        caught_by: &[(
+            "members",
+            "when_redis_loses_its_data_memberships_are_lost_and_a_gap_is_told",
+            "assertion failed: a.lost()",
+        )],
+    },
 ];
