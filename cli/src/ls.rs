@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use redis_concurrent::admin::{Holder, Look};
 use redis_concurrent::{Client, ErrorKind, redis};
-use serde_json::json;
 
 use crate::args::{Global, Ls};
 use crate::connect::{self, Servers};
@@ -69,7 +68,7 @@ pub fn ls(global: &Global, args: &Ls, say: Say) -> Result<ExitCode, Failure> {
 pub fn deadlocks(global: &Global) -> Result<ExitCode, Failure> {
     let circles = Servers::of(global)?.connect()?.deadlocks()?;
     if global.json {
-        say::objects(circles.iter().map(|it| json!({ "deadlock": it })))?;
+        say::objects(circles.iter().map(shown::deadlock))?;
     } else {
         circles.iter().try_for_each(say::answer)?;
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use redis_concurrent::admin::{Holder, Look, Process, Waiter};
+use redis_concurrent::admin::{Deadlock, Holder, Look, Process, Waiter};
 use redis_concurrent::election::Leader;
 use serde_json::{Value, json};
 
@@ -93,6 +93,16 @@ pub fn waiter_json(waiter: &Waiter) -> Value {
     });
     process(waiter.process.as_ref(), &mut it);
     it
+}
+
+pub fn deadlock(it: &Deadlock) -> Value {
+    let threads = it.threads.iter().map(|thread| {
+        let (holds, waits_for) = (&thread.holds, &thread.waits_for);
+        let mut it = json!({ "holds": holds, "waits_for": waits_for, "since": time(thread.since) });
+        process(Some(&thread.process), &mut it);
+        it
+    });
+    json!({ "deadlock": it.to_string(), "threads": threads.collect::<Vec<_>>() })
 }
 
 /// The number of waiting threads, in all processes, as of their last heartbeats.

@@ -10,10 +10,9 @@ use redis::{ConnectionInfo, Value};
 
 pub use self::listing::Listing;
 use self::view::Lookup;
-pub use self::view::{ConditionWaiter, KeyInfo, Look, Waiter};
+pub use self::view::{BlockedThread, ConditionWaiter, Deadlock, KeyInfo, Look, Waiter, deadlocks};
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::deadlock::circles;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
@@ -168,19 +167,18 @@ impl Client {
         Listing::new(self)
     }
 
-    /// Returns the circles of threads that wait for each other's locks, each as the text of a
-    /// [`Deadlock`](ErrorKind::Deadlock) says it, in no particular order. A circle is known once its threads have
-    /// waited for the [deadlock timeout](crate::ClientBuilder::deadlock_timeout); normally one of them then gives up
-    /// within two heartbeats. One that lasts goes through read holds, of which another one may end the wait.
-    /// Locks at keys of your own are not looked at, and of each lock the first few dozen waiters are. Blocks as
-    /// [`list`](Client::list) does: the threads are not all read at one time, so a circle that just ended may be
-    /// among them.
+    /// Returns the circles of threads that wait for each other's locks, in no particular order. A circle is known
+    /// once its threads have waited for the [deadlock timeout](crate::ClientBuilder::deadlock_timeout); normally one
+    /// of them then gives up within two heartbeats. One that lasts goes through read holds, of which another one
+    /// may end the wait. Locks at keys of your own are not looked at, and of each lock the first few dozen waiters
+    /// are. Blocks as [`list`](Client::list) does: the threads are not all read at one time, so a circle that just
+    /// ended may be among them.
     ///
     /// # Errors
     /// Those of [`list`](Client::list).
-    pub fn deadlocks(&self) -> Result<Vec<String>, Error> {
+    pub fn deadlocks(&self) -> Result<Vec<Deadlock>, Error> {
         let waiters = self.list().map(|look| Ok(look?.waiters)).collect::<Result<Vec<_>, Error>>()?;
-        Ok(circles(waiters.into_iter().flatten().flat_map(|it| it.blocked).collect()))
+        Ok(deadlocks(waiters.iter().flatten()))
     }
 
     /// Takes the lock of this name, of whatever kind, from its holders: see

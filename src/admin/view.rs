@@ -1,12 +1,13 @@
 //! The results of a look, and how each kind of this library is examined: by which rule, in which modes.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use redis::{ServerError, Value};
 
 use crate::client::Client;
-use crate::deadlock::Blocked;
+use crate::deadlock::{Blocked, circles, described, links};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::connection::Connection;
@@ -268,7 +269,7 @@ pub struct Waiter {
     /// The time since its last heartbeat. Heartbeats are due every third of its waiter timeout; a process
     /// that missed them for longer than the whole timeout is not shown.
     pub last_heartbeat: Duration,
-    /// What its threads tell of what they hold.
+    /// What its threads publish of what they hold.
     pub(super) blocked: Vec<Blocked>,
 }
 
@@ -280,6 +281,50 @@ pub struct ConditionWaiter {
     pub condition: String,
     /// The waiting thread's process.
     pub waiter: Waiter,
+}
+
+/// A circle of threads that wait for each other's locks: see [`Client::deadlocks`](crate::Client::deadlocks).
+/// Displays as the error of the one that gives up does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deadlock {
+    /// Each waits for what the next one holds, and the last one for what the first one holds.
+    pub threads: Vec<BlockedThread>,
+    text: String,
+}
+
+/// A thread that waits for a lock while it holds another one that is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockedThread {
+    /// Its process, with its own name.
+    pub process: Process,
+    /// The name of the lock that it holds.
+    pub holds: String,
+    /// The name of the lock that it waits for.
+    pub waits_for: String,
+    /// Since when it waits, by its own clock.
+    pub since: SystemTime,
+}
+
+/// Returns the circles among these waiters, those of all locks in a [listing](crate::Client::list): for a program
+/// that lists them anyway. Otherwise see [`Client::deadlocks`](crate::Client::deadlocks).
+pub fn deadlocks<'a>(waiters: impl IntoIterator<Item = &'a Waiter>) -> Vec<Deadlock> {
+    let thread = |(it, [holds, waits_for]): (&Blocked, [String; 2])| {
+        let process = Process::read(&format!("1 {}", it.who))?;
+        let since = SystemTime::UNIX_EPOCH + Duration::from_millis(it.since);
+        Some(BlockedThread { process, holds, waits_for, since })
+    };
+    let circles = circles(waiters.into_iter().flat_map(|it| it.blocked.clone()).collect());
+    let deadlock =
+        |it: &Vec<_>| Deadlock { threads: links(it).filter_map(thread).collect(), text: described(it) };
+    circles.iter().map(deadlock).collect()
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// One of a lock's keys in Redis.

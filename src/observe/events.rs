@@ -113,6 +113,12 @@ pub trait Observer: Send + Sync + 'static {
     /// up, or at the single attempt; or there was an error, which the caller also gets.
     fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {}
 
+    /// This thread, which waits for `lock`, is in a circle of threads that wait for each other's locks, which `circle`
+    /// describes. If it is `chosen`, its call ends with [`Deadlock`](crate::ErrorKind::Deadlock). A circle that
+    /// chooses nobody, because another holder may end the wait, is reported once, by the thread that began to
+    /// wait last.
+    fn deadlock(&self, lock: LockInfo<'_>, circle: &str, chosen: bool) {}
+
     /// A thread released its hold of `lock` normally, after `held`.
     fn released(&self, lock: LockInfo<'_>, held: Duration) {}
 

@@ -23,6 +23,8 @@ series! {
     describe_gauge HELD "redis_concurrent_held" Count "Holds that this process has now",
     describe_histogram WAIT "redis_concurrent_wait_seconds" Seconds
         "How long calls waited for a lock, by what came of it",
+    describe_counter DEADLOCKS "redis_concurrent_deadlocks_total" Count
+        "Circles of threads that wait for each other's locks",
     describe_histogram HOLD "redis_concurrent_hold_seconds" Seconds
         "How long locks were held until they were given back",
     describe_counter KEPT_ENDS "redis_concurrent_kept_ends_total" Count
@@ -129,6 +131,11 @@ impl Observer for MetricsObserver {
     fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
         let outcome = error.map_or("busy", |error| error.kind().text());
         histogram!(WAIT, self.labels(lock, Some(("outcome", outcome)))).record(waited);
+    }
+
+    fn deadlock(&self, lock: LockInfo<'_>, _: &str, chosen: bool) {
+        let victim = if chosen { "this" } else { "none" };
+        counter!(DEADLOCKS, self.labels(lock, Some(("victim", victim)))).increment(1);
     }
 
     fn released(&self, lock: LockInfo<'_>, held: Duration) {

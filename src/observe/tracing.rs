@@ -30,6 +30,10 @@ impl Observer for Tracing {
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, error, "not acquired");
     }
 
+    fn deadlock(&self, lock: LockInfo<'_>, circle: &str, chosen: bool) {
+        warn!(target: TARGET, lock = lock.name, kind = lock.kind, circle, chosen, "a deadlock");
+    }
+
     fn released(&self, lock: LockInfo<'_>, held: Duration) {
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?held, "released");
     }

@@ -2,24 +2,42 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use redis_concurrent::observe::{LockInfo, Observer};
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, RedisLock, Wait, kinds::Reentrant};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_until};
 
 use crate::support::{LONG, Random, builder, connected, env, ms, nothing_left, queued};
 
 fn client_that_looks_after(server: &RedisServer, timeout: Duration) -> Client {
+    client_heard_by(server, timeout, &Heard::default())
+}
+
+fn client_heard_by(server: &RedisServer, timeout: Duration, heard: &Heard) -> Client {
     connected(|| {
-        builder(&server.url()).connect_timeout(LONG).waiter_timeout(ms(900)).deadlock_timeout(timeout)
+        let builder = builder(&server.url()).connect_timeout(LONG).observer(heard.clone());
+        builder.waiter_timeout(ms(900)).deadlock_timeout(timeout)
     })
 }
 
-/// A client that looks early.
+/// The circles that clients report: the lock that is waited for, the text, whether the thread is chosen.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<(String, String, bool)>>>);
+
+impl Observer for Heard {
+    fn deadlock(&self, lock: LockInfo<'_>, circle: &str, chosen: bool) {
+        self.0.lock().unwrap().push((lock.name.to_owned(), circle.to_owned(), chosen));
+    }
+}
+
+/// It ignores looks that take longer than that, as they may on a busy machine.
+const SOON: Duration = Duration::from_secs(1);
+
 fn client(server: &RedisServer) -> Client {
-    client_that_looks_after(server, ms(100))
+    client_that_looks_after(server, SOON)
 }
 
 fn switched_off(server: &RedisServer) -> Client {
@@ -80,12 +98,16 @@ fn only_the_last_gives_up(outcomes: &[Option<Error>], says: &[&str]) {
 #[test]
 fn of_two_processes_the_one_that_waited_last_gives_up() {
     let server = RedisServer::start().unwrap();
-    let clients = [client(&server), client(&server)];
+    let heard = Heard::default();
+    let clients = [(); 2].map(|()| client_heard_by(&server, SOON, &heard));
     let threads = vec![takes(&clients[0], "a", "b"), takes(&clients[1], "b", "a")];
     let outcomes = one_after_another(threads, |i| queued(&lock(&clients[0], ["b", "a"][i]), 1));
     let pid = std::process::id().to_string();
     let says = ["\"a\"", "\"b\"", "a-b", "b-a", &pid, "which holds", "has waited"];
     only_the_last_gives_up(&outcomes, &says);
+    let (heard, error) = (heard.0.lock().unwrap().clone(), outcomes[1].as_ref().unwrap().to_string());
+    let [(name, circle, true)] = &heard[..] else { panic!("{heard:?}") };
+    assert!(name == "a" && error.contains(circle), "{name}: {circle}, not {error}");
     nothing_left(&server);
 }
 
@@ -159,6 +181,19 @@ fn who_waits_in_a_row_goes_on() {
     }
 }
 
+/// Waits for so long, and returns whether it has the lock. (A timeout would also end the last request of a busy machine.)
+fn waits(lock: &RedisLock<Reentrant>, time: Duration) -> Result<bool, Error> {
+    let stop = CancellationToken::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(time);
+            stop.cancel();
+        });
+        let outcome = lock.lock_interruptibly(&stop).map(|_| true);
+        outcome.or_else(|error| if error.is_cancelled() { Ok(false) } else { Err(error) })
+    })
+}
+
 /// Two threads take two locks in opposite orders, the first ones by `hold` and the second ones with a timeout.
 /// Returns whether each has its second lock.
 fn crosswise(clients: &[Client; 2], hold: fn(&Client, &str) -> Box<dyn Any>) -> Vec<Result<bool, Error>> {
@@ -169,9 +204,9 @@ fn crosswise(clients: &[Client; 2], hold: fn(&Client, &str) -> Box<dyn Any>) -> 
             scope.spawn(move || {
                 let _held = hold(client, first);
                 both.wait();
-                let outcome = client.reentrant_lock(second).lock_with(ms(2500));
+                let outcome = waits(&client.reentrant_lock(second), ms(2500));
                 both.wait();
-                outcome.map(|it| it.is_some())
+                outcome
             })
         });
         threads.map(|it| it.join().unwrap()).into()
@@ -199,7 +234,8 @@ fn owned_guards_belong_to_no_thread() {
 /// in both queues.
 fn readers(write: bool) -> Vec<Result<bool, Error>> {
     let server = RedisServer::start().unwrap();
-    let (both, clients) = (Barrier::new(3), [client(&server), client(&server)]);
+    let (both, heard) = (Barrier::new(3), Heard::default());
+    let clients = [(); 2].map(|()| client_heard_by(&server, SOON, &heard));
     let (writer, stop) = (&switched_off(&server), &CancellationToken::new());
     thread::scope(|scope| {
         let readers = [(0, "a", "b"), (1, "b", "a")].map(|(i, first, second)| {
@@ -209,21 +245,28 @@ fn readers(write: bool) -> Vec<Result<bool, Error>> {
                 both.wait();
                 let second = client.read_write_lock(second);
                 if write {
-                    return second.write_lock().lock_with(LONG).map(|it| it.is_some());
+                    return second.write_lock().lock_with(3 * LONG).map(|it| it.is_some());
                 }
                 queued(second.write_lock(), 1);
-                second.read_lock().lock_with(LONG).map(|it| it.is_some())
+                second.read_lock().lock_with(3 * LONG).map(|it| it.is_some())
             })
         });
         both.wait();
         if !write {
             let waits = ["a", "b"].map(|name| {
-                let wait = Wait::timeout(LONG).cancelled_by(stop);
+                let wait = Wait::timeout(3 * LONG).cancelled_by(stop);
                 scope.spawn(move || drop(writer.read_write_lock(name).write_lock().lock_with(wait)))
             });
-            wait_until(LONG, "the circle is listed", || !writer.deadlocks().unwrap().is_empty());
-            // Long enough for both to look at it twice.
+            wait_until(3 * LONG, "the circle is listed", || !writer.deadlocks().unwrap().is_empty());
+            let circle = &writer.deadlocks().unwrap()[0].threads;
+            assert_eq!(circle.len(), 2, "{circle:?}");
+            assert!((0..2).all(|i| circle[i].waits_for == circle[1 - i].holds), "{circle:?}");
+            assert!(circle.iter().all(|it| it.process.pid == std::process::id()), "{circle:?}");
+            wait_until(3 * LONG, "it is reported", || !heard.0.lock().unwrap().is_empty());
+            // Long enough for both to look at it again.
             stop.wait_timeout(ms(2000));
+            let reports = heard.0.lock().unwrap().clone();
+            assert!(matches!(&reports[..], [(.., false)]), "once: {reports:?}");
             stop.cancel();
             let _ = waits.map(|it| it.join().unwrap());
         }
@@ -246,16 +289,16 @@ fn a_circle_through_read_holds_chooses_nobody() {
     assert!(outcomes.iter().all(|it| matches!(it, Ok(true))), "{outcomes:?}");
 }
 
-/// What a thread that holds a lock sends while it waits for another one for less than the deadlock timeout, some
-/// heartbeats long: each request once, without what differs between two runs.
-fn requests(server: &RedisServer, client: &Client) -> BTreeSet<String> {
+/// What a thread sends while it waits for a lock for some heartbeats, perhaps holding another one: each request once,
+/// without what differs between two runs.
+fn requests(server: &RedisServer, client: &Client, holds: bool) -> BTreeSet<String> {
     let mut monitor = server.connection().unwrap();
     monitor.send_packed_command(&redis::cmd("MONITOR").get_packed_command()).unwrap();
     monitor.recv_response().unwrap();
     let other = switched_off(server);
     let guard = other.reentrant_lock("b").lock().unwrap();
-    let _held = client.reentrant_lock("a").lock().unwrap();
-    assert!(client.reentrant_lock("b").lock_with(ms(1500)).unwrap().is_none());
+    let _held = holds.then(|| client.reentrant_lock("a").lock().unwrap());
+    assert!(!waits(&client.reentrant_lock("b"), ms(1500)).unwrap());
     drop(guard);
     let _: String = redis::cmd("ECHO").arg("the end").query(&mut server.connection().unwrap()).unwrap();
     let mut all = BTreeSet::new();
@@ -274,23 +317,14 @@ fn requests(server: &RedisServer, client: &Client) -> BTreeSet<String> {
 fn a_short_wait_sends_what_it_always_sent() {
     let server = RedisServer::start().unwrap();
     let looks = client_that_looks_after(&server, LONG);
-    assert_eq!(requests(&server, &looks), requests(&server, &switched_off(&server)));
+    assert_eq!(requests(&server, &looks, true), requests(&server, &switched_off(&server), true));
 }
 
 #[test]
 fn a_thread_that_holds_nothing_sends_what_it_always_sent() {
     let server = RedisServer::start().unwrap();
-    let waits = |client: Client| {
-        let guard = switched_off(&server).reentrant_lock("b").lock().unwrap();
-        let before = client.request_count();
-        assert!(client.reentrant_lock("b").lock_with(ms(1500)).unwrap().is_none());
-        let sent = client.request_count() - before;
-        drop(guard);
-        sent
-    };
-    let (with, without) = (waits(client(&server)), waits(switched_off(&server)));
-    // The wait may end before its last heartbeat.
-    assert!(with.abs_diff(without) <= 1, "{with} requests, without {without}");
+    let looks = client_that_looks_after(&server, ms(100));
+    assert_eq!(requests(&server, &looks, false), requests(&server, &switched_off(&server), false));
 }
 
 /// How many rounds each process takes: 1,000 with `ROUNDS=1000`.
@@ -298,10 +332,11 @@ fn rounds() -> u64 {
     std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(10)
 }
 
-/// The client of a process whose heartbeats are due every 200 ms, and whose holds end soon if it is killed.
-fn of_a_process(url: &str) -> Client {
+/// The client of a process whose heartbeats are due every 200 ms, and whose holds end soon if it is to be killed.
+fn of_a_process(url: &str, is_killed: bool) -> Client {
     connected(|| {
-        let builder = builder(url).connect_timeout(LONG).lease(Duration::from_secs(3));
+        let lease = if is_killed { Duration::from_secs(3) } else { 4 * LONG };
+        let builder = builder(url).connect_timeout(LONG).lease(lease);
         builder.waiter_timeout(ms(600)).deadlock_timeout(ms(100))
     })
 }
@@ -314,8 +349,9 @@ fn role_takes_two_locks() {
     if !is_role("deadlocks::role_takes_two_locks") {
         return;
     }
-    let client = of_a_process(&env("URL"));
-    let meet = (env("MEETS") == "true").then(|| client.cyclic_barrier("meet", 2));
+    let meets = env("MEETS") == "true";
+    let client = of_a_process(&env("URL"), !meets);
+    let meet = meets.then(|| client.cyclic_barrier("meet", 2));
     let [first, second] = if env("BACKWARDS") == "true" { ["b", "a"] } else { ["a", "b"] };
     let [first, second] = [first, second].map(|name| client.reentrant_lock(name));
     tell_parent("ready").unwrap();
@@ -368,11 +404,12 @@ fn nobody_waits_for_ever_although_processes_are_killed() {
     let mut random = Random::new("deadlocks with kills");
     let server = RedisServer::start().unwrap();
     let mut stays = takes_two_locks(&server, false, false);
-    for _ in 0..3 {
+    let kills = 3.max(rounds() / 10);
+    for _ in 0..kills {
         let mut killed = takes_two_locks(&server, true, false);
         thread::sleep(random.micros(1_500_000));
         killed.kill9().unwrap();
     }
     let mut last = takes_two_locks(&server, true, false);
-    println!("chosen: {} and {}", ends(&mut stays), ends(&mut last));
+    println!("{kills} kills, chosen: {} and {}", ends(&mut stays), ends(&mut last));
 }

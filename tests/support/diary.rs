@@ -16,6 +16,7 @@ use crate::support::{LONG, builder, connected};
 pub enum Heard {
     Acquired(AcquiredVia),
     NotAcquired(Option<ErrorKind>),
+    Deadlock { chosen: bool },
     Released,
     NoLongerKept(KeptEnd),
     Renewed,
@@ -33,7 +34,7 @@ pub struct Diary(Arc<Mutex<Vec<(Heard, Duration)>>>);
 
 impl Diary {
     fn note(&self, lock: LockInfo<'_>, heard: Heard, time: Duration) {
-        assert!(["watched", "played"].contains(&lock.name), "{lock:?}");
+        assert!(["watched", "played", "also played"].contains(&lock.name), "{lock:?}");
         assert!(["reentrant lock", "simple lock"].contains(&lock.kind), "{lock:?}");
         // What is left of a lease is half a minute, unless a test has a shorter one.
         assert!(time < 2 * LONG, "{heard:?}: {time:?}");
@@ -75,6 +76,11 @@ impl Observer for Diary {
     fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
         assert!(error.is_none_or(|error| error.name() == lock.name), "{error:?}");
         self.note(lock, Heard::NotAcquired(error.map(Error::kind)), waited);
+    }
+
+    fn deadlock(&self, lock: LockInfo<'_>, circle: &str, chosen: bool) {
+        assert!(circle.contains(lock.name), "{circle}");
+        self.note(lock, Heard::Deadlock { chosen }, Duration::ZERO);
     }
 
     fn released(&self, lock: LockInfo<'_>, held: Duration) {

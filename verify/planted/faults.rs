@@ -46,17 +46,26 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A deadlock is believed by what its threads told before it was seen first.
+    // A deadlock is believed by what its threads published before it was seen first.
     Fault {
         name: "deadlock-by-hearsay",
         caught_by: &[
             ("lib", "deadlock::tests::each_circle_that_lasts_has_one_victim", "a victim without a circle"),
             (
                 "lib",
-                "deadlock::tests::a_circle_is_believed_once_all_have_told_it_again",
+                "deadlock::tests::a_circle_is_believed_once_all_have_published_it_again",
                 "the other one may have gone on since",
             ),
         ],
+    },
+    // A deadlock is believed although its threads were read so slowly that one may have gone on meanwhile.
+    Fault {
+        name: "deadlock-of-two-times",
+        caught_by: &[(
+            "lib",
+            "deadlock::tests::a_circle_is_believed_once_all_have_published_it_again",
+            "one may have gone on before the other one waited",
+        )],
     },
     // What a dropped guard did not wait for is taken for the reply to the next request on its connection.
     Fault {

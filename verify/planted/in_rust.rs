@@ -29,7 +29,9 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { Step::Park(ask.again_at.min(nap)) } =>
         { Step::Park(if PLANTED && ask.is_queued() { Moment::NEVER } else { ask.again_at.min(nap) }) }
     "deadlock-by-hearsay" in "src":
-        { before.told < it.told } => { PLANTED || before.told < it.told }
+        { before.times < it.times } => { PLANTED || before.times < it.times }
+    "deadlock-of-two-times" in "src":
+        { if took >= timeout } => { if took >= timeout && !PLANTED }
     "late-reply-is-anothers" in "src":
         { self.catch_up(limit)?; self.read_next(limit) } =>
         { if !PLANTED { self.catch_up(limit)?; } self.read_next(limit) }

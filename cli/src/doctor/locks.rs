@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::admin::deadlocks;
 use redis_concurrent::{Client, Error, redis};
 
 use super::Finding;
@@ -130,9 +131,10 @@ fn hand_off(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
 }
 
 fn names(client: &Client) -> Result<Vec<Finding>, Error> {
-    let (mut held, mut old, mut endless) = (0, Vec::new(), Vec::new());
+    let (mut held, mut old, mut endless, mut waiters) = (0, Vec::new(), Vec::new(), Vec::new());
     for look in client.list() {
-        let look = look?;
+        let mut look = look?;
+        waiters.append(&mut look.waiters);
         held += look.holders.len();
         let named = |all: &mut Vec<String>| all.push(look.name.clone());
         if look.holders.iter().any(|it| !it.stays && shown::age(it.since).is_some_and(|age| age > OLD)) {
@@ -142,6 +144,7 @@ fn names(client: &Client) -> Result<Vec<Finding>, Error> {
             named(&mut endless);
         }
     }
+    let circles: Vec<_> = deadlocks(&waiters).iter().map(ToString::to_string).collect();
     let some = |all: &[String]| match all {
         [] => "none".to_owned(),
         _ => format!("{}: {}", all.len(), all.iter().take(5).cloned().collect::<Vec<_>>().join(", ")),
@@ -153,11 +156,7 @@ fn names(client: &Client) -> Result<Vec<Finding>, Error> {
     Ok(vec![
         Finding::ok("held", format!("{held} holders")),
         judge("held for an hour", &old, "look at them: redis-concurrent show NAME"),
-        judge(
-            "deadlocks",
-            &client.deadlocks()?,
-            "take locks in one order, or several at once by a MultiLock",
-        ),
+        judge("deadlocks", &circles, "take locks in one order, or several at once by a MultiLock"),
         judge("without an end", &endless, "nobody's death frees them: redis-concurrent break NAME --whoever"),
     ])
 }

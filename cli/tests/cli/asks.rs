@@ -376,7 +376,8 @@ pub fn in_a_deadlock<R>(url: &str, does: impl FnOnce() -> R) -> R {
     thread::scope(|scope| {
         for [held, wanted] in [["left", "right"], ["right", "left"]] {
             let client = connected(held).unwrap();
-            scope.spawn(move || {
+            let thread = thread::Builder::new().name(format!("reads-{held}"));
+            let reads = thread.spawn_scoped(scope, move || {
                 let _held = client.read_write_lock(held).read_lock().lock().unwrap();
                 both.wait();
                 let lock = client.read_write_lock(wanted);
@@ -387,6 +388,7 @@ pub fn in_a_deadlock<R>(url: &str, does: impl FnOnce() -> R) -> R {
                     drop(lock.read_lock().lock_with(wait()));
                 });
             });
+            reads.unwrap();
         }
         let client = connected("looks").unwrap();
         wait_until(LONG, "the circle is known", || !client.deadlocks().unwrap().is_empty());
@@ -410,6 +412,17 @@ fn threads_that_wait_for_each_other_are_listed() {
     let process = format!("{}@", std::process::id());
     for part in ["left", "right", &process, "which holds", "has waited"] {
         assert!(listed.contains(part), "{part} in {listed}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["deadlock"].as_str().unwrap().matches("which holds").count(), 2);
+    let threads = json["threads"].as_array().unwrap();
+    for (thread, other) in threads.iter().zip([1, 0]) {
+        let held = thread["holds"].as_str().unwrap();
+        assert_eq!((&thread["label"], &thread["pid"]), (&held.into(), &std::process::id().into()), "{json}");
+        assert_eq!(
+            (&thread["thread"], &thread["waits_for"]),
+            (&format!("reads-{held}").into(), &threads[other]["holds"])
+        );
     }
     let check = doctor.lines().find(|line| line.contains("\"deadlocks\"")).unwrap();
     assert!(check.contains("warn") && check.contains("which holds"), "{check}");

@@ -1,11 +1,11 @@
-//! What a thread that waits for long does about deadlocks, at its heartbeats: it tells what it holds, and looks
+//! What a thread that waits for long does about deadlocks, at its heartbeats: it publishes what it holds, and looks
 //! whether those who wait for that hold what it waits for. The rules are in `docs/design/deadlocks.md`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use crate::clock::Moment;
-use crate::deadlock::{Blocked, believed, described, part, since_1970, unread, victim};
+use crate::deadlock::{Blocked, Claim, believed, circle, described, since_1970, unread, victim};
 use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::redis::exchange::Idempotent;
 use crate::engine::redis::resp::{list, text};
@@ -15,8 +15,8 @@ use crate::names::queue_of;
 use crate::script::Script;
 use crate::wait::Wait;
 
-/// How many locks a thread tells that it holds, how many threads are told of together, and how many locks are looked
-/// at by one heartbeat.
+/// How many holds a thread publishes, how many threads are published together, and how many locks one heartbeat
+/// looks at.
 const MOST: usize = 16;
 
 static BLOCKED: LazyLock<Script> =
@@ -38,17 +38,19 @@ struct Sighting {
     held: Vec<Arc<LockEntry>>,
     since: u64,
     times: u64,
-    /// What it told last.
-    told: Option<Arc<str>>,
+    /// What it published last.
+    published: Option<Arc<str>>,
     /// The circle that it has seen, as it saw it first.
     seen: Vec<Blocked>,
+    /// Whether the observers know of one that chooses nobody.
+    reported: bool,
     error: Option<Error>,
 }
 
 impl Suspicion {
     /// The suspicion of a thread that enters `entry` now.
     pub(super) fn begins(entry: &LockEntry, core: &Core, thread: u64, now: Moment) -> Self {
-        // What another thread tells of this one may be a heartbeat old.
+        // What another thread publishes of this one may be a heartbeat old.
         let after = entry.shared.config.deadlock_timeout.max(core.lock_state.shape().heartbeat);
         let looks_at = Some(now.after(after)).filter(|at| entry.condition.is_none() && *at < Moment::NEVER);
         Suspicion { thread, entered: now, looks_at, known: None }
@@ -63,9 +65,9 @@ impl Suspicion {
         self.known.as_ref()?.error.as_ref()
     }
 
-    /// What it told last.
-    pub(super) fn told(&self) -> Option<&Arc<str>> {
-        self.known.as_ref()?.told.as_ref()
+    /// What it published last.
+    pub(super) fn published(&self) -> Option<&Arc<str>> {
+        self.known.as_ref()?.published.as_ref()
     }
 
     /// What the record of a heartbeat says of this thread, and of those that wait behind it.
@@ -74,22 +76,23 @@ impl Suspicion {
         if self.is_due(now) {
             self.blocked(entry, now);
         }
-        let behind = entry.core.lock().told();
-        self.told().into_iter().chain(&behind).take(MOST).map(|it| &**it).collect::<Vec<_>>().join("\t")
+        let behind = entry.core.lock().blocked();
+        self.published().into_iter().chain(&behind).take(MOST).map(|it| &**it).collect::<Vec<_>>().join("\t")
     }
 
     /// This thread, and those of its process that wait, perhaps without Redis, for what it holds; none if it holds
     /// nothing.
     fn blocked(&mut self, entry: &LockEntry, now: Moment) -> Vec<Blocked> {
         let (shared, thread, known) = (&entry.shared, self.thread, self.known.get_or_insert_default());
-        let part = |it: &LockEntry, core: &Core, number| {
-            part(it.names.stem(), number, core.lock_state.shape().sharing != Sharing::Exclusive)
+        let claim = |it: &LockEntry, core: &Core, number| {
+            let shared = core.lock_state.shape().sharing != Sharing::Exclusive;
+            Claim { stem: it.names.stem().to_owned(), number, shared }
         };
         let holds = |it: &LockEntry| {
             let core = it.core.lock();
             let grant =
                 core.lock_state.held_by(thread, now).and_then(|owner| core.lock_state.grant(owner))?;
-            Some((part(it, &core, grant.number), core.told()))
+            Some((claim(it, &core, grant.number), core.blocked()))
         };
         if known.times == 0 {
             let all = shared.entries().map_or_else(|_| Vec::new(), |entries| entries.all());
@@ -99,22 +102,22 @@ impl Suspicion {
         known.times += 1;
         let (holds, behind): (Vec<_>, Vec<_>) = known.held.iter().filter_map(|it| holds(it)).unzip();
         if holds.is_empty() {
-            (self.looks_at, known.told) = (None, None);
+            (self.looks_at, known.published) = (None, None);
             return Vec::new();
         }
-        let name = std::thread::current().name().map(|name| format!(" {name:?}")).unwrap_or_default();
+        let current = std::thread::current();
         let mut all = vec![Blocked {
             thread: format!("{}:{thread}", shared.uuid),
-            who: shared.identity.replacen(' ', "@", 1).trim_end().to_owned() + &name,
+            who: format!("{}\t{}", shared.identity, current.name().unwrap_or_default()),
             since: known.since,
-            told: known.times,
-            wants: part(entry, &entry.core.lock(), 0),
+            times: known.times,
+            wants: claim(entry, &entry.core.lock(), 0),
             holds,
         }];
         all.extend(behind.iter().flatten().flat_map(|it| it.split('\t')).filter_map(Blocked::read));
         let mut threads = HashSet::new();
         all.retain(|it| threads.insert(it.thread.clone()) && threads.len() <= MOST);
-        known.told = Some(all.iter().map(Blocked::text).collect::<Vec<_>>().join("\t").into());
+        known.published = Some(all.iter().map(Blocked::text).collect::<Vec<_>>().join("\t").into());
         all
     }
 
@@ -135,14 +138,18 @@ impl Suspicion {
             }
             read.push(stem);
         }
-        // Each wait began so long before it was told: what is read within that time stood at one time.
-        if Moment::now().since(now) < shared.config.deadlock_timeout
-            && let Some(known) = &mut self.known
-            && let Some(circle) = believed(&mut known.seen, &all)
-            && victim(circle) == Some(&all[0].thread)
+        let (took, timeout) = (Moment::now().since(now), shared.config.deadlock_timeout);
+        if let Some(known) = &mut self.known
+            && let Some(found) = believed(&mut known.seen, &all, took, timeout)
+            && victim(found) == Some(&all[0].thread)
         {
-            let error = Error::new(ErrorKind::Deadlock, "").because(described(circle));
-            known.error = Some(entry.error(error));
+            let (text, chosen) = (described(found), circle(found, true).is_some());
+            if chosen || !known.reported {
+                shared.observers.tell(|o| o.deadlock(entry.observed(), &text, chosen));
+            }
+            known.reported = true;
+            let error = || entry.error(Error::new(ErrorKind::Deadlock, "").because(text));
+            known.error = chosen.then(error);
         }
     }
 }

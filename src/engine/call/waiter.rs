@@ -308,7 +308,7 @@ impl<'a> Waiter<'a> {
             tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }
         let condvar = Arc::new(Condvar::new());
-        core.park(self.ticket, condvar.clone(), self.suspicion.told().cloned());
+        core.park(self.ticket, condvar.clone(), self.suspicion.published().cloned());
         until.wait_on(&condvar, &mut core);
         core.unpark(self.ticket);
         Ok(())

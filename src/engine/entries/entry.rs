@@ -220,13 +220,13 @@ impl Core {
         }
     }
 
-    /// Records that this thread is about to sleep on `condvar`, and what it tells of deadlocks.
+    /// Records that this thread is about to sleep on `condvar`, and what it publishes of deadlocks.
     pub(crate) fn park(&mut self, ticket: Ticket, condvar: Arc<Condvar>, blocked: Option<Arc<str>>) {
         self.parked.push(Parked { ticket, condvar, thread: std::thread::current(), blocked });
     }
 
-    /// What its sleeping threads tell of deadlocks.
-    pub(crate) fn told(&self) -> Vec<Arc<str>> {
+    /// What its sleeping threads publish of deadlocks.
+    pub(crate) fn blocked(&self) -> Vec<Arc<str>> {
         self.parked.iter().filter_map(|parked| parked.blocked.clone()).collect()
     }
 

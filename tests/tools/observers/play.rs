@@ -18,6 +18,8 @@ pub fn all_there_is() -> Vec<Heard> {
         Heard::Acquired(AcquiredVia::HandedOff),
         Heard::NotAcquired(None),
         Heard::NotAcquired(Some(ErrorKind::Cancelled)),
+        Heard::NotAcquired(Some(ErrorKind::Deadlock)),
+        Heard::Deadlock { chosen: true },
         Heard::Released,
         Heard::NoLongerKept(KeptEnd::Wanted),
         Heard::Renewed,
@@ -49,6 +51,7 @@ pub fn play(diary: &Diary, add: impl Fn(ClientBuilder) -> ClientBuilder) {
     let far = watched(&proxy.url(), |b| b.lease(ms(5000)).command_timeout(ms(500)));
     let others = connect(&server);
     waits(&near, &others);
+    deadlocks(&near);
     keeps(&near, &others, diary);
     losses(&near, &others, &server, diary);
     silence(&far, &proxy, diary);
@@ -58,6 +61,24 @@ pub fn play(diary: &Diary, add: impl Fn(ClientBuilder) -> ClientBuilder) {
     }
     // (Other tests of this process have threads of their own.)
     wait_until(LONG, "nobody tells it any more", || diary.is_complete());
+}
+
+/// Of two threads, the one that waits last gives up.
+fn deadlocks(client: &Client) {
+    let (lock, also) = (&client.reentrant_lock("played"), &client.reentrant_lock("also played"));
+    let held = also.lock().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let held = lock.lock().unwrap();
+            also.lock().unwrap().unlock().unwrap();
+            held.unlock().unwrap();
+        });
+        wait_until(LONG, "it waits", || also.local_queue_length() == 1);
+        // Their clocks count in milliseconds.
+        thread::sleep(ms(20));
+        assert_eq!(lock.lock().map(drop).unwrap_err().kind(), ErrorKind::Deadlock);
+        held.unlock().unwrap();
+    });
 }
 
 fn keeps(client: &Client, others: &Client, diary: &Diary) {
