@@ -14,10 +14,15 @@
 mod items;
 mod link;
 
-use std::sync::OnceLock;
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
 
 pub(crate) use self::link::Origin;
 use self::link::{AROUND, File, Lines, Linker, OF_CONDITIONS, OPERATIONS, around, unwrapped};
+
+/// What was composed, by the process and the key: its clients share it. A forked process has its own.
+static COMPOSED: Mutex<BTreeMap<(u32, TypeId), Arc<Scripts>>> = Mutex::new(BTreeMap::new());
 
 /// The operations over the rule of one kind.
 #[derive(Debug)]
@@ -72,6 +77,18 @@ impl Script {
 }
 
 impl Scripts {
+    /// What `compose` makes, or made for this key before. Waits for nobody: in a forked child, a thread that does not
+    /// exist there may hold the mutex.
+    pub(crate) fn shared<E>(key: TypeId, compose: impl FnOnce() -> Result<Self, E>) -> Result<Arc<Self>, E> {
+        let key = (std::process::id(), key);
+        if let Some(known) = COMPOSED.try_lock().ok().and_then(|all| all.get(&key).cloned()) {
+            return Ok(known);
+        }
+        let made = Arc::new(compose()?);
+        let _ = COMPOSED.try_lock().map(|mut all| all.insert(key, made.clone()));
+        Ok(made)
+    }
+
     /// Composes the operations over `rule`. The error says what is wrong with the rule.
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
         let [acquire, leave, renew, inspect, change, adopt] = OPERATIONS;

@@ -1,4 +1,7 @@
-use super::link::{GIVEN, OPTIONAL, REQUIRED};
+use std::collections::BTreeSet;
+
+use super::items::{Item, items};
+use super::link::{DECLARED, GIVEN, OPTIONAL, REQUIRED};
 use super::*;
 
 const RULE: &str = include_str!("../lua/simple.lua");
@@ -113,6 +116,25 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
         let why = Scripts::of(&named(&rule)).unwrap_err();
         assert!(why.starts_with(says), "{why}, not {says}");
     }
+}
+
+#[test]
+fn the_names_that_operations_declare_are_listed() {
+    let mut names = BTreeSet::new();
+    for (_, source) in OPERATIONS.into_iter().chain(OF_CONDITIONS) {
+        let all = items(source).unwrap();
+        let last_mark = all.iter().rposition(Item::is_mark).unwrap_or(0);
+        names.extend(all[..last_mark].iter().flat_map(Item::locals).copied());
+    }
+    assert_eq!(DECLARED.split(' ').collect::<BTreeSet<_>>(), names);
+}
+
+#[test]
+fn what_one_client_had_composed_is_there_for_the_next() {
+    struct Key;
+    let made = || Scripts::shared(TypeId::of::<Key>(), || Scripts::of(RULE)).unwrap();
+    // A test beside this one may have the mutex for a moment.
+    assert!((0..1000).any(|_| Arc::ptr_eq(&made(), &made())));
 }
 
 #[test]

@@ -42,6 +42,11 @@ pub(super) const GIVEN: [&str; 17] = [
     "deaf", "drop", "tell", "their_turn", "announce_free",
 ];
 
+/// The names that operations declare before their last mark. A rule's functions may be inserted behind such a
+/// declaration, and would see it in place of a local of their own with the same name. Listed, as nine files would have
+/// to be read for each rule; a test compares.
+pub(super) const DECLARED: &str = "alone first full left n there value w was_inside was_last";
+
 /// The beginning of a rule's text that names its file.
 const FILE_IS: &str = "--@ file ";
 
@@ -72,18 +77,6 @@ fn file_of(rule: &str) -> (&str, &str) {
     (file.trim_start_matches("../"), rule)
 }
 
-/// The names that operations declare before their last mark. A rule's functions may be inserted behind such a
-/// declaration, and would see it in place of a local of their own with the same name.
-fn declared_by_operations() -> Result<Vec<&'static str>, String> {
-    let mut names = Vec::new();
-    for (file, source) in OPERATIONS.into_iter().chain(OF_CONDITIONS) {
-        let all = items(source).map_err(|wrong| located(file, wrong))?;
-        let last_mark = all.iter().rposition(Item::is_mark).unwrap_or(0);
-        names.extend(all[..last_mark].iter().flat_map(Item::locals));
-    }
-    Ok(names)
-}
-
 impl<'a> Linker<'a> {
     /// Reads the parts and this rule. The error says what is wrong with the rule.
     pub(super) fn new(rule: &'a str) -> Result<Self, String> {
@@ -94,7 +87,7 @@ impl<'a> Linker<'a> {
                 linker.define(file, false, item);
             }
         }
-        let taken: Vec<_> = linker.locals.keys().copied().chain(declared_by_operations()?).collect();
+        let taken: Vec<_> = linker.locals.keys().copied().chain(DECLARED.split(' ')).collect();
         let (file, rule) = file_of(rule);
         let of_rule = items(rule).map_err(|wrong| located(file, wrong))?;
         for item in of_rule.into_iter().filter(|item| !item.is_mark()) {
@@ -124,12 +117,8 @@ impl<'a> Linker<'a> {
             Defines::Kind(name) => {
                 let is_function = REQUIRED.contains(name) || OPTIONAL.contains(name);
                 let is_field = FIELDS.contains(name) && !item.is_function;
-                let known = is_function || is_field;
-                if known {
-                    Ok(())
-                } else {
-                    Err(format!("kind.{name} is not something that a rule may define"))
-                }
+                let unknown = || format!("kind.{name} is not something that a rule may define");
+                (is_function || is_field).then_some(()).ok_or_else(unknown)
             }
             Defines::Locals(names) => match names.iter().find(|name| taken.contains(name)) {
                 Some(name) => Err(format!("a rule may not call a local {name}: the operations do")),

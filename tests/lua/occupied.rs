@@ -5,7 +5,7 @@ use redis::{Commands, RedisResult};
 use redis_concurrent::kinds::{Kind, Permits, Read, Reentrant, Simple, Write};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::rig::{Ask, LEASE, PREFIX, RECORD, Rig, USUAL};
+use crate::rig::{Ask, LEASE, PREFIX, RECORD, Rig, USUAL, linked};
 
 /// A kind, and as what its first and its second client ask for it: `a` is inside and `b` waits, where anybody
 /// can be inside.
@@ -296,7 +296,7 @@ fn changes_of(kind: &str) -> &'static [Operation] {
 
 /// What there is to do with this kind; with `true`, where one more waits for a condition.
 pub fn operations(case: Case) -> Vec<(&'static Operation, bool)> {
-    let scripts = redis_concurrent_testkit::scripts(case.rule).unwrap();
+    let scripts = linked(case.rule);
     let some = |those: &'static [Operation], if_so| those.iter().filter(move |_| if_so);
     some(&OF_ALL, true)
         .chain(some(&OF_HOLDS, case.kind != "latch"))

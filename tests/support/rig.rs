@@ -4,9 +4,11 @@
 // Each test binary uses only part of it.
 #![allow(dead_code)]
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use parking_lot::Mutex;
 use redis::{Commands, Connection, RedisResult, Value, cmd};
 use redis_concurrent_testkit::{RedisServer, ScriptTexts, scripts};
 
@@ -33,11 +35,17 @@ pub fn server_that_fills() -> RedisServer {
 /// A lock, and its operations.
 pub struct Rig {
     pub kind: &'static str,
-    pub scripts: ScriptTexts,
+    pub scripts: &'static ScriptTexts,
     pub keys: [String; 6],
     pub con: Connection,
     /// The part that the owner ids of a test have in common: every test has clients of its own.
     pub name: String,
+}
+
+/// The scripts over this rule, linked once: there are thousands of rigs.
+pub fn linked(rule: &str) -> &'static ScriptTexts {
+    static LINKED: Mutex<BTreeMap<String, &ScriptTexts>> = Mutex::new(BTreeMap::new());
+    LINKED.lock().entry(rule.to_owned()).or_insert_with(|| Box::leak(Box::new(scripts(rule).unwrap())))
 }
 
 /// The arguments of an acquire that matter to a test.
@@ -61,7 +69,7 @@ impl Rig {
         let state = format!("rc:{{{name}}}");
         let keys = ["", ":queue", ":positions", ":fence", ":tombstones", ":conditions"]
             .map(|suffix| format!("{state}{suffix}"));
-        Rig { kind, scripts: scripts(rule).unwrap(), keys, con: server.connection().unwrap(), name }
+        Rig { kind, scripts: linked(rule), keys, con: server.connection().unwrap(), name }
     }
 
     /// Returns the `n`th owner id of the client `who`.

@@ -161,7 +161,7 @@ impl Shared {
         if let Some(known) = kinds.get(&key) {
             return Ok(known.clone());
         }
-        let made = compose(K::RULE)
+        let made = Scripts::shared(key, || compose(K::RULE))
             .map_err(|why| ErrorKind::InvalidInput.because(format!("the rule of the {}: {why}", K::NAME)))?;
         let shape = Shape {
             sharing: K::SHARING,
@@ -171,7 +171,7 @@ impl Shared {
             // As `let_in()` in lua/lib/queue.lua.
             first_lease: self.config.waiter_timeout.max(Duration::from_secs(1)),
         };
-        let made = (Arc::new(made), Arc::new(shape));
+        let made = (made, Arc::new(shape));
         kinds.insert(key, made.clone());
         Ok(made)
     }

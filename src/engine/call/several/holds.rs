@@ -36,10 +36,10 @@ impl Part {
     }
 }
 
-/// Returns whether both locks go by one request: they are of one client and one kind, so they have the same
-/// scripts, and in one slot, so they are on one server.
+/// Returns whether both locks go by one request: they are of one client and have the same scripts, those of one kind,
+/// and in one slot, so they are on one server.
 pub(super) fn goes_with(a: &LockEntry, b: &LockEntry) -> bool {
-    Arc::ptr_eq(&a.scripts, &b.scripts) && a.hash_slot == b.hash_slot
+    Arc::ptr_eq(&a.shared, &b.shared) && Arc::ptr_eq(&a.scripts, &b.scripts) && a.hash_slot == b.hash_slot
 }
 
 /// Holds of several locks, released together.
