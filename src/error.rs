@@ -121,6 +121,14 @@ impl Error {
         Error(Arc::new(Inner { source: Some(source), ..(*self.0).clone() }))
     }
 
+    /// The same error with its source, if that is known.
+    pub(crate) fn perhaps_by(self, source: Option<Error>) -> Self {
+        match source {
+            Some(source) => self.caused_by(source),
+            None => self,
+        }
+    }
+
     /// The source, if it is an error of the crate `redis`.
     pub(crate) fn of_redis(&self) -> Option<&RedisError> {
         Some(&self.source()?.downcast_ref::<OfRedis>()?.0)

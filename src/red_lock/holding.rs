@@ -3,19 +3,43 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::{Query, ServerHold, ask_all, caused_by, give_back};
+use super::node::{Query, Voter, ask_all};
 use super::servers::RedLockClient;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
+use crate::engine::call::release::{Stay, begin_release};
 use crate::engine::call::warning::{Holds, until};
 use crate::engine::call::{held, unheard};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
-use crate::engine::operations::replies::Renewed;
+use crate::engine::operations::replies::{Renewed, left};
+use crate::engine::state::lock_state::Ticket;
 use crate::error::{Error, ErrorKind};
 use crate::guard::sealed::AnyHold;
 use crate::observe::{LockInfo, Span};
 use crate::sync::{Mutex, MutexGuard};
+
+/// The grant of one server: an ordinary hold there, renewed like any other.
+#[derive(Clone)]
+pub(super) struct ServerHold {
+    pub(super) node: Arc<Voter>,
+    pub(super) entry: Arc<LockEntry>,
+    pub(super) ticket: Ticket,
+}
+
+impl ServerHold {
+    pub(super) fn remaining(&self) -> Duration {
+        held::remaining(&self.entry, self.ticket)
+    }
+
+    /// Releases it without waiting: the renewal thread does it.
+    pub(super) fn defer(&self) {
+        if let Ok(Some(release)) = begin_release(&self.entry, self.ticket, Stay::Agreed) {
+            // No thread waits for the outcome; the observer has been notified.
+            let _ = release.deferred();
+        }
+    }
+}
 
 /// What all attempts of a call have in common.
 pub(super) struct Call<'a> {
@@ -40,20 +64,16 @@ pub(super) struct Holding {
     state: Mutex<State>,
 }
 
-enum State {
-    Held(Vec<ServerHold>),
+struct State {
+    /// None once it is released.
+    members: Vec<ServerHold>,
     /// Too few members were left.
-    Lost(Vec<ServerHold>),
-    /// Released.
-    Ended,
+    is_lost: bool,
 }
 
 impl State {
-    fn members(&self) -> &[ServerHold] {
-        match self {
-            State::Held(members) | State::Lost(members) => members,
-            State::Ended => &[],
-        }
+    fn is_held(&self) -> bool {
+        !self.is_lost && !self.members.is_empty()
     }
 }
 
@@ -66,7 +86,7 @@ impl Holding {
             majority: call.servers.majority(),
             lost: CancellationToken::new(),
             first: call.entries[0].clone(),
-            state: Mutex::new(State::Held(members.clone())),
+            state: Mutex::new(State { members: members.clone(), is_lost: false }),
         });
         members.iter().for_each(|member| holding.watch(member));
         holding
@@ -85,11 +105,11 @@ impl Holding {
     /// Adds a server that granted the lock later than the others; or releases that grant, if the hold has ended.
     pub(super) fn joined(self: &Arc<Self>, member: ServerHold) {
         let mut state = self.state.lock();
-        let State::Held(members) = &mut *state else {
+        if !state.is_held() {
             drop(state);
             return member.defer();
-        };
-        members.push(member.clone());
+        }
+        state.members.push(member.clone());
         drop(state);
         self.watch(&member);
     }
@@ -106,13 +126,15 @@ impl Holding {
     /// the members that are still valid: they only block other callers.
     pub(super) fn remaining(&self) -> Duration {
         let Ok(mut state) = self.state() else { return Duration::ZERO };
-        let State::Held(members) = &*state else { return Duration::ZERO };
-        let mut left: Vec<_> = members.iter().map(ServerHold::remaining).collect();
+        if !state.is_held() {
+            return Duration::ZERO;
+        }
+        let mut left: Vec<_> = state.members.iter().map(ServerHold::remaining).collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
         let left = left.get(self.majority - 1).copied().unwrap_or_default();
         if left.is_zero() {
-            let rest = members.clone();
-            *state = State::Lost(rest.clone());
+            state.is_lost = true;
+            let rest = state.members.clone();
             drop(state);
             self.lost.cancel();
             rest.iter().filter(|member| !member.remaining().is_zero()).for_each(ServerHold::defer);
@@ -122,20 +144,19 @@ impl Holding {
 
     /// The error of a lost hold, derived from the errors of its members.
     fn too_few(&self, errors: Vec<Error>) -> Error {
-        let kind = match count(&errors, ErrorKind::Closed) > count(&errors, ErrorKind::LeaseLost) {
-            true => ErrorKind::Closed,
-            false => ErrorKind::LeaseLost,
-        };
+        let [closed, lost] =
+            [ErrorKind::Closed, ErrorKind::LeaseLost].map(|kind| (count(&errors, kind), kind));
+        let kind = if closed.0 > lost.0 { closed.1 } else { lost.1 };
         let why = format!("fewer than {} servers still held it", self.majority);
-        caused_by(Error::new(kind, self.name()).because(why), errors.into_iter().next())
+        Error::new(kind, self.name()).because(why).perhaps_by(errors.into_iter().next())
     }
 
     /// Releases the hold; waits for the servers until `deadline`.
     pub(super) fn end(&self, deadline: Moment) -> Result<(), Error> {
         // If the lease has expired, the hold counts as lost, whatever the servers say.
         let was_lost = self.remaining().is_zero();
-        let ended = std::mem::replace(&mut *self.state()?, State::Ended);
-        let outcomes = give_back(ended.members(), deadline);
+        let members = std::mem::take(&mut self.state()?.members);
+        let outcomes = give_back(&members, deadline);
         let all = outcomes.len();
         let errors: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
         let (released, over) =
@@ -152,7 +173,7 @@ impl Holding {
             self.majority
         );
         let unknown = Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why);
-        Err(caused_by(unknown, errors.into_iter().next()))
+        Err(unknown.perhaps_by(errors.into_iter().next()))
     }
 }
 
@@ -171,7 +192,7 @@ impl RedLockHold {
     /// The number of servers on which the lock is held; 0 once the hold is lost.
     pub(super) fn servers(&self) -> usize {
         match self.holding.state().as_deref() {
-            Ok(State::Held(members)) => members.iter().filter(|m| !m.remaining().is_zero()).count(),
+            Ok(state) if state.is_held() => state.members.iter().filter(|m| !m.remaining().is_zero()).count(),
             _ => 0,
         }
     }
@@ -210,25 +231,24 @@ impl AnyHold for RedLockHold {
             return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
         }
         let lost = || Error::new(ErrorKind::LeaseLost, self.name());
-        let members = self.holding.state()?.members().to_vec();
+        let members = self.holding.state()?.members.clone();
         if self.remaining().is_zero() {
             return Err(lost());
         }
         let sent = Moment::now();
-        let (mut queries, mut renewed, mut failed) = (Vec::with_capacity(members.len()), 0, None);
-        for ServerHold { node, entry, ticket } in members.iter().filter(|m| m.node.away().is_none()) {
+        let (mut queries, mut owners, mut renewed, mut failed) = (Vec::new(), Vec::new(), 0, None);
+        for ServerHold { node, entry, ticket } in members.iter().filter(|m| m.node.usual(None, sent).is_ok())
+        {
             match held::renewing(entry, *ticket, sent) {
                 Ok(owner) => {
-                    queries.push(Query::new(
-                        (entry, owner),
-                        node,
-                        commands::renew(entry, owner, lease, false),
-                    ));
+                    queries.push(Query::new(node, commands::renew(entry, owner, lease, false)));
+                    owners.push((entry, owner));
                 }
                 Err(error) => failed = Some(error),
             }
         }
-        for ((entry, owner), reply) in ask_all(queries, sent, sent.after(self.holding.limit)) {
+        let replies = ask_all(queries, sent, sent.after(self.holding.limit));
+        for ((entry, owner), reply) in owners.into_iter().zip(replies) {
             match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
                 Ok(()) => renewed += 1,
                 Err(error) => failed = Some(error),
@@ -242,14 +262,14 @@ impl AnyHold for RedLockHold {
             true => lost(),
             false => Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why),
         };
-        Err(caused_by(error, failed))
+        Err(error.perhaps_by(failed))
     }
 
     fn loss(&self) -> Option<Error> {
         if !self.remaining().is_zero() {
             return None;
         }
-        Some(match self.holding.state().map(|state| state.members().to_vec()) {
+        Some(match self.holding.state().map(|state| state.members.clone()) {
             Ok(members) => {
                 let losses = members.iter().filter_map(|m| held::loss(&m.entry, m.ticket));
                 self.holding.too_few(losses.collect())
@@ -263,7 +283,7 @@ impl AnyHold for RedLockHold {
         let holding = Arc::downgrade(&self.holding);
         let left = move |margin| {
             let holding = holding.upgrade()?;
-            let has_ended = matches!(*holding.state().ok()?, State::Ended);
+            let has_ended = holding.state().ok()?.members.is_empty();
             (!has_ended).then(|| until(holding.remaining(), margin))
         };
         vec![(key, Arc::new(left))]
@@ -280,7 +300,7 @@ shows!(RedLockHold as "Guard", |it| "lock": it.name());
 impl Drop for RedLockHold {
     fn drop(&mut self) {
         let holding = &self.holding;
-        if holding.state().is_ok_and(|state| !matches!(*state, State::Ended))
+        if holding.state().is_ok_and(|state| !state.members.is_empty())
             && let Err(error) = holding.end(Moment::now().after(holding.limit))
         {
             unheard(&holding.first, &error);
@@ -290,4 +310,26 @@ impl Drop for RedLockHold {
 
 fn count(errors: &[Error], kind: ErrorKind) -> usize {
     errors.iter().filter(|error| error.kind() == kind).count()
+}
+
+/// Releases the members, and waits until `deadline` for the servers to confirm. If a server is down or does
+/// not reply, the renewal thread releases its member.
+pub(super) fn give_back(members: &[ServerHold], deadline: Moment) -> Vec<Result<(), Error>> {
+    let began = Moment::now();
+    let (mut outcomes, mut leaving, mut queries) = (Vec::new(), Vec::new(), Vec::new());
+    for ServerHold { node, entry, ticket } in members {
+        match begin_release(entry, *ticket, Stay::Agreed) {
+            Ok(Some(release)) => {
+                queries
+                    .push(Query::new(node, commands::leave(entry, &release.leaving, release.next.as_ref())));
+                leaving.push(release);
+            }
+            over => outcomes.push(over.map(drop)),
+        }
+    }
+    for (release, reply) in leaving.into_iter().zip(ask_all(queries, began, deadline)) {
+        let left = reply.and_then(|reply| left(&reply.value, release.next.as_ref(), reply.first_by));
+        outcomes.push(release.answered(left));
+    }
+    outcomes
 }

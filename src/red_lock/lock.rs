@@ -1,20 +1,25 @@
-//! The lock of one name over all servers: every way to acquire it.
+//! The lock of one name over all servers: every way to acquire it, and what a majority can say of it.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::holding::{Call, Holding, RedLockHold};
-use super::round::{Missed, attempt};
+use super::node::{Query, ask_all};
+use super::round::attempt;
 use super::servers::RedLockClient;
 use crate::clock::Moment;
 use crate::engine::call::backoff::{Backoff, pause};
 use crate::engine::entries::entry::LockEntry;
+use crate::engine::operations::{commands, effects};
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Ownership};
 use crate::kinds::Simple;
+use crate::lock::holder::{Holder, busy, held_by};
+use crate::lock::inspect::{Inspection, read};
 use crate::lock::{RedisLock, this_thread};
 use crate::settings::check_lease;
 use crate::wait::Wait;
@@ -59,7 +64,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// deadline returns by it, give or take a quarter of a second.
 #[derive(Clone, Debug)]
 pub struct RedLock {
-    pub(super) servers: RedLockClient,
+    servers: RedLockClient,
     name: Arc<str>,
     /// The lock's entry for each server, in the order of the servers.
     entries: Result<Arc<[Arc<LockEntry>]>, Error>,
@@ -109,15 +114,90 @@ impl RedLock {
 
     forms!(RedLock);
 
+    /// Returns whether an attempt would find the lock busy now: a majority of the servers has a holder, of
+    /// any process. (The servers do not say which process it is.) One request to each server, all at once;
+    /// blocks for at most the node timeout.
+    ///
+    /// # Errors
+    /// `Unavailable` if too few servers replied to tell: neither does a majority have a holder, nor is a
+    /// majority free. `WrongType`, `Closed`, `Forked`, `InvalidInput`.
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        let replies: Vec<_> = self.ask()?.into_iter().map(|(_, reply)| reply).collect();
+        let count = |held: bool| {
+            replies.iter().filter(|reply| reply.as_ref().is_ok_and(|it| it.is_some() == held)).count()
+        };
+        let (held, free) = (count(true), count(false));
+        if held.max(free) >= self.servers.majority() {
+            return Ok(held > free);
+        }
+        let why = format!("{} of {} servers replied: too few to tell", held + free, replies.len());
+        let error = Error::new(ErrorKind::Unavailable, self.name()).because(why);
+        Err(error.perhaps_by(replies.into_iter().find_map(Result::err)))
+    }
+
+    /// Returns the error of a caller that did not get the lock in time: a [`Timeout`](ErrorKind::Timeout)
+    /// with the owner on each server and for how long it has held the lock, as
+    /// [`RedisLock::busy_error`](crate::RedisLock::busy_error) returns it for a lock on one server. One request to each
+    /// server, all at once, when this is called; blocks for at most the node timeout.
+    ///
+    /// An owner is the id of a client, which differs from server to server: the servers have no record of its
+    /// process. If several callers compete and none gets a majority, each may hold some of the servers for a
+    /// moment.
+    ///
+    /// ```no_run
+    /// # fn sell(red: &redis_concurrent::RedLockClient) -> Result<(), redis_concurrent::Error> {
+    /// let lock = red.lock("stock:42");
+    /// // "stock:42": timed out: on 3 of 3 servers, 10.0.0.1:6379: held by 7f3b…:1 for 12.3 s,
+    /// // 10.0.0.2:6379: held by …
+    /// let guard = lock.try_lock()?.ok_or_else(|| lock.busy_error())?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "or_who")]
+    pub fn busy_error(&self) -> Error {
+        let replies = match self.ask() {
+            Ok(replies) => replies,
+            Err(why) => return busy(self.name(), Err(why)),
+        };
+        let (mut held, mut unknown) = (Vec::new(), None);
+        for (address, reply) in &replies {
+            match reply {
+                Ok(Some(holder)) => held.push(format!("{address}: {}", held_by(slice::from_ref(holder)))),
+                Ok(None) => {}
+                Err(why) => unknown = unknown.or(Some(why.clone())),
+            }
+        }
+        let text = match held.len() {
+            0 => held_by(&[]),
+            n => format!("on {n} of {} servers, {}", replies.len(), held.join(", ")),
+        };
+        match unknown {
+            Some(why) if held.is_empty() => busy(self.name(), Err(why)),
+            unknown => busy(self.name(), Ok(text)).perhaps_by(unknown),
+        }
+    }
+
+    /// Returns whether this thread holds the lock. No request; false in a forked child.
+    pub fn is_held_by_current_thread(&self) -> bool {
+        let Ok(entries) = self.entries() else { return false };
+        let (me, now) = (this_thread(), Moment::now());
+        // In a forked child there is none to lock.
+        let holds = |entry: &&Arc<LockEntry>| {
+            effects::lock(entry).is_ok_and(|core| core.lock_state.hold_count(me, now) > 0)
+        };
+        entries.iter().filter(holds).count() >= self.servers.majority()
+    }
+
     // ---- underneath ------------------------------------------------------------------------
 
     /// The node timeout.
-    pub(super) fn limit(&self) -> Duration {
+    fn limit(&self) -> Duration {
         self.servers.node_timeout.unwrap_or_else(|| default_node_timeout(self.terms.lease))
     }
 
     /// The entries, if the settings are valid.
-    pub(super) fn entries(&self) -> Result<&Arc<[Arc<LockEntry>]>, Error> {
+    fn entries(&self) -> Result<&Arc<[Arc<LockEntry>]>, Error> {
         let bad = |why: String| Error::new(ErrorKind::InvalidInput, &self.name).because(why);
         let entries = self.entries.as_ref().map_err(Clone::clone)?;
         let (lease, limit) = (self.terms.lease, self.limit());
@@ -139,15 +219,36 @@ impl RedLock {
         Ok(self.hold(&request, wait)?.map(|holding| Guard::new(RedLockHold::new(holding))))
     }
 
+    /// Asks each server for its holder, and returns its address with that.
+    fn ask(&self) -> Result<Vec<(String, Result<Option<Holder>, Error>)>, Error> {
+        let (entries, began) = (self.entries()?, Moment::now());
+        let each = || self.servers.nodes.iter().zip(&**entries);
+        each().try_for_each(|(node, _)| node.shared.usable()).map_err(|e| e.about(&self.name))?;
+        let queries =
+            each().map(|(node, entry)| Query::new(node, commands::inspect(entry, "", ""))).collect();
+        let replies = ask_all(queries, began, began.after(self.limit()));
+        let replies = each().zip(replies).map(|((node, entry), reply)| {
+            let holder = match reply {
+                Ok(reply) => {
+                    let Inspection { holders, number, .. } = read(&reply.value).inspection;
+                    Ok(holders.into_iter().next().map(|held| Holder::new(held, number)))
+                }
+                Err(failure) if failure.is_wrong_kind() => return Err(entry.error(failure.error())),
+                Err(failure) => Err(failure.error()),
+            };
+            Ok((node.address.clone(), holder))
+        });
+        replies.collect()
+    }
+
     /// Attempts to acquire the lock until `wait` is over.
     fn hold(&self, request: &Request, wait: &Wait<'_>) -> Result<Option<Arc<Holding>>, Error> {
         let entries = self.entries()?;
-        for node in &*self.servers.nodes {
-            node.shared.same_process().map_err(|e| e.about(&self.name))?;
-        }
-        let mut backoff = Backoff::new();
+        let clients = || self.servers.nodes.iter().map(|node| &node.shared);
+        clients().try_for_each(|client| client.same_process()).map_err(|e| e.about(&self.name))?;
         let (lease, limit) = (self.terms.lease, self.limit());
         let call = Call { servers: &self.servers, name: &self.name, entries, lease, limit };
+        let mut backoff = Backoff::new();
         let mut out_of_reach = None;
         loop {
             if wait.is_cancelled() {
@@ -155,36 +256,29 @@ impl RedLock {
             }
             let began = Moment::now();
             let trouble = match attempt(&call, request, wait) {
-                Ok(holding) => return Ok(Some(holding)),
-                Err(Missed::Never(error)) => return Err(error),
-                Err(Missed::Busy) => None,
-                Err(Missed::TooFew(error)) => Some(error),
+                Ok(Some(holding)) => return Ok(Some(holding)),
+                Err(error) if !error.is_retryable() => return Err(error),
+                missed => missed.err(),
             };
             out_of_reach = trouble.as_ref().map(|_| out_of_reach.unwrap_or(began));
             if !wait.once {
                 let now = Moment::now();
                 let slot = now.since(began).max(SHORTEST_SLOT);
-                self.pause(now.after(backoff.pause(slot, LONGEST_PAUSE)), wait);
+                let until = now.after(backoff.pause(slot, LONGEST_PAUSE));
+                // On behalf of a client that is not closed.
+                let open = clients().find(|client| !client.is_closed());
+                open.into_iter().for_each(|client| pause(client, until, wait));
             }
             let now = Moment::now();
-            let gives_up = out_of_reach.is_some_and(|since| self.gives_up(since, now, wait));
+            // A call without a deadline does not wait for a majority for ever.
+            let gives_up = out_of_reach.is_some_and(|since| {
+                let limits = clients().map(|client| client.config.unreachable_timeout);
+                wait.deadline.is_none() && limits.max().is_some_and(|limit| now.since(since) >= limit)
+            });
             if (wait.once || wait.is_over(now) || gives_up) && !wait.is_cancelled() {
                 return trouble.map_or(Ok(None), Err);
             }
         }
-    }
-
-    /// Sleeps between two attempts, on behalf of a client that is not closed.
-    fn pause(&self, until: Moment, wait: &Wait<'_>) {
-        if let Some(node) = self.servers.nodes.iter().find(|node| !node.shared.is_closed()) {
-            pause(&node.shared, until, wait);
-        }
-    }
-
-    /// Whether a majority has been out of reach for so long that a call without a deadline returns an error.
-    fn gives_up(&self, since: Moment, now: Moment, wait: &Wait<'_>) -> bool {
-        let limits = self.servers.nodes.iter().map(|node| node.shared.config.unreachable_timeout);
-        wait.deadline.is_none() && limits.max().is_some_and(|limit| now.since(since) >= limit)
     }
 }
 

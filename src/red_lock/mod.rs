@@ -3,9 +3,7 @@
 
 mod holding;
 mod lock;
-mod members;
 mod node;
-mod questions;
 mod round;
 mod servers;
 

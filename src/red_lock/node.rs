@@ -1,13 +1,14 @@
-//! One of the servers, and its recent health.
+//! One of the servers, its recent health, and one exchange with all of them: every command is written before any
+//! reply is waited for.
 
-use std::fmt;
+use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::exchange::Reply;
+use crate::engine::redis::exchange::{Command, Posted, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::renewal::successor::connected;
@@ -20,7 +21,7 @@ use crate::sync::{Mutex, thread};
 /// The first and the longest pause between two probes of a server that did not reply.
 const PROBE_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 /// The tolerance in comparisons of reply times.
-const JITTER: Duration = Duration::from_millis(1);
+pub(super) const JITTER: Duration = Duration::from_millis(1);
 
 /// One of the servers.
 pub(super) struct Voter {
@@ -43,29 +44,34 @@ struct Health {
     usual: Duration,
 }
 
-impl fmt::Debug for Voter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.address)
-    }
-}
+shows!(Voter as "Voter", |it| "address": it.address);
 
 impl Voter {
-    /// The server of a client that has exactly one.
-    pub(super) fn new(client: &Client) -> Option<Voter> {
+    /// The server of a client, or why it cannot be one of several.
+    pub(super) fn new(client: &Client) -> Result<Voter, &'static str> {
         let shared = client.shared().clone();
-        let Route::One(server) = &shared.route else { return None };
+        let Route::One(server) = &shared.route else {
+            return Err("is of several: the primaries of a Redis Cluster are not independent");
+        };
+        if server.manager.sentinels().is_some() {
+            return Err(
+                "follows the failovers of its sentinels: a replica that takes over has been up for long, and \
+                        may not know what was granted",
+            );
+        }
         let (server, address) = (server.clone(), server.manager.address());
-        Some(Voter { shared, server, address, health: Mutex::default() })
+        Ok(Voter { shared, server, address, health: Mutex::default() })
     }
 
-    /// Why the server should not be waited for; `None` if it should.
-    pub(super) fn away(&self) -> Option<Error> {
-        self.health.lock().away.as_ref().map(|(error, _)| error.clone())
-    }
-
-    /// Why the server does not count yet for this lease, if that is known.
-    pub(super) fn young(&self, lease: Duration, now: Moment) -> Option<Error> {
-        young(self.health.lock().since?, lease, now)
+    /// How long its replies usually take; or why it is not asked, and whether it is if there is no majority without
+    /// it. If it is to have been there for `lease`, it does not count before that.
+    pub(super) fn usual(&self, lease: Option<Duration>, now: Moment) -> Result<Duration, (Error, bool)> {
+        let health = self.health.lock();
+        match (lease.zip(health.since).and_then(|(lease, since)| young(since, lease, now)), &health.away) {
+            (Some(error), _) => Err((error, false)),
+            (None, Some((error, _))) => Err((error.clone(), true)),
+            (None, None) => Ok(health.usual),
+        }
     }
 
     /// Why the server that replied does not count: if it was not at its address for a whole lease, it may know
@@ -81,28 +87,10 @@ impl Voter {
         young(since, lease, now)
     }
 
-    /// How long its replies usually take.
-    pub(super) fn usual(&self) -> Duration {
-        self.health.lock().usual
-    }
-
-    /// Whether the reply is not worth waiting for when others have replied within `elapsed`.
-    pub(super) fn is_slow(&self, elapsed: Duration) -> bool {
-        self.usual() > elapsed * 2 + JITTER
-    }
-
-    /// Records what became of a request that was sent at `sent`, for which the caller has waited since `awaited`.
-    pub(super) fn record(self: &Arc<Self>, reply: &Result<Reply, Failure>, sent: Moment, awaited: Moment) {
-        match reply {
-            Err(Failure::Unsent(e) | Failure::Unanswered(e)) => self.failed(e.clone()),
-            _ => self.answered(sent, awaited),
-        }
-    }
-
     /// Records a reply to a request sent at `sent`, for which the caller has waited since `awaited`. If the
     /// server was already away at `sent`, it was asked because there was no majority without it, and it is
     /// back: its grant is released there as usual.
-    pub(super) fn answered(&self, sent: Moment, awaited: Moment) {
+    fn answered(&self, sent: Moment, awaited: Moment) {
         let now = Moment::now();
         let took = now.since(sent);
         let mut health = self.health.lock();
@@ -136,33 +124,92 @@ impl Voter {
 
     /// Probes the server. Returns whether probing can end.
     fn is_back(&self) -> bool {
-        {
-            let mut health = self.health.lock();
-            health.is_probed = health.away.is_some();
-            if !health.is_probed {
-                // An attempt got a reply in the meantime.
-                return true;
-            }
+        if !self.is_still_away() {
+            return true;
         }
         // As long as any caller would wait: otherwise a slow server would never be back.
         let limit = Moment::now().after(self.shared.config.command_timeout);
-        match self.server.backend.command(&redis::cmd("PING"), limit) {
-            // An error reply is a reply.
-            Err(failure) if !failure.is_final() => {
-                let error = failure.error();
-                let closed = error.kind() == ErrorKind::Closed;
-                // An attempt may have got a reply in the meantime.
-                if let Some((why, _)) = &mut self.health.lock().away {
-                    *why = error;
-                }
-                closed
-            }
-            _ => {
-                *self.health.lock() = Health::default();
-                true
+        let reply = self.server.backend.command(&redis::cmd("PING"), limit);
+        let mut health = self.health.lock();
+        // An error reply is a reply.
+        let Some(failure) = reply.err().filter(|failure| !failure.is_final()) else {
+            *health = Health::default();
+            return true;
+        };
+        let error = failure.error();
+        let closed = error.kind() == ErrorKind::Closed;
+        // An attempt may have got a reply in the meantime.
+        health.away.iter_mut().for_each(|(why, _)| *why = error.clone());
+        closed
+    }
+
+    /// An attempt may have got a reply in the meantime: then it is no longer probed.
+    fn is_still_away(&self) -> bool {
+        let mut health = self.health.lock();
+        health.is_probed = health.away.is_some();
+        health.is_probed
+    }
+}
+
+/// A request to a server.
+pub(super) struct Query<'a> {
+    pub(super) node: &'a Arc<Voter>,
+    command: Command<'a>,
+    /// `None` as long as there was no connection for it.
+    pub(super) posted: Option<Posted>,
+    /// Why it is not sent.
+    away: Option<Error>,
+}
+
+impl<'a> Query<'a> {
+    pub(super) fn new(node: &'a Arc<Voter>, command: Command<'a>) -> Self {
+        Query { node, command, posted: None, away: None }
+    }
+
+    /// Waits for the reply until `deadline`. A server that does not reply is left out from now on, unless it
+    /// `has_time`: others may wait longer.
+    pub(super) fn read(self, began: Moment, deadline: Moment, has_time: bool) -> Result<Reply, Failure> {
+        let Query { node, command, posted, away } = self;
+        if let Some(error) = away {
+            return Err(Failure::Unsent(error));
+        }
+        let (awaited, backend, command) = (Moment::now(), &node.server.backend, slice::from_ref(&command));
+        let posted = posted.map_or_else(|| backend.post(command, deadline), Ok);
+        let reply = posted.and_then(|posted| backend.read(posted, command, deadline));
+        match &reply {
+            Err(Failure::Unsent(_) | Failure::Unanswered(_)) if has_time => {}
+            Err(Failure::Unsent(e) | Failure::Unanswered(e)) => node.failed(e.clone()),
+            _ => node.answered(began, awaited),
+        }
+        reply
+    }
+}
+
+/// Writes the requests for which there is a connection by `began`; then, by `deadline`, as many of the others, whose
+/// connections are being opened in the meantime, as are missing to `enough`.
+pub(super) fn write(mut queries: Vec<&mut Query<'_>>, enough: usize, began: Moment, deadline: Moment) {
+    let mut written = 0;
+    for limit in [began, deadline] {
+        for query in queries.iter_mut().filter(|query| query.posted.is_none() && query.away.is_none()) {
+            if limit == began || written < enough {
+                query.posted = query.node.server.backend.post(slice::from_ref(&query.command), limit).ok();
+                written += usize::from(query.posted.is_some());
             }
         }
     }
+}
+
+/// Sends all requests, but those to servers that are away, and returns the replies.
+pub(super) fn ask_all(
+    mut queries: Vec<Query<'_>>,
+    began: Moment,
+    deadline: Moment,
+) -> Vec<Result<Reply, Failure>> {
+    for query in &mut queries {
+        query.away = query.node.usual(None, began).err().map(|(error, _)| error);
+    }
+    write(queries.iter_mut().collect(), usize::MAX, began, deadline);
+    queries.into_iter().map(|query| query.read(began, deadline, false)).collect()
 }
 
 /// Why a server that has been there since then does not count: that is less than a whole lease ago.

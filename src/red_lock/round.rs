@@ -1,31 +1,19 @@
 //! One attempt: all requests are written before any reply is waited for.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::holding::{Call, Holding};
-use super::members::{Query, ServerHold, caused_by, give_back};
-use super::node::Voter;
+use super::holding::{Call, Holding, ServerHold, give_back};
+use super::node::{JITTER, Query, Voter, write};
 use crate::clock::Moment;
 use crate::engine::call::attempt::{BegunTry, OneTry, begin, unheard};
-use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::acquired;
-use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::Request;
 use crate::error::{Error, ErrorKind};
 use crate::sync::thread;
 use crate::wait::Wait;
-
-/// Why there was no majority.
-pub(super) enum Missed {
-    /// Other callers hold the lock, or asked at the same time.
-    Busy,
-    /// Too few servers can be asked, which may change.
-    TooFew(Error),
-    /// Permanent.
-    Never(Error),
-}
 
 /// What all the requests of an attempt have in common.
 #[derive(Clone, Copy)]
@@ -39,43 +27,35 @@ struct RoundTerms {
     lease: Option<Duration>,
 }
 
-/// An attempt at the server with this index, whose request is in flight, or will be once there is a connection.
-type Question<'a> = Query<'a, (usize, OneTry<'a>)>;
-
-fn question<'a>(at: usize, node: &'a Arc<Voter>, entry: &'a LockEntry, attempt: OneTry<'a>) -> Question<'a> {
-    let command = commands::acquire(entry, attempt.asking()).identified();
-    Query::new((at, attempt), node, command)
+/// An attempt at the server with this index.
+struct Question<'a> {
+    at: usize,
+    /// How long its replies usually take.
+    usual: Duration,
+    attempt: OneTry<'a>,
+    query: Query<'a>,
 }
 
-/// The reply of a server.
-enum Vote {
-    Granted(ServerHold),
-    Busy,
-    /// Whether the error is permanent for this server.
-    Failed(Error, bool),
+fn query<'a>(node: &'a Arc<Voter>, attempt: &OneTry<'a>) -> Query<'a> {
+    Query::new(node, commands::acquire(attempt.entry(), attempt.asking()).identified())
 }
 
 impl RoundTerms {
-    /// Waits for the reply. The grant of a server that does not count is released.
-    fn hear(&self, question: Question<'_>) -> Vote {
-        let node = question.node;
-        let ((_, attempt), reply) = question.read(self.began, self.deadline, self.is_cut_short);
+    /// Waits for the reply. Returns the grant, or `None` if the lock is busy there. The grant of a server that does
+    /// not count is released.
+    fn hear(&self, attempt: OneTry<'_>, query: Query<'_>) -> Result<Option<ServerHold>, Error> {
+        let node = query.node;
+        let reply = query.read(self.began, self.deadline, self.is_cut_short);
         let (entry, lease) = (attempt.entry().clone(), attempt.asking().terms.lease);
         let server = reply.as_ref().ok().and_then(|reply| reply.server.clone());
         let answer = reply.and_then(|reply| Ok((acquired(&reply.value, lease)?, reply.resent())));
-        let is_final = answer.as_ref().is_err_and(Failure::is_final);
-        match attempt.answered(answer, self.deadline) {
-            Ok(Some(acquired)) => {
-                let member = ServerHold { node: node.clone(), entry, ticket: acquired.ticket };
-                let rejects = |lease| node.rejects(server.as_deref(), lease, self.began);
-                let Some(error) = self.lease.and_then(rejects) else { return Vote::Granted(member) };
+        let Some(acquired) = attempt.answered(answer, self.deadline)? else { return Ok(None) };
+        let member = ServerHold { node: node.clone(), entry, ticket: acquired.ticket };
+        match self.lease.and_then(|lease| node.rejects(server.as_deref(), lease, self.began)) {
+            None => Ok(Some(member)),
+            Some(error) => {
                 member.defer();
-                Vote::Failed(error, false)
-            }
-            Ok(None) => Vote::Busy,
-            Err(error) => {
-                let never = is_final || !error.is_unavailable();
-                Vote::Failed(error, never)
+                Err(error)
             }
         }
     }
@@ -84,17 +64,25 @@ impl RoundTerms {
 /// The replies so far.
 struct Poll<'a> {
     call: &'a Call<'a>,
+    terms: RoundTerms,
     granted: Vec<ServerHold>,
     busy: usize,
     /// The servers that were not asked, as an attempt of another call of this process was in the way.
     behind: Vec<usize>,
-    /// By the index of the server, and whether it is permanent. If too few other servers are left then, further
+    /// By the index of the server. If too few servers are left without those that are not retryable, further
     /// attempts would fail as well.
-    errors: Vec<(usize, Error, bool)>,
+    errors: Vec<(usize, Error)>,
 }
 
-/// Asks all servers once.
-pub(super) fn attempt(call: &Call<'_>, request: &Request, wait: &Wait<'_>) -> Result<Arc<Holding>, Missed> {
+/// Asks all servers once. Returns `None` if other callers hold the lock, or asked at the same time.
+///
+/// # Errors
+/// Not retryable if a majority says so.
+pub(super) fn attempt(
+    call: &Call<'_>,
+    request: &Request,
+    wait: &Wait<'_>,
+) -> Result<Option<Arc<Holding>>, Error> {
     let (began, limit) = (Moment::now(), call.limit);
     let deadline = wait.limit(began, limit);
     let terms = RoundTerms {
@@ -104,89 +92,93 @@ pub(super) fn attempt(call: &Call<'_>, request: &Request, wait: &Wait<'_>) -> Re
         lease: (!call.servers.skips_startup_delay).then_some(call.lease),
     };
     let (granted, behind, errors) = Default::default();
-    let mut poll = Poll { call, granted, busy: 0, behind, errors };
-    let mut questions = poll.begin(request, &terms);
-    if poll.granted.len() + questions.len() < call.servers.majority() {
-        questions.into_iter().for_each(|question| question.item.1.called_off());
-        // A lock that a process has kept is granted without a request.
-        give_back(&poll.granted, wait.limit(Moment::now(), limit));
-        return Err(poll.missed());
+    let mut poll = Poll { call, terms, granted, busy: 0, behind, errors };
+    let questions = poll.begin(request);
+    let late = poll.ask(questions);
+    let given_back_by = || wait.limit(Moment::now(), limit);
+    if !poll.is_held() {
+        give_back(&poll.granted, given_back_by());
+        return poll.missed();
     }
-    poll.post(&mut questions, &terms);
-    let late = poll.listen(questions, &terms);
-    poll.conclude(late, terms, wait)
+    let holding = Holding::new(call, mem::take(&mut poll.granted));
+    hear_later(late, terms, &holding);
+    if holding.remaining().is_zero() {
+        let _ = holding.end(given_back_by());
+        let why = "the replies took longer than the lease";
+        return Err(Error::new(ErrorKind::Unavailable, call.name).because(why));
+    }
+    Ok(Some(holding))
 }
 
 impl<'a> Poll<'a> {
     /// Takes a position in the lock state of each server that is worth asking, beginning with those that
     /// usually reply soonest.
-    fn begin(&mut self, request: &Request, terms: &RoundTerms) -> Vec<Question<'a>> {
+    fn begin(&mut self, request: &Request) -> Vec<Question<'a>> {
+        let RoundTerms { began, deadline, lease, .. } = self.terms;
         let nodes = &*self.call.servers.nodes;
-        let (mut some, mut away) = (Vec::new(), Vec::new());
+        let (mut some, mut away) = (Vec::with_capacity(nodes.len()), Vec::new());
         for (at, node) in nodes.iter().enumerate() {
-            if let Some(error) = terms.lease.and_then(|lease| node.young(lease, terms.began)) {
-                self.errors.push((at, error, false));
-            } else if let Some(error) = node.away() {
-                away.push((at, error, false));
-            } else {
-                some.push(at);
+            match node.usual(lease, began) {
+                Ok(usual) => some.push((usual, at)),
+                Err((error, true)) => away.push((at, error)),
+                Err((error, false)) => self.errors.push((at, error)),
             }
         }
-        some.sort_by_key(|at| nodes[*at].usual());
+        some.sort_unstable();
         // A server that is down costs time, so it is asked only if there is no majority without it.
         if some.len() < self.call.servers.majority() {
-            some.extend(away.into_iter().map(|(at, ..)| at));
+            some.extend(away.into_iter().map(|(at, _)| (Duration::MAX, at)));
         } else {
             self.errors.extend(away);
         }
         let mut questions = Vec::with_capacity(some.len());
-        for at in some {
+        for (usual, at) in some {
             let (node, entry) = (&nodes[at], &self.call.entries[at]);
-            match begin(entry, request, terms.deadline) {
-                Ok(BegunTry::Asks(attempt)) => questions.push(question(at, node, entry, attempt)),
+            match begin(entry, request, deadline) {
+                Ok(BegunTry::Asks(attempt)) => {
+                    let query = query(node, &attempt);
+                    questions.push(Question { at, usual, attempt, query });
+                }
+                // A lock that a process has kept is granted without a request.
                 Ok(BegunTry::In(acquired)) => {
                     let (node, entry) = (node.clone(), entry.clone());
                     self.granted.push(ServerHold { node, entry, ticket: acquired.ticket });
                 }
                 Ok(BegunTry::Busy) => self.behind.push(at),
-                Err(error) => {
-                    let never = !error.is_unavailable();
-                    self.errors.push((at, error, never));
-                }
+                Err(error) => self.errors.push((at, error)),
             }
         }
         questions
     }
 
-    /// Writes the requests. A server without a free connection is waited for only if there is no majority
-    /// without it.
-    fn post(&self, questions: &mut [Question<'a>], terms: &RoundTerms) {
-        // Only what can be written now: a missing connection is being opened, and not waited for.
-        questions.iter_mut().for_each(|question| question.post(terms.began));
-        let mut has = self.granted.len() + questions.iter().filter(|q| q.posted.is_some()).count();
-        for question in questions.iter_mut().filter(|q| q.posted.is_none()) {
-            if has < self.call.servers.majority() {
-                question.post(terms.deadline);
-                has += usize::from(question.posted.is_some());
-            }
+    /// Writes the requests, and reads the replies until a majority has said yes. Returns those whose replies are
+    /// then not worth waiting for.
+    fn ask(&mut self, mut questions: Vec<Question<'a>>) -> Vec<Question<'a>> {
+        let RoundTerms { began, deadline, .. } = self.terms;
+        let missing = self.call.servers.majority().saturating_sub(self.granted.len());
+        if questions.len() < missing {
+            questions.into_iter().for_each(|question| question.attempt.called_off());
+            return Vec::new();
         }
-    }
-
-    /// Reads the replies until a majority has said yes. Returns the requests whose replies are then not worth
-    /// waiting for.
-    fn listen(&mut self, questions: Vec<Question<'a>>, terms: &RoundTerms) -> Vec<Question<'a>> {
-        let (posted, mut late): (Vec<_>, Vec<_>) = questions.into_iter().partition(|q| q.posted.is_some());
-        for question in posted {
+        // A connection that is being opened is waited for only if there is no majority without it.
+        write(questions.iter_mut().map(|it| &mut it.query).collect(), missing, began, deadline);
+        let (written, others): (Vec<_>, Vec<_>) =
+            questions.into_iter().partition(|it| it.query.posted.is_some());
+        let mut late = Vec::new();
+        for question in written.into_iter().chain(others) {
             // A reply that should have arrived is read here even after a majority: a server that hangs costs
             // this once.
-            if self.is_held() && question.node.is_slow(Moment::now().since(terms.began)) {
+            let is_due =
+                question.query.posted.is_some() && question.usual <= Moment::now().since(began) * 2 + JITTER;
+            if self.is_held() && !is_due {
                 late.push(question);
-            } else {
-                self.hear(question, terms);
+                continue;
             }
-        }
-        if !self.is_held() {
-            late.drain(..).for_each(|question| self.hear(question, terms));
+            match self.terms.hear(question.attempt, question.query) {
+                Ok(Some(member)) => self.granted.push(member),
+                Ok(None) => self.busy += 1,
+                Err(error) => self.errors.push((question.at, error)),
+            }
         }
         late
     }
@@ -195,52 +187,19 @@ impl<'a> Poll<'a> {
         self.granted.len() >= self.call.servers.majority()
     }
 
-    fn hear(&mut self, question: Question<'a>, terms: &RoundTerms) {
-        let at = question.item.0;
-        match terms.hear(question) {
-            Vote::Granted(member) => self.granted.push(member),
-            Vote::Busy => self.busy += 1,
-            Vote::Failed(error, never) => self.errors.push((at, error, never)),
-        }
-    }
-
-    /// Returns a hold if a majority has said yes and its lease has not expired; otherwise releases all
-    /// grants.
-    fn conclude(
-        mut self,
-        late: Vec<Question<'a>>,
-        terms: RoundTerms,
-        wait: &Wait<'_>,
-    ) -> Result<Arc<Holding>, Missed> {
-        let given_back_by = || wait.limit(Moment::now(), self.call.limit);
-        if !self.is_held() {
-            give_back(&self.granted, given_back_by());
-            return Err(self.missed());
-        }
-        let members = std::mem::take(&mut self.granted);
-        let holding = Holding::new(self.call, members);
-        hear_later(late, terms, &holding);
-        if holding.remaining().is_zero() {
-            let _ = holding.end(given_back_by());
-            let why = "the replies took longer than the lease";
-            return Err(Missed::TooFew(Error::new(ErrorKind::Unavailable, self.call.name).because(why)));
-        }
-        Ok(holding)
-    }
-
     /// Why there is no majority.
-    fn missed(mut self) -> Missed {
-        for at in std::mem::take(&mut self.behind) {
+    fn missed<T>(mut self) -> Result<Option<T>, Error> {
+        for at in mem::take(&mut self.behind) {
             match unheard(&self.call.entries[at]) {
-                Some(error) => self.errors.push((at, error, false)),
+                Some(error) => self.errors.push((at, error)),
                 None => self.busy += 1,
             }
         }
         let (nodes, majority, name) =
             (&self.call.servers.nodes, self.call.servers.majority(), self.call.name);
         let n = nodes.len();
-        let never: Vec<_> =
-            self.errors.iter().filter(|(.., never)| *never).map(|(_, error, _)| error).collect();
+        let errors = || self.errors.iter().map(|(_, error)| error);
+        let never: Vec<_> = errors().filter(|error| !error.is_retryable()).collect();
         let rejected = never.len();
         // What most say: a minority that has forgotten a hold does not speak for it.
         let alike = |one: &&&Error| never.iter().filter(|other| other.kind() == one.kind()).count();
@@ -248,20 +207,19 @@ impl<'a> Poll<'a> {
             && let Some(&first) = never.iter().rev().max_by_key(alike)
         {
             let why = format!("rejected by {rejected} of {n} servers: {:#}", first.clone().about(""));
-            return Missed::Never(first.clone().about(name).because(why).caused_by(first.clone()));
+            return Err(first.clone().about(name).because(why).caused_by(first.clone()));
         }
         let reached = self.granted.len() + self.busy;
         if reached >= majority {
-            return Missed::Busy;
+            return Ok(None);
         }
-        let each = |(at, error, _): &(usize, Error, bool)| {
-            format!("{}: {:#}", nodes[*at].address, error.clone().about(""))
-        };
+        let each =
+            |(at, error): &(usize, Error)| format!("{}: {:#}", nodes[*at].address, error.clone().about(""));
         let each: Vec<_> = self.errors.iter().map(each).collect();
         let why =
             format!("{reached} of {n} servers can vote now, {majority} are needed ({})", each.join("; "));
         let error = Error::new(ErrorKind::Unavailable, name).because(why);
-        Missed::TooFew(caused_by(error, self.errors.first().map(|(_, first, _)| first.clone())))
+        Err(error.perhaps_by(errors().next().cloned()))
     }
 }
 
@@ -273,19 +231,18 @@ fn hear_later(questions: Vec<Question<'_>>, terms: RoundTerms, holding: &Arc<Hol
         return;
     }
     // What is dropped unread gives back what it was granted.
-    let late = questions.into_iter().map(|Query { item: (_, attempt), node, posted, .. }| {
-        (node.clone(), attempt.entry().clone(), attempt.detach(), posted)
-    });
-    let late: Vec<_> = late.collect();
+    let detached = |it: Question<'_>| (it.query.node.clone(), it.attempt.detach(), it.query.posted);
+    let late: Vec<_> = questions.into_iter().map(detached).collect();
     let holding = Arc::downgrade(holding);
     let hearing = thread::Builder::new().name("rc-late".to_owned()).spawn(move || {
-        for (node, entry, mut detached, posted) in late {
+        for (node, mut detached, posted) in late {
             let Some(attempt) = detached.attach() else { continue };
-            let vote = terms.hear(Query { posted, ..question(0, &node, &entry, attempt) });
-            match (vote, holding.upgrade()) {
-                (Vote::Granted(member), Some(holding)) => holding.joined(member),
-                (Vote::Granted(member), None) => member.defer(),
-                _ => {}
+            let mut query = query(&node, &attempt);
+            query.posted = posted;
+            let Ok(Some(member)) = terms.hear(attempt, query) else { continue };
+            match holding.upgrade() {
+                Some(holding) => holding.joined(member),
+                None => member.defer(),
             }
         }
     });

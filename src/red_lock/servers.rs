@@ -4,12 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::members::{Query, ask_all};
-use super::node::Voter;
+use super::node::{Query, Voter, ask_all};
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::engine::redis::exchange::{Command, Reply};
-use crate::engine::redis::failure::Failure;
+use crate::engine::redis::exchange::Command;
 use crate::engine::renewal::successor::connected;
 use crate::error::{Error, ErrorKind};
 use crate::settings::SHORTEST_LEASE;
@@ -137,17 +135,11 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Voter>]>, Error> {
             "a RedLock needs an odd number of servers, at least {FEWEST}, got {n}: {why}"
         )));
     }
-    let fails_over = |client: &Client| {
-        client.shared().route.servers().iter().any(|server| server.manager.sentinels().is_some())
+    let voter = |(i, client)| match Voter::new(client) {
+        Ok(voter) => Ok(Arc::new(voter)),
+        Err(why) => Err(bad(format!("client {i} of a RedLock {why}"))),
     };
-    if let Some(i) = clients.iter().position(fails_over) {
-        return Err(bad(format!(
-            "client {i} of a RedLock follows the failovers of its sentinels: a replica that takes over has been up for \
-             long, and may not know what was granted"
-        )));
-    }
-    let nodes: Option<Arc<[_]>> = clients.iter().map(|client| Voter::new(client).map(Arc::new)).collect();
-    let nodes = nodes.ok_or_else(|| bad("a RedLock needs clients of one server each: the primaries of a Redis Cluster are not independent"))?;
+    let nodes: Arc<[_]> = clients.iter().enumerate().map(voter).collect::<Result<_, _>>()?;
     let names = run_ids(&nodes)?;
     for (i, (node, name)) in nodes.iter().zip(&names).enumerate() {
         let same = |other: usize| match (name, &names[other]) {
@@ -167,19 +159,18 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Voter>]>, Error> {
 
 /// The run id of each server that replies. All requests are written before any reply is waited for.
 fn run_ids(nodes: &[Arc<Voter>]) -> Result<Vec<Option<String>>, Error> {
-    for node in nodes {
-        node.shared.usable()?;
-    }
+    nodes.iter().try_for_each(|node| node.shared.usable())?;
     let began = Moment::now();
     let longest =
         |node: &Arc<Voter>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(longest).max().unwrap_or(Duration::ZERO));
     let ping = || Command::plain(&redis::cmd("PING")).identified();
-    let queries = nodes.iter().map(|node| Query::new(node, node, ping())).collect();
-    let name = |(node, reply): (&Arc<Voter>, Result<Reply, Failure>)| {
+    let queries = nodes.iter().map(|node| Query::new(node, ping())).collect();
+    let replies = nodes.iter().zip(ask_all(queries, began, limit));
+    let names = replies.map(|(node, reply)| {
         let server = reply.map_err(|failure| node.failed(failure.error())).ok()?.server?;
         connected(&node.shared, &node.server, &server);
         server.run_id.clone()
-    };
-    Ok(ask_all(queries, began, limit).into_iter().map(name).collect())
+    });
+    Ok(names.collect())
 }

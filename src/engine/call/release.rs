@@ -249,11 +249,7 @@ impl OngoingRelease<'_> {
             // The thread that closed the client sent this leave as well, perhaps before we did.
             outcome if shared.is_closed() => {
                 shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Closed));
-                let error = lost(LossReason::Closed);
-                Err(entry.error(match outcome.err() {
-                    Some(failure) => error.caused_by(failure.error()),
-                    None => error,
-                }))
+                Err(entry.error(lost(LossReason::Closed).perhaps_by(outcome.err().map(Failure::error))))
             }
             Ok(left) => match left.resent.map_or(Fate::Lost, |by| grant.fate(entry, began, by, limit)) {
                 Fate::Released => {

@@ -17,12 +17,12 @@ fn a_server_that_answers_an_attempt_is_back() {
     for _ in 0..2 {
         node.failed(Error::new(ErrorKind::Unavailable, ""));
         node.answered(before, Moment::now());
-        assert!(node.away().is_some(), "that was an answer from before");
+        assert!(node.usual(None, Moment::now()).is_err(), "that was an answer from before");
         node.answered(Moment::now(), Moment::now());
-        assert!(node.away().is_none());
+        assert!(node.usual(None, Moment::now()).is_ok());
     }
     node.failed(Error::new(ErrorKind::Unavailable, ""));
     server.cont().unwrap();
-    wait_until(LONG, "it is back by itself", || node.away().is_none());
+    wait_until(LONG, "it is back by itself", || node.usual(None, Moment::now()).is_ok());
     wait_until(LONG, "nobody asks any more", || !node.health.lock().is_probed);
 }
