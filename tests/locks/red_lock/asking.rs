@@ -168,8 +168,7 @@ fn a_server_that_hangs_while_it_is_held_does_not_hold_up_the_unlock() {
     let lock = fixture.red().lock(NAME);
     // So that the scripts are known: one that is sent twice has no time left behind a server that hangs.
     lock.lock().unwrap().unlock().unwrap();
-    let guard = lock.lock().unwrap();
-    fixture.await_all(&guard);
+    let guard = fixture.by_all(|| lock.lock().unwrap());
     for hung in &fixture.servers[3..] {
         hung.stop().unwrap();
     }

@@ -1,10 +1,10 @@
 //! Servers that know nothing of each other, and locks over them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::guard::Ownership;
 use redis_concurrent::{Client, ClientBuilder, Guard, RedLock, RedLockClient};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::support::connected;
 
@@ -69,11 +69,17 @@ impl Fixture {
         wait_until(LONG, &format!("held on {n} servers"), || self.held_on() == n);
     }
 
-    /// A majority is enough for a call that acquires: another reply may come later, and counts then.
+    /// A hold that all servers have granted. A majority is enough for a call that acquires: another reply may come
+    /// later, and counts then, unless it takes longer than the node timeout.
     #[track_caller]
-    pub fn await_all<O: Ownership>(&self, guard: &Guard<RedLock, O>) {
-        let n = self.servers.len();
-        wait_until(LONG, "all servers have it", || guard.servers() == n);
+    pub fn by_all<O: Ownership>(&self, take: impl Fn() -> Guard<RedLock, O>) -> Guard<RedLock, O> {
+        eventually(3 * LONG, || {
+            let (guard, began) = (take(), Instant::now());
+            while guard.servers() < self.servers.len() && began.elapsed() < PATIENT {
+                std::thread::sleep(ms(5));
+            }
+            (guard.servers() == self.servers.len()).then_some(guard)
+        })
     }
 
     /// For how long each server keeps the lock.

@@ -14,9 +14,8 @@ use crate::support::in_brief;
 fn it_is_held_on_all_servers_and_given_back_on_all() {
     let fixture = Fixture::five();
     let (mine, yours) = (fixture.red().lock(NAME), fixture.red().lock(NAME));
-    let guard = mine.lock().unwrap();
+    let guard = fixture.by_all(|| mine.lock().unwrap());
     assert_eq!(guard.name(), NAME);
-    fixture.await_all(&guard);
     assert_eq!(fixture.held_on(), 5);
     assert!(guard.remaining() > LEASE / 2 && guard.remaining() < LEASE, "{:?}", guard.remaining());
     assert!(!guard.is_lost() && !guard.lost().is_cancelled());
@@ -94,7 +93,7 @@ fn every_form_takes_a_free_lock_and_waits_for_a_held_one() {
             assert!(waiting.join().unwrap(), "{name}");
         });
     }
-    fixture.await_all(&mine.lock().unwrap());
+    drop(fixture.by_all(|| mine.lock().unwrap()));
     fixture.nothing_stays();
 }
 
@@ -129,8 +128,7 @@ fn it_is_not_reentrant_and_says_so() {
     // Nothing is renewed meanwhile.
     let red = fixture.red_with(|b| b.lease(LEASE * 60));
     let lock = red.lock(NAME);
-    let guard = lock.lock().unwrap();
-    fixture.await_all(&guard);
+    let guard = fixture.by_all(|| lock.lock().unwrap());
     let before = fixture.request_count();
     for error in [lock.lock().map(drop), lock.try_lock_for(LONG).map(drop), lock.lock_owned().map(drop)] {
         let error = error.unwrap_err();
@@ -216,8 +214,7 @@ fn closed_one_by_one() -> Result<(), Error> {
     let clients = fixture.clients(|b| b);
     let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let lock = red.lock(NAME);
-    let guard = lock.lock_owned().unwrap();
-    fixture.await_all(&guard);
+    let guard = fixture.by_all(|| lock.lock_owned().unwrap());
     let closed = clients[0].close().and(clients[1].close());
     assert!(!guard.is_lost(), "three are a majority");
     guard.unlock().unwrap();
@@ -242,10 +239,8 @@ fn what_it_is_lost_for_is_what_its_unlock_returns() {
     let fixture = Fixture::of(3);
     let clients = fixture.clients(|b| b);
     let red = RedLockClient::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
-    let (guard, other) = (red.lock(NAME).lock_owned().unwrap(), red.lock("other").lock_owned().unwrap());
+    let [guard, other] = [NAME, "other"].map(|name| fixture.by_all(|| red.lock(name).lock_owned().unwrap()));
     assert!(guard.loss().is_none());
-    fixture.await_all(&guard);
-    fixture.await_all(&other);
     for server in &fixture.servers[..2] {
         redis::cmd("DEL").arg("rc:{other}").exec(&mut server.connection().unwrap()).unwrap();
     }

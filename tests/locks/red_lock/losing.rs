@@ -27,8 +27,7 @@ fn is_renewed_by_three() -> bool {
     let (fixture, lease) = (Fixture::five(), 2 * SHORT);
     let lock =
         fixture.red_with(|b| b.lease(lease).renew_every(OFTEN)).with_node_timeout(lease / 3).lock(NAME);
-    let guard = lock.lock().unwrap();
-    fixture.await_all(&guard);
+    let guard = fixture.by_all(|| lock.lock().unwrap());
     for hung in &fixture.servers[..2] {
         hung.stop().unwrap();
     }
@@ -57,8 +56,7 @@ fn a_holder_that_asks_again_hears_what_the_majority_says() {
     for forgotten in [0..1, 1..3, 3..5] {
         let fixture = Fixture::five();
         let lock = fixture.red_with(|b| b.renew_every(OFTEN)).lock(NAME);
-        let guard = lock.lock().unwrap();
-        fixture.await_all(&guard);
+        let guard = fixture.by_all(|| lock.lock().unwrap());
         let left = 5 - forgotten.len();
         fixture.servers[forgotten].iter().for_each(|server| server.flush_all().unwrap());
         wait_until(LONG, "the loss of these is known", || guard.servers() == left);
@@ -71,8 +69,7 @@ fn a_holder_that_asks_again_hears_what_the_majority_says() {
 fn what_a_minority_forgot_is_no_loss_and_what_a_majority_forgot_is() {
     let fixture = Fixture::five();
     let lock = fixture.red_with(|b| b.renew_every(OFTEN)).lock(NAME);
-    let guard = lock.lock_owned().unwrap();
-    fixture.await_all(&guard);
+    let guard = fixture.by_all(|| lock.lock_owned().unwrap());
     let lost = guard.lost();
     for server in &fixture.servers[..2] {
         server.flush_all().unwrap();
@@ -96,9 +93,8 @@ fn what_a_minority_forgot_is_no_loss_and_what_a_majority_forgot_is() {
 fn it_is_lost_when_the_lease_of_a_majority_must_be_over_though_nobody_says_so() {
     let fixture = Fixture::five();
     let lock = short(&fixture);
-    let guard = lock.lock().unwrap();
+    let guard = fixture.by_all(|| lock.lock().unwrap());
     let lost = guard.lost();
-    fixture.await_all(&guard);
     for hung in &fixture.servers[..3] {
         hung.stop().unwrap();
     }
