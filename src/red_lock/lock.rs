@@ -34,6 +34,9 @@ const SHORTEST_SLOT: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
+/// The address of a server, and the holder there, if there is one.
+type Reply = (String, Result<Option<Holder>, Error>);
+
 /// A lock over several servers: the handle of one name, made by [`RedLockClient::lock`]. Cheap to clone.
 ///
 /// Not reentrant: if the thread that holds the lock asks again, it gets
@@ -219,8 +222,8 @@ impl RedLock {
         Ok(self.hold(&request, wait)?.map(|holding| Guard::new(RedLockHold::new(holding))))
     }
 
-    /// Asks each server for its holder, and returns its address with that.
-    fn ask(&self) -> Result<Vec<(String, Result<Option<Holder>, Error>)>, Error> {
+    /// Asks each server for its holder.
+    fn ask(&self) -> Result<Vec<Reply>, Error> {
         let (entries, began) = (self.entries()?, Moment::now());
         let each = || self.servers.nodes.iter().zip(&**entries);
         each().try_for_each(|(node, _)| node.shared.usable()).map_err(|e| e.about(&self.name))?;
