@@ -22,6 +22,8 @@ pub enum ErrorKind {
     /// this one was [chosen](crate::ClientBuilder::deadlock_timeout) to give up. Release what it holds before trying
     /// again.
     Deadlock,
+    /// As many callers wait as [`max_waiters`](crate::RedisLock::max_waiters) allows, so this one does not.
+    QueueFull,
     /// The key is in use by another kind of lock, or by another program.
     WrongType,
     /// Permanently rejected by the lock kind's script or by Redis; retrying will not help (for instance more
@@ -50,7 +52,7 @@ pub enum ErrorKind {
 }
 
 words!(ErrorKind::text: Cancelled "cancelled", LeaseLost "lease lost", NotOwner "not the owner",
-    WouldDeadlock "would deadlock", Deadlock "deadlock", WrongType "wrong type", Refused "refused", Broken "broken",
+    WouldDeadlock "would deadlock", Deadlock "deadlock", QueueFull "queue full", WrongType "wrong type", Refused "refused", Broken "broken",
     Conflict "conflict", NotReplicated "not replicated", Unavailable "unavailable", OutcomeUnknown "outcome unknown",
     Forked "used after a fork", Closed "client closed", InvalidInput "invalid input", Protocol "protocol error",
     Timeout "timed out");

@@ -43,7 +43,8 @@ fn lines(look: &Look, leader: Option<&Leader>) -> Vec<String> {
     };
     section("holders", look.holders.iter().map(holder).collect());
     section("leader's value", leader.map(|it| it.value.clone()).into_iter().collect());
-    section("waiters", look.waiters.iter().map(waiter).collect());
+    let queue = shown::queue(look);
+    section("waiters", queue.map(|(ahead, it)| format!("{ahead} ahead: {}", waiter(it))).collect());
     let waits = look.condition_waiters.iter();
     section(
         "waiters for signals",

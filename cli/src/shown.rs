@@ -105,6 +105,13 @@ pub fn deadlock(it: &Deadlock) -> Value {
     json!({ "deadlock": it.to_string(), "threads": threads.collect::<Vec<_>>() })
 }
 
+/// The queue: each waiter, with how many threads are ahead of it.
+pub fn queue(look: &Look) -> impl Iterator<Item = (usize, &Waiter)> {
+    look.waiters
+        .iter()
+        .scan(0, |ahead, waiter| Some((std::mem::replace(ahead, *ahead + waiter.threads), waiter)))
+}
+
 /// The number of waiting threads, in all processes, as of their last heartbeats.
 pub fn waiting(look: &Look) -> usize {
     look.waiters.iter().map(|waiter| waiter.threads).sum()
@@ -125,6 +132,11 @@ pub fn look_json(look: &Look, leader: Option<&Leader>) -> Value {
         waiter["condition"] = json!(it.condition);
         waiter
     });
+    let queued = queue(look).map(|(ahead, it)| {
+        let mut waiter = waiter_json(it);
+        waiter["ahead"] = json!(ahead);
+        waiter
+    });
     let counts: serde_json::Map<String, Value> =
         look.counts.iter().map(|(name, n)| ((*name).to_owned(), json!(n))).collect();
     let stock = look.stock.iter().map(|(sku, it)| {
@@ -135,7 +147,7 @@ pub fn look_json(look: &Look, leader: Option<&Leader>) -> Value {
     json!({
         "name": look.name, "kind": look.kind,
         "holders": look.holders.iter().map(holder_json).collect::<Vec<_>>(),
-        "waiters": look.waiters.iter().map(waiter_json).collect::<Vec<_>>(),
+        "waiters": queued.collect::<Vec<_>>(),
         "conditions": conditions.collect::<Vec<_>>(), "counts": counts, "stock": stock.collect::<Vec<_>>(),
         "fenced": look.fenced.map(token), "value": leader.map(|it| &it.value),
         "keys": look.keys.iter().map(|it| {

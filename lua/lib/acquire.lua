@@ -1,22 +1,22 @@
 -- acquire: acquires, takes a queue position, or keeps it alive. Idempotent by owner.
 --
 -- ARGV 5 how: 'try' | 'wait' | 'keep' | 'share'   6 args   7 record   8 from   9 arrival or ''
---      10 '1': in place of `from`, which ends
+--      10 '1': in place of `from`, which ends   11 priority   12 how many threads may wait before it
 -- ->  number                                   admitted with the whole lease: no other owner was in the way
 --     {1, number, remaining ms, value}         admitted; value: what the rule adds
 --     {0, last number, ms until asking again makes sense, arrival}   busy; followed by 1 if the owner waits
 --                  and nobody listens here for its process, which must subscribe again; by 2 if some work was
 --                  left to the next script, which may find that the lock is not busy
 --     {-1, why}    'gone': keep found no queue position, share found no hold; 'over': this owner has a
---                  tombstone; 'not-inside': `from` is not inside, and leaves no queue position to take;
---                  otherwise the rule's own reason
+--                  tombstone; 'queue-full-<n>-threads-wait'; 'not-inside': `from` is not inside, and leaves no
+--                  queue position to take; otherwise the rule's own reason
 --     WRONGTYPE    the key is not this kind's
 --@ parts
 local w = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = F[8] or '',
-  arrival = F[9] or ''}
+  arrival = F[9] or '', priority = tonumber(F[11]), most = F[12]}
 -- No holder, no waiter, no tombstone: the state is empty, so the rule need not read it.
 local there = call('EXISTS', K[1], K[2], K[5])
-if there == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and not F[10] then
+if there == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and F[10] ~= '1' then
   local why = kind.reject and kind.reject(w)
   if why then return {-1, why} end
   local ok, n, value = kind.try_acquire(w)
@@ -25,20 +25,24 @@ end
 --@ parts
 if there > 1 and call('ZSCORE', K[5], w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
-local full = F[5] == 'wait' and not left and not F[10] and w.arrival == '' and kind.is_full and kind.is_full()
+local full = F[5] == 'wait' and not (left or F[10] == '1' or w.most) and w.arrival == ''
+  and kind.is_full and kind.is_full()
 -- With a holder, and no other key, there is neither a tombstone nor a waiter.
 local alone = there == 1 and type(full) == 'string'
 if there == 1 and not alone and call('ZSCORE', K[5], w.owner) then return {-1, 'over'} end
--- The straight path: nobody can be admitted, so a newcomer waits, at the end of its class. It ends as join()
+-- The straight path: nobody can be admitted, so a newcomer waits, after all that arrived before. It ends as join()
 -- would, without the functions that admit, take another position, or tell a process that keeps the lock.
 if full and (full == true or string.byte(full, -1) ~= 126)
   and not (kind.reject or kind.can_barge and kind.can_barge(w)) then
   local tail = not alone and call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2]
-  local at, class = math.max(tail and tail % CLASS + 1 or 0, now()), kind.class and kind.class(w) or 0
+  local class = kind.class and kind.class(w) or 0
+  local at = now() - (w.priority or 0) * STEP
   local arrival = fmt('%.0f', at)
   local score = class == 0 and arrival or fmt('%.0f', class * CLASS + at)
-  if call('ZADD', K[2], 'NX', score, w.owner) == 1 then
-    call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, nil, nil, now()}))
+  -- (One that ranks after now has a low priority, or the clock was set back: join() sees to that.)
+  if not (tail and tail % CLASS >= now()) and call('ZADD', K[2], 'NX', score, w.owner) == 1 then
+    call('HSET', K[3], w.owner,
+      cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, nil, nil, now(), w.priority}))
     outlive(w, not tail)
     if kind.on_wait then kind.on_wait(w) end
     if kind.on_busy then kind.on_busy(w) end
@@ -63,13 +67,13 @@ if F[5] == 'keep' then
   w.heartbeat, w.steady = position.heartbeat, steadily(position)
 end
 -- Replacing a hold takes no more memory, so a full Redis should accept it, as it accepts a heartbeat.
-if F[10] then call('HDEL', K[3], '') end
+if F[10] == '1' then call('HDEL', K[3], '') end
 if kind.can_barge and kind.can_barge(w) then
   local ok
   ok, n, value = kind.try_acquire(w)
   if ok then
     drop(w.owner)
-    if F[10] then
+    if F[10] == '1' then
       kind.release(w.from)
       kind.load('')
     end
@@ -77,7 +81,7 @@ if kind.can_barge and kind.can_barge(w) then
     return {1, n, w.lease, value}
   end
 end
-if F[10] then
+if F[10] == '1' then
   -- `from` has ended, and another owner may have been inside since: being admitted now would not be in its
   -- place. Nor would being admitted later, by a position that other threads of the process had asked for. So
   -- the request is rejected, and those threads ask again.

@@ -2,11 +2,12 @@
 -- condition; a signal moves that position into the lock's queue. Idempotent by owner.
 --
 -- ARGV as acquire's, but 5 how: 'wait' | 'keep' | 'back' (it no longer waits, and wants the lock)
---      8 from: the hold to give up, until that request has had a reply   10 the condition
+--      8 from: the hold to give up, until that request has had a reply   10 the condition   11 priority
 -- ->  as acquire; {2, ...}: the waiter came back without a signal, followed by acquire's reply
 --     {-1, 'not-inside'}: there is no hold to give up
 --@ parts
-local w = {owner = F[1], lease = F[2], args = F[6], record = F[7], waiter_timeout = F[4], from = '', arrival = ''}
+local w = {owner = F[1], lease = F[2], args = F[6], record = F[7], waiter_timeout = F[4], from = '', arrival = '',
+  priority = tonumber(F[11])}
 if has_tombstone(w.owner) then return {-1, 'over'} end
 --@ parts
 local left, n, value = kind.load(w.owner)

@@ -34,7 +34,7 @@ if not page then
     if w and not silent(w) then
       positions[#positions + 1] = w.owner
       positions[#positions + 1] = w.record
-      times[#times + 1] = fmt('%.0f', some[i + 1] % CLASS)
+      times[#times + 1] = fmt('%.0f', arrived(w, some[i + 1]))
       times[#times + 1] = fmt('%.0f', now() - w.heartbeat)
     end
   end

@@ -38,7 +38,7 @@ local function enqueue(w)
   local arrival, begins, new = w.arrival, nil, true
   if arrival == '' then
     arrival, begins = behind_all()
-    arrival = fmt('%.0f', arrival)
+    arrival = fmt('%.0f', ranked(w, arrival))
   end
   local class = kind.class and kind.class(w) or 0
   if call('ZADD', K[2], 'NX', fmt('%.0f', class * CLASS + arrival), w.owner) == 0 then
@@ -47,7 +47,7 @@ local function enqueue(w)
   end
   local steady = w.steady or now()
   call('HSET', K[3], w.owner,
-    cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, nil, steady}))
+    cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, nil, steady, w.priority}))
   outlive(w, begins)
   return arrival, new
 end
@@ -95,13 +95,33 @@ local function share(w, left, n, value)
   return {1, n, left, value}, true
 end
 
+-- threads_beside(w) -> how many threads wait for which w does not ask, as far as they were heard. (A thousand
+-- positions are more than any request may have before it.)
+local function threads_beside(w)
+  local n, owners = 0, call('ZRANGE', K[2], 0, 999)
+  for i, position in ipairs(owners[1] and call('HMGET', K[3], unpack(owners)) or {}) do
+    local p = position and owners[i] ~= w.owner and cmsgpack.unpack(position)
+    if p and now() - p[2] <= p[3] * 1000 then n = n + (string.match(p[5] or '', '^%d+') or 1) end
+  end
+  return n
+end
+
 -- remain(w, arrival, new, ahead) -> a busy reply: w has that queue position, new or not, behind `ahead`.
 local function remain(w, arrival, new, ahead)
+  local n = w.most and threads_beside(w)
+  -- In the step that would have given it a place. Those behind it may go ahead of it.
+  if n and new and w.arrival == '' and n >= w.most + 0 then
+    drop(w.owner)
+    admit_waiters()
+    return {-1, fmt('queue-full-%d-threads-wait', n)}
+  end
   if new and kind.on_wait then kind.on_wait(w) end
   if kind.on_busy then kind.on_busy(w) end
   -- Repeated at each heartbeat, as the previous message may have been lost.
   wanted(kind.is_full and kind.is_full())
-  return busy(w, arrival, ahead, deaf(w))
+  local answer = busy(w, arrival, ahead, deaf(w))
+  if n then answer[5], answer[6] = answer[5] or false, n end
+  return answer
 end
 
 -- join(w) -> a reply: admitted, rejected, or at its position in the queue.

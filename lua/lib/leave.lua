@@ -3,11 +3,12 @@
 --
 -- ARGV 5 unsettled: '1' if a request of this owner may still be in flight, so that it gets a
 --        tombstone for a minute   6 args   7 record   8 next owner or ''   9 its arrival or ''
---        10 '1': the kind has priorities, so that the next owner queues before others are admitted
+--        10 '1': it may come before others, and queues before they are admitted   11 priority
 -- ->  1 was inside | 0; for a next owner {1 | 0, 1 | 0 | -1, ...}: followed by acquire's reply
 --@ parts
 -- nil without a waiter; false for a key of another type, so that the lock is released before the error.
-local first = redis.pcall('ZRANGE', K[2], '0', '0')
+local first = redis.pcall('ZRANGE', K[2], '0', '0', 'WITHSCORES')
+local rank = first[2]
 first = first[1] or first.err and false
 if first == nil and not F[5] then return kind.release(F[1]) and 1 or 0 end
 --@ parts
@@ -74,10 +75,12 @@ end
 local left, n, value, answer
 if not was_last then left, n, value = kind.load(F[8]) end
 local next = {owner = F[8], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = '',
-  arrival = F[9] or ''}
+  arrival = F[9] or '', priority = tonumber(F[11])}
 local over, new = has_tombstone(F[8]), false
-if F[10] and not left and not over and not (kind.reject and kind.reject(next)) then
-  -- By priority: the next owner is in the queue before the next waiter is admitted.
+-- The next owner may come before a waiter that ranks after now, too.
+if (F[10] == '1' or rank and rank % CLASS >= now()) and not left and not over
+  and not (kind.reject and kind.reject(next)) then
+  -- It is in the queue before the next waiter is admitted.
   first, new = nil, select(2, enqueue(next))
 end
 answer = admit_waiters(F[8], first)

@@ -1,14 +1,16 @@
 -- The order of the waiters, and the only loop that admits them.
 --
--- A position is {lease ms, last heartbeat, waiter timeout ms, args, record, condition, since, steady}: what
+-- A position is {lease ms, last heartbeat, waiter timeout ms, args, record, condition, since, steady, priority}: what
 -- its owner asked for and when its last heartbeat came (server time). Order and liveness are kept apart: a
 -- heartbeat never moves a position. Only a waiter for a condition's signal, or one that has waited for it,
 -- has condition and since (its arrival there); condition is false once it came back without a signal. Steady
 -- is the time since when its heartbeats have come without a gap; false while it has its waiter timeout once
--- more, to send a heartbeat in (see dead()).
+-- more, to send a heartbeat in (see dead()). Priority, if it is not 0, is how many STEPs earlier the waiter counts as
+-- having arrived: so it comes before those of lower priority that have not waited for that much longer.
 
 local fmt = string.format
 local CLASS = 1125899906842624 -- 2^50: arrivals of one order class stay below it
+local STEP = 30000000 -- what one priority is worth in us of waiting
 
 -- How much this script may still do for the waiters: to look at a waiter and drop it counts 1, to admit it 2,
 -- to take that back 2. The server does no other work meanwhile, so what remains is left to the next script.
@@ -22,7 +24,7 @@ local function waiting(owner)
   if position then
     local p = cmsgpack.unpack(position)
     return {owner = owner, lease = p[1], heartbeat = p[2], waiter_timeout = p[3], args = p[4], record = p[5], from = '',
-      condition = p[6], since = p[7], steady = p[8]}
+      condition = p[6], since = p[7], steady = p[8], priority = p[9]}
   end
 end
 
@@ -90,6 +92,16 @@ local function tombstone(owner, least)
   call('PEXPIRE', K[5], fmt('%.0f', math.max(lasts, call('PTTL', K[5]))))
 end
 
+-- ranked(w, arrival) -> where w belongs in its class that arrived then.
+local function ranked(w, arrival)
+  return arrival - (w.priority or 0) * STEP
+end
+
+-- arrived(w, rank) -> the reverse.
+local function arrived(w, rank)
+  return rank % CLASS + (w.priority or 0) * STEP
+end
+
 -- True while a waiter that this script put into a condition is there: the keys then exist, and have an
 -- expiry.
 local others_wait
@@ -111,7 +123,7 @@ local function signal(condition, arrival, begins)
     -- A waiter whose position was lost meanwhile comes back by itself.
     local waits = w and w.condition == condition
     if waits and not dead(w) then
-      call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + arrival), w.owner)
+      call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + ranked(w, arrival)), w.owner)
       -- A queue that begins with this waiter expires with its positions.
       if begins == nil then begins = call('PTTL', K[2]) < 0 end
       if begins then call('PEXPIRE', K[2], call('PTTL', K[3])) end
@@ -128,11 +140,11 @@ end
 local function pass_on(w, score)
   score = w.condition and (score or call('ZSCORE', K[2], w.owner))
   if not score then return end
-  local _, more = signal(w.condition, score % CLASS)
+  local _, more = signal(w.condition, arrived(w, score))
   if not more then return end
   call('ZADD', K[2], fmt('%.0f', score), w.owner)
   call('HSET', K[3], w.owner,
-    cmsgpack.pack({w.lease, 0, w.waiter_timeout, w.args, w.record, w.condition, false, false}))
+    cmsgpack.pack({w.lease, 0, w.waiter_timeout, w.args, w.record, w.condition, false, false, w.priority}))
   for i = 2, 3 do
     if call('PTTL', K[i]) < 0 then call('PEXPIRE', K[i], fmt('%.0f', 2 * w.waiter_timeout)) end
   end
@@ -146,8 +158,10 @@ end
 
 -- behind_all() -> an arrival at the end of the queue, true if the queue is empty.
 local function behind_all()
-  local tail = call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2]
-  return after(tail and tail % CLASS), not tail
+  local tail, rank = unpack(call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES'))
+  -- Unless the clock was set back, only a waiter of low priority ranks after now.
+  if rank and rank % CLASS >= now() then return after(arrived(waiting(tail) or {}, rank)), false end
+  return now(), not tail
 end
 
 -- pass_lapsed(): passes on the signal of an owner that died: it was admitted, may never have noticed, and its

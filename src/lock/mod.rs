@@ -113,6 +113,7 @@ pub struct RedisLock<K: Kind> {
     kind: Arc<K>,
     terms: Terms,
     replicas: Option<Replicas>,
+    max_waiters: Option<usize>,
     /// The same lock in its other mode.
     other_mode: Option<Arc<LockEntry>>,
 }
@@ -124,6 +125,7 @@ impl<K: Kind> Clone for RedisLock<K> {
             kind: self.kind.clone(),
             terms: self.terms.clone(),
             replicas: self.replicas,
+            max_waiters: self.max_waiters,
             other_mode: self.other_mode.clone(),
         }
     }
@@ -153,7 +155,8 @@ impl<K: Kind> RedisLock<K> {
     fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
         let token_is_value = K::TOKEN_IS_VALUE;
         let terms = Terms { fair: token_is_value, token_is_value, ..Terms::new(shared.config.lease, "") };
-        let lock = RedisLock { entry, kind: Arc::new(kind), terms, replicas: None, other_mode: None };
+        let (kind, replicas, max_waiters) = (Arc::new(kind), None, None);
+        let lock = RedisLock { entry, kind, terms, replicas, max_waiters, other_mode: None };
         let lock = lock.asking();
         // Nothing is held: a longer lease would only make others wait longer for a process that died.
         if K::SHARING == Sharing::PassThrough { lock.leased_as_a_waiter() } else { lock }
@@ -241,13 +244,15 @@ impl<K: Kind> RedisLock<K> {
     /// Describes the lock as a part of a multi-lock.
     pub(crate) fn part(&self) -> Result<Part, Error> {
         let (entry, other_mode, terms) = (self.entry()?.clone(), self.other_mode.clone(), self.terms.clone());
-        Ok(Part { entry, other_mode, sharing: K::SHARING, terms, replicas: self.replicas })
+        let (replicas, max_waiters) = (self.replicas, self.max_waiters);
+        Ok(Part { entry, other_mode, sharing: K::SHARING, terms, replicas, max_waiters })
     }
 
     fn request<O: Ownership>(&self, once: bool) -> Request {
         let thread = this_thread();
         let (holder, terms) = (holder::<O>(thread), self.terms.clone());
-        Request { holder, thread, terms, once, from: None, instead: false }
+        let most = self.max_waiters.filter(|_| !once);
+        Request { holder, thread, terms, once, from: None, instead: false, most }
     }
 
     fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<K, O>>, Error> {

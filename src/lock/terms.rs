@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::RedisLock;
 use crate::clock::Millis;
 use crate::engine::call::replicas::{self, Replicas};
+use crate::engine::state::lock_state::MOST_PRIORITY;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
 use crate::settings::{check_lease, check_stay, within};
@@ -14,6 +15,8 @@ const SHORTEST_LINGER: Duration = Duration::from_millis(1);
 const LONGEST_LINGER: Duration = Duration::from_secs(60);
 /// The lease of a lock that lingers, unless it lingers for long.
 const LINGERING_LEASE: Duration = Duration::from_secs(3);
+/// As many positions are counted by one script.
+const MOST_WAITERS: usize = 1_000;
 /// Far more than any server has.
 const MOST_REPLICAS: usize = 100;
 
@@ -103,6 +106,67 @@ impl<K: Kind> RedisLock<K> {
         let mut lock = self.fair();
         lock.replicas = Some(Replicas { n, limit: timeout });
         lock.checked(|| within("replicas", n, 1..=MOST_REPLICAS))
+    }
+
+    /// The same lock for callers that do not join a long queue: if `n` threads wait already, a call that would have
+    /// to wait returns [`QueueFull`](ErrorKind::QueueFull) at once. So a service that is slow sheds load, where its
+    /// callers would time out one after the other. With 0 nobody waits. `try_lock` takes no place, and is not
+    /// affected.
+    ///
+    /// Redis counts the waiters of all processes in the step that gives out a place, so two callers do not both
+    /// get the last one. Each process counts as the number of its threads that waited when it was last heard, at
+    /// most a heartbeat ago (a third of the [waiter timeout](crate::ClientBuilder::waiter_timeout), at most a
+    /// second). Behind a thread of its own process, a caller sends no request: then that process counts, its own
+    /// threads now, and the others' as of its last heartbeat. Threads behind a holder of their own process are
+    /// not in Redis's queue yet, and only that process counts them. Who waits is never turned away again, and one
+    /// who would wait for a [condition](crate::Condition) is not counted.
+    ///
+    /// The limit is the handle's, for its own calls: use the same everywhere. It costs two commands in Redis for each
+    /// request of a waiter. At most 1,000, any other value is `InvalidInput` on the first call.
+    #[must_use]
+    pub fn max_waiters(&self, n: usize) -> Self {
+        let mut lock = self.clone();
+        lock.max_waiters = Some(n);
+        lock.checked(|| within("waiters", n, 0..=MOST_WAITERS))
+    }
+
+    /// The same lock for callers that are more or less urgent than others: from −3 to 3, and 0 unless it is set.
+    /// As with Java's threads, a higher number is more urgent. Waiters of one priority come in by arrival, in Redis
+    /// as within a process. Any other value is `InvalidInput` on the first call.
+    ///
+    /// *Each step counts as 30 s of waiting*: a caller passes those of the next lower priority that came up to 30 s
+    /// before it, and no others. So the less urgent wait longer, but do not starve: after 30 s a waiter counts as one
+    /// of the next priority that comes now. The place is fixed when it is taken; nothing more is sent for it.
+    ///
+    /// It is about waiting only: who holds the lock keeps it, and a [local
+    /// hand-off](crate::ClientBuilder::local_handoff) still goes to the next thread of the process, unless that is
+    /// less urgent than the thread that acquired the lock. A process has one place in Redis, with the priority of the
+    /// first of its threads: if a more urgent one comes, this takes a request to leave that place and one for the
+    /// new, and the old one is taken again afterwards. A wait for a [condition](crate::Condition) comes back with the
+    /// priority of its hold. Of a [read/write lock](crate::ReadWriteLock), it orders each half by itself: writers
+    /// still come before all readers.
+    ///
+    /// ```
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// let client = Client::connect(&url)?;
+    /// let index = client.reentrant_lock("index");
+    /// let for_users = index.max_waiters(20); // the 21st gets `QueueFull` at once
+    /// let nightly = index.priority(-1); // lets users pass, for 30 s each time it waits
+    /// # drop(for_users.lock()?);
+    /// # drop(nightly.lock()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "set_priority")]
+    pub fn priority(&self, n: i8) -> Self {
+        let mut lock = self.clone();
+        lock.terms.priority = n;
+        lock.checked(|| within("a priority", n, -MOST_PRIORITY..=MOST_PRIORITY))
     }
 
     /// Undoes `linger`: a hold is released as soon as it ends here, and has the client's lease.

@@ -217,8 +217,8 @@ impl RedLock {
     fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<RedLock, O>>, Error> {
         let thread = this_thread();
         let terms = self.terms.clone();
-        let request =
-            Request { holder: holder::<O>(thread), thread, terms, once: true, from: None, instead: false };
+        let holder = holder::<O>(thread);
+        let request = Request { holder, thread, terms, once: true, from: None, instead: false, most: None };
         Ok(self.hold(&request, wait)?.map(|holding| Guard::new(RedLockHold::new(holding))))
     }
 

@@ -129,3 +129,18 @@ fn read_lock_fair() {
         |client, name| client.read_write_lock(name).write_lock().fair(),
     );
 }
+
+#[test]
+fn reentrant_urgent() {
+    contract::run(|client, name| client.reentrant_lock(name).priority(2));
+}
+
+#[test]
+fn semaphore_of_one_not_urgent() {
+    contract::run_with_state(|client, name| semaphore(client, name).priority(-3).max_waiters(1_000), delete);
+}
+
+#[test]
+fn write_lock_urgent() {
+    contract::run(|client, name| client.read_write_lock(name).write_lock().priority(3));
+}

@@ -30,6 +30,7 @@ mod invariants;
 mod kinds;
 mod linger;
 mod look;
+mod manners;
 mod multi_lock;
 mod read_write;
 mod receipts;

@@ -58,10 +58,21 @@ pub struct Ask<'a> {
     /// A hold in another mode, beside or in place of which the owner wants to get in.
     pub from: &'a str,
     pub instead: bool,
+    pub priority: &'a str,
+    /// How many threads may wait before the owner.
+    pub most: &'a str,
 }
 
-pub const USUAL: Ask<'_> =
-    Ask { lease: LEASE, waiter_timeout: WAITER_TIMEOUT, args: "1", arrival: "", from: "", instead: false };
+pub const USUAL: Ask<'_> = Ask {
+    lease: LEASE,
+    waiter_timeout: WAITER_TIMEOUT,
+    args: "1",
+    arrival: "",
+    from: "",
+    instead: false,
+    priority: "",
+    most: "",
+};
 
 impl Rig {
     pub fn of(server: &RedisServer, kind: &'static str, rule: &str, name: &str) -> Rig {
@@ -100,9 +111,8 @@ impl Rig {
         let (lease, waiter_timeout) = (ask.lease.to_string(), ask.waiter_timeout.to_string());
         let mut args =
             vec![owner, &lease, PREFIX, &waiter_timeout, how, ask.args, RECORD, ask.from, ask.arrival];
-        if ask.instead {
-            args.push("1");
-        }
+        args.extend([if ask.instead { "1" } else { "" }, ask.priority, ask.most]);
+        args.truncate(args.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1));
         let mut answer = self.eval(&source, &args)?;
         is_deaf(&mut answer, 0);
         // A mere number: admitted, with the whole lease.

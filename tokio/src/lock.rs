@@ -17,7 +17,9 @@ use crate::turn::Turn;
 /// Tasks of this process are served in order of arrival. To other processes they are one waiter: only the
 /// first of them has a position in Redis's queue. If its future is dropped, that position is lost, and the
 /// next task queues at the end, behind the waiters of other processes. (Among threads, the next one takes
-/// over the position.)
+/// over the position.) So a [priority](RedisLock::priority) counts between processes, and for
+/// [`max_waiters`](RedisLock::max_waiters) a process counts as one waiter; a task that waits for its turn is not turned
+/// away.
 ///
 /// # Errors of all forms
 ///

@@ -293,11 +293,19 @@ fn parks_are_bounded() {
     let ticket = driver.enter(request(1), 0);
     let asking = driver.asks(ticket, 0);
     bounded(driver.turn(ticket, 0), 1_000);
-    driver.answer(&asking, Answer::Busy { last_number: 1, again: ms(60_000), arrival: "1".into() }, 1);
+    driver.answer(
+        &asking,
+        Answer::Busy { last_number: 1, again: ms(60_000), arrival: "1".into(), others: 0 },
+        1,
+    );
     bounded(driver.turn(ticket, 1), 1_001);
     // By what Redis said, if that is sooner.
     let heartbeat = driver.turn(ticket, 60_100);
     let Step::Ask(heartbeat) = heartbeat else { panic!("{heartbeat:?}") };
-    driver.answer(&heartbeat, Answer::Busy { last_number: 1, again: ms(50), arrival: "1".into() }, 60_100);
+    driver.answer(
+        &heartbeat,
+        Answer::Busy { last_number: 1, again: ms(50), arrival: "1".into(), others: 0 },
+        60_100,
+    );
     bounded(driver.turn(ticket, 60_100), 60_160);
 }

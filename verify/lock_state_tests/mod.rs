@@ -49,6 +49,7 @@ fn request(thread: u64) -> Request {
         once: false,
         from: None,
         instead: false,
+        most: None,
     }
 }
 
@@ -67,7 +68,7 @@ fn shape() -> Shape {
 }
 
 fn busy(last_number: u64) -> Answer {
-    Answer::Busy { last_number, again: ms(1_000), arrival: "77".into() }
+    Answer::Busy { last_number, again: ms(1_000), arrival: "77".into(), others: 0 }
 }
 
 fn granted_in(number: u64, left: u64) -> Answer {

@@ -158,7 +158,11 @@ fn one_attempt_is_one_request_and_no_position() {
     let asking = driver.asks(ticket, 0);
     assert_eq!(asking.how, AcquireMode::Try);
     assert!(!asking.enqueues());
-    driver.answer(&asking, Answer::Busy { last_number: 1, again: ms(500), arrival: String::new() }, 1);
+    driver.answer(
+        &asking,
+        Answer::Busy { last_number: 1, again: ms(500), arrival: String::new(), others: 0 },
+        1,
+    );
     assert_eq!(driver.turn(ticket, 1), Step::Busy);
     assert_eq!(out(driver.lock_state.give_up(ticket, at(2))), Effects::default());
     assert!(driver.lock_state.is_idle());
@@ -206,7 +210,11 @@ fn what_may_be_answered_at_once_needs_no_inbox() {
     let ticket = driver.enter(request(1), 0);
     let Step::Ask(asking) = driver.turn_with(ticket, 0, false, false) else { panic!("it asks") };
     assert_eq!((asking.how, asking.enqueues()), (AcquireMode::Try, false));
-    driver.answer(&asking, Answer::Busy { last_number: 1, again: ms(500), arrival: String::new() }, 1);
+    driver.answer(
+        &asking,
+        Answer::Busy { last_number: 1, again: ms(500), arrival: String::new(), others: 0 },
+        1,
+    );
     let Step::Ask(asking) = driver.turn_with(ticket, 1, false, false) else { panic!("it asks again") };
     // The sender of this request sees to the inbox first.
     assert_eq!((asking.how, asking.enqueues()), (AcquireMode::Wait, true));
@@ -224,4 +232,44 @@ fn an_ask_that_was_on_its_way_when_the_inbox_came_back_is_asked_again() {
     // Once is enough.
     driver.answer(&asking, busy(5), 3);
     assert!(matches!(driver.turn(ticket, 4), Step::Park(until) if until > at(1_000)));
+}
+
+#[test]
+fn a_newcomer_is_turned_away_where_enough_wait_and_who_waits_never_is() {
+    let limited = |thread, most| Request { most: Some(most), ..request(thread) };
+    let mut driver = Driver::new();
+    let (head, asking) = driver.queue_up(limited(1, 3), 5, 0);
+    assert_eq!(asking.most, Some(3), "Redis decides about the first");
+    assert_eq!(driver.lock_state.enter(&limited(2, 1), at(1)), Err(Refusal::QueueFull(1)));
+    let second = driver.enter(limited(2, 2), 1);
+    let heartbeat = driver.asks(head, 1_500);
+    assert_eq!(heartbeat.most, Some(usize::MAX), "it has its place");
+    driver.answer(
+        &heartbeat,
+        Answer::Busy { last_number: 5, again: ms(1_000), arrival: "77".into(), others: 4 },
+        1_500,
+    );
+    assert_eq!(driver.lock_state.enter(&limited(3, 6), at(1_501)), Err(Refusal::QueueFull(6)));
+    let third = driver.enter(limited(3, 7), 1_501);
+    // Those behind the head have places, too, whatever others do meanwhile.
+    driver.message(asking.owner, 6);
+    let acquired = driver.is_in(head, 1_600);
+    driver.lock_state.exit(acquired.ticket, at(5_000), false, || 9);
+    driver.lock_state.left();
+    assert_eq!(driver.asks(second, 5_000).most, Some(usize::MAX));
+    assert!(third > second);
+}
+
+/// While Redis has said nothing, it also decides about those behind the first.
+#[test]
+fn those_behind_a_head_that_is_turned_away_are_asked_for_too() {
+    let limited = |thread, most| Request { most: Some(most), ..request(thread) };
+    let mut driver = Driver::new();
+    let head = driver.enter(limited(1, 3), 0);
+    let asking = driver.asks(head, 0);
+    let second = driver.enter(limited(2, 3), 0);
+    driver.answer(&asking, Answer::Refused("queue-full-3-threads-wait".into()), 1);
+    assert!(matches!(driver.turn(head, 1), Step::Refused(_)));
+    out(driver.lock_state.give_up(head, at(1)));
+    assert_eq!(driver.asks(second, 2).most, Some(3));
 }

@@ -160,6 +160,7 @@ impl World {
             once: caller.once,
             from: None,
             instead,
+            most: self.max_waiters.filter(|_| !caller.once),
         };
         if process.lock_states.second.is_some()
             && let Some(leaving) = mind(&mut process.lock_states, g, &mut request, now)
@@ -168,7 +169,12 @@ impl World {
         }
         let process = &mut state.processes[p as usize];
         let caller = &mut process.callers[t as usize];
-        match process.lock_states[g].enter(&request, now).ok()? {
+        // Where all are as urgent, it does not matter when each came.
+        let came = process.lock_states[g].enter(&request, now).ok()?;
+        if !self.priorities {
+            process.lock_states[g].forget_ranks();
+        }
+        match came {
             Entered::Waits(ticket) => {
                 caller.thread = Thread::Awake(ticket);
                 state.turn(self, p, t, false, false);

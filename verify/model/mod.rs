@@ -68,6 +68,10 @@ struct World {
     /// For a semaphore, its number of permits: the first thread of each process requests one, the second two.
     /// 0 for any other lock.
     permits: u8,
+    /// How many threads may wait before each.
+    max_waiters: Option<usize>,
+    /// The second thread of each process is more urgent than the first, the third less.
+    priorities: bool,
     /// For a read/write lock, what each thread does with it, starting with those of the first process; empty
     /// for an exclusive lock.
     roles: &'static [Role],

@@ -47,6 +47,10 @@ pub(super) fn all() -> Vec<Property<World>> {
         Property::always("a dead waiter costs no lease", |_, s: &State| !s.trusted),
         Property::always("a waiter that comes back comes back to its position", |_, s: &State| !s.fell_back),
         Property::always("nothing is left behind", |world, s| !is_over(s) || is_clean(world, s)),
+        Property::always("no more wait than may", |world: &World, s: &State| {
+            let one_each = world.threads == 1 && world.faults.lost == 0;
+            !one_each || world.max_waiters.is_none_or(|most| s.redis.waiting().count() <= most)
+        }),
         Property::always("nobody jumps the queue", |_, s: &State| !s.jumped),
         Property::always("a downgrade that was done is done", |_, s: &State| !s.robbed),
         Property::always("local hand-off ends", |_, s: &State| !s.overstayed),

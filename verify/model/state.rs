@@ -233,7 +233,8 @@ impl World {
         let other = self.terms_differ && t == 1;
         let lease = if other { TICK } else { TICK * LEASE };
         let linger = (TICK * u32::from(self.linger)).into();
-        Terms { fixed: other, fair: self.fair, linger, ..Terms::new(lease, mode.args()) }
+        let priority = if self.priorities { [0, 1, -1][usize::from(t % 3)] } else { 0 };
+        Terms { fixed: other, fair: self.fair, linger, priority, ..Terms::new(lease, mode.args()) }
     }
 
     /// Returns a Redis that is empty except for the last number, unless that is 0.
@@ -242,7 +243,12 @@ impl World {
             return SmallRedis::semaphore(self.permits, self.waiter_timeout, fence);
         }
         let of = if self.roles.is_empty() { SmallRedis::new } else { SmallRedis::read_write };
-        of(self.waiter_timeout, fence)
+        let mut redis = of(self.waiter_timeout, fence);
+        // So that waiters grow old in a model in which time hardly passes.
+        if self.never_silent() {
+            redis.step = 2;
+        }
+        redis
     }
 
     pub(super) fn beginning(&self) -> State {

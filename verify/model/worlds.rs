@@ -29,6 +29,8 @@ fn world() -> World {
         terms_differ: false,
         counts: false,
         permits: 0,
+        max_waiters: None,
+        priorities: false,
         roles: &[],
         plans: Vec::new(),
         conditions: 1,
@@ -91,6 +93,26 @@ fn waiting_threads_give_up() {
     let late = World { faults: Faults { time_outs: 2, lost: 1, ..none() }, ..world() };
     let again = World { rounds: 2, faults: Faults { time_outs: 2, ..none() }, ..world() };
     check(small, [late, again]);
+}
+
+/// The second thread of each process is more urgent, and passes those that came at most two arrivals earlier.
+#[test]
+fn the_urgent_come_first() {
+    let small = World { threads: 2, ticks: 1, priorities: true, ..world() };
+    let local = World { local_handoff: TICK, ..small.clone() };
+    let late = World { faults: Faults { lost: 1, ..none() }, ..small.clone() };
+    let gives_up = World { threads: 3, ticks: 0, faults: Faults { time_outs: 1, ..none() }, ..small.clone() };
+    check(small, [local, late, gives_up]);
+}
+
+/// Callers are turned away where as many wait as may; who waits is not.
+#[test]
+fn few_may_wait() {
+    let gives_up = Faults { time_outs: 1, ..none() };
+    let small = World { processes: 3, ticks: 1, max_waiters: Some(1), faults: gives_up, ..world() };
+    let threads = World { processes: 2, threads: 2, local_handoff: TICK, ..small.clone() };
+    let late = World { faults: Faults { lost: 1, ..none() }, ..threads.clone() };
+    check(small, [threads, late]);
 }
 
 #[test]

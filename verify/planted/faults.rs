@@ -46,6 +46,30 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // Waiters come in by arrival alone. (In both places: no model would see it, as the order is Redis's.)
+    Fault {
+        name: "priority-ignored",
+        caught_by: &[
+            (
+                "lua",
+                "operations::positions::the_more_urgent_come_first_and_each_step_counts_as_half_a_minute",
+                "assertion `left == right` failed",
+            ),
+            ("locks", "manners::the_more_urgent_process_comes_first", "assertion `left == right` failed"),
+        ],
+    },
+    // How many wait is not counted in the step that gives out a place.
+    Fault {
+        name: "limit-outside-the-script",
+        caught_by: &[
+            ("lib", "engine::model::worlds::few_may_wait", "no more wait than may"),
+            (
+                "lua",
+                "operations::positions::a_waiter_too_many_gets_no_place",
+                "assertion `left == right` failed",
+            ),
+        ],
+    },
     // A deadlock is believed by what its threads published before it was seen first.
     Fault {
         name: "deadlock-by-hearsay",

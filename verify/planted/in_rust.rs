@@ -107,6 +107,13 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { if !self.queue.is_empty() { self.wanted(owner, tell); } } =>
         { if !PLANTED && !self.queue.is_empty() { self.wanted(owner, tell); } }
 
+    "priority-ignored" in "verify/small_redis":
+        { arrival.saturating_add_signed(-i64::from(priority) * self.step) } =>
+        { arrival.saturating_add_signed(if PLANTED { 0 } else { -i64::from(priority) * self.step }) }
+    "limit-outside-the-script" in "verify/small_redis":
+        { if new && ask.arrival.is_none() && ask.most.is_some_and(|most| others >= most) } =>
+        { if new && ask.arrival.is_none() && ask.most.is_some_and(|most| others >= most && !PLANTED) }
+
     "no-owner-check" in "verify/small_redis":
         { self.0.take_if(|holder| holder.owner == owner) } =>
         { self.0.take_if(|holder| holder.owner == owner || PLANTED) }
@@ -116,8 +123,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "renewal-creates" in "verify/small_redis":
         { let extended = self.kind.renew(*owner, *lease, now); } =>
         { if PLANTED {
-              let (mode, stage) = (Mode::Plain, Stage::Asked);
-              let position = QueuePosition { owner: *owner, lease: *lease, heartbeat: now, steady: None, mode, stage };
+              let (mode, stage, threads, priority) = (Mode::Plain, Stage::Asked, 1, 0);
+              let position = QueuePosition { owner: *owner, lease: *lease, heartbeat: now, steady: None, mode, stage, threads, priority };
               self.comes_in(&position.ask(), now);
           }
           let extended = self.kind.renew(*owner, *lease, now); }

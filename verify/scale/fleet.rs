@@ -211,7 +211,7 @@ impl Fleet {
         }
         let terms = Terms { fair: self.scene.fair, ..Terms::new(self.scene.lease, "") };
         let (holder, thread) = (HolderId::thread(t as u64), t as u64);
-        let request = Request { holder, thread, terms, once: false, from: None, instead: false };
+        let request = Request { holder, thread, terms, once: false, from: None, instead: false, most: None };
         match self.entries[e].state.enter(&request, now) {
             Ok(Entered::Waits(ticket)) => {
                 self.threads[t].doing = Doing::Waits(ticket);

@@ -78,11 +78,23 @@ impl SmallRedis {
         if let Some(answer) = self.inside(ask.owner, now) {
             return answer;
         }
+        let others = self.others(ask.owner, now);
+        if new && ask.arrival.is_none() && ask.most.is_some_and(|most| others >= most) {
+            self.drop_position(ask.owner);
+            self.settle(None, now, tell);
+            return Answer::Refused(format!("queue-full-{others}-threads-wait"));
+        }
         if new && self.kind.on_wait(ask.mode) {
             self.holders().iter().for_each(|holder| tell.tell(Message::word(holder.owner, Says::Waits)));
         }
         self.holder_is_wanted(tell);
         self.busy(ask, ahead, now)
+    }
+
+    /// How many threads wait for which this owner does not ask.
+    pub(super) fn others(&self, owner: u64, now: u64) -> usize {
+        let heard = self.queue.values().filter(|it| it.owner != owner && !self.silent(it.heartbeat, now));
+        heard.map(|it| it.threads).sum()
     }
 
     /// Replies whether others may join a hold.
@@ -92,7 +104,7 @@ impl SmallRedis {
         let Some(answer) = inside else { return Answer::Gone };
         if ahead.is_some() || self.kind.is_full() {
             let Answer::Busy { last_number, again, .. } = self.busy(ask, ahead, now) else { return answer };
-            return Answer::Busy { last_number, again, arrival: String::new() };
+            return Answer::Busy { last_number, again, arrival: String::new(), others: 0 };
         }
         answer
     }
@@ -110,6 +122,11 @@ impl SmallRedis {
             last_number: self.kind.last(self.fence, ask.mode),
             again: Duration::from_millis(again.max(1)),
             arrival,
+            others: if ask.most.is_some() && ask.how != AcquireMode::Try {
+                self.others(ask.owner, now)
+            } else {
+                0
+            },
         }
     }
 }

@@ -139,7 +139,7 @@ impl SmallRedis {
             return inside;
         }
         let Answer::Busy { again, arrival, .. } = answer else { return answer };
-        Answer::Busy { last_number: self.fence, again, arrival }
+        Answer::Busy { last_number: self.fence, again, arrival, others: 0 }
     }
 
     /// Records a heartbeat of a waiter that has waited for the condition since `since`, or gives it its first
@@ -160,7 +160,7 @@ impl SmallRedis {
             self.awaiting.ends = now.saturating_add(self.lifetime().saturating_mul(2));
         }
         let again = Duration::from_millis(self.waiter_timeout.min(lease).div_ceil(3));
-        Answer::Busy { last_number: self.fence, again, arrival: since.to_string() }
+        Answer::Busy { last_number: self.fence, again, arrival: since.to_string(), others: 0 }
     }
 
     /// `signal`: returns how many waiters were moved, if the owner was inside.
@@ -204,8 +204,10 @@ impl SmallRedis {
             if let Some(Waits { lease, heartbeat, steady, .. }) = self.awaiting.positions.remove(&owner)
                 && !dead
             {
-                let (mode, stage) = (Mode::Plain, Stage::Signalled(condition));
-                self.queue.insert(arrival, QueuePosition { owner, lease, heartbeat, steady, mode, stage });
+                let (mode, stage, threads, priority) = (Mode::Plain, Stage::Signalled(condition), 1, 0);
+                let position =
+                    QueuePosition { owner, lease, heartbeat, steady, mode, stage, threads, priority };
+                self.queue.insert(arrival, position);
                 return Some(owner);
             }
         }

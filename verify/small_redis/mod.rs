@@ -43,6 +43,9 @@ pub(super) fn millis(d: Duration) -> u64 {
 /// The arrivals of a later order class are above all those of an earlier one.
 pub(super) const CLASS: u64 = 1 << 50;
 
+/// What one priority is worth in arrivals: more than come while time does not pass.
+pub(super) const STEP: i64 = 1 << 30;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SmallRedis {
     waiter_timeout: u64,
@@ -52,7 +55,9 @@ pub(super) struct SmallRedis {
     /// When the queue's keys expire if there are no more heartbeats.
     pub(super) queue_ends: u64,
     pub(super) awaiting: Awaiting,
-    arrivals: u64,
+    pub(super) arrivals: u64,
+    /// [`STEP`], unless the model is about waiting for long.
+    pub(super) step: i64,
     pub(super) fence: u64,
     /// The owners with a tombstone, and when each may be forgotten: with the next tombstone, or with the key.
     pub(super) tombstones: BTreeMap<u64, u64>,
@@ -108,7 +113,8 @@ impl SmallRedis {
             queue: BTreeMap::new(),
             queue_ends: 0,
             awaiting: Awaiting::default(),
-            arrivals: 0,
+            arrivals: STEP.unsigned_abs() * 4,
+            step: STEP,
             fence,
             tombstones: BTreeMap::new(),
             tombstones_end: 0,
@@ -141,11 +147,19 @@ impl SmallRedis {
                 if *maybe_in_flight {
                     self.tombstone(*owner, now);
                 }
+                let queued = next.as_ref().is_some_and(|next| self.goes_first(next, now));
                 let ahead = self.settle(next.as_ref().map(|next| next.owner), now, tell);
                 if next.is_none() {
                     self.left_to(ahead, tell);
                 }
-                Reply::Left { inside, next: next.as_ref().map(|next| self.acquire(next, now, tell)) }
+                let next = next.as_ref().map(|next| {
+                    if queued && self.holder(next.owner).is_none() && self.kind.on_wait(next.mode) {
+                        let holders = self.holders().iter();
+                        holders.for_each(|holder| tell.tell(Message::word(holder.owner, Says::Waits)));
+                    }
+                    self.acquire(next, now, tell)
+                });
+                Reply::Left { inside, next }
             }
             Op::Renew { owner, lease } => {
                 if self.tombstones.contains_key(owner) {
@@ -178,6 +192,15 @@ impl SmallRedis {
                 Reply::Left { inside, next: None }
             }
         }
+    }
+
+    /// Puts the next owner of a leave into the queue before others are admitted, if it may come before them.
+    /// Returns whether it had no position.
+    fn goes_first(&mut self, next: &PendingAcquire, now: u64) -> bool {
+        let after_now = self.queue.first_key_value().is_some_and(|(at, _)| at % CLASS > self.arrivals);
+        let may = self.holder(next.owner).is_none() && !self.tombstones.contains_key(&next.owner);
+        may && (next.priority > 0 || next.arrival.is_some() || after_now)
+            && self.enqueue(next, Stage::Asked, now)
     }
 
     /// Does what ends every script, as if no silent process were waiting.
@@ -259,6 +282,11 @@ impl SmallRedis {
         self.tombstones_end = now + TOMBSTONE;
     }
 
+    /// Returns where a waiter of this priority belongs that arrived then.
+    pub(super) fn ranked(&self, arrival: u64, priority: i8) -> u64 {
+        arrival.saturating_add_signed(-i64::from(priority) * self.step)
+    }
+
     fn drop_position(&mut self, owner: u64) {
         self.queue.retain(|_, position| position.owner != owner);
     }
@@ -269,15 +297,18 @@ impl SmallRedis {
         let arrival = had.unwrap_or_else(|| {
             let arrival = ask.arrival.unwrap_or_else(|| {
                 self.arrivals += 1;
-                self.arrivals
+                self.ranked(self.arrivals, ask.priority)
             });
             self.position_of(ask.mode, arrival)
         });
         let (ends, first) = (self.positions_end(), self.queue.is_empty());
-        let PendingAcquire { owner, lease, mode, .. } = *ask;
+        let PendingAcquire { owner, lease, mode, threads, priority, .. } = *ask;
         let before = self.queue.get(&arrival).map(|position| (position.heartbeat, position.steady));
         let steady = Some(self.steadily(ask.owner, before, now));
-        self.queue.insert(arrival, QueuePosition { owner, lease, heartbeat: now, steady, mode, stage });
+        self.queue.insert(
+            arrival,
+            QueuePosition { owner, lease, heartbeat: now, steady, mode, stage, threads, priority },
+        );
         self.queue_ends = ends;
         if first || ends < now + self.lifetime() {
             self.queue_ends = ends.max(now.saturating_add(self.lifetime().saturating_mul(2)));

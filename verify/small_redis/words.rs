@@ -1,7 +1,7 @@
 //! The vocabulary of the small Redis: its requests, its replies, and what it stores about an owner.
 
 use super::conditions::Stage;
-use super::{CLASS, SmallRedis, millis};
+use super::{SmallRedis, millis};
 use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, Renewal};
 
 /// What a lock is requested for: the `args` of its kind.
@@ -49,13 +49,19 @@ pub(in crate::engine) struct PendingAcquire {
     pub(in crate::engine) arrival: Option<u64>,
     pub(in crate::engine) from: Option<u64>,
     pub(in crate::engine) instead: bool,
+    pub(in crate::engine) threads: usize,
+    pub(in crate::engine) most: Option<usize>,
+    pub(in crate::engine) priority: i8,
 }
 
 impl From<&Asking> for PendingAcquire {
     fn from(asking: &Asking) -> Self {
-        let Asking { owner, how, from, instead, .. } = *asking;
+        let Asking { owner, how, from, instead, most, .. } = *asking;
+        // Only a limit counts them.
+        let threads = if most.is_some() { asking.threads } else { 1 };
+        let (mode, priority) = (Mode::of(&asking.terms.args), asking.terms.priority);
         let (lease, arrival) = (millis(asking.terms.lease), asking.arrival.parse().ok());
-        PendingAcquire { owner, how, lease, mode: Mode::of(&asking.terms.args), arrival, from, instead }
+        PendingAcquire { owner, how, lease, mode, arrival, from, instead, threads, most, priority }
     }
 }
 
@@ -105,13 +111,14 @@ impl Op {
     }
 
     /// Returns where in the queue's order `owner` belongs if it had no position before this request: where it
-    /// says that it was, or behind all of its class; behind everybody if it wants no position.
+    /// says that it was, or behind all that are as urgent; behind everybody if it wants no position.
     pub(in crate::engine) fn came(&self, owner: u64, redis: &SmallRedis) -> u64 {
         match self {
             Op::Acquire(ask) | Op::Leave { next: Some(ask), .. }
                 if ask.owner == owner && ask.how == AcquireMode::Wait =>
             {
-                redis.position_of(ask.mode, ask.arrival.unwrap_or(CLASS - 1))
+                let newest = redis.ranked(redis.arrivals + 1, ask.priority);
+                redis.position_of(ask.mode, ask.arrival.unwrap_or(newest))
             }
             _ => u64::MAX,
         }
@@ -188,11 +195,13 @@ pub(in crate::engine) struct QueuePosition {
     pub(in crate::engine) steady: Option<u64>,
     pub(in crate::engine) mode: Mode,
     pub(in crate::engine) stage: Stage,
+    pub(in crate::engine) threads: usize,
+    pub(in crate::engine) priority: i8,
 }
 
 impl QueuePosition {
     pub(super) fn ask(&self) -> PendingAcquire {
-        let QueuePosition { owner, lease, mode, .. } = *self;
+        let QueuePosition { owner, lease, mode, threads, priority, .. } = *self;
         PendingAcquire {
             owner,
             how: AcquireMode::Wait,
@@ -201,6 +210,9 @@ impl QueuePosition {
             arrival: None,
             from: None,
             instead: false,
+            threads,
+            most: None,
+            priority,
         }
     }
 }

@@ -4,11 +4,13 @@ use std::collections::HashSet;
 
 use super::*;
 
-const ALL: [ErrorKind; 16] = [
+const ALL: [ErrorKind; 18] = [
     ErrorKind::Cancelled,
     ErrorKind::LeaseLost,
     ErrorKind::NotOwner,
     ErrorKind::WouldDeadlock,
+    ErrorKind::Deadlock,
+    ErrorKind::QueueFull,
     ErrorKind::WrongType,
     ErrorKind::Refused,
     ErrorKind::Broken,

@@ -107,6 +107,8 @@ fn one_name_is_shown_in_full() {
         Started::new(program(&url, &["run", "--lease", "4s", "--label", "shop", "stock:42", "true"]));
     let lock = client(&server).reentrant_lock("stock:42");
     wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
+    let mut second = Started::new(program(&url, &["run", "--label", "second", "stock:42", "true"]));
+    wait_until(LONG, "another one waits", || lock.queue_length().unwrap() == 2);
     let it = &json(&done(&url, &["show", "--json", "stock:42"]).ends(0).out)[0];
     let holder = &it["holders"][0];
     assert_eq!(
@@ -117,13 +119,16 @@ fn one_name_is_shown_in_full() {
     let since = holder["since"].as_str().unwrap();
     assert!(since.len() == 24 && since.ends_with('Z') && since.starts_with("20"), "{since}");
     assert_eq!((&it["waiters"][0]["label"], &it["waiters"][0]["threads"]), (&"shop".into(), &1.into()));
+    let ahead = |i: usize| it["waiters"][i]["ahead"].as_u64().unwrap();
+    assert_eq!((ahead(0), ahead(1)), (0, 1));
     assert!(it["keys"].as_array().unwrap().iter().any(|key| key["key"] == "rc:{stock:42}:queue"));
     let text = done(&url, &["show", "stock:42"]).ends(0).out;
-    for part in ["holders:", "waiters:", "keys:", "billing", "shop", "token 0"] {
+    for part in ["holders:", "waiters:", "keys:", "billing", "0 ahead: shop", "1 ahead: second", "token 0"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     guard.unlock().unwrap();
     waits.ended();
+    second.ended();
 }
 
 #[test]

@@ -55,6 +55,9 @@ pub(in crate::engine) fn of_ask(
     }
 }
 
+/// How a rejection begins whose caller would have been one waiter too many.
+const QUEUE_FULL: &str = "queue-full-";
+
 /// Returns the error for a rejection by a script: there is no hold to give up; `broken`, or `broken-<how>`,
 /// if the object broke during the wait; `conflict-<with what>`; or the rule's own reason.
 pub(in crate::engine) fn of_rule(why: &str) -> Error {
@@ -64,6 +67,7 @@ pub(in crate::engine) fn of_rule(why: &str) -> Error {
     let (kind, why) = match (why.strip_prefix("broken"), why.strip_prefix("conflict-")) {
         (Some(how), _) => (ErrorKind::Broken, how.trim_start_matches('-')),
         (_, Some(with)) => (ErrorKind::Conflict, with),
+        _ if why.starts_with(QUEUE_FULL) => (ErrorKind::QueueFull, &why[QUEUE_FULL.len()..]),
         _ => (ErrorKind::Refused, why),
     };
     let why = why.replace('-', " ");
@@ -79,5 +83,6 @@ pub(in crate::engine) fn of_refusal(refusal: Refusal) -> Error {
         Refusal::Shared => ErrorKind::Refused.because("other threads of this process share the hold"),
         Refusal::WouldDeadlock => ErrorKind::WouldDeadlock.because("this thread already holds it"),
         Refusal::Busy => Error::new(ErrorKind::Timeout, ""),
+        Refusal::QueueFull(n) => of_rule(&format!("{QUEUE_FULL}{n}-threads-wait")),
     }
 }

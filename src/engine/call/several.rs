@@ -134,9 +134,10 @@ impl SeveralCall<'_> {
 
     /// Returns the request for this part, and the readers of this process if they must queue behind it.
     fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<LockEntry>>), Error> {
-        let Part { entry, other_mode, sharing, terms, .. } = &self.parts[part];
+        let Part { entry, other_mode, sharing, terms, max_waiters, .. } = &self.parts[part];
         let (holder, thread, terms) = (self.holder, self.thread, terms.clone());
-        let mut request = Request { holder, thread, terms, once, from: None, instead: false };
+        let most = max_waiters.filter(|_| !once);
+        let mut request = Request { holder, thread, terms, once, from: None, instead: false, most };
         let readers = match other_mode {
             Some(other_mode) => modes::consider(entry, other_mode, *sharing, &mut request)?,
             None => None,

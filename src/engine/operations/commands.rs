@@ -8,7 +8,7 @@ use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::resp::PackedArgs;
-use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease};
+use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease, Terms};
 use crate::script::Script;
 
 pub(crate) fn acquire<'a>(entry: &'a LockEntry, asking: &Asking) -> Command<'a> {
@@ -91,6 +91,8 @@ pub(crate) fn acquire_args(entry: &LockEntry, asking: &Asking) -> PackedArgs {
     args.add_if_any(&asking.arrival);
     // For a wait, the script knows that it is admitted instead of the hold that it gives up.
     args.add_if_any(entry.condition.as_ref().map_or(flag(asking.instead), |awaited| &awaited.name));
+    args.add_if_any(&priority(&asking.terms));
+    args.add_if_any(&asking.most.map(|most| most.to_string()).unwrap_or_default());
     args
 }
 
@@ -108,11 +110,17 @@ pub(crate) fn leave_args(entry: &LockEntry, leaving: &PendingRelease, next: Opti
             args.add(entry.owner_id_parts(next.owner, &mut itoa::Buffer::new()));
             // The arrival that it had before its position gave way to a better class.
             args.add_if_any(&next.arrival);
-            args.add_if_any(flag(next.terms.class.is_some()));
+            let first = next.terms.class.is_some() || next.terms.priority > 0 || !next.arrival.is_empty();
+            args.add_if_any(flag(first));
+            args.add_if_any(&priority(&next.terms));
         }
         (None, None) => {}
     }
     args
+}
+
+fn priority(terms: &Terms) -> String {
+    if terms.priority == 0 { String::new() } else { terms.priority.to_string() }
 }
 
 fn flag(it: bool) -> &'static str {

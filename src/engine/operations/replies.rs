@@ -49,6 +49,7 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
                 last_number: number(items.get(1))?.try_into().ok()?,
                 again: Duration::from_millis(number(items.get(2))?.try_into().unwrap_or(0)),
                 arrival: text(items.get(3))?,
+                others: number(items.get(5)).and_then(|n| n.try_into().ok()).unwrap_or(0),
             },
             _ => match text(items.get(1))?.as_str() {
                 "gone" => Answer::Gone,
@@ -63,7 +64,7 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
 /// Whether an attempt was answered busy by a script that left some work to the next one, and there is time
 /// until `limit` to send that. (Only waiters with a queue position ask again by themselves.)
 pub(crate) fn is_unfinished(answer: &Value, asking: &Asking, limit: Moment) -> bool {
-    let has_left_work = matches!(list(answer), [Value::Int(0), _, _, _, Value::Int(2)]);
+    let has_left_work = matches!(list(answer), [Value::Int(0), _, _, _, Value::Int(2), ..]);
     has_left_work && asking.how == AcquireMode::Try && Moment::now() < limit
 }
 

@@ -5,7 +5,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Millis;
+use crate::clock::{Millis, Moment};
+
+/// The highest priority; the lowest is its negative.
+pub(crate) const MOST_PRIORITY: i8 = 3;
+/// How much waiting one priority is worth, as in `lua/lib/queue.lua`.
+const STEP: Duration = Duration::from_secs(30);
 
 /// Identifies a waiting thread in a lock state, and later its hold. Tickets count up from one.
 pub(crate) type Ticket = u64;
@@ -70,6 +75,8 @@ pub(crate) struct Terms {
     pub(crate) args: Args,
     /// The order class, of a kind with priorities. Lower classes come first.
     pub(crate) class: Option<u8>,
+    /// Within a class: each step counts as [so much](STEP) more waiting.
+    pub(crate) priority: i8,
     /// Whether the value that the rule adds to a grant is its holder's fencing token.
     pub(crate) token_is_value: bool,
 }
@@ -84,6 +91,7 @@ impl Terms {
             linger: Millis::default(),
             args: args.into(),
             class: None,
+            priority: 0,
             token_is_value: false,
         }
     }
@@ -98,15 +106,23 @@ impl Terms {
     }
 
     /// Whether a grant on these terms can go to a request on the terms `next`, without Redis. They may differ
-    /// in `linger`: each hold decides for itself how long the lock is kept afterwards.
+    /// in `linger`: each hold decides for itself how long the lock is kept afterwards. A request of lower priority
+    /// may be behind waiters of other processes.
     pub(crate) fn can_serve(&self, next: &Terms) -> bool {
-        let Terms { lease, fixed, fair, at_least, linger: _, ref args, class, token_is_value: _ } = *self;
+        let Terms { lease, fixed, fair, at_least, linger: _, ref args, class, priority, token_is_value: _ } =
+            *self;
         !fixed
             && !fair
             && !next.fixed
             && !next.fair
+            && next.priority >= priority
             && (lease, at_least, class) == (next.lease, next.at_least, next.class)
             && *args == next.args
+    }
+
+    /// Where a thread that arrives now belongs among the waiters of its process.
+    pub(super) fn rank(&self, now: Moment) -> (Option<u8>, Moment) {
+        (self.class, now.after(STEP * u32::try_from(MOST_PRIORITY - self.priority).unwrap_or(0)))
     }
 
     /// Whether the process keeps a grant on these terms for its next hold.
@@ -129,6 +145,8 @@ pub(crate) struct Request {
     pub(crate) from: Option<u64>,
     /// Whether that grant ends when this request is admitted.
     pub(crate) instead: bool,
+    /// How many threads may wait before it. Not part of what it asks for: who waits already is not turned away.
+    pub(crate) most: Option<usize>,
 }
 
 /// What a request asks of Redis.
@@ -156,6 +174,8 @@ pub(crate) struct Asking {
     pub(crate) from: Option<u64>,
     /// See [`Request::instead`].
     pub(crate) instead: bool,
+    /// See [`Request::most`].
+    pub(crate) most: Option<usize>,
     /// The name of the asking thread, if another thread sends the request. The lock state leaves it out.
     pub(crate) thread: Option<Arc<str>>,
     /// What its threads hold that have waited for long. The lock state leaves it out.
@@ -182,6 +202,8 @@ pub(crate) enum Answer {
         last_number: u64,
         again: Duration,
         arrival: String,
+        /// How many other threads wait, if the request [said](Asking::most) how many may.
+        others: usize,
     },
     /// There is no queue position under this id: ask again, under the same id.
     Gone,

@@ -366,6 +366,7 @@ impl Grant {
             threads,
             from: None,
             instead: false,
+            most: None,
             thread: None,
             blocked: String::new(),
         }

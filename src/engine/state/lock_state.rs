@@ -52,7 +52,9 @@ pub(crate) use self::events::{
 };
 use self::holds::OurHold;
 use self::past::Past;
-pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms, Ticket};
+pub(crate) use super::asking::{
+    AcquireMode, Answer, Asking, HolderId, MOST_PRIORITY, Request, Terms, Ticket,
+};
 use super::grant::Grant;
 use super::table::Table;
 use crate::clock::Moment;
@@ -82,6 +84,7 @@ pub(crate) struct Shape {
 struct InLine {
     ticket: Ticket,
     request: Request,
+    rank: (Option<u8>, Moment),
     /// Its single attempt has been made.
     attempted: bool,
 }
@@ -106,6 +109,11 @@ impl Line {
             self.waiters.reserve_exact(1);
         }
         self.waiters.insert(at, waiter);
+    }
+
+    /// Those that wait now are not turned away any more, however many others there are.
+    fn have_places(&mut self) {
+        self.waiters.iter_mut().flat_map(|w| &mut w.request.most).for_each(|most| *most = usize::MAX);
     }
 
     fn take_first(&mut self) -> Option<InLine> {
@@ -240,28 +248,38 @@ impl LockState {
         if let Some(acquired) = self.take_kept(ticket, request, now) {
             return Ok(Entered::Joined(acquired, None));
         }
+        let rank = request.terms.rank(now);
+        let waiter = InLine { ticket, request: request.clone(), rank, attempted: false };
         if request.from.is_some() {
             // Every waiter here waits for the very thread that is asking.
-            self.line.insert(0, InLine { ticket, request: request.clone(), attempted: false });
+            self.line.insert(0, waiter);
             return Ok(Entered::Waits(ticket));
         }
-        if request.once && (!self.line.waiters.is_empty() || self.in_the_way(now).is_some()) {
+        let held = self.in_the_way(now).is_some();
+        let waits = held || !self.line.waiters.is_empty();
+        if request.once && waits {
             return Err(Refusal::Busy);
         }
+        let queued = self.ask.as_ref().filter(|ask| ask.is_queued());
+        let others = queued.map_or(0, |ask| ask.others()) + self.line.waiters.len();
+        if waits && request.most.is_some_and(|most| others >= most) {
+            return Err(Refusal::QueueFull(others));
+        }
+        let has_place = held || queued.is_some();
         self.past.displaced.retain(|(terms, _)| self.line.waiters.iter().any(|w| w.request.terms == *terms));
-        let at = self.line.waiters.len() - self.passed_by(request);
-        self.line.insert(at, InLine { ticket, request: request.clone(), attempted: false });
+        let at = self.line.waiters.len() - self.passed_by(&waiter);
+        self.line.insert(at, waiter);
+        if has_place {
+            self.line.have_places();
+        }
         Ok(Entered::Waits(ticket))
     }
 
-    /// Returns how many waiters, counted from the back, have a worse class than `request`, which goes ahead
-    /// of them. It does not pass a head that has been granted the lock, a single attempt, or a thread that
+    /// Returns how many waiters, counted from the back, rank after `newcomer`, which goes ahead of them. It does not pass a head that has been granted the lock, a single attempt, or a thread that
     /// holds the lock in another mode.
-    fn passed_by(&self, request: &Request) -> usize {
+    fn passed_by(&self, newcomer: &InLine) -> usize {
         let granted = usize::from(self.ask.as_ref().is_some_and(|ask| ask.is_granted()));
-        let passes = |w: &&InLine| {
-            w.request.terms.class > request.terms.class && !w.request.once && w.request.from.is_none()
-        };
+        let passes = |w: &&InLine| w.rank > newcomer.rank && !w.request.once && w.request.from.is_none();
         let behind = self.line.waiters.len().saturating_sub(granted);
         self.line.waiters.iter().rev().take(behind).take_while(passes).count()
     }

@@ -182,3 +182,80 @@ fn a_try_does_not_overtake_a_waiter() {
         assert!(rig.left(&b).is_some() && rig.left(&c).is_none(), "{}", rig.kind);
     }
 }
+
+/// How many wait before it is counted in the step that would give it a place; who has one keeps it.
+#[test]
+fn a_waiter_too_many_gets_no_place() {
+    for mut rig in rigs("limited") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        let at_most = |most: &'static str| Ask { most, ..USUAL };
+        rig.try_(&a);
+        assert_eq!(rig.acquire("wait", &b, at_most("0")).unwrap(), ["-1", "queue-full-0-threads-wait"]);
+        assert!(rig.queue().is_empty() && !rig.exists(2), "{}: nothing is left of it", rig.kind);
+        assert_busy(rig.kind, &rig.acquire("wait", &b, at_most("1")).unwrap()[..4]);
+        assert_eq!(rig.acquire("wait", &c, at_most("1")).unwrap(), ["-1", "queue-full-1-threads-wait"]);
+        let (_, _, arrival) = assert_busy(rig.kind, &rig.acquire("wait", &c, at_most("2")).unwrap()[..4]);
+        assert_eq!(
+            rig.acquire("try", &rig.id("d", 1), at_most("0")).unwrap()[0],
+            "0",
+            "a try takes no place"
+        );
+        for how in ["keep", "wait"] {
+            let answer = rig.acquire(how, &c, at_most("0")).unwrap();
+            assert_eq!((&*answer[0], &*answer[5]), ("0", "1"), "{}: {how}: {answer:?}", rig.kind);
+        }
+        // It lost its place, and takes it back.
+        let _: () = rig.con.zrem(&rig.keys[1], &c).unwrap();
+        let back = Ask { arrival: &arrival, ..at_most("0") };
+        assert_busy(rig.kind, &rig.acquire("wait", &c, back).unwrap()[..4]);
+        assert_eq!(rig.queue(), [b.clone(), c.clone()], "{}", rig.kind);
+        // A silent waiter is not counted.
+        rig.age_position(&b, crate::rig::WAITER_TIMEOUT + 1);
+        assert_busy(rig.kind, &rig.acquire("wait", &rig.id("d", 1), at_most("2")).unwrap()[..4]);
+    }
+}
+
+#[test]
+fn the_more_urgent_come_first_and_each_step_counts_as_half_a_minute() {
+    for mut rig in rigs("urgent") {
+        let a = rig.a();
+        rig.try_(&a);
+        let waits = |rig: &mut Rig, who: &'static str, priority: &'static str, age: i64| {
+            let arrival = if age == 0 { String::new() } else { (rig.now() - age * 1_000_000).to_string() };
+            let id = rig.id(who, 1);
+            rig.acquire("wait", &id, Ask { priority, arrival: &arrival, ..USUAL }).unwrap()
+        };
+        waits(&mut rig, "usual", "", 0);
+        waits(&mut rig, "low", "-1", 0);
+        waits(&mut rig, "urgent", "1", 0);
+        waits(&mut rig, "second", "", 0);
+        let answer = waits(&mut rig, "most", "3", 0);
+        waits(&mut rig, "young", "", 85);
+        waits(&mut rig, "old", "", 95);
+        let order = ["old", "most", "young", "urgent", "usual", "second", "low"].map(|who| rig.id(who, 1));
+        assert_eq!(rig.queue(), order, "{}", rig.kind);
+        // A heartbeat moves nobody; who lost its place takes it back with its arrival.
+        let low = rig.id("low", 1);
+        rig.acquire("keep", &low, Ask { priority: "-1", ..USUAL }).unwrap();
+        let most = rig.id("most", 1);
+        let _: () = rig.con.zrem(&rig.keys[1], &most).unwrap();
+        let back = Ask { priority: "3", arrival: &answer[3], ..USUAL };
+        rig.acquire("wait", &most, back).unwrap();
+        assert_eq!(rig.queue(), order, "{}", rig.kind);
+        let kept = "return {cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))[9]}";
+        assert_eq!(rig.eval(kept, &[&low]).unwrap(), ["-1"], "{}", rig.kind);
+    }
+}
+
+/// Also when the process that releases asks for its next thread in the same step.
+#[test]
+fn the_next_of_a_process_comes_before_the_less_urgent() {
+    for mut rig in rigs("urgent-next") {
+        let (a, next, low) = (rig.a(), rig.id("a", 2), rig.id("low", 1));
+        rig.try_(&a);
+        rig.acquire("wait", &low, Ask { priority: "-1", ..USUAL }).unwrap();
+        let answer = rig.leave_next(&a, false, &next).unwrap();
+        assert_eq!((&*answer[0], &*answer[1]), ("1", "1"), "{}: {answer:?}", rig.kind);
+        assert_eq!(rig.queue(), [low], "{}", rig.kind);
+    }
+}

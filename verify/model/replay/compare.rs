@@ -102,9 +102,10 @@ impl Sides {
                 self.near(ms(small), ms(real), "left");
             }
             (
-                Answer::Busy { last_number: s, again: small, arrival: mine },
-                Answer::Busy { last_number: r, again: real, arrival: theirs },
+                Answer::Busy { last_number: s, again: small, arrival: mine, others: few },
+                Answer::Busy { last_number: r, again: real, arrival: theirs, others: many },
             ) => {
+                assert_eq!(few, many, "how many others wait");
                 self.numbers.same(*s, *r, "floor");
                 self.near(ms(small), ms(real), "again");
                 assert_eq!(mine.is_empty(), theirs.is_empty(), "a position? {small:?}, and really {real:?}");

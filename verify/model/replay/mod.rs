@@ -77,6 +77,8 @@ fn world(roles: &'static [Role], permits: u8) -> World {
         terms_differ: roles.is_empty(),
         counts: false,
         permits,
+        max_waiters: Some(3),
+        priorities: true,
         roles,
         plans: Vec::new(),
         conditions: 1,
@@ -101,6 +103,8 @@ fn world(roles: &'static [Role], permits: u8) -> World {
 
 fn world_of_conditions() -> World {
     World {
+        max_waiters: None,
+        priorities: false,
         plans: vec![vec!["w", "w", "w"], vec!["w", "w", "s"], vec!["a", "s", "ww"]],
         conditions: 2,
         terms_differ: false,
@@ -161,7 +165,9 @@ impl Walk<'_> {
         }
         let messages: Vec<Message> = then.messages.iter().copied().collect();
         let arrival = match op {
-            Op::Acquire(ask) => ask.arrival.map(|a| self.sides.arrivals.known[&a]),
+            Op::Acquire(ask) | Op::Leave { next: Some(ask), .. } => {
+                ask.arrival.map(|a| self.sides.arrivals.known[&a])
+            }
             _ => None,
         };
         let of_condition = self.awaiting.and_then(|awaiting| awaiting.run(self.real, op));

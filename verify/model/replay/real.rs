@@ -185,6 +185,9 @@ impl Real {
                 };
                 let (id, ms, arrival) = (self.id(ask.owner), ask.lease.to_string(), text_of(arrival));
                 let from = ask.from.map(|from| self.id(from)).unwrap_or_default();
+                let record = RECORD.replacen('1', &ask.threads.to_string(), 1);
+                let priority = if ask.priority == 0 { String::new() } else { ask.priority.to_string() };
+                let most = ask.most.map(|most| most.to_string()).unwrap_or_default();
                 let args = [
                     &*id,
                     &*ms,
@@ -192,17 +195,15 @@ impl Real {
                     &*waiter_timeout,
                     how,
                     ask.mode.args(),
-                    RECORD,
+                    &*record,
                     &*from,
                     &*arrival,
-                    "1",
+                    if ask.instead { "1" } else { "" },
+                    &*priority,
+                    &*most,
                 ];
-                let args = match () {
-                    () if ask.instead => &args[..],
-                    () if arrival.is_empty() && from.is_empty() => &args[..7],
-                    () => &args[..9],
-                };
-                let value = self.script(&scripts.acquire, args);
+                let last = args.iter().rposition(|arg| !arg.is_empty()).unwrap_or_default();
+                let value = self.script(&scripts.acquire, &args[..=last]);
                 Reply::Acquired(replies::acquired(&value, lease(ask)).unwrap())
             }
             Op::Leave { owner, maybe_in_flight, next } => {
@@ -211,7 +212,13 @@ impl Real {
                 let ms = next.as_ref().map_or(0, |n| n.lease).to_string();
                 let next_id = next.as_ref().map(|n| self.id(n.owner)).unwrap_or_default();
                 let mode = next.as_ref().map_or("", |n| n.mode.args());
-                let args = [&*id, &*ms, &*prefix, &*waiter_timeout, maybe_in_flight, mode, RECORD, &*next_id];
+                let priority = next.as_ref().map_or(0, |n| n.priority);
+                let arrival = text_of(arrival);
+                let first = priority > 0 || !arrival.is_empty();
+                let (first, priority) = (if first { "1" } else { "" }, priority.to_string());
+                let (caller, next_is) =
+                    ([&*id, &*ms, &*prefix, &*waiter_timeout], [RECORD, &*next_id, &*arrival]);
+                let args = [&caller[..], &[maybe_in_flight, mode], &next_is, &[first, &*priority]].concat();
                 let args = match next {
                     Some(_) => &args[..],
                     None if maybe_in_flight == "1" => &args[..5],

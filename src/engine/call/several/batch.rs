@@ -100,7 +100,7 @@ fn first(ended: impl Iterator<Item = Option<Out>>) -> Option<Out> {
 fn busy_again(answer: Answer) -> Answer {
     match answer {
         Answer::In { number, .. } => {
-            Answer::Busy { last_number: number, again: Duration::ZERO, arrival: String::new() }
+            Answer::Busy { last_number: number, again: Duration::ZERO, arrival: String::new(), others: 0 }
         }
         other => other,
     }

@@ -24,6 +24,7 @@ pub struct Part {
     pub(crate) sharing: Sharing,
     pub(crate) terms: Terms,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) max_waiters: Option<usize>,
 }
 
 impl Part {

@@ -48,8 +48,8 @@ pub(super) enum Phase {
     New,
     /// It is busy, and there is no queue position.
     Busy,
-    /// It has a queue position.
-    Queued,
+    /// It has a queue position, and so many threads of other processes wait, as far as was asked.
+    Queued(usize),
     Granted(PendingGrant),
     /// It will never be admitted.
     Refused(String),
@@ -117,7 +117,12 @@ impl PendingAcquire {
     }
 
     pub(super) fn is_queued(&self) -> bool {
-        self.phase == Phase::Queued
+        matches!(self.phase, Phase::Queued(_))
+    }
+
+    /// How many threads of other processes wait, as far as was asked.
+    pub(super) fn others(&self) -> usize {
+        if let Phase::Queued(others) = self.phase { others } else { 0 }
     }
 
     pub(super) fn is_granted(&self) -> bool {
@@ -144,11 +149,12 @@ impl PendingAcquire {
         let PendingAcquire { owner, sought: Sought { terms, from, instead }, arrival, .. } = self;
         let (owner, from, instead) = (*owner, *from, *instead);
         let (terms, arrival) = (terms.clone(), arrival.clone());
-        Asking { owner, how, terms, arrival, threads, from, instead, thread: None, blocked: String::new() }
+        let (most, thread, blocked) = (None, None, String::new());
+        Asking { owner, how, terms, arrival, threads, from, instead, most, thread, blocked }
     }
 
     /// The request that was sent at `sent` was answered busy; with a queue position if there is an `arrival`.
-    pub(super) fn is_busy(&mut self, sent: Moment, last_number: u64, arrival: String) {
+    pub(super) fn is_busy(&mut self, sent: Moment, last_number: u64, arrival: String, others: usize) {
         self.last_number = self.last_number.max(last_number);
         self.counts_from = sent;
         self.arrival = arrival;
@@ -157,7 +163,7 @@ impl PendingAcquire {
             Phase::Granted(granted) if granted.number > self.last_number => {}
             Phase::Refused(_) => self.doubt.begins(),
             _ if self.arrival.is_empty() => self.phase = Phase::Busy,
-            _ => self.phase = Phase::Queued,
+            _ => self.phase = Phase::Queued(others),
         }
     }
 

@@ -109,7 +109,8 @@ impl SuspendedHold {
     /// Returns the request by which its thread waits in its place.
     pub(crate) fn request(&self, thread: u64) -> Request {
         let (holder, terms) = (self.hold.holder, self.grant.terms.clone());
-        Request { holder, thread, terms, once: false, from: Some(self.grant.owner), instead: false }
+        let from = Some(self.grant.owner);
+        Request { holder, thread, terms, once: false, from, instead: false, most: None }
     }
 
     /// How it was acquired.

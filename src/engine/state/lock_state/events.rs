@@ -72,6 +72,8 @@ pub(crate) enum Refusal {
     WouldDeadlock,
     /// A single attempt, and a local thread is ahead.
     Busy,
+    /// So many threads wait already.
+    QueueFull(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -29,11 +29,14 @@ impl LockState {
         let replied = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
             Answer::In { number, left, value } => ask.is_in(request.sent, number, left, value, joined),
-            Answer::Busy { last_number, again, arrival } => {
+            Answer::Busy { last_number, again, arrival, others } => {
                 // Not in the queue: this was a first try, and the head now wants a position.
                 let nothing_to_do = !arrival.is_empty() && !request.unheard;
                 ask.again_at = if nothing_to_do { now.after(again).after(SLACK) } else { now };
-                ask.is_busy(request.sent, last_number, arrival);
+                if !arrival.is_empty() {
+                    self.line.have_places();
+                }
+                ask.is_busy(request.sent, last_number, arrival, others);
             }
             Answer::Gone => ask.is_gone(now),
             Answer::Refused(why) => ask.is_rejected(why),

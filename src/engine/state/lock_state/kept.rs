@@ -63,7 +63,7 @@ impl LockState {
     ) -> Step {
         let Some(leaving) = self.lets_go(now) else { return Step::Park(now) };
         self.leaves.in_flight += 1;
-        if request.once || request.from.is_some() || !inbox || self.ask.is_some() {
+        if request.once || request.from.is_some() || request.most.is_some() || !inbox || self.ask.is_some() {
             return Step::Leave(leaving);
         }
         let mut ask = self.new_ask(fresh(), request, now);

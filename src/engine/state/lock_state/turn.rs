@@ -1,7 +1,9 @@
 //! A waiting thread's turn: what it has to do next, and what the head does with a grant that has arrived.
 
+use std::cmp::Reverse;
+
 use super::ask::{InFlight, PendingAcquire, Phase, Source};
-use super::{Acquired, Behind, InLine, LockState, Request, Step, Ticket};
+use super::{Acquired, Behind, InLine, LockState, Request, Step, Terms, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::{Grant, Joining, KEEPS, Keep, Reuse, Standing, Validity};
 use crate::kind::Sharing;
@@ -79,10 +81,11 @@ impl LockState {
         if over {
             return Some(Step::Over);
         }
-        if request.terms.class != ask.sought.terms.class {
-            // An arrival counts within its class only.
+        let urgency = |terms: &Terms| (Reverse(terms.class), terms.priority);
+        if urgency(&request.terms) != urgency(&ask.sought.terms) {
+            // An arrival counts within its class and priority only.
             let arrival = std::mem::take(&mut ask.arrival);
-            if request.terms.class < ask.sought.terms.class && !arrival.is_empty() {
+            if urgency(&request.terms) > urgency(&ask.sought.terms) && !arrival.is_empty() {
                 self.past.displaced.push((ask.sought.terms.clone(), arrival));
             }
         }
@@ -126,7 +129,8 @@ impl LockState {
             return Step::Park(ask.again_at.min(nap));
         }
         let how = self.waits_for.mode(ask, request.once, inbox);
-        let asking = ask.send(how, threads, now);
+        let mut asking = ask.send(how, threads, now);
+        asking.most = request.most;
         if let Some(head) = self.line.waiters.front_mut() {
             head.attempted = request.once;
         }
@@ -189,7 +193,10 @@ impl LockState {
         let acquired = self.holds.take(&mut grant, ticket, request.holder, via);
         self.grants.insert(grant);
         // Others may be admitted beside it: the next head asks.
-        let next = if self.exclusive() { None } else { self.head() };
-        Some(Step::In(acquired, next))
+        if !self.exclusive() {
+            return Some(Step::In(acquired, self.head()));
+        }
+        self.line.have_places();
+        Some(Step::In(acquired, None))
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use redis_concurrent::kinds::{Kind, Queueing};
-use redis_concurrent::{CancellationToken, ErrorKind};
+use redis_concurrent::{CancellationToken, ErrorKind, RedisLock};
 
 use super::cases;
 use crate::contract::fixture::{Fixture, LONG};
@@ -24,6 +24,7 @@ cases! {
     processes_come_in_by_arrival
     threads_of_a_process_come_in_by_arrival
     waiters_are_counted_exactly
+    a_waiter_too_many_gets_queue_full_at_once
     a_try_does_not_overtake_a_local_waiter
     a_waiter_whose_client_closes_holds_nobody_up
     a_dead_waiter_holds_nobody_up
@@ -190,6 +191,33 @@ fn waiters_are_counted_exactly<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
         second.join().unwrap().unwrap();
     });
     assert_eq!(counts(), (0, 0, 0));
+}
+
+fn a_waiter_too_many_gets_queue_full_at_once<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
+    let (keeper, one, other) = (fixture.keeper(), fixture.fresh(), fixture.fresh());
+    let guard = keeper.lock_owned().unwrap();
+    let full = |it: &RedisLock<K>, most: usize| {
+        let error = it.max_waiters(most).lock().map(drop).unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::QueueFull, it.name()), "{error}");
+    };
+    thread::scope(|scope| {
+        full(&one, 0);
+        let waits = one.max_waiters(1);
+        let waiter = scope.spawn(move || drop(waits.lock_owned_with(LONG).unwrap().unwrap()));
+        fixture.await_positions(1);
+        full(&one, 1);
+        full(&other, 1);
+        assert!(other.max_waiters(0).try_lock().unwrap().is_none());
+        let waits = other.max_waiters(2);
+        let second = scope.spawn(move || drop(waits.lock_owned_with(LONG).unwrap().unwrap()));
+        fixture.await_positions(2);
+        guard.unlock().unwrap();
+        waiter.join().unwrap();
+        second.join().unwrap();
+    });
+    let nobody_waits = || other.max_waiters(0).lock();
+    wait_until(LONG, "it is free", || one.queue_length().unwrap() == 0);
+    drop(nobody_waits().unwrap());
 }
 
 fn a_try_does_not_overtake_a_local_waiter<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {

@@ -17,6 +17,11 @@ impl LockState {
         self.ask.as_ref().is_some_and(|ask| ask.is_granted())
     }
 
+    /// For a model in which all waiters are as urgent: makes states equal that differ only in when each came.
+    pub(crate) fn forget_ranks(&mut self) {
+        self.line.waiters.iter_mut().for_each(|w| w.rank = (w.rank.0, Moment::default()));
+    }
+
     /// The owners of its grants.
     pub(crate) fn owners(&self) -> Vec<u64> {
         self.grants.iter().map(|t| t.owner).collect()
