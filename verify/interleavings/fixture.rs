@@ -209,7 +209,7 @@ impl Process {
 /// Returns what thread `thread` requests.
 pub(super) fn request(thread: u64, terms: Terms, wait: &Wait<'_>) -> Request {
     let holder = HolderId::thread(thread);
-    Request { holder, thread, terms, once: wait.once, from: None, instead: false }
+    Request { holder, thread, terms, once: wait.once, from: None, instead: false, most: None }
 }
 
 /// What the lock protects: checks that only one thread is inside at a time, and that tokens rise.
