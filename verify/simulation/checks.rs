@@ -171,11 +171,7 @@ pub(super) fn same(hold: usize, other: usize) {
 
 /// A hold goes to another process.
 pub(super) fn goes(hold: usize, process: usize) {
-    let now = time::elapsed();
-    with(|checks| {
-        let hold = &mut checks.holds[hold];
-        (hold.process, hold.last) = (process, now);
-    });
+    with(|checks| checks.holds[hold].process = process);
 }
 
 pub(super) fn ends(hold: usize) {
@@ -218,7 +214,7 @@ pub(super) fn finish(weather: Weather, plan: &Plan, lost: &[Vec<Duration>], leas
         if let [lost] = lost {
             losses_are_told(&of_it, lost, lease);
         }
-        situations(&of_it, plan);
+        situations(&of_it, plan, lease);
     }
 }
 
@@ -266,7 +262,7 @@ fn losses_are_told(holds: &[&Hold], lost: &[Duration], lease: Duration) {
     }
 }
 
-fn situations(holds: &[&Hold], plan: &Plan) {
+fn situations(holds: &[&Hold], plan: &Plan, lease: Duration) {
     for hold in holds {
         let meets = |other: &&&Hold| other.began < hold.began && hold.began < other.last;
         let others: Vec<_> = holds.iter().filter(meets).collect();
@@ -281,9 +277,7 @@ fn situations(holds: &[&Hold], plan: &Plan) {
             sometimes("a writer waits for readers");
         }
         let outlives = |(at, _, fault): &Planned| {
-            matches!(fault, Fault::Failover(_))
-                && hold.began < *at
-                && *at + Duration::from_secs(12) < hold.last
+            matches!(fault, Fault::Failover(_)) && hold.began < *at && *at + lease < hold.last
         };
         if plan.faults.iter().any(outlives) {
             sometimes("a hold outlives a failover");

@@ -62,12 +62,13 @@ impl Plan {
         rng: &mut Rng,
         weather: Weather,
         (processes, servers): (usize, usize),
+        within: usize,
         without: &[usize],
     ) -> Plan {
         let most = if weather == Weather::Calm { 0 } else { 1 + rng.below(8) };
         let mut faults = Vec::new();
         for i in 0..most {
-            let (at, server) = (Duration::from_millis(500 + rng.below(60_000) as u64), rng.below(servers));
+            let (at, server) = (Duration::from_millis(500 + rng.below(within) as u64), rng.below(servers));
             let fault = Fault::draw(rng, weather, processes, servers > 1);
             if !without.contains(&i) {
                 faults.push((at, server, fault));

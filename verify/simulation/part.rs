@@ -231,7 +231,9 @@ impl Part {
         let Some(guard) = got else { return sometimes("a wait ends by its timeout") };
         let hold = checks::held("reentrant", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
         self.stay(hold, &guard);
+        let now = time::elapsed();
         let Some(receipt) = self.expects(guard.into_receipt()) else { return };
+        checks::valid(hold, now);
         self.pause(1_500);
         // From here on this is a thread of the other process.
         let (other, client) = self.other.clone();

@@ -3,7 +3,8 @@
 //! `make simulate SEEDS=1000` plays so many, from `SEED=<n>` on; `SECONDS=60` for as long as that takes instead. A run
 //! that fails is played again without each of its faults in turn, as long as it still fails in the same way, and the
 //! command is printed that repeats what is left of it; with `TRACE=1` it also prints what goes over the network. After
-//! three failures it ends; with `FAILURES=200` after so many, which are then only counted by what they say.
+//! three failures it ends; with `FAILURES=200` after so many, which are then only counted by what they say. In a
+//! thousand seeds each of the rare situations (`checks.rs`) must have come about.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +21,8 @@ use crate::sync::time;
 const SEEDS: u64 = 30;
 /// After so many failures a run ends, unless it counts them.
 const FEW: usize = 3;
+/// In so many seeds, each situation must come about.
+const ALL: u64 = 1_000;
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -112,6 +115,8 @@ fn simulate() {
         println!("{times:>8}  failed: {check}");
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+    let missing: Vec<_> = checks::seen().into_iter().filter(|(_, times)| *times == 0).collect();
+    assert!(runs < ALL || missing.is_empty(), "not once in {runs} seeds: {missing:?}");
 }
 
 #[test]

@@ -69,7 +69,8 @@ impl Scene {
         let servers = if rng.below(10) == 0 { SERVERS } else { 1 };
         let mut kinds = || KINDS[rng.below(KINDS.len())];
         let kinds = if servers > 1 { vec!["RedLock"] } else { [kinds(), kinds(), kinds(), kinds()].to_vec() };
-        let pace = [4_000, 4_000, 300, 20][rng.below(4)];
+        // The pace, and within what time the faults begin, in ms.
+        let (pace, within) = [(4_000, 60_000), (4_000, 60_000), (300, 15_000), (20, 3_000)][rng.below(4)];
         Scene {
             seed,
             pace,
@@ -81,7 +82,7 @@ impl Scene {
             rounds: (2 + rng.below(5)) * if pace < 4_000 { 6 } else { 1 },
             lease: Duration::from_secs([3, 10, 30][rng.below(3)]),
             local_handoff: Duration::from_millis([0, 1, 20][rng.below(3)]),
-            plan: Plan::new(&mut rng, weather, (processes, servers), without),
+            plan: Plan::new(&mut rng, weather, (processes, servers), within, without),
         }
     }
 
