@@ -174,7 +174,8 @@ impl<'a, K: Kind, W: Kind> Fixture<'a, K, W> {
             .arg(lease)
             .arg("rc:inbox:")
             .arg(waiter_timeout);
-        eval.arg(how).arg(lock.kind().args()).arg("1 1 host dead");
+        // Of the highest priority, so that none passes it.
+        eval.arg(how).arg(lock.kind().args()).arg("1 1 host dead").arg(&["", "", "", "3"]);
         let reply: redis::RedisResult<redis::Value> = eval.query(&mut self.redis());
         assert!(reply.is_ok(), "{reply:?}");
     }
