@@ -235,7 +235,8 @@ pub struct Look {
     pub kind: String,
     /// The holders; for a semaphore the holders of permits, for an inventory those of reservations.
     pub holders: Vec<Holder>,
-    /// The waiting processes, in the order of the queue.
+    /// The waiting processes, in the order of the queue: those before one's own have as many threads as are ahead
+    /// of it ("three ahead of you").
     pub waiters: Vec<Waiter>,
     /// The waiters for a condition's signal, one for each waiting thread: the first hundred.
     pub condition_waiters: Vec<ConditionWaiter>,

@@ -100,7 +100,9 @@ pub struct LockInfo<'a> {
 #[expect(unused_variables, reason = "an observer implements what it is interested in")]
 pub trait Observer: Send + Sync + 'static {
     /// A thread begins to sleep until it gets `lock`, because the lock is held or others are ahead. Reported
-    /// at most once per call, and not for a call that acquires the lock, or gives up, without sleeping.
+    /// at most once per call, and not for a call that acquires the lock, or gives up, without sleeping. Who is
+    /// ahead is not sent along, as no request is made for an event: [`Client::look`](crate::Client::look) tells
+    /// it to another thread, while this one sleeps.
     fn wait_began(&self, lock: LockInfo<'_>) {}
 
     /// The wait for `lock` that was reported as [begun](Observer::wait_began) is over, whatever its outcome.
