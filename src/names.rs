@@ -195,9 +195,9 @@ fn measure(what: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Encodes the name of `what` for the members of `:conditions` and for an inventory's fields and arguments,
+/// Encodes the name of `what` as a field: for the members of `:conditions` and for an inventory's fields and arguments,
 /// where a `|` ends it. Returns an error text if the name is invalid.
-pub(crate) fn part<'a>(what: &str, name: &'a str) -> Result<Cow<'a, str>, String> {
+pub(crate) fn field<'a>(what: &str, name: &'a str) -> Result<Cow<'a, str>, String> {
     measure(what, name)?;
     if name.contains(['%', '|']) {
         return Ok(name.replace('%', "%25").replace('|', "%7C").into());

@@ -90,7 +90,7 @@ impl<K: Exclusive> RedisLock<K> {
     /// Making a handle sends no request and cannot fail: an invalid name (it must have 1 to 1024 bytes) is
     /// reported by the first call on it.
     pub fn condition(&self, name: &str) -> Condition<K> {
-        let name = names::part("condition's name", name).map(Arc::from);
+        let name = names::field("condition's name", name).map(Arc::from);
         let name = name.map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why));
         Condition { lock: self.clone(), name }
     }

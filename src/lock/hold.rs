@@ -62,8 +62,8 @@ impl<K: Kind> Hold<K> {
     }
 
     /// Ends the hold here, but not in Redis.
-    pub(crate) fn part(mut self) -> Result<Receipt, Error> {
-        let grant = engine::call::receipt::part(&self.entry, self.ticket)?;
+    pub(crate) fn detach(mut self) -> Result<Receipt, Error> {
+        let grant = engine::call::receipt::detach(&self.entry, self.ticket)?;
         self.ends();
         let owner = self.entry.owner_id(grant.owner);
         Ok(Receipt::new(K::NAME, &self.entry, owner, &grant))
@@ -226,6 +226,6 @@ impl<K: Kind> OwnedGuard<K> {
     /// share it, `InvalidInput` if the kind's rule has no `kind.transfer`, `OutcomeUnknown` or `Unavailable`
     /// if Redis did not reply. The guard is dropped then, which releases the hold.
     pub fn into_receipt(self) -> Result<Receipt, Error> {
-        self.hold.part()
+        self.hold.detach()
     }
 }

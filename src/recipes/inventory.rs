@@ -186,7 +186,7 @@ impl Inventory {
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn is_committed(&self, id: &str) -> Result<bool, Error> {
-        let id = self.config(names::part("reservation's id", id))?;
+        let id = self.config(names::field("reservation's id", id))?;
         self.units.describe_state(&format!("id|{id}"), Wait::forever())
     }
 
@@ -252,7 +252,7 @@ impl Inventory {
     }
 
     fn sku<'a>(&self, sku: &'a str) -> Result<Cow<'a, str>, Error> {
-        self.config(names::part("SKU's name", sku))
+        self.config(names::field("SKU's name", sku))
     }
 
     fn checked(self, what: &str, time: Duration) -> Self {
@@ -338,7 +338,7 @@ pub struct InStock {
 impl InStock {
     /// At least `n` of `sku`. Returns an error text if these are invalid.
     fn of(sku: &str, n: u64) -> Result<InStock, String> {
-        Ok(InStock { args: format!("lock|{}|{}", check(n)?, names::part("SKU's name", sku)?) })
+        Ok(InStock { args: format!("lock|{}|{}", check(n)?, names::field("SKU's name", sku)?) })
     }
 
     /// A placeholder without a SKU, for a handle that acquires nothing.
@@ -423,13 +423,13 @@ impl Order {
         }
         let mut args = "take|".to_owned();
         if let Some(id) = &self.id {
-            args += &names::part("reservation's id", id)?;
+            args += &names::field("reservation's id", id)?;
         }
         // Writing to a String cannot fail.
         let _ = write!(args, "|{}|", memory.as_millis());
         let mut limit = MOST;
         if let Some((customer, most)) = &self.customer {
-            args += &names::part("customer's name", customer)?;
+            args += &names::field("customer's name", customer)?;
             limit = check(*most)?;
         }
         let _ = write!(args, "|{limit}");
@@ -443,7 +443,7 @@ impl Order {
                     "{n} units of {sku:?} requested, but a customer may have at most {limit}"
                 ));
             }
-            let _ = write!(args, "|{n}|{}", names::part("SKU's name", sku)?);
+            let _ = write!(args, "|{n}|{}", names::field("SKU's name", sku)?);
         }
         Ok(args)
     }

@@ -16,7 +16,7 @@ fn a_hold_that_goes_lets_the_next_head_ask_redis() {
     let owned = Request { holder: HolderId::Guard, ..request(1) };
     let acquired = driver.come_in(owned, 7, 0);
     let waiter = driver.enter(request(2), 1);
-    let (grant, then) = driver.lock_state.part(acquired.ticket, at(2)).unwrap();
+    let (grant, then) = driver.lock_state.detach(acquired.ticket, at(2)).unwrap();
     assert_eq!((grant.owner, grant.token()), (acquired.owner, acquired.token));
     assert_eq!((then.wake, then.leave, then.background, then.lost), (Some(waiter), None, None, None));
     assert_ne!(driver.asks(waiter, 3).owner, acquired.owner, "under an id of its own");
@@ -31,12 +31,12 @@ fn what_is_lost_or_shared_does_not_go() {
     let mut driver = Driver::new();
     let acquired = driver.come_in(request(1), 7, 0);
     assert!(matches!(driver.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
-    assert_eq!(driver.lock_state.part(acquired.ticket, at(1)).unwrap_err(), Refusal::Shared);
+    assert_eq!(driver.lock_state.detach(acquired.ticket, at(1)).unwrap_err(), Refusal::Shared);
     assert_eq!(driver.exit(acquired, 1), Exit::Held);
-    assert!(driver.lock_state.may_part(acquired.ticket, at(1)).is_ok());
+    assert!(driver.lock_state.may_detach(acquired.ticket, at(1)).is_ok());
     let over = LEASE - DRIFT;
     assert_eq!(
-        driver.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
+        driver.lock_state.detach(acquired.ticket, at(over)).unwrap_err(),
         Refusal::LeaseLost(LossReason::Expired)
     );
     let (.., then) = match driver.exit(acquired, over) {
@@ -45,7 +45,7 @@ fn what_is_lost_or_shared_does_not_go() {
     };
     assert!(then.background.is_some(), "it leaves Redis as ever");
     assert_eq!(
-        driver.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
+        driver.lock_state.detach(acquired.ticket, at(over)).unwrap_err(),
         Refusal::LeaseLost(LossReason::Revoked)
     );
 }

@@ -150,11 +150,11 @@ fn keys_of_users_cost_the_others_nothing() {
 }
 
 #[test]
-fn parts_do_not_begin_one_another() {
-    assert_eq!(part("condition's name", "a|b%|").unwrap(), "a%7Cb%25%7C");
-    assert_eq!(part("condition's name", "a%7Cb").unwrap(), "a%257Cb");
-    assert_eq!(part("SKU's name", "").unwrap_err(), "a SKU's name must not be empty");
-    assert!(part("SKU's name", &"x".repeat(1025)).is_err());
+fn fields_do_not_begin_one_another() {
+    assert_eq!(field("condition's name", "a|b%|").unwrap(), "a%7Cb%25%7C");
+    assert_eq!(field("condition's name", "a%7Cb").unwrap(), "a%257Cb");
+    assert_eq!(field("SKU's name", "").unwrap_err(), "a SKU's name must not be empty");
+    assert!(field("SKU's name", &"x".repeat(1025)).is_err());
 }
 
 #[test]

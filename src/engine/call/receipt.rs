@@ -20,14 +20,15 @@ fn lease_of(entry: &LockEntry, terms: &Terms) -> Duration {
 }
 
 /// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns its grant.
-pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error> {
+pub(crate) fn detach(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error> {
     if entry.scripts.adopt.is_none() {
         return Err(entry.error(requests::no_rule()));
     }
     let (owner, lease) = {
         let core = lock(entry)?;
         let now = Moment::now();
-        let grant = core.lock_state.may_part(ticket, now).map_err(|stays| entry.error(of_refusal(stays)))?;
+        let grant =
+            core.lock_state.may_detach(ticket, now).map_err(|stays| entry.error(of_refusal(stays)))?;
         (grant.owner, grant.renewal(now).max(lease_of(entry, &grant.terms)))
     };
     held::renew_for(entry, ticket, Some(lease))?;
@@ -35,7 +36,7 @@ pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Erro
     let now = Moment::now();
     let since = core.lock_state.held(ticket, now);
     let (mut grant, then) =
-        core.lock_state.part(ticket, now).map_err(|stays| entry.error(of_refusal(stays)))?;
+        core.lock_state.detach(ticket, now).map_err(|stays| entry.error(of_refusal(stays)))?;
     core.ends(entry, owner);
     carry_out(entry, core, then);
     grant.terms.lease = lease_of(entry, &grant.terms);

@@ -7,7 +7,7 @@ use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
     /// Returns the grant of the hold `ticket` if that can go: the grant is valid, and this is its only hold.
-    pub(crate) fn may_part(&self, ticket: Ticket, now: Moment) -> Result<&Grant, Refusal> {
+    pub(crate) fn may_detach(&self, ticket: Ticket, now: Moment) -> Result<&Grant, Refusal> {
         let hold = self.holds.get(ticket);
         let Some((hold, grant)) = hold.and_then(|h| Some((h, self.grant(h.owner)?))) else {
             return Err(Refusal::LeaseLost(LossReason::Revoked));
@@ -21,8 +21,8 @@ impl LockState {
 
     /// The hold `ticket` leaves this process, with its grant. Redis does not notice. The threads that wait
     /// here then ask Redis, as they would if another process had acquired the lock.
-    pub(crate) fn part(&mut self, ticket: Ticket, now: Moment) -> Result<(Grant, Effects), Refusal> {
-        let owner = self.may_part(ticket, now)?.owner;
+    pub(crate) fn detach(&mut self, ticket: Ticket, now: Moment) -> Result<(Grant, Effects), Refusal> {
+        let owner = self.may_detach(ticket, now)?.owner;
         let Some(grant) = self.grants.remove(owner) else {
             return Err(Refusal::LeaseLost(LossReason::Revoked));
         };
