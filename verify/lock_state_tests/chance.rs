@@ -223,7 +223,7 @@ impl World {
                 assert!(wakes <= self.now + 1_002, "a park of {} ms", wakes - self.now);
                 self.threads[i] = Thread::Parked { ticket, wakes, over };
             }
-            Step::Busy | Step::Refused(_) | Step::Over => {
+            Step::Busy | Step::Refused(_) | Step::GiveUp => {
                 self.give_up(i, ticket);
             }
             Step::Closed => panic!("nobody closes it"),

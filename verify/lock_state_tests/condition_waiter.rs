@@ -107,7 +107,7 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
     let asking = waiter.asks(ticket, 0);
     waiter.answer(&asking, Answer::Failed, 1);
     assert!(!waiter.lock_state.turns_back(at(2)));
-    assert_eq!(waiter.turn_with(ticket, 2, true, true), Step::Over);
+    assert_eq!(waiter.turn_with(ticket, 2, true, true), Step::GiveUp);
     assert_eq!(waiter.lock_state.wait_outcome().given_up, HasGivenUp::No);
     assert_eq!(waiter.lock_state.give_up(ticket, at(2)), GaveUp::Out(Effects::default()));
 }

@@ -244,7 +244,7 @@ fn a_grant_renewed_too_late_leaves_with_its_releaser() {
     assert!(matches!(driver.turn(ticket, 2_000), Step::Confirm(..)));
     // Redis has renewed the lease; here it was over before the reply arrived.
     driver.lock_state.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(LEASE));
-    assert_eq!(driver.turn_with(ticket, LEASE, true, true), Step::Over);
+    assert_eq!(driver.turn_with(ticket, LEASE, true, true), Step::GiveUp);
     let then = out(driver.lock_state.give_up(ticket, at(LEASE)));
     assert_eq!(then.leave.map(|l| l.owner), Some(asking.owner), "it would block others for a lease");
 }

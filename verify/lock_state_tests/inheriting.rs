@@ -153,7 +153,7 @@ fn a_thread_with_no_time_left_leaves_it_to_the_one_behind() {
     let third = driver.enter(request(3), 1);
     driver.message(asking.owner, 6);
     out(driver.lock_state.give_up(head, at(2)));
-    assert_eq!(driver.turn_with(second, 2, true, true), Step::Over);
+    assert_eq!(driver.turn_with(second, 2, true, true), Step::GiveUp);
     out(driver.lock_state.give_up(second, at(2)));
     assert_eq!(driver.is_in(third, 2).owner, asking.owner);
 }

@@ -217,7 +217,7 @@ fn nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of() {
     driver.lock_state.give_up(attempt, at(1));
     let late = driver.enter(request(3), 1);
     assert!(matches!(driver.turn(late, 1), Step::Park(_)));
-    assert_eq!(driver.turn_with(late, 2, true, true), Step::Over);
+    assert_eq!(driver.turn_with(late, 2, true, true), Step::GiveUp);
     // A thread that is inside continues.
     assert!(matches!(driver.lock_state.enter(&request(1), at(2)), Ok(Entered::Again(_))));
     // And so does a thread beside its own hold in the other mode: it is what the others wait for.

@@ -101,7 +101,7 @@ fn a_grant_in_the_instant_of_giving_up_is_passed_on() {
 fn a_grant_is_used_even_when_the_time_is_up() {
     let mut driver = Driver::new();
     let (ticket, asking) = driver.queue_up(request(1), 5, 0);
-    assert_eq!(driver.turn_with(ticket, 10, true, true), Step::Over);
+    assert_eq!(driver.turn_with(ticket, 10, true, true), Step::GiveUp);
     driver.message(asking.owner, 6);
     assert!(matches!(driver.turn_with(ticket, 11, true, true), Step::In(..)));
 }

@@ -235,7 +235,7 @@ impl State {
                 self.set(p, t, Thread::Making(ticket, leaving, next));
             }
             Step::Park(until) | Step::Behind(until) => self.set(p, t, Thread::Parked(ticket, until)),
-            Step::Busy | Step::Over | Step::Refused(_) | Step::Closed => self.give_up(p, t, ticket),
+            Step::Busy | Step::GiveUp | Step::Refused(_) | Step::Closed => self.give_up(p, t, ticket),
         }
     }
 

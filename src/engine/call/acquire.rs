@@ -57,7 +57,7 @@ fn wait_for(
                 loop {
                     match waiter.advance(MayPark::Yes)? {
                         Progress::In(acquired) => break acquired,
-                        Progress::Over => return Ok(None),
+                        Progress::GaveUp => return Ok(None),
                         Progress::Ask(asking, limit) => waiter.ask(asking, limit)?,
                     }
                 }

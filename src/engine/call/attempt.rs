@@ -58,7 +58,7 @@ pub(crate) fn begin<'a>(
     };
     Ok(match waiter.advance(MayPark::No { limit })? {
         Progress::In(acquired) => BegunTry::In(acquired),
-        Progress::Over => busy(entry, entered),
+        Progress::GaveUp => busy(entry, entered),
         Progress::Ask(asking, _) => {
             waiter.sends();
             BegunTry::Asks(OneTry { waiter, asking })
@@ -120,7 +120,7 @@ impl<'a> OneTry<'a> {
     pub(crate) fn detach(self) -> Detached {
         let OneTry { mut waiter, mut asking } = self;
         asking.thread = this_name();
-        waiter.position = Position::Over;
+        waiter.position = Position::Left;
         let Waiter { entry, ticket, entered, .. } = waiter;
         Detached { entry: entry.clone(), ticket, entered, asking: Some(asking) }
     }
@@ -147,7 +147,7 @@ impl<'a> OneTry<'a> {
         let ended = match ended {
             Ok(Progress::In(acquired)) => return Ok(Some(acquired)),
             // An attempt asks once; a request to ask again is given up.
-            Ok(Progress::Over | Progress::Ask(..)) => Ok(None),
+            Ok(Progress::GaveUp | Progress::Ask(..)) => Ok(None),
             Err(error) => Err(error),
         };
         drop(waiter);

@@ -40,7 +40,7 @@ pub(in crate::engine) enum Arrival<'a> {
 pub(in crate::engine) enum Progress {
     In(Acquired),
     /// The wait ends without a hold: it timed out, or its single attempt found the lock busy.
-    Over,
+    GaveUp,
     /// Send this request, and wait for the reply until then.
     Ask(Asking, Moment),
 }
@@ -66,7 +66,7 @@ pub(super) enum Position {
         sent: bool,
     },
     /// It has its hold, has given up, or another thread continues.
-    Over,
+    Left,
 }
 
 /// A thread's position in the lock state. If it is dropped while the position is taken (an error, a panic),
@@ -215,7 +215,7 @@ impl<'a> Waiter<'a> {
             match step {
                 Step::In(acquired, next) => {
                     core.wake(next);
-                    self.position = Position::Over;
+                    self.position = Position::Left;
                     self.keep_readers_behind(&core);
                     return register_hold(entry, core, acquired, now, self.entered).map(Progress::In);
                 }
@@ -244,7 +244,7 @@ impl<'a> Waiter<'a> {
                 ending => {
                     let error = self.ending(ending, &core);
                     self.leave(core);
-                    return error.map_or(Ok(Progress::Over), Err);
+                    return error.map_or(Ok(Progress::GaveUp), Err);
                 }
             }
         }
@@ -261,9 +261,9 @@ impl<'a> Waiter<'a> {
     /// was up.
     fn ending(&self, turn: Step, core: &Core) -> Option<Error> {
         let error = match turn {
-            Step::Over if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
-            Step::Over if self.suspicion.error().is_some() => return self.suspicion.error().cloned(),
-            Step::Over
+            Step::GiveUp if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
+            Step::GiveUp if self.suspicion.error().is_some() => return self.suspicion.error().cloned(),
+            Step::GiveUp
                 if core.lock_state.trouble().is_some()
                     || core.lock_state.is_unheard(Moment::now(), UNHEARD) =>
             {
@@ -335,7 +335,7 @@ impl<'a> Waiter<'a> {
 
     /// Gives up the position, without having released the mutex since it was found that there is no hold.
     fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
-        self.position = Position::Over;
+        self.position = Position::Left;
         if self.wait.arrived.is_some() {
             core.pass_trouble_on(Moment::now());
         }
@@ -355,7 +355,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let entry = self.entry;
         match self.position {
-            Position::Over => return,
+            Position::Left => return,
             // Redis may grant the request: such a grant must not remain.
             Position::Asking { owner, sent: true } => {
                 report(entry, |state, now| state.answered(owner, Answer::Unanswered, now));

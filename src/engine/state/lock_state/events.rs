@@ -111,7 +111,7 @@ pub(crate) enum Step {
     Refused(String),
     Closed,
     /// The caller's time is up, and it has no hold.
-    Over,
+    GiveUp,
 }
 
 /// What must be done after an event, by the thread that reported it.

@@ -26,7 +26,7 @@ impl LockState {
             return Step::Closed;
         }
         let nap = now.after(self.shape.heartbeat);
-        let wait = |until: Moment| if over { Step::Over } else { Step::Park(until.min(nap)) };
+        let wait = |until: Moment| if over { Step::GiveUp } else { Step::Park(until.min(nap)) };
         let Some(InLine { request, attempted, .. }) =
             self.line.waiters.front().filter(|w| w.ticket == ticket).cloned()
         else {
@@ -47,7 +47,7 @@ impl LockState {
         }
         if self.idle().is_some() {
             // Kept for holds on other terms, or for too long.
-            return if over { Step::Over } else { self.make_way(&request, inbox, now, fresh) };
+            return if over { Step::GiveUp } else { self.make_way(&request, inbox, now, fresh) };
         }
         if self.ask.is_none()
             && let Some(acquired) = self.join(ticket, &request, now)
@@ -71,7 +71,7 @@ impl LockState {
         if let Some(PendingAcquire { phase: Phase::Refused(why), .. }) = self.ask.as_deref() {
             return Step::Refused(why.clone());
         }
-        if over { Step::Over } else { self.ask_for(&request, attempted, now, inbox, fresh) }
+        if over { Step::GiveUp } else { self.ask_for(&request, attempted, now, inbox, fresh) }
     }
 
     /// Turns the pending acquire, if it was one for other terms, into the head's. Returns the step that the
@@ -79,7 +79,7 @@ impl LockState {
     fn turn_ask_to(&mut self, request: &Request, now: Moment, over: bool) -> Option<Step> {
         let ask = self.ask.as_mut().filter(|ask| !ask.sought.is(request))?;
         if over {
-            return Some(Step::Over);
+            return Some(Step::GiveUp);
         }
         let urgency = |terms: &Terms| (Reverse(terms.class), terms.priority);
         if urgency(&request.terms) != urgency(&ask.sought.terms) {
@@ -151,7 +151,7 @@ impl LockState {
             || (got.confirmed && !left.is_zero());
         if !usable {
             if over {
-                return Some(Step::Over);
+                return Some(Step::GiveUp);
             }
             if left.is_zero() {
                 // It may still be ours: if so, asking again under the same id returns it.
