@@ -89,7 +89,7 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     let token = core.requested_loss_token(leaving.owner);
     core.ends(entry, leaving.owner);
     // Until the wait has given it up in Redis, a client that closes has to release it.
-    core.sets_out(&leaving);
+    core.add_leave(&leaving);
     carry_out(entry, core, then);
     shared.observers.tell_often(|o| o.released(entry.observed(), held));
     Ok(GivenUp { suspended, leaving, token })
@@ -124,13 +124,13 @@ fn come_back(
     let granted_to = granted.is_some().then(|| waiter.clone());
     let now = Moment::now();
     let mut core = entry.core.lock();
-    core.arrived(leaving.owner);
+    core.remove_leave(leaving.owner);
     let then = core.lock_state.put_back(suspended, granted, loss, now);
     let mut watched = Ok(());
     if let Some(grant) = core.lock_state.grant(owner).filter(|grant| grant.lost().is_none()) {
         let due = grant.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), granted_to);
-        watched = shared.renewer.look_at(entry, &mut core, owner, now, due);
+        watched = shared.renewer.plan(entry, &mut core, owner, now, due);
     }
     let over =
         core.lock_state.grant(owner).map_or(Some(LossReason::Revoked), |grant| Some(grant.lost()?.why));

@@ -153,7 +153,7 @@ pub(crate) fn renewed(
     }
     let due = core.lock_state.grant(owner).filter(|t| t.loss(now).is_none());
     let due = due.map(|grant| grant.due(now, shared.config.renew_every.min(lease / 3)));
-    let watched = due.map(|due| shared.renewer.look_at(entry, &mut core, owner, now, due));
+    let watched = due.map(|due| shared.renewer.plan(entry, &mut core, owner, now, due));
     carry_out(entry, core, then);
     watched.ok_or_else(|| entry.error(lost(LossReason::Revoked)))?.map_err(|e| entry.error(e))?;
     match answer.error {

@@ -56,13 +56,13 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
     // Until it is in the lock state, a client that closes releases it like the leaves in flight.
     let (valid_until, stays_until) = (sent.after(lease), Moment::default());
     let leaving = PendingRelease { owner, maybe_in_flight: true, valid_until, lease, stays_until };
-    lock(entry)?.sets_out(&leaving);
+    lock(entry)?.add_leave(&leaving);
     let outcome = requests::adopt(entry, owner, from, lease, sent.after(shared.config.command_timeout));
     let mut core = entry.core.lock();
     let now = Moment::now();
     let error = match outcome {
         Ok((Answer::In { number, left, value }, resent)) => {
-            core.arrived(owner);
+            core.remove_leave(owner);
             let mut validity = Validity::new(ends_at(sent, left), Doubt::default());
             if resent {
                 validity.doubt.begins();
@@ -84,6 +84,6 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
             failed(failure, "the hold may have been adopted; if so, it is released in the background")
         }
     };
-    core.arrived(owner);
+    core.remove_leave(owner);
     Err(entry.error(error))
 }

@@ -115,7 +115,7 @@ pub(crate) fn begin_release(
         }
         // The renewer must look at it when its time is over, at the latest.
         Exit::Kept(owner, until) => match core.due(owner) {
-            Some(due) if due > until => shared.renewer.look_at(entry, &mut core, owner, now, until),
+            Some(due) if due > until => shared.renewer.plan(entry, &mut core, owner, now, until),
             _ => Ok(()),
         },
         Exit::Lost(loss, mut then) => {
@@ -136,7 +136,7 @@ pub(crate) fn begin_release(
             }
             let lost = core.requested_loss_token(leaving.owner);
             core.ends(entry, leaving.owner);
-            core.sets_out(&leaving);
+            core.add_leave(&leaving);
             let limit = now.after(shared.config.command_timeout);
             let (began, bounded) = (now, false);
             let release = OngoingRelease { entry, leaving, next, began, limit, bounded, grant, held, lost };
@@ -301,7 +301,7 @@ fn has_left(
     outcome: &Result<Left, Failure>,
     at: Moment,
 ) -> Effects {
-    core.arrived(owner);
+    core.remove_leave(owner);
     let mut then = Effects::default();
     if let Some(next) = next {
         let answer = match outcome {

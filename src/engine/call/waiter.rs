@@ -234,7 +234,7 @@ impl<'a> Waiter<'a> {
                 }
                 Step::LeaveAndAsk(leaving, mut asking) => {
                     asking.thread = this_name();
-                    core.sets_out(&leaving);
+                    core.add_leave(&leaving);
                     let kept = core.ends(entry, leaving.owner);
                     drop(core);
                     no_longer_kept(entry, kept.then_some(KeptEnd::Replaced));
@@ -384,7 +384,7 @@ pub(in crate::engine) fn register_hold(
         && let Some(grant) = core.lock_state.grant(acquired.owner)
     {
         let due = grant.due(now, shared.config.renew_every);
-        if let Err(error) = shared.renewer.look_at(entry, &mut core, acquired.owner, now, due) {
+        if let Err(error) = shared.renewer.plan(entry, &mut core, acquired.owner, now, due) {
             drop(core);
             end(entry, acquired.ticket, How::Unused(Moment::now().after(LEAVE_TIMEOUT)))?;
             return Err(entry.error(error));

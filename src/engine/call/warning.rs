@@ -2,7 +2,7 @@
 //!
 //! One thread of the process sleeps until the first hold may have come to one of its margins. Renewals in the
 //! background do not wake it: when a margin would be reached without them, it checks how much of the hold is
-//! left, and sleeps again. What shortens or ends a hold has this hold alone [looked at](look_again) again. The
+//! left, and sleeps again. What shortens or ends a hold has this hold alone [checked](check_again) again. The
 //! thread ends a moment after the last hold with a warning.
 
 use std::collections::{BTreeSet, HashMap};
@@ -105,19 +105,19 @@ impl Drop for Warned {
         if let Some((warnings, keys)) = self.0.get().map(|it| &**it)
             && warnings.pid == std::process::id()
         {
-            keys.iter().for_each(|key| warnings.look(*key));
+            keys.iter().for_each(|key| warnings.check(*key));
         }
     }
 }
 
 /// Checks the warnings of these holds again, as they may now end earlier than planned.
-pub(crate) fn look_again(holds: Holds) {
+pub(crate) fn check_again(holds: Holds) {
     let warnings = Warnings::current();
     for (key, _) in holds {
         if let Some(watch) = warnings.state.lock().holds.get_mut(&key) {
             watch.changes += 1;
         }
-        warnings.look(key);
+        warnings.check(key);
     }
 }
 
@@ -154,7 +154,7 @@ impl Warnings {
         // Only now: what shortens the hold after this has it looked at again.
         match left(margin) {
             Some(spare) if !spare.is_zero() => self.plan(key, Moment::now().after(spare), token),
-            _ => self.look(key),
+            _ => self.check(key),
         }
     }
 
@@ -180,7 +180,7 @@ impl Warnings {
 
     /// Cancels what is due of a hold's warnings, and plans the next look at it. Without the mutex while it
     /// asks how much is left and cancels, as both may run code of others.
-    fn look(&self, key: HoldKey) {
+    fn check(&self, key: HoldKey) {
         loop {
             let Some((left, all, changes)) = self.state.lock().of(key) else { return };
             let now = Moment::now();
@@ -221,7 +221,7 @@ impl Warnings {
             if let Some((_, key)) = first.filter(|(at, _)| *at <= now) {
                 state.plan(key, |_| Moment::NEVER);
                 drop(state);
-                self.look(key);
+                self.check(key);
                 state = self.state.lock();
                 continue;
             }

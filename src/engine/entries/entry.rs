@@ -280,12 +280,12 @@ impl Core {
     }
 
     /// Records a leave that is about to be sent.
-    pub(crate) fn sets_out(&mut self, leaving: &PendingRelease) {
+    pub(crate) fn add_leave(&mut self, leaving: &PendingRelease) {
         push(&mut self.leaves, leaving.clone());
     }
 
     /// Removes the leave of `owner`, which was answered or is the renewer's task now.
-    pub(crate) fn arrived(&mut self, owner: u64) {
+    pub(crate) fn remove_leave(&mut self, owner: u64) {
         self.leaves.retain(|leaving| leaving.owner != owner);
     }
 

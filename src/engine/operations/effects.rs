@@ -35,7 +35,7 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
         entry.shared.renewer.leave(entry, leaving);
     }
     if let Some(leaving) = &then.leave {
-        core.sets_out(leaving);
+        core.add_leave(leaving);
     }
     let no_longer = then.dropped.filter(|(owner, _)| core.ends(entry, *owner)).map(|(_, why)| why);
     // The grant's guards may outlive this: their later calls find it lost.
@@ -84,7 +84,7 @@ pub(crate) fn no_longer_kept(entry: &Arc<LockEntry>, why: Option<KeptEnd>) {
     }
 }
 
-/// Makes an owner that no thread needs any more leave Redis, once its leave was [recorded](Core::sets_out):
+/// Makes an owner that no thread needs any more leave Redis, once its leave was [recorded](Core::add_leave):
 /// at once if Redis replies, otherwise in the background.
 fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
     let owner = leaving.owner;
@@ -98,7 +98,7 @@ fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
         entry.shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving });
     }
     let mut core = entry.core.lock();
-    core.arrived(owner);
+    core.remove_leave(owner);
     let then = core.lock_state.left();
     core.wake(then.wake);
 }

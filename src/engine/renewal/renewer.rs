@@ -48,7 +48,7 @@ impl Renewer {
     /// Schedules a look at the grant for `due`, in place of what was planned before. If its client does not
     /// listen yet, there is one after a heartbeat, too: a longer hold should receive the message of a forced
     /// unlock.
-    pub(crate) fn look_at(
+    pub(crate) fn plan(
         self: &Arc<Self>,
         entry: &Arc<LockEntry>,
         core: &mut Core,

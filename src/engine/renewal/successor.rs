@@ -52,7 +52,7 @@ pub(crate) fn renew(entry: &Arc<LockEntry>, core: &mut Core, due: Moment, which:
         // No later than its planned look, which need not be a renewal. (An overdue renewal may be in flight,
         // to the former server.)
         let due = if planned <= now { now } else { planned.min(due) };
-        if let Err(error) = entry.shared.renewer.look_at(entry, core, owner, now, due) {
+        if let Err(error) = entry.shared.renewer.plan(entry, core, owner, now, due) {
             tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
         }
     }

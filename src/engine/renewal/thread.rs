@@ -81,7 +81,7 @@ impl Renewer {
 
     /// Looks at all tasks that are due, and passes those that must be sent to the lines.
     fn round(self: &Arc<Self>, due: Vec<Task>) {
-        let ready: Vec<_> = due.into_iter().filter_map(|task| self.look(task)).collect();
+        let ready: Vec<_> = due.into_iter().filter_map(|task| self.check(task)).collect();
         // Tasks that cannot be sent are kept here, to be dropped outside the mutex.
         let (mut closed, mut unserved) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
@@ -123,7 +123,7 @@ impl Renewer {
 
     /// Returns the task with what it needs to be sent now. A task that needs no request is finished, or put
     /// back.
-    fn look(self: &Arc<Self>, mut task: Task) -> Option<Task> {
+    fn check(self: &Arc<Self>, mut task: Task) -> Option<Task> {
         let now = Moment::now();
         match &task.what {
             TaskKind::Leave(leave) if leave.1 <= now => {

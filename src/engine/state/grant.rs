@@ -100,11 +100,11 @@ impl Doubt {
 
     /// A copy may be in flight that sets the lease to `lease`.
     pub(crate) fn caps(&mut self, lease: Duration) {
-        self.0 = Some(self.least().min(lease));
+        self.0 = Some(self.shortest().min(lease));
     }
 
     /// Returns what a lease may be counted for at most.
-    pub(crate) fn least(self) -> Duration {
+    pub(crate) fn shortest(self) -> Duration {
         self.0.unwrap_or(Duration::MAX)
     }
 }
@@ -407,7 +407,7 @@ impl Grant {
     pub(crate) fn extended(&mut self, sent: Moment, left: Duration, now: Moment) {
         let Validity { until, first, doubt, last_reply, .. } = &mut self.validity;
         *first = Millis::default();
-        let ends = ends_at(sent, left.min(doubt.least()));
+        let ends = ends_at(sent, left.min(doubt.shortest()));
         let overlaps = last_reply.as_mut().is_some_and(|last| sent < std::mem::replace(last, now));
         *until = if overlaps { ends.min(*until) } else { ends };
     }

@@ -188,7 +188,7 @@ impl PendingAcquire {
     /// Redis has answered, to the request sent at `sent`, that it has the lock, with `left` of its lease.
     /// `joined`: other threads of this process may share the hold.
     pub(super) fn is_in(&mut self, sent: Moment, number: u64, left: Duration, value: u64, joined: bool) {
-        let valid_until = ends_at(sent, left.min(self.doubt.least()));
+        let valid_until = ends_at(sent, left.min(self.doubt.shortest()));
         // Drops its message, if that is still unread: it says less, as it does not know what was left when.
         self.last_number = self.last_number.max(number);
         // If a message came before, this is the same grant, known more exactly.

@@ -127,7 +127,7 @@ impl LockState {
             && number <= MOST_NUMBER
         {
             let lease = lease.min(first_lease).min(ask.sought.terms.lease);
-            let valid_until = ends_at(ask.counts_from, lease.min(ask.doubt.least()));
+            let valid_until = ends_at(ask.counts_from, lease.min(ask.doubt.shortest()));
             let (since, by, via) = (ask.counts_from, Source::Message, AcquiredVia::Granted);
             let confirmed = false;
             let granted = PendingGrant { number, value, seen, valid_until, since, lease, by, via, confirmed };
@@ -162,7 +162,7 @@ impl LockState {
                 ask.is_gone(now);
             }
             (Renewal::Left(left), Phase::Granted(granted)) => {
-                granted.valid_until = ends_at(sent, left.min(ask.doubt.least()));
+                granted.valid_until = ends_at(sent, left.min(ask.doubt.shortest()));
                 (granted.since, granted.lease, granted.by) = (sent, lease, Source::Reply);
                 granted.confirmed = true;
             }

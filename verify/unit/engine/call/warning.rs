@@ -30,7 +30,7 @@ fn comes_at_once(shortened_at: usize) {
     let left = move || {
         let look = looks.fetch_add(1, Ordering::Relaxed);
         if look == shortened_at {
-            look_again(hold(number, || None));
+            check_again(hold(number, || None));
             return Some(LONG);
         }
         let soon = Duration::from_millis(if look < shortened_at { 1 } else { 100 });
@@ -53,7 +53,7 @@ fn one_hold_is_looked_at_alone() {
     let (warned, mine) = (Warned::default(), hold(11, || Some(LONG)));
     let _tokens = [&others, &mine].map(|holds| ends_within(&warned, holds));
     for _ in 0..100 {
-        look_again(mine.clone());
+        check_again(mine.clone());
         drop(ends_within(&Warned::default(), &mine));
     }
     assert_eq!(requests.load(Ordering::Relaxed), 1);
@@ -83,6 +83,6 @@ fn nothing_is_kept_of_a_hold_that_has_ended_nor_of_a_token_that_was_dropped() {
     let held = hold(21, || Some(LONG));
     let guard = Warned::default();
     drop(ends_within(&guard, &held));
-    look_again(held.clone());
+    check_again(held.clone());
     assert!(state.lock().of(held[0].0).is_none());
 }
