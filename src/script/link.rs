@@ -45,7 +45,7 @@ pub(super) const GIVEN: [&str; 17] = [
 /// The names that operations declare before their last mark. A rule's functions may be inserted behind such a
 /// declaration, and would see it in place of a local of their own with the same name. Listed, as nine files would have
 /// to be read for each rule; a test compares.
-pub(super) const DECLARED: &str = "alone first full left n there value w was_inside was_last";
+pub(super) const DECLARED: &str = "alone first full left n rank there value w was_inside was_last";
 
 /// The beginning of a rule's text that names its file.
 const FILE_IS: &str = "--@ file ";

@@ -291,6 +291,12 @@ impl SmallRedis {
         self.queue.retain(|_, position| position.owner != owner);
     }
 
+    /// Whether the place that this request names is that of another owner.
+    pub(crate) fn has_another_at(&self, ask: &PendingAcquire) -> bool {
+        let place = ask.arrival.map(|arrival| self.position_of(ask.mode, arrival));
+        place.and_then(|place| self.queue.get(&place)).is_some_and(|it| it.owner != ask.owner)
+    }
+
     /// Adds a position or records a heartbeat; returns whether the owner had no position.
     fn enqueue(&mut self, ask: &PendingAcquire, stage: Stage, now: u64) -> bool {
         let had = self.arrival(ask.owner);

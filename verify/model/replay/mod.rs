@@ -163,6 +163,12 @@ impl Walk<'_> {
         if waiting(&self.state) > waiting(&then) + SHARE {
             return false;
         }
+        // A new id of a process at the place of one whose leave is still on its way: the small Redis has one at a place.
+        if let Op::Acquire(ask) | Op::Leave { next: Some(ask), .. } = op
+            && self.state.redis.has_another_at(ask)
+        {
+            return false;
+        }
         let messages: Vec<Message> = then.messages.iter().copied().collect();
         let arrival = match op {
             Op::Acquire(ask) | Op::Leave { next: Some(ask), .. } => {
