@@ -27,8 +27,7 @@ pub(crate) fn detach(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Er
     let (owner, lease) = {
         let core = lock(entry)?;
         let now = Moment::now();
-        let grant =
-            core.lock_state.may_detach(ticket, now).map_err(|stays| entry.error(of_refusal(stays)))?;
+        let grant = core.lock_state.may_detach(ticket, now).map_err(|it| entry.error(of_refusal(it)))?;
         (grant.owner, grant.renewal(now).max(lease_of(entry, &grant.terms)))
     };
     held::renew_for(entry, ticket, Some(lease))?;
