@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, ClientBuilder, SimpleLock};
-use redis_concurrent_testkit::RedisServer;
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 type Done<T> = Result<T, Box<dyn Error>>;
 
@@ -176,6 +176,11 @@ pub(crate) fn play() -> Done<bool> {
         "pair-dropped" => repeated(n, || simple.lock().map(drop))?,
         "kept-pair" => {
             let kept = simple.linger(PATIENT);
+            // Not before its client listens, on a thread for which callgrind may take long.
+            wait_until(PATIENT, "the lock is kept", || {
+                let before = client.request_count();
+                kept.lock().and_then(|guard| guard.unlock()).is_ok() && client.request_count() == before
+            });
             repeated(n, || kept.lock()?.unlock())?;
         }
         "re-entry" => {
