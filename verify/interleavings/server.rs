@@ -155,11 +155,13 @@ impl Server {
         self.state.lock().faults = faults;
     }
 
-    /// Breaks all listening connections, with whatever they have not read.
+    /// Breaks all listening connections, with the messages that they have not read. Not one that is still being made: its
+    /// client would make the next one after a pause, and time may stand still.
     pub(super) fn cut_listeners(&self) {
         let mut state = self.state.lock();
         let State { lines, redis, .. } = &mut *state;
-        for (connection, line) in lines.iter_mut().filter(|(_, line)| line.listens) {
+        let made = |line: &Line| line.listens && line.replies.is_empty();
+        for (connection, line) in lines.iter_mut().filter(|(_, line)| made(line)) {
             redis.hang_up(*connection);
             *line = Line { broken: true, ..Line::default() };
         }
