@@ -36,7 +36,7 @@ if full and (full == true or string.byte(full, -1) ~= 126)
   and not (kind.reject or kind.can_barge and kind.can_barge(w)) then
   local tail = not alone and call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2]
   local class = kind.class and kind.class(w) or 0
-  local at = now() - (w.priority or 0) * STEP
+  local at = ranked(w, now())
   local arrival = fmt('%.0f', at)
   local score = class == 0 and arrival or fmt('%.0f', class * CLASS + at)
   -- (One that ranks after now has a low priority, or the clock was set back: join() sees to that.)

@@ -181,12 +181,6 @@ pub(super) const IN_LUA: &[InLua] = &[
         becomes: "return arrival",
     },
     InLua {
-        fault: "priority-ignored",
-        file: "lib/acquire.lua",
-        text: "local at = now() - (w.priority or 0) * STEP",
-        becomes: "local at = now()",
-    },
-    InLua {
         fault: "limit-outside-the-script",
         file: "lib/join.lua",
         text: "if n and new and w.arrival == ''",

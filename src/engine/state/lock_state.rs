@@ -275,8 +275,8 @@ impl LockState {
         Ok(Entered::Waits(ticket))
     }
 
-    /// Returns how many waiters, counted from the back, rank after `newcomer`, which goes ahead of them. It does not pass a head that has been granted the lock, a single attempt, or a thread that
-    /// holds the lock in another mode.
+    /// Returns how many waiters, counted from the back, rank after `newcomer`, which goes ahead of them. It does not
+    /// pass a head that has been granted the lock, a single attempt, or a thread that holds the lock in another mode.
     fn passed_by(&self, newcomer: &InLine) -> usize {
         let granted = usize::from(self.ask.as_ref().is_some_and(|ask| ask.is_granted()));
         let passes = |w: &&InLine| w.rank > newcomer.rank && !w.request.once && w.request.from.is_none();
