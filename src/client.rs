@@ -352,12 +352,6 @@ impl Client {
         self.0.route.servers().iter().map(|server| server.backend.request_count()).sum()
     }
 
-    /// The number of locks that this client has in use: those with a handle, a guard or a waiting thread. 0 in
-    /// a forked child, which uses none of its parent's locks.
-    pub fn lock_count(&self) -> usize {
-        self.0.entries().map_or(0, |entries| entries.len())
-    }
-
     /// Adds an observer of this client's locks, until the [`Observation`] is dropped. An observer for the
     /// client's whole life is passed to the [builder](crate::ClientBuilder::observer).
     pub fn observe(&self, observer: impl Observer) -> Observation {

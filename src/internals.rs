@@ -2,7 +2,7 @@
 
 use crate::kind::Kind;
 use crate::recipes::{fenced, rate_limiter};
-use crate::{Error, RedisLock, script};
+use crate::{Client, Error, RedisLock, script};
 
 /// The source text of the operations over one rule, as `EVAL` takes it. Each takes the lock's six keys, and
 /// the arguments that are listed at the top of its file in `lua/lib/`.
@@ -71,4 +71,10 @@ pub fn fenced_script(source: &str) -> String {
 /// If the lock cannot be used: because of its name, say, or because its client is closed.
 pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
     Ok(lock.entry()?.names.keys().map(|parts| parts.concat()))
+}
+
+/// The number of locks that a client has in use: those with a handle, a guard or a waiting thread. 0 in a forked
+/// child, which uses none of its parent's locks.
+pub fn lock_count(client: &Client) -> usize {
+    client.shared().entries().map_or(0, |entries| entries.len())
 }

@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::{CancellationToken, ClientBuilder, Error, ErrorKind, Wait};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, wait_until};
 
@@ -101,7 +102,7 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(fixture: &Fixture<K>)
 
     guard.unlock().unwrap();
     drop(lock);
-    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    wait_until(LONG, "no lock is in use", || lock_count(&client) == 0);
     // While the proxy is there.
     client.close().unwrap();
 
@@ -129,7 +130,7 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(fixture: &Fixture<K>)
     });
     holder.try_lock().unwrap().expect("for everybody").unlock().unwrap();
     drop(lock);
-    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    wait_until(LONG, "no lock is in use", || lock_count(&client) == 0);
     client.close().unwrap();
 }
 
@@ -193,7 +194,7 @@ fn a_release_that_comes_late_spares_the_next_hold<K: Tried>(fixture: &Fixture<K>
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     drop(lock);
-    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    wait_until(LONG, "no lock is in use", || lock_count(&client) == 0);
     // While the proxy is there.
     client.close().unwrap();
 }
@@ -255,7 +256,7 @@ fn a_lock_whose_release_failed_can_be_taken_again<K: Tried>(fixture: &Fixture<K>
         again.unlock().unwrap();
     }
     drop(lock);
-    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    wait_until(LONG, "no lock is in use", || lock_count(&client) == 0);
     client.close().unwrap();
 }
 
@@ -285,7 +286,7 @@ fn what_is_told_to_be_lost_is_not_renewed<K: Tried>(fixture: &Fixture<K>) {
     proxy.heal().unwrap();
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     drop(lock);
-    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    wait_until(LONG, "no lock is in use", || lock_count(&client) == 0);
     client.close().unwrap();
 }
 

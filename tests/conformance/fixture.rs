@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::kinds::{Exclusive, Reentrancy};
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{eventually, expires_at, wait_until};
@@ -226,7 +227,7 @@ impl<K: Tried> Fixture<K> {
             // A row may have closed it, with guards that were leaked.
             let reply = client.simple_lock("nobody's").is_locked();
             if !reply.is_err_and(|e| e.kind() == ErrorKind::Closed) {
-                wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+                wait_until(LONG, "no lock is in use", || lock_count(&client) == 0);
                 client.close().unwrap();
             }
         }

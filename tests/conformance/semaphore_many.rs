@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::Semaphore;
+use redis_concurrent::internals::lock_count;
 use redis_concurrent_testkit::{Barrier, Proxy, closes_in_time, wait_until};
 
 use crate::conformance::fixture::{Fixture, LATE, LEASE, NAME, Tried};
@@ -252,7 +253,7 @@ fn work_stops_while_the_server_is_away<K: Tried>(fixture: &Fixture<K>) {
     // one's release was lost with the same cut.
     assert!(stuck.iter().all(|n| n.load(SeqCst) <= 1), "each at most once, then it stays outside");
     for client in clients {
-        wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+        wait_until(LONG, "no lock is in use", || lock_count(&client) == 0);
         // While the proxy is there.
         client.close().unwrap();
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::kinds::Reentrant;
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Guard, OwnedGuard};
 use redis_concurrent_testkit::*;
@@ -196,7 +197,7 @@ fn a_child_forked_in_the_middle_of_things_does_not_hang() {
                     forked(busy.lock());
                     forked(busy.try_lock_for(ms(20)));
                     let counts =
-                        [busy.hold_count(), busy.local_queue_length(), x.hold_count(), client.lock_count()];
+                        [busy.hold_count(), busy.local_queue_length(), x.hold_count(), lock_count(&client)];
                     assert_eq!(counts, [0; 4]);
                     forked(client.reentrant_lock("made anew").try_lock());
                     let held = guard.as_ref().unwrap();

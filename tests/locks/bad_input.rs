@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
@@ -44,7 +45,7 @@ mod bodies {
         check(lock.with_lease(ms(500)).fair().lock().unwrap_err());
         assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
         assert_eq!(client.request_count(), 0);
-        assert_eq!(client.lock_count(), 0);
+        assert_eq!(lock_count(&client), 0);
         assert!(server.keys().unwrap().is_empty());
     }
 

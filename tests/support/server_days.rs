@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Connection, FromRedisValue, cmd};
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::kinds::Exclusive;
 use redis_concurrent::observe::{LockInfo, LossReason, Observer};
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Guard, RedisLock};
@@ -204,12 +205,12 @@ pub fn nothing_stays_but(spared: &[&str], server: &RedisServer, clients: &[&Clie
                 !(ends && (it.ends_with(":fence") || it.ends_with(":tombstones")))
             })
             .collect();
-        if left.is_empty() && clients.iter().all(|it| it.lock_count() == 0) {
+        if left.is_empty() && clients.iter().all(|it| lock_count(it) == 0) {
             return;
         }
         thread::sleep(ms(5));
     }
-    let locks: Vec<_> = clients.iter().map(|it| it.lock_count()).collect();
+    let locks: Vec<_> = clients.iter().map(|it| lock_count(it)).collect();
     panic!("left behind: {left:?}, and {locks:?} locks in the clients");
 }
 

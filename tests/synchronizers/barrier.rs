@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Commands;
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::{Client, CyclicBarrier, Error, ErrorKind};
 use redis_concurrent_testkit::wait_until;
 
@@ -86,7 +87,7 @@ fn all_go_on_when_the_last_one_comes_each_with_its_index() {
         });
     }
     assert_eq!(barriers[0].number_waiting().unwrap(), 0);
-    wait_until(LONG, "nothing is in use", || clients.iter().all(|client| client.lock_count() == 1));
+    wait_until(LONG, "nothing is in use", || clients.iter().all(|client| lock_count(client) == 1));
     // Nothing is left of the parties that passed, and the rest expires.
     let mut redis = server().connection().unwrap();
     let mut fields: Vec<String> = redis.hkeys(key(name, "")).unwrap();

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use redis::Commands;
 
 use redis_concurrent::internals;
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::kinds::{Kind, Reentrancy, Sharing};
 use redis_concurrent::{Client, ClientBuilder, RedisLock};
 
@@ -219,7 +220,7 @@ impl<'a, K: Kind, W: Kind> Fixture<'a, K, W> {
             assert!(ttl > 0 || ttl == -2, "{key} has no time to live");
         }
         for client in self.clients.lock().iter() {
-            wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+            wait_until(LONG, "no lock is in use", || lock_count(client) == 0);
             assert!(client.close().is_ok(), "closing");
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Connection;
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::{Client, Error};
 use redis_concurrent_testkit::*;
 
@@ -118,7 +119,7 @@ fn pain_17_short_waits_leave_no_position_and_no_time_that_is_far_off() {
     assert_eq!(clients[0].reentrant_lock("x").queue_length().unwrap(), 0);
     held.unlock().unwrap();
     nothing_left(&server);
-    wait_until(LONG, "no lock is in use", || clients.iter().all(|client| client.lock_count() == 0));
+    wait_until(LONG, "no lock is in use", || clients.iter().all(|client| lock_count(client) == 0));
 }
 
 /// Waiters are thrown out by their age, whether or not they live.

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::observe::MetricsObserver;
 use redis_concurrent_testkit::*;
 
@@ -247,6 +248,6 @@ fn pain_28_a_recorder_that_fails_breaks_no_lock() {
     });
     drop(lock.lock().unwrap());
     drop(lock);
-    assert_eq!(client.lock_count(), 0);
+    assert_eq!(lock_count(&client), 0);
     nothing_left(&server);
 }

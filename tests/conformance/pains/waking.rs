@@ -1,5 +1,6 @@
 //! Of waiters that are not woken, or all at once.
 
+use redis_concurrent::internals::lock_count;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -38,7 +39,7 @@ fn pain_10_subscriptions_do_not_grow_with_the_locks_waited_for() {
             waiter.join().unwrap().unwrap();
         }
     });
-    wait_until(LONG, "all are released", || client.lock_count() == 0);
+    wait_until(LONG, "all are released", || lock_count(&client) == 0);
     client.close().unwrap();
     wait_until(LONG, "no subscription is left", || channels(&server).is_empty());
     nothing_left(&server);

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::ErrorKind;
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::interop::{Redisson, RedissonFenced};
 use redis_concurrent::kinds::Reentrant;
 use redis_concurrent_testkit::wait_until;
@@ -202,7 +203,7 @@ fn nothing_stays_but_what_ends_by_itself() {
         assert_eq!(java.frees(), Some(true));
         lock.fair().lock().unwrap().unlock().unwrap();
     }
-    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    wait_until(LONG, "no lock is in use", || lock_count(&client) == 0);
     client.close().unwrap();
     for key in fixture.ask::<Vec<String>>(&["KEYS", "*"]) {
         assert!(key.ends_with(":fence") || key.ends_with(":tombstones"), "{key}");

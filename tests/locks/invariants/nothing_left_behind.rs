@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::CancellationToken;
+use redis_concurrent::internals::lock_count;
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -66,7 +67,7 @@ fn nothing_left_behind() {
 
         nothing_left(&server);
         for client in [&a, &b] {
-            wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
+            wait_until(SOON, "no lock is in use", || lock_count(client) == 0);
         }
         assert_eq!(threads("rc-inbox").len(), 2);
         wait_until(LONG, "renewal ends after a period without work", || threads("rc-renewal").is_empty());
@@ -130,6 +131,6 @@ fn nothing_left_behind_by_a_waiter() {
     }
     wait_until(SOON, "no queue position is left", || !exists(&server, "rc:{x}:queue"));
     assert!(!exists(&server, "rc:{x}:positions"));
-    wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
+    wait_until(SOON, "no lock is in use", || lock_count(&client) == 0);
     held.unlock().unwrap();
 }

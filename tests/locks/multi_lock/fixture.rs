@@ -1,5 +1,6 @@
 //! A server of a test's own, and locks on it.
 
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::{Client, Member, MultiLock, ReentrantLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
@@ -24,7 +25,7 @@ impl Fixture {
     pub fn end(&self, clients: &[&Client]) {
         nothing_left(&self.server);
         for client in clients {
-            wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
+            wait_until(SOON, "no lock is in use", || lock_count(client) == 0);
             client.close().unwrap();
         }
     }

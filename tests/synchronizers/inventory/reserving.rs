@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::inventory::{Order, Reservation};
 use redis_concurrent::{Client, ErrorKind, Inventory};
 use redis_concurrent_testkit::*;
@@ -88,7 +89,7 @@ fn a_decision_is_one_request() {
     });
     costs(2, &mut || taken(inventory.try_reserve(&Order::of("tee", 1))).commit().unwrap());
     costs(1, &mut || assert_eq!(inventory.stock("tee").unwrap().sold, 3));
-    assert_eq!(client.lock_count(), 2, "nothing is kept of a reservation that ended");
+    assert_eq!(lock_count(&client), 2, "nothing is kept of a reservation that ended");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis_concurrent::crossbeam_channel::{self, Receiver};
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::observe::{AcquiredVia, LockInfo, LossReason, Observer};
 use redis_concurrent::{Client, Error};
 use redis_concurrent_testkit::{ClientKind, RedisServer, released_all, wait_until};
@@ -165,7 +166,7 @@ impl Curious {
         let Some(client) = self.client.get() else { return };
         let lock = client.reentrant_lock("watched");
         let _ = (
-            client.lock_count(),
+            lock_count(client),
             client.request_count(),
             lock.local_queue_length(),
             lock.hold_count(),

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::internals::lock_count;
 use redis_concurrent::kinds::{Kind, Queueing, Reentrancy};
 use redis_concurrent::{CancellationToken, ErrorKind, Lock, LockGuard, Wait};
 
@@ -228,7 +229,7 @@ fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind, W: Kind>(fixtur
     let client = fixture.patient();
     let (one, same) = (fixture.lock(&client), fixture.keeper_of(&client));
     // A name may stand for two locks (read and write).
-    let of_one_name = client.lock_count();
+    let of_one_name = lock_count(&client);
     let another = fixture.other(&client, "too");
     let _owned = one.lock_owned().unwrap();
     assert!(same.try_lock_owned().unwrap().is_none());
@@ -237,7 +238,7 @@ fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind, W: Kind>(fixtur
     assert_eq!(one.name(), fixture.name());
     // Where each caller queues by itself, each hold counts as another lock.
     if K::QUEUEING == Queueing::PerProcess {
-        assert_eq!(client.lock_count(), 2 * of_one_name);
+        assert_eq!(lock_count(&client), 2 * of_one_name);
     }
 }
 
