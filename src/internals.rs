@@ -17,7 +17,7 @@ pub struct ScriptTexts {
     /// List holders and waiters.
     pub inspect: String,
     /// Apply a user's update to the kind's state, for a rule that has `kind.update`.
-    pub change: Option<String>,
+    pub update: Option<String>,
     /// Transfer a hold from one owner to another, for a rule that has `kind.transfer`.
     pub adopt: Option<String>,
     /// `acquire` of a waiter for a condition.
@@ -45,11 +45,11 @@ pub fn scripts(rule: &str) -> Result<ScriptTexts, String> {
         leave: made.leave.source,
         renew: made.renew.source,
         inspect: made.inspect.source,
-        change: made.change.map(|script| script.source),
+        update: made.update.map(|script| script.source),
         adopt: made.adopt.map(|script| script.source),
         wait_for: condition.acquire.source,
         quit: condition.leave.source,
-        signal: condition.change.map(|signal| signal.source).unwrap_or_default(),
+        signal: condition.update.map(|signal| signal.source).unwrap_or_default(),
     })
 }
 

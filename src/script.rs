@@ -31,8 +31,8 @@ pub(crate) struct Scripts {
     pub(crate) leave: Script,
     pub(crate) renew: Script,
     pub(crate) inspect: Script,
-    /// For a kind whose users change its state.
-    pub(crate) change: Option<Script>,
+    /// For a kind whose users update its state.
+    pub(crate) update: Option<Script>,
     /// For a kind whose holds may be passed on by a receipt.
     pub(crate) adopt: Option<Script>,
     /// Composed on first use.
@@ -91,11 +91,11 @@ impl Scripts {
 
     /// Composes the operations over `rule`. The error says what is wrong with the rule.
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
-        let [acquire, leave, renew, inspect, change, adopt] = OPERATIONS;
+        let [acquire, leave, renew, inspect, update, adopt] = OPERATIONS;
         let linker = Linker::new(rule)?;
-        let change = linker.defines("update").then_some(change);
+        let update = linker.defines("update").then_some(update);
         let adopt = linker.defines("transfer").then_some(adopt);
-        Scripts::linked(&linker, [acquire, leave, renew, inspect], change, adopt)
+        Scripts::linked(&linker, [acquire, leave, renew, inspect], update, adopt)
     }
 
     /// Composes the operations for waiters on a condition of a lock with this rule: each in the field of the
@@ -109,7 +109,7 @@ impl Scripts {
     fn linked(
         linker: &Linker<'_>,
         [acquire, leave, renew, inspect]: [File; 4],
-        change: Option<File>,
+        update: Option<File>,
         adopt: Option<File>,
     ) -> Result<Self, String> {
         let script = |operation| linker.link(operation).map(Script::of);
@@ -118,7 +118,7 @@ impl Scripts {
             leave: script(leave)?,
             renew: script(renew)?,
             inspect: script(inspect)?,
-            change: change.map(script).transpose()?,
+            update: update.map(script).transpose()?,
             adopt: adopt.map(script).transpose()?,
             all: OnceLock::new(),
         })

@@ -20,8 +20,8 @@ const RULES: [&str; 10] = [
 
 fn scripts_of(rule: &str) -> Vec<Script> {
     let all = |scripts: Scripts| {
-        let Scripts { acquire, leave, renew, inspect, change, adopt, .. } = scripts;
-        [acquire, leave, renew, inspect].into_iter().chain(change).chain(adopt)
+        let Scripts { acquire, leave, renew, inspect, update, adopt, .. } = scripts;
+        [acquire, leave, renew, inspect].into_iter().chain(update).chain(adopt)
     };
     all(Scripts::of(rule).unwrap()).chain(all(Scripts::of_conditions(rule).unwrap())).collect()
 }

@@ -7,7 +7,7 @@ use redis::{FromRedisValue, Value};
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::call::How;
-use crate::engine::call::held::{change, change_hold};
+use crate::engine::call::held::{update, update_hold};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, OwnedGuard, Ownership};
@@ -239,7 +239,7 @@ impl<K: Kind> RedisLock<K> {
     /// update may have been applied, or may still be. `Protocol` if the list cannot be converted to a `T`.
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`.
     pub fn update_state<T: FromRedisValue>(&self, what: &[&str]) -> Result<T, Error> {
-        converted(self.name(), change(self.entry()?, what)?)
+        converted(self.name(), update(self.entry()?, what)?)
     }
 
     /// Returns what the rule's `describe` returns, as [`update_state`](RedisLock::update_state) does;
@@ -272,7 +272,7 @@ impl<K: Kind, O: Ownership> Guard<K, O> {
     /// # Errors
     /// `LeaseLost` or `Closed` if the hold is lost. See also [`update_state`](RedisLock::update_state).
     pub fn update(&self, what: &str, arg: &str) -> Result<(), Error> {
-        change_hold(self.hold.entry(), self.hold.ticket(), what, arg)
+        update_hold(self.hold.entry(), self.hold.ticket(), what, arg)
     }
 }
 

@@ -18,7 +18,7 @@ macro_rules! lib {
 /// What the operations share. Each file sees the definitions of those before it.
 pub(super) const PARTS: [File; 7] = lib!("prelude" "clock" "foreign" "queue" "join" "condition" "turn");
 /// Acquire, leave, renew, inspect, change, adopt.
-pub(super) const OPERATIONS: [File; 6] = lib!("acquire" "leave" "renew" "inspect" "change" "adopt");
+pub(super) const OPERATIONS: [File; 6] = lib!("acquire" "leave" "renew" "inspect" "update" "adopt");
 /// The operations for a condition's waiters that take the place of acquire, leave and change.
 pub(super) const OF_CONDITIONS: [File; 3] = lib!("await" "quit" "signal");
 /// The script that wraps an operation to run it on several locks.

@@ -129,7 +129,7 @@ fn a_foreign_key_is_told_in_its_place_and_leaves_none_taken() {
 fn a_refusal_leaves_none_taken() {
     let mut all = Several::of::<Permits>(3, "refused");
     for (i, rig) in all.0.iter_mut().enumerate() {
-        rig.change("setter:1", &["set", if i == 2 { "1" } else { "5" }]).unwrap();
+        rig.update("setter:1", &["set", if i == 2 { "1" } else { "5" }]).unwrap();
     }
     let answers = all.acquire_as("try", "3");
     assert_eq!(texts(&answers[2])[0], "-1");

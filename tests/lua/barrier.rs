@@ -38,12 +38,12 @@ fn broken(rig: &mut Rig) -> bool {
 
 fn open(rig: &mut Rig, n: u64, owner: &str) -> Vec<String> {
     let id = rig.id("changes", n);
-    rig.change(&id, &["open", "3", owner]).unwrap()
+    rig.update(&id, &["open", "3", owner]).unwrap()
 }
 
 fn reset(rig: &mut Rig) {
     let id = rig.id("changes", 99);
-    rig.change(&id, &["reset"]).unwrap();
+    rig.update(&id, &["reset"]).unwrap();
 }
 
 /// Makes the entry of one that was let in end so much earlier.

@@ -33,7 +33,7 @@ impl Fixture {
         let rig = Rig::of(&props, Units::NAME, Units::RULE, "it");
         let mut fixture = Fixture::new(rig, props);
         for (sku, n) in stage_names(stock) {
-            assert_eq!(fixture.change(&format!("stock:{sku}"), &["add_stock", &n, sku]).unwrap(), ["1"]);
+            assert_eq!(fixture.update(&format!("stock:{sku}"), &["add_stock", &n, sku]).unwrap(), ["1"]);
         }
         fixture
     }
@@ -68,7 +68,7 @@ impl Fixture {
     }
 
     fn commit(&mut self, owner: &str) -> String {
-        self.change(owner, &["commit"]).unwrap().remove(0)
+        self.update(owner, &["commit"]).unwrap().remove(0)
     }
 
     /// {stocked, available, reserved, sold}, which is the sum of the others at all times.
@@ -116,7 +116,7 @@ fn units_go_from_one_count_to_another() {
     assert_eq!(inventory.commit("b:1"), "1");
     assert_eq!(inventory.leave("b:1"), ["0"], "what is sold does not come back");
     assert_eq!(inventory.counts("tee"), [5, 2, 0, 3]);
-    assert_eq!(inventory.change("r:1", &["add_stock", "4", "tee"]).unwrap(), ["1"]);
+    assert_eq!(inventory.update("r:1", &["add_stock", "4", "tee"]).unwrap(), ["1"]);
     assert_eq!(inventory.counts("tee"), [9, 6, 0, 3]);
     assert_eq!(inventory.fields(), ["available|tee", "kind", "reserved|tee", "sold|tee", "stocked|tee"]);
     assert!(!inventory.exists(5), "nothing of a reservation is left");
@@ -144,7 +144,7 @@ fn what_can_never_be_is_refused_with_its_names() {
     inventory.refuses("a:1", &some("1|tee"), "unknown-SKU-%22tee%22:-add_stock-comes-first");
     inventory.refuses("a:1", "lock|1|tee", "unknown-SKU-%22tee%22:-add_stock-comes-first");
     assert_eq!(inventory.our_keys(), Vec::<usize>::new());
-    inventory.change("r:1", &["add_stock", "3", "a-b %7C é"]).unwrap();
+    inventory.update("r:1", &["add_stock", "3", "a-b %7C é"]).unwrap();
     let name = "%22a%2Db%20%7C%20%C3%A9%22";
     inventory.refuses("a:1", &some("4|a-b %7C é"), &format!("only-3-of-{name}-were-ever-stocked"));
     inventory.refuses("a:1", "lock|4|a-b %7C é", &format!("only-3-of-{name}-were-ever-stocked"));
@@ -157,8 +157,8 @@ fn what_can_never_be_is_refused_with_its_names() {
 fn numbers_are_exact_to_the_last_unit() {
     let most = (1_i64 << 53) - 1;
     let mut inventory = Fixture::with(&[("tee", most)]);
-    assert_eq!(inventory.change("r:1", &["add_stock", "1", "tee"]).unwrap(), ["0"], "one too many");
-    assert_eq!(inventory.change("r:1", &["add_stock", "1", "tee"]).unwrap(), ["0"], "sent twice");
+    assert_eq!(inventory.update("r:1", &["add_stock", "1", "tee"]).unwrap(), ["0"], "one too many");
+    assert_eq!(inventory.update("r:1", &["add_stock", "1", "tee"]).unwrap(), ["0"], "sent twice");
     inventory.takes("a:1", &some(&format!("{}|tee", most - 1)));
     inventory.takes("b:1", &some("1|tee"));
     assert_eq!(inventory.counts("tee"), [most, 0, most, 0]);
@@ -172,7 +172,7 @@ fn numbers_are_exact_to_the_last_unit() {
 fn a_change_that_is_sent_twice_is_done_once() {
     let mut inventory = Fixture::with(&[("tee", 5)]);
     for _ in 0..2 {
-        assert_eq!(inventory.change("r:1", &["add_stock", "2", "tee"]).unwrap(), ["1"]);
+        assert_eq!(inventory.update("r:1", &["add_stock", "2", "tee"]).unwrap(), ["1"]);
     }
     assert_eq!(inventory.counts("tee"), [7, 7, 0, 0]);
     inventory.takes("a:1", &some("2|tee"));
@@ -185,8 +185,8 @@ fn a_change_that_is_sent_twice_is_done_once() {
     assert_eq!(inventory.leave("a:1"), ["0"]);
     assert_eq!(inventory.counts("tee"), [7, 5, 0, 2]);
     for _ in 0..2 {
-        assert_eq!(inventory.change("d:1", &["delete"]).unwrap(), ["1"]);
-        assert_eq!(inventory.change("d:2", &["delete"]).unwrap(), ["0"]);
+        assert_eq!(inventory.update("d:1", &["delete"]).unwrap(), ["1"]);
+        assert_eq!(inventory.update("d:2", &["delete"]).unwrap(), ["0"]);
     }
 }
 
@@ -211,7 +211,7 @@ fn what_lapsed_is_back_whatever_is_asked() {
     let looks: [Look; 5] = [
         |inventory| assert_eq!(inventory.inspect_as("take").unwrap()[1][0], "b:1"),
         |inventory| drop(inventory.try_("x:1", &some("9|tee"))),
-        |inventory| drop(inventory.change("x:2", &["add_stock", "1", "mug"])),
+        |inventory| drop(inventory.update("x:2", &["add_stock", "1", "mug"])),
         |inventory| drop(inventory.leave_unsettled("x:3")),
         |inventory| drop(inventory.ask("wait", "x:4", "lock|9|tee")),
     ];
@@ -278,8 +278,8 @@ fn an_id_has_one_reservation_at_a_time_and_is_sold_once() {
     assert!((MEMORY - 5_000..=MEMORY).contains(&ttl), "{ttl}");
     inventory.leave_unsettled("x:1").unwrap();
     assert!(inventory.pttl(4) > MEMORY - 5_000, "a tombstone does not shorten it");
-    inventory.change("d:1", &["delete"]).unwrap();
-    inventory.change("r:1", &["add_stock", "5", "tee"]).unwrap();
+    inventory.update("d:1", &["delete"]).unwrap();
+    inventory.update("r:1", &["add_stock", "5", "tee"]).unwrap();
     inventory.refuses("c:1", &args, "conflict-order-%22o%2D1%22-was-sold");
     let ms = inventory.now() / 1000;
     let _: () = inventory.rig.con.zadd(&inventory.rig.keys[4], "id|o-1", ms - 1).unwrap();
@@ -357,7 +357,7 @@ fn a_waiter_for_the_lock_is_told_when_nothing_is_left() {
     assert_eq!(next_message(&mut d), "d:1 no:only-0-of-%22tee%22-are-left 0 0");
     assert_eq!(inventory.queue(), ["c:1"]);
     assert_eq!(inventory.ask("wait", "e:1", "lock|1|tee").unwrap(), ["-1", "only-0-of-%22tee%22-are-left"]);
-    inventory.change("k:1", &["delete"]).unwrap();
+    inventory.update("k:1", &["delete"]).unwrap();
     assert_eq!(next_message(&mut c), "c:1 no:unknown-SKU-%22mug%22:-add_stock-comes-first 0 0");
     assert_eq!(inventory.leave("a:1"), ["0"]);
 }
@@ -390,8 +390,8 @@ fn a_key_of_another_kind_is_refused_and_kept() {
         let mut errors = vec![
             inventory.ask("try", "a:1", &some("1|tee")).unwrap_err(),
             inventory.ask("wait", "a:1", "lock|1|tee").unwrap_err(),
-            inventory.change("r:1", &["add_stock", "1", "tee"]).unwrap_err(),
-            inventory.change("r:1", &["delete"]).unwrap_err(),
+            inventory.update("r:1", &["add_stock", "1", "tee"]).unwrap_err(),
+            inventory.update("r:1", &["delete"]).unwrap_err(),
             inventory.inspect_as("sku|tee").unwrap_err(),
         ];
         errors.extend(inventory.leave_unsettled("a:1").err());
@@ -422,7 +422,7 @@ fn a_full_redis_takes_whatever_ends_or_keeps_something() {
     inventory.lapse("c:1", 1);
     inventory.full(true);
     assert_eq!(inventory.counts("tee"), [9, 7, 1, 1]);
-    assert_eq!(inventory.change("k:1", &["delete"]).unwrap(), ["1"]);
+    assert_eq!(inventory.update("k:1", &["delete"]).unwrap(), ["1"]);
 }
 
 #[test]
@@ -445,6 +445,6 @@ fn what_somebody_deleted_by_hand_keeps_nobody_out_for_ever() {
     let (state, ends) = (inventory.keys[0].clone(), inventory.keys[5].clone());
     let _: () = inventory.con.del(&state).unwrap();
     let _: () = inventory.con.zadd(&ends, "a:1", 1).unwrap();
-    assert_eq!(inventory.change("r:9", &["add_stock", "5", "tee"]).unwrap(), ["1"]);
+    assert_eq!(inventory.update("r:9", &["add_stock", "5", "tee"]).unwrap(), ["1"]);
     assert_eq!(inventory.counts("tee"), [5, 5, 0, 0]);
 }

@@ -11,9 +11,9 @@ fn rig(name: &str) -> Rig {
     Rig::of(server(), "latch", RULE, name)
 }
 
-fn change(rig: &mut Rig, n: u64, what: &[&str]) -> i64 {
+fn update(rig: &mut Rig, n: u64, what: &[&str]) -> i64 {
     let id = rig.id("changes", n);
-    int(&rig.change(&id, what).unwrap()[0])
+    int(&rig.update(&id, what).unwrap()[0])
 }
 
 fn count(rig: &mut Rig) -> i64 {
@@ -24,14 +24,14 @@ fn count(rig: &mut Rig) -> i64 {
 fn at_nothing_all_waiters_are_told_in_order_and_nobody_is_inside() {
     let mut rig = rig("all");
     let mut inboxes = ["a", "b"].map(|who| rig.inbox(server(), who));
-    assert_eq!(change(&mut rig, 1, &["set", "2"]), 1);
+    assert_eq!(update(&mut rig, 1, &["set", "2"]), 1);
     let waiters = [rig.id("a", 1), rig.id("b", 1), rig.id("a", 2)];
     for owner in &waiters {
         assert_eq!(rig.wait(owner)[0], "0");
     }
-    assert_eq!(change(&mut rig, 2, &["down"]), 1);
+    assert_eq!(update(&mut rig, 2, &["down"]), 1);
     assert_eq!(rig.queue(), waiters);
-    assert_eq!(change(&mut rig, 3, &["down"]), 0);
+    assert_eq!(update(&mut rig, 3, &["down"]), 0);
     assert!(rig.queue().is_empty());
     let received = ["a", "b"].map(|who| messages(&rig, &mut inboxes[usize::from(who == "b")], who));
     assert_eq!(received.each_ref().map(Vec::len), [2, 1], "{received:?}");
@@ -54,21 +54,21 @@ fn what_is_sent_twice_is_done_once_and_answered_alike() {
     let mut rig = rig("twice");
     // An id each; what comes in between is another's.
     for _ in 0..2 {
-        assert_eq!(change(&mut rig, 1, &["set", "3"]), 1);
-        assert_eq!(change(&mut rig, 2, &["set", "4"]), 0);
+        assert_eq!(update(&mut rig, 1, &["set", "3"]), 1);
+        assert_eq!(update(&mut rig, 2, &["set", "4"]), 0);
     }
     for _ in 0..2 {
-        assert_eq!(change(&mut rig, 3, &["down"]), 2);
+        assert_eq!(update(&mut rig, 3, &["down"]), 2);
     }
     for _ in 0..2 {
-        assert_eq!(change(&mut rig, 4, &["expire", "60000"]), 1);
-        assert_eq!(change(&mut rig, 5, &["reset", "2"]), 1);
+        assert_eq!(update(&mut rig, 4, &["expire", "60000"]), 1);
+        assert_eq!(update(&mut rig, 5, &["reset", "2"]), 1);
     }
     assert_eq!((count(&mut rig), rig.pttl(0)), (2, -1));
     for _ in 0..2 {
-        assert_eq!(change(&mut rig, 6, &["delete"]), 1);
-        assert_eq!(change(&mut rig, 7, &["delete"]), 0);
-        assert_eq!(change(&mut rig, 8, &["down"]), -1);
+        assert_eq!(update(&mut rig, 6, &["delete"]), 1);
+        assert_eq!(update(&mut rig, 7, &["delete"]), 0);
+        assert_eq!(update(&mut rig, 8, &["down"]), -1);
     }
     assert_eq!(count(&mut rig), -1);
 }
@@ -78,11 +78,11 @@ fn a_waiter_that_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are
     let mut rig = rig("bound");
     // Nobody listens there.
     let (old, mut n) = (rig.a(), 1);
-    change(&mut rig, 0, &["set", "1"]);
+    update(&mut rig, 0, &["set", "1"]);
     let mut refuses = |rig: &mut Rig, changes: &[&[&str]], says: &str| {
         let arrival = rig.wait(&old)[3].clone();
         for what in changes {
-            change(rig, n, what);
+            update(rig, n, what);
             n += 1;
         }
         assert!(rig.queue().is_empty());
@@ -118,10 +118,10 @@ fn a_waiter_for_a_count_that_has_ended_does_not_wait_for_the_next() {
     let mut rig = rig("ended");
     let mut inbox = rig.inbox(server(), "b");
     let (a, b) = (rig.a(), rig.b());
-    change(&mut rig, 1, &["set", "1"]);
+    update(&mut rig, 1, &["set", "1"]);
     let _ = [&a, &b].map(|owner| rig.wait(owner));
     let _: () = rig.con.del(&rig.keys[0]).unwrap();
-    assert_eq!(change(&mut rig, 2, &["set", "1"]), 1);
+    assert_eq!(update(&mut rig, 2, &["set", "1"]), 1);
     assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} no:broken-it-was-reset 0 0")]);
     assert!(rig.queue().is_empty());
     let arrivals = [&a, &b].map(|owner| rig.wait(owner)[3].clone());
@@ -138,9 +138,9 @@ fn a_waiter_hears_why_it_waits_no_longer() {
     let mut rig = rig("told");
     let mut inbox = rig.inbox(server(), "a");
     let owner = rig.a();
-    change(&mut rig, 1, &["set", "1"]);
+    update(&mut rig, 1, &["set", "1"]);
     rig.wait(&owner);
-    change(&mut rig, 2, &["delete"]);
+    update(&mut rig, 2, &["delete"]);
     assert_eq!(messages(&rig, &mut inbox, "a"), [format!("{owner} no:broken-it-was-deleted 0 0")]);
 }
 
@@ -148,22 +148,22 @@ fn a_waiter_hears_why_it_waits_no_longer() {
 fn what_was_deleted_leaves_its_name_to_any_kind() {
     let mut rig = rig("name");
     let owner = rig.a();
-    change(&mut rig, 1, &["set", "1"]);
+    update(&mut rig, 1, &["set", "1"]);
     rig.wait(&owner);
     // Another kind on the same keys, which would find a queue of its own there.
     let mut other = Rig::of(server(), "reentrant lock", Reentrant::RULE, "unused");
     other.keys = rig.keys.clone();
     let error = other.acquire("wait", &rig.b(), USUAL).unwrap_err().to_string();
     assert!(error.contains("WRONGTYPE"), "{error}");
-    assert_eq!(change(&mut rig, 2, &["delete"]), 1);
+    assert_eq!(update(&mut rig, 2, &["delete"]), 1);
     assert_eq!(rig.our_keys(), [4], "the requests that were done, for a minute");
     assert!((1..=60_000).contains(&rig.pttl(4)));
     let b = rig.b();
     assert_eq!(other.wait(&b)[0], "1");
     // Sent once more, it says what the first copy did, and does nothing.
     assert_eq!(other.leave(&b), ["1"]);
-    assert_eq!(change(&mut rig, 2, &["delete"]), 1);
-    assert_eq!(change(&mut rig, 3, &["delete"]), 0);
+    assert_eq!(update(&mut rig, 2, &["delete"]), 1);
+    assert_eq!(update(&mut rig, 3, &["delete"]), 0);
 }
 
 #[test]
@@ -171,13 +171,13 @@ fn a_full_redis_takes_a_count_down_and_lets_in() {
     let server = server_that_fills();
     let mut rig = Rig::of(&server, "latch", RULE, "full");
     let _inbox = rig.inbox(&server, "a");
-    change(&mut rig, 1, &["set", "2"]);
+    update(&mut rig, 1, &["set", "2"]);
     let owner = rig.a();
     rig.wait(&owner);
     rig.full(true);
-    assert_eq!(change(&mut rig, 2, &["down"]), 1);
+    assert_eq!(update(&mut rig, 2, &["down"]), 1);
     assert_eq!(rig.keep(&owner)[0], "0");
-    assert_eq!(change(&mut rig, 3, &["down"]), 0);
+    assert_eq!(update(&mut rig, 3, &["down"]), 0);
     assert!(rig.queue().is_empty());
-    assert_eq!(change(&mut rig, 4, &["delete"]), 1);
+    assert_eq!(update(&mut rig, 4, &["delete"]), 1);
 }

@@ -100,7 +100,7 @@ impl OccupiedLock {
 
     fn changes(&mut self, who: &str, what: &[&str]) -> RedisResult<Vec<String>> {
         let id = self.rig.id(who, 9);
-        self.rig.change(&id, what)
+        self.rig.update(&id, what)
     }
 
     /// A request of the condition's waiter `who`, in place of the hold `from`.
@@ -286,7 +286,7 @@ fn changes_of(kind: &str) -> &'static [Operation] {
             // By the owner of the attempt.
             ("done", Pass, |it| {
                 let a = it.rig.a();
-                it.rig.change(&a, &["done", "60000", "the answer"])
+                it.rig.update(&a, &["done", "60000", "the answer"])
             }),
             ("forget", Pass, |it| it.changes("u", &["forget"])),
         ],

@@ -22,7 +22,7 @@ impl Fixture {
     /// With so many permits.
     fn with(n: i64) -> Fixture {
         let mut rig = Fixture::of::<Permits>();
-        assert_eq!(rig.change("setter:1", &["set", &n.to_string()]), ["1"]);
+        assert_eq!(rig.update("setter:1", &["set", &n.to_string()]), ["1"]);
         rig
     }
 
@@ -50,8 +50,8 @@ impl Fixture {
         self.rig.renew(owner, int(lease)).unwrap()
     }
 
-    fn change(&mut self, request: &str, what: &[&str]) -> Vec<String> {
-        self.rig.change(request, what).unwrap()
+    fn update(&mut self, request: &str, what: &[&str]) -> Vec<String> {
+        self.rig.update(request, what).unwrap()
     }
 
     fn adopt(&mut self, owner: &str, from: &str) -> Vec<String> {
@@ -195,14 +195,14 @@ fn the_key_has_no_end_but_one_that_was_set() {
     rig.takes("a:1", 1);
     rig.renew("a:1", "1000");
     assert_eq!(rig.pttl(0), -1);
-    assert_eq!(rig.change("r:1", &["expire", "60000"]), ["1"]);
+    assert_eq!(rig.update("r:1", &["expire", "60000"]), ["1"]);
     rig.takes("b:1", 1);
     rig.leave("a:1");
     let left = rig.pttl(0);
     assert!(left > 50_000 && left <= 60_000, "{left}");
-    assert_eq!(rig.change("r:2", &["delete", "0"]), ["1"]);
-    assert_eq!(rig.change("r:3", &["delete", "0"]), ["0"]);
-    assert_eq!(rig.change("r:4", &["expire", "60000"]), ["0"]);
+    assert_eq!(rig.update("r:2", &["delete", "0"]), ["1"]);
+    assert_eq!(rig.update("r:3", &["delete", "0"]), ["0"]);
+    assert_eq!(rig.update("r:4", &["expire", "60000"]), ["0"]);
     assert!(!rig.exists(0));
 }
 
@@ -212,14 +212,14 @@ fn the_key_has_no_end_but_one_that_was_set() {
 fn a_change_that_is_sent_twice_is_made_once() {
     let mut rig = Fixture::of::<Permits>();
     for _ in 0..3 {
-        assert_eq!(rig.change("r:1", &["first", "4"]), ["1"], "it was the first");
-        assert_eq!(rig.change("r:2", &["first", "9"]), ["0"]);
-        assert_eq!(rig.change("r:3", &["add", "2"]), ["1"]);
-        assert_eq!(rig.change("r:4", &["add", "-1"]), ["1"]);
+        assert_eq!(rig.update("r:1", &["first", "4"]), ["1"], "it was the first");
+        assert_eq!(rig.update("r:2", &["first", "9"]), ["0"]);
+        assert_eq!(rig.update("r:3", &["add", "2"]), ["1"]);
+        assert_eq!(rig.update("r:4", &["add", "-1"]), ["1"]);
     }
     assert_eq!(rig.counts(), ("5".into(), "0".into()));
-    assert_eq!(rig.change("r:5", &["add", "2147483643"]), ["-1"]);
-    assert_eq!(rig.change("r:6", &["add", "2147483642"]), ["1"]);
+    assert_eq!(rig.update("r:5", &["add", "2147483643"]), ["-1"]);
+    assert_eq!(rig.update("r:6", &["add", "2147483642"]), ["1"]);
     assert_eq!(rig.counts().0, "2147483647");
     let ttl = rig.pttl(4);
     assert!(ttl > 50_000 && ttl <= 60_000, "{ttl}");
@@ -228,20 +228,20 @@ fn a_change_that_is_sent_twice_is_made_once() {
 #[test]
 fn what_is_given_back_in_part_is_counted_once_and_never_taken_again() {
     let mut rig = Fixture::of::<Permits>();
-    rig.change("r:1", &["set", "5"]);
+    rig.update("r:1", &["set", "5"]);
     assert_eq!(rig.try_("a:1", "5")[0], "1");
     for _ in 0..3 {
-        assert_eq!(rig.change("r:2", &["keep", "3", "a:1"]), ["1"]);
+        assert_eq!(rig.update("r:2", &["keep", "3", "a:1"]), ["1"]);
         assert_eq!(rig.counts(), ("5".into(), "3".into()));
     }
-    assert_eq!(rig.change("r:3", &["keep", "1", "a:1"]), ["1"]);
+    assert_eq!(rig.update("r:3", &["keep", "1", "a:1"]), ["1"]);
     // A late copy of an older one, and a number that it does not have.
     for n in ["3", "5"] {
-        assert_eq!(rig.change(&format!("r:4{n}"), &["keep", n, "a:1"]), ["1"]);
+        assert_eq!(rig.update(&format!("r:4{n}"), &["keep", n, "a:1"]), ["1"]);
         assert_eq!(rig.counts(), ("5".into(), "1".into()));
     }
     for id in ["r:5", "r:5"] {
-        assert_eq!(rig.change(id, &["keep", "1", "b:1"]), ["0"], "it has none");
+        assert_eq!(rig.update(id, &["keep", "1", "b:1"]), ["0"], "it has none");
     }
     assert_eq!(rig.counts(), ("5".into(), "1".into()));
 }
@@ -254,16 +254,16 @@ fn a_change_lets_in_waiters_that_may_and_refuses_those_that_never_will() {
     assert_eq!(rig.wait("a:1", "3")[0], "0");
     assert_eq!(rig.wait("b:1", "1")[0], "0");
     // The head waits in vain now; the one behind it does not.
-    rig.change("r:1", &["add", "-1"]);
+    rig.update("r:1", &["add", "-1"]);
     assert!(next_message(&mut a).starts_with("a:1 no:it-has-2-permits-in-all 0 "));
     assert_eq!(rig.inspect()[2].len(), 2, "one waits");
-    rig.change("r:2", &["set", "4"]);
+    rig.update("r:2", &["set", "4"]);
     let message = next_message(&mut b);
     assert!(message.starts_with("b:1 in ") && message.ends_with(" 3000 1"), "{message}");
     assert_eq!(rig.counts(), ("4".into(), "4".into()));
     assert_eq!(rig.wait("a:1", "5"), ["-1", "it-has-4-permits-in-all"]);
     assert_eq!(rig.wait("a:2", "4")[0], "0");
-    rig.change("r:3", &["delete", "0"]);
+    rig.update("r:3", &["delete", "0"]);
     assert!(next_message(&mut a).starts_with("a:2 no:it-has-no-permits:-set_permits-comes-first "));
     assert_eq!(rig.try_("a:3", "1"), ["-1", "it-has-no-permits:-set_permits-comes-first"]);
 }
@@ -279,8 +279,8 @@ fn a_foreign_key_is_refused_and_never_written() {
         let before: Vec<u8> = cmd("DUMP").arg(&key).query(&mut rig.con).unwrap();
         let sources = [
             (rig.scripts.acquire.clone(), vec!["a:1", "30000", PREFIX, "3000", "wait", "1", RECORD]),
-            (rig.scripts.change.clone().unwrap(), vec!["r:1", "0", PREFIX, "3000", "set", "1"]),
-            (rig.scripts.change.clone().unwrap(), vec!["r:2", "0", PREFIX, "3000", "delete", "0"]),
+            (rig.scripts.update.clone().unwrap(), vec!["r:1", "0", PREFIX, "3000", "set", "1"]),
+            (rig.scripts.update.clone().unwrap(), vec!["r:2", "0", PREFIX, "3000", "delete", "0"]),
             (rig.scripts.adopt.clone().unwrap(), vec!["b:1", "30000", PREFIX, "3000", "a:1", "", RECORD]),
         ];
         for (source, args) in sources {
@@ -323,7 +323,7 @@ fn a_full_redis_takes_what_is_there_and_nobody_new() {
 /// Has `a:1` hold it. Returns its number.
 fn held<K: Kind>(rig: &mut Fixture) -> String {
     if K::NAME == Permits::NAME {
-        rig.change("setter:1", &["set", "2"]);
+        rig.update("setter:1", &["set", "2"]);
     }
     let answer = rig.try_("a:1", "2");
     answer[1].clone()

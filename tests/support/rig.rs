@@ -167,8 +167,8 @@ impl Rig {
     }
 
     /// Applies a user's request with this `id` to the state.
-    pub fn change(&mut self, id: &str, what: &[&str]) -> RedisResult<Vec<String>> {
-        let source = self.scripts.change.clone().expect("a rule with a kind.update");
+    pub fn update(&mut self, id: &str, what: &[&str]) -> RedisResult<Vec<String>> {
+        let source = self.scripts.update.clone().expect("a rule with a kind.update");
         self.eval(&source, &[&[id, "0", PREFIX, "3000"], what].concat())
     }
 

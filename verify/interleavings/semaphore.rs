@@ -9,7 +9,7 @@ use super::server::Server;
 use crate::Error;
 use crate::engine::call::acquire;
 use crate::engine::call::end::{How, end};
-use crate::engine::call::held::change;
+use crate::engine::call::held::update;
 use crate::engine::call::release::Stay;
 use crate::engine::state::lock_state::Terms;
 use crate::kinds::Permits;
@@ -20,7 +20,7 @@ const TOTAL: u64 = 2;
 
 fn begin() -> (Arc<Server>, Process, Process) {
     let (server, a, b) = (fixture::begin(), Process::new(), Process::new());
-    change(&a.entry::<Permits>(), &["set", &TOTAL.to_string()]).expect("no fault");
+    update(&a.entry::<Permits>(), &["set", &TOTAL.to_string()]).expect("no fault");
     (server, a, b)
 }
 

@@ -166,7 +166,7 @@ fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signal
     let now = Moment::now();
     let owner = held::owner(entry, ticket, now)?;
     let limit = now.after(shared.config.command_timeout);
-    let Some(script) = &at.scripts.change else { return Ok(Signalled { how_many: Some(0), from: None }) };
+    let Some(script) = &at.scripts.update else { return Ok(Signalled { how_many: Some(0), from: None }) };
     match requests::signal(entry, script, owner, at.condition, what, limit) {
         Ok(piece) if piece.how_many.is_some() => Ok(piece),
         Ok(_) => Err(revoked(entry, owner)),

@@ -103,10 +103,10 @@ fn by_update(
     let failure = loop {
         let now = Moment::now();
         let answer = match replicas {
-            Some(replicas) => replicas::change(entry, owner, what, replicas, &wait),
+            Some(replicas) => replicas::update(entry, owner, what, replicas, &wait),
             None => {
                 let limit = now.after(shared.config.command_timeout).min(until);
-                requests::change(entry, owner, what, limit).map(|answer| (answer, Ok(())))
+                requests::update(entry, owner, what, limit).map(|answer| (answer, Ok(())))
             }
         };
         let failure = match answer {

@@ -174,11 +174,11 @@ pub(crate) const UNKNOWN: &str = "the change may or may not have been made";
 ///
 /// # Errors
 /// `OutcomeUnknown` if Redis did not reply: the update may have been applied, or may still be.
-pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>, Error> {
+pub(crate) fn update(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>, Error> {
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
     let limit = Moment::now().after(shared.config.command_timeout);
-    requests::change(entry, entry.fresh(), what, limit).map_err(|e| entry.error(failed(e, UNKNOWN)))
+    requests::update(entry, entry.fresh(), what, limit).map_err(|e| entry.error(failed(e, UNKNOWN)))
 }
 
 /// Updates the state of the hold `ticket` by `what`, with the number `n` and the hold's owner id. Blocks for
@@ -186,10 +186,10 @@ pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` if the hold is lost, also if the rule replies that there is none; else see
-/// [`change`].
-pub(crate) fn change_hold(entry: &Arc<LockEntry>, ticket: Ticket, what: &str, n: &str) -> Result<(), Error> {
+/// [`update`].
+pub(crate) fn update_hold(entry: &Arc<LockEntry>, ticket: Ticket, what: &str, n: &str) -> Result<(), Error> {
     let owner = owner(entry, ticket, Moment::now())?;
-    let reply = change(entry, &[what, n, &entry.owner_id(owner)])?;
+    let reply = update(entry, &[what, n, &entry.owner_id(owner)])?;
     if number(reply.first()) == Some(1) {
         return Ok(());
     }

@@ -123,17 +123,17 @@ pub(crate) fn have(
     replicas.acknowledged(entry, answers.get(1), "the hold")
 }
 
-/// Updates the state as [`requests::change`] does, and waits until that many replicas have the update.
+/// Updates the state as [`requests::update`] does, and waits until that many replicas have the update.
 /// Returns the rule's reply, and the error if too few have it in time: the update is made all the same.
-pub(crate) fn change(
+pub(crate) fn update(
     entry: &Arc<LockEntry>,
     owner: u64,
     what: &[&str],
     replicas: Replicas,
     wait: &Wait<'_>,
 ) -> Result<(Vec<Value>, Result<(), Error>), Failure> {
-    let change = commands::change(entry, owner, what).ok_or_else(requests::no_update)?;
-    let reply = replicas.after(entry, change, Moment::now(), wait)?;
+    let update = commands::update(entry, owner, what).ok_or_else(requests::no_update)?;
+    let reply = replicas.after(entry, update, Moment::now(), wait)?;
     let answers = list(&reply.value);
     let answer = answers.first().map(list).unwrap_or_default().to_vec();
     Ok((answer, replicas.acknowledged(entry, answers.get(1), "the outcome")))

@@ -41,8 +41,8 @@ pub(crate) fn leave<'a>(
 }
 
 /// An update of the kind's state, if its rule has any.
-pub(crate) fn change<'a>(entry: &'a LockEntry, owner: u64, what: &[&str]) -> Option<Command<'a>> {
-    let script = entry.scripts.change.as_ref()?;
+pub(crate) fn update<'a>(entry: &'a LockEntry, owner: u64, what: &[&str]) -> Option<Command<'a>> {
+    let script = entry.scripts.update.as_ref()?;
     let mut args = caller(entry, owner, Duration::ZERO);
     what.iter().for_each(|it| args.add([it]));
     Some(over(entry, script, &args))

@@ -92,13 +92,13 @@ pub(crate) fn renew(entry: &Arc<LockEntry>, owner: u64, lease: Duration, limit: 
 
 /// Updates the kind's own state, once per `owner`: `what` is the update, with what the rule needs to know of
 /// it. Returns the rule's reply.
-pub(crate) fn change(
+pub(crate) fn update(
     entry: &Arc<LockEntry>,
     owner: u64,
     what: &[&str],
     limit: Moment,
 ) -> Result<Vec<Value>, Failure> {
-    let command = commands::change(entry, owner, what).ok_or_else(no_update)?;
+    let command = commands::update(entry, owner, what).ok_or_else(no_update)?;
     Ok(list(&entry.ask(&[command], limit)?.value).to_vec())
 }
 

@@ -136,7 +136,7 @@ impl Many {
     }
 
     pub fn changes(&mut self, what: &'static str, id: &str, args: &[&str]) -> Vec<String> {
-        let source = self.scripts.change.clone().unwrap();
+        let source = self.scripts.update.clone().unwrap();
         texts(&self.run(what, &source, &[&[id, "0", PREFIX, WAITER_TIMEOUT], args].concat()))
     }
 

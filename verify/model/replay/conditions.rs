@@ -125,7 +125,7 @@ impl RealAwaiting {
             Op::Signal { owner, condition, all } => {
                 let (id, condition) = (real.id(*owner), &self.conditions[usize::from(*condition)]);
                 let what = if *all { "all" } else { "one" };
-                let script = self.scripts.change.as_ref().unwrap();
+                let script = self.scripts.update.as_ref().unwrap();
                 let value = real.script(script, &[&*id, "0", &*prefix, waiter_timeout, condition, what]);
                 Some(Reply::Signalled(number(Some(&value)).and_then(|n| n.try_into().ok())))
             }

@@ -107,10 +107,10 @@ impl Real {
             cmd("SET").arg(&keys[3]).arg(fence).arg("PX").arg(7_200_000).exec(&mut self.con).unwrap();
         }
         let scripts = self.scripts.clone();
-        if let Some(change) = scripts.change.as_ref().filter(|_| permits > 0) {
+        if let Some(update) = scripts.update.as_ref().filter(|_| permits > 0) {
             let (id, permits) = (self.id(0), permits.to_string());
-            self.script(change, &[&id, "0", &inbox_prefix(NAMESPACE), "0", "set", &permits]);
-            // Removes the record that the change was applied.
+            self.script(update, &[&id, "0", &inbox_prefix(NAMESPACE), "0", "set", &permits]);
+            // Removes the record that the update was applied.
             cmd("DEL").arg(&keys[4]).exec(&mut self.con).unwrap();
         }
         self.wound = Instant::now();

@@ -123,10 +123,10 @@ impl Draw {
                 more(&["", kind, of(rng, &["", "1"])]);
                 ("inspect", &self.scripts.inspect)
             }
-            (8 | 9, None) => match (&self.scripts.change, &self.scripts.adopt) {
-                (Some(change), _) if !self.rule.changes.is_empty() => {
+            (8 | 9, None) => match (&self.scripts.update, &self.scripts.adopt) {
+                (Some(update), _) if !self.rule.changes.is_empty() => {
                     more(of(rng, self.rule.changes));
-                    ("change", change)
+                    ("update", update)
                 }
                 (_, Some(adopt)) => {
                     more(&[&other, "", "1 1 h c"]);
@@ -144,7 +144,7 @@ impl Draw {
             }
             (_, Some(scripts)) => {
                 more(&[CONDITION, of(rng, &["one", "all", "count"])]);
-                ("signal", scripts.change.as_ref().expect("a signal"))
+                ("signal", scripts.update.as_ref().expect("a signal"))
             }
             (_, None) => unreachable!("below ten"),
         };

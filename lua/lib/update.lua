@@ -1,8 +1,8 @@
--- change: updates a kind's state on behalf of its users (a number of permits, a count), and admits the
+-- update: updates a kind's state on behalf of its users (a number of permits, a count), and admits the
 -- waiters that may be admitted now. Done once per owner id, which here is that of a request.
 --
 -- ARGV 5 what   6... the rule's own
--- ->  what kind.update() returned: a list; if the change was done before, what it returns for 'again'
+-- ->  what kind.update() returned: a list; if it was made before, what it returns for 'again'
 --@ parts
 kind.load('')
 if has_tombstone(F[1]) then
