@@ -43,6 +43,6 @@ function kind.update(what)
 end
 
 -- -> {1 if it is open, else 0}
-function kind.describe()
+function kind.inspect()
   return {open and 1 or 0}
 end

@@ -236,7 +236,7 @@ function kind.holders()
   return ms and {tripper, math.ceil(ms), ''} or {}
 end
 
-function kind.describe()
+function kind.inspect()
   return {broken and 1 or 0}
 end
 

@@ -126,7 +126,7 @@ end
 -- With args 'candidates': {record, value, ...} of the first hundred in the queue. Otherwise {number, version,
 -- changes, 1 after a term whose lease expired | 0}, and if there is a leader {..., value, record, remaining
 -- ms}
-function kind.describe()
+function kind.inspect()
   local list = {term, version, changes(), not held and call('ZSCORE', K[6], 'leads') and 1 or 0}
   if F[6] == 'candidates' then
     list = {}

@@ -261,7 +261,7 @@ function kind.next_expiry()
 end
 
 -- With args 'lock|...' the holder of the lock, with 'take' the holders of reservations; with 'stock' none: it
--- only finds the SKUs that describe() returns.
+-- only finds the SKUs that inspect() returns.
 function kind.holders(from)
   local what, list = string.match(F[6] or '', '^%a*'), {}
   local function add(owner, ends, record)
@@ -294,7 +294,7 @@ end
 
 -- With args 'sku|<sku>': its counts; with 'stock' {sku, stocked, available, reserved, sold, ...}, page by
 -- page; with 'id|<id>': {1 the order was sold | 0}.
-function kind.describe()
+function kind.inspect()
   local what, name = unpack(parts(F[6] or ''), 1, 2)
   if what == 'id' then
     local sold = call('ZSCORE', K[5], F[6])

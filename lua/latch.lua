@@ -50,7 +50,7 @@ function kind.holders()
   return {}
 end
 
-function kind.describe()
+function kind.inspect()
   return {count or -1}
 end
 

@@ -48,7 +48,7 @@ function kind.holders()
 end
 
 -- {'done' | 'failed', answer} | {'begun' | ''}
-function kind.describe()
+function kind.inspect()
   if state then return {state, call('HGET', K[1], 'answer')} end
   return {held and 'begun' or ''}
 end

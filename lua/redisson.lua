@@ -104,7 +104,7 @@ function kind.holders()
 end
 
 -- -> {the token of our hold, for a fenced lock}
-function kind.describe()
+function kind.inspect()
   local token = ours and select(2, given())
   return token and {token} or {}
 end

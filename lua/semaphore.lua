@@ -135,7 +135,7 @@ end
 
 -- -> {all permits or '', acquired permits, owner, its permits, its number, ...}; a later page lacks the
 -- first two
-function kind.describe(from)
+function kind.inspect(from)
   local list = from and {} or {total or '', used}
   for i = 1, #page, 2 do
     for _, it in ipairs({page[i], page[i + 1][3], page[i + 1][2]}) do list[#list + 1] = it end

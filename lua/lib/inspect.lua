@@ -13,12 +13,12 @@
 kind.load('')
 local number = tonumber(call('GET', K[4]) or 0)
 -- The rule's description of its state is correct only once all expired holders are out of it.
-if kind.describe and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
+if kind.inspect and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
 local part, from = string.match(F[5] or '', '^(%a)(.*)$')
 local holders, positions, state, page, times = {}, {}, {}, nil, {}
 if part ~= 'q' then
   holders, page = kind.holders(from)
-  state = kind.describe and kind.describe(from) or state
+  state = kind.inspect and kind.inspect(from) or state
   page = page and 'h' .. page
   -- A hold may last for longer than the last number is kept. Where it has no record of ours, that was its only
   -- number, and to load it would write another.

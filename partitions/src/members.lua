@@ -122,7 +122,7 @@ function kind.holders()
 end
 
 -- {version, planned, agreed, plan (if asked for), and of each member its number, remaining ms, record, value, lease ms}
-function kind.describe()
+function kind.inspect()
   local plan = F[6] == 'plan' and call('HGET', K[1], 'plan')
   local list, members = {fmt('%.0f', version), planned, agreed or '', plan or ''}, each()
   for i = 3, #members, 3 do

@@ -233,7 +233,7 @@ impl Members {
     }
 
     pub(crate) fn state(&self, question: &str, wait: Wait<'_>) -> Result<State, Error> {
-        let state: Vec<String> = self.watching.describe_state(question, wait)?;
+        let state: Vec<String> = self.watching.inspect_state(question, wait)?;
         State::of(&state).ok_or_else(|| self.error(ErrorKind::Protocol, "unexpected reply from the rule"))
     }
 

@@ -40,7 +40,7 @@ pub(super) struct View {
     pub(super) scripts: fn(&Shared) -> Result<Arc<Scripts>, Error>,
     /// The lock of this name, in whichever of its modes.
     entry: fn(&Arc<Shared>, &str) -> Result<Arc<LockEntry>, Error>,
-    /// The names of the first numbers of `kind.describe`.
+    /// The names of the first numbers of `kind.inspect`.
     counts: &'static [&'static str],
 }
 

@@ -161,7 +161,7 @@ impl CyclicBarrier {
     /// See [the type](CyclicBarrier#errors-of-all-forms).
     pub fn is_broken(&self) -> Result<bool, Error> {
         self.usable()?;
-        self.lock.describe_state("", Wait::forever())
+        self.lock.inspect_state("", Wait::forever())
     }
 
     /// The number of threads that wait for the others, in all processes. One request.

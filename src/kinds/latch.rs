@@ -116,7 +116,7 @@ impl CountDownLatch {
     /// # Errors
     /// See [the type](CountDownLatch#errors-of-all-forms).
     pub fn count(&self) -> Result<Option<u64>, Error> {
-        Ok(self.lock.describe_state::<i64>("", Wait::forever())?.try_into().ok())
+        Ok(self.lock.inspect_state::<i64>("", Wait::forever())?.try_into().ok())
     }
 
     /// Makes the count expire `timeout` from now, whatever it is then; the next

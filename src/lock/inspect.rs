@@ -80,7 +80,7 @@ pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, 
 
 /// Returns what the rule replies to this question, from the first page alone: for kinds that say everything
 /// there. Blocks for the command timeout at most, and no longer than `wait` allows.
-pub(crate) fn describe(entry: &Arc<LockEntry>, question: &str, wait: &Wait<'_>) -> Result<Vec<Value>, Error> {
+pub(crate) fn state_of(entry: &Arc<LockEntry>, question: &str, wait: &Wait<'_>) -> Result<Vec<Value>, Error> {
     loop {
         let Page { inspection, next } = inspect_page(entry, question, "", wait)?;
         if next.as_deref() != Some("") {

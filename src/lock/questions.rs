@@ -15,7 +15,7 @@ use crate::kind::{Kind, Queueing, Sharing};
 use crate::lock::holder::{
     ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, holders_of_either_half, take_away,
 };
-use crate::lock::inspect::{Inspection, describe, inspect};
+use crate::lock::inspect::{Inspection, inspect, state_of};
 use crate::lock::{RedisLock, this_thread};
 use crate::wait::Wait;
 
@@ -242,19 +242,19 @@ impl<K: Kind> RedisLock<K> {
         converted(self.name(), update(self.entry()?, what)?)
     }
 
-    /// Returns what the rule's `describe` returns, as [`update_state`](RedisLock::update_state) does;
+    /// Returns what the rule's `inspect` returns, as [`update_state`](RedisLock::update_state) does;
     /// `question` is its `F[6]`. One request; blocks for at most the command timeout, and no longer than
     /// `wait` allows, if this is part of a longer call.
     ///
     /// # Errors
     /// `InvalidInput` if the rule fails, `Protocol` if the list cannot be converted to a `T`. `Unavailable`,
     /// `WrongType`, `Closed`, `Forked`.
-    pub fn describe_state<'w, T: FromRedisValue>(
+    pub fn inspect_state<'w, T: FromRedisValue>(
         &self,
         question: &str,
         wait: impl Into<Wait<'w>>,
     ) -> Result<T, Error> {
-        converted(self.name(), describe(self.entry()?, question, &wait.into())?)
+        converted(self.name(), state_of(self.entry()?, question, &wait.into())?)
     }
 }
 

@@ -269,7 +269,7 @@ impl Election {
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        Ok(Leader::of(&self.watching.describe_state::<Vec<String>>("", Wait::forever())?))
+        Ok(Leader::of(&self.watching.inspect_state::<Vec<String>>("", Wait::forever())?))
     }
 
     /// The candidates that wait to succeed the leader, in order: the first hundred of them. One request.
@@ -277,7 +277,7 @@ impl Election {
     /// # Errors
     /// See [the type](Election#errors-of-all-forms).
     pub fn candidates(&self) -> Result<Vec<Waiting>, Error> {
-        let state: Vec<(String, String)> = self.watching.describe_state("candidates", Wait::forever())?;
+        let state: Vec<(String, String)> = self.watching.inspect_state("candidates", Wait::forever())?;
         let waiting = |(record, value): (String, _)| Waiting { process: Process::read(&record), value };
         Ok(state.into_iter().map(waiting).collect())
     }
@@ -575,7 +575,7 @@ impl Changes {
             if self.watching.with_kind(Observing { args }).lock_owned_with(wait)?.is_none() {
                 return Ok(None);
             }
-            let state: Vec<String> = self.watching.describe_state("", wait)?;
+            let state: Vec<String> = self.watching.inspect_state("", wait)?;
             let unexpected_reply =
                 || self.watching.error(ErrorKind::Protocol, "unexpected reply from the rule");
             let now = Seen::of(&state).ok_or_else(unexpected_reply)?;

@@ -168,7 +168,7 @@ impl Inventory {
     /// type](Inventory#errors-of-all-forms).
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
         let counts: Vec<String> =
-            self.units.describe_state(&format!("sku|{}", self.sku(sku)?), Wait::forever())?;
+            self.units.inspect_state(&format!("sku|{}", self.sku(sku)?), Wait::forever())?;
         match counts.iter().map(|n| n.parse().ok()).collect::<Vec<_>>()[..] {
             [Some(stocked), Some(available), Some(reserved), Some(sold)] => {
                 Ok(Stock { stocked, available, reserved, sold })
@@ -187,7 +187,7 @@ impl Inventory {
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn is_committed(&self, id: &str) -> Result<bool, Error> {
         let id = self.config(names::field("reservation's id", id))?;
-        self.units.describe_state(&format!("id|{id}"), Wait::forever())
+        self.units.inspect_state(&format!("id|{id}"), Wait::forever())
     }
 
     /// The holders of reservations, in all processes, in the order in which their leases expire. One request;

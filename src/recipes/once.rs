@@ -213,7 +213,7 @@ impl Once {
     }
 
     fn ending_by(&self, wait: &Wait<'_>) -> Result<Option<Ending>, Error> {
-        let state: Vec<Option<String>> = self.lock.describe_state("", *wait)?;
+        let state: Vec<Option<String>> = self.lock.inspect_state("", *wait)?;
         let state: Vec<_> = state.iter().map(|it| it.as_deref().unwrap_or_default()).collect();
         match state[..] {
             ["done", answer] => Ok(Some(Ending::Done(answer.to_owned()))),

@@ -29,7 +29,7 @@ pub(super) const REQUIRED: [&str; 6] = ["load", "try_acquire", "release", "renew
 /// The functions that a rule may define.
 #[rustfmt::skip]
 pub(super) const OPTIONAL: [&str; 14] = [
-    "reject", "class", "can_barge", "is_full", "on_leave", "last", "on_wait", "on_busy", "describe",
+    "reject", "class", "can_barge", "is_full", "on_leave", "last", "on_wait", "on_busy", "inspect",
     "update", "transfer", "more", "holder", "hand_over",
 ];
 /// The fields of a rule; the first one is required.

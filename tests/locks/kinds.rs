@@ -234,7 +234,7 @@ fn each_caller_at_a_gate_has_a_position_of_its_own_and_passes_when_it_is_opened(
     let mut positions = || redis::cmd("ZCARD").arg("rc:{it}:queue").query::<u64>(&mut redis).unwrap();
     assert!(ours.try_lock().unwrap().is_none());
     assert_eq!(
-        format!("{:?}", ours.describe_state::<Vec<redis::Value>>("", Wait::forever()).unwrap()),
+        format!("{:?}", ours.inspect_state::<Vec<redis::Value>>("", Wait::forever()).unwrap()),
         "[int(0)]"
     );
     thread::scope(|scope| {

@@ -52,7 +52,7 @@ impl Once {
                 Ok(guard) => return Ok(guard.map(|guard| Begun::Yours(Attempt(guard)))),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     // It was done. If the answer is no longer kept, the work is new again.
-                    let answer: Vec<String> = self.lock.describe_state("", wait)?;
+                    let answer: Vec<String> = self.lock.inspect_state("", wait)?;
                     if let Some(answer) = answer.into_iter().next() {
                         return Ok(Some(Begun::Done(answer)));
                     }

@@ -41,7 +41,7 @@ function kind.holders()
 end
 
 -- {answer} | {} there is none
-function kind.describe()
+function kind.inspect()
   return {answer}
 end
 
