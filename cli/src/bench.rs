@@ -172,7 +172,7 @@ fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
 fn remove(servers: &Servers, own: &str) -> Result<(), Failure> {
     let client = servers.connected(servers.builder().namespace(own))?;
     for name in [PAIR, RELAY, RENEWED] {
-        let keys = client.look(name)?.map_or_else(Vec::new, |look| look.keys);
+        let keys = client.inspect(name)?.map_or_else(Vec::new, |found| found.keys);
         if !keys.is_empty() {
             let keys: Vec<_> = keys.into_iter().map(|it| it.key).collect();
             redis::cmd("UNLINK").arg(keys).exec(&mut connect::to(client.primary_of(name)?)?)?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use redis_concurrent::admin::{Holder, Look};
+use redis_concurrent::admin::{Holder, Inspection};
 use redis_concurrent::{Client, ErrorKind, redis};
 
 use crate::args::{Global, Ls};
@@ -20,14 +20,14 @@ const PAGE: usize = 200;
 
 /// A line: a lock with one of its holders, or with none.
 struct Row {
-    look: Rc<Look>,
+    found: Rc<Inspection>,
     /// The index of the holder.
     at: Option<usize>,
 }
 
 impl Row {
     fn holder(&self) -> Option<&Holder> {
-        self.look.holders.get(self.at?)
+        self.found.holders.get(self.at?)
     }
 }
 
@@ -36,22 +36,22 @@ pub fn ls(global: &Global, args: &Ls, say: Say) -> Result<ExitCode, Failure> {
     let client = servers.connect()?;
     let listing = client.list().rate(args.rate);
     let mut rows = Vec::new();
-    for look in if args.all { listing.with_free() } else { listing } {
-        rows.extend(listed(args, look?));
+    for found in if args.all { listing.with_free() } else { listing } {
+        rows.extend(listed(args, found?));
     }
     for (pattern, of_type) in [(&args.at, "string"), (&args.redisson, "hash")] {
-        for look in pattern.iter().map(|it| outside(servers.namespace(), &client, it, of_type)) {
-            rows.extend(look?.into_iter().flat_map(|look| listed(args, look)));
+        for found in pattern.iter().map(|it| outside(servers.namespace(), &client, it, of_type)) {
+            rows.extend(found?.into_iter().flat_map(|found| listed(args, found)));
         }
     }
     // Holds that began at a known time come first.
     let age = |row: &Row| (since(row).is_none(), since(row));
-    rows.sort_by(|one, other| age(one).cmp(&age(other)).then_with(|| one.look.name.cmp(&other.look.name)));
+    rows.sort_by(|one, other| age(one).cmp(&age(other)).then_with(|| one.found.name.cmp(&other.found.name)));
     let empty = rows.is_empty();
     if global.json {
-        say::objects(rows.iter().map(|row| shown::row(&row.look, row.holder())))?;
+        say::objects(rows.iter().map(|row| shown::row(&row.found, row.holder())))?;
     } else if args.names {
-        let mut names: Vec<_> = rows.iter().map(|row| &row.look.name).collect();
+        let mut names: Vec<_> = rows.iter().map(|row| &row.found.name).collect();
         names.dedup();
         names.into_iter().try_for_each(say::answer)?;
     } else if !empty {
@@ -76,15 +76,15 @@ pub fn deadlocks(global: &Global) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the lines of a lock, one for each holder that passes the filters, if the lock itself does.
-fn listed(args: &Ls, look: Look) -> Vec<Row> {
-    if !is_listed(args, &look) {
+fn listed(args: &Ls, found: Inspection) -> Vec<Row> {
+    if !is_listed(args, &found) {
         return Vec::new();
     }
-    let look = Rc::new(look);
-    let taken = (0..look.holders.len()).filter(|at| args.takes(&look.holders[*at]));
-    let mut rows: Vec<_> = taken.map(|at| Row { look: look.clone(), at: Some(at) }).collect();
-    if rows.is_empty() && (args.all || !look.waiters.is_empty()) && !args.asks_for_holders() {
-        rows.push(Row { look, at: None });
+    let found = Rc::new(found);
+    let taken = (0..found.holders.len()).filter(|at| args.takes(&found.holders[*at]));
+    let mut rows: Vec<_> = taken.map(|at| Row { found: found.clone(), at: Some(at) }).collect();
+    if rows.is_empty() && (args.all || !found.waiters.is_empty()) && !args.asks_for_holders() {
+        rows.push(Row { found, at: None });
     }
     rows
 }
@@ -94,11 +94,11 @@ fn since(row: &Row) -> Option<SystemTime> {
 }
 
 /// Whether the lock itself passes the filters.
-fn is_listed(args: &Ls, look: &Look) -> bool {
-    let named = args.filters.is_empty() || args.filters.iter().any(|it| look.name.contains(it.as_str()));
+fn is_listed(args: &Ls, found: &Inspection) -> bool {
+    let named = args.filters.is_empty() || args.filters.iter().any(|it| found.name.contains(it.as_str()));
     named
-        && (!args.waiting || !look.waiters.is_empty())
-        && args.kind.as_ref().is_none_or(|it| look.kind.contains(it.as_str()))
+        && (!args.waiting || !found.waiters.is_empty())
+        && args.kind.as_ref().is_none_or(|it| found.kind.contains(it.as_str()))
 }
 
 impl Ls {
@@ -123,21 +123,26 @@ fn cells(row: &Row) -> [String; 7] {
     let holder = row.holder();
     let text = |it: Option<String>| it.unwrap_or_else(|| "-".to_owned());
     [
-        row.look.name.clone(),
-        row.look.kind.clone(),
+        row.found.name.clone(),
+        row.found.kind.clone(),
         text(holder.map(shown::holder_first)),
         text(holder.and_then(|it| shown::age(it.since)).map(shown::span)),
         text(holder.and_then(|it| it.remaining).map(shown::span)),
-        shown::waiting(&row.look).to_string(),
+        shown::waiting(&row.found).to_string(),
         text(holder.and_then(|it| it.token).map(shown::token)),
     ]
 }
 
 /// Returns the keys of this type outside the namespace that match the pattern, on all servers: the text in a
 /// string is its holder, and a hash may be a Redisson lock. Keys that cannot be locks are left out.
-fn outside(namespace: &str, client: &Client, pattern: &str, of_type: &str) -> Result<Vec<Look>, Failure> {
+fn outside(
+    namespace: &str,
+    client: &Client,
+    pattern: &str,
+    of_type: &str,
+) -> Result<Vec<Inspection>, Failure> {
     let ours = format!("{namespace}:{{");
-    let mut looks = Vec::new();
+    let mut all = Vec::new();
     for info in client.primaries()? {
         let (mut connection, mut cursor) = (connect::to(info)?, 0u64);
         // SCAN may return a key more than once: it only guarantees that none is missed.
@@ -148,8 +153,8 @@ fn outside(namespace: &str, client: &Client, pattern: &str, of_type: &str) -> Re
             let (next, keys): (u64, Vec<Vec<u8>>) = scan.query(&mut connection)?;
             let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
             for key in keys.filter(|key| !key.starts_with(&ours) && seen.insert(key.clone())) {
-                match client.look_at_key(&key) {
-                    Ok(look) => looks.extend(look.filter(|it| !it.holders.is_empty())),
+                match client.inspect_key(&key) {
+                    Ok(found) => all.extend(found.filter(|it| !it.holders.is_empty())),
                     Err(error) if error.kind() == ErrorKind::InvalidInput => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -160,5 +165,5 @@ fn outside(namespace: &str, client: &Client, pattern: &str, of_type: &str) -> Re
             }
         }
     }
-    Ok(looks)
+    Ok(all)
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use redis_concurrent::admin::Look;
+use redis_concurrent::admin::Inspection;
 use redis_concurrent::election::Leader;
 use redis_concurrent::inventory::Stock;
 
@@ -15,52 +15,52 @@ use crate::target::Target;
 
 pub fn show(global: &Global, args: &Show) -> Result<ExitCode, Failure> {
     let client = Servers::of(global)?.connect()?;
-    let Some(look) = Target::of(args.at, args.redisson).look(&client, &args.name)? else {
+    let Some(found) = Target::of(args.at, args.redisson).inspect(&client, &args.name)? else {
         say::error(format!("there is no {:?}", args.name));
         return Ok(ExitCode::from(1));
     };
-    let leader = match look.kind.as_str() {
+    let leader = match found.kind.as_str() {
         "election" => client.election(&args.name).leader()?,
         _ => None,
     };
     if global.json {
-        say::objects([shown::look_json(&look, leader.as_ref())])?;
+        say::objects([shown::inspection_json(&found, leader.as_ref())])?;
     } else {
-        for line in lines(&look, leader.as_ref()) {
+        for line in lines(&found, leader.as_ref()) {
             say::answer(line)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn lines(look: &Look, leader: Option<&Leader>) -> Vec<String> {
-    let mut lines = vec![format!("{}  {}", look.name, look.kind)];
+fn lines(found: &Inspection, leader: Option<&Leader>) -> Vec<String> {
+    let mut lines = vec![format!("{}  {}", found.name, found.kind)];
     let mut section = |title: &str, rows: Vec<String>| {
         if !rows.is_empty() {
             lines.push(format!("{title}:"));
             lines.extend(rows.into_iter().map(|it| format!("  {it}")));
         }
     };
-    section("holders", look.holders.iter().map(holder).collect());
+    section("holders", found.holders.iter().map(holder).collect());
     section("leader's value", leader.map(|it| it.value.clone()).into_iter().collect());
-    let queue = shown::queue(look);
+    let queue = shown::queue(found);
     section("waiters", queue.map(|(ahead, it)| format!("{ahead} ahead: {}", waiter(it))).collect());
-    let waits = look.condition_waiters.iter();
+    let waits = found.condition_waiters.iter();
     section(
         "waiters for signals",
         waits.map(|it| format!("{}: {}", it.condition, waiter(&it.waiter))).collect(),
     );
-    let stock = look.stock.iter().map(|(sku, it)| {
+    let stock = found.stock.iter().map(|(sku, it)| {
         let (sku, Stock { stocked, available, reserved, sold, .. }) = (sku, it);
         format!("{sku}: stocked {stocked}, available {available}, reserved {reserved}, sold {sold}")
     });
     section("stock", stock.collect());
-    section("counts", look.counts.iter().map(|(name, n)| format!("{name} {n}")).collect());
+    section("counts", found.counts.iter().map(|(name, n)| format!("{name} {n}")).collect());
     section(
         "fenced",
-        look.fenced.map(|it| format!("highest token {}", shown::token(it))).into_iter().collect(),
+        found.fenced.map(|it| format!("highest token {}", shown::token(it))).into_iter().collect(),
     );
-    let keys = look.keys.iter().map(|it| {
+    let keys = found.keys.iter().map(|it| {
         let ttl = it.ttl.map_or("never expires".to_owned(), |ttl| format!("expires in {}", shown::span(ttl)));
         let bytes = it.bytes.map_or(String::new(), |n| format!(", {n} bytes"));
         format!("{}  {ttl}{bytes}", it.key)

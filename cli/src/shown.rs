@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use redis_concurrent::admin::{Deadlock, Holder, Look, Process, Waiter};
+use redis_concurrent::admin::{Deadlock, Holder, Inspection, Process, Waiter};
 use redis_concurrent::election::Leader;
 use serde_json::{Value, json};
 
@@ -106,51 +106,52 @@ pub fn deadlock(it: &Deadlock) -> Value {
 }
 
 /// The queue: each waiter, with how many threads are ahead of it.
-pub fn queue(look: &Look) -> impl Iterator<Item = (usize, &Waiter)> {
-    look.waiters
+pub fn queue(found: &Inspection) -> impl Iterator<Item = (usize, &Waiter)> {
+    found
+        .waiters
         .iter()
         .scan(0, |ahead, waiter| Some((std::mem::replace(ahead, *ahead + waiter.threads), waiter)))
 }
 
 /// The number of waiting threads, in all processes, as of their last heartbeats.
-pub fn waiting(look: &Look) -> usize {
-    look.waiters.iter().map(|waiter| waiter.threads).sum()
+pub fn waiting(found: &Inspection) -> usize {
+    found.waiters.iter().map(|waiter| waiter.threads).sum()
 }
 
 /// Returns a line of `ls`.
-pub fn row(look: &Look, holder: Option<&Holder>) -> Value {
+pub fn row(found: &Inspection, holder: Option<&Holder>) -> Value {
     json!({
-        "name": look.name, "kind": look.kind, "holder": holder.map(holder_json), "waiting": waiting(look),
-        "more": look.more,
+        "name": found.name, "kind": found.kind, "holder": holder.map(holder_json), "waiting": waiting(found),
+        "more": found.more,
     })
 }
 
 /// Returns all of `show`.
-pub fn look_json(look: &Look, leader: Option<&Leader>) -> Value {
-    let conditions = look.condition_waiters.iter().map(|it| {
+pub fn inspection_json(found: &Inspection, leader: Option<&Leader>) -> Value {
+    let conditions = found.condition_waiters.iter().map(|it| {
         let mut waiter = waiter_json(&it.waiter);
         waiter["condition"] = json!(it.condition);
         waiter
     });
-    let queued = queue(look).map(|(ahead, it)| {
+    let queued = queue(found).map(|(ahead, it)| {
         let mut waiter = waiter_json(it);
         waiter["ahead"] = json!(ahead);
         waiter
     });
     let counts: serde_json::Map<String, Value> =
-        look.counts.iter().map(|(name, n)| ((*name).to_owned(), json!(n))).collect();
-    let stock = look.stock.iter().map(|(sku, it)| {
+        found.counts.iter().map(|(name, n)| ((*name).to_owned(), json!(n))).collect();
+    let stock = found.stock.iter().map(|(sku, it)| {
         json!({
             "sku": sku, "stocked": it.stocked, "available": it.available, "reserved": it.reserved, "sold": it.sold,
         })
     });
     json!({
-        "name": look.name, "kind": look.kind,
-        "holders": look.holders.iter().map(holder_json).collect::<Vec<_>>(),
+        "name": found.name, "kind": found.kind,
+        "holders": found.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "waiters": queued.collect::<Vec<_>>(),
         "conditions": conditions.collect::<Vec<_>>(), "counts": counts, "stock": stock.collect::<Vec<_>>(),
-        "fenced": look.fenced.map(token), "value": leader.map(|it| &it.value),
-        "keys": look.keys.iter().map(|it| {
+        "fenced": found.fenced.map(token), "value": leader.map(|it| &it.value),
+        "keys": found.keys.iter().map(|it| {
             json!({"key": it.key, "ttl_s": it.ttl.map(seconds), "bytes": it.bytes})
         }).collect::<Vec<_>>(),
     })

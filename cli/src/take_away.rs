@@ -21,29 +21,29 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
     };
     let client = Servers::of(global)?.connect()?;
     let target = Target::of(args.at, args.redisson);
-    let Some(look) = target.look(&client, &args.name)? else {
+    let Some(found) = target.inspect(&client, &args.name)? else {
         say.note(format!("nobody holds {:?}", args.name));
         return Ok(ExitCode::from(1));
     };
     if !args.now
         && let Some(holder) =
-            look.holders.iter().find(|it| is_meant_by(&held_by, it) && cannot_be_stopped(it))
+            found.holders.iter().find(|it| is_meant_by(&held_by, it) && cannot_be_stopped(it))
     {
         return Err(Failure::usage(format!(
             "{} is held by {}, which this program cannot stop, and whose lease it cannot let expire: others would get \
              the lock at once, as they do with --now",
-            look.name,
+            found.name,
             shown::holder(holder)
         )));
     }
-    if !args.yes && !look.holders.is_empty() {
+    if !args.yes && !found.holders.is_empty() {
         if !io::stdin().is_terminal() {
             return Err(Failure::usage("nobody can be asked without a terminal: --yes, if it is meant"));
         }
-        for holder in &look.holders {
-            say::error(format!("{} is held by {}", look.name, show::holder(holder)));
+        for holder in &found.holders {
+            say::error(format!("{} is held by {}", found.name, show::holder(holder)));
         }
-        match look.waiters.first() {
+        match found.waiters.first() {
             Some(next) => say::error(format!("next: {}", show::waiter(next))),
             None => say::error("nobody waits for it"),
         }

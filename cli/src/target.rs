@@ -1,6 +1,6 @@
 //! What NAME refers to: a lock of this library, or a key that is shared with other programs.
 
-use redis_concurrent::admin::{ForcedUnlock, HeldBy, Look};
+use redis_concurrent::admin::{ForcedUnlock, HeldBy, Inspection};
 use redis_concurrent::redis::ConnectionInfo;
 use redis_concurrent::{Client, Error};
 
@@ -25,10 +25,10 @@ impl Target {
     }
 
     /// Returns what is there; `None` if there is nothing.
-    pub fn look(self, client: &Client, name: &str) -> Result<Option<Look>, Error> {
+    pub fn inspect(self, client: &Client, name: &str) -> Result<Option<Inspection>, Error> {
         match self {
-            Target::Name => client.look(name),
-            Target::Key | Target::Redisson => client.look_at_key(name),
+            Target::Name => client.inspect(name),
+            Target::Key | Target::Redisson => client.inspect_key(name),
         }
     }
 
@@ -50,7 +50,7 @@ impl Target {
         gently: bool,
     ) -> Result<ForcedUnlock, Error> {
         match self {
-            Target::Name => client.force_unlock(name, held_by, reason, gently),
+            Target::Name => client.force_unlock_if(name, held_by, reason, gently),
             Target::Key => client.simple_lock_at(name).force_unlock_if(held_by, reason, gently),
             Target::Redisson => client.redisson_lock(name).force_unlock_if(held_by, reason, gently),
         }

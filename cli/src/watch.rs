@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use redis_concurrent::Client;
-use redis_concurrent::admin::Look;
+use redis_concurrent::admin::Inspection;
 use serde_json::json;
 
 use crate::args::{Global, Watch};
@@ -24,11 +24,11 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(look: &Look) -> Seen {
+    fn of(found: &Inspection) -> Seen {
         let holders =
-            look.holders.iter().map(|it| (it.owner.clone(), (shown::holder(it), shown::holder_first(it))));
+            found.holders.iter().map(|it| (it.owner.clone(), (shown::holder(it), shown::holder_first(it))));
         let holders = holders.collect();
-        Seen { holders, waiting: shown::waiting(look), since: look.holders.first().and_then(|it| it.since) }
+        Seen { holders, waiting: shown::waiting(found), since: found.holders.first().and_then(|it| it.since) }
     }
 
     fn named(&self, shown: impl Fn(&(String, String)) -> &String) -> String {
@@ -43,7 +43,7 @@ pub fn watch(global: &Global, args: &Watch, say: Say) -> Result<ExitCode, Failur
     let mut before: Option<BTreeMap<String, Seen>> = None;
     loop {
         let began = Instant::now();
-        match look(&client, args) {
+        match seen(&client, args) {
             Ok(now) => {
                 if let Some(before) = &before {
                     tell(global, args.wide, before, &now)?;
@@ -60,12 +60,12 @@ pub fn watch(global: &Global, args: &Watch, say: Say) -> Result<ExitCode, Failur
     }
 }
 
-fn look(client: &Client, args: &Watch) -> Result<BTreeMap<String, Seen>, redis_concurrent::Error> {
+fn seen(client: &Client, args: &Watch) -> Result<BTreeMap<String, Seen>, redis_concurrent::Error> {
     if args.names.is_empty() {
-        return client.list().map(|it| it.map(|look| (look.name.clone(), Seen::of(&look)))).collect();
+        return client.list().map(|it| it.map(|found| (found.name.clone(), Seen::of(&found)))).collect();
     }
-    let looks = args.names.iter().filter_map(|name| client.look(name).transpose());
-    looks.map(|it| it.map(|look| (look.name.clone(), Seen::of(&look)))).collect()
+    let found = args.names.iter().filter_map(|name| client.inspect(name).transpose());
+    found.map(|it| it.map(|found| (found.name.clone(), Seen::of(&found)))).collect()
 }
 
 fn tell(

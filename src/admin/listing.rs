@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::{ServerError, Value};
 
-use super::view::{self, Look, Lookup};
+use super::view::{self, Inspection, Lookup};
 use crate::client::Client;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
@@ -43,7 +43,7 @@ pub struct Listing {
     at: Option<Scan>,
     seen: HashSet<String>,
     found: VecDeque<String>,
-    ready: VecDeque<Look>,
+    ready: VecDeque<Inspection>,
     over: bool,
 }
 
@@ -115,11 +115,11 @@ impl Listing {
         }
         let batch: Vec<String> = self.found.drain(..BATCH.min(self.found.len())).collect();
         if !batch.is_empty() {
-            let looks = self.look(&mut scan, &batch)?;
+            let inspections = self.inspect(&mut scan, &batch)?;
             self.looked += batch.len() as u64;
             let free = self.free;
-            let is_shown = |it: &Look| free || !it.holders.is_empty() || !it.waiters.is_empty();
-            self.ready.extend(looks.into_iter().filter(is_shown));
+            let is_shown = |it: &Inspection| free || !it.holders.is_empty() || !it.waiters.is_empty();
+            self.ready.extend(inspections.into_iter().filter(is_shown));
         }
         self.at = Some(scan);
         if let Some(rate) = self.rate {
@@ -157,7 +157,7 @@ impl Listing {
     }
 
     /// Examines these names. For each of them, this stops at the first page that has anything on it.
-    fn look(&mut self, scan: &mut Scan, names: &[String]) -> Result<Vec<Look>, Error> {
+    fn inspect(&mut self, scan: &mut Scan, names: &[String]) -> Result<Vec<Inspection>, Error> {
         let namespace = &self.client.shared().config.namespace;
         let keys = names.iter().map(|name| Names::new(namespace, name));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
@@ -180,15 +180,15 @@ impl Listing {
                 }
             }
         }
-        let (mut looks, mut lookups) = (Vec::new(), Vec::new());
+        let (mut inspections, mut lookups) = (Vec::new(), Vec::new());
         for ((name, names), it) in names.iter().zip(&keys).zip(answers.chunks(2)) {
             let (view, kind) = view::of(&text(it.first()).unwrap_or_default(), text(it.get(1)));
-            lookups.extend(view.into_iter().flat_map(|view| view.lookups(looks.len(), names, false)));
-            looks.push(Look::of(name, kind));
+            lookups.extend(view.into_iter().flat_map(|view| view.lookups(inspections.len(), names, false)));
+            inspections.push(Inspection::of(name, kind));
         }
         let (server, connection) = (&scan.server, &mut scan.connection);
-        for (of, e) in Lookup::ask_all(&self.client, server, connection, lookups, &mut looks)? {
-            let name = &looks[of].name;
+        for (of, e) in Lookup::ask_all(&self.client, server, connection, lookups, &mut inspections)? {
+            let name = &inspections[of].name;
             match is_elsewhere(&e) {
                 true => drop(self.seen.remove(name)),
                 // The key may have become something else since.
@@ -196,22 +196,22 @@ impl Listing {
             }
         }
         // A name that has moved is examined once more, at the primary that has it now: only that is returned.
-        let all = looks.len();
-        looks.retain(|look| self.seen.contains(&look.name));
-        if looks.len() < all && self.client.asks_where(&scan.server) {
+        let all = inspections.len();
+        inspections.retain(|found| self.seen.contains(&found.name));
+        if inspections.len() < all && self.client.asks_where(&scan.server) {
             self.queue_servers();
         }
-        Ok(looks)
+        Ok(inspections)
     }
 }
 
 impl Iterator for Listing {
-    type Item = Result<Look, Error>;
+    type Item = Result<Inspection, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(look) = self.ready.pop_front() {
-                return Some(Ok(look));
+            if let Some(found) = self.ready.pop_front() {
+                return Some(Ok(found));
             }
             if self.over {
                 return None;

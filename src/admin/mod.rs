@@ -10,7 +10,7 @@ use redis::{ConnectionInfo, Value};
 
 pub use self::listing::Listing;
 use self::view::Lookup;
-pub use self::view::{BlockedThread, ConditionWaiter, Deadlock, KeyInfo, Look, Waiter, deadlocks};
+pub use self::view::{BlockedThread, ConditionWaiter, Deadlock, Inspection, KeyInfo, Waiter, deadlocks};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::connection::Connection;
@@ -42,10 +42,10 @@ impl Client {
     /// let client = Client::connect(&url)?;
     /// let lock = client.reentrant_lock("stock:42");
     /// let guard = lock.lock()?;
-    /// let look = client.look("stock:42")?.expect("it is held");
-    /// assert_eq!(look.kind, "reentrant lock");
-    /// assert_eq!(look.holders[0].token, Some(guard.token()));
-    /// assert!(look.waiters.is_empty() && client.look("stock:43")?.is_none());
+    /// let found = client.inspect("stock:42")?.expect("it is held");
+    /// assert_eq!(found.kind, "reentrant lock");
+    /// assert_eq!(found.holders[0].token, Some(guard.token()));
+    /// assert!(found.waiters.is_empty() && client.inspect("stock:43")?.is_none());
     /// # Ok(())
     /// # }
     /// ```
@@ -53,30 +53,30 @@ impl Client {
     /// # Errors
     /// `Unavailable`, also without permission for TYPE; `Closed`, `Forked`, and `InvalidInput` for an invalid
     /// name.
-    pub fn look(&self, name: &str) -> Result<Option<Look>, Error> {
+    pub fn inspect(&self, name: &str) -> Result<Option<Inspection>, Error> {
         let names = Names::new(&self.shared().config.namespace, name)?;
-        self.look_behind(name, &names).map_err(|e| e.about(name))
+        self.inspect_behind(name, &names).map_err(|e| e.about(name))
     }
 
     /// The same for a lock at a user-chosen key: a [simple lock](Client::simple_lock_at), or one that is
     /// shared with [Redisson](Client::redisson_lock).
     ///
     /// # Errors
-    /// See [`look`](Client::look); `InvalidInput` for an invalid key.
-    pub fn look_at_key(&self, key: &str) -> Result<Option<Look>, Error> {
+    /// See [`inspect`](Client::inspect); `InvalidInput` for an invalid key.
+    pub fn inspect_key(&self, key: &str) -> Result<Option<Inspection>, Error> {
         let names = Names::at_key(&self.shared().config.namespace, key)?;
-        self.look_behind(key, &names).map_err(|e| e.about(key))
+        self.inspect_behind(key, &names).map_err(|e| e.about(key))
     }
 
     /// Retries if the lock became one of another kind between the request for its kind and those that examine
     /// it: a lock that nobody holds is free and of no kind until it is acquired. Also retries once if the
     /// lock is now on another server of the cluster.
-    fn look_behind(&self, name: &str, names: &Names) -> Result<Option<Look>, Error> {
+    fn inspect_behind(&self, name: &str, names: &Names) -> Result<Option<Inspection>, Error> {
         const ATTEMPTS: u32 = 10;
         let (route, mut attempt, mut is_first_server) = (&self.shared().route, 1, true);
         loop {
             let server = route.to(route.slot(names.key().as_bytes()));
-            match self.look_once(name, names, server) {
+            match self.inspect_once(name, names, server) {
                 Err(e) if e.kind() == ErrorKind::WrongType && attempt < ATTEMPTS => attempt += 1,
                 Err(e) if e.is_unavailable() && is_first_server && self.asks_where(server) => {
                     is_first_server = false;
@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    fn look_once(&self, name: &str, names: &Names, server: &Server) -> Result<Option<Look>, Error> {
+    fn inspect_once(&self, name: &str, names: &Names, server: &Server) -> Result<Option<Inspection>, Error> {
         let keys: Vec<String> =
             names.keys().iter().chain([&names.fenced()]).map(|parts| parts.concat()).collect();
         let mut connection = self.apart(server)?;
@@ -123,25 +123,25 @@ impl Client {
         }
         let (type_of, tag) = (text(answers.get(2 * n)), text(answers.get(2 * n + 1)));
         let (view, kind) = view::of(type_of.as_deref().unwrap_or_default(), tag);
-        let mut look = Look::of(name, kind);
-        look.fenced = text(answers.get(2 * n + 2)).and_then(|token| token.parse().ok());
-        look.keys = infos;
-        if look.kind == RATE_LIMITER {
+        let mut found = Inspection::of(name, kind);
+        found.fenced = text(answers.get(2 * n + 2)).and_then(|token| token.parse().ok());
+        found.keys = infos;
+        if found.kind == RATE_LIMITER {
             let used = text(answers.get(2 * n + 3)).and_then(|it| it.parse::<f64>().ok());
-            look.counts.extend(used.map(|it| ("used", it.ceil() as i64)));
+            found.counts.extend(used.map(|it| ("used", it.ceil() as i64)));
         }
         // Redisson's locks have no field with their kind.
         let may_be_redissons = view.is_none() && names.is_at_key() && type_of.as_deref() == Some("hash");
         if let Some(view) = view.or_else(|| may_be_redissons.then_some(&view::REDISSON)) {
-            let (lookups, looks) = (view.lookups(0, names, true), std::slice::from_mut(&mut look));
-            let failed = Lookup::ask_all(self, server, &mut connection, lookups, looks)?;
+            let (lookups, inspections) = (view.lookups(0, names, true), std::slice::from_mut(&mut found));
+            let failed = Lookup::ask_all(self, server, &mut connection, lookups, inspections)?;
             match failed.into_iter().next().map(|(_, e)| Client::refused(e)) {
-                None if may_be_redissons => view.tag.clone_into(&mut look.kind),
+                None if may_be_redissons => view.tag.clone_into(&mut found.kind),
                 Some(e) if !may_be_redissons || e.kind() != ErrorKind::WrongType => return Err(e),
                 _ => {}
             }
         }
-        Ok(Some(look))
+        Ok(Some(found))
     }
 
     /// Returns an iterator over all locks of the client's namespace that are held or waited for, in no
@@ -156,9 +156,9 @@ impl Client {
     /// let client = Client::connect(&url)?;
     /// let lock = client.reentrant_lock("stock:42");
     /// let guard = lock.lock()?;
-    /// for look in client.list() {
-    ///     let look = look?;
-    ///     println!("{} {} {:?}", look.name, look.kind, look.holders.first().map(|it| &it.process));
+    /// for found in client.list() {
+    ///     let found = found?;
+    ///     println!("{} {} {:?}", found.name, found.kind, found.holders.first().map(|it| &it.process));
     /// }
     /// # Ok(())
     /// # }
@@ -177,7 +177,7 @@ impl Client {
     /// # Errors
     /// Those of [`list`](Client::list).
     pub fn deadlocks(&self) -> Result<Vec<Deadlock>, Error> {
-        let waiters = self.list().map(|look| Ok(look?.waiters)).collect::<Result<Vec<_>, Error>>()?;
+        let waiters = self.list().map(|found| Ok(found?.waiters)).collect::<Result<Vec<_>, Error>>()?;
         Ok(deadlocks(waiters.iter().flatten()))
     }
 
@@ -188,18 +188,18 @@ impl Client {
     /// # Errors
     /// `Refused` for what has no holders: a latch, a barrier, a rate limiter, or a kind that is not one of
     /// this library's. `NotOwner` if nothing is stored under the name. Otherwise as for those methods.
-    pub fn force_unlock(
+    pub fn force_unlock_if(
         &self,
         name: &str,
         held_by: &HeldBy,
         reason: &str,
         gently: bool,
     ) -> Result<ForcedUnlock, Error> {
-        let Some(look) = self.look(name)? else {
+        let Some(found) = self.inspect(name)? else {
             return Err(Error::new(ErrorKind::NotOwner, name).because("there is no such lock"));
         };
         let refuse = |why: &str| Err(Error::new(ErrorKind::Refused, name).because(why));
-        match &*look.kind {
+        match &*found.kind {
             "count-down latch" => refuse("a latch has no holders: reset or delete its count instead"),
             "cyclic barrier" => refuse("a barrier has no holders: reset it instead"),
             RATE_LIMITER => refuse("a rate limiter has no holders: delete what was used instead"),
@@ -303,8 +303,8 @@ impl Client {
         self.behind(&Names::new(&self.shared().config.namespace, name)?).map_err(|e| e.about(name))
     }
 
-    /// The same for a lock at a user-chosen key, as [`look_at_key`](Client::look_at_key) is for
-    /// [`look`](Client::look).
+    /// The same for a lock at a user-chosen key, as [`inspect_key`](Client::inspect_key) is for
+    /// [`inspect`](Client::inspect).
     ///
     /// # Errors
     /// See [`primary_of`](Client::primary_of).

@@ -1,4 +1,4 @@
-//! The results of a look, and how each kind of this library is examined: by which rule, in which modes.
+//! The results of an inspection, and how each kind of this library is examined: by which rule, in which modes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::kinds::{Permits, Redisson, Reentrant, Simple, Write};
 use crate::lock::holder::{
     ForcedUnlock, HeldBy, Holder, Process, granted_at, holders_of, take_away, token_of,
 };
-use crate::lock::inspect::{Inspection, Page, WaitingRow, read};
+use crate::lock::inspect::{Rows, WaitingRow, read};
 use crate::names::{Names, unescape};
 use crate::recipes::election::Candidate;
 use crate::recipes::inventory::{Stock, Units};
@@ -90,7 +90,7 @@ pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, 
 }
 
 impl View {
-    /// What is asked about the lock of these names, for the look with this index: once in each mode, and for `all`
+    /// What is asked about the lock of these names, for the inspection with this index: once in each mode, and for `all`
     /// pages also for the stock.
     pub(super) fn lookups<'a>(&'static self, of: usize, names: &'a Names, all: bool) -> Vec<Lookup<'a>> {
         let stock = (all && self.tag == INVENTORY).then_some(&(STOCK, false));
@@ -103,29 +103,28 @@ impl View {
     }
 
     /// Adds what a page says; the queue is the same in all modes.
-    fn add(&self, look: &mut Look, inspection: Inspection, mode: &str, ordered: bool) {
-        let shares = if self.tag == "semaphore" { &inspection.state[..] } else { &[] };
-        let is_first = !self.counts.is_empty() && look.counts.is_empty();
+    fn add(&self, found: &mut Inspection, rows: Rows, mode: &str, ordered: bool) {
+        let shares = if self.tag == "semaphore" { &rows.state[..] } else { &[] };
+        let is_first = !self.counts.is_empty() && found.counts.is_empty();
         if is_first {
-            let counts = self.counts.iter().zip(&inspection.state);
-            look.counts.extend(counts.filter_map(|(name, value)| Some((*name, number(Some(value))?))));
+            let counts = self.counts.iter().zip(&rows.state);
+            found.counts.extend(counts.filter_map(|(name, value)| Some((*name, number(Some(value))?))));
         }
         // Only the first page begins with {permits, used}.
         let shares = shares.get(if is_first { 2 } else { 0 }..).unwrap_or_default();
         // (The tokens of Redisson's fenced locks come from another counter.)
-        let is_counted = self.tag == Redisson::NAME && !inspection.state.is_empty();
-        let last = if ordered { inspection.number } else { 0 };
-        for mut holder in holders_of(inspection.holders, last, shares) {
-            holder.token =
-                (ordered && holder.since.is_some() && !is_counted).then(|| token_of(inspection.number));
-            if !look.holders.iter().any(|other| other.owner == holder.owner) {
-                look.holders.push(holder);
+        let is_counted = self.tag == Redisson::NAME && !rows.state.is_empty();
+        let last = if ordered { rows.number } else { 0 };
+        for mut holder in holders_of(rows.holders, last, shares) {
+            holder.token = (ordered && holder.since.is_some() && !is_counted).then(|| token_of(rows.number));
+            if !found.holders.iter().any(|other| other.owner == holder.owner) {
+                found.holders.push(holder);
             }
         }
         if mode == self.modes[0].0 {
-            look.waiters.extend(inspection.waiting.into_iter().map(Waiter::new));
-            let signals = inspection.signals.into_iter();
-            look.condition_waiters.extend(signals.map(|(condition, waiting)| ConditionWaiter {
+            found.waiters.extend(rows.waiting.into_iter().map(Waiter::new));
+            let signals = rows.signals.into_iter();
+            found.condition_waiters.extend(signals.map(|(condition, waiting)| ConditionWaiter {
                 condition: unescape(&condition).unwrap_or(condition),
                 waiter: Waiter::new(waiting),
             }));
@@ -162,7 +161,7 @@ pub(super) fn answered(answer: &Value) -> Result<(), Error> {
 
 /// A request about one mode of a lock.
 pub(super) struct Lookup<'a> {
-    /// The index of the look that it belongs to.
+    /// The index of the inspection that it belongs to.
     of: usize,
     view: &'static View,
     names: &'a Names,
@@ -174,13 +173,13 @@ pub(super) struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Asks these questions, page by page. Returns the error replies, each with the index of its look.
+    /// Asks these questions, page by page. Returns the error replies, each with the index of its inspection.
     pub(super) fn ask_all(
         client: &Client,
         server: &Server,
         connection: &mut Connection,
         mut lookups: Vec<Lookup<'a>>,
-        looks: &mut [Look],
+        inspections: &mut [Inspection],
     ) -> Result<Vec<(usize, ServerError)>, Error> {
         let mut failed = Vec::new();
         while !lookups.is_empty() {
@@ -193,7 +192,7 @@ impl<'a> Lookup<'a> {
             for (lookup, answer) in lookups.into_iter().zip(answers) {
                 match answer {
                     Value::ServerError(e) => failed.push((lookup.of, e)),
-                    answer => next.extend(lookup.reads(looks, read(&answer))),
+                    answer => next.extend(lookup.reads(inspections, read(&answer))),
                 }
             }
             lookups = next;
@@ -206,28 +205,28 @@ impl<'a> Lookup<'a> {
         Command::script(&scripts.inspect, &self.names.keys(), &PackedArgs::of(&args))
     }
 
-    /// Adds a page to its look. Returns the next question.
-    fn reads(self, looks: &mut [Look], Page { inspection, next }: Page) -> Option<Lookup<'a>> {
-        let look = looks.get_mut(self.of)?;
+    /// Adds a page to its inspection. Returns the next question.
+    fn reads(self, inspections: &mut [Inspection], mut page: Rows) -> Option<Lookup<'a>> {
+        let (found, next) = (inspections.get_mut(self.of)?, page.next.take());
         // Happens right after many leases expired: the holders are only returned once those are removed.
-        let is_empty = inspection.holders.is_empty() && inspection.waiting.is_empty();
+        let is_empty = page.holders.is_empty() && page.waiting.is_empty();
         match self.mode {
-            STOCK => look.add_stock(&inspection.state),
-            mode => self.view.add(look, inspection, mode, self.ordered),
+            STOCK => found.add_stock(&page.state),
+            mode => self.view.add(found, page, mode, self.ordered),
         }
         let next = next.filter(|_| {
-            look.more |= !(self.all || is_empty);
+            found.more |= !(self.all || is_empty);
             self.all || is_empty
         });
         next.map(|page| Lookup { page, ..self })
     }
 }
 
-/// What is stored under a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look)
+/// What is stored under a name: its kind, its holders, its waiters. See [`Client::inspect`](crate::Client::inspect)
 /// and [`Client::list`](crate::Client::list).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Look {
+pub struct Inspection {
     /// The name.
     pub name: String,
     /// The kind, for instance `"reentrant lock"`, `"read-write lock"` or `"semaphore"`. A kind that another
@@ -244,12 +243,12 @@ pub struct Look {
     /// a barrier, `used` of a rate limiter as of the last request that it granted.
     pub counts: Vec<(&'static str, i64)>,
     /// The stock of an inventory, by SKU; the counts of each SKU are from the same moment. Only from
-    /// [`Client::look`](crate::Client::look).
+    /// [`Client::inspect`](crate::Client::inspect).
     pub stock: Vec<(String, Stock)>,
     /// The highest token of the [fenced resource](crate::Fenced) of this name, if there is one. Only from
-    /// [`Client::look`](crate::Client::look).
+    /// [`Client::inspect`](crate::Client::inspect).
     pub fenced: Option<u64>,
-    /// The keys in Redis. Only from [`Client::look`](crate::Client::look).
+    /// The keys in Redis. Only from [`Client::inspect`](crate::Client::inspect).
     pub keys: Vec<KeyInfo>,
     /// Whether there are more holders or waiters than a [listing](crate::Client::list) shows.
     pub more: bool,
@@ -350,9 +349,9 @@ impl Waiter {
     }
 }
 
-impl Look {
-    pub(super) fn of(name: &str, kind: String) -> Look {
-        Look { name: name.to_owned(), kind, ..Look::default() }
+impl Inspection {
+    pub(super) fn of(name: &str, kind: String) -> Inspection {
+        Inspection { name: name.to_owned(), kind, ..Inspection::default() }
     }
 
     fn add_stock(&mut self, state: &[Value]) {

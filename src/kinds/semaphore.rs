@@ -10,7 +10,7 @@ use crate::guard::OwnedGuard;
 use crate::kind::{Kind, Queued, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 use crate::lock::holder::{Holder, busy, held_by, holders_of};
-use crate::lock::inspect::Inspection;
+use crate::lock::inspect::Rows;
 use crate::settings::{check_lease, within};
 use crate::wait::Wait;
 
@@ -326,13 +326,13 @@ fn natural(n: i64) -> u32 {
 }
 
 /// The permits, if they were set, and how many of them are acquired.
-fn counts(inspection: &Inspection) -> (Option<i64>, i64) {
+fn counts(inspection: &Rows) -> (Option<i64>, i64) {
     let count = |i: usize| number(inspection.state.get(i));
     (count(0), count(1).unwrap_or(0))
 }
 
 /// The holders, each with its permits.
-fn holders(inspection: Inspection) -> Vec<Holder> {
+fn holders(inspection: Rows) -> Vec<Holder> {
     holders_of(inspection.holders, 0, inspection.state.get(2..).unwrap_or_default())
 }
 

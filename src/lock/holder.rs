@@ -16,7 +16,7 @@ use crate::engine::redis::resp::{number, text};
 use crate::engine::state::grant::{first_token, number_of};
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
-use crate::lock::inspect::{HeldRow, Inspection, inspect};
+use crate::lock::inspect::{HeldRow, Rows, inspect};
 
 /// A holder of a lock, as Redis knows it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub(crate) fn take_away(
     // In the form in which a holder receives it: on one line.
     let reason = reason.replace(char::is_control, " ");
     let mut forced = ForcedUnlock::default();
-    let Inspection { number: last, holders, .. } = inspect(entry, mode)?;
+    let Rows { number: last, holders, .. } = inspect(entry, mode)?;
     for held in holders {
         if !held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 }) {
             forced.skipped += 1;
@@ -159,7 +159,7 @@ pub(crate) fn holders_of_either_half(part: &Part) -> Result<Vec<Holder>, Error> 
 
 /// The holders, as [`RedisLock::holders`](crate::RedisLock::holders) describes them.
 pub(super) fn holders_in(entry: &Arc<LockEntry>, mode: &str, sharing: Sharing) -> Result<Vec<Holder>, Error> {
-    let Inspection { holders, number, .. } = inspect(entry, mode)?;
+    let Rows { holders, number, .. } = inspect(entry, mode)?;
     // The last number of a shared kind belongs to some grant, but perhaps not to this holder's.
     let number = if sharing == Sharing::Exclusive { number } else { 0 };
     Ok(holders_of(holders, number, &[]))

@@ -45,9 +45,9 @@ pub(crate) struct WaitingRow {
     pub(crate) silent: Duration,
 }
 
-/// The reply to `inspect`.
+/// The reply to `inspect`: a page, or all of them.
 #[derive(Default)]
-pub(crate) struct Inspection {
+pub(crate) struct Rows {
     /// The number of the last grant.
     pub(crate) number: u64,
     pub(crate) holders: Vec<HeldRow>,
@@ -57,23 +57,25 @@ pub(crate) struct Inspection {
     pub(crate) signals: Vec<(String, WaitingRow)>,
     /// What the rule says about its state.
     pub(crate) state: Vec<Value>,
+    /// The argument that asks for the next page.
+    pub(crate) next: Option<String>,
 }
 
 /// Asks Redis for a lock's holders and waiters; on a lock with several modes, for those of `mode`. If there
 /// are many, they come page by page. Each page shows the lock at its own moment: a holder that stays
 /// throughout is on one of them. Blocks for the command timeout at most, per page.
-pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, Error> {
-    let mut all = Inspection::default();
+pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Rows, Error> {
+    let mut all = Rows::default();
     let (mut holders, mut waiting) = (HashSet::new(), HashSet::new());
     let mut next = Some(String::new());
     while let Some(page) = next {
-        let Page { inspection, next: behind } = inspect_page(entry, mode, &page, &Wait::forever())?;
-        all.number = all.number.max(inspection.number);
+        let page = inspect_page(entry, mode, &page, &Wait::forever())?;
+        all.number = all.number.max(page.number);
         // A holder that is renewed, or moves, between two pages may be on both.
-        all.holders.extend(inspection.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
-        all.waiting.extend(inspection.waiting.into_iter().filter(|it| waiting.insert(it.owner.clone())));
-        all.state.extend(inspection.state);
-        next = behind;
+        all.holders.extend(page.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
+        all.waiting.extend(page.waiting.into_iter().filter(|it| waiting.insert(it.owner.clone())));
+        all.state.extend(page.state);
+        next = page.next;
     }
     Ok(all)
 }
@@ -82,20 +84,14 @@ pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, 
 /// there. Blocks for the command timeout at most, and no longer than `wait` allows.
 pub(crate) fn state_of(entry: &Arc<LockEntry>, question: &str, wait: &Wait<'_>) -> Result<Vec<Value>, Error> {
     loop {
-        let Page { inspection, next } = inspect_page(entry, question, "", wait)?;
-        if next.as_deref() != Some("") {
-            return Ok(inspection.state);
+        let page = inspect_page(entry, question, "", wait)?;
+        if page.next.as_deref() != Some("") {
+            return Ok(page.state);
         }
     }
 }
 
-pub(crate) struct Page {
-    pub(crate) inspection: Inspection,
-    /// The argument that asks for the next page.
-    pub(crate) next: Option<String>,
-}
-
-fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str, wait: &Wait<'_>) -> Result<Page, Error> {
+fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str, wait: &Wait<'_>) -> Result<Rows, Error> {
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
     let limit = wait.limit(Moment::now(), shared.config.command_timeout);
@@ -104,7 +100,7 @@ fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str, wait: &Wait<'_>)
 }
 
 /// Reads a page of the reply to `inspect`, in detail or not.
-pub(crate) fn read(answer: &Value) -> Page {
+pub(crate) fn read(answer: &Value) -> Rows {
     let items = list(answer);
     let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
     let stays = texts(5);
@@ -128,17 +124,17 @@ pub(crate) fn read(answer: &Value) -> Page {
     let signals = texts(7).chunks(5);
     let signals =
         signals.filter_map(|c| Some((text(c.first())?, waiting(c.get(1), c.get(2), c.get(3), c.get(4))?)));
-    let inspection = Inspection {
+    // A script that found more expired holds than it removes only says where to ask again, which may be at
+    // the beginning. In detail, the last page has an empty `next`.
+    let is_last = |next: &String| next.is_empty() && items.len() > 5;
+    Rows {
         number: number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0),
         holders: texts(1).chunks(3).enumerate().filter_map(held).collect(),
         state: texts(3).to_vec(),
         waiting: texts(2).chunks(2).enumerate().filter_map(in_queue).collect(),
         signals: signals.collect(),
-    };
-    // A script that found more expired holds than it removes only says where to ask again, which may be at
-    // the beginning. In detail, the last page has an empty `next`.
-    let is_last = |next: &String| next.is_empty() && items.len() > 5;
-    Page { inspection, next: text(items.get(4)).filter(|next| !is_last(next)) }
+        next: text(items.get(4)).filter(|next| !is_last(next)),
+    }
 }
 
 fn waiting(

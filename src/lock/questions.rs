@@ -15,7 +15,7 @@ use crate::kind::{Kind, Queueing, Sharing};
 use crate::lock::holder::{
     ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, holders_of_either_half, take_away,
 };
-use crate::lock::inspect::{Inspection, inspect, state_of};
+use crate::lock::inspect::{Rows, inspect, state_of};
 use crate::lock::{RedisLock, this_thread};
 use crate::wait::Wait;
 
@@ -210,7 +210,7 @@ impl<K: Kind> RedisLock<K> {
         }
     }
 
-    pub(crate) fn inspect(&self) -> Result<Inspection, Error> {
+    pub(crate) fn inspect(&self) -> Result<Rows, Error> {
         inspect(self.entry()?, &self.terms.args)
     }
 }

@@ -101,7 +101,7 @@ pub struct LockInfo<'a> {
 pub trait Observer: Send + Sync + 'static {
     /// A thread begins to sleep until it gets `lock`, because the lock is held or others are ahead. Reported
     /// at most once per call, and not for a call that acquires the lock, or gives up, without sleeping. Who is
-    /// ahead is not sent along, as no request is made for an event: [`Client::look`](crate::Client::look) tells
+    /// ahead is not sent along, as no request is made for an event: [`Client::inspect`](crate::Client::inspect) tells
     /// it to another thread, while this one sleeps.
     fn wait_began(&self, lock: LockInfo<'_>) {}
 

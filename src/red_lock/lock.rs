@@ -19,7 +19,7 @@ use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Ownership};
 use crate::kinds::Simple;
 use crate::lock::holder::{Holder, busy, held_by};
-use crate::lock::inspect::{Inspection, read};
+use crate::lock::inspect::{Rows, read};
 use crate::lock::{RedisLock, this_thread};
 use crate::settings::check_lease;
 use crate::wait::Wait;
@@ -233,7 +233,7 @@ impl RedLock {
         let replies = each().zip(replies).map(|((node, entry), reply)| {
             let holder = match reply {
                 Ok(reply) => {
-                    let Inspection { holders, number, .. } = read(&reply.value).inspection;
+                    let Rows { holders, number, .. } = read(&reply.value);
                     Ok(holders.into_iter().next().map(|held| Holder::new(held, number)))
                 }
                 Err(failure) if failure.is_wrong_kind() => return Err(entry.error(failure.error())),

@@ -207,8 +207,8 @@ fn what_was_given_back_is_not_sold_by_a_late_commit() {
 
 #[test]
 fn what_lapsed_is_back_whatever_is_asked() {
-    type Look = fn(&mut Fixture);
-    let looks: [Look; 5] = [
+    type Inspection = fn(&mut Fixture);
+    let looks: [Inspection; 5] = [
         |inventory| assert_eq!(inventory.inspect_as("take").unwrap()[1][0], "b:1"),
         |inventory| drop(inventory.try_("x:1", &some("9|tee"))),
         |inventory| drop(inventory.update("x:2", &["add_stock", "1", "mug"])),

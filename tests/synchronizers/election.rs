@@ -10,5 +10,5 @@ use redis_concurrent::admin::HeldBy;
 
 /// Ends the term of the leader.
 fn depose(client: &Client, name: &str) {
-    assert_eq!(client.force_unlock(name, &HeldBy::Anyone, "", false).unwrap().holders, 1);
+    assert_eq!(client.force_unlock_if(name, &HeldBy::Anyone, "", false).unwrap().holders, 1);
 }

@@ -132,15 +132,15 @@ fn hand_off(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
 
 fn names(client: &Client) -> Result<Vec<Finding>, Error> {
     let (mut held, mut old, mut endless, mut waiters) = (0, Vec::new(), Vec::new(), Vec::new());
-    for look in client.list() {
-        let mut look = look?;
-        waiters.append(&mut look.waiters);
-        held += look.holders.len();
-        let named = |all: &mut Vec<String>| all.push(look.name.clone());
-        if look.holders.iter().any(|it| !it.stays && shown::age(it.since).is_some_and(|age| age > OLD)) {
+    for found in client.list() {
+        let mut found = found?;
+        waiters.append(&mut found.waiters);
+        held += found.holders.len();
+        let named = |all: &mut Vec<String>| all.push(found.name.clone());
+        if found.holders.iter().any(|it| !it.stays && shown::age(it.since).is_some_and(|age| age > OLD)) {
             named(&mut old);
         }
-        if look.holders.iter().any(|it| it.remaining.is_none()) {
+        if found.holders.iter().any(|it| it.remaining.is_none()) {
             named(&mut endless);
         }
     }

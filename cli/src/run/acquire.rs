@@ -150,10 +150,10 @@ impl Asks<'_> {
         let who = busy.split_once("timed out: ").map_or("it is busy", |(_, who)| who);
         // Several locks are not waited for in one queue. Nor does it matter if this user may not look.
         let target = Target::of(self.args.at, self.args.redisson);
-        let look =
-            target.look(self.client, &self.args.name).ok().flatten().filter(|_| self.args.and.is_empty());
+        let found =
+            target.inspect(self.client, &self.args.name).ok().flatten().filter(|_| self.args.and.is_empty());
         let own = |it: &Waiter| it.process.as_ref().is_some_and(|it| it.pid == std::process::id());
-        let ahead = look.and_then(|it| it.waiters.iter().position(own));
+        let ahead = found.and_then(|it| it.waiters.iter().position(own));
         let ahead = ahead.map(|n| format!(", {n} ahead")).unwrap_or_default();
         say::error(format!("{who}{ahead}"));
     }
@@ -175,8 +175,8 @@ fn not_within_itself(client: &Client, args: &Run) -> Result<(), Failure> {
     let only_slot = (args.slots == Some(1)).then(|| number_name(&args.name, 0));
     for name in args.names().chain(&only_slot).filter(|_| !tokens.is_empty()) {
         // Without the right to look, it waits.
-        let look = Target::of(args.at, args.redisson).look(client, name).ok().flatten();
-        let holders = look.map(|it| it.holders).unwrap_or_default();
+        let found = Target::of(args.at, args.redisson).inspect(client, name).ok().flatten();
+        let holders = found.map(|it| it.holders).unwrap_or_default();
         if holders.iter().any(|it| it.token.is_some_and(|token| tokens.contains(&token))) {
             let why =
                 format!("{name:?} is held by the run that has started this one: it would wait for itself");

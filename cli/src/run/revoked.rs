@@ -43,7 +43,7 @@ pub fn keeps_others_out(client: &Client, args: &Run, tokens: &[Option<u64>], lim
 
 /// Returns the rest of the lease of the grant with this token, if it is still there.
 fn rest(client: &Client, target: Target, name: &str, token: u64) -> Result<Option<Duration>, Error> {
-    let holders = target.look(client, name)?.map(|look| look.holders).unwrap_or_default();
+    let holders = target.inspect(client, name)?.map(|found| found.holders).unwrap_or_default();
     let ours = holders.into_iter().find(|holder| holder.token == Some(token));
     Ok(ours.map(|holder| holder.remaining.unwrap_or(Duration::MAX)))
 }

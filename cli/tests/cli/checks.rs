@@ -59,8 +59,8 @@ fn a_waiter_that_is_seldom_heard_is_no_cause_for_concern() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| lock.lock_owned_with(Wait::forever().cancelled_by(&stop)).map(drop));
         wait_until(LONG, "it was not heard for a while", || {
-            let look = client.look("seldom").unwrap().unwrap();
-            look.waiters.iter().any(|it| it.last_heartbeat.as_millis() > 2600)
+            let found = client.inspect("seldom").unwrap().unwrap();
+            found.waiters.iter().any(|it| it.last_heartbeat.as_millis() > 2600)
         });
         let it = done(&server.url(), &["doctor"]);
         stop.cancel();

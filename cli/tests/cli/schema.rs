@@ -137,7 +137,7 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
     );
     let ready = job.condition("ready");
     wait_until(LONG, "it waits for a signal", || {
-        client.look("job").unwrap().is_some_and(|it| !it.condition_waiters.is_empty())
+        client.inspect("job").unwrap().is_some_and(|it| !it.condition_waiters.is_empty())
     });
     let held = job.lock_owned().unwrap();
     let (third, ended) = (Client::builder().url(&url).client_name("shop").connect().unwrap(), end.clone());

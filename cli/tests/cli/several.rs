@@ -103,7 +103,7 @@ fn in_a_cluster() {
     assert_eq!(run().err, "");
     // An older client finds the locks where they are now, with this look or the next one.
     let again = Client::connect(&url).unwrap().reentrant_lock(&one).lock_owned().unwrap();
-    assert_eq!(older.look(&one).unwrap().unwrap().holders.len(), 1);
+    assert_eq!(older.inspect(&one).unwrap().unwrap().holders.len(), 1);
     wait_until(LONG, "both are listed", || listed().len() == 2);
     drop((held, again));
 }
@@ -141,7 +141,7 @@ fn by_sentinels() {
     fleet.primary_after(0);
     // If the machine is too slow, the new primary has made the grant, and it is not lost.
     let client = Client::connect(&url).unwrap();
-    let waits = || client.look("failing-over").is_ok_and(|it| it.is_some_and(|it| !it.waiters.is_empty()));
+    let waits = || client.inspect("failing-over").is_ok_and(|it| it.is_some_and(|it| !it.waiters.is_empty()));
     wait_until(LONG, "it is over, or waited for", || holder.has_ended() || waits());
     holder.signal_if_running("TERM");
     let (waiter, holder) = (waiter.done(), holder.done());

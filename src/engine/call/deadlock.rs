@@ -28,7 +28,7 @@ pub(super) struct Suspicion {
     thread: u64,
     entered: Moment,
     /// From when on it looks; `None`: not, as its thread holds nothing, or it is switched off.
-    looks_at: Option<Moment>,
+    checks_at: Option<Moment>,
     known: Option<Box<Sighting>>,
 }
 
@@ -52,12 +52,12 @@ impl Suspicion {
     pub(super) fn begins(entry: &LockEntry, core: &Core, thread: u64, now: Moment) -> Self {
         // What another thread publishes of this one may be a heartbeat old.
         let after = entry.shared.config.deadlock_timeout.max(core.lock_state.shape().heartbeat);
-        let looks_at = Some(now.after(after)).filter(|at| entry.condition.is_none() && *at < Moment::NEVER);
-        Suspicion { thread, entered: now, looks_at, known: None }
+        let checks_at = Some(now.after(after)).filter(|at| entry.condition.is_none() && *at < Moment::NEVER);
+        Suspicion { thread, entered: now, checks_at, known: None }
     }
 
     pub(super) fn is_due(&self, now: Moment) -> bool {
-        self.looks_at.is_some_and(|at| at <= now)
+        self.checks_at.is_some_and(|at| at <= now)
     }
 
     /// The error with which its wait ends.
@@ -102,7 +102,7 @@ impl Suspicion {
         known.times += 1;
         let (holds, behind): (Vec<_>, Vec<_>) = known.held.iter().filter_map(|it| holds(it)).unzip();
         if holds.is_empty() {
-            (self.looks_at, known.published) = (None, None);
+            (self.checks_at, known.published) = (None, None);
             return Vec::new();
         }
         let current = std::thread::current();
@@ -121,14 +121,14 @@ impl Suspicion {
         all
     }
 
-    /// Looks whether this thread is in a circle of threads that wait for each other, and is the one that gives up.
-    pub(super) fn looks(&mut self, entry: &LockEntry, wait: &Wait<'_>, now: Moment) {
+    /// Checks whether this thread is in a circle of threads that wait for each other, and is the one that gives up.
+    pub(super) fn check(&mut self, entry: &LockEntry, wait: &Wait<'_>, now: Moment) {
         let (shared, mut all, mut read) = (&entry.shared, self.blocked(entry, now), Vec::<String>::new());
         if all.is_empty() {
             return;
         }
         let heartbeat = entry.core.lock().lock_state.shape().heartbeat;
-        self.looks_at = Some(now.after(heartbeat / 2));
+        self.checks_at = Some(now.after(heartbeat / 2));
         let limit = wait.limit(now, shared.config.command_timeout.min(heartbeat));
         while let Some(stem) = unread(&all, &read).filter(|_| read.len() < MOST).map(str::to_owned) {
             let (keys, args): (_, [&str; 0]) = (queue_of(&stem), []);

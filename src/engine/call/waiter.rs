@@ -285,7 +285,7 @@ impl<'a> Waiter<'a> {
         }
         if self.suspicion.is_due(now) && core.lock_state.trouble().is_none() {
             drop(core);
-            self.suspicion.looks(self.entry, &self.wait, now);
+            self.suspicion.check(self.entry, &self.wait, now);
             return Ok(());
         }
         // (A waiter for a signal does not wait for the lock.)

@@ -216,12 +216,12 @@ fn a_look_without_its_rights_is_unavailable() {
         assert!(error.is_unavailable() && text.contains("noperm") && text.contains(right), "{text}");
     };
     let client = at(&["scan"]);
-    names_right(client.look("held").map(drop), "type");
-    names_right(client.force_unlock("held", &HeldBy::Anyone, "", false).map(drop), "type");
+    names_right(client.inspect("held").map(drop), "type");
+    names_right(client.force_unlock_if("held", &HeldBy::Anyone, "", false).map(drop), "type");
     names_right(client.list().collect::<Result<Vec<_>, _>>().map(drop), "type");
     let client = at(&["type"]);
-    assert_eq!(client.look("held").unwrap().expect("it is there").kind, "reentrant lock");
+    assert_eq!(client.inspect("held").unwrap().expect("it is there").kind, "reentrant lock");
     names_right(client.list().collect::<Result<Vec<_>, _>>().map(drop), "scan");
     let client = at(&["type", "scan"]);
-    assert_eq!(client.list().map(|look| look.unwrap().name).collect::<Vec<_>>(), ["held"]);
+    assert_eq!(client.list().map(|found| found.unwrap().name).collect::<Vec<_>>(), ["held"]);
 }

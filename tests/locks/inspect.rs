@@ -1,9 +1,9 @@
-//! A look at any name, the listing of all names, and the forced unlock of whatever is there.
+//! What is inspected of any name, the listing of all names, and the forced unlock of whatever is there.
 
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use redis_concurrent::admin::{HeldBy, Look};
+use redis_concurrent::admin::{HeldBy, Inspection};
 use redis_concurrent::inventory::Order;
 use redis_concurrent::kinds::Permits;
 use redis_concurrent::{Client, ErrorKind};
@@ -11,12 +11,12 @@ use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::{LONG, SOON, builder, channels, connect, ms, queued};
 
-fn waiting(look: &Look) -> usize {
-    look.waiters.iter().map(|it| it.threads).sum()
+fn waiting(found: &Inspection) -> usize {
+    found.waiters.iter().map(|it| it.threads).sum()
 }
 
-fn look(client: &Client, name: &str) -> Look {
-    client.look(name).unwrap().expect("it is there")
+fn inspect(client: &Client, name: &str) -> Inspection {
+    client.inspect(name).unwrap().expect("it is there")
 }
 
 #[test]
@@ -47,9 +47,9 @@ fn each_kind_is_known_by_its_name_alone() {
         ("semaphore", "semaphore", None),
         ("inventory", "inventory", None),
     ] {
-        let look = look(&viewer, name);
-        assert_eq!((&*look.name, &*look.kind, look.holders.len()), (name, kind, 1), "{look:?}");
-        let holder = &look.holders[0];
+        let found = inspect(&viewer, name);
+        assert_eq!((&*found.name, &*found.kind, found.holders.len()), (name, kind, 1), "{found:?}");
+        let holder = &found.holders[0];
         assert_eq!(holder.token, token, "{name}");
         assert!(!holder.stays && holder.remaining.unwrap() > Duration::from_secs(10), "{name}: {holder:?}");
         if name != "simple" {
@@ -60,27 +60,27 @@ fn each_kind_is_known_by_its_name_alone() {
             let age = SystemTime::now().duration_since(holder.since.unwrap()).unwrap_or_default();
             assert!(age < Duration::from_secs(3600), "{name}: {age:?}");
         }
-        let state = look.keys.iter().find(|it| it.key == format!("rc:{{{name}}}")).unwrap();
+        let state = found.keys.iter().find(|it| it.key == format!("rc:{{{name}}}")).unwrap();
         assert!(
             state.bytes.unwrap() > 10 && (state.ttl.is_some() || ["semaphore", "inventory"].contains(&name))
         );
     }
-    assert_eq!(look(&viewer, "semaphore").counts, [("permits", 5), ("used", 3)]);
-    assert_eq!(look(&viewer, "semaphore").holders[0].permits, Some(3));
-    assert_eq!(look(&viewer, "latch").counts, [("count", 7)]);
-    assert_eq!(look(&viewer, "limiter").kind, "rate limiter");
-    assert_eq!(look(&viewer, "limiter").counts, [("used", 1)]);
-    let stock = look(&viewer, "inventory").stock;
+    assert_eq!(inspect(&viewer, "semaphore").counts, [("permits", 5), ("used", 3)]);
+    assert_eq!(inspect(&viewer, "semaphore").holders[0].permits, Some(3));
+    assert_eq!(inspect(&viewer, "latch").counts, [("count", 7)]);
+    assert_eq!(inspect(&viewer, "limiter").kind, "rate limiter");
+    assert_eq!(inspect(&viewer, "limiter").counts, [("used", 1)]);
+    let stock = inspect(&viewer, "inventory").stock;
     let (sku, of) = &stock[0];
     assert_eq!((stock.len(), &**sku, of.stocked, of.available, of.reserved, of.sold), (1, "mug", 2, 1, 1, 0));
-    assert!(viewer.look("nothing").unwrap().is_none());
-    assert_eq!(viewer.look("").unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(viewer.inspect("nothing").unwrap().is_none());
+    assert_eq!(viewer.inspect("").unwrap_err().kind(), ErrorKind::InvalidInput);
 
     // A fenced resource, and a free lock of which the last number is kept.
     client.fenced("reentrant").set(reentrant.token(), "1").unwrap();
-    assert_eq!(look(&viewer, "reentrant").fenced, Some(reentrant.token()));
+    assert_eq!(inspect(&viewer, "reentrant").fenced, Some(reentrant.token()));
     simple.unlock().unwrap();
-    assert_eq!(look(&viewer, "simple").kind, "not in use");
+    assert_eq!(inspect(&viewer, "simple").kind, "not in use");
 
     let mut names: Vec<_> = viewer.list().map(|it| it.unwrap().name).collect();
     names.sort();
@@ -99,7 +99,7 @@ fn the_stock_of_each_of_many_skus_is_shown_once() {
         inventory.add_stock(&name(i), i + 1).unwrap();
     }
     let _reserved = inventory.try_reserve(&Order::of(&name(7), 3)).unwrap().unwrap();
-    let stock = look(&client, "sale").stock;
+    let stock = inspect(&client, "sale").stock;
     assert_eq!(stock.len(), 300);
     for (i, (sku, it)) in (0..).zip(&stock) {
         let reserved = if i == 7 { 3 } else { 0 };
@@ -113,7 +113,7 @@ fn the_stock_of_each_of_many_skus_is_shown_once() {
 
 /// The name of the thread that Redis granted the lock of this name to.
 fn thread_of(client: &Client, name: &str) -> Option<String> {
-    look(client, name).holders.first()?.process.as_ref()?.thread.clone()
+    inspect(client, name).holders.first()?.process.as_ref()?.thread.clone()
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn the_thread_that_was_granted_a_lock_is_known_by_its_name() {
         assert_eq!(thread_of(&client, "free").unwrap(), "the first");
         // One that waits, and its request by a heartbeat or by a release: to another process, and within this one.
         let waits = named("waits").spawn_scoped(scope, || lock.lock_owned().unwrap()).unwrap();
-        wait_until(LONG, "it waits", || !look(&client, "free").waiters.is_empty());
-        let shown = look(&client, "free").waiters.swap_remove(0).process.unwrap();
+        wait_until(LONG, "it waits", || !inspect(&client, "free").waiters.is_empty());
+        let shown = inspect(&client, "free").waiters.swap_remove(0).process.unwrap();
         assert_eq!(shown.thread.as_deref(), Some("waits"));
         first.unlock().unwrap();
         let second = waits.join().unwrap();
@@ -156,14 +156,14 @@ fn the_thread_that_was_granted_a_lock_is_known_by_its_name() {
 fn a_lock_shared_with_redisson_is_looked_at_by_its_key() {
     let server = RedisServer::start().unwrap();
     let client = builder(&server.url()).client_name("billing").connect().unwrap();
-    assert!(client.look_at_key("stock").unwrap().is_none());
-    // A fenced lock's tokens are another counter's, so a look has none.
+    assert!(client.inspect_key("stock").unwrap().is_none());
+    // A fenced lock's tokens are another counter's, so an inspection has none.
     let guard = client.redisson_fenced_lock("stock").lock_owned().unwrap();
-    assert_eq!(client.look_at_key("stock").unwrap().unwrap().holders[0].token, None);
+    assert_eq!(client.inspect_key("stock").unwrap().unwrap().holders[0].token, None);
     guard.unlock().unwrap();
     let guard = client.redisson_lock("stock").lock_owned().unwrap();
     let last = guard.token();
-    let it = client.look_at_key("stock").unwrap().unwrap();
+    let it = client.inspect_key("stock").unwrap().unwrap();
     assert_eq!((&*it.kind, it.holders[0].token), ("Redisson lock", Some(last)));
     assert_eq!(it.holders[0].process.as_ref().unwrap().client_name, "billing");
     guard.unlock().unwrap();
@@ -171,7 +171,7 @@ fn a_lock_shared_with_redisson_is_looked_at_by_its_key() {
     let theirs = "67e55044-10b1-426f-9247-bb680e5fe0c8:7";
     redis::cmd("HSET").arg(&["stock", theirs, "2"]).exec(&mut redis).unwrap();
     redis::cmd("PEXPIRE").arg(&["stock", "60000"]).exec(&mut redis).unwrap();
-    let it = client.look_at_key("stock").unwrap().unwrap();
+    let it = client.inspect_key("stock").unwrap().unwrap();
     let holder = &it.holders[0];
     assert_eq!((&*it.kind, &*holder.owner, &holder.process), ("Redisson lock", theirs, &None));
     assert_eq!((holder.token, holder.since), (None, None));
@@ -182,7 +182,7 @@ fn a_lock_shared_with_redisson_is_looked_at_by_its_key() {
     assert!(lock.try_lock().unwrap().is_some());
     // Another hash is none.
     redis::cmd("HSET").arg(&["map", "a", "b"]).exec(&mut redis).unwrap();
-    let map = client.look_at_key("map").unwrap().unwrap();
+    let map = client.inspect_key("map").unwrap().unwrap();
     assert_eq!((&*map.kind, map.holders.len()), ("a hash", 0));
 }
 
@@ -192,7 +192,7 @@ fn a_hold_that_only_stays_is_told_apart() {
     let client = connect(&server);
     let lock = client.reentrant_lock("job");
     lock.lock().unwrap().unlock_staying(Duration::from_secs(60)).unwrap();
-    assert!(look(&client, "job").holders[0].stays);
+    assert!(inspect(&client, "job").holders[0].stays);
     assert!(client.list().next().unwrap().unwrap().holders[0].stays);
 }
 
@@ -208,10 +208,10 @@ fn waiters_are_shown_with_process_threads_and_heartbeat() {
             .map(|_| scope.spawn(|| lock.try_lock_for(LONG).unwrap().map(|guard| guard.unlock().unwrap())))
             .collect();
         queued(&lock, 2);
-        wait_until(LONG, "a heartbeat counts both", || waiting(&look(&viewer, "job")) == 2);
-        let look = look(&viewer, "job");
-        let waiter = &look.waiters[0];
-        assert_eq!((look.waiters.len(), waiter.threads), (1, 2));
+        wait_until(LONG, "a heartbeat counts both", || waiting(&inspect(&viewer, "job")) == 2);
+        let found = inspect(&viewer, "job");
+        let waiter = &found.waiters[0];
+        assert_eq!((found.waiters.len(), waiter.threads), (1, 2));
         assert_eq!(waiter.process.as_ref().unwrap().client_name, "shop");
         assert!(waiter.last_heartbeat <= ms(3000), "{waiter:?}");
         let age = SystemTime::now().duration_since(waiter.since).unwrap_or_default();
@@ -227,9 +227,9 @@ fn waiters_are_shown_with_process_threads_and_heartbeat() {
         condition.wait_with(&mut guard, LONG).unwrap()
     });
     wait_until(LONG, "it waits for the signal", || {
-        viewer.look("job").unwrap().is_some_and(|look| !look.condition_waiters.is_empty())
+        viewer.inspect("job").unwrap().is_some_and(|found| !found.condition_waiters.is_empty())
     });
-    let waiter = look(&viewer, "job").condition_waiters.swap_remove(0);
+    let waiter = inspect(&viewer, "job").condition_waiters.swap_remove(0);
     assert_eq!(
         (&*waiter.condition, waiter.waiter.process.unwrap().client_name),
         ("not|empty", "shop".to_owned())
@@ -271,22 +271,25 @@ fn a_hold_that_outlasts_the_last_number_has_its_age_and_token() {
     let writer = client.read_write_lock("writer").write_lock().lock_owned().unwrap();
     let leader = client.election("leader").campaign().unwrap();
     let simple = client.simple_lock("simple").lock_owned().unwrap();
-    let before: Vec<_> = ["reentrant", "writer", "leader"].map(|it| look(&client, it).holders).into();
+    let before: Vec<_> = ["reentrant", "writer", "leader"].map(|it| inspect(&client, it).holders).into();
     let mut redis = server.connection().unwrap();
     for name in ["reentrant", "writer", "leader", "simple"] {
         let deleted: u32 = redis::cmd("DEL").arg(format!("rc:{{{name}}}:fence")).query(&mut redis).unwrap();
         assert_eq!(deleted, 1, "{name}");
     }
     for (name, before) in ["reentrant", "writer", "leader"].into_iter().zip(before) {
-        let now = look(&client, name).holders;
+        let now = inspect(&client, name).holders;
         assert!(now[0].since.is_some() && now[0].token.is_some(), "{name}: {now:?}");
         assert_eq!((now[0].since, now[0].token), (before[0].since, before[0].token), "{name}");
     }
-    let now = look(&client, "simple").holders;
+    let now = inspect(&client, "simple").holders;
     assert_eq!((now.len(), now[0].since, now[0].token), (1, None, None));
-    assert!(!server.keys().unwrap().contains(&"rc:{simple}:fence".to_owned()), "a look writes nothing");
+    assert!(
+        !server.keys().unwrap().contains(&"rc:{simple}:fence".to_owned()),
+        "an inspection writes nothing"
+    );
     let token = HeldBy::Token(reentrant.token());
-    assert_eq!(client.force_unlock("reentrant", &token, "", false).unwrap().holders, 1);
+    assert_eq!(client.force_unlock_if("reentrant", &token, "", false).unwrap().holders, 1);
     drop((reentrant, writer, leader, simple));
 }
 
@@ -314,10 +317,10 @@ fn a_listing_examines_no_name_that_is_only_remembered() {
         let mut redis = server.connection().unwrap();
         redis::cmd("DEL").arg("rc:{awaited}").exec(&mut redis).unwrap();
         server.reset_stats().unwrap();
-        let mut looks: Vec<_> = client.list().map(Result::unwrap).collect();
+        let mut all: Vec<_> = client.list().map(Result::unwrap).collect();
         let calls = server.command_calls().unwrap();
-        looks.sort_by(|one, other| one.name.cmp(&other.name));
-        let shown: Vec<_> = looks.iter().map(|it| (&*it.name, it.holders.len(), waiting(it))).collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        let shown: Vec<_> = all.iter().map(|it| (&*it.name, it.holders.len(), waiting(it))).collect();
         assert_eq!(shown, [("awaited", 0, 1), ("simple", 1, 0)]);
         assert_eq!(calls["type"], 2, "{calls:?}");
         let all = client.list().with_free().count() as u64;
@@ -354,11 +357,11 @@ fn a_listing_has_what_is_held_right_after_many_leases_were_over() {
     }
     proxy.black_hole(true);
     thread::sleep(ms(3200));
-    let mut looks: Vec<_> = viewer.list().map(Result::unwrap).collect();
-    looks.sort_by(|one, other| one.name.cmp(&other.name));
-    let shown: Vec<_> = looks.iter().map(|it| (&*it.name, it.holders.len(), it.more)).collect();
+    let mut all: Vec<_> = viewer.list().map(Result::unwrap).collect();
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    let shown: Vec<_> = all.iter().map(|it| (&*it.name, it.holders.len(), it.more)).collect();
     assert_eq!(shown, [("held", 1, false), ("reserved", 1, false)]);
-    assert_eq!(looks[0].counts, [("permits", 300), ("used", 1)]);
+    assert_eq!(all[0].counts, [("permits", 300), ("used", 1)]);
     proxy.black_hole(false);
 }
 
@@ -376,17 +379,21 @@ fn a_hold_is_taken_away_by_the_name_alone() {
     inventory.add_stock("mug", 2).unwrap();
     let _reserved = inventory.try_reserve(&Order::of("mug", 1)).unwrap().unwrap();
     for name in ["simple", "reentrant", "writer", "reader", "semaphore", "inventory"] {
-        let owner = look(&viewer, name).holders[0].owner.clone();
+        let owner = inspect(&viewer, name).holders[0].owner.clone();
         let wrong = HeldBy::Owner(format!("{owner}1"));
-        assert_eq!(viewer.force_unlock(name, &wrong, "", false).unwrap().skipped, 1, "{name}");
-        assert_eq!(viewer.force_unlock(name, &HeldBy::Owner(owner), "", false).unwrap().holders, 1, "{name}");
-        assert!(look(&viewer, name).holders.is_empty(), "{name}");
+        assert_eq!(viewer.force_unlock_if(name, &wrong, "", false).unwrap().skipped, 1, "{name}");
+        assert_eq!(
+            viewer.force_unlock_if(name, &HeldBy::Owner(owner), "", false).unwrap().holders,
+            1,
+            "{name}"
+        );
+        assert!(inspect(&viewer, name).holders.is_empty(), "{name}");
     }
     assert_eq!(client.semaphore("semaphore").available().unwrap(), 5);
     assert_eq!(inventory.stock("mug").unwrap().available, 2);
     client.count_down_latch("latch").try_set_count(7).unwrap();
     for (name, kind) in [("latch", ErrorKind::Refused), ("nothing", ErrorKind::NotOwner)] {
-        assert_eq!(viewer.force_unlock(name, &HeldBy::Anyone, "", false).unwrap_err().kind(), kind);
+        assert_eq!(viewer.force_unlock_if(name, &HeldBy::Anyone, "", false).unwrap_err().kind(), kind);
     }
 }
 
@@ -431,7 +438,7 @@ fn a_revoked_hold_keeps_others_out_until_its_lease_is_over() {
     assert!(view.force_unlock_if(&owner, "maintenance", true).unwrap().notified == 1);
     assert!(lost.wait_timeout(SOON) && guard.loss().unwrap().to_string().ends_with("by force: maintenance"));
     assert!(view.try_lock().unwrap().is_none(), "its work may not have ended yet");
-    assert!(look(&other, "job").holders[0].stays);
+    assert!(inspect(&other, "job").holders[0].stays);
     let left = view.holder().unwrap().and_then(|it| it.remaining).unwrap();
     assert!(
         guard.renew().is_err() && view.holder().unwrap().and_then(|it| it.remaining).unwrap() <= left,
