@@ -33,14 +33,12 @@ function kind.release(owner)
 end
 
 function kind.holder()
-  if held == nil then held = call('HGET', K[1], 'owner') end
-  return held
+  return call('HGET', K[1], 'owner')
 end
 
-function kind.hand_over(w, n)
-  held = w.owner
-  call('HSET', K[1], 'owner', held, 'number', n, 'record', w.record)
-  call('PEXPIRE', K[1], w.lease)
+function kind.install(owner, lease, record, n)
+  call('HSET', K[1], 'kind', 'reentrant lock', 'owner', owner, 'number', n, 'record', record)
+  call('PEXPIRE', K[1], lease)
 end
 
 function kind.renew(owner, lease)

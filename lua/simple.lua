@@ -27,13 +27,11 @@ function kind.release(owner)
 end
 
 function kind.holder()
-  if held == nil then held = call('GET', K[1]) end
-  return held
+  return call('GET', K[1])
 end
 
-function kind.hand_over(w)
-  held = w.owner
-  call('SET', K[1], w.owner, 'PX', w.lease)
+function kind.install(owner, lease, record, n) -- luacheck: no unused args
+  call('SET', K[1], owner, 'PX', lease)
 end
 
 function kind.renew(owner, lease)

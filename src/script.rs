@@ -91,33 +91,31 @@ impl Scripts {
 
     /// Composes the operations over `rule`. The error says what is wrong with the rule.
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
-        let [acquire, leave, renew, inspect, update, adopt] = OPERATIONS;
         let linker = Linker::new(rule)?;
-        let update = linker.defines("update").then_some(update);
-        let adopt = linker.defines("transfer").then_some(adopt);
-        Scripts::linked(&linker, [acquire, leave, renew, inspect], update, adopt)
+        let [acquire, leave, .., update, adopt] = OPERATIONS;
+        let defined = |name, operation| linker.defines(name).then_some(operation);
+        Scripts::linked(&linker, [acquire, leave], defined("update", update), defined("transfer", adopt))
     }
 
     /// Composes the operations for waiters on a condition of a lock with this rule: each in the field of the
     /// operation whose place it takes.
     pub(crate) fn of_conditions(rule: &str) -> Result<Self, String> {
-        let [_, _, renew, inspect, ..] = OPERATIONS;
         let [acquire, leave, signal] = OF_CONDITIONS;
-        Scripts::linked(&Linker::new(rule)?, [acquire, leave, renew, inspect], Some(signal), None)
+        Scripts::linked(&Linker::new(rule)?, [acquire, leave], Some(signal), None)
     }
 
     fn linked(
         linker: &Linker<'_>,
-        [acquire, leave, renew, inspect]: [File; 4],
+        both: [File; 2],
         update: Option<File>,
         adopt: Option<File>,
     ) -> Result<Self, String> {
         let script = |operation| linker.link(operation).map(Script::of);
         Ok(Scripts {
-            acquire: script(acquire)?,
-            leave: script(leave)?,
-            renew: script(renew)?,
-            inspect: script(inspect)?,
+            acquire: script(both[0])?,
+            leave: script(both[1])?,
+            renew: script(OPERATIONS[2])?,
+            inspect: script(OPERATIONS[3])?,
             update: update.map(script).transpose()?,
             adopt: adopt.map(script).transpose()?,
             all: OnceLock::new(),

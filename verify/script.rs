@@ -50,13 +50,20 @@ fn each_definition_is_there_once_and_before_what_uses_it() {
 fn the_short_way_builds_nothing_that_only_the_long_way_calls() {
     let Scripts { acquire, leave, renew, .. } = Scripts::of(RULE).unwrap();
     let at = |text: &str| acquire.source.find(text).unwrap_or_else(|| panic!("no {text}"));
-    assert!(at("function kind.try_acquire") < at("EXISTS") && at("EXISTS") < at("function kind.load"));
-    assert!(at("EXISTS") < at("local function waiting"));
+    assert!(
+        at("return n") < at("function kind.try_acquire")
+            && at("kind.try_acquire(w)") < at("function kind.load")
+    );
     let short =
         |script: &Script, until: &str| script.source.split(until).next().unwrap().matches("function").count();
-    assert_eq!(short(&acquire, "EXISTS"), 3, "now, number, kind.try_acquire");
-    assert_eq!(short(&leave, "ZRANGE"), 1, "kind.release");
-    assert_eq!(short(&leave, "'SPUBLISH'"), 4, "kind.holder, kind.hand_over, and what is around the path");
+    assert_eq!([short(&acquire, "return n"), short(&leave, "'SPUBLISH'")], [0, 0]);
+    let own = RULE.replace("return call('GET', K[1])", "return held");
+    let others = Scripts::of(&own).unwrap();
+    assert_eq!(
+        short(&others.leave, "kind.release(F[1])"),
+        1,
+        "what a rule's own local is for is no straight path"
+    );
     assert_eq!(short(&renew, "ZSCORE"), 1, "kind.renew");
     // Without conditions and receipts, none of their functions are built.
     assert!(!acquire.source.contains("local function stay") && !acquire.source.contains("kind.transfer"));
@@ -69,7 +76,7 @@ fn what_an_author_writes_on_the_short_way_may_use_all_that_is_given() {
     let at = |text: &str| acquire.find(text).unwrap();
     assert!(
         at("local function waiting") < at("function kind.reject")
-            && at("function kind.reject") < at("EXISTS")
+            && at("function kind.reject") < at("kind.reject(w)")
     );
 }
 
@@ -97,7 +104,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
         (RULE.replace("kind.tag =", "local tag ="), "mine/kind.lua: kind.tag is missing"),
         (
             RULE.trim_end().strip_suffix("end").unwrap().to_owned(),
-            "mine/kind.lua:66: this \"function\" is not closed",
+            "mine/kind.lua:64: this \"function\" is not closed",
         ),
         (
             format!("local held_by, was_inside -- mine\n{RULE}"),
@@ -109,7 +116,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
             format!("function kind.lok(owner)\nend\n{RULE}"),
             "mine/kind.lua:1: kind.lok is not something that a rule may define",
         ),
-        (format!("{RULE}function kind.load(owner)\nend\n"), "mine/kind.lua:69: kind.load is defined twice"),
+        (format!("{RULE}function kind.load(owner)\nend\n"), "mine/kind.lua:67: kind.load is defined twice"),
         (format!("function shared(owner)\nend\n{RULE}"), "mine/kind.lua:1: outside of its functions"),
         (format!("--[[ never closed\n{RULE}"), "mine/kind.lua:1: a long bracket is not closed by ]]"),
     ] {

@@ -12,10 +12,24 @@
 --                  queue position to take; otherwise the rule's own reason
 --     WRONGTYPE    the key is not this kind's
 --@ parts
-local w = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = F[8] or '',
-  arrival = F[9] or '', priority = tonumber(F[11]), most = F[12]}
 -- No holder, no waiter, no tombstone: the state is empty, so the rule need not read it.
 local there = call('EXISTS', K[1], K[2], K[5])
+--@ straight
+if there == 0 and (F[5] == 'try' or F[5] == 'wait') and F[10] ~= '1' then
+  local t = call('TIME')
+  local n = t[1] * 1000000 + t[2] - 1577836800000000
+  local last = call('SET', K[4], n, 'PX', '7200000', 'GET')
+  if not last or last + 0 < n then
+    local owner, lease, record = F[1], F[2], F[7]
+    kind.install(owner, lease, record, n)
+    return n
+  end
+  -- The clock was set back: number() sees to that.
+  call('SET', K[4], last, 'KEEPTTL')
+end
+--@ parts
+local w = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = F[8] or '',
+  arrival = F[9] or '', priority = tonumber(F[11]), most = F[12]}
 if there == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and F[10] ~= '1' then
   local why = kind.reject and kind.reject(w)
   if why then return {-1, why} end

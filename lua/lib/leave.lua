@@ -10,14 +10,12 @@
 local first = redis.pcall('ZRANGE', K[2], '0', '0', 'WITHSCORES')
 local rank = first[2]
 first = first[1] or first.err and false
-if first == nil and not F[5] then return kind.release(F[1]) and 1 or 0 end
---@ parts
--- The straight path, of a kind that can hand its hold over: nearly always the first waiter has been heard
--- without a gap, and is listening. It ends in the state and with the message of admit_waiters(), which
--- decides about all else: it is left before its first write, or with that write undone. The number is that
--- write, for if it is rejected, because the memory is full, nothing was written.
-if kind.hand_over and first and not (F[5] or kind.reject) and string.byte(first, -1) ~= 126
-  and kind.holder() == F[1] then
+--@ straight
+if first == nil and not F[5] then return kind.holder() == F[1] and call('DEL', K[1]) or 0 end
+-- Nearly always the first waiter has been heard without a gap, and is listening. This ends in the state and with the
+-- message of admit_waiters(), which decides about all else: it is left before its first write, or with that write
+-- undone. The number is that write, for if it is rejected, because the memory is full, nothing was written.
+if first and not F[5] and string.byte(first, -1) ~= 126 and kind.holder() == F[1] then
   local ok, p = pcall(cmsgpack.unpack, redis.pcall('HGET', K[3], first))
   if ok and type(p) == 'table' and p[8] and not p[6] then
     local t, shard = call('TIME'), string.find(F[3], '{', 1, true)
@@ -28,8 +26,8 @@ if kind.hand_over and first and not (F[5] or kind.reject) and string.byte(first,
       local before = redis.pcall('SET', K[4], n, 'PX', '7200000', 'GET')
       if (tonumber(before or 0) or us) < us then
         local most = p[3] + 0 < 1000 and '1000' or p[3]
-        local lease = p[1] + 0 < most + 0 and p[1] or most
-        kind.hand_over({owner = first, lease = lease, record = p[5]}, n)
+        local owner, lease, record = first, p[1] + 0 < most + 0 and p[1] or most, p[5]
+        kind.install(owner, lease, record, n)
         call('ZREM', K[2], first)
         call('HDEL', K[3], first)
         redis.pcall(shard and 'SPUBLISH' or 'PUBLISH', channel, first .. ' in ' .. n .. ' ' .. lease)
@@ -39,11 +37,14 @@ if kind.hand_over and first and not (F[5] or kind.reject) and string.byte(first,
     end
   end
 end
+--@ otherwise
+if first == nil and not F[5] then return kind.release(F[1]) and 1 or 0 end
 --@ parts
 local was_inside, was_last = kind.release(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
--- The same for a kind that cannot: without the functions for all other cases.
-if was_last and first and not (kind.hand_over or F[5] or F[8] or kind.reject or keeps(first)) then
+--@ otherwise
+-- The same for a kind that has no straight path: without the functions for all other cases.
+if was_last and first and not (F[5] or F[8] or kind.reject or keeps(first)) then
   local w = waiting(first)
   if w and w.steady and not w.condition and not silent(w) and not deaf(w) then
     local ok, n, value = let_in(w)

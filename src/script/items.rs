@@ -146,15 +146,9 @@ pub(super) fn items(source: &str) -> Result<Vec<Item<'_>>, Wrong> {
             }
             (Is::Keyword, "function" | "if" | "repeat") | (Is::Symbol, "(" | "{" | "[") => open.push(token),
             (Is::Keyword, "end" | "until") | (Is::Symbol, ")" | "}" | "]") => {
-                let closes = |opener: &str| match token.text {
-                    ")" => opener == "(",
-                    "}" => opener == "{",
-                    "]" => opener == "[",
-                    "until" => opener == "repeat",
-                    _ => matches!(opener, "function" | "if" | "do"),
-                };
+                let pairs = ["()", "{}", "[]", "repeatuntil", "functionend", "ifend", "doend"];
                 match open.pop() {
-                    Some(opener) if closes(opener.text) => {}
+                    Some(opener) if pairs.contains(&&*[opener.text, token.text].concat()) => {}
                     Some(Token { text, line, .. }) => {
                         let why = format!("{:?} does not close the {text:?} of line {line}", token.text);
                         return Err(Wrong::new(token.line, why));
@@ -292,20 +286,11 @@ fn token(rest: &str) -> Result<(Is, usize), String> {
     }
 }
 
+/// Returns the length of a number, up to the sign of its exponent, if it has one: what is not read is only copied.
 fn number(bytes: &[u8]) -> usize {
-    let hex = bytes.len() > 1 && bytes[1].eq_ignore_ascii_case(&b'x');
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let exponent = !hex && at > 0 && bytes[at - 1].eq_ignore_ascii_case(&b'e');
-        let sign = exponent && matches!(byte, b'+' | b'-');
-        // `1..2` is two numbers.
-        let dot = *byte == b'.' && bytes.get(at + 1) != Some(&b'.');
-        if !(byte.is_ascii_alphanumeric() || dot || sign) {
-            break;
-        }
-        at += 1;
-    }
-    at
+    // `1..2` is two numbers.
+    let dot = |at: usize| bytes[at] == b'.' && bytes.get(at + 1) != Some(&b'.');
+    (0..bytes.len()).find(|at| !bytes[*at].is_ascii_alphanumeric() && !dot(*at)).unwrap_or(bytes.len())
 }
 
 /// Returns the length of a quoted string, with its quotes.

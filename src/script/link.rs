@@ -28,19 +28,15 @@ pub(super) const AROUND: [File; 1] = lib!("all");
 pub(super) const REQUIRED: [&str; 6] = ["load", "try_acquire", "release", "renew", "next_expiry", "holders"];
 /// The functions that a rule may define.
 #[rustfmt::skip]
-pub(super) const OPTIONAL: [&str; 14] = [
-    "reject", "class", "can_barge", "is_full", "on_leave", "last", "on_wait", "on_busy", "inspect",
-    "update", "transfer", "more", "holder", "hand_over",
-];
+pub(super) const OPTIONAL: [&str; 14] = ["reject", "class", "can_barge", "is_full", "on_leave", "last", "on_wait",
+    "on_busy", "inspect", "update", "transfer", "more", "holder", "install"];
 /// The fields of a rule; the first one is required.
 const FIELDS: [&str; 2] = ["tag", "whole"];
 
 /// The names that a rule may use anywhere: all other names of the parts are their own.
 #[rustfmt::skip]
-pub(super) const GIVEN: [&str; 17] = [
-    "kind", "K", "F", "call", "now", "number", "foreign_key", "fetch", "fmt", "waiting", "silent", "dead",
-    "deaf", "drop", "tell", "their_turn", "announce_free",
-];
+pub(super) const GIVEN: [&str; 17] = ["kind", "K", "F", "call", "now", "number", "foreign_key", "fetch", "fmt",
+    "waiting", "silent", "dead", "deaf", "drop", "tell", "their_turn", "announce_free"];
 
 /// The names that operations declare before their last mark. A rule's functions may be inserted behind such a
 /// declaration, and would see it in place of a local of their own with the same name. Listed, as nine files would have
@@ -56,6 +52,9 @@ struct Definition<'a> {
     is_rule: bool,
     item: Item<'a>,
 }
+
+/// Code of a straight path, and the definition that it is from, if that is the rule's.
+type Straight<'a> = (Option<&'a Definition<'a>>, &'a [Token<'a>]);
 
 /// All definitions that an operation may need, in the order in which they may appear.
 pub(super) struct Linker<'a> {
@@ -120,13 +119,11 @@ impl<'a> Linker<'a> {
                 let unknown = || format!("kind.{name} is not something that a rule may define");
                 (is_function || is_field).then_some(()).ok_or_else(unknown)
             }
-            Defines::Locals(names) => match names.iter().find(|name| taken.contains(name)) {
-                Some(name) => Err(format!("a rule may not call a local {name}: the operations do")),
-                None => match names.iter().find(|name| self.locals.contains_key(*name)) {
-                    Some(name) => Err(format!("the local {name} is declared twice")),
-                    None => Ok(()),
-                },
-            },
+            Defines::Locals(names) => names.iter().try_for_each(|name| match taken.contains(name) {
+                true => Err(format!("a rule may not call a local {name}: the operations do")),
+                false if self.locals.contains_key(name) => Err(format!("the local {name} is declared twice")),
+                false => Ok(()),
+            }),
         }
     }
 
@@ -137,28 +134,64 @@ impl<'a> Linker<'a> {
 
     /// Links an operation with all that it needs.
     ///
-    /// The code after its second mark is wrapped in a function of its own, and so is the code after each
-    /// later mark. A closure finds an upvalue of the enclosing function at once, but searches for a local of
-    /// that function among all locals that closures use: that search took up to a tenth of a script's time.
+    /// The code of each `--@ parts` behind one that built functions is wrapped in a function of its own. A closure
+    /// finds an upvalue of the enclosing function at once, but searches for a local of that function among all
+    /// locals that closures use: that search took up to a tenth of a script's time.
+    ///
+    /// A straight path stands only where the rule's functions can take the place of its calls, and what is for all
+    /// others (`--@ otherwise`) only where it does not.
     pub(super) fn link(&self, (file, source): File) -> Result<Lines, String> {
         let read = |source| tokens(source).map_err(|wrong| located(file, wrong));
         let (all, opens, closes) = (read(source)?, read("return (function()")?, read("end)()")?);
         let name = file.rsplit('/').next().and_then(|name| name.strip_suffix(".lua")).unwrap_or(file);
         let (mut lines, mut there) = (Lines::default(), vec![false; self.definitions.len()]);
-        let pieces = || all.chunk_by(|_, next| next.is != Is::Mark);
-        for (i, piece) in pieces().enumerate() {
-            if i > 0 {
-                lines.add(file, false, name, &opens);
+        let (mut is_straight, mut open) = (false, 0);
+        for piece in all.chunk_by(|_, next| next.is != Is::Mark) {
+            let mark = piece.first().filter(|mark| mark.is == Is::Mark).map_or("", |mark| mark.text);
+            match mark {
+                "--@ straight" => {
+                    let parts = self.straight(piece, &there);
+                    is_straight = parts.is_some();
+                    for (own, code) in parts.into_iter().flatten() {
+                        let of = own.map_or((file, false), |own| (own.file, own.is_rule));
+                        lines.add(of.0, of.1, name, code);
+                    }
+                }
+                "--@ otherwise" if is_straight => {}
+                _ => {
+                    if self.definitions.iter().zip(&there).any(|(it, there)| *there && it.item.is_function) {
+                        lines.add(file, false, name, &opens);
+                        open += 1;
+                    }
+                    if !mark.is_empty() {
+                        self.add_what_is_needed(&piece[1..], &mut there, &mut lines);
+                    }
+                    lines.add(file, false, name, piece);
+                }
             }
-            if piece.first().is_some_and(|mark| mark.is == Is::Mark) {
-                self.add_what_is_needed(&piece[1..], &mut there, &mut lines);
-            }
-            lines.add(file, false, name, piece);
         }
-        for _ in 1..pieces().count() {
-            lines.add(file, false, name, &closes);
-        }
+        (0..open).for_each(|_| lines.add(file, false, name, &closes));
         Ok(lines)
+    }
+
+    /// Returns the parts of a straight path, with what the rule's functions do, or return, in place of their calls.
+    /// Nothing if the rule may reject, lacks one, gives it other parameters, or lets it use what is not there.
+    fn straight<'t>(&'t self, mut code: &'t [Token<'t>], there: &[bool]) -> Option<Vec<Straight<'t>>> {
+        let mut parts = Vec::new();
+        while let Some(at) = code.iter().position(|token| token.text == "kind") {
+            let head = 1 + code[at..].iter().position(|token| token.text == ")")?;
+            let called = self.functions.get(code[at + 2].text).filter(|_| !self.defines("reject"))?;
+            let own = &self.definitions[*called];
+            let (named, does) = own.item.tokens.split_at_checked(1 + head)?;
+            let same = named[1..].iter().zip(&code[at..]).all(|(one, other)| one.text == other.text);
+            let is_there = |need| self.find(need, None).into_iter().all(|at| there[at]);
+            (same && needs(does).into_iter().all(is_there)).then_some(())?;
+            let returns = usize::from(does[0].text == "return");
+            parts.extend([(None, &code[..at]), (Some(own), &does[returns..does.len() - 1])]);
+            code = &code[at + head..];
+        }
+        parts.push((None, code));
+        Some(parts)
     }
 
     /// Adds the definitions that this code needs and that are not there yet.

@@ -25,7 +25,7 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "what is valid here is held in Redis"),
             ("lib", CHANCE, "lock_state_tests/chance"),
-            ("lua", "operations::leaving::a_late_leave_does_not_hit_the_next_hold", "failed: reentrant"),
+            ("lua", "operations::leaving::a_late_leave_does_not_hit_the_next_hold", "failed: simple"),
             (
                 "locks",
                 "invariants::unknown_is_settled::unknown_is_settled_for_an_unlock_without_an_answer",

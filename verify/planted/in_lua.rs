@@ -19,6 +19,12 @@ pub(super) const IN_LUA: &[InLua] = &[
         text: "function kind.release(owner)",
         becomes: "function kind.release(owner) owner = call('HGET', K[1], 'owner')",
     },
+    InLua {
+        fault: "no-owner-check",
+        file: "lib/leave.lua",
+        text: "== F[1] and call('DEL', K[1]) or 0",
+        becomes: "and call('DEL', K[1]) or 0",
+    },
     InLua { fault: "heartbeat-creates", file: "lib/acquire.lua", text: "if F[5] == 'keep' then", becomes: "if false then" },
     InLua { fault: "no-tombstone", file: "lib/leave.lua", text: "if F[5] == '1' then", becomes: "if false then" },
     InLua {
@@ -165,9 +171,11 @@ pub(super) const IN_LUA: &[InLua] = &[
     InLua {
         fault: "releasers-lease",
         file: "lib/leave.lua",
-        text: "{owner = first, lease = lease, record = p[5]}",
-        becomes: "{owner = first, lease = F[2], record = p[5]}",
+        text: "local owner, lease, record = first,",
+        becomes: "local own = p[1] + 0 < most + 0 and p[1] or most
+            local owner, lease, record = first, F[2], p[5] --",
     },
+    InLua { fault: "releasers-lease", file: "lib/leave.lua", text: "' ' .. lease)", becomes: "' ' .. own)" },
     InLua {
         fault: "told-for-the-whole-lease",
         file: "lib/leave.lua",

