@@ -4,6 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use redis::ConnectionAddr;
+#[cfg(feature = "tls")]
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+
 use crate::address::{Address, SentinelAddresses, address_at};
 use crate::client::Client;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
@@ -169,8 +178,7 @@ impl ClientBuilder {
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn tls_client_certificate(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
-        let (client_cert, client_key) = (chain.as_ref().to_vec(), key.as_ref().to_vec());
-        self.certificates.own = Some(redis::ClientTlsConfig { client_cert, client_key });
+        self.certificates.own = Some((chain.as_ref().to_vec(), key.as_ref().to_vec()));
         self
     }
 
@@ -323,29 +331,25 @@ impl ClientBuilder {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.fit(self.waiter_timeout, self.command_timeout);
         self.config.check()?;
+        self.credentials = self.credentials.named(&self.config.client_name);
         let Address { server, sentinels, nodes } =
             self.address.take().ok_or_else(|| bad("no server was given: call `url`"))??;
-        let destination = self.destination(server, sentinels)?;
+        #[cfg(feature = "tls")]
+        {
+            let tls = self.certificates.config(server.get_connection_info().addr());
+            self.credentials.tls = tls.map_err(|e| bad(format!("these certificates cannot be used: {e}")))?;
+            self.sentinel_credentials.tls.clone_from(&self.credentials.tls);
+        }
+        let destination = match sentinels {
+            None => Destination::At(Box::new(server)),
+            Some(SentinelAddresses { nodes, master }) => {
+                let (nodes, server) =
+                    ((nodes, self.sentinel_credentials), (server, self.credentials.clone()));
+                Destination::Primary(Arc::new(SentinelClient::new(nodes, master, server)))
+            }
+        };
         let manager = ConnectionManager::new(destination, self.credentials, &self.config);
         Client::start(self.config, manager, &nodes, self.observers)
-    }
-
-    /// Where to connect to.
-    fn destination(
-        &self,
-        server: redis::Client,
-        sentinels: Option<SentinelAddresses>,
-    ) -> Result<Destination, Error> {
-        #[cfg(feature = "tls")]
-        let server = self.certificates.given_to(server)?;
-        let Some(SentinelAddresses { nodes, master }) = sentinels else {
-            return Ok(Destination::At(Box::new(server)));
-        };
-        #[cfg(feature = "tls")]
-        let nodes = self.certificates.given_to_all(nodes)?;
-        let (nodes, server) =
-            ((nodes, self.sentinel_credentials.clone()), (server, self.credentials.clone()));
-        Ok(Destination::Primary(Arc::new(SentinelClient::new(nodes, master, server))))
     }
 }
 
@@ -356,41 +360,38 @@ struct Certificates {
     /// PEM: the authorities that may have signed a server's certificate.
     roots: Option<Vec<u8>>,
     /// PEM: this client's certificate and its key.
-    own: Option<redis::ClientTlsConfig>,
+    own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 #[cfg(feature = "tls")]
 impl Certificates {
-    /// Returns the same client with these certificates, if there are any.
-    fn given_to(&self, client: redis::Client) -> Result<redis::Client, Error> {
-        let Certificates { roots, own } = self.clone();
-        if roots.is_none() && own.is_none() {
-            return Ok(client);
+    /// Returns what TLS needs to connect there, if that is by TLS.
+    fn config(&self, addr: &ConnectionAddr) -> Result<Option<Arc<ClientConfig>>, Box<dyn std::error::Error>> {
+        match addr {
+            ConnectionAddr::TcpTls { .. } => {}
+            _ if self.roots.is_none() && self.own.is_none() => return Ok(None),
+            _ => return Err("the address does not begin with rediss://".into()),
         }
-        if roots.as_deref().is_some_and(|pem| !is_certificate(pem)) {
-            return Err(bad("no certificate in the PEM text of the root certificates"));
-        }
-        if own.as_ref().is_some_and(|own| !is_certificate(&own.client_cert)) {
-            return Err(bad("no certificate in the PEM text of the client's certificate"));
-        }
-        let info = client.get_connection_info().clone();
-        let certificates = redis::TlsCertificates { client_tls: own, root_cert: roots };
-        redis::Client::build_with_tls(info, certificates)
-            .map_err(|e| bad(format!("these certificates cannot be used: {e}")))
-    }
-
-    /// The same for several clients; those without TLS need no certificates.
-    fn given_to_all(&self, clients: Vec<redis::Client>) -> Result<Vec<redis::Client>, Error> {
-        let by_tls = |client: &redis::Client| {
-            matches!(client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. })
+        let all = |pem: &[u8], whose: &str| {
+            let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+            let found = found.map_err(|e| format!("{whose}: {e}"))?;
+            let none = format!("no certificate in the PEM text of {whose}");
+            if found.is_empty() { Err(none) } else { Ok(found) }
         };
-        let given = |client| if by_tls(&client) { self.given_to(client) } else { Ok(client) };
-        clients.into_iter().map(given).collect()
+        let mut roots = RootCertStore::empty();
+        match &self.roots {
+            Some(pem) => {
+                all(pem, "the root certificates")?.into_iter().try_for_each(|root| roots.add(root))?
+            }
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        }
+        // Where other crates of the build have enabled several providers, rustls chooses none.
+        let provider = CryptoProvider::get_default().cloned();
+        let provider = provider.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));
+        let config = ClientConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions()?.with_root_certificates(roots);
+        let Some((chain, key)) = &self.own else { return Ok(Some(config.with_no_client_auth().into())) };
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("the private key: {e}"))?;
+        Ok(Some(config.with_client_auth_cert(all(chain, "the client's certificate")?, key)?.into()))
     }
-}
-
-#[cfg(feature = "tls")]
-fn is_certificate(pem: &[u8]) -> bool {
-    const BEGINS: &[u8] = b"-----BEGIN CERTIFICATE-----";
-    pem.windows(BEGINS.len()).any(|text| text == BEGINS)
 }

@@ -12,7 +12,7 @@ const LIST: &str = "tests/tools/api.txt";
 /// What is counted, what it may be today, and where it should get.
 const BUDGETS: &[(&str, usize, usize)] = &[
     ("lines of code in src/", 18_630, 16_000),
-    ("files in src/", 147, 150),
+    ("files in src/", 146, 150),
     ("lines of code in src/engine/", 11_014, 8_500),
     ("names at the crate's root", 32, 32),
     ("public methods", 289, 290),

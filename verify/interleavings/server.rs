@@ -234,10 +234,6 @@ impl Network for Server {
         }
     }
 
-    fn is_open(&self, connection: u64) -> bool {
-        self.state.lock().lines.get(&connection).is_some_and(|line| !line.broken)
-    }
-
     fn hang_up(&self, connection: u64) {
         let mut state = self.state.lock();
         state.redis.hang_up(connection);

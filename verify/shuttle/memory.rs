@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use r2d2::ManageConnection;
-use redis::{ConnectionLike, Msg, RedisError, RedisResult, Value};
+use redis::{Msg, RedisError, RedisResult, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::connection::{self, ConnectionManager};
@@ -28,7 +28,6 @@ pub(crate) trait Network: Send + Sync {
     fn receive(&self, connection: u64, until: Moment) -> RedisResult<Value>;
     /// Returns the next message to a subscriber: its channel and its text.
     fn hear(&self, connection: u64, until: Moment) -> RedisResult<[String; 2]>;
-    fn is_open(&self, connection: u64) -> bool;
     fn hang_up(&self, connection: u64);
 }
 
@@ -108,8 +107,25 @@ impl Connection {
         self.network.receive(self.id, self.until())
     }
 
-    pub(crate) fn as_pubsub(&mut self) -> PubSub<'_> {
-        PubSub(self)
+    pub(crate) fn ask<const N: usize>(&mut self, requests: [Vec<u8>; N]) -> RedisResult<[Value; N]> {
+        self.send_packed_command(&requests.concat())?;
+        let mut replies = [const { Value::Nil }; N];
+        for (reply, _) in replies.iter_mut().zip(&requests).filter(|(_, request)| !request.is_empty()) {
+            *reply = self.recv_response()?;
+        }
+        Ok(replies)
+    }
+
+    pub(crate) fn get_message(&mut self) -> RedisResult<Msg> {
+        let [channel, text] = self.network.hear(self.id, self.until())?;
+        let parts = ["message", &channel, &text].map(|part| Value::BulkString(part.into()));
+        Msg::from_owned_value(Value::Array(parts.into())).ok_or_else(broken)
+    }
+
+    /// No kind used here listens to any channel but its inbox: it is a `PING`.
+    pub(crate) fn say(&mut self, request: &redis::Cmd) -> RedisResult<()> {
+        self.send_packed_command(&request.get_packed_command())?;
+        self.recv_response().map(drop)
     }
 }
 
@@ -119,57 +135,6 @@ impl Drop for Connection {
         if !std::thread::panicking() {
             self.network.hang_up(self.id);
         }
-    }
-}
-
-impl ConnectionLike for Connection {
-    fn req_packed_command(&mut self, bytes: &[u8]) -> RedisResult<Value> {
-        self.send_packed_command(bytes)?;
-        self.recv_response()
-    }
-
-    fn req_packed_commands(&mut self, _: &[u8], _: usize, _: usize) -> RedisResult<Vec<Value>> {
-        Err(broken())
-    }
-
-    fn get_db(&self) -> i64 {
-        0
-    }
-
-    fn check_connection(&mut self) -> bool {
-        self.is_open()
-    }
-
-    fn is_open(&self) -> bool {
-        self.network.is_open(self.id)
-    }
-}
-
-/// A subscribed connection.
-pub(crate) struct PubSub<'a>(&'a mut Connection);
-
-impl PubSub<'_> {
-    pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
-        self.0.set_read_timeout(limit)
-    }
-
-    pub(crate) fn get_message(&mut self) -> RedisResult<Msg> {
-        let [channel, text] = self.0.network.hear(self.0.id, self.0.until())?;
-        let parts = ["message", &channel, &text].map(|part| Value::BulkString(part.into()));
-        Msg::from_owned_value(Value::Array(parts.into())).ok_or_else(broken)
-    }
-
-    /// No kind used here listens to any channel but its inbox.
-    pub(crate) fn subscribe(&mut self, _channel: impl redis::ToRedisArgs) -> RedisResult<()> {
-        Ok(())
-    }
-
-    pub(crate) fn unsubscribe(&mut self, _channel: impl redis::ToRedisArgs) -> RedisResult<()> {
-        Ok(())
-    }
-
-    pub(crate) fn ping<T: redis::FromRedisValue>(&mut self) -> RedisResult<T> {
-        Ok(redis::from_redis_value(self.0.req_packed_command(&redis::cmd("PING").get_packed_command())?)?)
     }
 }
 

@@ -389,10 +389,6 @@ impl Network for Net {
         self.wait(connection, until, |line| line.messages.pop_front())
     }
 
-    fn is_open(&self, connection: u64) -> bool {
-        self.state.lock().lines.get(&connection).is_some_and(|line| line.open)
-    }
-
     fn hang_up(&self, connection: u64) {
         self.state.lock().leave(connection);
         self.changed.notify_all();

@@ -20,7 +20,7 @@ const HEARD: Duration = Duration::from_secs(5);
 
 /// The rights of the page on operations; `{}` is the namespace.
 const RIGHTS: &str = "\
-    '~{}:{*' '&{}:inbox:*' +ping +info +evalsha +eval +subscribe +unsubscribe +punsubscribe +publish '+pubsub|numsub' +time \
+    '~{}:{*' '&{}:inbox:*' +ping +info +evalsha +eval +subscribe +publish '+pubsub|numsub' +time \
     +wait +exists +del +unlink +pttl +pexpire +persist +get +set +hget +hmget +hset +hdel +hexists \
     +hincrby +hlen +hscan +zadd +zrem +zscore +zrank +zcard +zcount +zrange +zrangebylex +zrevrangebylex \
     +zremrangebyscore +zscan +watch +unwatch +multi +exec +discard";

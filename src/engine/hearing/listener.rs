@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Msg, RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::clock::Moment;
 use crate::engine::call::close::abandon;
@@ -18,7 +18,7 @@ use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
 use crate::engine::redis::server_info::{Role, ServerInfo};
-use crate::engine::redis::wire::{Connection, PubSub};
+use crate::engine::redis::wire::Connection;
 use crate::engine::renewal::successor;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
@@ -152,7 +152,6 @@ impl Listener {
     pub(super) fn connect(&self, mark: &str) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
         let connection = if self.by_lock { self.manager.pushing() } else { self.manager.raw() };
         let mut connection = connection.map_err(not_connected)?;
-        // Not PubSub::subscribe(), which takes an error reply for a confirmation.
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
         let doubted = self.server.upgrade().is_some_and(|server| server.backend.refused().is_some());
         let role = if doubted { Role::request() } else { Vec::new() };
@@ -161,23 +160,11 @@ impl Listener {
             false => self.says(&format!("{TWIN} {mark}")).get_packed_command(),
             true => Vec::new(),
         };
-        let all = [ServerInfo::request(), role, twin, subscribe].concat();
-        let greeting = &self.manager.greeting;
-        connection.send_packed_command(&greeting.before(&all)).map_err(not_connected)?;
-        if !greeting.is_empty() {
-            connection.recv_response().map_err(not_connected)?;
-        }
-        let server = ServerInfo::read(&connection.recv_response().map_err(not_connected)?, Moment::now());
-        let role = match doubted {
-            true => Role::read(&connection.recv_response().map_err(not_connected)?),
-            false => None,
-        };
-        if !self.by_lock {
-            connection.recv_response().map_err(not_connected)?;
-        }
-        match connection.recv_response().map_err(not_connected)? {
+        let all = [ServerInfo::request(), role, twin, subscribe];
+        let [server, role, _, subscribed] = connection.ask(all).map_err(not_connected)?;
+        match subscribed {
             Value::ServerError(e) => Err(not_subscribed(&self.channel, e.into())),
-            _ => Ok((connection, server, role)),
+            _ => Ok((connection, ServerInfo::read(&server, Moment::now()), Role::read(&role))),
         }
     }
 
@@ -202,20 +189,16 @@ impl Listener {
 
     /// Receives messages until the client ends, or an error says that the connection has failed.
     fn listen(&self, mut connection: Connection, mark: &str, notices: &mut Notices, came_up: impl FnOnce()) {
-        let mut pubsub = connection.as_pubsub();
         // Before waiters ask again: a message that comes after their requests must be received.
-        let resumed = notices.resume(&mut pubsub);
+        let resumed = notices.resume(&mut connection);
         came_up();
-        let _ = resumed.and_then(|()| self.receive(&mut pubsub, mark, notices));
-        // Dropping it unsubscribes and waits for the reply: this limits the wait.
-        let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
+        let _ = resumed.and_then(|()| self.receive(&mut connection, mark, notices));
     }
 
-    fn receive(&self, pubsub: &mut PubSub<'_>, mark: &str, notices: &mut Notices) -> RedisResult<()> {
+    fn receive(&self, pubsub: &mut Connection, mark: &str, notices: &mut Notices) -> RedisResult<()> {
         let mut latest = Moment::now();
         let mut needed = latest;
         let mut answered = Moment::default();
-        pubsub.set_read_timeout(Some(TICK))?;
         while self.goes_on() && !self.is_elsewhere() {
             if TICK < Moment::now().since(needed) {
                 if !self.is_needed() {
@@ -223,39 +206,33 @@ impl Listener {
                 }
                 needed = Moment::now();
             }
-            match pubsub.get_message() {
-                // Messages of a former primary no longer count.
-                Ok(_) if self.is_elsewhere() => return Ok(()),
-                Ok(message) => {
-                    latest = self.hears();
-                    if let Some(entries) = notices.on_message(message.get_channel_name()) {
-                        entries.iter().for_each(ask_again);
-                    } else if let Ok(text) = message.get_payload::<String>()
-                        && !self.on_listen(&text, pubsub, notices)?
-                        && let Some(shared) = self.shared.upgrade()
-                    {
-                        match text.split_once(' ') {
-                            Some((TWIN, request)) if request != mark && TICK < latest.since(answered) => {
-                                self.answer(&shared, request);
-                                answered = latest;
-                            }
-                            Some((HERE, proof)) if proof == shared.proof(mark) => abandon(&shared),
-                            _ => dispatch(&shared, &text),
+            let before = latest;
+            let message = heard(pubsub, &mut latest)?;
+            // Messages of a former primary no longer count.
+            if self.is_elsewhere() {
+                return Ok(());
+            }
+            if before < latest {
+                self.hears();
+            }
+            if let Some(message) = message {
+                if let Some(entries) = notices.on_message(message.get_channel_name()) {
+                    entries.iter().for_each(ask_again);
+                } else if let Ok(text) = message.get_payload::<String>()
+                    && !self.on_listen(&text, pubsub, notices)?
+                    && let Some(shared) = self.shared.upgrade()
+                {
+                    match text.split_once(' ') {
+                        Some((TWIN, request)) if request != mark && TICK < latest.since(answered) => {
+                            self.answer(&shared, request);
+                            answered = latest;
                         }
+                        Some((HERE, proof)) if proof == shared.proof(mark) => abandon(&shared),
+                        _ => dispatch(&shared, &text),
                     }
                 }
-                Err(e) if e.is_timeout() => {
-                    if Moment::now().since(latest) >= PING_AFTER {
-                        // A ping without a reply leaves the connection out of step: it is closed.
-                        pubsub.set_read_timeout(Some(PING_AFTER))?;
-                        pubsub.ping::<Value>()?;
-                        latest = self.hears();
-                    }
-                }
-                Err(e) => return Err(e),
             }
             notices.expire(pubsub, Moment::now())?;
-            pubsub.set_read_timeout(Some(TICK))?;
         }
         Ok(())
     }
@@ -311,6 +288,23 @@ impl Listener {
         }
         Ok(true)
     }
+}
+
+/// Returns the next message; `None` after a moment without one. A server that has said nothing since `latest`, for long,
+/// is pinged: without a reply the connection is out of step, and must be closed.
+pub(crate) fn heard(connection: &mut Connection, latest: &mut Moment) -> RedisResult<Option<Msg>> {
+    connection.set_read_timeout(Some(TICK))?;
+    let message = match connection.get_message() {
+        Err(e) if e.is_timeout() && Moment::now().since(*latest) < PING_AFTER => return Ok(None),
+        Err(e) if e.is_timeout() => {
+            connection.set_read_timeout(Some(PING_AFTER))?;
+            connection.say(&redis::cmd("PING"))?;
+            None
+        }
+        message => Some(message?),
+    };
+    *latest = Moment::now();
+    Ok(message)
 }
 
 /// Returns the failure of a client that cannot listen to this channel.

@@ -103,7 +103,6 @@ impl Listener {
             // The waiters' requests go to the server that has the slot now, and they listen there.
             Pushed::Ended(channel) => missed(shared, &channels.ended(&stem(shared, &channel))),
             Pushed::Refused(channel, why) => self.refused(shared, &channel, why),
-            Pushed::Unconfirmed(refused) => self.ask_apart(shared, line, refused),
             Pushed::Nothing => {}
         }
         Ok(())
@@ -121,25 +120,6 @@ impl Listener {
         let owners = channels.refused(&stem);
         if self.client().is_some_and(|(_, server)| shared.route.learn(&server, &failure)) {
             missed(shared, &owners);
-        }
-    }
-
-    /// The server has refused these channels, but its reasons were not read: it is asked for them once more, on
-    /// a connection for that purpose, as this one continues to serve the others. If it accepts a channel there,
-    /// the waiters ask for that again at once; if it says nothing about a channel, they do so soon.
-    fn ask_apart(&self, shared: &Shared, line: &mut Subscriber, refused: Vec<String>) {
-        if refused.is_empty() {
-            return;
-        }
-        let channels = &self.inbox.channels;
-        let mut reasons =
-            self.connect("").map(|(connection, ..)| line.reasons(connection, &refused)).unwrap_or_default();
-        for channel in refused {
-            match reasons.remove(&channel) {
-                Some(Some(why)) => self.refused(shared, &channel, why),
-                Some(None) => missed(shared, &channels.refused(&stem(shared, &channel))),
-                None => drop(channels.refused(&stem(shared, &channel))),
-            }
         }
     }
 

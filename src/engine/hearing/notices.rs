@@ -4,12 +4,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::RedisResult;
+use redis::{RedisResult, cmd};
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::subscriber::Subscriber;
-use crate::engine::redis::wire::PubSub;
+use crate::engine::redis::wire::Connection;
 
 /// How long the server may take to confirm a subscription.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
@@ -31,15 +31,15 @@ pub(crate) trait Subscribes {
     fn unsubscribes(&mut self, channel: &str) -> RedisResult<()>;
 }
 
-impl Subscribes for PubSub<'_> {
+impl Subscribes for Connection {
     fn subscribes(&mut self, channel: &str) -> RedisResult<()> {
         self.set_read_timeout(Some(CONFIRMED_WITHIN))?;
-        self.subscribe(channel)
+        self.say(cmd("SUBSCRIBE").arg(channel))
     }
 
     fn unsubscribes(&mut self, channel: &str) -> RedisResult<()> {
         self.set_read_timeout(Some(CONFIRMED_WITHIN))?;
-        self.unsubscribe(channel)
+        self.say(cmd("UNSUBSCRIBE").arg(channel))
     }
 }
 

@@ -10,12 +10,10 @@ use crate::sync::RwLock;
 
 /// The pool, and the state and counters beside it.
 pub(crate) struct Backend {
-    /// Gone once the client is closed.
-    pub(in crate::engine) pool: RwLock<Option<Pool>>,
+    /// With the threads that read what nobody else has read in time. Gone once the client is closed.
+    pub(in crate::engine) pool: RwLock<Option<(Pool, Threads)>>,
     /// The connections on which a reply is still to be read.
     pub(in crate::engine) aside: Aside,
-    /// They read what nobody else has read in time.
-    pub(in crate::engine) threads: RwLock<Option<Threads>>,
     /// Requests that wait for a connection.
     pub(in crate::engine) batch: Batch,
     requests: AtomicU64,
@@ -30,9 +28,8 @@ pub(crate) struct Backend {
 impl Backend {
     pub(crate) fn new(pool: Pool, threads: Threads) -> Self {
         Backend {
-            pool: RwLock::new(Some(pool)),
+            pool: RwLock::new(Some((pool, threads))),
             aside: Aside::default(),
-            threads: RwLock::new(Some(threads)),
             batch: Batch::default(),
             requests: AtomicU64::new(0),
             broke: LatestMoment::default(),
@@ -84,7 +81,6 @@ impl Backend {
         // The pool shuts down with its last user, so this happens outside our mutex.
         let pool = self.pool.write().take();
         drop(pool);
-        drop(self.threads.write().take());
         self.aside.read_older_than(Moment::NEVER, Moment::now());
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::mem;
+use std::sync::atomic::Ordering;
 
 use redis::RedisError;
 
@@ -78,7 +79,7 @@ impl Checkout<'_> {
 
     /// A clone, so that close() does not wait for a thread that waits here.
     fn pool(&self) -> Result<Pool, Failure> {
-        let pool = self.backend.pool.read().clone();
+        let pool = self.backend.pool.read().as_ref().map(|(pool, _)| pool.clone());
         pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))
     }
 
@@ -96,8 +97,8 @@ impl Checkout<'_> {
 
     /// Returns the connection if it will do; if not, another one is needed.
     fn examine(&mut self, mut connection: Pooled) -> Result<Option<Pooled>, Failure> {
-        match connection.link.failure() {
-            None if connection.link.is_open()
+        match &connection.failure {
+            None if connection.open.is_some()
                 && connection.is_since(self.backend.moved())
                 && self.dialled_since.is_none_or(|moment| connection.is_since(moment)) =>
             {
@@ -114,7 +115,7 @@ impl Checkout<'_> {
                 self.dialled += 1;
                 let broke = is_broken_off(failure) && self.dialled < DIALS;
                 let failure = not_connected(failure.clone());
-                if !(broke || connection.link.others_are_open()) || self.limit <= Moment::now() {
+                if !(broke || connection.links.load(Ordering::Relaxed) > 0) || self.limit <= Moment::now() {
                     // The connection returns to the pool, so that other waiters get the error, too.
                     return Err(failure);
                 }
@@ -123,7 +124,7 @@ impl Checkout<'_> {
                 breathe();
             }
             failure => {
-                self.before = failure.cloned();
+                self.before.clone_from(failure);
                 self.waits_since.get_or_insert_with(Moment::now);
                 connection.discarded = true;
             }
@@ -143,10 +144,10 @@ impl Backend {
 
     /// Returns an idle connection of the pool, if there is one. Does not block.
     pub(crate) fn idle(&self) -> Option<Pooled> {
-        let pool = self.pool.read().clone()?;
+        let pool = self.pool.read().as_ref()?.0.clone();
         loop {
             let mut connection = pool.try_get()?;
-            if connection.link.is_open() && connection.is_since(self.moved()) {
+            if connection.open.is_some() && connection.is_since(self.moved()) {
                 return Some(connection);
             }
             connection.discarded = true;
@@ -212,7 +213,8 @@ impl Backend {
         }
         self.count(1);
         let sent = Moment::now();
-        let Err(e) = connection.ping(limit) else { return Ok(true) };
+        let sends = connection.write(&redis::cmd("PING").get_packed_command());
+        let Err(e) = sends.and_then(|()| connection.read(limit)) else { return Ok(true) };
         if e.is_timeout() { Err(Failure::Unsent(unanswered(e, limit.since(sent)))) } else { Ok(false) }
     }
 }

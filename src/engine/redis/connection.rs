@@ -2,13 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
+use redis::{ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
-use crate::engine::redis::link::{Greeting, Link, OpenLinks};
 use crate::engine::redis::refusal::{is_unknown_script, no_primary};
 use crate::engine::redis::sentinels::SentinelClient;
 use crate::engine::redis::server_info::ServerInfo;
@@ -37,15 +37,18 @@ pub(crate) struct ConnectionManager {
     credentials: Credentials,
     connect_timeout: Duration,
     command_timeout: Duration,
-    /// What is sent first on each connection.
-    pub(crate) greeting: Greeting,
-    /// The open links of the pool.
-    links: OpenLinks,
+    /// The number of the pool's open links.
+    links: Arc<AtomicUsize>,
 }
 
-/// A connection of a client's pool.
+/// A connection of a client's pool: open, closed, or why it never was open. (r2d2 connects in threads of its own, and
+/// responds to a failure by connecting again and again until the waiter has no time left. So a failure counts as a
+/// connection too, which returns the error to the waiter at once.)
 pub(crate) struct Connection {
-    pub(in crate::engine) link: Link,
+    pub(super) open: Option<wire::Connection>,
+    pub(super) failure: Option<RedisError>,
+    /// How many of its pool are open.
+    pub(super) links: Arc<AtomicUsize>,
     /// Set by any I/O error, timeouts included: the connection is out of step, since a late reply would be
     /// taken for that of the next request.
     pub(crate) broken: bool,
@@ -124,8 +127,7 @@ impl ConnectionManager {
             credentials,
             connect_timeout: config.connect_timeout,
             command_timeout: config.command_timeout,
-            greeting: Greeting::of(&config.client_name),
-            links: OpenLinks::default(),
+            links: Arc::default(),
         }
     }
 
@@ -154,18 +156,9 @@ impl ConnectionManager {
         let Destination::At(client) = &self.leads_to else {
             return Err((redis::ErrorKind::InvalidClientConfig, "a Redis Cluster has no sentinels").into());
         };
-        let info = client.get_connection_info();
-        let Node { host, port } = node.clone();
-        let addr = match info.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                let (insecure, tls_params) = (*insecure, tls_params.clone());
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        let client = redis::Client::open(info.clone().set_addr(addr))?;
+        let client = redis::Client::open(node.like(client.get_connection_info()))?;
         let leads_to = Destination::At(Box::new(client));
-        Ok(ConnectionManager { leads_to, links: OpenLinks::default(), ..self.clone() })
+        Ok(ConnectionManager { leads_to, links: Arc::default(), ..self.clone() })
     }
 
     /// Returns where its connections lead.
@@ -195,8 +188,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Opens a connection for a thread that does not share one. Its [greeting](Self::greeting) is still to be
-    /// sent.
+    /// Opens a connection for a thread that does not share one.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
         let connection = match &self.leads_to {
             Destination::At(client) => wire::connect(client, &self.credentials, self.connect_timeout)?,
@@ -219,13 +211,22 @@ impl ConnectionManager {
     /// Opens a connection outside the pool.
     pub(crate) fn apart(&self) -> Result<Connection, RedisError> {
         let dialled = Moment::now();
-        Ok(self.over(Link::new(Ok(self.raw()?), self.greeting.clone(), OpenLinks::default()), dialled))
+        Ok(self.over(Ok(self.raw()?), Arc::default(), dialled))
     }
 
-    fn over(&self, link: Link, dialled: Moment) -> Connection {
+    fn over(
+        &self,
+        made: RedisResult<wire::Connection>,
+        links: Arc<AtomicUsize>,
+        dialled: Moment,
+    ) -> Connection {
+        links.fetch_add(usize::from(made.is_ok()), Ordering::Relaxed);
+        let failure = made.as_ref().err().cloned();
         let born = Moment::now();
         Connection {
-            link,
+            open: made.ok(),
+            failure,
+            links,
             broken: false,
             demoted: false,
             discarded: false,
@@ -247,34 +248,49 @@ impl r2d2::ManageConnection for ConnectionManager {
     type Connection = Box<Connection>;
     type Error = RedisError;
 
-    /// Always returns `Ok`, so that a waiter learns of a failure at once: see `link.rs`.
+    /// Always returns `Ok`, so that a waiter learns of a failure at once: see [`Connection`].
     fn connect(&self) -> Result<Box<Connection>, RedisError> {
         let dialled = Moment::now();
-        Ok(Box::new(self.over(Link::new(self.raw(), self.greeting.clone(), self.links.clone()), dialled)))
+        Ok(Box::new(self.over(self.raw(), self.links.clone(), dialled)))
     }
 
-    fn is_valid(&self, connection: &mut Box<Connection>) -> Result<(), RedisError> {
-        connection.ping(Moment::now().after(self.command_timeout))?.extract_error().map(drop)
+    /// The pool does not ask: a broken connection is replaced, and its request sent again.
+    fn is_valid(&self, _: &mut Box<Connection>) -> Result<(), RedisError> {
+        Ok(())
     }
 
     fn has_broken(&self, connection: &mut Box<Connection>) -> bool {
         // What the pool has owes no reply.
         let unread = connection.unread.take().is_some();
-        if unread || connection.broken || connection.demoted || !connection.link.is_open() {
-            connection.link.close();
+        if unread || connection.broken || connection.demoted || connection.open.is_none() {
+            connection.close();
         }
         connection.discarded
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Connection {
+    fn close(&mut self) {
+        if self.open.take().is_some() {
+            self.links.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns its socket, if it is open.
+    pub(crate) fn opened(&mut self) -> RedisResult<&mut wire::Connection> {
+        let closed = || io::Error::from(io::ErrorKind::NotConnected).into();
+        self.open.as_mut().ok_or_else(|| self.failure.clone().unwrap_or_else(closed))
+    }
+
     /// Writes requests whose replies are [read](Connection::read) later.
     pub(crate) fn write(&mut self, packed: &[u8]) -> Result<(), RedisError> {
-        let packed = self.link.greeted(packed);
-        let sent = match self.link.open() {
-            Ok(socket) => socket.send_packed_command(&packed),
-            Err(failure) => Err(failure),
-        };
+        let sent = self.opened().and_then(|socket| socket.send_packed_command(packed));
         self.broken |= sent.is_err();
         sent
     }
@@ -287,11 +303,7 @@ impl Connection {
 
     /// Reads the next `n` replies.
     pub(crate) fn read_all(&mut self, n: usize, limit: Moment) -> Result<Vec<Value>, RedisError> {
-        let mut replies = Vec::with_capacity(n);
-        while replies.len() < n {
-            replies.push(self.read(limit)?);
-        }
-        Ok(replies)
+        (0..n).map(|_| self.read(limit)).collect()
     }
 
     /// Reads the reply that was left unread, if there is one, and waits for it until `limit`.
@@ -315,10 +327,10 @@ impl Connection {
         let left = limit.since(now).max(COARSE);
         // To set it is a system call, which is skipped if the timeout that is set is about the same.
         if left + COARSE < self.limit || self.limit + COARSE < left {
-            self.broken |= self.link.open().and_then(|it| it.set_read_timeout(Some(left))).is_err();
+            self.broken |= self.opened().and_then(|it| it.set_read_timeout(Some(left))).is_err();
             self.limit = left;
         }
-        let answer = self.link.recv_response();
+        let answer = self.opened().and_then(wire::Connection::recv_response);
         self.broken |= answer.is_err();
         self.demoted |= answer.as_ref().is_ok_and(|value| no_primary(value).is_some());
         answer
@@ -342,11 +354,6 @@ impl Connection {
     pub(crate) fn identify(&mut self, limit: Moment) -> Result<ServerInfo, RedisError> {
         self.write(&ServerInfo::request())?;
         Ok(ServerInfo::read(&self.read(limit)?, Moment::now()))
-    }
-
-    pub(crate) fn ping(&mut self, limit: Moment) -> Result<Value, RedisError> {
-        self.write(&redis::cmd("PING").get_packed_command())?;
-        self.read(limit)
     }
 
     /// Whether it may lead to the primary, given that this was found to be another server at `moved`.

@@ -1,4 +1,5 @@
-//! What a client logs in with, where that may change: its user's provider is asked for each connection.
+//! What a client logs in with, where that may change: its user's provider is asked for each connection; the name by
+//! which the server lists it; and what TLS needs.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,26 +9,41 @@ use std::time::Duration;
 use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult};
 
 use crate::clock::Moment;
-use crate::engine::redis::refusal::is_denied;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::refusal::refused;
 
 /// Returns a user and a password, or why there are none.
 type Provider = dyn Fn() -> Result<(String, String), String> + Send + Sync;
 
-/// By default those of the address.
+/// By default those of the address, and no name.
 #[derive(Clone, Default)]
-pub(crate) struct Credentials(Option<Arc<Provider>>);
+pub(crate) struct Credentials {
+    provider: Option<Arc<Provider>>,
+    #[cfg_attr(shuttle, allow(dead_code))]
+    pub(crate) client_name: Arc<str>,
+    #[cfg(feature = "tls")]
+    #[cfg_attr(shuttle, allow(dead_code))]
+    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
+}
 
 impl Credentials {
     pub(crate) fn of<E: Display>(
         provider: impl Fn() -> Result<(String, String), E> + Send + Sync + 'static,
     ) -> Credentials {
-        Credentials(Some(Arc::new(move || provider().map_err(|e| format!("{e:#}")))))
+        let provider: Arc<Provider> = Arc::new(move || provider().map_err(|e| format!("{e:#}")));
+        Credentials { provider: Some(provider), ..Credentials::default() }
+    }
+
+    /// The same under a name. Redis accepts only ASCII without spaces in one: `_` stands for the rest.
+    pub(crate) fn named(self, name: &str) -> Credentials {
+        let client_name: String = name.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect();
+        Credentials { client_name: client_name.into(), ..self }
     }
 
     /// Returns how to log in there now. Blocks for as long as the provider does, and fails if it took longer than
     /// `limit`: that was the time for the whole connection.
     pub(crate) fn given_to(&self, info: &ConnectionInfo, limit: Duration) -> RedisResult<ConnectionInfo> {
-        let Some(provider) = &self.0 else { return Ok(info.clone()) };
+        let Some(provider) = &self.provider else { return Ok(info.clone()) };
         let began = Moment::now();
         let given = catch_unwind(AssertUnwindSafe(|| provider()))
             .unwrap_or_else(|_| Err("it panicked, with the message on standard error".to_owned()));
@@ -42,15 +58,19 @@ impl Credentials {
         Ok(info.clone().set_redis_settings(settings))
     }
 
-    /// Returns the error of a login that failed. A refusal passes if the provider may say something else the next
-    /// time.
+    /// Returns the error of a login that was refused. Unless it may pass, it is about this client's identity; but
+    /// the provider may say something else the next time.
     #[cfg_attr(shuttle, allow(dead_code))]
     pub(crate) fn refused(&self, e: RedisError) -> RedisError {
-        if self.0.is_none() || !is_denied(&e) {
+        if matches!(refused(e.clone()), Failure::Later(_)) {
             return e;
         }
-        (ErrorKind::Client, "refused what the credentials provider said", e.to_string()).into()
+        let (kind, what) = match self.provider {
+            None => (ErrorKind::AuthenticationFailed, "authentication failed"),
+            Some(_) => (ErrorKind::Client, "refused what the credentials provider said"),
+        };
+        (kind, what, e.to_string()).into()
     }
 }
 
-shows!(Credentials as "Credentials", |it| "given": it.0.is_some());
+shows!(Credentials as "Credentials", |it| "given": it.provider.is_some());

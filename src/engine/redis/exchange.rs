@@ -237,7 +237,7 @@ impl Backend {
         let sent = connection.write(if given { &command.packed } else { &bytes });
         let limit = unread.limit;
         connection.unread = Some(unread);
-        let threads = self.threads.read().clone();
+        let threads = self.pool.read().as_ref().map(|(_, threads)| threads.clone());
         if let Some(threads) = threads.filter(|_| given && sent.is_ok()) {
             self.aside.put(connection, &threads);
         } else if sent.is_ok() {

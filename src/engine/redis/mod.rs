@@ -11,10 +11,7 @@ pub(crate) mod connection;
 pub(crate) mod credentials;
 pub(crate) mod exchange;
 pub(crate) mod failure;
-#[cfg(not(shuttle))]
-mod handshake;
 pub(crate) mod life;
-mod link;
 pub(crate) mod pool;
 pub(crate) mod probe;
 pub(crate) mod process;
@@ -23,5 +20,7 @@ pub(crate) mod resp;
 pub(crate) mod sentinels;
 pub(crate) mod server_info;
 pub(crate) mod slots;
+#[cfg(not(shuttle))]
+mod socket;
 pub(crate) mod subscriber;
 pub(crate) mod wire;

@@ -56,7 +56,8 @@ pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed
         .map_or(Ok(()), Err)
         .map_err(Unprobed::Unfit)?;
     if field(&replies.info, "cluster_enabled:") == Some("1") {
-        let primaries = primaries(&replies.also(&slots::request())?);
+        let [slots] = replies.connection.ask([slots::request().get_packed_command()])?;
+        let primaries = primaries(&slots);
         if primaries > 1 {
             return Err(Unprobed::Unfit(never(format!(
                 "the server at {at} is one of the {primaries} primaries of a Redis Cluster: it has some of the locks, \
@@ -80,7 +81,7 @@ pub(crate) fn probe_node(
     let mut replies = ask(manager, channel)?;
     let at = manager.address();
     unfit(&replies.info, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
-    let reply = replies.also(&slots::request())?;
+    let [reply] = replies.connection.ask([slots::request().get_packed_command()])?;
     if let Value::ServerError(e) = &reply {
         let error = refused(e.clone().into()).error();
         return Err(Unprobed::Unfit(if error.kind() == ErrorKind::InvalidInput {
@@ -117,29 +118,19 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<ProbeReplies, Unpro
         Unprobed::Unfit(why.map_or_else(|| not_connected(e.clone()).error(), |why| never(why.to_owned())))
     })?;
     let requests = [
-        redis::cmd("PING"),
-        redis::cmd("INFO"),
-        redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).clone(),
-        redis::cmd("EVALSHA").arg(NO_SCRIPT).arg(0).clone(),
+        redis::cmd("PING").get_packed_command(),
+        redis::cmd("INFO").get_packed_command(),
+        redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).get_packed_command(),
+        redis::cmd("EVALSHA").arg(NO_SCRIPT).arg(0).get_packed_command(),
     ];
-    let packed: Vec<_> = requests.iter().flat_map(redis::Cmd::get_packed_command).collect();
-    connection.send_packed_command(&packed)?;
-    connection.recv_response()?.extract_error()?;
-    let info = connection.recv_response()?;
+    let [pong, info, pubsub, scripts] = connection.ask(requests)?;
+    pong.extract_error()?;
     let received = Moment::now();
-    let pubsub = connection.recv_response()?;
-    let scripts = connection.recv_response()?;
     let (info, probed) = (lines(&info), Probed { server: ServerInfo::read(&info, received), received });
     Ok(ProbeReplies { connection, probed, info, pubsub, scripts })
 }
 
 impl ProbeReplies {
-    /// Sends one more request.
-    fn also(&mut self, request: &redis::Cmd) -> Result<Value, RedisError> {
-        self.connection.send_packed_command(&request.get_packed_command())?;
-        self.connection.recv_response()
-    }
-
     fn can_run_scripts(&self, at: &str) -> Result<(), Unprobed> {
         let missing = is_missing(&self.scripts);
         if let Some(why) = missing.filter(|e| e.kind() != Some(ServerErrorKind::NoScript)) {

@@ -172,11 +172,9 @@ fn what_is_there(words: &str) -> Option<&str> {
     Some(&text[..ends.unwrap_or(text.len())])
 }
 
-/// Whether the server does not know the command, or one command of a pipeline.
+/// Whether the server does not know the command.
 pub(crate) fn is_unknown(e: &RedisError) -> bool {
-    let unknown = |words: Option<&str>| words.is_some_and(|words| words.starts_with(NO_SUCH_COMMAND));
-    let errors = e.clone().into_server_errors();
-    unknown(e.detail()) || errors.is_some_and(|all| all.iter().any(|(_, e)| unknown(e.details())))
+    e.detail().is_some_and(|words| words.starts_with(NO_SUCH_COMMAND))
 }
 
 /// Returns what an error of the server means for a caller.

@@ -8,13 +8,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, RedisError, Value, cmd};
+use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, Value, cmd};
 
 use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::refusal::{NO_SENTINEL, is_denied};
 use crate::engine::redis::resp::{list, number, text};
 use crate::engine::redis::server_info::Role;
+use crate::engine::redis::slots::Node;
 use crate::engine::redis::wire;
 use crate::sync::Mutex;
 
@@ -42,14 +43,7 @@ pub(crate) struct SentinelClient {
     /// The sentinel to ask first: the last one that was right.
     first: AtomicUsize,
     /// Where the first connection led, or what the first sentinel to hear of a failover has said since.
-    known: Mutex<Option<Place>>,
-}
-
-/// The address of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    host: String,
-    port: u16,
+    known: Mutex<Option<Node>>,
 }
 
 /// Why a sentinel did not lead to the primary.
@@ -64,13 +58,13 @@ enum Why {
     /// It does not know the primary's name.
     Unknown,
     /// It names a replica.
-    Replica(Place),
+    Replica(Node),
     /// It names a server that cannot be connected to.
-    Unreachable(Place, RedisError),
+    Unreachable(Node, RedisError),
     /// It names another server than the one heard of last.
-    Contradicts(Place),
+    Contradicts(Node),
     /// It names a server that another one has named, and that was tried without success.
-    Likewise(Place),
+    Likewise(Node),
 }
 
 /// Why none of the sentinels led to the primary.
@@ -99,7 +93,7 @@ impl SentinelClient {
 
     /// Returns how to connect to the present primary, but for credentials that may change. Blocks as [`connect`](Self::connect) does.
     pub(crate) fn primary(&self, limit: Duration) -> Result<ConnectionInfo, RedisError> {
-        self.find(limit).map(|(_, place)| self.login_at(&place))
+        self.find(limit).map(|(_, place)| place.like(&self.login))
     }
 
     /// Returns the primary's name, and how to connect to the sentinels.
@@ -109,7 +103,7 @@ impl SentinelClient {
 
     /// Sentinels do not learn of a failover at the same time, and a former primary that is alive does not
     /// know of it for seconds. So an address that contradicts what was heard last is tried last.
-    fn find(&self, limit: Duration) -> Result<(wire::Connection, Place), RedisError> {
+    fn find(&self, limit: Duration) -> Result<(wire::Connection, Node), RedisError> {
         let until = Moment::now().after(limit);
         let share = |limit: Duration| limit / u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
         let patience = SENTINEL_TIMEOUT.min(share(limit));
@@ -126,7 +120,7 @@ impl SentinelClient {
     }
 
     /// Asks each of them, for `patience` at most, until one leads to the primary.
-    fn ask_all(&self, until: Moment, patience: Duration) -> Result<(wire::Connection, Place), Failed> {
+    fn ask_all(&self, until: Moment, patience: Duration) -> Result<(wire::Connection, Node), Failed> {
         let known = self.known.lock().clone();
         let (mut tried, mut others, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for node in self.in_order() {
@@ -173,7 +167,7 @@ impl SentinelClient {
     }
 
     /// Remembers that this sentinel led to the primary.
-    fn right(&self, node: usize, found: (wire::Connection, Place)) -> (wire::Connection, Place) {
+    fn right(&self, node: usize, found: (wire::Connection, Node)) -> (wire::Connection, Node) {
         self.first.store(node, Ordering::Relaxed);
         self.known.lock().get_or_insert_with(|| found.1.clone());
         found
@@ -186,22 +180,19 @@ impl SentinelClient {
 
     /// Subscribes to this sentinel's announcements of failovers. Returns the connection, and where the
     /// primary is now. Blocks for `limit` at most at each step.
-    pub(crate) fn subscribe(&self, node: usize, limit: Duration) -> Option<(wire::Connection, Place)> {
+    pub(crate) fn subscribe(&self, node: usize, limit: Duration) -> Option<(wire::Connection, Node)> {
         let mut connection = self.reach(node, limit).ok()?;
         // In one write, so that nothing can happen in between.
         let subscribe = cmd("SUBSCRIBE").arg(&CHANNELS).get_packed_command();
-        let both = [self.question().get_packed_command(), subscribe].concat();
-        connection.send_packed_command(&both).ok()?;
-        let place = place(&connection.recv_response().ok()?).ok()?;
-        for _ in CHANNELS {
-            connection.recv_response().ok()?.extract_error().ok()?;
-        }
-        Some((connection, place))
+        let [answer, first] = connection.ask([self.question().get_packed_command(), subscribe]).ok()?;
+        first.extract_error().ok()?;
+        connection.recv_response().ok()?.extract_error().ok()?;
+        Some((connection, place(&answer).ok()?))
     }
 
     /// A sentinel that has named `before` now says that the primary is at `now`. Returns whether that is
     /// news. (The first address it names is not: it may be out of date.)
-    pub(crate) fn is_news(&self, before: Option<&Place>, now: &Place) -> bool {
+    pub(crate) fn is_news(&self, before: Option<&Node>, now: &Node) -> bool {
         let mut known = self.known.lock();
         let news = before.is_some_and(|before| before != now) && known.as_ref() != Some(now);
         if news {
@@ -211,7 +202,7 @@ impl SentinelClient {
     }
 
     /// Returns where the primary has moved, if a message on this channel says that it has.
-    pub(crate) fn moved(&self, channel: &str, message: &str) -> Option<Place> {
+    pub(crate) fn moved(&self, channel: &str, message: &str) -> Option<Node> {
         let words: Vec<_> = message.split(' ').collect();
         let (master, host, port) = match (CHANNELS.iter().position(|it| *it == channel)?, &*words) {
             (0, [master, _, _, host, port]) => (master, host, port),
@@ -219,7 +210,7 @@ impl SentinelClient {
             _ => return None,
         };
         let port = port.parse().ok().filter(|_| *master == self.master)?;
-        Some(Place { host: (*host).to_owned(), port })
+        Some(Node { host: (*host).to_owned(), port })
     }
 
     /// Whether both lead to the same data, as far as their addresses tell.
@@ -261,28 +252,17 @@ impl SentinelClient {
     }
 
     /// Asks this sentinel where the primary is.
-    fn ask(&self, node: usize, patience: Duration) -> Result<Place, Why> {
+    fn ask(&self, node: usize, patience: Duration) -> Result<Node, Why> {
         let away = |e: RedisError| if is_denied(&e) { Why::Denied(e) } else { Why::Away(e) };
         let mut connection = self.reach(node, patience).map_err(away)?;
-        place(&connection.req_packed_command(&self.question().get_packed_command()).map_err(away)?)
-    }
-
-    /// Returns how to log in at the server there.
-    fn login_at(&self, place: &Place) -> ConnectionInfo {
-        let Place { host, port } = place.clone();
-        let addr = match self.login.addr().clone() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        self.login.clone().set_addr(addr)
+        let [answer] = connection.ask([self.question().get_packed_command()]).map_err(away)?;
+        place(&answer)
     }
 
     /// Connects to the server there, if it is a primary.
-    fn dial(&self, place: Place, limit: Duration) -> Result<(wire::Connection, Place), Why> {
+    fn dial(&self, place: Node, limit: Duration) -> Result<(wire::Connection, Node), Why> {
         let connected = || {
-            let client = redis::Client::open(self.login_at(&place))?;
+            let client = redis::Client::open(place.like(&self.login))?;
             let mut connection = wire::connect(&client, &self.credentials_of_primary, limit)?;
             let primary = is_primary(&mut connection)?;
             Ok((connection, primary))
@@ -314,12 +294,6 @@ impl SentinelClient {
     }
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -338,14 +312,14 @@ impl fmt::Display for Why {
 }
 
 /// Reads the address in a sentinel's reply.
-fn place(answer: &Value) -> Result<Place, Why> {
+fn place(answer: &Value) -> Result<Node, Why> {
     match answer {
         Value::ServerError(e) if e.code() == "ERR" => Err(Why::NoSentinel),
         Value::ServerError(e) => Err(Why::Denied(e.clone().into())),
         answer => {
             let (host, port) = (text(list(answer).first()), number(list(answer).get(1)));
             let port = port.and_then(|port| port.try_into().ok());
-            host.zip(port).map(|(host, port)| Place { host, port }).ok_or(Why::Unknown)
+            host.zip(port).map(|(host, port)| Node { host, port }).ok_or(Why::Unknown)
         }
     }
 }
@@ -353,11 +327,12 @@ fn place(answer: &Value) -> Result<Place, Why> {
 /// Asks by `ROLE`, or by `INFO` if that is not permitted. A server that answers neither is given the benefit
 /// of the doubt.
 fn is_primary(connection: &mut wire::Connection) -> Result<bool, RedisError> {
-    let role = connection.req_packed_command(&cmd("ROLE").get_packed_command())?;
+    let [role] = connection.ask([cmd("ROLE").get_packed_command()])?;
     if let Some(role) = text(list(&role).first()) {
         return Ok(role == "master");
     }
-    Ok(Role::read(&connection.req_packed_command(&Role::request())?) != Some(Role::Replica))
+    let [info] = connection.ask([Role::request()])?;
+    Ok(Role::read(&info) != Some(Role::Replica))
 }
 
 #[cfg(all(test, not(shuttle)))]

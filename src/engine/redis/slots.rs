@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use redis::Value;
+use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::{list, number, text};
@@ -42,7 +42,7 @@ pub(crate) fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The address of a node.
+/// The address of a server: of a cluster's node, or of a primary.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub(crate) host: String,
@@ -57,6 +57,18 @@ impl fmt::Display for Node {
 }
 
 impl Node {
+    /// How to connect there as `info` says of another one.
+    pub(crate) fn like(&self, info: &ConnectionInfo) -> ConnectionInfo {
+        let Node { host, port } = self.clone();
+        let addr = match info.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        info.clone().set_addr(addr)
+    }
+
     /// Returns the error for a server that is not part of a cluster.
     pub(crate) fn is_of_no_cluster(&self) -> Error {
         Error::new(ErrorKind::InvalidInput, "").because(format!(

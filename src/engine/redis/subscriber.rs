@@ -1,13 +1,10 @@
 //! A connection that listens to the channels of single locks, at a node of a cluster.
 //!
 //! The channels are sharded if the server supports that, which it shows by accepting the first of them;
-//! otherwise they are classic. The connection uses RESP3, in which confirmations and messages can be told
-//! apart from replies. An error is a reply, and the `redis` crate skips a reply that arrives after a read has
-//! timed out. So behind each request the client's own channel is subscribed once more, and a channel that is
-//! not confirmed by then was refused. The server gives the reason on another connection, which is made for
-//! that.
+//! otherwise they are classic. The connection uses RESP3, in which messages can be told apart from the replies, of
+//! which each request gets one: a confirmation, or the error by which the server refuses it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use redis::{PushKind, RedisError, RedisResult, Value, cmd};
@@ -29,8 +26,6 @@ pub(crate) enum Pushed {
     Ended(String),
     /// The request for this channel was refused.
     Refused(String, RedisError),
-    /// The requests for these channels were refused, too; the reasons were skipped.
-    Unconfirmed(Vec<String>),
     Nothing,
 }
 
@@ -40,26 +35,9 @@ pub(crate) struct Subscriber {
     /// connection is alive.
     own: String,
     sharded: bool,
-    /// The requests without a reply so far, in the order in which they were sent.
-    sent: VecDeque<Sent>,
-}
-
-enum Sent {
-    /// For the channel of a lock.
-    Channel(String),
-    /// For a channel of another program.
-    Foreign(String),
-    /// For the own channel.
-    Own,
-}
-
-impl Sent {
-    fn channel(self) -> Option<String> {
-        match self {
-            Sent::Channel(channel) => Some(channel),
-            Sent::Foreign(_) | Sent::Own => None,
-        }
-    }
+    /// The requests without a reply so far, in the order in which they were sent: the command, and the channel if it
+    /// is for that of a lock.
+    sent: VecDeque<(&'static str, Option<String>)>,
 }
 
 impl Subscriber {
@@ -80,48 +58,16 @@ impl Subscriber {
     /// Subscribes to these channels of locks.
     pub(crate) fn ask(&mut self, channels: Vec<String>) -> RedisResult<()> {
         let verb = if self.sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" };
-        if channels.is_empty() {
-            return Ok(());
-        }
         // One request each: the channels of a single one must be of one slot.
         let packed: Vec<_> = channels.iter().flat_map(|it| cmd(verb).arg(it).get_packed_command()).collect();
-        self.connection.send_packed_command(&packed)?;
-        self.sent.extend(channels.into_iter().map(Sent::Channel));
-        self.ping()
-    }
-
-    /// Returns why the server refuses these channels of locks: they are asked for on this other connection,
-    /// on which no read has timed out. `None` for a channel that is accepted there; about a missing one
-    /// nothing is known.
-    pub(crate) fn reasons(
-        &mut self,
-        connection: Connection,
-        channels: &[String],
-    ) -> HashMap<String, Option<RedisError>> {
-        let mut apart = Subscriber::new(connection, &self.own);
-        apart.sharded = self.sharded;
-        let mut reasons = HashMap::new();
-        let mut went = apart.ask(channels.to_vec());
-        while went.is_ok() && apart.awaits() {
-            went = apart.next().map(|pushed| {
-                let (channel, why) = match pushed {
-                    Pushed::Refused(channel, why) => (channel, Some(why)),
-                    Pushed::Confirmed(channel) => (channel, None),
-                    _ => return,
-                };
-                reasons.insert(channel, why);
-            });
-        }
-        // The reply that sharded channels are unknown may have been skipped, too.
-        self.sharded = apart.sharded;
-        reasons
+        self.sent.extend(channels.into_iter().map(|channel| (verb, Some(channel))));
+        if packed.is_empty() { Ok(()) } else { self.connection.send_packed_command(&packed) }
     }
 
     /// Makes the server show that it is alive, by confirming the own channel.
     pub(crate) fn ping(&mut self) -> RedisResult<()> {
-        self.sent.push_back(Sent::Own);
-        let own = cmd("SUBSCRIBE").arg(&self.own).get_packed_command();
-        self.connection.send_packed_command(&own)
+        let own = self.own.clone();
+        self.send(&["SUBSCRIBE"], &own)
     }
 
     /// Unsubscribes from the channel of a lock.
@@ -132,21 +78,18 @@ impl Subscriber {
     /// Subscribes to a channel on which another program publishes: to the classic and the sharded one of this
     /// name, as the program may use either. A channel that is refused is not received.
     pub(crate) fn ask_foreign(&mut self, channel: &str) -> RedisResult<()> {
-        let verbs: &[&str] = if self.sharded { &["SUBSCRIBE", "SSUBSCRIBE"] } else { &["SUBSCRIBE"] };
-        self.sent.extend(verbs.iter().map(|_| Sent::Foreign(channel.to_owned())));
-        self.send(verbs, channel)?;
-        self.ping()
+        self.send(if self.sharded { &["SUBSCRIBE", "SSUBSCRIBE"] } else { &["SUBSCRIBE"] }, channel)
     }
 
     /// Unsubscribes from a channel on which another program publishes: all that
     /// [`ask_foreign`](Self::ask_foreign) subscribed to.
     pub(crate) fn give_up_foreign(&mut self, channel: &str) -> RedisResult<()> {
-        let verbs: &[&str] = if self.sharded { &["UNSUBSCRIBE", "SUNSUBSCRIBE"] } else { &["UNSUBSCRIBE"] };
-        self.send(verbs, channel)
+        self.send(if self.sharded { &["UNSUBSCRIBE", "SUNSUBSCRIBE"] } else { &["UNSUBSCRIBE"] }, channel)
     }
 
     /// In one write, so that no message comes between the commands.
-    fn send(&mut self, verbs: &[&str], channel: &str) -> RedisResult<()> {
+    fn send(&mut self, verbs: &[&'static str], channel: &str) -> RedisResult<()> {
+        self.sent.extend(verbs.iter().map(|verb| (*verb, None)));
         let packed: Vec<_> =
             verbs.iter().flat_map(|verb| cmd(verb).arg(channel).get_packed_command()).collect();
         self.connection.send_packed_command(&packed)
@@ -164,42 +107,30 @@ impl Subscriber {
             PushKind::Message | PushKind::SMessage => {
                 Pushed::Message { channel, text: text(data.get(1)).unwrap_or_default() }
             }
-            PushKind::Subscribe if channel == self.own => {
-                let until = self.sent.iter().position(|sent| matches!(sent, Sent::Own));
-                let before = self.sent.drain(..until.map_or(0, |own| own + 1));
-                Pushed::Unconfirmed(before.filter_map(Sent::channel).collect())
-            }
             PushKind::Subscribe | PushKind::SSubscribe => {
-                self.sent.retain(|sent| !matches!(sent, Sent::Channel(requested) if *requested == channel));
-                let foreign = |sent: &Sent| matches!(sent, Sent::Foreign(requested) if *requested == channel);
-                if let Some(at) = self.sent.iter().position(foreign) {
-                    self.sent.remove(at);
-                }
-                Pushed::Confirmed(channel)
+                self.sent.pop_front();
+                if channel == self.own { Pushed::Nothing } else { Pushed::Confirmed(channel) }
             }
-            PushKind::SUnsubscribe => Pushed::Ended(channel),
+            PushKind::Unsubscribe | PushKind::SUnsubscribe => {
+                // The server also ends a subscription by itself.
+                if self.sent.front().is_some_and(|(verb, _)| verb.ends_with("UNSUBSCRIBE")) {
+                    self.sent.pop_front();
+                }
+                if kind == PushKind::SUnsubscribe { Pushed::Ended(channel) } else { Pushed::Nothing }
+            }
             _ => Pushed::Nothing,
         })
     }
 
-    /// An error reply belongs to the first request without a reply that is not for the own channel.
+    /// An error reply belongs to the first request without a reply.
     fn refused(&mut self, why: RedisError) -> RedisResult<Pushed> {
-        if is_unknown(&why) {
-            if std::mem::take(&mut self.sharded) {
-                // All sharded requests get this reply. They are sent again as classic ones before they count
-                // as refused.
-                let sent = std::mem::take(&mut self.sent).into_iter();
-                let (requested, others): (VecDeque<_>, _) =
-                    sent.partition(|sent| matches!(sent, Sent::Channel(_)));
-                self.sent = others;
-                self.ask(requested.into_iter().filter_map(Sent::channel).collect())?;
-            }
-            return Ok(Pushed::Nothing);
-        }
-        let first = self.sent.iter().position(|sent| !matches!(sent, Sent::Own));
-        Ok(match first.and_then(|first| self.sent.remove(first)) {
-            Some(Sent::Channel(channel)) => Pushed::Refused(channel, why),
-            _ => Pushed::Nothing,
+        let (verb, channel) = self.sent.pop_front().unwrap_or_default();
+        let no_shards = verb == "SSUBSCRIBE" && is_unknown(&why);
+        self.sharded &= !no_shards;
+        Ok(match channel {
+            Some(channel) if no_shards => self.ask(vec![channel]).map(|()| Pushed::Nothing)?,
+            Some(channel) => Pushed::Refused(channel, why),
+            None => Pushed::Nothing,
         })
     }
 }

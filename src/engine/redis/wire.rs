@@ -1,4 +1,4 @@
-//! Connections: the `redis` crate's.
+//! Connections.
 //!
 //! Built with `--cfg shuttle`, they lead to a Redis in memory, in the same thread, as shuttle's scheduler can
 //! neither stop nor start a socket.
@@ -8,7 +8,7 @@
 pub(crate) mod memory;
 
 #[cfg(shuttle)]
-pub(crate) use self::memory::{Connection, PubSub, connect};
+pub(crate) use self::memory::{Connection, connect};
 
 #[cfg(not(shuttle))]
-pub(crate) use {crate::engine::redis::handshake::connect, redis::Connection, redis::PubSub};
+pub(crate) use crate::engine::redis::socket::{Socket as Connection, connect};

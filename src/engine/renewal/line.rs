@@ -159,7 +159,7 @@ impl LineThread {
             return Err(no_connection());
         }
         let connection = self.manager.apart().and_then(|mut connection| {
-            connection.link.open()?.set_write_timeout(Some(self.renewal_timeout))?;
+            connection.opened()?.set_write_timeout(Some(self.renewal_timeout))?;
             let info = connection.identify(Moment::now().after(self.renewal_timeout))?;
             Ok((connection, info))
         });

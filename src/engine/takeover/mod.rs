@@ -3,11 +3,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use redis::Msg;
+
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
+use crate::engine::hearing::listener::{PING_AFTER, heard};
 use crate::engine::operations::effects::carry_out;
 use crate::engine::redis::life::Life;
-use crate::engine::redis::sentinels::{Place, SentinelClient};
+use crate::engine::redis::sentinels::SentinelClient;
+use crate::engine::redis::slots::Node;
 use crate::engine::redis::wire::Connection;
 use crate::engine::renewal::successor;
 use crate::engine::servers::cluster::ClusterWatch;
@@ -15,10 +19,6 @@ use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 use crate::error::Error;
 
-/// How often the thread of a sentinel checks whether it should end while that is silent.
-const TICK: Duration = Duration::from_millis(250);
-/// How long a sentinel may be silent before it is pinged, and how long the reply may take.
-const PING_AFTER: Duration = Duration::from_secs(1);
 /// The pause after a sentinel could not be subscribed to.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -114,43 +114,24 @@ impl SentinelWatch {
     }
 
     /// Receives messages until the connection fails or the client ends.
-    fn listen(&self, connection: &mut Connection, known: &mut Option<Place>) {
-        let mut pubsub = connection.as_pubsub();
+    fn listen(&self, connection: &mut Connection, known: &mut Option<Node>) {
         let mut latest = Moment::now();
-        if pubsub.set_read_timeout(Some(TICK)).is_err() {
-            return;
-        }
-        while self.goes_on() {
-            match pubsub.get_message() {
-                Ok(message) => {
-                    latest = Moment::now();
-                    let text = message.get_payload::<String>().unwrap_or_default();
-                    if let Some(place) = self.sentinels.moved(message.get_channel_name(), &text) {
-                        self.is_at(place, known);
-                    }
-                }
-                Err(e) if e.is_timeout() && Moment::now().since(latest) < PING_AFTER => {}
-                Err(e) if e.is_timeout() => {
-                    // A ping without a reply leaves the connection out of step: it is closed.
-                    let ping = pubsub
-                        .set_read_timeout(Some(PING_AFTER))
-                        .and_then(|()| pubsub.ping::<redis::Value>())
-                        .and_then(|_| pubsub.set_read_timeout(Some(TICK)));
-                    if ping.is_err() {
-                        break;
-                    }
-                    latest = Moment::now();
-                }
-                Err(_) => break,
+        while self.goes_on()
+            && let Ok(message) = heard(connection, &mut latest)
+        {
+            let moved = |message: Msg| {
+                let text = message.get_payload::<String>().unwrap_or_default();
+                self.sentinels.moved(message.get_channel_name(), &text)
+            };
+            if let Some(place) = message.and_then(moved) {
+                self.is_at(place, known);
             }
         }
-        // Dropping it unsubscribes and waits for the reply: this limits the wait.
-        let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
     }
 
     /// A sentinel says that the primary is at `place`. If that is news, connections from before are no longer
     /// used, and all holds are renewed.
-    fn is_at(&self, place: Place, known: &mut Option<Place>) {
+    fn is_at(&self, place: Node, known: &mut Option<Node>) {
         let before = known.replace(place.clone());
         if !self.sentinels.is_news(before.as_ref(), &place) {
             return;

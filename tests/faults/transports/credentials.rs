@@ -140,7 +140,7 @@ fn a_provider_that_fails_is_named_and_asked_again() {
     let ways: [(Say, &str); 4] = [
         (|| Err("the vault is sealed".to_owned()), "the vault is sealed"),
         (|| panic!("as a provider may"), "panicked"),
-        (|| Ok("three"), "AuthenticationFailed"),
+        (|| Ok("three"), "WRONGPASS"),
         (
             || {
                 thread::sleep(ms(300));

@@ -12,7 +12,7 @@ fn of(master: &str) -> SentinelClient {
 #[test]
 fn a_message_about_another_primary_is_not_ours() {
     let ours = of("my");
-    let place = |host: &str, port| Some(Place { host: host.into(), port });
+    let place = |host: &str, port| Some(Node { host: host.into(), port });
     let [switch, promoted] = CHANNELS;
     assert_eq!(ours.moved(switch, "my 10.0.0.1 6379 10.0.0.2 6380"), place("10.0.0.2", 6380));
     let slave = "slave 10.0.0.2:6380 10.0.0.2 6380 @ my 10.0.0.1 6379";
@@ -27,7 +27,7 @@ fn a_message_about_another_primary_is_not_ours() {
 #[test]
 fn a_failover_is_news_once() {
     let ours = of("my");
-    let [one, two] = ["one", "two"].map(|host| Place { host: host.into(), port: 1 });
+    let [one, two] = ["one", "two"].map(|host| Node { host: host.into(), port: 1 });
     *ours.known.lock() = Some(one.clone());
     assert!(!ours.is_news(None, &one) && !ours.is_news(Some(&one), &one));
     assert!(ours.is_news(Some(&one), &two));
@@ -63,7 +63,7 @@ fn what_is_wrong_is_told_of_each_without_a_password() {
     assert_eq!(error_of(Why::Unknown, away()).0, unknown);
     assert_eq!(error_of(Why::Unknown, Why::NoSentinel).0, unknown);
     assert_eq!(error_of(away(), away()).0, ErrorKind::Client);
-    let place = Place { host: "db".into(), port: 1 };
+    let place = Node { host: "db".into(), port: 1 };
     let (kind, text) = error_of(Why::Replica(place.clone()), Why::Likewise(place));
     assert_eq!(kind, ErrorKind::Client);
     assert!(text.contains("names db:1, which is a replica") && text.ends_with("names db:1, too"), "{text}");

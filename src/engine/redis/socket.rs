@@ -1,0 +1,307 @@
+//! Connections over sockets: how one is made and logged in, and a reader of what Redis sends on it. The `redis` crate
+//! shows no socket, and reads with a generated parser, which takes ten times the instructions; to it is left what is rare
+//! in replies.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+#[cfg(unix)]
+use std::os::{fd::OwnedFd, unix::net::UnixStream};
+use std::time::Duration;
+
+use redis::{
+    Client, Cmd, ConnectionAddr, ErrorKind, Msg, RedisError, RedisResult, Value, cmd, parse_redis_value,
+};
+
+use crate::clock::Moment;
+use crate::engine::redis::credentials::Credentials;
+
+/// What a buffer holds at first: most replies, and most messages.
+const BUFFER: usize = 1024;
+/// As deep as the `redis` crate reads.
+const DEEPEST: usize = 100;
+/// What values begin with.
+const TYPES: &[u8] = b"+-:$*_#,%~>(=!|";
+
+/// Of any family, perhaps with TLS over it.
+trait Stream: Read + Write + Send {
+    fn socket(&self) -> &TcpStream;
+}
+
+impl Stream for TcpStream {
+    fn socket(&self) -> &TcpStream {
+        self
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Stream for rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        self.get_ref()
+    }
+}
+
+/// A connection.
+pub(crate) struct Socket {
+    stream: Box<dyn Stream>,
+    /// What was received. It is not cleared, so it is never written for nothing.
+    buffer: Vec<u8>,
+    /// Which part of it was not returned yet.
+    from: usize,
+    to: usize,
+    /// The messages that came before a reply.
+    earlier: VecDeque<Msg>,
+}
+
+/// Asks for the credentials, connects, and logs in, by one write for all. Blocks for `limit` at most, but for the
+/// credentials' provider. The rest of `limit` becomes the timeout of the connection's reads and writes.
+pub(crate) fn connect(client: &Client, credentials: &Credentials, limit: Duration) -> RedisResult<Socket> {
+    let until = Moment::now().after(limit);
+    let info = credentials.given_to(client.get_connection_info(), limit)?;
+    let settings = info.redis_settings();
+    let login = match (settings.protocol().supports_resp3(), settings.username(), settings.password()) {
+        (false, _, None) => Vec::new(),
+        (false, user, Some(password)) => cmd("AUTH").arg(user).arg(password).get_packed_command(),
+        (true, _, None) => cmd("HELLO").arg(3).get_packed_command(),
+        (true, user, Some(password)) => {
+            let auth = ["AUTH", user.unwrap_or("default"), password];
+            cmd("HELLO").arg(3).arg(&auth).get_packed_command()
+        }
+    };
+    let only_if = |it: bool, cmd: &Cmd| if it { cmd.get_packed_command() } else { Vec::new() };
+    let select = only_if(settings.db() != 0, cmd("SELECT").arg(settings.db()));
+    let client = |words: &[&str]| cmd("CLIENT").arg(words).clone();
+    let library = client(&["SETINFO", "LIB-NAME", "redis-concurrent"]).get_packed_command();
+    let version = client(&["SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]).get_packed_command();
+    let name = &credentials.client_name;
+    let name = only_if(!name.is_empty(), &client(&["SETNAME", name]));
+    let mut socket = Socket::over(dialled(info.addr(), credentials, until)?);
+    socket.limit_to(until)?;
+    // The server may not have the commands for the names, or its user may not use them.
+    let [login, select, ..] = socket.ask([login, select, library, version, name])?;
+    login.extract_error().map_err(|e| credentials.refused(e))?;
+    select.extract_error()?;
+    socket.limit_to(until)?;
+    Ok(socket)
+}
+
+#[cfg_attr(not(feature = "tls"), allow(unused_variables))]
+fn dialled(addr: &ConnectionAddr, credentials: &Credentials, until: Moment) -> RedisResult<Box<dyn Stream>> {
+    match addr {
+        // Nobody serves at an address that means any.
+        ConnectionAddr::Tcp(host, port) if !["0.0.0.0", "::"].contains(&&**host) => {
+            Ok(Box::new(dial(host, *port, until)?))
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            Ok(Box::new(TcpStream::from(OwnedFd::from(UnixStream::connect(path)?))))
+        }
+        #[cfg(feature = "tls")]
+        ConnectionAddr::TcpTls { host, port, insecure: false, .. } => {
+            let tls = credentials.tls.clone().ok_or_else(|| io::Error::other("no certificates"))?;
+            let name = rustls::pki_types::ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+            let session = rustls::ClientConnection::new(tls, name).map_err(io::Error::other)?;
+            Ok(Box::new(rustls::StreamOwned::new(session, dial(host, *port, until)?)))
+        }
+        _ => Err((ErrorKind::InvalidClientConfig, "cannot connect to an address like this").into()),
+    }
+}
+
+/// Tries all of the host's addresses.
+fn dial(host: &str, port: u16, until: Moment) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, left(until)) {
+            // A request may be written before the last one was answered: see `Connection::unread`.
+            Ok(socket) => return socket.set_nodelay(true).map(|()| socket),
+            Err(e) => failed = e,
+        }
+    }
+    Err(failed)
+}
+
+/// A timeout of zero would mean none.
+fn left(until: Moment) -> Duration {
+    until.since(Moment::now()).max(Duration::from_millis(1))
+}
+
+impl Socket {
+    fn over(stream: Box<dyn Stream>) -> Socket {
+        Socket { stream, buffer: vec![0; BUFFER], from: 0, to: 0, earlier: VecDeque::new() }
+    }
+
+    pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
+        Ok(self.stream.socket().set_read_timeout(limit)?)
+    }
+
+    pub(crate) fn set_write_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
+        Ok(self.stream.socket().set_write_timeout(limit)?)
+    }
+
+    fn limit_to(&self, until: Moment) -> RedisResult<()> {
+        let left = Some(left(until));
+        self.set_read_timeout(left)?;
+        self.set_write_timeout(left)
+    }
+
+    pub(crate) fn send_packed_command(&mut self, packed: &[u8]) -> RedisResult<()> {
+        Ok(self.stream.write_all(packed)?)
+    }
+
+    /// Returns the next value, whole. After a timeout it can still be read: nothing is skipped.
+    pub(crate) fn recv_response(&mut self) -> RedisResult<Value> {
+        loop {
+            if let Some((value, length)) = first_of(&self.buffer[self.from..self.to])? {
+                self.from += length;
+                if self.from == self.to {
+                    (self.from, self.to) = (0, 0);
+                }
+                return Ok(value);
+            }
+            if self.to == self.buffer.len() {
+                self.buffer.copy_within(self.from.., 0);
+                (self.from, self.to) = (0, self.to - self.from);
+                // A value that does not fit is read again from its beginning, but seldom.
+                self.buffer.resize(self.buffer.len().max(self.to * 2), 0);
+            }
+            match self.stream.read(&mut self.buffer[self.to..]) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(n) => self.to += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// Sends requests in one write, and returns their replies: `Nil` to an empty one, which is not sent. If the server
+    /// refuses one and closes the connection, the refusal says why.
+    pub(crate) fn ask<const N: usize>(&mut self, requests: [Vec<u8>; N]) -> RedisResult<[Value; N]> {
+        self.send_packed_command(&requests.concat())?;
+        let (mut replies, mut refused) = ([const { Value::Nil }; N], None);
+        for (reply, _) in replies.iter_mut().zip(&requests).filter(|(_, request)| !request.is_empty()) {
+            *reply = self.recv_response().map_err(|e| refused.take().unwrap_or(e))?;
+            refused = reply.clone().extract_error().err();
+        }
+        Ok(replies)
+    }
+
+    /// Returns the next message to a subscriber.
+    pub(crate) fn get_message(&mut self) -> RedisResult<Msg> {
+        let mut message = self.earlier.pop_front();
+        loop {
+            match message {
+                Some(message) => return Ok(message),
+                None => message = Msg::from_owned_value(self.recv_response()?),
+            }
+        }
+    }
+
+    /// Sends a subscriber's request, and waits for its reply, whatever it is.
+    pub(crate) fn say(&mut self, request: &Cmd) -> RedisResult<()> {
+        self.send_packed_command(&request.get_packed_command())?;
+        while let Some(message) = Msg::from_value(&self.recv_response()?) {
+            self.earlier.push_back(message);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the value that `bytes` begin with, and its length; `None` if its end is not there yet.
+fn first_of(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
+    let mut cursor = Cursor { bytes, at: 0 };
+    match cursor.value(1) {
+        Ok(value) => Ok(Some((value, cursor.at))),
+        Err(None) => Ok(None),
+        Err(Some(e)) => Err(e),
+    }
+}
+
+/// `Err(None)`: more bytes are needed.
+type Found<T> = Result<T, Option<RedisError>>;
+
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Reads what the replies of our scripts consist of; the rest is the `redis` crate's to read.
+    fn value(&mut self, depth: usize) -> Found<Value> {
+        let began = self.at;
+        let (what, line) = self.line()?;
+        match (what, number(line)) {
+            (b':', Some(n)) => return Ok(Value::Int(n)),
+            (b'$' | b'*', Some(n)) if n < 0 => return Ok(Value::Nil),
+            (b'$', Some(n)) => return Ok(Value::BulkString(self.text(n)?.to_vec())),
+            (b'*', Some(n)) if depth < DEEPEST => {
+                let mut items = Vec::with_capacity((n as usize).min(self.bytes.len() - self.at));
+                for _ in 0..n {
+                    items.push(self.value(depth + 1)?);
+                }
+                return Ok(Value::Array(items));
+            }
+            _ => {}
+        }
+        self.at = began;
+        self.skip(depth)?;
+        Ok(parse_redis_value(&self.bytes[began..self.at])?)
+    }
+
+    /// Goes to the end of a value of any type.
+    fn skip(&mut self, depth: usize) -> Found<()> {
+        let (what, line) = self.line()?;
+        let n = || number(line).ok_or_else(garbled);
+        let values = match what {
+            b'$' | b'=' | b'!' => return if n()? < 0 { Ok(()) } else { self.text(n()?).map(drop) },
+            b'*' | b'~' | b'>' => n()?,
+            b'%' => n()?.saturating_mul(2),
+            b'|' => n()?.saturating_mul(2).saturating_add(1),
+            _ => 0,
+        };
+        if values > 0 && depth >= DEEPEST {
+            return Err(garbled());
+        }
+        (0..values).try_for_each(|_| self.skip(depth + 1))
+    }
+
+    /// Returns the type of a value, and the rest of its first line.
+    fn line(&mut self) -> Found<(u8, &'a [u8])> {
+        let rest = &self.bytes[self.at..];
+        let what = *rest.first().ok_or(None)?;
+        if !TYPES.contains(&what) {
+            return Err(garbled());
+        }
+        let end = rest.windows(2).position(|two| two == b"\r\n").ok_or(None)?;
+        self.at += end + 2;
+        Ok((what, &rest[1..end]))
+    }
+
+    /// Returns so many bytes, behind which a line ends.
+    fn text(&mut self, n: i64) -> Found<&'a [u8]> {
+        let line = self.bytes[self.at..].get(..n as usize + 2).ok_or(None)?;
+        let (text, ends) = line.split_at(n as usize);
+        self.at += text.len() + 2;
+        if ends == b"\r\n" { Ok(text) } else { Err(garbled()) }
+    }
+}
+
+/// Reads a number that fits in any case.
+fn number(line: &[u8]) -> Option<i64> {
+    let (sign, digits) = match line {
+        [b'-', digits @ ..] => (-1, digits),
+        digits => (1, digits),
+    };
+    if !(1..19).contains(&digits.len()) {
+        return None;
+    }
+    let more = |n: i64, digit: &u8| digit.is_ascii_digit().then(|| n * 10 + i64::from(digit - b'0'));
+    Some(sign * digits.iter().try_fold(0, more)?)
+}
+
+fn garbled() -> Option<RedisError> {
+    Some((ErrorKind::Parse, "this is not the protocol of Redis").into())
+}
+
+#[cfg(test)]
+#[path = "../../../verify/unit/engine/redis/socket.rs"]
+mod tests;
