@@ -95,8 +95,9 @@ fn when_its_time_is_over_it_comes_back_and_is_told_whether_it_was_signalled() {
         assert_eq!(back.how, AcquireMode::Back);
         let answer = if unsignalled { Answer::Back(Box::new(busy(10))) } else { busy(10) };
         waiter.answer(&back, answer, 1_101);
-        assert_eq!(waiter.asks(ticket, 3_000).how, AcquireMode::Keep);
         assert_eq!(waiter.lock_state.wait_outcome().unsignalled, unsignalled);
+        // A server may have taken over that does not know it.
+        assert_eq!(waiter.asks(ticket, 3_000).how, AcquireMode::Back);
     }
 }
 

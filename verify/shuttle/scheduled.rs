@@ -167,7 +167,7 @@ pub(crate) mod thread {
     }
 
     #[derive(Default)]
-    pub(crate) struct Builder(shuttle::thread::Builder);
+    pub(crate) struct Builder(String);
 
     impl Builder {
         pub(crate) fn new() -> Self {
@@ -175,16 +175,17 @@ pub(crate) mod thread {
         }
 
         pub(crate) fn name(self, name: String) -> Self {
-            Builder(self.0.name(name))
+            Builder(name)
         }
 
         pub(crate) fn spawn(self, f: impl FnOnce() + Send + 'static) -> io::Result<()> {
-            time::thread_begins();
+            let Builder(name) = self;
+            time::thread_begins(&name);
             let process = time::process();
-            self.0.spawn(move || {
+            shuttle::thread::Builder::new().name(name.clone()).spawn(move || {
                 time::belongs_to(process);
                 f();
-                time::thread_ends();
+                time::thread_ends(&name);
             })?;
             Ok(())
         }

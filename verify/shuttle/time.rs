@@ -24,6 +24,8 @@ struct Time {
     sleepers: Vec<(Moment, Arc<Sleeper>)>,
     /// Threads that have not ended.
     threads: usize,
+    /// Their names, with how many have each.
+    names: BTreeMap<String, usize>,
     /// How many of them wait for anything but a mutex, whose owner can always continue.
     asleep: usize,
     /// How long an execution may take if time passes by itself.
@@ -34,6 +36,8 @@ struct Time {
     stops: BTreeMap<usize, Moment>,
     /// Those that stand still for ever.
     dead: Vec<Arc<Sleeper>>,
+    /// By how many parts in a million the clock of a process runs fast, or slow if that is negative.
+    drifts: BTreeMap<usize, i64>,
 }
 
 impl Time {
@@ -42,13 +46,32 @@ impl Time {
             now: BEGINNING,
             sleepers: Vec::new(),
             threads: 1,
+            names: BTreeMap::new(),
             asleep: 0,
             when_quiet: None,
             last: None,
             stops: BTreeMap::new(),
             dead: Vec::new(),
+            drifts: BTreeMap::new(),
         }
     }
+
+    /// By how much more time passes on the clock of this thread's process, in so many parts.
+    fn speed(&self) -> (u128, u128) {
+        let drift = if self.drifts.is_empty() { None } else { self.drifts.get(&process()) };
+        ((PARTS + drift.copied().unwrap_or_default()) as u128, PARTS as u128)
+    }
+}
+
+const PARTS: i64 = 1_000_000;
+
+/// How long after the beginning this is, and `speed.0 / speed.1` times that.
+fn scaled(moment: Moment, speed: (u128, u128)) -> Moment {
+    if moment == Moment::NEVER || speed.0 == speed.1 || moment <= BEGINNING {
+        return moment;
+    }
+    let nanos = (moment.since(BEGINNING).as_nanos() * speed.0).div_ceil(speed.1);
+    u64::try_from(nanos).map_or(Moment::NEVER, |nanos| BEGINNING.after(Duration::from_nanos(nanos)))
 }
 
 // All threads of an execution run on one OS thread, and this is never borrowed across a step at which another
@@ -64,11 +87,24 @@ pub(crate) fn begin() {
     with(|time| *time = Time::new());
 }
 
+/// Returns the time by the clock of this thread's process.
 pub(crate) fn now() -> Moment {
+    let now = real();
+    with(|time| scaled(now, time.speed()))
+}
+
+/// Returns the time by a clock that neither runs fast nor slow.
+pub(crate) fn real() -> Moment {
     with(|time| {
-        time.now = time.now.after(Duration::from_nanos(1));
+        // Two, so that a slow clock moves, too.
+        time.now = time.now.after(Duration::from_nanos(2));
         time.now
     })
+}
+
+/// From now on the clock of a process runs fast by so many parts in a million, or slow.
+pub(crate) fn drifts(process: usize, parts: i64) {
+    with(|time| time.drifts.insert(process, parts));
 }
 
 /// Lets time pass: a thread that sleeps until then or less wakes up.
@@ -138,18 +174,17 @@ pub(crate) fn go_on() {
 
 /// When this process went on that had stopped.
 pub(crate) fn went_on() -> Moment {
-    let process = process();
-    with(|time| time.stops.get(&process).copied().unwrap_or_default())
+    with(|time| scaled(time.stopped_until(), time.speed()))
 }
 
 /// Stands still while its process is stopped.
 pub(crate) fn while_stopped() {
     while with(|time| !time.stops.is_empty()) {
-        let until = went_on();
-        if until <= now() {
+        let until = with(|time| time.stopped_until());
+        if until <= real() {
             return;
         }
-        let sleeper = Sleeper::until((until < Moment::NEVER).then_some(until));
+        let sleeper = Sleeper::until_real((until < Moment::NEVER).then_some(until));
         if until == Moment::NEVER {
             with(|time| time.dead.push(sleeper.clone()));
         }
@@ -176,6 +211,10 @@ fn wake(due: Vec<Arc<Sleeper>>) {
 }
 
 impl Time {
+    fn stopped_until(&self) -> Moment {
+        self.stops.get(&process()).copied().unwrap_or_default()
+    }
+
     fn due(&mut self) -> Vec<Arc<Sleeper>> {
         let now = self.now;
         let due = self.sleepers.extract_if(.., |(deadline, _)| *deadline <= now);
@@ -193,19 +232,27 @@ impl Time {
         let next = self.sleepers.iter().map(|(deadline, _)| *deadline).min();
         self.now = next.map_or(self.now, |next| self.now.max(next));
         let since = self.now.since(BEGINNING);
-        assert!(since < limit, "after {since:?} somebody still waits for what should have woken it");
+        let names = &self.names;
+        assert!(since < limit, "a call that never ends: after {since:?} some of these still wait: {names:?}");
         self.due()
     }
 }
 
 /// Counts a thread that begins.
-pub(super) fn thread_begins() {
-    with(|time| time.threads += 1);
+pub(super) fn thread_begins(name: &str) {
+    with(|time| {
+        time.threads += 1;
+        *time.names.entry(name.to_owned()).or_default() += 1;
+    });
 }
 
-pub(super) fn thread_ends() {
+pub(super) fn thread_ends(name: &str) {
     let next = with(|time| {
         time.threads -= 1;
+        if let Some(n) = time.names.get_mut(name) {
+            *n -= 1;
+        }
+        time.names.retain(|_, n| *n > 0);
         time.next()
     });
     wake(next);
@@ -226,8 +273,19 @@ enum State {
 }
 
 impl Sleeper {
-    /// Creates a wait until `deadline` that may be woken from now on, whether or not it sleeps yet.
+    /// Creates a wait until `deadline`, by the clock of this thread's process, that may be woken from now on, whether or
+    /// not it sleeps yet.
     pub(super) fn until(deadline: Option<Moment>) -> Arc<Sleeper> {
+        let real = |deadline| {
+            with(|time| {
+                let (fast, one) = time.speed();
+                scaled(deadline, (one, fast))
+            })
+        };
+        Sleeper::until_real(deadline.map(real))
+    }
+
+    fn until_real(deadline: Option<Moment>) -> Arc<Sleeper> {
         let sleeper = Arc::new(Sleeper::default());
         if let Some(deadline) = deadline {
             let now = with(|time| {

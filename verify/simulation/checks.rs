@@ -11,6 +11,10 @@ use crate::sync::time;
 pub(super) const WHOLE: u32 = 1_000;
 /// How long a free lock may stay free while somebody waits for it and nothing goes wrong.
 pub(super) const SOON: Duration = Duration::from_millis(50);
+/// How much later two threads of one process call at least whose order is certain.
+const INSTANT: Duration = Duration::from_micros(50);
+/// How much earlier a waiter counts for each step of its priority.
+const STEP: Duration = Duration::from_secs(30);
 /// How long one process that stops or dies may hold up those behind it, beside the lease of what it holds.
 const SKIPPED: Duration = Duration::from_secs(8);
 
@@ -23,19 +27,25 @@ pub(super) const SITUATIONS: &[&str] = &[
     "a hold is lost",
     "a hold outlives a failover",
     "a hold is passed on by a receipt",
+    "a hold is revoked",
     "a leader is observed",
     "a message arrives twice",
+    "a message is lost",
     "a message reaches nobody",
     "a party passes a barrier",
     "a process goes on whose lease ran out",
+    "a queue is full",
     "a reader joins readers",
     "a reply comes too late",
     "a request arrives whose sender has given up",
     "a request is refused for want of memory",
+    "a request is sent on to another node",
     "a script is unknown",
+    "a slot has moved",
     "a wait ends by its timeout",
     "a waiter passes a latch",
     "a waiter for a condition is signalled",
+    "a waiter is passed by a more urgent one",
     "a writer waits for readers",
     "an answer is another caller's",
     "an order is sold",
@@ -44,6 +54,7 @@ pub(super) const SITUATIONS: &[&str] = &[
     "permits are admitted late",
     "several servers are held",
     "several servers are held by a majority",
+    "the keys of a request are at two nodes",
     "two locks are held at once",
     "two permits are in use",
 ];
@@ -52,6 +63,9 @@ pub(super) const SITUATIONS: &[&str] = &[
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) lock: String,
+    /// That acquired it.
+    by: usize,
+    /// That has it.
     process: usize,
     /// How much of the lock's capacity it takes.
     pub(super) weight: u32,
@@ -65,12 +79,30 @@ pub(super) struct Hold {
     ended: Option<Duration>,
     /// When its release returned.
     released: Option<Duration>,
+    /// That returned `Ok`.
+    well: bool,
+    /// How urgent it was.
+    priority: i8,
+}
+
+impl Hold {
+    /// Where it comes in the order of arrival.
+    fn rank(&self) -> Duration {
+        // From far enough for the least urgent.
+        self.asked + Duration::from_secs(200) - STEP * (i32::from(self.priority) + 3) as u32
+    }
 }
 
 #[derive(Default)]
 struct Checks {
     holds: Vec<Hold>,
+    /// Waits that ended without.
+    vain: Vec<Hold>,
+    /// How many losses of the holds of a lock a process was told.
+    losses: BTreeMap<(String, usize), usize>,
     seen: BTreeMap<&'static str, u64>,
+    /// How often each fault began, and how much was done in all.
+    drawn: BTreeMap<String, u64>,
     trace: u64,
 }
 
@@ -86,7 +118,10 @@ fn with<R>(f: impl FnOnce(&mut Checks) -> R) -> R {
 /// Begins a run; what was seen in others is kept.
 pub(super) fn begin() {
     with(|checks| {
+        *checks.drawn.entry("calls that took a hold".to_owned()).or_default() += checks.holds.len() as u64;
         checks.holds.clear();
+        checks.vain.clear();
+        checks.losses.clear();
         checks.trace = 0;
     });
     OVER.set(false);
@@ -104,6 +139,18 @@ pub(super) fn over() {
 /// What must hold at all times, by its name.
 pub(super) fn always(what: &str, holds: bool, says: impl FnOnce() -> String) {
     assert!(holds || is_over(), "{what}: {}", says());
+}
+
+/// Counts a fault that begins, or a request.
+pub(super) fn drawn(what: &str) {
+    with(|checks| match checks.drawn.get_mut(what) {
+        Some(times) => *times += 1,
+        None => drop(checks.drawn.insert(what.to_owned(), 1)),
+    });
+}
+
+pub(super) fn all_drawn() -> BTreeMap<String, u64> {
+    with(|checks| checks.drawn.clone())
 }
 
 /// Notes what happens, so that two runs can be compared.
@@ -132,31 +179,59 @@ pub(super) fn seen() -> Vec<(&'static str, u64)> {
     })
 }
 
+impl Hold {
+    fn now(lock: &str, process: usize, (weight, of): (u32, u32), asked: Duration) -> Hold {
+        let (lock, now) = (lock.to_owned(), time::elapsed());
+        let (token, ended, released, well, priority) = (None, None, None, false, 0);
+        let (began, last) = (now, now);
+        Hold {
+            lock,
+            by: process,
+            process,
+            weight,
+            of,
+            token,
+            asked,
+            began,
+            last,
+            ended,
+            released,
+            well,
+            priority,
+        }
+    }
+}
+
 /// Records a hold that begins now; returns its number.
 pub(super) fn held(
     lock: &str,
     process: usize,
-    (weight, of): (u32, u32),
+    takes: (u32, u32),
     token: Option<u64>,
     asked: Duration,
 ) -> usize {
-    let now = time::elapsed();
-    let hold = Hold {
-        lock: lock.to_owned(),
-        process,
-        weight,
-        of,
-        token,
-        asked,
-        began: now,
-        last: now,
-        ended: None,
-        released: None,
-    };
+    let hold = Hold { token, ..Hold::now(lock, process, takes, asked) };
     with(|checks| {
         checks.holds.push(hold);
         checks.holds.len() - 1
     })
+}
+
+/// A wait ends now without a hold.
+pub(super) fn in_vain(lock: &str, process: usize, takes: (u32, u32), asked: Duration) {
+    sometimes("a wait ends by its timeout");
+    let wait = Hold::now(lock, process, takes, asked);
+    with(|checks| checks.vain.push(wait));
+}
+
+/// How urgent a hold was.
+pub(super) fn is_urgent(hold: usize, priority: i8) {
+    with(|checks| checks.holds[hold].priority = priority);
+}
+
+/// A process is told that a hold of a lock was lost.
+pub(super) fn told_lost(lock: &str, process: usize) {
+    with(|checks| *checks.losses.entry((lock.to_owned(), process)).or_default() += 1);
 }
 
 /// The hold was valid then.
@@ -179,9 +254,10 @@ pub(super) fn ends(hold: usize) {
     with(|checks| checks.holds[hold].ended = Some(now));
 }
 
-pub(super) fn released(hold: usize) {
+/// Its release has returned, and `Ok` if `well`.
+pub(super) fn released(hold: usize, well: bool) {
     let now = time::elapsed();
-    with(|checks| checks.holds[hold].released = Some(now));
+    with(|checks| (checks.holds[hold].released, checks.holds[hold].well) = (Some(now), well));
 }
 
 /// The valid holds at the time when this one begins: their number changes only when a hold begins.
@@ -194,27 +270,53 @@ pub(super) fn holds(lock: &str) -> Vec<Hold> {
     with(|checks| checks.holds.iter().filter(|hold| hold.lock == lock).cloned().collect())
 }
 
+/// What a run was like.
+pub(super) struct Run<'a> {
+    pub(super) weather: Weather,
+    pub(super) plan: &'a Plan,
+    /// When each server lost what it had for good.
+    pub(super) lost: &'a [Vec<Duration>],
+    /// The longest.
+    pub(super) lease: Duration,
+    /// Each process has a single thread.
+    pub(super) single: bool,
+}
+
 /// Checks a run that has ended.
-pub(super) fn finish(weather: Weather, plan: &Plan, lost: &[Vec<Duration>], lease: Duration) {
-    let holds = with(|checks| checks.holds.clone());
+pub(super) fn finish(run: &Run<'_>) {
+    let (holds, vain, losses) =
+        with(|checks| (checks.holds.clone(), checks.vain.clone(), checks.losses.clone()));
     let locks: BTreeSet<&str> = holds.iter().map(|hold| hold.lock.as_str()).collect();
     for lock in locks {
-        let mut of_it: Vec<&Hold> = holds.iter().filter(|hold| hold.lock == lock).collect();
+        let of =
+            |all: &'_ [Hold]| -> Vec<Hold> { all.iter().filter(|hold| hold.lock == lock).cloned().collect() };
+        let (mut of_it, vain) = (of(&holds), of(&vain));
         of_it.sort_by_key(|hold| hold.began);
+        let of_it: Vec<&Hold> = of_it.iter().collect();
         // In a storm that loses writes, Redis may forget a hold that its process still has.
-        if weather != Weather::Lossy || lost.len() > 1 {
+        if run.weather != Weather::Lossy || run.lost.len() > 1 {
             one_owner(&of_it);
             tokens_grow(&of_it);
         }
         // Who waits for several at once leaves each while another is not free, and tries again.
         let queues = !["left", "right", "red"].contains(&lock) && !lock.starts_with("order");
-        if matches!(weather, Weather::Calm | Weather::Deadly) && queues {
-            none_waits_for_what_is_free(&of_it, plan, lease);
+        if queues && run.weather != Weather::Lossy {
+            none_waits_for_what_is_free(&of_it, &vain, run);
         }
-        if let [lost] = lost {
-            losses_are_told(&of_it, lost, lease);
+        // Who was signalled has been there for longer than is known.
+        if queues && run.weather == Weather::Calm && lock != "exchange" {
+            in_order_of_arrival(&of_it, run.single);
         }
-        situations(&of_it, plan, lease);
+        if let [lost] = run.lost {
+            losses_are_told(&of_it, lost, run.lease);
+            releases_tell(&of_it, run.plan);
+        }
+        situations(&of_it, run.plan, run.lease);
+    }
+    for ((lock, process), told) in losses.iter().filter(|((lock, _), _)| lock == "reentrant") {
+        let ended = |hold: &&Hold| hold.lock == *lock && hold.process == *process && !hold.well;
+        let may = holds.iter().filter(ended).count();
+        assert!(*told <= may, "a-loss-is-a-hold's: {told} of {lock} in process {process}, which lost {may}");
     }
 }
 
@@ -238,19 +340,71 @@ fn tokens_grow(holds: &[&Hold]) {
 }
 
 /// no-lost-wake-up: while somebody waits, the lock is not free; a dead holder has it for a lease.
-fn none_waits_for_what_is_free(holds: &[&Hold], plan: &Plan, lease: Duration) {
+fn none_waits_for_what_is_free(holds: &[&Hold], vain: &[Hold], run: &Run<'_>) {
+    let (plan, lease) = (run.plan, run.lease);
     let stops = |(.., fault): &&Planned| matches!(fault, Fault::Stops(..) | Fault::Dies(_));
-    let most = SOON + SKIPPED * plan.faults.iter().filter(stops).count() as u32;
-    let freed =
-        |it: &&&Hold| it.released.or_else(|| plan.death(it.process).map(|at| at.max(it.last) + lease));
-    for hold in holds.iter().filter(|hold| hold.weight == hold.of && !plan.stops(hold.process)) {
-        let before = holds.iter().filter(|it| it.began < hold.began).filter_map(|it| freed(&it)).max();
-        let free = before.unwrap_or_default().max(hold.asked);
-        let waited = hold.began.saturating_sub(free);
-        assert!(waited <= most, "no-lost-wake-up: free for {waited:?}: {hold:#?}");
-        if before.is_some() && holds.iter().any(|it| it.released.is_none() && it.last < hold.began) {
+    let stops = plan.faults.iter().filter(stops).count() as u32;
+    let rough = run.weather == Weather::Rough;
+    let most = SOON + SKIPPED * (stops + u32::from(rough));
+    let lapses = |it: &Hold| plan.death(it.process).map_or(it.last, |at| at.max(it.last)) + lease;
+    let freed = |it: &&Hold| it.released.unwrap_or_else(|| lapses(it));
+    let waits = holds.iter().copied().chain(vain);
+    for wait in waits.filter(|it| it.weight == it.of && !plan.stops(it.process)) {
+        let before = holds.iter().filter(|it| it.began < wait.began).map(freed).max();
+        let disturbed = if rough { plan.disturbed(wait.began, lease) } else { Duration::ZERO };
+        let free = before.unwrap_or_default().max(wait.asked).max(disturbed);
+        let waited = wait.began.saturating_sub(free);
+        assert!(waited <= most, "no-lost-wake-up: free for {waited:?}: {wait:#?}");
+        if before.is_some() && holds.iter().any(|it| it.released.is_none() && it.last < wait.began) {
             sometimes("a dead holder is succeeded");
         }
+    }
+}
+
+/// in-order: where nothing goes wrong, nobody comes in before who was there first, or is more urgent: in a process, and,
+/// as only the first of its threads is known to the others, among processes of one thread.
+fn in_order_of_arrival(holds: &[&Hold], single: bool) {
+    for hold in holds {
+        let same = |it: &Hold| it.by == hold.by;
+        let slack = |it: &Hold| if same(it) && it.priority == hold.priority { INSTANT } else { SOON };
+        // Readers and writers of a process come in by turns.
+        let turned = |it: &Hold| {
+            let between = |other: &&Hold| {
+                other.weight == other.of && it.asked < other.began && other.began < hold.began
+            };
+            it.weight != hold.weight && holds.iter().any(|other| between(other))
+        };
+        // A writer passes readers.
+        let behind = |it: &&Hold| {
+            (single || same(it))
+                && it.weight >= hold.weight
+                && hold.began + slack(it) < it.began
+                && it.asked + slack(it) < hold.began
+                && !turned(it)
+        };
+        for other in holds.iter().copied().filter(behind) {
+            let fits = hold.rank() <= other.rank() + slack(other);
+            assert!(fits, "in-order: {hold:#?} came before {other:#?}");
+        }
+        if holds
+            .iter()
+            .any(|it| it.asked < hold.asked && hold.began < it.began && it.priority < hold.priority)
+        {
+            sometimes("a waiter is passed by a more urgent one");
+        }
+    }
+}
+
+/// a-release-tells: it is not `Ok` where another had the lock before it began, and still when it had returned.
+fn releases_tell(holds: &[&Hold], plan: &Plan) {
+    if plan.fails_over() {
+        return;
+    }
+    for hold in holds.iter().filter(|it| it.well && it.weight == it.of) {
+        let (ended, released) = (hold.ended.expect("it was"), hold.released.expect("it was"));
+        let others = |it: &&&Hold| hold.began < it.began && it.began < ended && released < it.last;
+        let other = holds.iter().find(others);
+        assert!(other.is_none(), "a-release-tells: {hold:#?} was fine, beside {other:#?}");
     }
 }
 

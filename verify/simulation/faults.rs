@@ -16,8 +16,10 @@ pub(super) enum Fault {
     Late(Duration, Duration),
     /// For so long, nothing goes between a process and a server; it arrives afterwards.
     Apart(usize, Duration),
-    /// For so long, each message to a subscriber arrives twice.
+    /// For so long, each message to a subscriber arrives twice, and sometimes much later the second time.
     Doubles(Duration),
+    /// For so long, no message to a subscriber arrives.
+    Mute(Duration),
     /// The scripts are forgotten.
     Forgets,
     /// For so long, the memory is full.
@@ -30,14 +32,25 @@ pub(super) enum Fault {
     Dies(usize),
     /// The server restarts without its data.
     Empty(Duration),
+    /// Another server takes its address, which has been up for long, and has no data.
+    Replaced(Duration),
     /// A replica takes over, which lacks the last writes.
     Failover(Duration),
+    /// A slot that it has moves to another node, and takes so long.
+    Moves(Duration),
     /// Its clock is set by so many µs.
     Clock(i64),
 }
 
 /// When, on which server, what.
 pub(super) type Planned = (Duration, usize, Fault);
+
+/// How much later the second copy of a message arrives at most.
+pub(super) const DOUBLED: Duration = Duration::from_secs(5);
+/// How long after a fault of the network or of a server its calls are well again.
+const RECOVERED: Duration = Duration::from_secs(6);
+/// How many faults a run has at most.
+pub(super) const MOST: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -61,15 +74,21 @@ impl Plan {
     pub(super) fn new(
         rng: &mut Rng,
         weather: Weather,
-        (processes, servers): (usize, usize),
+        (processes, servers, cluster): (usize, usize, bool),
         within: usize,
         without: &[usize],
     ) -> Plan {
-        let most = if weather == Weather::Calm { 0 } else { 1 + rng.below(8) };
+        let mut kinds = Fault::kinds(rng, weather, servers > 1);
+        if cluster && weather == Weather::Rough {
+            // In half of the cases.
+            kinds.extend(vec!["moves"; kinds.len()]);
+        }
+        let most = if kinds.is_empty() { 0 } else { 1 + rng.below(MOST) };
         let mut faults = Vec::new();
         for i in 0..most {
             let (at, server) = (Duration::from_millis(500 + rng.below(within) as u64), rng.below(servers));
-            let fault = Fault::draw(rng, weather, processes, servers > 1);
+            let kind = kinds[rng.below(kinds.len())];
+            let fault = Fault::draw(rng, kind, processes, servers > 1);
             if !without.contains(&i) {
                 faults.push((at, server, fault));
             }
@@ -94,12 +113,32 @@ impl Plan {
 
     /// When all of it is over, and all messages have arrived.
     pub(super) fn settled(&self) -> Duration {
-        let ends = |(at, _, fault): &Planned| match fault {
-            Fault::Apart(_, lasts) | Fault::Full(lasts) | Fault::Restart(lasts) => *at + *lasts,
+        self.faults.iter().map(Plan::ends).max().unwrap_or_default() + Duration::from_secs(1)
+    }
+
+    fn ends(planned: &Planned) -> Duration {
+        let (at, _, fault) = planned;
+        match fault {
+            Fault::Apart(_, lasts) | Fault::Full(lasts) | Fault::Restart(lasts) | Fault::Mute(lasts) => {
+                *at + *lasts
+            }
             Fault::Slow(lasts, by) | Fault::Late(lasts, by) => *at + *lasts + *by,
+            Fault::Doubles(lasts) => *at + *lasts + DOUBLED,
+            Fault::Empty(lasts) | Fault::Replaced(lasts) => *at + *lasts,
+            Fault::Moves(lasts) => *at + *lasts * 2,
             _ => *at,
+        }
+    }
+
+    /// Until when, of what began before then, a waiter may be held up by more than those ahead of it: by a lease of who
+    /// stops or dies, and by what a call may take to recover from anything else.
+    pub(super) fn disturbed(&self, then: Duration, lease: Duration) -> Duration {
+        let ends = |planned: &Planned| match planned.2 {
+            Fault::Stops(_, lasts) => planned.0 + lasts.max(lease),
+            Fault::Dies(_) => planned.0 + lease,
+            _ => Plan::ends(planned) + RECOVERED,
         };
-        self.faults.iter().map(ends).max().unwrap_or_default() + Duration::from_secs(1)
+        self.faults.iter().filter(|(at, ..)| *at < then).map(ends).max().unwrap_or_default()
     }
 
     /// When this process is killed.
@@ -110,40 +149,77 @@ impl Plan {
     }
 }
 
+/// What may go wrong in each weather.
+const DEADLY: &[&str] = &["stops", "dies"];
+const ROUGH: &[&str] = &[
+    "cut",
+    "cut of one",
+    "slow",
+    "late",
+    "apart",
+    "doubles",
+    "mute",
+    "forgets",
+    "full",
+    "restart",
+    "stops",
+    "dies",
+];
+const LOSSY: &[&str] = &["empty", "replaced", "clock", "failover"];
+/// What RedLock promises even then: no server may be set forward, as it would forget what it granted.
+const LOSSY_OF_SEVERAL: &[&str] = &["empty", "replaced", "clock"];
+
 impl Fault {
-    fn draw(rng: &mut Rng, weather: Weather, processes: usize, several: bool) -> Fault {
+    /// What may go wrong in one run: little of it in half of the runs, so that it comes often.
+    fn kinds(rng: &mut Rng, weather: Weather, several: bool) -> Vec<&'static str> {
+        let of = |rng: &mut Rng, all: &[&'static str]| -> Vec<&'static str> {
+            let some = [1, 2, all.len(), all.len()][rng.below(4)];
+            (0..some).map(|i| if some < all.len() { all[rng.below(all.len())] } else { all[i] }).collect()
+        };
+        match weather {
+            Weather::Calm => Vec::new(),
+            Weather::Deadly => DEADLY.to_vec(),
+            Weather::Rough => of(rng, ROUGH),
+            Weather::Lossy => {
+                let lossy = of(rng, if several { LOSSY_OF_SEVERAL } else { LOSSY });
+                let rough = if rng.below(2) == 0 { of(rng, ROUGH) } else { Vec::new() };
+                [lossy, rough].concat()
+            }
+        }
+    }
+
+    fn draw(rng: &mut Rng, kind: &'static str, processes: usize, several: bool) -> Fault {
         let process = rng.below(processes);
         let lasts = Duration::from_millis(
             10 + [rng.below(500), rng.below(5_000), rng.below(40_000)][rng.below(3)] as u64,
         );
-        let of = |rng: &mut Rng, last: usize, n: usize| last - rng.below(n);
-        let which = match weather {
-            Weather::Deadly => of(rng, 9, 2),
-            Weather::Lossy if several => of(rng, 11, 12),
-            // Half of them lose something.
-            Weather::Lossy if rng.below(2) == 0 => of(rng, 12, 3),
-            Weather::Lossy => of(rng, 12, 13),
-            _ => of(rng, 9, 10),
-        };
-        match which {
-            0 => Fault::Cut,
-            1 => Fault::CutOf(process),
-            2 => {
-                let by = Duration::from_millis(1 + [rng.below(50), rng.below(4_000)][rng.below(2)] as u64);
-                if rng.below(2) == 0 { Fault::Slow(lasts, by) } else { Fault::Late(lasts, by) }
-            }
-            3 => Fault::Apart(process, lasts),
-            4 => Fault::Doubles(lasts),
-            5 => Fault::Forgets,
-            6 => Fault::Full(lasts),
-            7 => Fault::Restart(lasts.min(Duration::from_secs(5))),
-            8 if processes > 1 && rng.below(2) == 0 => Fault::Dies(process),
-            8 | 9 => Fault::Stops(process, lasts),
-            10 => Fault::Empty(Duration::from_millis(rng.below(1_000) as u64)),
-            // No server of several may be set forward: it would forget what it granted.
-            11 if several => Fault::Clock(-(rng.below(20_000_000) as i64)),
-            11 => Fault::Clock((rng.below(40_000_000) as i64) - 20_000_000),
-            _ => Fault::Failover(Duration::from_millis(rng.below(2_000) as u64)),
+        let by = Duration::from_millis(1 + [rng.below(50), rng.below(4_000)][rng.below(2)] as u64);
+        let soon = Duration::from_millis(rng.below(1_000) as u64);
+        match kind {
+            "cut" => Fault::Cut,
+            "cut of one" => Fault::CutOf(process),
+            "slow" => Fault::Slow(lasts, by),
+            "late" => Fault::Late(lasts, by),
+            "apart" => Fault::Apart(process, lasts),
+            "doubles" => Fault::Doubles(lasts),
+            "mute" => Fault::Mute(lasts),
+            "forgets" => Fault::Forgets,
+            "full" => Fault::Full(lasts),
+            "restart" => Fault::Restart(lasts.min(Duration::from_secs(5))),
+            "dies" if processes > 1 => Fault::Dies(process),
+            "stops" | "dies" => Fault::Stops(process, lasts),
+            "empty" => Fault::Empty(soon),
+            "moves" => Fault::Moves(lasts.min(Duration::from_secs(3))),
+            "replaced" => Fault::Replaced(soon),
+            "clock" if several => Fault::Clock(-(rng.below(20_000_000) as i64)),
+            "clock" => Fault::Clock((rng.below(40_000_000) as i64) - 20_000_000),
+            "failover" => Fault::Failover(soon * 2),
+            _ => unreachable!("{kind}"),
         }
+    }
+
+    /// Its name, without its numbers.
+    pub(super) fn name(&self) -> String {
+        format!("{self:?}").split('(').next().unwrap_or_default().to_owned()
     }
 }

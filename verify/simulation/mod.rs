@@ -6,6 +6,8 @@
 
 #[cfg(shuttle)]
 mod checks;
+#[cfg(shuttle)]
+mod cluster;
 #[cfg(not(shuttle))]
 mod compare;
 #[cfg(shuttle)]
@@ -23,3 +25,5 @@ mod runs;
 mod scene;
 #[cfg(shuttle)]
 mod server;
+#[cfg(shuttle)]
+mod signals;

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use redis::{RedisResult, Value};
 
-use super::checks::{happens, sometimes};
-use super::faults::{Fault, Plan};
-use super::redis::Reply;
+use super::checks::{always, drawn, happens, sometimes};
+use super::cluster::{Slots, pushed};
+use super::faults::{DOUBLED, Fault, Plan};
+use super::part::WAITERS;
+use super::redis::{Reply, Told};
 use super::server::{EACH, Server};
 use crate::clock::Moment;
 use crate::engine::call::backoff::Rng;
+use crate::engine::redis::slots::Slot;
 use crate::engine::redis::wire::memory::{Network, broken, refused};
 use crate::sync::{Condvar, Mutex, time};
 
@@ -26,6 +29,8 @@ pub(super) struct Net {
 struct State {
     rng: Rng,
     servers: Vec<Server>,
+    /// If they are the nodes of a cluster.
+    slots: Option<Slots>,
     lines: BTreeMap<u64, Line>,
     events: BTreeMap<(Moment, u64), Event>,
     sequence: u64,
@@ -36,8 +41,12 @@ struct State {
     late: (Moment, Duration),
     /// Until when messages to subscribers arrive twice.
     doubles: Moment,
+    /// Until when they are lost.
+    mute: Moment,
     /// Until when nothing goes between a process and a server.
     apart: BTreeMap<Ends, Moment>,
+    /// Nothing goes wrong in this run.
+    calm: bool,
     /// No process stops or dies any more.
     ends: bool,
     over: bool,
@@ -70,6 +79,8 @@ enum Event {
     Fault(usize),
     /// A server has memory again.
     Frees(usize),
+    /// A slot moves on, and again after so long.
+    Moves(usize, Duration),
     Replicates,
 }
 
@@ -81,7 +92,7 @@ impl State {
 
     /// When something that is sent now between these arrives.
     fn arrival(&mut self, ends: Ends) -> Moment {
-        let now = Moment::now();
+        let now = time::real();
         let mut micros = 100 + self.rng.below(400);
         if now < self.slow.0 {
             micros += self.rng.below(self.slow.1.as_micros() as usize);
@@ -124,8 +135,26 @@ impl State {
         if line.left {
             sometimes("a request arrives whose sender has given up");
         }
-        let replies = server.run(ends.1, connection, command);
-        let told = std::mem::take(&mut server.redis.state.told);
+        drawn("requests");
+        let refused = match &self.slots {
+            Some(slots) if command[0] == "CLUSTER" => Some(slots.map(ends.1, ends.0)),
+            Some(slots) => slots.refuses(ends, server, command),
+            None => None,
+        };
+        let replies =
+            refused.map_or_else(|| server.run(ends.1, connection, command), |refused| vec![refused]);
+        if self.calm {
+            let waiting = server.waiting("rc:{limited}:queue");
+            always("no-more-wait-than-may", waiting <= WAITERS, || format!("{waiting}"));
+        }
+        let mut told = std::mem::take(&mut server.redis.state.told);
+        if self.slots.is_some() && command[0] == "PUBLISH" {
+            // To all nodes.
+            for (_, other) in self.servers.iter_mut().enumerate().filter(|(number, _)| *number != ends.1) {
+                other.run(0, 0, command);
+                told.append(&mut other.redis.state.told);
+            }
+        }
         if self.shows {
             let (at, told) = (time::elapsed(), told.iter().map(|it| String::from_utf8_lossy(&it.text)));
             println!("{at:?} {ends:?}: {command:?} -> {replies:?} {:?}", told.collect::<Vec<_>>());
@@ -133,19 +162,24 @@ impl State {
         for told in told {
             let Some(to) = self.lines.get(&told.connection).map(|line| line.ends) else { continue };
             let mut when = self.arrival(to);
-            if Moment::now() < self.late.0 {
+            if time::real() < self.late.0 {
                 let by = self.rng.below(self.late.1.as_micros() as usize);
                 when = when.after(Duration::from_micros(by as u64));
             }
             let line = self.lines.get_mut(&told.connection).expect("just seen");
             line.back = line.back.max(when);
-            let (when, text) =
-                (line.back, [told.channel, told.text].map(|it| String::from_utf8_lossy(&it).into()));
-            if Moment::now() < self.doubles {
-                sometimes("a message arrives twice");
-                self.at(when, Event::Message(told.connection, text.clone()));
+            let when = line.back;
+            if time::real() < self.mute {
+                sometimes("a message is lost");
+                continue;
             }
-            self.at(when, Event::Message(told.connection, text));
+            if time::real() < self.doubles {
+                sometimes("a message arrives twice");
+                let later = DOUBLED.as_micros() as usize * self.rng.below(2);
+                let later = when.after(Duration::from_micros(self.rng.below(later.max(1)) as u64));
+                self.at(later, self.message(&told));
+            }
+            self.at(when, self.message(&told));
         }
         for reply in replies {
             if let Reply::Error(text) = &reply {
@@ -159,7 +193,63 @@ impl State {
             let line = self.lines.get_mut(&connection).expect("just seen");
             line.back = line.back.max(when);
             let when = line.back;
-            self.at(when, Event::Reply(connection, reply.into()));
+            let reply = match reply {
+                // Of a subscription.
+                Reply::List(mut all) if self.slots.is_some() && command[0].ends_with("SUBSCRIBE") => {
+                    pushed(&command[0].to_lowercase(), all.split_off(1))
+                }
+                reply => reply.into(),
+            };
+            self.at(when, Event::Reply(connection, reply));
+        }
+    }
+
+    fn message(&self, told: &Told) -> Event {
+        if self.slots.is_some() {
+            let kind = if told.sharded { "smessage" } else { "message" };
+            let data = [&told.channel, &told.text].map(|it| Reply::Bulk(it.clone()));
+            return Event::Reply(told.connection, pushed(kind, data.to_vec()));
+        }
+        let text = [&told.channel, &told.text].map(|it| String::from_utf8_lossy(it).into());
+        Event::Message(told.connection, text)
+    }
+
+    /// A slot that the server has begins to move, for so long.
+    fn moves(&mut self, from: usize, lasts: Duration) {
+        let keys = self.servers[from].keys();
+        if self.slots.is_none() || keys.is_empty() {
+            return;
+        }
+        let slot = Slot::of(keys[self.rng.below(keys.len())].0.as_bytes()).index();
+        let to = (from + 1 + self.rng.below(self.servers.len() - 1)) % self.servers.len();
+        if self.slots.as_mut().is_some_and(|slots| slots.begins(slot, from, to)) {
+            self.at(time::real().after(lasts / 8), Event::Moves(slot, lasts / 8));
+        }
+    }
+
+    /// One of its keys goes, or, if there is none left, one node after the other learns of it.
+    fn moves_on(&mut self, slot: usize, step: Duration) {
+        let slots = self.slots.as_mut().expect("a cluster");
+        let (from, to) = slots.moving(slot);
+        if let Some(key) = self.servers[from].key_in(slot) {
+            let [from, to] = self.servers.get_disjoint_mut([from, to]).expect("two");
+            from.gives(&key, to);
+            return self.at(time::real().after(step), Event::Moves(slot, step));
+        }
+        if slots.learns(to, slot, to) {
+            return self.at(time::real().after(step), Event::Moves(slot, step));
+        }
+        slots.ends(slot);
+        for node in 0..self.servers.len() {
+            self.slots.as_mut().expect("a cluster").learns(node, slot, to);
+        }
+        let ended = self.servers[from].redis.ends_channels(|channel| Slot::of(channel).index() == slot);
+        sometimes("a slot has moved");
+        for (connection, channel) in ended {
+            let ends = pushed("sunsubscribe", vec![Reply::Bulk(channel), Reply::Int(0)]);
+            let Some(ends_at) = self.lines.get(&connection).map(|line| line.ends) else { continue };
+            let when = self.arrival(ends_at);
+            self.at(when, Event::Reply(connection, ends));
         }
     }
 
@@ -186,16 +276,17 @@ impl State {
                 }
             }
             Event::Fault(i) => self.begins(i),
+            Event::Moves(slot, step) => self.moves_on(slot, step),
             Event::Frees(server) => self.servers[server].redis.state.full = false,
             Event::Replicates => {
                 self.servers.iter_mut().for_each(Server::replicates);
-                self.at(Moment::now().after(EACH), Event::Replicates);
+                self.at(time::real().after(EACH), Event::Replicates);
             }
         }
     }
 
     fn begins(&mut self, i: usize) {
-        let now = Moment::now();
+        let now = time::real();
         let (_, server, fault) = self.plan.faults[i];
         if self.shows {
             println!("{:?} server {server}: {fault:?}", time::elapsed());
@@ -210,6 +301,7 @@ impl State {
                 self.apart.insert((process, server), now.after(lasts));
             }
             Fault::Doubles(lasts) => self.doubles = now.after(lasts),
+            Fault::Mute(lasts) => self.mute = now.after(lasts),
             Fault::Forgets => self.servers[server].redis.forget_scripts(),
             Fault::Full(lasts) => {
                 self.servers[server].redis.state.full = true;
@@ -222,29 +314,35 @@ impl State {
                 its.into_iter().for_each(|connection| self.leave(connection));
             }
             Fault::Restart(lasts) => self.servers[server].restarts(lasts),
-            Fault::Empty(lasts) => self.servers[server].restarts_empty(lasts),
+            Fault::Empty(lasts) => self.servers[server].restarts_empty(lasts, false),
+            Fault::Replaced(lasts) => self.servers[server].restarts_empty(lasts, true),
             Fault::Failover(lag) => self.servers[server].fails_over(lag),
+            Fault::Moves(lasts) => self.moves(server, lasts),
             Fault::Clock(micros) => self.servers[server].ahead += micros,
         }
-        if matches!(fault, Fault::Restart(_) | Fault::Empty(_) | Fault::Failover(_)) {
+        drawn(&format!("fault {}", fault.name()));
+        if matches!(fault, Fault::Restart(_) | Fault::Empty(_) | Fault::Replaced(_) | Fault::Failover(_)) {
             self.cut_all(|line| line.ends.1 == server);
         }
     }
 }
 
 impl Net {
-    pub(super) fn new(seed: u64, servers: usize, plan: Plan) -> Net {
-        let now = Moment::now();
+    pub(super) fn new(seed: u64, drifts: &[i64], cluster: bool, plan: Plan) -> Net {
+        let now = time::real();
         let mut state = State {
             rng: Rng(seed),
-            servers: (0..servers).map(|_| Server::default()).collect(),
+            servers: drifts.iter().copied().map(Server::new).collect(),
+            slots: cluster.then(|| Slots::new(drifts.len())),
             lines: BTreeMap::new(),
             events: BTreeMap::new(),
             sequence: 0,
             slow: (now, Duration::from_micros(1)),
             late: (now, Duration::from_micros(1)),
             doubles: now,
+            mute: now,
             apart: BTreeMap::new(),
+            calm: plan.faults.is_empty(),
             ends: false,
             over: false,
             shows: std::env::var_os("TRACE").is_some(),
@@ -265,7 +363,7 @@ impl Net {
         while !state.over {
             match state.events.first_key_value().map(|((when, _), _)| *when) {
                 None => self.changed.wait(&mut state),
-                Some(when) if Moment::now() < when => {
+                Some(when) if time::real() < when => {
                     self.changed.wait_until(&mut state, when);
                 }
                 Some(_) => {
@@ -338,7 +436,7 @@ impl Network for Net {
     fn connect(&self, address: &str, limit: Duration) -> RedisResult<u64> {
         let ends = ends(address);
         let mut state = self.state.lock();
-        let (now, there) = (Moment::now(), state.arrival(ends));
+        let (now, there) = (time::real(), state.arrival(ends));
         if now.after(limit) < there {
             drop(state);
             time::sleep(limit);
@@ -351,7 +449,7 @@ impl Network for Net {
             return Err(refused());
         }
         state.sequence += 1;
-        let (connection, now) = (state.sequence, Moment::now());
+        let (connection, now) = (state.sequence, time::real());
         let line = Line {
             ends,
             open: true,

@@ -1,7 +1,7 @@
 //! What one thread of a run does with the locks, and what it notes of it; `recipes.rs` has what is not a lock.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::checks::{self, WHOLE, always, sometimes};
@@ -12,15 +12,17 @@ use crate::engine::call::backoff::Rng;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Held, Ownership};
 use crate::kinds::Reentrant;
+use crate::lock::holder::HeldBy;
 use crate::multi_lock::MultiLock;
 use crate::red_lock::RedLockClient;
 use crate::sync::{Condvar, Mutex, time};
 use crate::wait::Wait;
 
-/// How long a process may keep a lock after its release.
-const LINGER: Duration = Duration::from_secs(2);
 /// How long after its deadline a call may return.
 const LATE: Duration = Duration::from_millis(250);
+
+/// How many may wait for the lock that few may wait for.
+pub(super) const WAITERS: usize = 1;
 
 /// How many servers a lock of several has.
 pub(super) const SERVERS: usize = 3;
@@ -32,14 +34,32 @@ pub(super) const KINDS: &[&str] = &[
     "election",
     "inventory",
     "latch",
+    "limited",
     "limiter",
     "multi-lock",
     "once",
     "read/write",
     "receipt",
     "reentrant",
+    "revocation",
     "semaphore",
     "simple",
+    "urgent",
+];
+
+/// Those in whose queues threads wait for each other.
+pub(super) const QUEUES: &[&str] = &[
+    "condition",
+    "limited",
+    "read/write",
+    "read/write",
+    "receipt",
+    "reentrant",
+    "reentrant",
+    "revocation",
+    "semaphore",
+    "simple",
+    "urgent",
 ];
 
 /// The threads of each process that play.
@@ -96,8 +116,8 @@ pub(super) struct Part {
     /// How long it pauses at most, in ms.
     pub(super) pace: usize,
     pub(super) rng: Rng,
-    /// What was put in under the condition's lock, and not yet taken out.
-    pub(super) items: Arc<AtomicI64>,
+    /// How long a process may keep a lock after its release.
+    pub(super) linger: Duration,
     /// Where there are several servers.
     pub(super) red: Option<RedLockClient>,
     pub(super) playing: Arc<Playing>,
@@ -112,10 +132,11 @@ impl Part {
             }
             match kinds[self.rng.below(kinds.len())] {
                 "barrier" => self.meet(),
-                "condition" => self.exchange(),
+                "condition" => self.signal_or_wait(),
                 "election" => self.lead(),
                 "inventory" => self.sell(),
                 "latch" => self.count_down(),
+                "limited" => self.limited(),
                 "limiter" => self.acquire(),
                 "multi-lock" => self.both(),
                 "once" => self.work(),
@@ -123,7 +144,9 @@ impl Part {
                 "receipt" => self.pass_on(),
                 "RedLock" => self.red(),
                 "reentrant" => self.reentrant(),
+                "revocation" => self.revoke(),
                 "semaphore" => self.permits(),
+                "urgent" => self.urgent(),
                 _ => self.simple(),
             }
         }
@@ -132,7 +155,7 @@ impl Part {
 
     fn reentrant(&mut self) {
         let lock = self.client.reentrant_lock("reentrant");
-        let lock = if self.rng.below(2) == 0 { lock.linger(LINGER) } else { lock };
+        let lock = if self.rng.below(2) == 0 { lock.linger(self.linger) } else { lock };
         let wait = self.wait();
         self.visit("reentrant", (WHOLE, WHOLE), wait, || lock.lock_with(wait), |guard| Some(guard.token()));
     }
@@ -142,6 +165,44 @@ impl Part {
         let lock = self.client.simple_lock(name);
         let wait = self.wait();
         self.visit(name, (WHOLE, WHOLE), wait, || lock.lock_with(wait), |guard| Some(guard.token()));
+    }
+
+    /// A lock for which few may wait.
+    fn limited(&mut self) {
+        let lock = self.client.simple_lock("limited").max_waiters(WAITERS);
+        let wait = self.wait();
+        let acquire = || match lock.lock_with(wait) {
+            Err(e) if e.kind() == ErrorKind::QueueFull => {
+                sometimes("a queue is full");
+                Err(None)
+            }
+            got => got.map_err(Some),
+        };
+        self.visit_if("limited", (WHOLE, WHOLE), wait, acquire, |guard| Some(guard.token()));
+    }
+
+    /// A lock for which some wait more urgently than others.
+    fn urgent(&mut self) {
+        let priority = self.rng.below(3) as i8 - 1;
+        let lock = self.client.simple_lock("urgent").priority(priority);
+        let wait = self.wait();
+        let hold =
+            self.visit("urgent", (WHOLE, WHOLE), wait, || lock.lock_with(wait), |guard| Some(guard.token()));
+        if let Some(hold) = hold {
+            checks::is_urgent(hold, priority);
+        }
+    }
+
+    /// Takes a lock from its holder, for whom it is kept until it has noticed.
+    fn revoke(&mut self) {
+        if self.weather == Weather::Calm || self.rng.below(4) > 0 {
+            return self.reentrant();
+        }
+        let lock = self.client.reentrant_lock("reentrant");
+        let told = lock.force_unlock_if(&HeldBy::Anyone, "so that it is", true);
+        if self.expects(told).is_some() {
+            sometimes("a hold is revoked");
+        }
     }
 
     fn read_or_write(&mut self) {
@@ -203,6 +264,7 @@ impl Part {
         self.expects(result)
     }
 
+    /// Acquires, stays for a while, and releases. Returns the hold's number.
     fn visit<L: Held, O: Ownership>(
         &mut self,
         name: &str,
@@ -210,16 +272,44 @@ impl Part {
         wait: Wait<'_>,
         acquire: impl FnOnce() -> Result<Option<Guard<L, O>>, Error>,
         token: impl Fn(&Guard<L, O>) -> Option<u64>,
-    ) {
+    ) -> Option<usize> {
+        self.visit_if(name, takes, wait, || acquire().map_err(Some), token)
+    }
+
+    /// The same, where a call may be turned away without an error.
+    fn visit_if<L: Held, O: Ownership>(
+        &mut self,
+        name: &str,
+        takes: (u32, u32),
+        wait: Wait<'_>,
+        acquire: impl FnOnce() -> Result<Option<Guard<L, O>>, Option<Error>>,
+        token: impl Fn(&Guard<L, O>) -> Option<u64>,
+    ) -> Option<usize> {
         let asked = time::elapsed();
-        let Some(got) = self.in_time(wait, acquire()) else { return };
-        let Some(guard) = got else { return sometimes("a wait ends by its timeout") };
+        let got = match acquire() {
+            Err(None) => return None,
+            Err(Some(e)) => self.in_time(wait, Err(e))?,
+            Ok(got) => self.in_time(wait, Ok(got))?,
+        };
+        let Some(guard) = got else {
+            checks::in_vain(name, self.process, takes, asked);
+            return None;
+        };
         let hold = checks::held(name, self.process, takes, token(&guard), asked);
         self.stay(hold, &guard);
+        self.releases(hold, guard);
+        Some(hold)
+    }
+
+    /// Releases a hold, sometimes without waiting for the reply.
+    pub(super) fn releases<L: Held, O: Ownership>(&mut self, hold: usize, guard: Guard<L, O>) {
         checks::ends(hold);
+        if self.rng.below(4) == 0 {
+            drop(guard);
+            return checks::released(hold, false);
+        }
         let released = guard.unlock();
-        self.expects(released);
-        checks::released(hold);
+        checks::released(hold, self.expects(released).is_some());
     }
 
     /// Holds a lock, and passes the hold on to another process by a receipt.
@@ -228,7 +318,9 @@ impl Part {
         let lock = self.client.reentrant_lock("reentrant");
         let wait = self.wait();
         let Some(got) = self.in_time(wait, lock.lock_owned_with(wait)) else { return };
-        let Some(guard) = got else { return sometimes("a wait ends by its timeout") };
+        let Some(guard) = got else {
+            return checks::in_vain("reentrant", self.process, (WHOLE, WHOLE), asked);
+        };
         let hold = checks::held("reentrant", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
         self.stay(hold, &guard);
         let now = time::elapsed();
@@ -242,10 +334,7 @@ impl Part {
         if let Some(guard) = self.expects(client.adopt::<Reentrant>(&receipt)) {
             sometimes("a hold is passed on by a receipt");
             self.stay(hold, &guard);
-            checks::ends(hold);
-            let released = guard.unlock();
-            self.expects(released);
-            checks::released(hold);
+            self.releases(hold, guard);
         }
         self.playing.moves(other, Some(self.process));
     }
@@ -294,8 +383,8 @@ impl Part {
         sometimes("two locks are held at once");
         holds.iter().for_each(|hold| checks::ends(*hold));
         let released = guard.unlock();
-        self.expects(released);
-        holds.iter().for_each(|hold| checks::released(*hold));
+        let well = self.expects(released).is_some();
+        holds.iter().for_each(|hold| checks::released(*hold, well));
     }
 
     /// Holds it for a while, and notes until when it is valid.
@@ -314,34 +403,39 @@ impl Part {
             checks::valid(hold, now);
         }
     }
+}
 
-    /// Puts an item in, or waits for one and takes it out.
-    fn exchange(&mut self) {
-        let lock = self.client.reentrant_lock("exchange");
-        let filled = lock.condition("filled");
-        let asked = time::elapsed();
-        let Some(mut guard) = self.expects(lock.lock()) else { return };
-        let hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
-        self.stay(hold, &guard);
-        if self.rng.below(2) == 0 {
-            self.items.fetch_add(1, Ordering::SeqCst);
-            let told = filled.signal(&guard);
-            self.expects(told);
-        } else if self.items.load(Ordering::SeqCst) == 0 {
-            checks::ends(hold);
-            let woken = filled.wait_with(&mut guard, Duration::from_secs(5));
-            checks::released(hold);
-            if self.expects(woken) == Some(true) {
-                sometimes("a waiter for a condition is signalled");
+/// everybody-gets-in: where nothing goes wrong any more, a process acquires each of these, within `limit`.
+pub(super) fn gets_in(client: &Client, kinds: &[&str], limit: Duration) {
+    fn one<L: Held, O: Ownership>(what: &str, got: Result<Option<Guard<L, O>>, Error>) {
+        // Permits that were never set, or forgotten.
+        let got = match got {
+            Err(e) if what == "semaphore" && e.kind() == ErrorKind::Refused => return,
+            got => got.map(|guard| guard.map(Guard::unlock)),
+        };
+        let fine = matches!(got, Ok(Some(Ok(()))));
+        always("everybody-gets-in", fine, || format!("not to {what}: {got:?}"));
+    }
+    let wait = Wait::timeout(limit);
+    for kind in kinds.iter().collect::<BTreeSet<_>>() {
+        match *kind {
+            "read/write" => {
+                one("files", client.read_write_lock("files").write_lock().lock_with(wait));
+                one("files", client.read_write_lock("files").read_lock().lock_with(wait));
             }
-            let released = guard.unlock();
-            self.expects(released);
-            return;
+            "reentrant" | "receipt" | "revocation" => {
+                one("reentrant", client.reentrant_lock("reentrant").lock_with(wait));
+            }
+            "condition" => one("exchange", client.reentrant_lock("exchange").lock_with(wait)),
+            "semaphore" => one("semaphore", client.semaphore("semaphore").acquire_with(2, wait)),
+            "simple" => one("simple", client.simple_lock("simple").lock_with(wait)),
+            "limited" | "urgent" => one(kind, client.simple_lock(kind).lock_with(wait)),
+            "multi-lock" => {
+                one("left", client.reentrant_lock("left").lock_with(wait));
+                one("right", client.simple_lock("right").lock_with(wait));
+            }
+            _ => {}
         }
-        checks::ends(hold);
-        let released = guard.unlock();
-        self.expects(released);
-        checks::released(hold);
     }
 }
 

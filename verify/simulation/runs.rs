@@ -15,6 +15,7 @@ use shuttle::scheduler::RandomScheduler;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 use super::checks;
+use super::faults::MOST;
 use super::scene::Scene;
 use crate::sync::time;
 
@@ -58,7 +59,7 @@ fn check(why: &str) -> &str {
 
 /// Leaves out each fault in turn, as long as the scene still fails in the same way.
 fn shrunk(seed: u64, why: &str, mut without: Vec<usize>) -> Vec<usize> {
-    for i in 0..8 {
+    for i in 0..MOST {
         let fewer: Vec<usize> = without.iter().copied().chain([i]).collect();
         let fails = |other: String| check(&other) == check(why);
         if !without.contains(&i) && play(&Scene::of(seed, &fewer)).is_err_and(fails) {
@@ -97,7 +98,11 @@ fn simulate() {
             Err(why) => {
                 *by_check.entry(check(&why).to_owned()).or_default() += 1;
                 // Those that are only counted are not shrunk.
-                failures.push(if most == FEW { report(seed, &why, &without) } else { why });
+                failures.push(if most == FEW {
+                    report(seed, &why, &without)
+                } else {
+                    format!("SEED={seed} {why}")
+                });
             }
         }
         runs += 1;
@@ -110,6 +115,9 @@ fn simulate() {
     );
     for (what, times) in checks::seen() {
         println!("{times:>8}  sometimes {what}");
+    }
+    for (what, times) in checks::all_drawn() {
+        println!("{times:>8}  times {what}");
     }
     for (check, times) in by_check {
         println!("{times:>8}  failed: {check}");

@@ -2,14 +2,14 @@
 //! while, and release them.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use super::checks;
+use super::checks::{self, Run};
+use super::cluster::PORT;
 use super::faults::{Plan, Weather};
 use super::net::{Ends, Net, host};
-use super::part::{KINDS, Part, Playing, SERVERS};
-use super::recipes;
+use super::part::{KINDS, Part, Playing, QUEUES, SERVERS, gets_in};
+use super::{recipes, signals};
 use crate::client::Client;
 use crate::engine::call::backoff::Rng;
 use crate::engine::entries::runtime::Shared;
@@ -17,11 +17,14 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::pool::{Pools, THREADS};
+use crate::engine::redis::slots::Node;
 use crate::engine::redis::wire::memory;
 use crate::engine::renewal::renewer::Renewer;
+use crate::engine::servers::cluster::Cluster;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
-use crate::observe::Observers;
+use crate::engine::takeover;
+use crate::observe::{LockInfo, LossReason, Observer, Observers};
 use crate::red_lock::RedLockClient;
 use crate::settings::Config;
 use crate::sync::{thread, time};
@@ -37,7 +40,11 @@ const LOCKS: &[&str] = &[
     "rc:{exchange}",
     "rc:{files}",
     "rc:{election}",
+    "rc:{limited}",
+    "rc:{urgent}",
 ];
+/// How long after all is well again everybody has got in, beside a lease.
+const GETS_IN: Duration = Duration::from_secs(15);
 /// After so long, nothing of a lock is left.
 const LEFT: Duration = Duration::from_secs(180);
 
@@ -49,12 +56,18 @@ pub(super) struct Scene {
     pub(super) plan: Plan,
     processes: usize,
     servers: usize,
+    /// They are the nodes of a cluster.
+    cluster: bool,
     threads: usize,
     rounds: usize,
     /// How long its threads pause at most, in ms.
     pace: usize,
-    lease: Duration,
+    /// That of each process.
+    leases: Vec<Duration>,
+    /// By how many parts in a million the clocks of the processes run fast, and then those of the servers.
+    drifts: Vec<i64>,
     local_handoff: Duration,
+    linger: Duration,
     /// What its threads take part in: the fewer kinds, the more they meet.
     kinds: Vec<&'static str>,
 }
@@ -63,40 +76,71 @@ impl Scene {
     pub(super) fn of(seed: u64, without: &[usize]) -> Scene {
         use Weather::{Calm, Deadly, Lossy, Rough};
         let mut rng = Rng(seed);
-        let weather = [Calm, Deadly, Rough, Rough, Lossy][rng.below(5)];
-        let processes = 1 + rng.below(3);
+        let mut weather = [Calm, Deadly, Rough, Rough, Lossy][rng.below(5)];
+        let processes = [1, 2, 2, 3, 3, 4][rng.below(6)];
         // A lock of several servers has a scene of its own.
-        let servers = if rng.below(10) == 0 { SERVERS } else { 1 };
-        let mut kinds = || KINDS[rng.below(KINDS.len())];
-        let kinds = if servers > 1 { vec!["RedLock"] } else { [kinds(), kinds(), kinds(), kinds()].to_vec() };
+        let servers = [SERVERS, SERVERS, 2, 1, 1, 1, 1, 1, 1, 1][rng.below(10)];
+        let cluster = servers == 2 || servers > 1 && rng.below(2) == 0;
+        let several = servers > 1 && !cluster;
+        if cluster && weather == Lossy {
+            // A node that is promoted is a server of its own.
+            weather = Rough;
+        }
+        // In half of the scenes they wait for each other.
+        let all = [KINDS, QUEUES][rng.below(2)];
+        let mut kinds = || all[rng.below(all.len())];
+        let kinds = if several { vec!["RedLock"] } else { [kinds(), kinds(), kinds(), kinds()].to_vec() };
         // The pace, and within what time the faults begin, in ms.
         let (pace, within) = [(4_000, 60_000), (4_000, 60_000), (300, 15_000), (20, 3_000)][rng.below(4)];
+        // Together less than what a process subtracts from a lease.
+        let drifts = rng.below(3) == 0;
+        let drifts = (0..processes + servers).map(|i| {
+            // The clocks of a cluster's nodes agree.
+            if drifts && (i < processes || !cluster) { rng.below(8_001) as i64 - 4_000 } else { 0 }
+        });
+        let drifts = drifts.collect();
+        let same = rng.below(2) == 0;
+        let leases: Vec<_> = (0..processes).map(|_| Duration::from_secs([3, 10, 30][rng.below(3)])).collect();
         Scene {
             seed,
             pace,
             weather,
             processes,
             servers,
+            cluster,
             kinds: kinds[..1 + rng.below(kinds.len())].to_vec(),
-            threads: 1 + rng.below(3),
+            threads: [1, 1, 2, 3][rng.below(4)],
             rounds: (2 + rng.below(5)) * if pace < 4_000 { 6 } else { 1 },
-            lease: Duration::from_secs([3, 10, 30][rng.below(3)]),
+            leases: if same { vec![leases[0]; processes] } else { leases },
+            drifts,
+            linger: Duration::from_secs([2, 20][rng.below(2)]),
             local_handoff: Duration::from_millis([0, 1, 20][rng.below(3)]),
-            plan: Plan::new(&mut rng, weather, (processes, servers), within, without),
+            plan: Plan::new(&mut rng, weather, (processes, servers, cluster), within, without),
         }
     }
 
     /// The client of a process for a server.
     fn client(&self, ends: Ends) -> Client {
-        let mut config = Config { lease: self.lease, local_handoff: self.local_handoff, ..Config::default() };
-        config.renew_every = self.lease / 3;
+        let lease = self.leases[ends.0];
+        let mut config = Config { lease, local_handoff: self.local_handoff, ..Config::default() };
+        config.renew_every = lease / 3;
         let server = redis::Client::open(format!("redis://{}", host(ends))).expect("a URL");
         let destination = Destination::At(Box::new(server));
         let manager = ConnectionManager::new(destination, Credentials::default(), &config);
         let pools = Pools::new(&config, THREADS).expect("no threads");
-        let backend = Backend::new(pools.pool(manager.clone()).expect("no threads"), pools.threads);
-        let route = Route::One(Server::new(manager, backend, None));
-        Client(Shared::new(config, route, Arc::new(Renewer::new()), Observers::default()))
+        let route = if self.cluster {
+            let node = |server| Node { host: host((ends.0, server)), port: PORT };
+            let nodes: Vec<_> = (0..self.servers).map(node).collect();
+            Route::Cluster(Box::new(Cluster::new(manager, pools, &nodes).expect("no threads")))
+        } else {
+            let backend = Backend::new(pools.pool(manager.clone()).expect("no threads"), pools.threads);
+            Route::One(Server::new(manager, backend, None))
+        };
+        let observers = Observers::default();
+        observers.add(Losses(ends.0));
+        let shared = Shared::new(config, route, Arc::new(Renewer::new()), observers);
+        takeover::keep_up(&shared);
+        Client(shared)
     }
 
     /// Plays it, as the first thread of an execution.
@@ -104,12 +148,16 @@ impl Scene {
         time::begin();
         checks::begin();
         recipes::begin();
-        let net = Arc::new(Net::new(self.seed, self.servers, self.plan.clone()));
+        signals::begin();
+        let (of_processes, of_servers) = self.drifts.split_at(self.processes);
+        of_processes.iter().enumerate().for_each(|(process, drift)| time::drifts(process + 1, *drift));
+        let net = Arc::new(Net::new(self.seed, of_servers, self.cluster, self.plan.clone()));
         memory::lead_over(net.clone());
         time::pass_when_quiet(LONGEST);
         let carries = net.clone();
         start("network", move || carries.carry());
-        let its = |process| (0..self.servers).map(move |server| self.client((process, server))).collect();
+        let servers = if self.cluster { 1 } else { self.servers };
+        let its = |process| (0..servers).map(move |server| self.client((process, server))).collect();
         let clients: Vec<Vec<Client>> = (0..self.processes).map(its).collect();
         let playing = Arc::new(Playing::new(self.processes, self.threads));
         self.start(&clients, &playing);
@@ -120,16 +168,16 @@ impl Scene {
         checks::over();
         net.is_over();
         time::go_on();
+        clients.iter().flatten().for_each(|client| drop(client.close()));
         drop(clients);
         time::wait_for_others();
     }
 
     /// Starts the threads of all processes.
     fn start(&self, clients: &[Vec<Client>], playing: &Arc<Playing>) {
-        let items = Arc::new(AtomicI64::new(0));
         for (process, its) in clients.iter().enumerate() {
             time::belongs_to(process + 1);
-            let red = (self.servers > 1).then(|| RedLockClient::new(its).expect("servers that differ"));
+            let red = (its.len() > 1).then(|| RedLockClient::new(its).expect("servers that differ"));
             for thread in 0..self.threads {
                 let other = (process + 1) % self.processes;
                 let part = Part {
@@ -139,7 +187,7 @@ impl Scene {
                     weather: self.weather,
                     pace: self.pace,
                     rng: Rng(self.seed ^ ((process * 8 + thread + 1) as u64) << 32),
-                    items: items.clone(),
+                    linger: self.linger,
                     red: red.clone(),
                     playing: playing.clone(),
                 };
@@ -152,14 +200,20 @@ impl Scene {
 
     /// Checks what came of it, and what is left.
     fn finish(&self, clients: &[Vec<Client>], net: &Net) {
-        let alive =
-            |(process, _): &(usize, _)| self.plan.death(*process).is_none_or(|at| at > time::elapsed());
+        let now = time::elapsed();
+        let alive = |(process, _): &(usize, _)| self.plan.death(*process).is_none_or(|at| at > now);
+        time::sleep(self.plan.settled().saturating_sub(time::elapsed()));
+        let lease = self.leases.iter().max().copied().unwrap_or_default();
+        // A clock may have been set back, so that the lease of a dead process takes as much longer.
+        let back = if self.weather == Weather::Lossy { Duration::from_secs(160) } else { Duration::ZERO };
+        let limit = lease + GETS_IN + back;
         let mut all_closed = true;
         for (i, (process, its)) in clients.iter().enumerate().filter(alive).enumerate() {
             time::belongs_to(process + 1);
             if i == 0 {
                 recipes::finish(&its[0], self.weather);
             }
+            gets_in(&its[0], if its.len() > 1 { &[] } else { &self.kinds }, limit);
             for client in its {
                 let closed = client.close();
                 assert!(closed.is_ok() || self.weather != Weather::Calm, "{closed:?}");
@@ -167,10 +221,12 @@ impl Scene {
             }
         }
         time::belongs_to(0);
-        checks::finish(self.weather, &self.plan, &net.lost(), self.lease);
+        let lost = net.lost();
+        let (weather, plan, single) = (self.weather, &self.plan, self.threads == 1);
+        checks::finish(&Run { weather, plan, lost: &lost, lease, single });
+        signals::finish(weather, plan, lease);
         if all_closed && self.weather != Weather::Lossy && !self.plan.kills() {
             // close-frees: once what is on its way has arrived, nobody holds anything.
-            time::sleep(self.plan.settled().saturating_sub(time::elapsed()));
             let held = |(key, _): &(String, bool)| LOCKS.contains(&key.as_str());
             let stays: Vec<_> = net.keys().into_iter().filter(held).collect();
             assert!(stays.is_empty(), "close-frees: all clients are closed: {stays:?}");
@@ -183,6 +239,17 @@ impl Scene {
         let kept = |key: &str| key.ends_with(":fence") || key == "rc:{election}:conditions";
         let stays: Vec<_> = left().filter(|(key, _)| !kept(key)).collect();
         assert!(stays.is_empty(), "nothing-left-behind: {stays:?}");
+    }
+}
+
+/// Counts the losses that a process is told.
+struct Losses(usize);
+
+impl Observer for Losses {
+    fn lost(&self, lock: LockInfo<'_>, _: LossReason) {
+        if !checks::is_over() {
+            checks::told_lost(lock.name, self.0);
+        }
     }
 }
 

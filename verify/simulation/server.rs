@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::redis::{Keyspace, Redis, Reply};
+use crate::engine::redis::slots::Slot;
 use crate::sync::time;
 
 /// Its clock at the beginning, in µs since 1970.
@@ -18,6 +19,8 @@ pub(super) struct Server {
     pub(super) redis: Redis,
     /// How much its clock is ahead, in µs.
     pub(super) ahead: i64,
+    /// By how many parts in a million it runs fast, or slow.
+    drift: i64,
     /// How often it has started.
     starts: u64,
     up_since: Duration,
@@ -29,6 +32,10 @@ pub(super) struct Server {
 }
 
 impl Server {
+    pub(super) fn new(drift: i64) -> Server {
+        Server { drift, ..Server::default() }
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.down_until <= time::elapsed()
     }
@@ -48,7 +55,7 @@ impl Server {
 
     fn set_time(&mut self) {
         let now = i64::try_from(time::elapsed().as_micros()).expect("not for ever");
-        self.redis.set_time(BEGINNING + now + self.ahead);
+        self.redis.set_time(BEGINNING + now + now * self.drift / 1_000_000 + self.ahead);
     }
 
     fn info(&self, number: usize) -> String {
@@ -66,11 +73,14 @@ impl Server {
         self.down_until = time::elapsed() + lasts;
     }
 
-    /// Restarts without its data.
-    pub(super) fn restarts_empty(&mut self, lasts: Duration) {
+    /// Restarts without its data, or is another server that has been up for long.
+    pub(super) fn restarts_empty(&mut self, lasts: Duration, replaced: bool) {
         self.redis.state.keys.keys.clear();
         self.lost.push(time::elapsed());
         self.restarts(lasts);
+        if replaced {
+            self.up_since = Duration::ZERO;
+        }
     }
 
     pub(super) fn replicates(&mut self) {
@@ -89,6 +99,38 @@ impl Server {
             self.lost.retain(|lost| lost <= at);
         }
         self.restarts(Duration::ZERO);
+    }
+
+    /// How many positions a queue has.
+    pub(super) fn waiting(&mut self, queue: &str) -> usize {
+        let words = ["ZCARD", queue].map(|word| word.as_bytes().to_vec());
+        match self.redis.command(0, &words)[..] {
+            [Reply::Int(n)] => n as usize,
+            _ => 0,
+        }
+    }
+
+    /// Whether it has a key now.
+    pub(super) fn has(&mut self, key: &str) -> bool {
+        self.set_time();
+        let words = ["EXISTS", key].map(|word| word.as_bytes().to_vec());
+        self.redis.command(0, &words) == [Reply::Int(1)]
+    }
+
+    /// One of its keys in a slot, if it has any there.
+    pub(super) fn key_in(&mut self, slot: usize) -> Option<Vec<u8>> {
+        let keys = self.keys();
+        let of_it = keys.into_iter().find(|(key, _)| Slot::of(key.as_bytes()).index() == slot);
+        of_it.map(|(key, _)| key.into_bytes())
+    }
+
+    /// Gives a key to another server, with the time that it has left.
+    pub(super) fn gives(&mut self, key: &[u8], to: &mut Server) {
+        to.set_time();
+        let Some(mut entry) = self.redis.state.keys.keys.remove(key) else { return };
+        let (here, there) = (self.redis.state.keys.now, to.redis.state.keys.now);
+        entry.expires = entry.expires.map(|at| at - here + there);
+        to.redis.state.keys.keys.insert(key.to_vec(), entry);
     }
 
     /// The keys that are stored now, and whether each expires.

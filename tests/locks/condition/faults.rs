@@ -198,6 +198,44 @@ fn a_server_that_forgets_all_wakes_the_waiters() {
     }
 }
 
+/// As a replica that takes over without the last writes.
+#[test]
+fn a_server_that_forgets_that_a_wait_is_over_is_told_again() {
+    let fixture = Fixture::new();
+    let (lock, other) = (fixture.lock(), fixture.lock());
+    let mut redis = fixture.server.connection().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            let signalled = not_empty(&lock).wait_with(&mut guard, ms(1500)).unwrap();
+            is_held(&lock, guard);
+            signalled
+        });
+        fixture.await_waiting(1);
+        let guard = other.lock().unwrap();
+        let keys = [":queue", ":positions", ":conditions"].map(|suffix| format!("rc:{{it}}{suffix}"));
+        let before =
+            keys.clone().map(|key| redis::cmd("DUMP").arg(key).query::<Option<Vec<u8>>>(&mut redis).unwrap());
+        wait_until(LONG, "it waits for the lock", || fixture.queued() == 1);
+        for (key, before) in keys.iter().zip(before) {
+            redis::cmd("DEL").arg(key).exec(&mut redis).unwrap();
+            if let Some(before) = before {
+                redis::cmd("RESTORE").arg(key).arg(60_000).arg(before).exec(&mut redis).unwrap();
+            }
+        }
+        guard.unlock().unwrap();
+        let began = Instant::now();
+        wait_until(2 * LONG, "it has the lock again", || {
+            if began.elapsed() > LONG {
+                signal(&other);
+            }
+            waits.is_finished()
+        });
+        assert!(!waits.join().unwrap() && began.elapsed() < LONG, "only a signal has ended its wait");
+    });
+    nothing_left(&fixture.server);
+}
+
 #[test]
 fn a_client_that_closes_ends_its_waits() {
     let fixture = Fixture::new();

@@ -190,6 +190,13 @@ impl Redis {
         self.scripts.clear();
     }
 
+    /// Ends the subscriptions to the sharded channels for which this holds; returns each with its subscriber.
+    pub(crate) fn ends_channels(&mut self, of_it: impl Fn(&[u8]) -> bool) -> Vec<(u64, Vec<u8>)> {
+        let ends = |(sharded, channel): &(bool, Vec<u8>)| *sharded && of_it(channel);
+        let ended = self.state.channels.extract_if(.., |channel, _| ends(channel));
+        ended.flat_map(|((_, channel), all)| all.into_iter().map(move |it| (it, channel.clone()))).collect()
+    }
+
     /// Ends a connection's subscriptions.
     pub(crate) fn hang_up(&mut self, connection: u64) {
         self.state.channels.values_mut().for_each(|all| {

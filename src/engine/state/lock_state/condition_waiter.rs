@@ -2,7 +2,7 @@
 //! thread alone.
 //!
 //! That thread sends `wait`, which gives up the lock for a position in the condition, and keeps the position
-//! with `keep`. When its time is over it sends `back`. From then on it waits for the lock as a signalled
+//! with `keep`. When its time is over it sends `back` instead. From then on it waits for the lock as a signalled
 //! waiter does: without a deadline, since it cannot return before it has the lock again.
 
 use super::ask::{PendingAcquire, Phase};
@@ -123,9 +123,13 @@ impl SignalWaiter {
     fn mode(&mut self, queued: bool) -> AcquireMode {
         if self.signal == Signal::TimedOut {
             self.signal = Signal::TimeOutSent;
-            return AcquireMode::Back;
         }
-        if queued { AcquireMode::Keep } else { AcquireMode::Wait }
+        match self.signal {
+            Signal::Awaited if queued => AcquireMode::Keep,
+            Signal::Awaited => AcquireMode::Wait,
+            // Each time: a replica that takes over may not know it yet.
+            _ => AcquireMode::Back,
+        }
     }
 
     /// Handles what only the replies to a wait for a condition say, and returns the rest, which any lock

@@ -1,0 +1,136 @@
+//! The simulated servers as nodes of a cluster: which of them has which slot, by what each of them knows, and how a slot
+//! moves, a key at a time.
+
+use std::collections::BTreeMap;
+
+use redis::{PushKind, Value};
+
+use super::checks::sometimes;
+use super::net::host;
+use super::redis::Reply;
+use super::server::Server;
+use crate::engine::redis::slots::{SLOTS, Slot};
+
+/// The port of each node, as of a server without one in its URL.
+pub(super) const PORT: u16 = 6379;
+
+/// What a client may ask of any node.
+const OF_NO_KEY: &[&str] =
+    &["CLIENT", "CLUSTER", "INFO", "PING", "PUBLISH", "ROLE", "SCRIPT", "SUBSCRIBE", "UNSUBSCRIBE"];
+
+pub(super) struct Slots {
+    /// Who has each slot, by what each node knows.
+    known: Vec<Vec<usize>>,
+    /// The slots that are on their way, from one node to another.
+    moving: BTreeMap<usize, (usize, usize)>,
+}
+
+impl Slots {
+    pub(super) fn new(nodes: usize) -> Slots {
+        // Each has one of the first ones, as a client looks there first, a step of the scheduler for each.
+        let owner = |slot: usize| if slot < nodes { slot } else { slot * nodes / SLOTS };
+        let owners: Vec<usize> = (0..SLOTS).map(owner).collect();
+        Slots { known: vec![owners; nodes], moving: BTreeMap::new() }
+    }
+
+    /// The reply to `CLUSTER SLOTS` of a node to a process.
+    pub(super) fn map(&self, node: usize, process: usize) -> Reply {
+        let owners = &self.known[node];
+        let number = |n: usize| Reply::Int(n as i64);
+        let mut ranges = Vec::new();
+        let mut first = 0;
+        for slot in 0..SLOTS {
+            if slot + 1 < SLOTS && owners[slot + 1] == owners[first] {
+                continue;
+            }
+            let owner = owners[first];
+            let name = Reply::Bulk(host((process, owner)).into_bytes());
+            let id = Reply::Bulk(format!("{owner:040}").into_bytes());
+            let primary = Reply::List(vec![name, number(PORT.into()), id]);
+            ranges.push(Reply::List(vec![number(first), number(slot), primary]));
+            first = slot + 1;
+        }
+        Reply::List(ranges)
+    }
+
+    /// Why a node does not run a command, as Redis 7 says it.
+    pub(super) fn refuses(
+        &self,
+        (process, node): (usize, usize),
+        server: &mut Server,
+        command: &[String],
+    ) -> Option<Reply> {
+        let keys = keys(command);
+        let slot = Slot::of(keys.first()?.as_bytes()).index();
+        let says = |code: &str, to: usize| {
+            Some(Reply::Error(format!("{code} {slot} {}:{PORT}", host((process, to)))))
+        };
+        if keys.iter().any(|key| Slot::of(key.as_bytes()).index() != slot) {
+            return Some(Reply::Error("CROSSSLOT Keys in request don't hash to the same slot".to_owned()));
+        }
+        let owner = self.known[node][slot];
+        if owner != node {
+            sometimes("a request is sent on to another node");
+            return says("MOVED", owner);
+        }
+        let to = self.moving.get(&slot).filter(|(from, _)| *from == node).map(|(_, to)| *to)?;
+        // A channel is not a key.
+        if matches!(command[0].as_str(), "SSUBSCRIBE" | "SUNSUBSCRIBE" | "SPUBLISH") {
+            return None;
+        }
+        let there = keys.iter().filter(|key| server.has(key)).count();
+        match there {
+            n if n == keys.len() => None,
+            0 => says("ASK", to),
+            _ => {
+                sometimes("the keys of a request are at two nodes");
+                Some(Reply::Error("TRYAGAIN Multiple keys request during rehashing of slot".to_owned()))
+            }
+        }
+    }
+
+    /// A slot begins to move, unless it does already.
+    pub(super) fn begins(&mut self, slot: usize, from: usize, to: usize) -> bool {
+        let owns = self.known.iter().all(|owners| owners[slot] == from);
+        let begins = owns && from != to && !self.moving.contains_key(&slot);
+        if begins {
+            self.moving.insert(slot, (from, to));
+        }
+        begins
+    }
+
+    pub(super) fn moving(&self, slot: usize) -> (usize, usize) {
+        self.moving[&slot]
+    }
+
+    /// A node learns that a slot has moved. Returns whether that is new to it.
+    pub(super) fn learns(&mut self, node: usize, slot: usize, to: usize) -> bool {
+        std::mem::replace(&mut self.known[node][slot], to) != to
+    }
+
+    pub(super) fn ends(&mut self, slot: usize) {
+        self.moving.remove(&slot);
+    }
+}
+
+/// The keys of a command, or the channel that stands for one.
+fn keys(command: &[String]) -> &[String] {
+    match command[0].as_str() {
+        "EVAL" | "EVALSHA" => &command[3..3 + command[2].parse::<usize>().expect("a number of keys")],
+        name if OF_NO_KEY.contains(&name) => &[],
+        _ => command.get(1..2).unwrap_or_default(),
+    }
+}
+
+/// A message, or what confirms a subscription, as RESP3 has it.
+pub(super) fn pushed(kind: &str, data: Vec<Reply>) -> Value {
+    let kind = match kind {
+        "message" => PushKind::Message,
+        "smessage" => PushKind::SMessage,
+        "subscribe" => PushKind::Subscribe,
+        "ssubscribe" => PushKind::SSubscribe,
+        "unsubscribe" => PushKind::Unsubscribe,
+        _ => PushKind::SUnsubscribe,
+    };
+    Value::Push { kind, data: data.into_iter().map(Value::from).collect() }
+}
