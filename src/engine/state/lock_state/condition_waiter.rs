@@ -121,15 +121,12 @@ impl SuspendedHold {
 
 impl SignalWaiter {
     fn mode(&mut self, queued: bool) -> AcquireMode {
-        if self.signal == Signal::TimedOut {
-            self.signal = Signal::TimeOutSent;
+        if self.signal == Signal::Awaited {
+            return if queued { AcquireMode::Keep } else { AcquireMode::Wait };
         }
-        match self.signal {
-            Signal::Awaited if queued => AcquireMode::Keep,
-            Signal::Awaited => AcquireMode::Wait,
-            // Each time: a replica that takes over may not know it yet.
-            _ => AcquireMode::Back,
-        }
+        // Each time: a replica that takes over may not know it yet.
+        self.signal = if self.signal == Signal::TimedOut { Signal::TimeOutSent } else { self.signal };
+        AcquireMode::Back
     }
 
     /// Handles what only the replies to a wait for a condition say, and returns the rest, which any lock
