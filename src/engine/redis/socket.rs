@@ -187,12 +187,12 @@ impl Socket {
 
     /// Returns the next message to a subscriber.
     pub(crate) fn get_message(&mut self) -> RedisResult<Msg> {
-        let mut message = self.earlier.pop_front();
         loop {
-            match message {
-                Some(message) => return Ok(message),
-                None => message = Msg::from_owned_value(self.recv_response()?),
+            if let Some(message) = self.earlier.pop_front() {
+                return Ok(message);
             }
+            let value = self.recv_response()?;
+            self.earlier.extend(Msg::from_owned_value(value));
         }
     }
 

@@ -119,10 +119,8 @@ impl SentinelWatch {
         while self.goes_on()
             && let Ok(message) = heard(connection, &mut latest)
         {
-            let moved = |message: Msg| {
-                let text = message.get_payload::<String>().unwrap_or_default();
-                self.sentinels.moved(message.get_channel_name(), &text)
-            };
+            let moved =
+                |it: Msg| self.sentinels.moved(it.get_channel_name(), &it.get_payload::<String>().ok()?);
             if let Some(place) = message.and_then(moved) {
                 self.is_at(place, known);
             }
