@@ -212,9 +212,7 @@ impl Listener {
             if self.is_elsewhere() {
                 return Ok(());
             }
-            if before < latest {
-                self.hears();
-            }
+            (before < latest).then(|| self.hears());
             if let Some(message) = message {
                 if let Some(entries) = notices.on_message(message.get_channel_name()) {
                     entries.iter().for_each(ask_again);
