@@ -267,8 +267,8 @@ impl<L: Held, O: Ownership> Guard<L, O> {
     }
 
     /// Sets the lease to end `lease` from now (sets, never adds). If the hold is renewed in the background,
-    /// the renewals continue and never shorten it. At least 100 ms, at most a year. Blocks for one request, at
-    /// most the command timeout.
+    /// the renewals continue and never shorten it; only one that is under way during this call may, until the
+    /// next one. At least 100 ms, at most a year. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// `LeaseLost` on a lost hold, `InvalidInput` for a lease that is too short or too long (the hold
