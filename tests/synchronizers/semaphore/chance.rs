@@ -1,4 +1,4 @@
-//! Ten thousand requests by chance, by several processes of which one after the other is killed: a lease
+//! Up to ten thousand requests by chance, by several processes of which one after the other is killed: a lease
 //! later every permit is there, and never were more out than there are.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
@@ -14,8 +14,10 @@ const PERMITS: u32 = 5;
 const THREADS: usize = 2;
 /// Of this process; those of its children come on top.
 const REQUESTS: u64 = 10_000;
-/// By then it is enough, whatever a slow machine has made of them.
-const LIMIT: Duration = Duration::from_secs(20);
+/// By then it is enough, whatever a slow machine has made of them: 20 s with `SECONDS=20`.
+fn limit() -> Duration {
+    Duration::from_secs(std::env::var("SECONDS").map_or(8, |n| n.parse().unwrap()))
+}
 /// Renewed in time on a loaded machine too.
 const LEASE: Duration = ms(6000);
 /// Of the children: what a killed one has is soon back, and the others go on.
@@ -137,7 +139,8 @@ fn what_is_available_is_exact_whatever_became_of_the_requests() {
     semaphores[0].set_permits(PERMITS).unwrap();
     let (out, made, is_over) = (AtomicI64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let (began, chance) = (Instant::now(), random.fork());
-    let more = || began.elapsed() < LIMIT && made.fetch_add(1, SeqCst) < REQUESTS;
+    let limit = limit();
+    let more = || began.elapsed() < limit && made.fetch_add(1, SeqCst) < REQUESTS;
     let (kills, died) = thread::scope(|scope| {
         let killer = scope.spawn(|| kill(&server, &semaphores[0], chance, &is_over));
         let players: Vec<_> = semaphores
@@ -154,7 +157,7 @@ fn what_is_available_is_exact_whatever_became_of_the_requests() {
     });
     let made = made.into_inner().min(REQUESTS);
     println!("{made} requests and {kills} kills in {:?}", began.elapsed());
-    assert!(made > REQUESTS / 50, "hardly a request: {made}");
+    assert!(made > REQUESTS / 100, "hardly a request: {made}");
     wait_until(LONG, "the dead ones' are back", || semaphores[0].available().unwrap() == i64::from(PERMITS));
     assert!(died.elapsed() < BRIEF + 2 * SOON, "only {:?} later", died.elapsed());
     assert_eq!(semaphores[0].permits().unwrap(), Some(PERMITS));
