@@ -99,6 +99,7 @@ fn child<K: Tried>(fixture: &Fixture<K>, role: &str, kind: &str) -> Child {
 
 fn client(lease: Duration) -> Client {
     let builder = Client::builder().url(&env("URL")).namespace(&env("NAMESPACE")).lease(lease);
+    let builder = builder.connect_timeout(LONG).command_timeout(LONG);
     builder.renew_every(EVERY).connect().unwrap()
 }
 

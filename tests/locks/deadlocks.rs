@@ -313,18 +313,27 @@ fn requests(server: &RedisServer, client: &Client, holds: bool) -> BTreeSet<Stri
     }
 }
 
+/// Such a thread sends the same requests with detection after `timeout` as without. What a stalled machine adds to
+/// either, such as one more heartbeat, it does not add each time.
+#[track_caller]
+fn sends_what_it_always_sent(timeout: Duration, holds: bool) {
+    let server = RedisServer::start().unwrap();
+    let round = || {
+        let looks = client_that_looks_after(&server, timeout);
+        (requests(&server, &looks, holds), requests(&server, &switched_off(&server), holds))
+    };
+    let rounds: Vec<_> = (0..5).map(|_| round()).take_while(|(with, without)| with != without).collect();
+    assert!(rounds.len() < 5, "{rounds:#?}");
+}
+
 #[test]
 fn a_short_wait_sends_what_it_always_sent() {
-    let server = RedisServer::start().unwrap();
-    let looks = client_that_looks_after(&server, LONG);
-    assert_eq!(requests(&server, &looks, true), requests(&server, &switched_off(&server), true));
+    sends_what_it_always_sent(LONG, true);
 }
 
 #[test]
 fn a_thread_that_holds_nothing_sends_what_it_always_sent() {
-    let server = RedisServer::start().unwrap();
-    let looks = client_that_looks_after(&server, ms(100));
-    assert_eq!(requests(&server, &looks, false), requests(&server, &switched_off(&server), false));
+    sends_what_it_always_sent(ms(100), false);
 }
 
 /// How many rounds each process takes: 1,000 with `ROUNDS=1000`.

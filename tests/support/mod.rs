@@ -43,20 +43,25 @@ pub fn connected(set: impl Fn() -> ClientBuilder) -> Client {
 
 #[track_caller]
 pub fn connect(server: &RedisServer) -> Client {
-    connected(|| builder(&server.url()).connect_timeout(LONG))
+    patiently(&server.url())
 }
 
 /// A client each of whose requests has the time that its reply takes on the busiest machine.
 #[track_caller]
 pub fn patiently(url: &str) -> Client {
-    connected(|| builder(url).command_timeout(LONG))
+    connected(|| unhurried(url))
+}
+
+/// The settings of such a client.
+pub fn unhurried(url: &str) -> ClientBuilder {
+    builder(url).connect_timeout(LONG).command_timeout(LONG)
 }
 
 /// A client that neither renews nor repeats a request by itself while a test runs: a waiter that gets in was
 /// admitted, or woken up.
 pub fn patient(server: &RedisServer) -> Client {
     let minutes = Duration::from_secs(120);
-    connected(|| builder(&server.url()).connect_timeout(LONG).lease(minutes).waiter_timeout(minutes))
+    connected(|| unhurried(&server.url()).lease(minutes).waiter_timeout(minutes))
 }
 
 /// Waits for the lock and releases it. Returns when it was acquired. Times out, so that a failing test ends.

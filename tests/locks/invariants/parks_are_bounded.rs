@@ -4,12 +4,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::Client;
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
 
 /// What a loaded machine may add to any bound.
 const LOAD: Duration = Duration::from_secs(4);
+
+/// With the usual heartbeats, of which there is one a second.
+#[track_caller]
+fn connect(server: &RedisServer) -> Client {
+    connected(|| builder(&server.url()))
+}
 
 #[test]
 fn parks_are_bounded_when_no_message_gets_through() {

@@ -8,7 +8,7 @@ use redis_concurrent::{CancellationToken, ErrorKind, MultiLock, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::multi_lock::fixture::{Fixture, locks, multi};
-use crate::support::{Heard, LONG, Recorder, SOON, builder, ms, queued};
+use crate::support::{Heard, LONG, Recorder, SOON, builder, in_brief, ms, queued};
 
 #[test]
 fn it_waits_for_one_and_holds_none_of_the_others_meanwhile() {
@@ -40,18 +40,19 @@ fn one_deadline_is_for_all_of_them() {
     let (here, there) = (fixture.client(), fixture.client());
     let theirs = locks(&there, &["a", "b", "c"]);
     let it = multi(&here, &["a", "b", "c"]);
-    let limit = ms(600);
+    let limit = ms(4000);
     let (a, b) = (theirs[0].lock().unwrap(), theirs[1].lock_owned().unwrap());
     thread::scope(|scope| {
         let began = Instant::now();
-        let waiter = scope.spawn(move || (it.try_lock_for(limit).unwrap().is_none(), began.elapsed()));
+        let waiter = scope.spawn(move || (in_brief(it.try_lock_for(limit)).is_none(), began.elapsed()));
         queued(&theirs[0], 1);
-        thread::sleep(limit / 2);
-        // It spends the rest of its time on the next one, not all of it anew.
+        wait_until(LONG, "half of its time is over", || began.elapsed() > limit / 2);
+        let moved_on = began.elapsed();
         a.unlock().unwrap();
         let (none, elapsed) = waiter.join().unwrap();
         assert!(none && elapsed >= limit, "{elapsed:?}");
-        assert!(elapsed < limit + SOON / 2, "{elapsed:?}");
+        // It spends the rest of its time on the next one, not all of it anew.
+        assert!(elapsed < moved_on + limit, "{elapsed:?} after {moved_on:?}");
     });
     assert!(!theirs[0].is_locked().unwrap());
     b.unlock().unwrap();
