@@ -9,6 +9,8 @@ mod contenders;
 #[allow(dead_code)] // Only a part of it.
 #[path = "../support/flock.rs"]
 mod flock;
+#[path = "../support/one_server.rs"]
+mod one_server;
 #[path = "../support/server_days.rs"]
 mod server_days;
 #[path = "../support/mod.rs"]

@@ -1,13 +1,15 @@
 //! A server, and on it the key that everybody locks.
 
+use std::thread;
 use std::time::Duration;
 
-use redis::{Connection, FromRedisValue, cmd};
-use redis_concurrent::{Client, SimpleLock};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis::{Connection, cmd};
+use redis_concurrent::kinds::Exclusive;
+use redis_concurrent::{Client, RedisLock, SimpleLock};
+use redis_concurrent_testkit::wait_until;
 
-use crate::server_days::ask;
-use crate::support::{LONG, ms, patient};
+use crate::one_server::{self, Subject};
+use crate::support::{LONG, ms};
 
 /// The key: with a hash tag, as other keys of its owners' have it.
 pub const KEY: &str = "job:{nightly}:lock";
@@ -18,43 +20,44 @@ pub const QUEUE: &str = "rc:{nightly}:at:job:{nightly}:lock:queue";
 /// What a foreign holder's lock lasts where its end is not the point.
 pub const LEASE: Duration = ms(60_000);
 
-pub struct Fixture {
-    pub server: RedisServer,
+pub type Fixture = one_server::Fixture<SimpleLock>;
+
+impl Subject for SimpleLock {
+    const QUEUE: &str = QUEUE;
+
+    fn of(client: &Client) -> Self {
+        client.simple_lock_at(KEY)
+    }
 }
 
 impl Fixture {
-    pub fn new() -> Fixture {
-        Fixture { server: RedisServer::start().unwrap() }
-    }
-
-    pub fn client(&self) -> Client {
-        Client::connect(&self.server.url()).unwrap()
-    }
-
-    /// The lock, for a [patient] client: a caller that comes in looks because of a foreign holder, or was let in.
-    pub fn patient(&self) -> SimpleLock {
-        patient(&self.server).simple_lock_at(KEY)
-    }
-
-    /// The lock, for a client of its own.
-    pub fn lock(&self) -> SimpleLock {
-        self.client().simple_lock_at(KEY)
-    }
-
     /// A program of somebody else's.
     pub fn foreign_holder(&self, text: &str) -> ForeignHolder {
         ForeignHolder { redis: self.server.connection().unwrap(), text: text.into() }
     }
+}
 
-    /// One command from outside.
-    #[track_caller]
-    pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        ask(&self.server, words)
-    }
-
-    #[track_caller]
-    pub fn await_queued(&self, n: usize) {
-        wait_until(LONG, &format!("{n} wait for the lock"), || self.ask::<usize>(&["ZCARD", QUEUE]) == n);
+/// Whatever the kind: while a thread waits for a condition, others have the lock, and it comes back by a signal.
+impl<K: Exclusive> one_server::Fixture<RedisLock<K>>
+where
+    RedisLock<K>: Subject,
+{
+    pub fn a_condition_lets_others_in(&self, others: impl FnOnce()) {
+        let (waiter, signaller) = (self.patient(), self.patient());
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = waiter.lock().unwrap();
+                assert!(waiter.condition("done").wait_with(&mut guard, LONG).unwrap());
+                guard.unlock().unwrap();
+            });
+            let done = signaller.condition("done");
+            wait_until(LONG, "one waits", || done.wait_queue_length(&signaller.lock().unwrap()).unwrap() > 0);
+            others();
+            let guard = signaller.lock().unwrap();
+            done.signal(&guard).unwrap();
+            guard.unlock().unwrap();
+            waits.join().unwrap();
+        });
     }
 }
 

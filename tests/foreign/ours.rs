@@ -64,22 +64,9 @@ fn its_name_is_the_key_and_its_tokens_grow_past_those_of_foreign_holders() {
 #[test]
 fn it_has_conditions() {
     let fixture = Fixture::new();
-    let (waiter, signaller) = (fixture.patient(), fixture.patient());
-    thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let mut guard = waiter.lock().unwrap();
-            assert!(waiter.condition("done").wait_with(&mut guard, LONG).unwrap());
-            guard.unlock().unwrap();
-        });
-        let done = signaller.condition("done");
-        wait_until(LONG, "one waits", || done.wait_queue_length(&signaller.lock().unwrap()).unwrap() > 0);
-        // While they wait, the key is anybody's.
+    fixture.a_condition_lets_others_in(|| {
         let mut foreign = fixture.foreign_holder("theirs");
         assert!(foreign.takes(LEASE) && foreign.frees());
-        let guard = signaller.lock().unwrap();
-        done.signal(&guard).unwrap();
-        guard.unlock().unwrap();
-        waits.join().unwrap();
     });
 }
 

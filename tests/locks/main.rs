@@ -10,8 +10,8 @@ mod calls;
 mod contenders;
 #[path = "../support/flock.rs"]
 mod flock;
-#[path = "../support/one_lock.rs"]
-mod one_lock;
+#[path = "../support/one_server.rs"]
+mod one_server;
 #[path = "../support/server_days.rs"]
 mod server_days;
 #[path = "../support/mod.rs"]

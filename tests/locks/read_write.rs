@@ -9,16 +9,17 @@ mod trouble;
 use redis_concurrent::{Client, ReadWriteLock};
 use redis_concurrent_testkit::{hear_parent, is_role, tell_parent};
 
-use crate::one_lock::Fixture;
+use crate::one_server::{self, Subject};
 use crate::support::{LONG, ms};
 
 const URL: &str = "READ_WRITE_URL";
 const HALF: &str = "READ_WRITE_HALF";
 
-impl Fixture {
-    /// The lock for another client.
-    fn read_write_lock(&self) -> ReadWriteLock {
-        self.client().read_write_lock("it")
+type Fixture = one_server::Fixture<ReadWriteLock>;
+
+impl Subject for ReadWriteLock {
+    fn of(client: &Client) -> Self {
+        client.read_write_lock("it")
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use redis::{Connection, FromRedisValue, cmd};
+use redis::{Connection, cmd};
 use redis_concurrent::Client;
 use redis_concurrent::interop::RedissonLock;
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::wait_until;
 
-use crate::server_days::ask;
-use crate::support::{LONG, patient};
+use crate::one_server::{self, Subject};
+use crate::support::LONG;
 
 pub const KEY: &str = "stock:42";
 
@@ -22,39 +22,21 @@ pub const CHANNEL: &str = "redisson_lock__channel:{stock:42}";
 /// What a hold lasts where its end is not the point.
 pub const LEASE: Duration = Duration::from_secs(60);
 
-pub struct Fixture {
-    pub server: RedisServer,
+pub type Fixture = one_server::Fixture<RedissonLock>;
+
+impl Subject for RedissonLock {
+    const QUEUE: &str = QUEUE;
+
+    fn of(client: &Client) -> Self {
+        client.redisson_lock(KEY)
+    }
 }
 
 impl Fixture {
-    pub fn new() -> Fixture {
-        Fixture { server: RedisServer::start().unwrap() }
-    }
-
-    pub fn client(&self) -> Client {
-        Client::connect(&self.server.url()).unwrap()
-    }
-
-    /// The lock, for a client of its own.
-    pub fn lock(&self) -> RedissonLock {
-        self.client().redisson_lock(KEY)
-    }
-
-    /// The lock, for a [patient] client.
-    pub fn patient(&self) -> RedissonLock {
-        patient(&self.server).redisson_lock(KEY)
-    }
-
     /// A thread of a client of Redisson's.
     pub fn java(&self, thread: u32) -> Java {
         let owner = format!("67e55044-10b1-426f-9247-bb680e5fe0c8:{thread}");
         Java { redis: self.server.connection().unwrap(), owner }
-    }
-
-    /// One command from outside.
-    #[track_caller]
-    pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        ask(&self.server, words)
     }
 
     /// How many listen to Redisson's channel.
@@ -66,11 +48,6 @@ impl Fixture {
     #[track_caller]
     pub fn await_listeners(&self, n: usize) {
         wait_until(LONG, &format!("{n} listen to Redisson's channel"), || self.listeners() == n);
-    }
-
-    #[track_caller]
-    pub fn await_queued(&self, n: usize) {
-        wait_until(LONG, &format!("{n} wait for the lock"), || self.ask::<usize>(&["ZCARD", QUEUE]) == n);
     }
 }
 

@@ -122,22 +122,9 @@ fn state_of(fixture: &Fixture) -> BTreeMap<String, String> {
 #[test]
 fn it_has_conditions() {
     let fixture = Fixture::new();
-    let (waiter, signaller) = (fixture.patient(), fixture.patient());
-    thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let mut guard = waiter.lock().unwrap();
-            assert!(waiter.condition("done").wait_with(&mut guard, LONG).unwrap());
-            guard.unlock().unwrap();
-        });
-        let done = signaller.condition("done");
-        wait_until(LONG, "one waits", || done.wait_queue_length(&signaller.lock().unwrap()).unwrap() > 0);
-        // While it waits, the lock is anybody's.
+    fixture.a_condition_lets_others_in(|| {
         let mut java = fixture.java(1);
         assert_eq!((java.takes(LEASE), java.frees()), (Ok(()), Some(true)));
-        let guard = signaller.lock().unwrap();
-        done.signal(&guard).unwrap();
-        guard.unlock().unwrap();
-        waits.join().unwrap();
     });
 }
 

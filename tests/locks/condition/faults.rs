@@ -185,7 +185,8 @@ fn lost_answers_lose_neither_the_lock_nor_a_signal() {
 fn a_server_that_forgets_all_wakes_the_waiters() {
     for restart in [false, true] {
         let fixture = Fixture::new();
-        let lock = fixture.client_with(|b| b.waiter_timeout(ms(900))).reentrant_lock("it");
+        let lock =
+            fixture.client_with(|b| b.waiter_timeout(ms(900)).command_timeout(ms(900))).reentrant_lock("it");
         fixture.while_one_waits(&lock, || {
             if restart {
                 fixture.server.kill().unwrap();

@@ -3,21 +3,24 @@
 use std::thread;
 
 use redis_concurrent::kinds::Reentrant;
-use redis_concurrent::{Condition, Guard, ReentrantLock};
+use redis_concurrent::{Client, Condition, Guard, ReentrantLock};
 use redis_concurrent_testkit::wait_until;
 
-pub use crate::one_lock::Fixture;
+use crate::one_server::{self, Subject};
 use crate::support::LONG;
 
-impl Fixture {
-    /// The lock for another client.
-    pub fn lock(&self) -> ReentrantLock {
-        self.client().reentrant_lock("it")
-    }
+pub type Fixture = one_server::Fixture<ReentrantLock>;
 
+impl Subject for ReentrantLock {
+    fn of(client: &Client) -> Self {
+        client.reentrant_lock("it")
+    }
+}
+
+impl Fixture {
     /// How many wait for any condition of the lock.
     pub fn waiting(&self) -> usize {
-        self.count(":conditions")
+        self.ask(&["ZCARD", "rc:{it}:conditions"])
     }
 
     #[track_caller]

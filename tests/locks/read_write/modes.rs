@@ -12,7 +12,7 @@ use crate::support::{LONG, SOON, in_brief, ms, nothing_left};
 #[test]
 fn readers_read_together_and_a_writer_is_alone() {
     let fixture = Fixture::new();
-    let (a, b, c) = (fixture.read_write_lock(), fixture.read_write_lock(), fixture.read_write_lock());
+    let (a, b, c) = (fixture.lock(), fixture.lock(), fixture.lock());
     let first = a.read_lock().lock().unwrap();
     let second = b.read_lock().try_lock().unwrap().expect("beside another reader");
     assert!(c.write_lock().try_lock().unwrap().is_none());
@@ -31,7 +31,7 @@ fn readers_read_together_and_a_writer_is_alone() {
 #[test]
 fn threads_of_a_process_read_together() {
     let fixture = Fixture::new();
-    let lock = fixture.read_write_lock();
+    let lock = fixture.lock();
     let mine = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -48,7 +48,7 @@ fn threads_of_a_process_read_together() {
 #[test]
 fn both_halves_are_reentrant_by_thread() {
     let fixture = Fixture::new();
-    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let reads: Vec<_> = (0..3).map(|_| lock.read_lock().lock().unwrap()).collect();
     assert_eq!(lock.read_lock().hold_count(), 3);
     drop(reads);
@@ -66,7 +66,7 @@ fn both_halves_are_reentrant_by_thread() {
 #[test]
 fn a_reader_cannot_wait_for_itself() {
     let fixture = Fixture::new();
-    let lock = fixture.read_write_lock();
+    let lock = fixture.lock();
     let read = lock.read_lock().lock().unwrap();
     for outcome in [lock.write_lock().lock().map(drop), lock.write_lock().try_lock_for(SOON).map(drop)] {
         let error = outcome.unwrap_err();
@@ -92,7 +92,7 @@ fn a_reader_cannot_wait_for_itself() {
 #[test]
 fn a_writer_may_read_and_goes_on_reading() {
     let fixture = Fixture::new();
-    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let write = lock.write_lock().lock().unwrap();
     let read = lock.read_lock().lock().unwrap();
     assert!(other.read_lock().try_lock().unwrap().is_none());
@@ -107,7 +107,7 @@ fn a_writer_may_read_and_goes_on_reading() {
 #[test]
 fn a_writer_reads_past_threads_of_its_own_that_wait_for_it() {
     let fixture = Fixture::new();
-    let lock = fixture.read_write_lock();
+    let lock = fixture.lock();
     let write = lock.write_lock().lock().unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| drop(lock.read_lock().lock().unwrap()));
@@ -153,7 +153,7 @@ fn a_downgrade_is_one_request_and_lets_waiting_readers_in() {
 #[test]
 fn a_downgrade_of_an_inner_hold_goes_on_writing() {
     let fixture = Fixture::new();
-    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let outer = lock.write_lock().lock().unwrap();
     let inner = lock.write_lock().lock().unwrap();
     let read = lock.downgrade(inner).unwrap();
@@ -168,7 +168,7 @@ fn a_downgrade_of_an_inner_hold_goes_on_writing() {
 #[test]
 fn a_write_lock_that_was_lost_is_not_downgraded_also_beside_another_writer() {
     let fixture = Fixture::new();
-    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (lock, other) = (fixture.lock(), fixture.lock());
     for known in [false, true] {
         let brief = lock.write_lock().with_lease(ms(200));
         let write = if known { brief.lock().unwrap() } else { lock.write_lock().lock().unwrap() };
@@ -209,7 +209,7 @@ fn only_its_own_guard_is_downgraded() {
 #[test]
 fn readers_know_the_number_of_the_last_write() {
     let fixture = Fixture::new();
-    let (a, b) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (a, b) = (fixture.lock(), fixture.lock());
     let version = |lock: &redis_concurrent::ReadWriteLock| lock.read_lock().lock().unwrap().value();
     assert_eq!(version(&a), 0, "never written");
     let token = {
@@ -232,7 +232,7 @@ fn readers_know_the_number_of_the_last_write() {
 #[test]
 fn each_half_tells_of_its_own_holders() {
     let fixture = Fixture::new();
-    let (a, b) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (a, b) = (fixture.lock(), fixture.lock());
     let read = a.read_lock().lock().unwrap();
     assert!(b.read_lock().is_locked().unwrap() && !b.write_lock().is_locked().unwrap());
     let holder = b.read_lock().holder().unwrap().expect("a reader");
@@ -266,7 +266,7 @@ fn a_name_in_use_by_another_kind_is_refused_both_ways() {
 #[test]
 fn debug_tells_the_holds() {
     let fixture = Fixture::new();
-    let lock = fixture.read_write_lock();
+    let lock = fixture.lock();
     let guards = (lock.read_lock().lock().unwrap(), lock.read_lock().lock().unwrap());
     assert!(format!("{lock:?}").contains("read_holds: 2"));
     drop(guards);

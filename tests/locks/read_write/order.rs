@@ -13,7 +13,7 @@ use crate::support::{LONG, SOON, builder, in_brief, ms, nothing_left};
 #[test]
 fn a_waiting_writer_keeps_new_readers_out_but_not_present_ones() {
     let fixture = Fixture::new();
-    let (a, b, c) = (fixture.read_write_lock(), fixture.read_write_lock(), fixture.read_write_lock());
+    let (a, b, c) = (fixture.lock(), fixture.lock(), fixture.lock());
     let read = a.read_lock().lock().unwrap();
     thread::scope(|scope| {
         let writer = scope.spawn(|| drop(b.write_lock().lock().unwrap()));
@@ -33,7 +33,7 @@ fn an_arriving_writer_shuts_the_shares_of_the_reading_processes() {
     let fixture = Fixture::new();
     // Longer than the test: only the message can shut it.
     let client = fixture.client_with(|b| b.local_handoff(Duration::from_secs(600)));
-    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
+    let (lock, other) = (client.read_write_lock("it"), fixture.lock());
     let read = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
         // The listener must be there to be told.
@@ -57,7 +57,7 @@ fn an_arriving_writer_shuts_the_shares_of_the_reading_processes() {
 #[test]
 fn writers_come_before_readers_who_came_earlier() {
     let fixture = Fixture::new();
-    let (a, b, c) = (fixture.read_write_lock(), fixture.read_write_lock(), fixture.read_write_lock());
+    let (a, b, c) = (fixture.lock(), fixture.lock(), fixture.lock());
     let turn = AtomicUsize::new(0);
     let write = a.write_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -84,7 +84,7 @@ fn writers_come_before_readers_who_came_earlier() {
 #[test]
 fn in_arrival_order_nobody_passes_and_neighbouring_readers_come_in_together() {
     let fixture = Fixture::new();
-    let locks: Vec<_> = (0..5).map(|_| fixture.read_write_lock().arrival_order()).collect();
+    let locks: Vec<_> = (0..5).map(|_| fixture.lock().arrival_order()).collect();
     let turn = AtomicUsize::new(0);
     let both = AtomicUsize::new(0);
     let write = locks[0].write_lock().lock().unwrap();
@@ -127,7 +127,7 @@ fn in_arrival_order_nobody_passes_and_neighbouring_readers_come_in_together() {
 #[test]
 fn a_writer_that_gives_up_lets_readers_in_at_once() {
     let fixture = Fixture::new();
-    let (a, b, c) = (fixture.read_write_lock(), fixture.read_write_lock(), fixture.read_write_lock());
+    let (a, b, c) = (fixture.lock(), fixture.lock(), fixture.lock());
     for cancelled in [false, true] {
         let read = a.read_lock().lock().unwrap();
         let token = CancellationToken::new();
@@ -172,7 +172,7 @@ fn a_writer_that_gives_up_lets_readers_in_at_once() {
 #[test]
 fn waiters_are_counted_for_both_halves() {
     let fixture = Fixture::new();
-    let (a, b) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (a, b) = (fixture.lock(), fixture.lock());
     let write = a.write_lock().lock().unwrap();
     let token = CancellationToken::new();
     thread::scope(|scope| {
@@ -198,7 +198,7 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_another_writer() {
     let fixture = Fixture::new();
     // Longer than the test: only a message could end it.
     let client = fixture.client_with(|b| b.local_handoff(Duration::from_secs(600)));
-    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
+    let (lock, other) = (client.read_write_lock("it"), fixture.lock());
     let (marked, mark) = (client.reentrant_lock("mark"), fixture.client().reentrant_lock("mark"));
     let turn = AtomicUsize::new(0);
     let write = lock.write_lock().lock().unwrap();

@@ -103,7 +103,7 @@ fn readers_come_in_also_where_each_reply_takes_longer_than_the_slice() {
 #[test]
 fn the_last_one_out_leaves_and_the_share_lasts_till_then() {
     let fixture = Fixture::new();
-    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let inside = Barrier::new(3);
     let left = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn the_last_one_out_leaves_and_the_share_lasts_till_then() {
 fn a_lost_share_is_lost_for_all_and_not_joined_any_more() {
     let fixture = Fixture::new();
     let client = fixture.client_with(|b| b.local_handoff(Duration::from_secs(600)));
-    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
+    let (lock, other) = (client.read_write_lock("it"), fixture.lock());
     let mine = lock.read_lock().lock().unwrap();
     let lost = mine.lost();
     thread::scope(|scope| {

@@ -21,7 +21,7 @@ fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_also_beside_other
 /// Whether the dead reader was seen to count until then.
 fn counts_until_its_lease_is_over() -> bool {
     let fixture = Fixture::new();
-    let (lock, beside) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (lock, beside) = (fixture.lock(), fixture.lock());
     let living = beside.read_lock().lock().unwrap();
     let mut child = dying(&fixture, "read");
     assert_eq!(child.read_line_within(LONG).unwrap(), "in");
@@ -49,7 +49,7 @@ fn counts_until_its_lease_is_over() -> bool {
 #[test]
 fn a_writer_that_dies_waiting_keeps_readers_out_for_its_window() {
     let fixture = Fixture::new();
-    let (lock, other) = (fixture.read_write_lock(), fixture.read_write_lock());
+    let (lock, other) = (fixture.lock(), fixture.lock());
     let read = lock.read_lock().lock().unwrap();
     let mut child = dying(&fixture, "write");
     fixture.await_queued(1);
@@ -65,7 +65,7 @@ fn a_writer_that_dies_waiting_keeps_readers_out_for_its_window() {
 #[test]
 fn a_writer_that_dies_writing_lets_others_in_when_its_lease_is_over() {
     let fixture = Fixture::new();
-    let lock = fixture.read_write_lock();
+    let lock = fixture.lock();
     let mut child = dying(&fixture, "write");
     assert_eq!(child.read_line_within(LONG).unwrap(), "in");
     child.kill9().unwrap();
@@ -78,7 +78,7 @@ fn a_renewed_reader_outlives_its_lease() {
     let fixture = Fixture::new();
     let recorder = Recorder::default();
     let client = fixture.client_with(|b| b.lease(LONG).renew_every(ms(300)).observer(recorder.clone()));
-    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
+    let (lock, other) = (client.read_write_lock("it"), fixture.lock());
     let read = lock.read_lock().lock().unwrap();
     // Beside a writer that waits.
     assert!(in_brief(other.write_lock().try_lock_for(ms(1000))).is_none());
@@ -93,7 +93,7 @@ fn lost_answers_leave_nobody_inside() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(SOON).connect().unwrap();
-    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
+    let (lock, other) = (client.read_write_lock("it"), fixture.lock());
     for _ in 0..3 {
         proxy.swallow_next_reply_and_reset();
         drop(lock.read_lock().try_lock_for(SOON).unwrap().expect("asked again"));
@@ -114,7 +114,7 @@ fn a_downgrade_whose_answer_is_lost_is_asked_for_again() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(SOON).connect().unwrap();
-    let (lock, other) = (client.read_write_lock("it"), fixture.read_write_lock());
+    let (lock, other) = (client.read_write_lock("it"), fixture.lock());
     let write = lock.write_lock().lock().unwrap();
     proxy.swallow_next_reply_and_reset();
     let read = lock.downgrade(write).unwrap();
