@@ -9,10 +9,6 @@ use crate::error::Error;
 use crate::names::unescape;
 use crate::settings::{bad, within};
 
-/// The schemes of URLs that name sentinels, each with the scheme used to connect to them and to their
-/// servers.
-const SENTINEL_SCHEMES: [(&str, &str); 2] = [("redis+sentinel", "redis"), ("rediss+sentinel", "rediss")];
-
 /// A sentinel's default port.
 const SENTINEL_PORT: u16 = 26379;
 
@@ -45,51 +41,37 @@ pub(crate) struct Address {
     pub(crate) nodes: Vec<Node>,
 }
 
-impl Address {
-    /// The address of a server, unless no server could have its database.
-    fn of_one(server: redis::Client) -> Result<Self, Error> {
-        // A server with fewer databases reports that itself, but of a number above 2^31-1 it only reports that it
-        // is invalid.
-        let number = server.get_connection_info().redis_settings().db();
-        within("a database's number", number, 0..=i64::from(i32::MAX)).map_err(bad)?;
-        Ok(Address { server, sentinels: None, nodes: Vec::new() })
-    }
-}
-
 /// Returns what a client's URL names. Errors never contain a password.
 pub(crate) fn address_at(url: &str) -> Result<Address, Error> {
-    if let Some(nodes) = nodes_at(url) {
-        return nodes.map(|(server, nodes)| Address { server, sentinels: None, nodes });
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    if let Some(scheme) = scheme.strip_suffix("+cluster") {
+        return cluster_at(scheme, rest);
     }
-    match sentinels_at(url) {
-        None => Address::of_one(server_at(url)?),
-        Some(named) => {
-            let (sentinels, login) = named?;
-            Ok(Address { sentinels: Some(sentinels), ..Address::of_one(login)? })
-        }
-    }
+    let of_servers = scheme.strip_suffix("+sentinel").filter(|it| ["redis", "rediss"].contains(it));
+    let (server, sentinels) = match of_servers {
+        Some(scheme) => sentinels_at(scheme, rest).map(|(login, sentinels)| (login, Some(sentinels)))?,
+        None => (server_at(url)?, None),
+    };
+    // A server with fewer databases reports that itself, but of a number above 2^31-1 it only reports that it is
+    // invalid.
+    let number = server.get_connection_info().redis_settings().db();
+    within("a database's number", number, 0..=i64::from(i32::MAX)).map_err(bad)?;
+    Ok(Address { server, sentinels, nodes: Vec::new() })
 }
-
-/// The nodes of a cluster: a client of the first one, which has the login, and the addresses of all.
-type Nodes = (redis::Client, Vec<Node>);
 
 const NONE: &str = "this names no node of a cluster: redis+cluster://host:port,host:port";
 
-/// The nodes in this URL, `redis+cluster://[user:password@]host[:port],host[:port],…[?protocol=resp3]`;
-/// `None` if it is not the URL of a cluster. Errors never contain the password.
-fn nodes_at(url: &str) -> Option<Result<Nodes, Error>> {
-    let (scheme, rest) = url.split_once("://")?;
-    let scheme = scheme.strip_suffix("+cluster")?;
-    Some(HostList::of(rest).and_then(|HostList { login, hosts, tail }| {
-        let clients = hosts.map(|node| match node {
-            "" => Err(bad(NONE)),
-            node => server_at(&format!("{scheme}://{login}{node}{tail}")),
-        });
-        let clients = clients.collect::<Result<Vec<_>, _>>()?;
-        let nodes = clients.iter().map(node).collect::<Result<Vec<_>, _>>()?;
-        let first = clients.into_iter().next().ok_or_else(|| bad(NONE))?;
-        Ok((first, nodes))
-    }))
+/// `[user:password@]host[:port],host[:port],…[?protocol=resp3]`
+fn cluster_at(scheme: &str, rest: &str) -> Result<Address, Error> {
+    let HostList { login, hosts, tail } = HostList::of(rest)?;
+    let clients = hosts.map(|node| match node {
+        "" => Err(bad(NONE)),
+        node => server_at(&format!("{scheme}://{login}{node}{tail}")),
+    });
+    let clients = clients.collect::<Result<Vec<_>, _>>()?;
+    let nodes = clients.iter().map(node).collect::<Result<_, _>>()?;
+    let server = clients.into_iter().next().ok_or_else(|| bad(NONE))?;
+    Ok(Address { server, sentinels: None, nodes })
 }
 
 fn node(client: &redis::Client) -> Result<Node, Error> {
@@ -112,16 +94,9 @@ pub(crate) struct SentinelAddresses {
     pub(crate) master: String,
 }
 
-/// Returns the sentinels of a `redis+sentinel://` URL, and how to log in to their primary; `None` for any
-/// other URL. Errors never contain a password.
-fn sentinels_at(url: &str) -> Option<Result<(SentinelAddresses, redis::Client), Error>> {
-    let (named, rest) = url.split_once("://")?;
-    let (_, scheme) = SENTINEL_SCHEMES.into_iter().find(|(of_sentinels, _)| *of_sentinels == named)?;
-    Some(sentinels_of(scheme, rest))
-}
-
+/// How to log in to the primary, and its sentinels:
 /// `[user:password@]host[:port],host[:port]/master[/db][?query][#insecure]`
-fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::Client), Error> {
+fn sentinels_at(scheme: &str, rest: &str) -> Result<(redis::Client, SentinelAddresses), Error> {
     let HostList { login, hosts, tail } = HostList::of(rest)?;
     let (tail, fragment) = tail.split_at(tail.find('#').unwrap_or(tail.len()));
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
@@ -137,40 +112,27 @@ fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::C
     }
     let of_sentinels =
         if user.is_empty() && password.is_empty() { String::new() } else { format!("{user}:{password}@") };
-    let nodes = hosts.filter(|node| !node.is_empty());
-    let nodes: Vec<_> = nodes.map(|node| format!("{scheme}://{of_sentinels}{node}{fragment}")).collect();
     let master =
         unescape(master).ok_or_else(|| bad("the primary's name is not valid percent-encoded text"))?;
     let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
     // The host is a placeholder: the sentinels name the real one.
     let login = server_at(&format!("{scheme}://{login}primary/{db}{query}{fragment}"))?;
-    Ok((named_sentinels(&nodes, &master)?, login))
-}
-
-/// The sentinels at these URLs, each with or without a port.
-fn named_sentinels(nodes: &[String], master: &str) -> Result<SentinelAddresses, Error> {
     if master.is_empty() {
         return Err(bad(
             "which primary is meant? Sentinels know several, by name: redis+sentinel://host:port/name",
         ));
     }
+    let nodes = hosts.filter(|node| !node.is_empty()).map(|node| {
+        // Colons in brackets belong to an IPv6 address.
+        let has_port = node.rsplit_once(']').map_or(node, |(_, port)| port).contains(':');
+        let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
+        server_at(&format!("{scheme}://{of_sentinels}{node}{port}{fragment}"))
+    });
+    let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
     if nodes.is_empty() {
         return Err(bad(format!("no sentinel was given for the primary {master:?}")));
     }
-    let nodes = nodes.iter().map(|node| {
-        let (scheme, rest) = node.split_once("://").unwrap_or_default();
-        let ends = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let (authority, behind) = rest.split_at(ends);
-        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        // Colons in brackets belong to an IPv6 address.
-        let has_port = host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':');
-        let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
-        if host.is_empty() {
-            return Err(bad(format!("a sentinel of the primary {master:?} has no host")));
-        }
-        server_at(&format!("{scheme}://{authority}{port}{behind}"))
-    });
-    Ok(SentinelAddresses { nodes: nodes.collect::<Result<_, _>>()?, master: master.to_owned() })
+    Ok((login, SentinelAddresses { nodes, master }))
 }
 
 /// Returns a client for the server at this URL, without connecting. Errors never contain the password.
