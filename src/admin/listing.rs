@@ -44,7 +44,6 @@ pub struct Listing {
     seen: HashSet<String>,
     found: VecDeque<String>,
     ready: VecDeque<Inspection>,
-    over: bool,
 }
 
 /// The server that is being scanned.
@@ -71,7 +70,6 @@ impl Listing {
             seen: HashSet::new(),
             found: VecDeque::new(),
             ready: VecDeque::new(),
-            over: false,
         };
         listing.queue_servers();
         listing
@@ -138,6 +136,7 @@ impl Listing {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE);
         let answers = self.client.exchange(&at.server, &mut at.connection, &[Command::plain(&scan)])?;
+        answers.first().map_or(Ok(()), view::answered)?;
         let items = answers.first().map(list).unwrap_or_default();
         for key in items.get(1).map(list).unwrap_or_default() {
             let key = text(Some(key)).unwrap_or_default();
@@ -171,7 +170,7 @@ impl Listing {
         };
         let questions: Vec<_> =
             keys.iter().flat_map(|names| [ask("TYPE", names), ask("HGET", names)]).collect();
-        let answers = self.client.exchange_all(&scan.server, &mut scan.connection, &questions)?;
+        let answers = self.client.exchange(&scan.server, &mut scan.connection, &questions)?;
         for (name, answers) in names.iter().zip(answers.chunks(2)) {
             for answer in answers {
                 match answer {
@@ -209,21 +208,17 @@ impl Iterator for Listing {
     type Item = Result<Inspection, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(found) = self.ready.pop_front() {
-                return Some(Ok(found));
-            }
-            if self.over {
-                return None;
-            }
+        while self.ready.is_empty() {
             match self.advance() {
-                Ok(more) => self.over = !more,
+                Ok(true) => {}
+                Ok(false) => return None,
                 Err(error) => {
-                    self.over = true;
+                    self.servers.clear();
                     return Some(Err(error));
                 }
             }
         }
+        self.ready.pop_front().map(Ok)
     }
 }
 

@@ -10,7 +10,7 @@ use redis::{ConnectionInfo, Value};
 
 pub use self::listing::Listing;
 use self::view::Lookup;
-pub use self::view::{BlockedThread, ConditionWaiter, Deadlock, Inspection, KeyInfo, Waiter, deadlocks};
+pub use self::view::{BlockedThread, ConditionWaiter, Deadlock, Inspection, KeyInfo, deadlocks};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::connection::Connection;
@@ -21,7 +21,8 @@ use crate::engine::redis::resp::{number, text};
 use crate::engine::servers::server::Server;
 pub use crate::error::printable;
 use crate::error::{Error, ErrorKind};
-pub use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
+use crate::lock::holder::take_away;
+pub use crate::lock::holder::{ForcedUnlock, HeldBy, Holder, Process, Waiter};
 use crate::names::Names;
 
 /// The tag in the state of a rate limiter.
@@ -103,6 +104,7 @@ impl Client {
             ask(&["HGET", &keys[0], "used"]),
         ]);
         let answers = self.exchange(server, &mut connection, &commands)?;
+        answers.first().map_or(Ok(()), view::answered)?;
         let of = |i: usize| number(answers.get(i));
         let n = keys.len();
         let there = (0..n).filter(|i| of(*i) != Some(-2));
@@ -198,19 +200,17 @@ impl Client {
         let Some(found) = self.inspect(name)? else {
             return Err(Error::new(ErrorKind::NotOwner, name).because("there is no such lock"));
         };
-        let refuse = |why: &str| Err(Error::new(ErrorKind::Refused, name).because(why));
-        match &*found.kind {
-            "count-down latch" => refuse("a latch has no holders: reset or delete its count instead"),
-            "cyclic barrier" => refuse("a barrier has no holders: reset it instead"),
-            RATE_LIMITER => refuse("a rate limiter has no holders: delete what was used instead"),
-            kind => {
-                match view::of(if kind == "simple lock" { "string" } else { "hash" }, Some(kind.to_owned())).0
-                {
-                    Some(view) => view.take_away(self, name, held_by, reason, gently),
-                    None => refuse("its kind is not one of this library's"),
-                }
+        let why = match (&*found.kind, view::named(&found.kind)) {
+            ("count-down latch", _) => "a latch has no holders: reset or delete its count instead",
+            ("cyclic barrier", _) => "a barrier has no holders: reset it instead",
+            (RATE_LIMITER, _) => "a rate limiter has no holders: delete what was used instead",
+            (_, Some(view)) => {
+                let entry = (view.entry)(self.shared(), name)?;
+                return take_away(&entry, view.modes, held_by, reason, gently);
             }
-        }
+            (_, None) => "its kind is not one of this library's",
+        };
+        Err(Error::new(ErrorKind::Refused, name).because(why))
     }
 
     fn apart(&self, server: &Server) -> Result<Connection, Error> {
@@ -226,7 +226,7 @@ impl Client {
     }
 
     /// Sends all requests at once; error replies are among the answers.
-    fn exchange_all(
+    fn exchange(
         &self,
         server: &Server,
         connection: &mut Connection,
@@ -234,18 +234,6 @@ impl Client {
     ) -> Result<Vec<Value>, Error> {
         let limit = Moment::now().after(self.shared().config.command_timeout);
         server.backend.exchange_on(connection, requests, limit).map_err(Failure::error)
-    }
-
-    /// The same, but fails if the first answer is an error.
-    fn exchange(
-        &self,
-        server: &Server,
-        connection: &mut Connection,
-        requests: &[Command<'_>],
-    ) -> Result<Vec<Value>, Error> {
-        let answers = self.exchange_all(server, connection, requests)?;
-        answers.first().map_or(Ok(()), view::answered)?;
-        Ok(answers)
     }
 }
 

@@ -20,10 +20,8 @@ use crate::kind::Kind;
 use crate::kinds::barrier::Barrier;
 use crate::kinds::latch::Latch;
 use crate::kinds::{Permits, Redisson, Reentrant, Simple, Write};
-use crate::lock::holder::{
-    ForcedUnlock, HeldBy, Holder, Process, granted_at, holders_of, take_away, token_of,
-};
-use crate::lock::inspect::{Rows, WaitingRow, read};
+use crate::lock::holder::{Holder, Process, Waiter, holders_of, token_of};
+use crate::lock::inspect::{Rows, read};
 use crate::names::{Names, unescape};
 use crate::recipes::election::Candidate;
 use crate::recipes::inventory::{Stock, Units};
@@ -36,10 +34,10 @@ pub(super) struct View {
     pub(super) tag: &'static str,
     /// The modes in which its rule is asked, and for each whether the last grant number belongs to the holder
     /// of that mode.
-    modes: &'static [(&'static str, bool)],
+    pub(super) modes: &'static [(&'static str, bool)],
     pub(super) scripts: fn(&Shared) -> Result<Arc<Scripts>, Error>,
     /// The lock of this name, in whichever of its modes.
-    entry: fn(&Arc<Shared>, &str) -> Result<Arc<LockEntry>, Error>,
+    pub(super) entry: fn(&Arc<Shared>, &str) -> Result<Arc<LockEntry>, Error>,
     /// The names of the first numbers of `kind.inspect`.
     counts: &'static [&'static str],
 }
@@ -84,9 +82,14 @@ pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, 
         (_, Some(tag)) => tag,
         (other, None) => format!("a {other}"),
     };
+    (named(&kind), kind)
+}
+
+/// How this kind of lock is examined.
+pub(super) fn named(kind: &str) -> Option<&'static View> {
     // A name that is not in use may still have a queue, whose positions any rule can read.
-    let tag = if kind == "not in use" { "simple lock" } else { &kind };
-    (VIEWS.iter().find(|view| view.tag == tag), kind)
+    let tag = if kind == "not in use" { "simple lock" } else { kind };
+    VIEWS.iter().find(|view| view.tag == tag)
 }
 
 impl View {
@@ -122,33 +125,13 @@ impl View {
             }
         }
         if mode == self.modes[0].0 {
-            found.waiters.extend(rows.waiting.into_iter().map(Waiter::new));
+            found.waiters.extend(rows.waiting);
             let signals = rows.signals.into_iter();
-            found.condition_waiters.extend(signals.map(|(condition, waiting)| ConditionWaiter {
+            found.condition_waiters.extend(signals.map(|(condition, waiter)| ConditionWaiter {
                 condition: unescape(&condition).unwrap_or(condition),
-                waiter: Waiter::new(waiting),
+                waiter,
             }));
         }
-    }
-
-    pub(super) fn take_away(
-        &self,
-        client: &Client,
-        name: &str,
-        held_by: &HeldBy,
-        reason: &str,
-        gently: bool,
-    ) -> Result<ForcedUnlock, Error> {
-        let entry = (self.entry)(client.shared(), name)?;
-        let mut all = ForcedUnlock::default();
-        for (mode, ordered) in self.modes {
-            let one = take_away(&entry, mode, *ordered, held_by, reason, gently)?;
-            all.holders += one.holders;
-            all.notified += one.notified;
-            all.skipped += one.skipped;
-            all.remaining = all.remaining.max(one.remaining);
-        }
-        Ok(all)
     }
 }
 
@@ -187,7 +170,7 @@ impl<'a> Lookup<'a> {
             let scripts =
                 lookups.iter().map(|it| (it.view.scripts)(shared)).collect::<Result<Vec<_>, _>>()?;
             let commands = lookups.iter().zip(&scripts).map(|(it, scripts)| it.question(scripts, shared));
-            let answers = client.exchange_all(server, connection, &commands.collect::<Vec<_>>())?;
+            let answers = client.exchange(server, connection, &commands.collect::<Vec<_>>())?;
             let mut next = Vec::new();
             for (lookup, answer) in lookups.into_iter().zip(answers) {
                 match answer {
@@ -254,25 +237,6 @@ pub struct Inspection {
     pub more: bool,
 }
 
-/// A process that waits for a lock, as Redis knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Waiter {
-    /// The owner id, `<client uuid>:<n>`.
-    pub owner: String,
-    /// The process.
-    pub process: Option<Process>,
-    /// The number of its waiting threads, as of its last heartbeat.
-    pub threads: usize,
-    /// When it got its queue position, by the server's clock.
-    pub since: SystemTime,
-    /// The time since its last heartbeat. Heartbeats are due every third of its waiter timeout; a process
-    /// that missed them for longer than the whole timeout is not shown.
-    pub last_heartbeat: Duration,
-    /// What its threads publish of what they hold.
-    pub(super) blocked: Vec<Blocked>,
-}
-
 /// A thread that waits for a condition's signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -337,16 +301,6 @@ pub struct KeyInfo {
     pub ttl: Option<Duration>,
     /// Its memory usage in bytes, if the server reports it.
     pub bytes: Option<u64>,
-}
-
-impl Waiter {
-    fn new(waiting: WaitingRow) -> Waiter {
-        let WaitingRow { owner, record, since, silent } = waiting;
-        let threads = record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
-        let (process, since) = (Process::read(&record), granted_at(since));
-        let blocked = record.split('\t').skip(2).filter_map(Blocked::read).collect();
-        Waiter { owner, process, threads, since, last_heartbeat: silent, blocked }
-    }
 }
 
 impl Inspection {

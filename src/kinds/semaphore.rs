@@ -170,7 +170,7 @@ impl Semaphore {
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// type](Semaphore#errors-of-all-forms).
     pub fn acquire_with<'w>(&self, n: u32, wait: impl Into<Wait<'w>>) -> Result<Option<Permit>, Error> {
-        self.lock.with_kind(Permits(Amount::Some(self.checked(n)?))).lock_owned_with(wait)
+        self.lock.with_kind(Permits(Some(self.checked(n)?))).lock_owned_with(wait)
     }
 
     /// Acquires all available permits, as one `Permit`; `None` if there are none, or if there is a waiter.
@@ -179,7 +179,7 @@ impl Semaphore {
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms); permits that were never set count as none.
     pub fn drain(&self) -> Result<Option<Permit>, Error> {
-        self.lock.with_kind(Permits(Amount::All)).try_lock_owned()
+        self.lock.with_kind(Permits(None)).try_lock_owned()
     }
 
     // ---- how many there are ----------------------------------------------------------------
@@ -279,14 +279,10 @@ const MOST: u32 = i32::MAX as u32;
 /// A handle for a constant number of permits, with every way to acquire a lock, is
 /// `client.lock_with_kind(name, Permits::of(3)?)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Permits(Amount);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Amount {
-    Some(u32),
-    /// All that are available.
-    All,
-}
+pub struct Permits(
+    /// `None`: all that are available.
+    Option<u32>,
+);
 
 impl Permits {
     /// `n` permits, from 1 to 2^31-1.
@@ -295,14 +291,14 @@ impl Permits {
     /// `InvalidInput` for a number out of range.
     pub fn of(n: u32) -> Result<Permits, Error> {
         let checked = within("permits", n, 1..=MOST).map_err(|why| ErrorKind::InvalidInput.because(why));
-        checked.map(|()| Permits(Amount::Some(n)))
+        checked.map(|()| Permits(Some(n)))
     }
 }
 
 /// One permit.
 impl Default for Permits {
     fn default() -> Self {
-        Permits(Amount::Some(1))
+        Permits(Some(1))
     }
 }
 
@@ -313,10 +309,7 @@ impl Kind for Permits {
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
 
     fn args(&self) -> String {
-        match self.0 {
-            Amount::Some(n) => n.to_string(),
-            Amount::All => "all".to_owned(),
-        }
+        self.0.map_or_else(|| "all".to_owned(), |n| n.to_string())
     }
 }
 
@@ -326,14 +319,14 @@ fn natural(n: i64) -> u32 {
 }
 
 /// The permits, if they were set, and how many of them are acquired.
-fn counts(inspection: &Rows) -> (Option<i64>, i64) {
-    let count = |i: usize| number(inspection.state.get(i));
+fn counts(rows: &Rows) -> (Option<i64>, i64) {
+    let count = |i: usize| number(rows.state.get(i));
     (count(0), count(1).unwrap_or(0))
 }
 
 /// The holders, each with its permits.
-fn holders(inspection: Rows) -> Vec<Holder> {
-    holders_of(inspection.holders, 0, inspection.state.get(2..).unwrap_or_default())
+fn holders(rows: Rows) -> Vec<Holder> {
+    holders_of(rows.holders, 0, rows.state.get(2..).unwrap_or_default())
 }
 
 impl Semaphore {
@@ -390,12 +383,12 @@ impl Semaphore {
     /// ```
     #[doc(alias = "or_who")]
     pub fn busy_error(&self) -> Error {
-        let inspected = self.lock.inspect().map(|inspection| {
-            let (permits, used) = counts(&inspection);
+        let inspected = self.lock.inspect().map(|rows| {
+            let (permits, used) = counts(&rows);
             let all = permits.unwrap_or(0);
             let (free, all) = (natural(all - used), natural(all));
             let are = if free == 1 { "is" } else { "are" };
-            let by = held_by(&holders(inspection));
+            let by = held_by(&holders(rows));
             format!("{by}; {free} of {all} permits {are} available")
         });
         busy(self.name(), inspected)

@@ -173,7 +173,7 @@ impl<K: Exclusive> Condition<K> {
 
     fn wait_within<O: Ownership>(&self, guard: &mut Guard<K, O>, limits: &Wait<'_>) -> Result<bool, Error> {
         let signalled = self.with(guard, |at| {
-            if let Some(other_mode) = &self.lock.other_mode {
+            if let Some(other_mode) = &self.lock.part()?.other_mode {
                 may_exclude(at.lock, other_mode, this_thread())?;
             }
             wait(at, guard.hold.ticket(), this_thread(), limits)

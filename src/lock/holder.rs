@@ -8,12 +8,14 @@ use std::time::{Duration, SystemTime};
 use redis::Value;
 
 use crate::clock::Moment;
+use crate::deadlock::Blocked;
 use crate::engine::call::several::Part;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::hearing::messages::dispatch;
 use crate::engine::operations::requests;
 use crate::engine::redis::resp::{number, text};
-use crate::engine::state::grant::{first_token, number_of};
+pub(crate) use crate::engine::state::grant::first_token as token_of;
+use crate::engine::state::grant::number_of;
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
 use crate::lock::inspect::{HeldRow, Rows, inspect};
@@ -90,12 +92,12 @@ impl HeldBy {
 /// The longest reason of a forced unlock, in bytes.
 const LONGEST_REASON: usize = 1024;
 
-/// Takes the lock in this mode from the holders that are meant: see
-/// [`force_unlock_if`](crate::RedisLock::force_unlock_if). `ordered`: the last grant number is that of its holder.
+/// Takes the lock in these modes from the holders that are meant: see
+/// [`force_unlock_if`](crate::RedisLock::force_unlock_if). Each mode with whether its last grant number is that of its
+/// holder.
 pub(crate) fn take_away(
     entry: &Arc<LockEntry>,
-    mode: &str,
-    ordered: bool,
+    modes: &[(&str, bool)],
     held_by: &HeldBy,
     reason: &str,
     gently: bool,
@@ -107,22 +109,25 @@ pub(crate) fn take_away(
     // In the form in which a holder receives it: on one line.
     let reason = reason.replace(char::is_control, " ");
     let mut forced = ForcedUnlock::default();
-    let Rows { number: last, holders, .. } = inspect(entry, mode)?;
-    for held in holders {
-        if !held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 }) {
-            forced.skipped += 1;
-            continue;
-        }
-        let limit = Moment::now().after(entry.shared.config.command_timeout);
-        let gently = gently && held.is_ours() && held.remaining.is_some();
-        let stays = requests::force(entry, &held.raw, gently, limit).map_err(|e| entry.error(e.error()))?;
-        // Otherwise it left by itself.
-        if let Some(stays) = stays {
-            forced.holders += 1;
-            forced.remaining = forced.remaining.max(stays);
-            // A foreign holder cannot be notified.
-            let notified = held.is_ours() && notify(entry, &held.owner, reason.trim(), limit);
-            forced.notified += usize::from(notified);
+    for (mode, ordered) in modes {
+        let Rows { number, holders, .. } = inspect(entry, mode)?;
+        for held in holders {
+            if !held_by.is(&held.owner, if *ordered && held.is_ours() { number } else { 0 }) {
+                forced.skipped += 1;
+                continue;
+            }
+            let limit = Moment::now().after(entry.shared.config.command_timeout);
+            let gently = gently && held.is_ours() && held.remaining.is_some();
+            let stays =
+                requests::force(entry, &held.raw, gently, limit).map_err(|e| entry.error(e.error()))?;
+            // Otherwise it left by itself.
+            if let Some(stays) = stays {
+                forced.holders += 1;
+                forced.remaining = forced.remaining.max(stays);
+                // A foreign holder cannot be notified.
+                let notified = held.is_ours() && notify(entry, &held.owner, reason.trim(), limit);
+                forced.notified += usize::from(notified);
+            }
         }
     }
     Ok(forced)
@@ -227,17 +232,31 @@ pub struct Process {
     pub thread: Option<String>,
 }
 
+/// A process that waits for a lock, as Redis knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// The owner id, `<client uuid>:<n>`.
+    pub owner: String,
+    /// The process.
+    pub process: Option<Process>,
+    /// The number of its waiting threads, as of its last heartbeat.
+    pub threads: usize,
+    /// When it got its queue position, by the server's clock.
+    pub since: SystemTime,
+    /// The time since its last heartbeat. Heartbeats are due every third of its waiter timeout; a process
+    /// that missed them for longer than the whole timeout is not shown.
+    pub last_heartbeat: Duration,
+    /// What its threads publish of what they hold.
+    pub(crate) blocked: Vec<Blocked>,
+}
+
 /// 2020-01-01, the origin of grant numbers.
 const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 
 /// Returns the time of a grant, by the server's clock.
 pub(crate) fn granted_at(number: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number)
-}
-
-/// Returns the first fencing token of a grant.
-pub(crate) fn token_of(number: u64) -> u64 {
-    first_token(number)
 }
 
 /// Names the holder for a message or a log: `client name pid@host`, or the owner id if its process left no

@@ -7,10 +7,12 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::clock::Moment;
+use crate::deadlock::Blocked;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::redis::resp::{list, number, text};
 use crate::error::Error;
+use crate::lock::holder::{Process, Waiter, granted_at};
 use crate::names::is_owner;
 use crate::wait::Wait;
 
@@ -35,16 +37,6 @@ impl HeldRow {
     }
 }
 
-/// A waiting process, as Redis has it.
-pub(crate) struct WaitingRow {
-    pub(crate) owner: String,
-    pub(crate) record: String,
-    /// If asked for in detail: its arrival, in microseconds since 2020, and the time since its last
-    /// heartbeat.
-    pub(crate) since: u64,
-    pub(crate) silent: Duration,
-}
-
 /// The reply to `inspect`: a page, or all of them.
 #[derive(Default)]
 pub(crate) struct Rows {
@@ -52,9 +44,9 @@ pub(crate) struct Rows {
     pub(crate) number: u64,
     pub(crate) holders: Vec<HeldRow>,
     /// The waiting processes.
-    pub(crate) waiting: Vec<WaitingRow>,
+    pub(crate) waiting: Vec<Waiter>,
     /// If asked for in detail: the waiters for signals, each with its condition.
-    pub(crate) signals: Vec<(String, WaitingRow)>,
+    pub(crate) signals: Vec<(String, Waiter)>,
     /// What the rule says about its state.
     pub(crate) state: Vec<Value>,
     /// The argument that asks for the next page.
@@ -142,8 +134,18 @@ fn waiting(
     record: Option<&Value>,
     since: Option<&Value>,
     silent: Option<&Value>,
-) -> Option<WaitingRow> {
+) -> Option<Waiter> {
     let us = |value| number(value).and_then(|us| us.try_into().ok()).unwrap_or(0);
-    let (since, silent) = (us(since), Duration::from_micros(us(silent)));
-    Some(WaitingRow { owner: text(owner)?, record: text(record)?, since, silent })
+    let (owner, record) = (text(owner)?, text(record)?);
+    let threads = record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let (process, since) = (Process::read(&record), granted_at(us(since)));
+    let blocked = record.split('\t').skip(2).filter_map(Blocked::read).collect();
+    Some(Waiter {
+        owner,
+        process,
+        threads,
+        since,
+        last_heartbeat: Duration::from_micros(us(silent)),
+        blocked,
+    })
 }

@@ -17,7 +17,6 @@ pub(crate) use self::hold::Hold;
 use self::receipt::Receipt;
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::call::replicas::Replicas;
 use crate::engine::call::several::Part;
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::entries::runtime::Shared;
@@ -29,6 +28,7 @@ use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
 use crate::kind::{Kind, Queued, Queueing, Sharing};
 use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple, Spring};
 use crate::names;
+use crate::settings::within;
 use crate::wait::Wait;
 
 /// A lock in a string key, as left by `SET key owner NX PX lease`. Not reentrant: see [`Simple`].
@@ -109,29 +109,17 @@ pub type SpringLock = RedisLock<Spring>;
 /// `InvalidInput` for an invalid name, key or lease. A busy lock is not an error: the call returns `None`. A
 /// call with a deadline returns by it, give or take a quarter of a second.
 pub struct RedisLock<K: Kind> {
-    entry: Result<Arc<LockEntry>, Error>,
     kind: Arc<K>,
-    terms: Terms,
-    replicas: Option<Replicas>,
-    max_waiters: Option<usize>,
-    /// The same lock in its other mode.
-    other_mode: Option<Arc<LockEntry>>,
+    part: Result<Part, Error>,
 }
 
 impl<K: Kind> Clone for RedisLock<K> {
     fn clone(&self) -> Self {
-        RedisLock {
-            entry: self.entry.clone(),
-            kind: self.kind.clone(),
-            terms: self.terms.clone(),
-            replicas: self.replicas,
-            max_waiters: self.max_waiters,
-            other_mode: self.other_mode.clone(),
-        }
+        RedisLock { kind: self.kind.clone(), part: self.part.clone() }
     }
 }
 
-shows!(RedisLock<K> as "RedisLock", [K: Kind] |it| "kind": K::NAME, "name": it.name(), "terms": it.terms);
+shows!(RedisLock<K> as "RedisLock", [K: Kind] |it| "kind": K::NAME, "name": it.name(), "part": it.part);
 
 // The first block, so that these open the type's page.
 impl<K: Kind> RedisLock<K> {
@@ -155,27 +143,26 @@ impl<K: Kind> RedisLock<K> {
     fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
         let token_is_value = K::TOKEN_IS_VALUE;
         let terms = Terms { fair: token_is_value, token_is_value, ..Terms::new(shared.config.lease, "") };
-        let (kind, replicas, max_waiters) = (Arc::new(kind), None, None);
-        let lock = RedisLock { entry, kind, terms, replicas, max_waiters, other_mode: None };
-        let lock = lock.asking();
+        let (other_mode, sharing, replicas, max_waiters) = (None, K::SHARING, None, None);
+        let part = entry.map(|entry| Part { entry, other_mode, sharing, terms, replicas, max_waiters });
+        let lock = RedisLock { kind: Arc::new(kind), part }.asking();
         // Nothing is held: a longer lease would only make others wait longer for a process that died.
         if K::SHARING == Sharing::PassThrough { lock.leased_as_a_waiter() } else { lock }
     }
 
     /// The same lock, asking as its kind does.
-    fn asking(mut self) -> Self {
-        let class = self.kind.class();
-        (self.terms.args, self.terms.class) = (self.kind.args().into(), class);
-        self.checked(|| match class {
-            None | Some(0..=7) => Ok(()),
-            Some(other) => Err(format!("a class must be between 0 and 7, got {other}")),
+    fn asking(self) -> Self {
+        let (args, class) = (self.kind.args(), self.kind.class());
+        self.altered(|part| {
+            (part.terms.args, part.terms.class) = (args.into(), class);
+            class.map_or(Ok(()), |class| within("a class", class, 0..=7))
         })
     }
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        match &self.entry {
-            Ok(entry) => entry.name(),
+        match &self.part {
+            Ok(part) => part.entry.name(),
             Err(error) => error.name(),
         }
     }
@@ -189,13 +176,16 @@ impl<K: Kind> RedisLock<K> {
 
     /// The same lock as one of two modes; `other_mode` is the other.
     pub(crate) fn with_other_mode<M: Kind>(mut self, other_mode: &RedisLock<M>) -> Self {
-        self.other_mode = other_mode.entry.as_ref().ok().cloned();
+        if let Ok(part) = &mut self.part {
+            part.other_mode = other_mode.entry().ok().cloned();
+        }
         self
     }
 
     /// Acquires this mode in place of `guard`, this thread's hold of the other mode, in one request.
     pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<M>) -> Result<Guard<K>, Error> {
-        let ours = self.other_mode.as_ref().is_some_and(|it| Arc::ptr_eq(it, guard.hold.entry()));
+        let other_mode = self.part()?.other_mode.as_ref();
+        let ours = other_mode.is_some_and(|it| Arc::ptr_eq(it, guard.hold.entry()));
         if !ours {
             return Err(
                 Error::new(ErrorKind::NotOwner, self.name()).because("the guard belongs to another lock")
@@ -209,7 +199,7 @@ impl<K: Kind> RedisLock<K> {
         let held = &guard.hold;
         // A thread that already reads re-enters without a request, so no request would end the other hold.
         let once = held.is_last() && self.hold_count() == 0;
-        let mut request = Request { instead: once, ..self.request::<ThreadOwned>(false) };
+        let mut request = Request { instead: once, ..self.request::<ThreadOwned>(false)? };
         if let Some(held) = engine::call::held::terms(held.entry(), held.ticket()) {
             request.terms = Terms { args: request.terms.args, ..held };
         }
@@ -230,48 +220,41 @@ impl<K: Kind> RedisLock<K> {
     }
 
     /// The same lock with the lease of a waiter, unless its own is shorter.
-    pub(crate) fn leased_as_a_waiter(mut self) -> Self {
-        if let Ok(entry) = &self.entry {
-            self.terms.lease = self.terms.lease.min(entry.shared.config.waiter_timeout);
-        }
-        self
+    pub(crate) fn leased_as_a_waiter(self) -> Self {
+        self.altered(|part| {
+            part.terms.lease = part.terms.lease.min(part.entry.shared.config.waiter_timeout);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn part(&self) -> Result<&Part, Error> {
+        self.part.as_ref().map_err(Clone::clone)
     }
 
     pub(crate) fn entry(&self) -> Result<&Arc<LockEntry>, Error> {
-        self.entry.as_ref().map_err(Clone::clone)
+        Ok(&self.part()?.entry)
     }
 
-    /// Describes the lock as a part of a multi-lock.
-    pub(crate) fn part(&self) -> Result<Part, Error> {
-        let (entry, other_mode, terms) = (self.entry()?.clone(), self.other_mode.clone(), self.terms.clone());
-        let (replicas, max_waiters) = (self.replicas, self.max_waiters);
-        Ok(Part { entry, other_mode, sharing: K::SHARING, terms, replicas, max_waiters })
-    }
-
-    fn request<O: Ownership>(&self, once: bool) -> Request {
+    fn request<O: Ownership>(&self, once: bool) -> Result<Request, Error> {
         let thread = this_thread();
-        let (holder, terms) = (holder::<O>(thread), self.terms.clone());
-        let most = self.max_waiters.filter(|_| !once);
-        Request { holder, thread, terms, once, from: None, instead: false, most }
+        Ok(self.part()?.request(holder::<O>(thread), thread, once))
     }
 
     fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<K, O>>, Error> {
-        Ok(self.take(self.request::<O>(wait.once), wait)?.map(Guard::new))
+        Ok(self.take(self.request::<O>(wait.once)?, wait)?.map(Guard::new))
     }
 
     fn take(&self, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
+        let part = self.part()?;
         let own = match K::QUEUEING {
-            Queueing::PerCaller => Some(LockEntries::alone(self.entry()?)?),
+            Queueing::PerCaller => Some(LockEntries::alone(&part.entry)?),
             Queueing::PerProcess => None,
         };
-        let entry = own.as_ref().map_or_else(|| self.entry(), Ok)?;
-        let readers = match &self.other_mode {
-            Some(other_mode) => engine::call::modes::consider(entry, other_mode, K::SHARING, &mut request)?,
-            None => None,
-        };
+        let entry = own.as_ref().unwrap_or(&part.entry);
+        let readers = part.readers(&mut request)?;
         let Some(acquired) = engine::call::acquire(entry, readers, &request, wait)? else { return Ok(None) };
         let mut hold = Hold::new(entry.clone(), acquired);
-        (hold.has_modes, hold.replicas) = (self.other_mode.is_some(), self.replicas);
+        (hold.has_modes, hold.replicas) = (part.other_mode.is_some(), part.replicas);
         if let Err(error) = self.replicated(&hold, wait) {
             hold.never_counted(wait.limit(Moment::now(), entry.shared.config.command_timeout));
             return Err(error);
@@ -281,7 +264,7 @@ impl<K: Kind> RedisLock<K> {
 
     /// Waits until the required number of replicas have the hold.
     pub(crate) fn replicated(&self, hold: &Hold<K>, wait: &Wait<'_>) -> Result<(), Error> {
-        match self.replicas {
+        match self.part()?.replicas {
             Some(replicas) => engine::call::replicas::have(hold.entry(), hold.ticket(), replicas, wait),
             None => Ok(()),
         }

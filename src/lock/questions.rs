@@ -5,10 +5,10 @@ use std::sync::Arc;
 use redis::{FromRedisValue, Value};
 
 use crate::clock::Moment;
-use crate::engine;
 use crate::engine::call::How;
 use crate::engine::call::held::{update, update_hold};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
+use crate::engine::operations::effects::{lock, lock_at};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, OwnedGuard, Ownership};
 use crate::kind::{Kind, Queueing, Sharing};
@@ -46,7 +46,8 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
-        holders_in(self.entry()?, &self.terms.args, K::SHARING)
+        let part = self.part()?;
+        holders_in(&part.entry, &part.terms.args, part.sharing)
     }
 
     /// Returns the error of a caller that did not get the lock in time: a [`Timeout`](ErrorKind::Timeout)
@@ -77,20 +78,16 @@ impl<K: Kind> RedisLock<K> {
     /// ```
     #[doc(alias = "or_who")]
     pub fn busy_error(&self) -> Error {
-        let holders = self.part().and_then(|part| holders_of_either_half(&part));
+        let holders = self.part().and_then(holders_of_either_half);
         busy(self.name(), holders.map(|holders| held_by(&holders)))
     }
 
     /// Returns the hold count of this thread; 0 once its hold is lost, and in a forked child. No request.
     pub fn hold_count(&self) -> usize {
-        let Ok(entry) = self.entry.as_ref().map_err(Clone::clone) else { return 0 };
-        if entry.shared.same_process().is_err() {
-            return 0;
-        }
         let (thread, now) = (this_thread(), Moment::now());
         let held = |entry: &Arc<LockEntry>| {
-            engine::operations::effects::lock_at(entry, now)
-                .map_or(0, |core| core.lock_state.hold_count(thread, now))
+            let here = entry.shared.same_process().and_then(|()| lock_at(entry, now));
+            here.map_or(0, |core| core.lock_state.hold_count(thread, now))
         };
         self.entries().iter().map(held).sum()
     }
@@ -112,13 +109,12 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn queue_length(&self) -> Result<usize, Error> {
-        let entry = self.entry()?;
+        let part = self.part()?;
         let waiting = self.inspect()?.waiting;
-        let here: Vec<_> = [Some(entry), self.other_mode.as_ref()].into_iter().flatten().collect();
+        let here: Vec<_> = [&part.entry].into_iter().chain(&part.other_mode).collect();
         let others = waiting.iter().filter(|it| !here.iter().any(|entry| entry.is_mine(&it.owner)));
-        let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
         let ours: usize = here.iter().copied().map(queued).sum();
-        Ok(others.map(|it| threads(&it.record)).sum::<usize>() + ours)
+        Ok(others.map(|it| it.threads).sum::<usize>() + ours)
     }
 
     /// Returns the number of threads of this process that wait for the lock; 0 in a forked child. No request.
@@ -188,8 +184,8 @@ impl<K: Kind> RedisLock<K> {
         reason: &str,
         gently: bool,
     ) -> Result<ForcedUnlock, Error> {
-        let ordered = K::SHARING == Sharing::Exclusive;
-        take_away(self.entry()?, &self.terms.args, ordered, held_by, reason, gently)
+        let (part, ordered) = (self.part()?, K::SHARING == Sharing::Exclusive);
+        take_away(&part.entry, &[(&part.terms.args, ordered)], held_by, reason, gently)
     }
 
     /// The number of holders: exact for this process; for other processes, the number of their holds in
@@ -198,12 +194,12 @@ impl<K: Kind> RedisLock<K> {
         let entry = self.entry()?;
         let holders = self.inspect()?.holders;
         let others = holders.iter().filter(|held| !entry.is_mine(&held.owner)).count();
-        Ok(others + engine::operations::effects::lock(entry)?.lock_state.holders(Moment::now()))
+        Ok(others + lock(entry)?.lock_state.holders(Moment::now()))
     }
 
     /// All entries of this lock in this process: a single one, or one for each call.
     fn entries(&self) -> Vec<Arc<LockEntry>> {
-        match &self.entry {
+        match self.entry() {
             Ok(entry) if K::QUEUEING == Queueing::PerCaller => LockEntries::all_of(entry),
             Ok(entry) => vec![entry.clone()],
             Err(_) => Vec::new(),
@@ -211,13 +207,13 @@ impl<K: Kind> RedisLock<K> {
     }
 
     pub(crate) fn inspect(&self) -> Result<Rows, Error> {
-        inspect(self.entry()?, &self.terms.args)
+        inspect(self.entry()?, &self.part()?.terms.args)
     }
 }
 
 /// The number of threads of this process that wait at this entry. None of them is in a forked child.
 fn queued(entry: &Arc<LockEntry>) -> usize {
-    let here = entry.shared.same_process().and_then(|()| engine::operations::effects::lock(entry));
+    let here = entry.shared.same_process().and_then(|()| lock(entry));
     here.map_or(0, |core| core.lock_state.local_queue_length())
 }
 
@@ -226,7 +222,7 @@ impl<K: Kind> RedisLock<K> {
     /// [arguments](Kind::args), such as a number of permits.
     #[must_use]
     pub fn with_kind(&self, kind: K) -> Self {
-        RedisLock { kind: kind.into(), ..self.clone() }.asking()
+        RedisLock { kind: kind.into(), part: self.part.clone() }.asking()
     }
 
     /// Updates the state: calls the rule's `update` with the first three strings of `what`, then admits the

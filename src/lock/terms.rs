@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::RedisLock;
 use crate::clock::Millis;
-use crate::engine::call::replicas::{self, Replicas};
+use crate::engine::call::replicas::Replicas;
+use crate::engine::call::several::Part;
 use crate::engine::state::lock_state::MOST_PRIORITY;
-use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
-use crate::settings::{check_lease, check_stay, within};
+use crate::settings::{check_stay, within};
 
 /// The bounds of the time for which a process may keep a lock for its next hold.
 const SHORTEST_LINGER: Duration = Duration::from_millis(1);
@@ -39,11 +39,7 @@ impl<K: Kind> RedisLock<K> {
     #[must_use]
     #[doc(alias = "with_ttl")]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        let mut lock = self.clone();
-        lock.does_not_linger();
-        lock.terms.lease = lease;
-        lock.terms.fixed = true;
-        lock.checked(|| check_lease("lease", lease))
+        RedisLock { kind: self.kind.clone(), part: self.part.clone().and_then(|part| part.with_lease(lease)) }
     }
 
     /// The same lock without local hand-off: processes take turns in order of arrival, one hold each; within
@@ -55,10 +51,7 @@ impl<K: Kind> RedisLock<K> {
     /// [`arrival_order`](crate::ReadWriteLock::arrival_order).
     #[must_use]
     pub fn fair(&self) -> Self {
-        let mut lock = self.clone();
-        lock.does_not_linger();
-        lock.terms.fair = true;
-        lock
+        self.fair_and(|_| Ok(()))
     }
 
     /// The same lock with a minimum hold time: a hold that is released earlier than `least` stays in Redis
@@ -77,9 +70,10 @@ impl<K: Kind> RedisLock<K> {
     /// lease](RedisLock::with_lease): any other value is `InvalidInput` on the first call.
     #[must_use]
     pub fn min_hold(&self, least: Duration) -> Self {
-        let mut lock = self.fair();
-        lock.terms.at_least = least.into();
-        lock.checked(|| check_stay("the minimum hold time", least))
+        self.fair_and(|part| {
+            part.terms.at_least = least.into();
+            check_stay("the minimum hold time", least)
+        })
     }
 
     /// The same lock with holds that count only once `n` replicas have them: `lock` and its variants then
@@ -103,9 +97,10 @@ impl<K: Kind> RedisLock<K> {
     /// the first call.
     #[must_use]
     pub fn with_replicas(&self, n: usize, timeout: Duration) -> Self {
-        let mut lock = self.fair();
-        lock.replicas = Some(Replicas { n, limit: timeout });
-        lock.checked(|| within("replicas", n, 1..=MOST_REPLICAS))
+        self.fair_and(|part| {
+            part.replicas = Some(Replicas { n, limit: timeout });
+            within("replicas", n, 1..=MOST_REPLICAS)
+        })
     }
 
     /// The same lock for callers that do not join a long queue: if `n` threads wait already, a call that would have
@@ -125,9 +120,10 @@ impl<K: Kind> RedisLock<K> {
     /// request of a waiter. At most 1,000, any other value is `InvalidInput` on the first call.
     #[must_use]
     pub fn max_waiters(&self, n: usize) -> Self {
-        let mut lock = self.clone();
-        lock.max_waiters = Some(n);
-        lock.checked(|| within("waiters", n, 0..=MOST_WAITERS))
+        self.clone().altered(|part| {
+            part.max_waiters = Some(n);
+            within("waiters", n, 0..=MOST_WAITERS)
+        })
     }
 
     /// The same lock for callers that are more or less urgent than others: from −3 to 3, and 0 unless it is set.
@@ -164,28 +160,36 @@ impl<K: Kind> RedisLock<K> {
     #[must_use]
     #[doc(alias = "set_priority")]
     pub fn priority(&self, n: i8) -> Self {
-        let mut lock = self.clone();
-        lock.terms.priority = n;
-        lock.checked(|| within("a priority", n, -MOST_PRIORITY..=MOST_PRIORITY))
+        self.clone().altered(|part| {
+            part.terms.priority = n;
+            within("a priority", n, -MOST_PRIORITY..=MOST_PRIORITY)
+        })
     }
 
-    /// Undoes `linger`: a hold is released as soon as it ends here, and has the client's lease.
-    fn does_not_linger(&mut self) {
-        if self.terms.lingers()
-            && let Ok(entry) = &self.entry
-        {
-            self.terms.lease = entry.shared.config.lease;
-            self.terms.linger = Millis::default();
-        }
+    fn fair_and(&self, alter: impl FnOnce(&mut Part) -> Result<(), String>) -> Self {
+        self.clone().altered(|part| {
+            does_not_linger(part);
+            part.terms.fair = true;
+            alter(part)
+        })
     }
 
-    /// The same handle, unless its terms are invalid: then each call on it returns the error.
-    pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
-        let Ok(entry) = &self.entry else { return self };
-        if let Err(why) = check().and_then(|()| replicas::agree(&self.terms, self.replicas)) {
-            self.entry = Err(Error::new(ErrorKind::InvalidInput, entry.name()).because(why));
-        }
-        self
+    /// The same lock with what `alter` alters; an error of it, or of terms that contradict each other, is returned by
+    /// every call that would send a request.
+    pub(super) fn altered(self, alter: impl FnOnce(&mut Part) -> Result<(), String>) -> Self {
+        RedisLock { part: self.part.and_then(|part| part.altered(alter)), kind: self.kind }
+    }
+
+    /// The same lock, if `check` finds no error.
+    pub(crate) fn checked(self, check: impl FnOnce() -> Result<(), String>) -> Self {
+        self.altered(|_| check())
+    }
+}
+
+/// Sets the usual lease in place of that of a lock that is kept.
+fn does_not_linger(part: &mut Part) {
+    if part.terms.lingers() {
+        (part.terms.lease, part.terms.linger) = (part.entry.shared.config.lease, Millis::default());
     }
 }
 
@@ -252,12 +256,13 @@ impl<K: Exclusive> RedisLock<K> {
     /// ```
     #[must_use]
     pub fn linger(&self, linger: Duration) -> Self {
-        let mut lock = self.clone();
-        if !lock.terms.fixed && !lock.terms.fair {
-            lock.does_not_linger();
-            lock.terms.linger = linger.into();
-            lock.terms.lease = lock.terms.lease.min(LINGERING_LEASE.max(linger.saturating_mul(3)));
-        }
-        lock.checked(|| within("linger", linger, SHORTEST_LINGER..=LONGEST_LINGER))
+        self.clone().altered(|part| {
+            if !part.terms.fixed && !part.terms.fair {
+                does_not_linger(part);
+                part.terms.linger = linger.into();
+                part.terms.lease = part.terms.lease.min(LINGERING_LEASE.max(linger.saturating_mul(3)));
+            }
+            within("linger", linger, SHORTEST_LINGER..=LONGEST_LINGER)
+        })
     }
 }

@@ -327,18 +327,13 @@ pub trait Member: part::AsPart {}
 impl<K: Kind> Member for RedisLock<K> {}
 
 mod part {
-    use crate::engine::call::several;
-    use crate::error::Error;
-    use crate::kind::Kind;
-    use crate::lock::RedisLock;
-
     pub trait AsPart {
-        fn part(&self) -> Result<several::Part, Error>;
+        fn part(&self) -> Result<super::Part, super::Error>;
     }
+}
 
-    impl<K: Kind> AsPart for RedisLock<K> {
-        fn part(&self) -> Result<several::Part, Error> {
-            RedisLock::part(self)
-        }
+impl<K: Kind> part::AsPart for RedisLock<K> {
+    fn part(&self) -> Result<Part, Error> {
+        RedisLock::part(self).cloned()
     }
 }

@@ -141,18 +141,11 @@ impl Election {
     /// Waits as `wait` says (a timeout, a deadline, a token, a [`Wait`]); returns `None` if the time is up.
     ///
     /// # Errors
-    /// `Cancelled` if `wait` has a token that is cancelled. See also [the
+    /// `Cancelled` if `wait` has a token that is cancelled. `Unavailable` also if the lease was lost, or could not be
+    /// renewed, before the term had begun, and there is no time left for another attempt. See also [the
     /// type](Election#errors-of-all-forms).
     pub fn campaign_with<'w>(&self, wait: impl Into<Wait<'w>>) -> Result<Option<Term>, Error> {
-        self.campaign_by(&wait.into())
-    }
-
-    /// Campaigns as `wait` says. `None` if the time is up.
-    ///
-    /// # Errors
-    /// `Unavailable` if the lease was lost, or could not be renewed, before the term had begun, and there is no
-    /// time left for another attempt. Those of the lock.
-    fn campaign_by(&self, wait: &Wait<'_>) -> Result<Option<Term>, Error> {
+        let wait = &wait.into();
         // That the lock can be acquired does not show that its lease can be renewed, so the time of failed
         // renewals is added up here and counts towards the unreachable timeout.
         let mut in_vain = Duration::ZERO;
@@ -284,7 +277,7 @@ impl Election {
 
     /// The leader, and every change of it from then on, as they happen: see [`Changes`].
     pub fn observe(&self) -> Changes {
-        Changes::new(self.watching.clone())
+        Changes { watching: self.watching.clone(), seen: None }
     }
 }
 
@@ -555,10 +548,6 @@ impl Seen {
 }
 
 impl Changes {
-    fn new(watching: RedisLock<Observing>) -> Changes {
-        Changes { watching, seen: None }
-    }
-
     /// Waits for the next change as `wait` says (a timeout, a deadline, a token, a [`Wait`]); returns `None`
     /// if the time is up.
     ///

@@ -9,8 +9,8 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::exchange::Command;
 use crate::engine::renewal::successor::connected;
-use crate::error::{Error, ErrorKind};
-use crate::settings::SHORTEST_LEASE;
+use crate::error::Error;
+use crate::settings::{SHORTEST_LEASE, bad};
 
 /// The smallest number of servers of which one may fail.
 const FEWEST: usize = 3;
@@ -116,10 +116,6 @@ impl RedLockClient {
     pub(super) fn majority(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
-}
-
-fn bad(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, "").because(why)
 }
 
 /// The clients' servers, if they are valid for a RedLock.

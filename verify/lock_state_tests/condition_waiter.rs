@@ -42,7 +42,7 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_grant() {
 
     assert_eq!(driver.lock_state.put_back(suspended, Some(grant), None, at(20)), Effects::default());
     assert_eq!(driver.lock_state.hold_count(1, at(20)), 3);
-    assert_eq!(driver.lock_state.token_of(acquired.ticket), Some(came.token));
+    assert_eq!(driver.lock_state.grant_of(acquired.ticket).map(|grant| grant.token()), Some(came.token));
     assert!(driver.lock_state.grant_of(acquired.ticket).is_some_and(|t| t.owner == came.owner));
     assert_eq!((driver.exit(acquired, 30), driver.exit(acquired, 30)), (Exit::Held, Exit::Held));
     assert!(matches!(driver.exit(acquired, 30), Exit::Leave(leaving, None) if leaving.owner == came.owner));

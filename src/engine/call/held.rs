@@ -35,7 +35,7 @@ fn left(grant: &Grant, now: Moment) -> Duration {
 
 /// Returns the hold's token, if the hold exists.
 pub(crate) fn token(entry: &LockEntry, ticket: Ticket) -> Option<u64> {
-    lock(entry).ok()?.lock_state.token_of(ticket)
+    Some(lock(entry).ok()?.lock_state.grant_of(ticket)?.token())
 }
 
 /// Returns the terms on which the hold began, if it exists.

@@ -16,7 +16,7 @@ use crate::engine::call::backoff::{Backoff, pause};
 pub(crate) use crate::engine::call::several::holds::Holds;
 pub use crate::engine::call::several::holds::Part;
 use crate::engine::call::several::holds::goes_with;
-use crate::engine::call::{acquire, modes, replicas};
+use crate::engine::call::{acquire, replicas};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::renewal::successor::identified;
 use crate::engine::state::lock_state::{HolderId, Request};
@@ -134,14 +134,9 @@ impl SeveralCall<'_> {
 
     /// Returns the request for this part, and the readers of this process if they must queue behind it.
     fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<LockEntry>>), Error> {
-        let Part { entry, other_mode, sharing, terms, max_waiters, .. } = &self.parts[part];
-        let (holder, thread, terms) = (self.holder, self.thread, terms.clone());
-        let most = max_waiters.filter(|_| !once);
-        let mut request = Request { holder, thread, terms, once, from: None, instead: false, most };
-        let readers = match other_mode {
-            Some(other_mode) => modes::consider(entry, other_mode, *sharing, &mut request)?,
-            None => None,
-        };
+        let part = &self.parts[part];
+        let mut request = part.request(self.holder, self.thread, once);
+        let readers = part.readers(&mut request)?;
         Ok((request, readers))
     }
 }

@@ -15,8 +15,9 @@ use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::commands;
 use crate::engine::redis::connection::{Connection, ConnectionManager};
 use crate::engine::redis::exchange::{Command, Flight, Replies};
+use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
-use crate::engine::renewal::outcome::{Missing, RELEASE_AGAIN};
+use crate::engine::renewal::outcome::RELEASE_AGAIN;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{BATCH, Task, TaskKind};
 use crate::engine::renewal::successor;
@@ -138,7 +139,7 @@ impl LineThread {
         } else {
             let why = refusal.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
             for task in tasks {
-                self.renewer.finish(task, Moment::now(), Err(Missing::Unsent(why.clone())));
+                self.renewer.finish(task, Moment::now(), Err(Some(Failure::Unsent(why.clone()))));
             }
             return;
         }
@@ -222,7 +223,7 @@ impl LineThread {
 
     fn finish(&self, replies: Replies<Task>, sent: Moment) {
         for (task, reply) in replies {
-            self.renewer.finish(task, sent, reply.ok_or(Missing::Unanswered));
+            self.renewer.finish(task, sent, reply.ok_or(None));
         }
     }
 

@@ -14,7 +14,7 @@ use crate::engine::redis::refusal::refused_script;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::state::lock_state::Renewal;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 
 /// The longest pause before a release is tried again.
 pub(crate) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
@@ -22,14 +22,15 @@ pub(crate) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
 const SOON: Duration = Duration::from_millis(5);
 
 impl Renewer {
-    /// Applies one reply, and puts the task back if there is more to do.
-    pub(crate) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Missing>) {
+    /// Applies one reply, and puts the task back if there is more to do. Without a failure, an error says that the
+    /// request may have run, or may still do so.
+    pub(crate) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Option<Failure>>) {
         let now = Moment::now();
         let config = &task.entry.shared.config;
         // Soon only after a broken connection or a `MOVED`: after another error reply, the next may be an
         // error, too.
         let moved = matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::Moved));
-        let soon = moved || matches!(answer, Err(Missing::Unanswered));
+        let soon = moved || matches!(answer, Err(None));
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
         let scripts = &task.entry.scripts;
         let script = match &task.what {
@@ -37,11 +38,8 @@ impl Renewer {
             _ => &scripts.renew,
         };
         let answer = match answer {
-            // It was never sent, so no copy of it can be in flight.
-            Err(Missing::Unsent(error)) => Err(Some(Failure::Unsent(error))),
-            Err(Missing::Unanswered) => Err(None),
             Ok(Value::ServerError(e)) => Err(Some(refused_script(Some(script), e.into()))),
-            Ok(value) => Ok(value),
+            answer => answer,
         };
         // If the key no longer holds this kind of lock, it does not hold ours either.
         let foreign = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
@@ -107,14 +105,6 @@ impl Renewer {
             self.put_back(task, at);
         }
     }
-}
-
-/// Why there is no reply to a request.
-pub(crate) enum Missing {
-    /// It may have run, or may still do so.
-    Unanswered,
-    /// It was never sent.
-    Unsent(Error),
 }
 
 pub(crate) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, failure: Option<Failure>) {

@@ -15,7 +15,7 @@ use crate::clock::Moment;
 use crate::engine::operations::effects::{carry_out, report};
 use crate::engine::redis::failure::Failure;
 use crate::engine::renewal::line::LineThread;
-use crate::engine::renewal::outcome::{Missing, tell_failure};
+use crate::engine::renewal::outcome::tell_failure;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::servers::server::Server;
@@ -117,7 +117,7 @@ impl Renewer {
         drop(state);
         drop(closed);
         for (task, error) in unserved {
-            self.finish(task, Moment::now(), Err(Missing::Unsent(error)));
+            self.finish(task, Moment::now(), Err(Some(Failure::Unsent(error))));
         }
     }
 

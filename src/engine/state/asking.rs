@@ -183,6 +183,13 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
+    /// A request that says no more than this.
+    pub(super) fn new(owner: u64, how: AcquireMode, terms: Terms, threads: usize) -> Self {
+        let (arrival, blocked) = (String::new(), String::new());
+        let (from, instead, most, thread) = (None, false, None, None);
+        Asking { owner, how, terms, arrival, threads, from, instead, most, thread, blocked }
+    }
+
     /// Whether it asks for a new queue position, so that the inbox must be ready to receive the grant.
     pub(crate) fn enqueues(&self) -> bool {
         self.how == AcquireMode::Wait && self.arrival.is_empty()

@@ -358,18 +358,7 @@ impl Grant {
     pub(crate) fn asks(&mut self, request: &Request, threads: usize, last: Ticket, now: Moment) -> Asking {
         let joining = self.joining().cloned().unwrap_or_default();
         self.reuse = Reuse::Shared(Joining { in_flight: Some((now, last)), ..joining });
-        Asking {
-            owner: self.owner,
-            how: AcquireMode::Share,
-            terms: request.terms.clone(),
-            arrival: String::new(),
-            threads,
-            from: None,
-            instead: false,
-            most: None,
-            thread: None,
-            blocked: String::new(),
-        }
+        Asking::new(self.owner, AcquireMode::Share, request.terms.clone(), threads)
     }
 
     /// Records Redis's reply to the question whether others may join it.

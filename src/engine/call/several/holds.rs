@@ -6,16 +6,16 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::call::release::{OngoingRelease, Stay, begin_release};
 use crate::engine::call::replicas::{self, Replicas};
-use crate::engine::call::{held, unheard};
+use crate::engine::call::{held, modes, unheard};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::several;
-use crate::engine::state::lock_state::{Acquired, Terms, Ticket};
+use crate::engine::state::lock_state::{Acquired, HolderId, Request, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
-/// A lock among several.
+/// A lock as its handle asks for it, alone or among several.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub(crate) entry: Arc<LockEntry>,
@@ -28,12 +28,36 @@ pub struct Part {
 }
 
 impl Part {
-    /// Returns the same part with a fixed lease.
-    pub(crate) fn with_lease(mut self, lease: Duration) -> Result<Part, Error> {
-        (self.terms.lease, self.terms.fixed) = (lease, true);
-        let checked = check_lease("lease", lease).and_then(|()| replicas::agree(&self.terms, self.replicas));
-        checked.map_err(|why| self.entry.error(ErrorKind::InvalidInput.because(why)))?;
+    /// Alters what is asked for. Returns the error of `alter`, or of terms that contradict each other.
+    pub(crate) fn altered(
+        mut self,
+        alter: impl FnOnce(&mut Part) -> Result<(), String>,
+    ) -> Result<Part, Error> {
+        let altered = alter(&mut self).and_then(|()| replicas::agree(&self.terms, self.replicas));
+        altered.map_err(|why| Error::new(ErrorKind::InvalidInput, self.entry.name()).because(why))?;
         Ok(self)
+    }
+
+    /// Returns the same part with a fixed lease.
+    pub(crate) fn with_lease(self, lease: Duration) -> Result<Part, Error> {
+        self.altered(|part| {
+            (part.terms.lease, part.terms.fixed) = (lease, true);
+            check_lease("lease", lease)
+        })
+    }
+
+    pub(crate) fn request(&self, holder: HolderId, thread: u64, once: bool) -> Request {
+        let (terms, most) = (self.terms.clone(), self.max_waiters.filter(|_| !once));
+        Request { holder, thread, terms, once, from: None, instead: false, most }
+    }
+
+    /// Fits the request to what this thread holds in the other mode. Returns the readers of this process if they
+    /// must queue behind it.
+    pub(crate) fn readers(&self, request: &mut Request) -> Result<Option<&Arc<LockEntry>>, Error> {
+        match &self.other_mode {
+            Some(other_mode) => modes::consider(&self.entry, other_mode, self.sharing, request),
+            None => Ok(None),
+        }
     }
 }
 

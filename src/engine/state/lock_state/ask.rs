@@ -146,11 +146,9 @@ impl PendingAcquire {
     /// Marks it as in flight, and returns the request to send.
     pub(super) fn send(&mut self, how: AcquireMode, threads: usize, now: Moment) -> Asking {
         self.in_flight = Some(InFlight { sent: now, unheard: false });
-        let PendingAcquire { owner, sought: Sought { terms, from, instead }, arrival, .. } = self;
-        let (owner, from, instead) = (*owner, *from, *instead);
-        let (terms, arrival) = (terms.clone(), arrival.clone());
-        let (most, thread, blocked) = (None, None, String::new());
-        Asking { owner, how, terms, arrival, threads, from, instead, most, thread, blocked }
+        let Sought { terms, from, instead } = self.sought.clone();
+        let arrival = self.arrival.clone();
+        Asking { arrival, from, instead, ..Asking::new(self.owner, how, terms, threads) }
     }
 
     /// The request that was sent at `sent` was answered busy; with a queue position if there is an `arrival`.

@@ -58,11 +58,6 @@ impl LockState {
         self.grant(self.holds.get(ticket)?.owner)
     }
 
-    /// The token of this hold.
-    pub(crate) fn token_of(&self, ticket: Ticket) -> Option<u64> {
-        Some(self.grant_of(ticket)?.token())
-    }
-
     /// Whether this owner asks or holds here.
     pub(crate) fn knows(&self, owner: u64) -> bool {
         self.grant(owner).is_some() || self.ask.as_ref().is_some_and(|a| a.owner == owner)
