@@ -53,7 +53,9 @@ pub(crate) mod sealed {
     /// A hold, which is released when it is dropped.
     pub trait AnyHold: Debug {
         fn name(&self) -> &str;
-        fn token(&self) -> Option<u64>;
+        fn token(&self) -> Option<u64> {
+            None
+        }
         fn remaining(&self) -> Duration;
         fn lost(&self) -> CancellationToken;
         /// Renews it for `lease`, which has been checked; `None` means the lease with which it was acquired.

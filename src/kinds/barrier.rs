@@ -88,8 +88,8 @@ impl Drop for Passed {
     fn drop(&mut self) {
         // Whatever the outcome, the party has passed: its entry in Redis would expire by itself.
         let Passed { guard: OwnedGuard { hold, .. }, wait } = self;
-        let limit = wait.limit(Moment::now(), hold.entry().shared.config.command_timeout);
-        let _ = end(hold.entry(), hold.ticket(), How::Unused(limit));
+        let limit = wait.limit(Moment::now(), hold.entry.shared.config.command_timeout);
+        let _ = end(&hold.entry, hold.ticket, How::Unused(limit));
     }
 }
 

@@ -51,7 +51,7 @@ impl Permit {
         }
         let kept = has - n;
         self.update("keep", &kept.to_string())?;
-        self.hold.set_value(kept.into());
+        self.hold.value = kept.into();
         Ok(())
     }
 }

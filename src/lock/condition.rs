@@ -176,7 +176,7 @@ impl<K: Exclusive> Condition<K> {
             if let Some(other_mode) = &self.lock.part()?.other_mode {
                 may_exclude(at.lock, other_mode, this_thread())?;
             }
-            wait(at, guard.hold.ticket(), this_thread(), limits)
+            wait(at, guard.hold.ticket, this_thread(), limits)
         })?;
         // The wait was granted a new hold, which the replicas may not have yet.
         self.lock.replicated(&guard.hold, &Wait::forever())?;
@@ -184,7 +184,7 @@ impl<K: Exclusive> Condition<K> {
     }
 
     fn ask<O: Ownership>(&self, guard: &Guard<K, O>, what: &str) -> Result<usize, Error> {
-        self.with(guard, |at| signal(at, guard.hold.ticket(), what))
+        self.with(guard, |at| signal(at, guard.hold.ticket, what))
     }
 
     fn with<O: Ownership, R>(
@@ -193,7 +193,7 @@ impl<K: Exclusive> Condition<K> {
         work: impl FnOnce(&At<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let lock = self.lock.entry()?;
-        if !Arc::ptr_eq(lock, guard.hold.entry()) {
+        if !Arc::ptr_eq(lock, &guard.hold.entry) {
             let why = format!("the guard belongs to {:?}, or to another client", guard.name());
             return Err(lock.error(ErrorKind::NotOwner.because(why)));
         }

@@ -23,13 +23,14 @@ use crate::wait::Wait;
 
 /// A hold of a lock of one kind.
 pub struct Hold<K: Kind> {
-    entry: Arc<LockEntry>,
+    /// The lock that is held.
+    pub(crate) entry: Arc<LockEntry>,
     /// 0 once the hold is released: no hold has this ticket.
-    ticket: Ticket,
+    pub(crate) ticket: Ticket,
     /// The token with which the hold began.
     first_token: u64,
     /// The value that the rule added to the grant.
-    value: u64,
+    pub(crate) value: u64,
     /// Whether the lock has another mode, in which its next request may be.
     pub(super) has_modes: bool,
     /// The replicas that must have it.
@@ -69,32 +70,14 @@ impl<K: Kind> Hold<K> {
         Ok(Receipt::new(K::NAME, &self.entry, owner, &grant))
     }
 
-    /// The lock that is held.
-    pub(crate) fn entry(&self) -> &Arc<LockEntry> {
-        &self.entry
-    }
-
-    pub(crate) fn ticket(&self) -> Ticket {
-        self.ticket
-    }
-
     /// Whether the thread has no other guard of this hold.
     pub(super) fn is_last(&self) -> bool {
         engine::call::held::is_last(&self.entry, self.ticket)
     }
 
-    pub(crate) fn set_value(&mut self, value: u64) {
-        self.value = value;
-    }
-
     pub(super) fn end(mut self, how: How<'_>) -> Result<(), Error> {
         let ticket = self.ends();
         engine::call::end(&self.entry, ticket, how)
-    }
-
-    /// See [`Guard::value`].
-    pub(crate) fn value(&self) -> u64 {
-        self.value
     }
 
     /// The current token. It differs from the first one after a wait for a condition, which reacquires the
@@ -206,7 +189,7 @@ impl<K: Kind> OwnedGuard<K> {
     /// Sets the lease to its full length, or else gives the hold back, as part of a call that may take as long
     /// as `wait` says.
     pub(crate) fn renewed(self, wait: &Wait<'_>) -> Result<Self, Error> {
-        let entry = self.hold.entry();
+        let entry = &self.hold.entry;
         let limit = || wait.limit(Moment::now(), entry.shared.config.command_timeout);
         if let Err(error) = engine::call::held::renew_by(entry, self.hold.ticket, None, limit()) {
             let limit = limit();

@@ -119,7 +119,7 @@ impl<K: Kind> Clone for RedisLock<K> {
     }
 }
 
-shows!(RedisLock<K> as "RedisLock", [K: Kind] |it| "kind": K::NAME, "name": it.name(), "part": it.part);
+shows!(RedisLock<K> as "RedisLock", [K: Kind] |it| "kind": K::NAME, "name": it.name(), "terms": it.part().map(|part| &part.terms));
 
 // The first block, so that these open the type's page.
 impl<K: Kind> RedisLock<K> {
@@ -185,7 +185,7 @@ impl<K: Kind> RedisLock<K> {
     /// Acquires this mode in place of `guard`, this thread's hold of the other mode, in one request.
     pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<M>) -> Result<Guard<K>, Error> {
         let other_mode = self.part()?.other_mode.as_ref();
-        let ours = other_mode.is_some_and(|it| Arc::ptr_eq(it, guard.hold.entry()));
+        let ours = other_mode.is_some_and(|it| Arc::ptr_eq(it, &guard.hold.entry));
         if !ours {
             return Err(
                 Error::new(ErrorKind::NotOwner, self.name()).because("the guard belongs to another lock")
@@ -200,7 +200,7 @@ impl<K: Kind> RedisLock<K> {
         // A thread that already reads re-enters without a request, so no request would end the other hold.
         let once = held.is_last() && self.hold_count() == 0;
         let mut request = Request { instead: once, ..self.request::<ThreadOwned>(false)? };
-        if let Some(held) = engine::call::held::terms(held.entry(), held.ticket()) {
+        if let Some(held) = engine::call::held::terms(&held.entry, held.ticket) {
             request.terms = Terms { args: request.terms.args, ..held };
         }
         let hold = self.take(request, &Wait::forever())?.ok_or_else(|| timed_out(self.name()))?;
@@ -265,7 +265,7 @@ impl<K: Kind> RedisLock<K> {
     /// Waits until the required number of replicas have the hold.
     pub(crate) fn replicated(&self, hold: &Hold<K>, wait: &Wait<'_>) -> Result<(), Error> {
         match self.part()?.replicas {
-            Some(replicas) => engine::call::replicas::have(hold.entry(), hold.ticket(), replicas, wait),
+            Some(replicas) => engine::call::replicas::have(&hold.entry, hold.ticket, replicas, wait),
             None => Ok(()),
         }
     }

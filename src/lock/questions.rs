@@ -258,7 +258,7 @@ impl<K: Kind, O: Ownership> Guard<K, O> {
     /// The number that the rule's `try_acquire` returned after that of the hold: how many permits it has, say.
     /// 0 if there was none.
     pub fn value(&self) -> u64 {
-        self.hold.value()
+        self.hold.value
     }
 
     /// Updates the state as the holder: calls the rule's `update` with `what`, `arg`, and this hold's owner id.
@@ -268,7 +268,7 @@ impl<K: Kind, O: Ownership> Guard<K, O> {
     /// # Errors
     /// `LeaseLost` or `Closed` if the hold is lost. See also [`update_state`](RedisLock::update_state).
     pub fn update(&self, what: &str, arg: &str) -> Result<(), Error> {
-        update_hold(self.hold.entry(), self.hold.ticket(), what, arg)
+        update_hold(&self.hold.entry, self.hold.ticket, what, arg)
     }
 }
 

@@ -213,7 +213,9 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
 impl<O: Ownership> Guard<MultiLock, O> {
     /// Returns one guard of these locks and, after them, of those of `other`, which are released first.
     pub fn joined(self, other: Self) -> Self {
-        Guard::new(self.hold.joined(other.hold))
+        let (one, other) = (self.hold, other.hold);
+        let name = format!("{} + {}", one.name, other.name);
+        Guard::new(MultiHold::new(name.into(), one.holds.joined(other.holds)))
     }
 
     /// The fencing tokens, in the order in which the locks were named; `None` for a lock that is not
@@ -251,10 +253,6 @@ impl AnyHold for MultiHold {
     }
 
     /// Always `None`: there is a token for each lock.
-    fn token(&self) -> Option<u64> {
-        None
-    }
-
     fn remaining(&self) -> Duration {
         let each = self.holds.iter().map(|held| held::remaining(&held.entry, held.ticket));
         each.min().unwrap_or_default()
@@ -299,11 +297,6 @@ impl MultiHold {
     fn new(name: Arc<str>, holds: Holds) -> Self {
         let span = Span::hold(|| LockInfo { kind: "multi-lock", name: &name, is_held: true });
         MultiHold { name, holds, lost: OnceLock::new(), _span: span }
-    }
-
-    fn joined(self, other: MultiHold) -> Self {
-        let name = format!("{} + {}", self.name, other.name);
-        MultiHold::new(name.into(), self.holds.joined(other.holds))
     }
 
     fn release_as(self, stay: Stay) -> Result<(), Error> {

@@ -149,7 +149,7 @@ impl Fenced {
     /// type](Fenced#errors-of-all-forms).
     pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
         check_lease("time to live", timeout).map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
-        self.is_done(&["expire", &timeout.as_millis().to_string()])
+        self.eval(Effect::Adds, &["expire", &timeout.as_millis().to_string()])
     }
 
     /// Deletes the resource, and forgets its highest token: the next token is accepted, however low. Returns
@@ -159,7 +159,7 @@ impl Fenced {
     /// `OutcomeUnknown` if Redis did not reply: the resource may have been deleted, or may still be. See also
     /// [the type](Fenced#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
-        self.is_done(&["delete"])
+        self.eval(Effect::Adds, &["delete"])
     }
 
     // ---- underneath ------------------------------------------------------------------------
@@ -182,12 +182,6 @@ impl Fenced {
     fn eval<T: FromRedisValue>(&self, effect: Effect, what: &[&str]) -> Result<T, Error> {
         let keys = [self.names()?.fenced()];
         self.client.eval(&self.name, (effect, &WHOLE), &keys, what, &Wait::forever())
-    }
-
-    /// Runs an operation on the whole resource; returns whether there was one. Sent once: a second copy would
-    /// apply to what was written after the first, and forget its token.
-    fn is_done(&self, what: &[&str]) -> Result<bool, Error> {
-        self.eval(Effect::Adds, what)
     }
 
     /// Runs a fenced script and returns its reply.

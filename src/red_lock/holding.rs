@@ -204,10 +204,6 @@ impl AnyHold for RedLockHold {
     }
 
     /// Always `None`: the servers do not know each other's grant numbers.
-    fn token(&self) -> Option<u64> {
-        None
-    }
-
     fn remaining(&self) -> Duration {
         self.holding.remaining()
     }

@@ -37,7 +37,8 @@ pub(crate) struct LockEntry {
     slot: u32,
     /// The slot of its keys in a cluster.
     pub(crate) hash_slot: Slot,
-    pub(crate) shape: Arc<Shape>,
+    /// Whether a grant is held, as opposed to passed through.
+    is_held: bool,
     pub(crate) core: Mutex<Core>,
 }
 
@@ -119,11 +120,7 @@ impl LockEntry {
 
     /// Returns what observers are given about this lock.
     pub(crate) fn observed(&self) -> LockInfo<'_> {
-        LockInfo {
-            kind: self.kind.name,
-            name: self.name(),
-            is_held: self.shape.sharing != Sharing::PassThrough,
-        }
+        LockInfo { kind: self.kind.name, name: self.name(), is_held: self.is_held }
     }
 
     /// Returns the server that has its keys now. Callers must not keep it: see [`route`](crate::engine::servers::route).
@@ -369,7 +366,9 @@ impl LockEntries {
     /// which each thread has a queue position of its own in Redis.
     pub(crate) fn alone(entry: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
         let shared = &entry.shared;
-        let made = (entry.kind, entry.names.clone(), entry.scripts.clone(), entry.shape.clone());
+        let shape =
+            shared.lock(&entry.core, Moment::now()).map_err(|e| entry.error(e))?.lock_state.shape().clone();
+        let made = (entry.kind, entry.names.clone(), entry.scripts.clone(), shape);
         let mut entries = shared.entries().map_err(|e| entry.error(e))?;
         entries.add(shared, made, None)
     }
@@ -387,8 +386,9 @@ impl LockEntries {
         lock: &Arc<LockEntry>,
         condition: String,
         scripts: Arc<Scripts>,
+        shape: Arc<Shape>,
     ) -> Result<Arc<LockEntry>, Error> {
-        let made = (lock.kind, lock.names.clone(), scripts, lock.shape.clone());
+        let made = (lock.kind, lock.names.clone(), scripts, shape);
         let awaited = Box::new(AwaitedCondition { name: condition, lock: Arc::downgrade(lock) });
         let mut entries = lock.shared.entries().map_err(|e| lock.error(e))?;
         entries.add(&lock.shared, made, Some(awaited))
@@ -412,11 +412,12 @@ impl LockEntries {
                 return Err(error.because(format!("a client can have at most {SLOTS} locks at a time")));
             }
         };
-        let state = shape.clone();
+        let is_held = shape.sharing != Sharing::PassThrough;
         let core = Core {
-            lock_state: match &condition {
-                Some(_) => LockState::of_condition_waiter(state),
-                None => LockState::new(state),
+            lock_state: if condition.is_some() {
+                LockState::of_condition_waiter(shape)
+            } else {
+                LockState::new(shape)
             },
             sides: Table::new(),
             parked: Vec::new(),
@@ -432,7 +433,7 @@ impl LockEntries {
             scripts,
             condition,
             slot,
-            shape,
+            is_held,
             core: Mutex::new(core),
         });
         self.slots[slot as usize] = Some(Arc::downgrade(&entry));

@@ -73,6 +73,6 @@ pub(crate) fn missed(shared: &Shared, owners: &[u64]) {
 pub(crate) fn hears(entry: &Arc<LockEntry>) {
     ask_again(entry);
     let mut core = entry.core.lock();
-    let soon = Moment::now().after(entry.shape.heartbeat);
+    let soon = Moment::now().after(core.lock_state.shape().heartbeat);
     successor::renew(entry, &mut core, soon, Core::needs_messages);
 }

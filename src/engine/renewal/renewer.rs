@@ -24,11 +24,6 @@ pub(crate) struct Renewer {
 }
 
 impl Renewer {
-    pub(crate) fn new() -> Renewer {
-        let (pid, state) = (std::process::id(), Mutex::default());
-        Renewer { pid, state, alarm: Condvar::new(), ended: Condvar::new() }
-    }
-
     /// Adds a server of a client.
     pub(crate) fn add(&self, client: u64, server: &Server, renew_every: Duration, renewal_timeout: Duration) {
         self.state.lock().lines.insert(server.id, ServerLine::new(client, renew_every, renewal_timeout));
@@ -58,7 +53,7 @@ impl Renewer {
     ) -> Result<(), Error> {
         let at = match entry.holder_hears(|| core.needs_messages(owner)) {
             true => due,
-            false => due.min(now.after(entry.shape.heartbeat)),
+            false => due.min(now.after(core.lock_state.shape().heartbeat)),
         };
         if let Some(before) = core.set_due(owner, at) {
             self.forget(entry, owner, before);

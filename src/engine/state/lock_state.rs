@@ -35,7 +35,6 @@ mod holds;
 mod kept;
 mod past;
 mod questions;
-mod receipt;
 mod share;
 mod suspending;
 mod turn;

@@ -1,13 +1,13 @@
-//! A wait for a condition: how the lock's state gives up the hold and gets it back, and what the wait's own
-//! state says of the wait.
+//! Holds that leave the state, and come back: for a wait for a condition, of which the wait's own state says how it goes,
+//! and for another process, with a receipt.
 
 use std::sync::Arc;
 
 use super::condition_waiter::{HasGivenUp, Signal, SuspendedHold, WaitOutcome, WaitsFor};
-use super::{Effects, LockState, OurHold, PendingRelease, Shape, Ticket};
+use super::{Acquired, Effects, HolderId, LockState, OurHold, PendingRelease, Refusal, Shape, Ticket};
 use crate::clock::Moment;
-use crate::engine::state::grant::Grant;
-use crate::observe::LossReason;
+use crate::engine::state::grant::{Grant, Standing};
+use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
     /// Creates the state of one wait for a condition.
@@ -20,6 +20,11 @@ impl LockState {
         if let Some(waiter) = self.waits_for.condition() {
             waiter.in_flight = leaving.maybe_in_flight.then(|| leaving.clone());
         }
+    }
+
+    /// Returns the shape of this lock.
+    pub(crate) fn shape(&self) -> &Arc<Shape> {
+        &self.shape
     }
 
     /// The time of this state's wait is over. Returns whether the wait goes on until it has the lock again;
@@ -124,5 +129,47 @@ impl LockState {
         // It was not renewed while it was suspended.
         let expired = self.expire(owner, now);
         Effects { leave, lost: closed.or(expired.lost), ..expired }
+    }
+}
+
+// A grant that moves from this process to another, without returning to Redis in between.
+impl LockState {
+    /// Returns the grant of the hold `ticket` if that can go: the grant is valid, and this is its only hold.
+    pub(crate) fn may_detach(&self, ticket: Ticket, now: Moment) -> Result<&Grant, Refusal> {
+        let hold = self.holds.get(ticket);
+        let Some((hold, grant)) = hold.and_then(|h| Some((h, self.grant(h.owner)?))) else {
+            return Err(Refusal::LeaseLost(LossReason::Revoked));
+        };
+        match grant.loss(now) {
+            Some(loss) => Err(Refusal::LeaseLost(loss)),
+            None if grant.holds > 1 || hold.count > 1 => Err(Refusal::Shared),
+            None => Ok(grant),
+        }
+    }
+
+    /// The hold `ticket` leaves this process, with its grant. Redis does not notice. The threads that wait
+    /// here then ask Redis, as they would if another process had acquired the lock.
+    pub(crate) fn detach(&mut self, ticket: Ticket, now: Moment) -> Result<(Grant, Effects), Refusal> {
+        let owner = self.may_detach(ticket, now)?.owner;
+        let Some(grant) = self.grants.remove(owner) else {
+            return Err(Refusal::LeaseLost(LossReason::Revoked));
+        };
+        self.holds.remove(ticket);
+        Ok((grant, Effects { wake: self.head(), ..Effects::default() }))
+    }
+
+    /// Takes over, for a guard, a grant that another process had. Returns `None` if the client was closed
+    /// meanwhile.
+    ///
+    /// The grant ends with its guard: the head may have a queue position in Redis, and must still be waiting
+    /// there when it is granted the lock.
+    pub(crate) fn adopt(&mut self, grant: Grant) -> Option<Acquired> {
+        if self.closed {
+            return None;
+        }
+        let mut grant = Grant { standing: Standing::ClosedToOthers, ..grant };
+        let acquired = self.holds.take(&mut grant, self.line.ticket(), HolderId::Guard, AcquiredVia::Adopted);
+        self.grants.insert(grant);
+        Some(acquired)
     }
 }
