@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{RedisLock, this_thread};
 use crate::engine::call::condition::{At, signal, wait};
 use crate::engine::call::modes::may_exclude;
+use crate::engine::call::replicas::have;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Ownership};
 use crate::kind::Exclusive;
@@ -179,7 +180,9 @@ impl<K: Exclusive> Condition<K> {
             wait(at, guard.hold.ticket, this_thread(), limits)
         })?;
         // The wait was granted a new hold, which the replicas may not have yet.
-        self.lock.replicated(&guard.hold, &Wait::forever())?;
+        if let Some(replicas) = self.lock.part()?.replicas {
+            have(&guard.hold.entry, guard.hold.ticket, replicas, &Wait::forever())?;
+        }
         Ok(signalled)
     }
 

@@ -8,17 +8,15 @@ use std::time::{Duration, SystemTime};
 use redis::Value;
 
 use crate::clock::Moment;
-use crate::deadlock::Blocked;
 use crate::engine::call::several::Part;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::hearing::messages::dispatch;
 use crate::engine::operations::requests;
 use crate::engine::redis::resp::{number, text};
-pub(crate) use crate::engine::state::grant::first_token as token_of;
-use crate::engine::state::grant::number_of;
+use crate::engine::state::grant::{first_token, number_of};
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
-use crate::lock::inspect::{HeldRow, Rows, inspect};
+use crate::lock::inspect::{HeldRow, Process, Rows, granted_at, inspect};
 
 /// A holder of a lock, as Redis knows it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,47 +214,24 @@ pub(crate) fn held_by(holders: &[Holder]) -> String {
     }
 }
 
-/// The process behind a hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Process {
-    /// Its process id on its host.
-    pub pid: u32,
-    /// Its host's name.
-    pub host: String,
-    /// Its [client name](crate::ClientBuilder::client_name).
-    pub client_name: String,
-    /// The name of the thread that asked Redis, cut off at 64 characters; `None` if it has no name. For a
-    /// holder it is the thread that was granted the lock; its process may have handed the lock on to another
-    /// thread since. For a waiter it is the first of its waiting threads, as of its last heartbeat.
-    pub thread: Option<String>,
+/// What is known of the holders of several locks: each that is held, after its label, and the first error.
+pub(crate) fn known_holders(
+    each: impl Iterator<Item = (String, Result<Vec<Holder>, Error>)>,
+) -> (Vec<String>, Option<Error>) {
+    let (mut held, mut unknown) = (Vec::new(), None);
+    for (label, holders) in each {
+        match holders {
+            Ok(holders) if holders.is_empty() => {}
+            Ok(holders) => held.push(label + &held_by(&holders)),
+            Err(why) => unknown = unknown.or(Some(why)),
+        }
+    }
+    (held, unknown)
 }
 
-/// A process that waits for a lock, as Redis knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Waiter {
-    /// The owner id, `<client uuid>:<n>`.
-    pub owner: String,
-    /// The process.
-    pub process: Option<Process>,
-    /// The number of its waiting threads, as of its last heartbeat.
-    pub threads: usize,
-    /// When it got its queue position, by the server's clock.
-    pub since: SystemTime,
-    /// The time since its last heartbeat. Heartbeats are due every third of its waiter timeout; a process
-    /// that missed them for longer than the whole timeout is not shown.
-    pub last_heartbeat: Duration,
-    /// What its threads publish of what they hold.
-    pub(crate) blocked: Vec<Blocked>,
-}
-
-/// 2020-01-01, the origin of grant numbers.
-const EPOCH: Duration = Duration::from_secs(1_577_836_800);
-
-/// Returns the time of a grant, by the server's clock.
-pub(crate) fn granted_at(number: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number)
+/// Returns the first fencing token of a grant.
+pub(crate) fn token_of(number: u64) -> u64 {
+    first_token(number)
 }
 
 /// Names the holder for a message or a log: `client name pid@host`, or the owner id if its process left no
@@ -278,22 +253,5 @@ impl Holder {
         let process = Process::read(&held.record);
         let HeldRow { owner, remaining, stays, .. } = held;
         Holder { process, owner, since, remaining, permits: None, stays, token: None }
-    }
-}
-
-impl Process {
-    /// Parses a record: `<threads> <pid> <host> <client_name>`, followed by a tab and the thread's name if it
-    /// has one.
-    pub(crate) fn read(record: &str) -> Option<Process> {
-        let (record, thread) = match record.split_once('\t') {
-            // After another tab comes what its threads hold.
-            Some((record, more)) => (record, more.split('\t').next().filter(|it| !it.is_empty())),
-            None => (record, None),
-        };
-        let mut words = record.splitn(4, ' ').skip(1);
-        let pid = words.next()?.parse().ok()?;
-        let host = words.next()?.to_owned();
-        let (client_name, thread) = (words.next().unwrap_or_default().to_owned(), thread.map(str::to_owned));
-        Some(Process { pid, host, client_name, thread })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redis::Value;
 
@@ -12,7 +12,6 @@ use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::redis::resp::{list, number, text};
 use crate::error::Error;
-use crate::lock::holder::{Process, Waiter, granted_at};
 use crate::names::is_owner;
 use crate::wait::Wait;
 
@@ -35,6 +34,66 @@ impl HeldRow {
     pub(crate) fn is_ours(&self) -> bool {
         is_owner(&self.owner) && self.record != "?"
     }
+}
+
+/// The process behind a hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Process {
+    /// Its process id on its host.
+    pub pid: u32,
+    /// Its host's name.
+    pub host: String,
+    /// Its [client name](crate::ClientBuilder::client_name).
+    pub client_name: String,
+    /// The name of the thread that asked Redis, cut off at 64 characters; `None` if it has no name. For a
+    /// holder it is the thread that was granted the lock; its process may have handed the lock on to another
+    /// thread since. For a waiter it is the first of its waiting threads, as of its last heartbeat.
+    pub thread: Option<String>,
+}
+
+impl Process {
+    /// Parses a record: `<threads> <pid> <host> <client_name>`, followed by a tab and the thread's name if it
+    /// has one.
+    pub(crate) fn read(record: &str) -> Option<Process> {
+        let (record, thread) = match record.split_once('\t') {
+            // After another tab comes what its threads hold.
+            Some((record, more)) => (record, more.split('\t').next().filter(|it| !it.is_empty())),
+            None => (record, None),
+        };
+        let mut words = record.splitn(4, ' ').skip(1);
+        let pid = words.next()?.parse().ok()?;
+        let host = words.next()?.to_owned();
+        let (client_name, thread) = (words.next().unwrap_or_default().to_owned(), thread.map(str::to_owned));
+        Some(Process { pid, host, client_name, thread })
+    }
+}
+
+/// A process that waits for a lock, as Redis knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// The owner id, `<client uuid>:<n>`.
+    pub owner: String,
+    /// The process.
+    pub process: Option<Process>,
+    /// The number of its waiting threads, as of its last heartbeat.
+    pub threads: usize,
+    /// When it got its queue position, by the server's clock.
+    pub since: SystemTime,
+    /// The time since its last heartbeat. Heartbeats are due every third of its waiter timeout; a process
+    /// that missed them for longer than the whole timeout is not shown.
+    pub last_heartbeat: Duration,
+    /// What its threads publish of what they hold.
+    pub(crate) blocked: Vec<Blocked>,
+}
+
+/// 2020-01-01, the origin of grant numbers.
+const EPOCH: Duration = Duration::from_secs(1_577_836_800);
+
+/// Returns the time of a grant, by the server's clock.
+pub(crate) fn granted_at(number: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number)
 }
 
 /// The reply to `inspect`: a page, or all of them.

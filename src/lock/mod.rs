@@ -184,8 +184,8 @@ impl<K: Kind> RedisLock<K> {
 
     /// Acquires this mode in place of `guard`, this thread's hold of the other mode, in one request.
     pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<M>) -> Result<Guard<K>, Error> {
-        let other_mode = self.part()?.other_mode.as_ref();
-        let ours = other_mode.is_some_and(|it| Arc::ptr_eq(it, &guard.hold.entry));
+        let (part, thread) = (self.part()?, this_thread());
+        let ours = part.other_mode.as_ref().is_some_and(|it| Arc::ptr_eq(it, &guard.hold.entry));
         if !ours {
             return Err(
                 Error::new(ErrorKind::NotOwner, self.name()).because("the guard belongs to another lock")
@@ -199,11 +199,12 @@ impl<K: Kind> RedisLock<K> {
         let held = &guard.hold;
         // A thread that already reads re-enters without a request, so no request would end the other hold.
         let once = held.is_last() && self.hold_count() == 0;
-        let mut request = Request { instead: once, ..self.request::<ThreadOwned>(false)? };
+        let request = part.request(holder::<ThreadOwned>(thread), thread, false);
+        let mut request = Request { instead: once, ..request };
         if let Some(held) = engine::call::held::terms(&held.entry, held.ticket) {
             request.terms = Terms { args: request.terms.args, ..held };
         }
-        let hold = self.take(request, &Wait::forever())?.ok_or_else(|| timed_out(self.name()))?;
+        let hold = Self::take(part, request, &Wait::forever())?.ok_or_else(|| timed_out(self.name()))?;
         if once {
             guard.hold.end(engine::call::How::Replaced)?
         } else {
@@ -228,24 +229,23 @@ impl<K: Kind> RedisLock<K> {
     }
 
     pub(crate) fn part(&self) -> Result<&Part, Error> {
-        self.part.as_ref().map_err(Clone::clone)
+        match &self.part {
+            Ok(part) => Ok(part),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     pub(crate) fn entry(&self) -> Result<&Arc<LockEntry>, Error> {
         Ok(&self.part()?.entry)
     }
 
-    fn request<O: Ownership>(&self, once: bool) -> Result<Request, Error> {
-        let thread = this_thread();
-        Ok(self.part()?.request(holder::<O>(thread), thread, once))
-    }
-
     fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<K, O>>, Error> {
-        Ok(self.take(self.request::<O>(wait.once)?, wait)?.map(Guard::new))
+        let (part, thread) = (self.part()?, this_thread());
+        let request = part.request(holder::<O>(thread), thread, wait.once);
+        Ok(Self::take(part, request, wait)?.map(Guard::new))
     }
 
-    fn take(&self, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
-        let part = self.part()?;
+    fn take(part: &Part, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
         let own = match K::QUEUEING {
             Queueing::PerCaller => Some(LockEntries::alone(&part.entry)?),
             Queueing::PerProcess => None,
@@ -255,19 +255,13 @@ impl<K: Kind> RedisLock<K> {
         let Some(acquired) = engine::call::acquire(entry, readers, &request, wait)? else { return Ok(None) };
         let mut hold = Hold::new(entry.clone(), acquired);
         (hold.has_modes, hold.replicas) = (part.other_mode.is_some(), part.replicas);
-        if let Err(error) = self.replicated(&hold, wait) {
+        if let Some(replicas) = part.replicas
+            && let Err(error) = engine::call::replicas::have(entry, hold.ticket, replicas, wait)
+        {
             hold.never_counted(wait.limit(Moment::now(), entry.shared.config.command_timeout));
             return Err(error);
         }
         Ok(Some(hold))
-    }
-
-    /// Waits until the required number of replicas have the hold.
-    pub(crate) fn replicated(&self, hold: &Hold<K>, wait: &Wait<'_>) -> Result<(), Error> {
-        match self.part()?.replicas {
-            Some(replicas) => engine::call::replicas::have(&hold.entry, hold.ticket, replicas, wait),
-            None => Ok(()),
-        }
     }
 
     /// See [`Client::adopt`](crate::Client::adopt).

@@ -13,7 +13,7 @@ use crate::forms::forms;
 use crate::guard::sealed::{self, AnyHold, holder};
 use crate::guard::{Guard, Ownership};
 use crate::kind::{Kind, Sharing};
-use crate::lock::holder::{busy, held_by, holders_of_either_half};
+use crate::lock::holder::{busy, holders_of_either_half, known_holders};
 use crate::lock::{RedisLock, this_thread};
 use crate::observe::{LockInfo, Span};
 use crate::wait::Wait;
@@ -154,18 +154,12 @@ impl MultiLock {
     /// ```
     #[doc(alias = "or_who")]
     pub fn busy_error(&self) -> Error {
-        let (mut held, mut unknown) = (Vec::new(), None);
         let parts = match &self.parts {
             Ok(parts) => parts,
             Err(why) => return busy(&self.name, Err(why.clone())),
         };
-        for part in parts {
-            match holders_of_either_half(part) {
-                Ok(holders) if holders.is_empty() => {}
-                Ok(holders) => held.push(format!("{:?} is {}", part.entry.name(), held_by(&holders))),
-                Err(why) => unknown = unknown.or(Some(why)),
-            }
-        }
+        let of = |part: &Part| (format!("{:?} is ", part.entry.name()), holders_of_either_half(part));
+        let (held, unknown) = known_holders(parts.iter().map(of));
         match (&held[..], unknown) {
             ([], Some(why)) => busy(&self.name, Err(why)),
             ([], None) => busy(&self.name, Ok("one was held, but all are free now".to_owned())),

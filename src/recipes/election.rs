@@ -15,7 +15,7 @@ use crate::forms::timed_out;
 use crate::guard::OwnedGuard;
 use crate::kind::{Exclusive, Kind, Queued, Queueing, Reentrancy, Sharing};
 use crate::lock::RedisLock;
-use crate::lock::holder::Process;
+use crate::lock::inspect::Process;
 use crate::wait::Wait;
 
 /// The election of a leader among the processes that share a name: the handle of one name, cheap to clone and

@@ -1,6 +1,5 @@
 //! The lock of one name over all servers: every way to acquire it, and what a majority can say of it.
 
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +17,10 @@ use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Ownership};
 use crate::kinds::Simple;
-use crate::lock::holder::{Holder, busy, held_by};
+use crate::lock::holder::{Holder, busy, held_by, known_holders};
 use crate::lock::inspect::{Rows, read};
 use crate::lock::{RedisLock, this_thread};
-use crate::settings::check_lease;
+use crate::settings::{check_lease, within};
 use crate::wait::Wait;
 
 /// The default node timeout is a twentieth of the lease, within these bounds: a server that hangs costs it
@@ -163,17 +162,12 @@ impl RedLock {
             Ok(replies) => replies,
             Err(why) => return busy(self.name(), Err(why)),
         };
-        let (mut held, mut unknown) = (Vec::new(), None);
-        for (address, reply) in &replies {
-            match reply {
-                Ok(Some(holder)) => held.push(format!("{address}: {}", held_by(slice::from_ref(holder)))),
-                Ok(None) => {}
-                Err(why) => unknown = unknown.or(Some(why.clone())),
-            }
-        }
+        let all = replies.len();
+        let of = |(address, reply): Reply| (format!("{address}: "), reply.map(Vec::from_iter));
+        let (held, unknown) = known_holders(replies.into_iter().map(of));
         let text = match held.len() {
             0 => held_by(&[]),
-            n => format!("on {n} of {} servers, {}", replies.len(), held.join(", ")),
+            n => format!("on {n} of {all} servers, {}", held.join(", ")),
         };
         match unknown {
             Some(why) if held.is_empty() => busy(self.name(), Err(why)),
@@ -205,12 +199,7 @@ impl RedLock {
         let entries = self.entries.as_ref().map_err(Clone::clone)?;
         let (lease, limit) = (self.terms.lease, self.limit());
         check_lease("lease", lease).map_err(bad)?;
-        if !(SHORTEST_NODE_TIMEOUT..=lease / 2).contains(&limit) {
-            let most = lease / 2;
-            return Err(bad(format!(
-                "the node timeout must be between {SHORTEST_NODE_TIMEOUT:?} and {most:?}, got {limit:?}"
-            )));
-        }
+        within("the node timeout", limit, SHORTEST_NODE_TIMEOUT..=lease / 2).map_err(bad)?;
         Ok(entries)
     }
 

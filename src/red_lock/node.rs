@@ -124,8 +124,12 @@ impl Voter {
 
     /// Probes the server. Returns whether probing can end.
     fn is_back(&self) -> bool {
-        if !self.is_still_away() {
-            return true;
+        {
+            let mut health = self.health.lock();
+            health.is_probed = health.away.is_some();
+            if !health.is_probed {
+                return true;
+            }
         }
         // As long as any caller would wait: otherwise a slow server would never be back.
         let limit = Moment::now().after(self.shared.config.command_timeout);
@@ -141,13 +145,6 @@ impl Voter {
         // An attempt may have got a reply in the meantime.
         health.away.iter_mut().for_each(|(why, _)| *why = error.clone());
         closed
-    }
-
-    /// An attempt may have got a reply in the meantime: then it is no longer probed.
-    fn is_still_away(&self) -> bool {
-        let mut health = self.health.lock();
-        health.is_probed = health.away.is_some();
-        health.is_probed
     }
 }
 

@@ -131,9 +131,8 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Voter>]>, Error> {
             "a RedLock needs an odd number of servers, at least {FEWEST}, got {n}: {why}"
         )));
     }
-    let voter = |(i, client)| match Voter::new(client) {
-        Ok(voter) => Ok(Arc::new(voter)),
-        Err(why) => Err(bad(format!("client {i} of a RedLock {why}"))),
+    let voter = |(i, client)| {
+        Voter::new(client).map(Arc::new).map_err(|why| bad(format!("client {i} of a RedLock {why}")))
     };
     let nodes: Arc<[_]> = clients.iter().enumerate().map(voter).collect::<Result<_, _>>()?;
     let names = run_ids(&nodes)?;

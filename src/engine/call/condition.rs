@@ -10,7 +10,6 @@ use crate::engine::call::{acquire, held, lost};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::operations::effects::{carry_out, lock};
 use crate::engine::operations::requests;
-use crate::engine::operations::requests::Signalled;
 use crate::engine::state::lock_state::{
     Acquired, HasGivenUp, PendingRelease, SuspendedHold, Ticket, WaitOutcome,
 };
@@ -149,28 +148,23 @@ fn come_back(
 /// # Errors
 /// `LeaseLost` or `Closed` if the hold is lost; `OutcomeUnknown` if waiters may have been signalled.
 pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, Error> {
+    let (entry, shared) = (at.lock, &at.lock.shared);
+    let Some(script) = &at.scripts.update else { return Ok(0) };
     let (mut all, mut from) = (0, String::new());
     loop {
-        let piece = signal_some(at, ticket, (what, &from))?;
-        all += piece.how_many.unwrap_or(0);
+        shared.usable().map_err(|e| entry.error(e))?;
+        let now = Moment::now();
+        let owner = held::owner(entry, ticket, now)?;
+        let limit = now.after(shared.config.command_timeout);
+        let piece = requests::signal(entry, script, owner, at.condition, (what, &from), limit);
+        let piece = piece.map_err(|failure| match what {
+            "count" => entry.error(failure.error()),
+            _ => entry.error(failed(failure, "waiters may or may not have been signalled")),
+        })?;
+        all += piece.how_many.ok_or_else(|| revoked(entry, owner))?;
         match piece.from {
             Some(next) => from = next,
             None => return Ok(all),
         }
-    }
-}
-
-fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signalled, Error> {
-    let (entry, shared) = (at.lock, &at.lock.shared);
-    shared.usable().map_err(|e| entry.error(e))?;
-    let now = Moment::now();
-    let owner = held::owner(entry, ticket, now)?;
-    let limit = now.after(shared.config.command_timeout);
-    let Some(script) = &at.scripts.update else { return Ok(Signalled { how_many: Some(0), from: None }) };
-    match requests::signal(entry, script, owner, at.condition, what, limit) {
-        Ok(piece) if piece.how_many.is_some() => Ok(piece),
-        Ok(_) => Err(revoked(entry, owner)),
-        Err(failure) if what.0 == "count" => Err(entry.error(failure.error())),
-        Err(failure) => Err(entry.error(failed(failure, "waiters may or may not have been signalled"))),
     }
 }

@@ -99,19 +99,12 @@ pub(crate) fn have(
         let core = lock(entry)?;
         core.lock_state.grant(owner).map_or(entry.shared.config.lease, |grant| grant.rewrite(sent))
     };
-    let answers = replicas.after(entry, commands::renew(entry, owner, lease, false), sent, wait);
-    let answers = match answers {
-        Ok(reply) if reply.resent() => {
-            lock(entry)?.lock_state.doubt(owner, sent, lease);
-            reply.value
-        }
-        Ok(reply) => reply.value,
-        Err(failure) => {
-            lock(entry)?.lock_state.doubt(owner, sent, lease);
-            return Err(entry.error(failure.error()));
-        }
-    };
-    let answers = list(&answers);
+    let reply = replicas.after(entry, commands::renew(entry, owner, lease, false), sent, wait);
+    if reply.as_ref().map_or(true, Reply::resent) {
+        lock(entry)?.lock_state.doubt(owner, sent, lease);
+    }
+    let reply = reply.map_err(|failure| entry.error(failure.error()))?;
+    let answers = list(&reply.value);
     let renewal = answers.first().map(replies::renewed);
     let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
     report(entry, |state, now| state.renewed(owner, sent, renewal, now));

@@ -24,6 +24,11 @@ pub(crate) struct Renewer {
 }
 
 impl Renewer {
+    pub(crate) fn new() -> Renewer {
+        let (pid, state) = (std::process::id(), Mutex::default());
+        Renewer { pid, state, alarm: Condvar::new(), ended: Condvar::new() }
+    }
+
     /// Adds a server of a client.
     pub(crate) fn add(&self, client: u64, server: &Server, renew_every: Duration, renewal_timeout: Duration) {
         self.state.lock().lines.insert(server.id, ServerLine::new(client, renew_every, renewal_timeout));

@@ -22,7 +22,7 @@ use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::Effects;
 use crate::error::ErrorKind;
 use crate::observe::{Observer, serves_holds};
-use crate::sync::{Condvar, Mutex, thread};
+use crate::sync::{Mutex, thread};
 
 impl Renewer {
     /// Returns the renewer of this process; a forked child has one of its own.
@@ -33,9 +33,7 @@ impl Renewer {
         match &*current {
             Some(renewer) if renewer.pid == pid => renewer.clone(),
             _ => {
-                let state = Mutex::default();
-                let renewer = Renewer { pid, state, alarm: Condvar::new(), ended: Condvar::new() };
-                let renewer = Arc::new(renewer);
+                let renewer = Arc::new(Renewer::new());
                 // The parent's is not dropped: its mutex may be held by a thread that does not exist here.
                 std::mem::forget(current.replace(renewer.clone()));
                 renewer

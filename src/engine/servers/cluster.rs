@@ -299,7 +299,9 @@ impl Cluster {
                     }
                 }
                 // A server that is not part of a cluster is a configuration error, whatever the others say.
-                Err(failure) if is_wrong(&failure) => failed = Some(Failure::Denied(node.is_of_no_cluster())),
+                Err(Failure::Denied(e)) if e.kind() == ErrorKind::InvalidInput => {
+                    failed = Some(Failure::Denied(node.is_of_no_cluster()));
+                }
                 Err(failure) => failed = failed.or(Some(failure)),
             }
         }
@@ -309,12 +311,6 @@ impl Cluster {
             Failure::Never(e) => Failure::Denied(e),
             failure => failure,
         })
-    }
-
-    /// Adopts the map that was read when the client connected.
-    pub(crate) fn learned(&self, map: &[Range]) {
-        self.suspected.store(false, Ordering::Release);
-        self.adopt(map);
     }
 
     /// Adopts a map that a node returned.
@@ -355,11 +351,6 @@ impl Cluster {
         self.servers.add(n, server).then(|| known.numbers.insert(node.clone(), n))?;
         Some(n)
     }
-}
-
-/// Returns whether the failure says that the server is not part of a cluster.
-fn is_wrong(failure: &Failure) -> bool {
-    matches!(failure, Failure::Denied(e) if e.kind() == ErrorKind::InvalidInput)
 }
 
 fn unknown() -> Failure {
@@ -404,7 +395,10 @@ impl Cluster {
             }
         }
         match (map, failed) {
-            (Some((_, map)), _) => self.learned(&map),
+            (Some((_, map)), _) => {
+                self.suspected.store(false, Ordering::Release);
+                self.adopt(&map);
+            }
             (None, Some(e)) => return Err(e),
             (None, None) => {}
         }

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
 use crate::lock::RedisLock;
-use crate::lock::holder::{Process, granted_at, token_of};
+use crate::lock::holder::token_of;
+use crate::lock::inspect::{Process, granted_at};
 use crate::wait::Wait;
 
 pub(super) const RULE: &str = rule_file!("../../../lua/election.lua");
