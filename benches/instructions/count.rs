@@ -1,4 +1,4 @@
-//! Operations whose instructions callgrind counts.
+//! Operations whose instructions callgrind counts, in a client and, for a pair, in the server.
 //!
 //! What a caller's thread does by itself is counted in that thread only, so it comes out the same to the digit. What
 //! several threads do is the difference of two runs of different lengths, divided by how often more it was done.
@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::fs;
 use std::hint::black_box;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -22,9 +23,20 @@ const ROLE: &str = "INSTRUCTIONS_ROLE";
 const URL: &str = "INSTRUCTIONS_URL";
 /// The function whose instructions are counted, with all that it calls.
 const COUNTED: &str = "*counted_by_callgrind*";
+/// The scripts of a pair, in the server.
+const SERVER_PAIR: &str = "server-pair";
 /// What the thread of a caller does by itself.
 const CALLS: [&str; 4] = ["pair", "pair-dropped", "kept-pair", "re-entry"];
 const TIMES: u64 = 100;
+/// The function of the server that runs a script, with all that it calls: neither reading a request nor writing its reply.
+const SCRIPT: &str = "evalShaCommand";
+/// How many pairs a server runs: its Lua collects garbage from time to time.
+const PAIRS: u64 = 500;
+/// The smallest pair of scripts that lock and unlock.
+const SMALLEST: [&str; 2] = [
+    "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])",
+    "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
+];
 /// A program under valgrind is some fifty times slower.
 const PATIENT: Duration = Duration::from_secs(60);
 
@@ -55,9 +67,11 @@ pub(crate) fn compare(build: Build, args: &[&str]) -> Done<Vec<String>> {
             return Err(format!("{operation} has no budget").into());
         };
         let most = if let Build::Bench = build { bench } else { tests };
-        println!("{operation:12} {count:7} instructions (at most {most}; goal of a bench build: {goal})");
+        let of =
+            if operation == SERVER_PAIR { "% of the smallest pair's instructions" } else { "instructions" };
+        println!("{operation:12} {count:7} {of} (at most {most}; goal of a bench build: {goal})");
         if count > most {
-            over.push(format!("{operation}: {count} instructions, at most {most}"));
+            over.push(format!("{operation}: {count} {of}, at most {most}"));
         }
     }
     Ok(over)
@@ -73,7 +87,45 @@ fn counts(args: &[&str]) -> Done<Vec<(&'static str, u64)>> {
     counts.push(("hand-over", many.saturating_sub(few) / 20));
     let ((few, some), (many, more)) = (renewals(1, args)?, renewals(4, args)?);
     counts.push(("renewal", many.saturating_sub(few) / more.saturating_sub(some).max(1)));
+    let pair =
+        |smallest| Ok::<_, Box<dyn Error>>(in_server(smallest, 2 * PAIRS)? - in_server(smallest, PAIRS)?);
+    match pair(true)? {
+        0 => eprintln!("NOT COUNTED: this server does not name its function {SCRIPT}"),
+        smallest => counts.push((SERVER_PAIR, pair(false)? * 100 / smallest)),
+    }
     Ok(counts)
+}
+
+/// Instructions of a server for so many pairs: of the smallest scripts, or of a simple lock's.
+fn in_server(smallest: bool, pairs: u64) -> Done<u64> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let server = std::env::var("REDIS_SERVER_BIN").unwrap_or_else(|_| "redis-server".into());
+    let args = [&*server, "--port", &port.to_string(), "--save", "", "--hz", "1"].map(str::to_owned);
+    let counted = Counted::of(port, Some(SCRIPT), &args, &[])?;
+    let url = format!("redis://127.0.0.1:{port}");
+    let mut connection = None;
+    wait_until(PATIENT, "the server listens", || {
+        connection = redis::Client::open(&*url).and_then(|client| client.get_connection()).ok();
+        connection.is_some()
+    });
+    let mut connection = connection.ok_or("no connection")?;
+    if smallest {
+        let [lock, unlock] = SMALLEST.map(redis::Script::new);
+        for n in 0..pairs {
+            // As long as the library's.
+            let (key, owner) = ("rc:{stock}", format!("67e55044-10b1-426f-9247-bb680e5fe0c8:{n}"));
+            lock.key(key).arg(&owner).arg(60_000).invoke::<()>(&mut connection)?;
+            unlock.key(key).arg(owner).invoke::<()>(&mut connection)?;
+        }
+    } else {
+        let client = patient(&url).connect()?;
+        let simple = client.simple_lock("stock");
+        (0..pairs).try_for_each(|_| simple.lock()?.unlock())?;
+        client.close()?;
+    }
+    // It ends without a reply.
+    let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").query::<()>(&mut connection);
+    counted.total()
 }
 
 /// Instructions of a client that so often waits for a lock, is handed it by this process, and releases it.
@@ -117,21 +169,23 @@ struct Counted {
 
 impl Counted {
     fn start(operation: &str, n: u64, server: &RedisServer, args: &[&str]) -> Done<Counted> {
-        let file =
-            std::env::temp_dir().join(format!("instructions-{}-{}", std::process::id(), server.port()));
+        let program = std::env::current_exe()?.display().to_string();
+        let args: Vec<_> = [&*program].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
+        let role = [(ROLE, format!("{operation} {n}")), (URL, server.url())];
+        Counted::of(server.port(), CALLS.contains(&operation).then_some(COUNTED), &args, &role)
+    }
+
+    /// Starts a program that counts its instructions: those of `only` this function, or all.
+    fn of(port: u16, only: Option<&str>, program: &[String], env: &[(&str, String)]) -> Done<Counted> {
+        let file = std::env::temp_dir().join(format!("instructions-{}-{port}", std::process::id()));
         let mut valgrind = Command::new("valgrind");
         valgrind
             .args(["--quiet", "--tool=callgrind"])
-            .arg(format!("--callgrind-out-file={}", file.display()));
-        if CALLS.contains(&operation) {
-            valgrind.arg(format!("--toggle-collect={COUNTED}"));
-        }
-        valgrind.arg(std::env::current_exe()?).args(args);
+            .arg(format!("--callgrind-out-file={}", file.display()))
+            .args(only.map(|only| format!("--toggle-collect={only}")))
+            .args(program);
         // To callgrind each byte that `rep stosb` or `rep movsb` moves is an instruction.
-        valgrind
-            .env("GLIBC_TUNABLES", UNREPEATED)
-            .env(ROLE, format!("{operation} {n}"))
-            .env(URL, server.url());
+        valgrind.env("GLIBC_TUNABLES", UNREPEATED).envs(env.iter().map(|(name, value)| (name, value)));
         let child = valgrind.stdout(Stdio::null()).spawn()?;
         Ok(Counted { child, file })
     }
