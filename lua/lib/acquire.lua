@@ -24,12 +24,13 @@ if there == 0 and (F[5] == 'try' or F[5] == 'wait') and F[10] ~= '1' then
     kind.install(owner, lease, record, n)
     return n
   end
-  -- The clock was set back: number() sees to that.
+  -- The clock was set back: the loop sees to that.
   call('SET', K[4], last, 'KEEPTTL')
 end
 --@ parts
 local w = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = F[8] or '',
   arrival = F[9] or '', priority = tonumber(F[11]), most = F[12]}
+--@ otherwise
 if there == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and F[10] ~= '1' then
   local why = kind.reject and kind.reject(w)
   if why then return {-1, why} end
@@ -55,9 +56,7 @@ if full and (full == true or string.byte(full, -1) ~= 126)
   local score = class == 0 and arrival or fmt('%.0f', class * CLASS + at)
   -- (One that ranks after now has a low priority, or the clock was set back: join() sees to that.)
   if not (tail and tail % CLASS >= now()) and call('ZADD', K[2], 'NX', score, w.owner) == 1 then
-    call('HSET', K[3], w.owner,
-      cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, nil, nil, now(), w.priority}))
-    outlive(w, not tail)
+    place(w, now(), not tail)
     if kind.on_wait then kind.on_wait(w) end
     if kind.on_busy then kind.on_busy(w) end
     return busy(w, arrival, nil, deaf(w))

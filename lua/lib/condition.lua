@@ -4,10 +4,8 @@
 -- stay(w, since) -> a busy reply without the last number. A heartbeat of w, which has waited for its
 -- condition since then, or its first position there.
 local function stay(w, since)
-  local steady = w.steady or now()
-  call('HSET', K[3], w.owner,
-    cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, since, steady, w.priority}))
-  outlive(w, false)
+  w.since = since
+  place(w, w.steady or now(), false)
   -- Written again at each heartbeat: if the member were lost, no signal would find this waiter.
   call('ZADD', K[6], '0', w.condition .. '|' .. since .. '|' .. w.owner)
   others_wait = true

@@ -17,10 +17,12 @@ local function lifetime(w)
   return math.max(w.waiter_timeout, math.min(30000, 5 * w.waiter_timeout))
 end
 
--- outlive(w, new): extends the expiry of both keys, which expire together. new: true if the queue begins with
--- this position, and so has no expiry yet; false if it existed before, with the expiry of the positions; nil
--- if that is not known.
-local function outlive(w, new)
+-- place(w, steady, new): writes its queue position, with a heartbeat, and extends the expiry of both keys, which
+-- expire together. new: true if the queue begins with this position, and so has no expiry yet; false if it existed
+-- before, with the expiry of the positions; nil if that is not known.
+local function place(w, steady, new)
+  call('HSET', K[3], w.owner,
+    cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, w.since, steady, w.priority}))
   local positions = call('PTTL', K[3])
   local ttl = new and -1 or positions
   if new == nil then ttl = math.min(positions, call('PTTL', K[2])) end
@@ -45,10 +47,7 @@ local function enqueue(w)
     arrival, new = fmt('%.0f', call('ZSCORE', K[2], w.owner) % CLASS), false
     w.steady = w.steady or steadily(waiting(w.owner))
   end
-  local steady = w.steady or now()
-  call('HSET', K[3], w.owner,
-    cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, nil, steady, w.priority}))
-  outlive(w, begins)
+  place(w, w.steady or now(), begins)
   return arrival, new
 end
 
