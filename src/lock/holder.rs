@@ -30,20 +30,20 @@ pub struct Holder {
     /// When the lock was granted to that process, by the server's clock. `None` if the owner is not one of this
     /// library's, for a shared hold of which it is not recorded (a read lock, a reservation), and for a simple
     /// lock that has been held for more than two hours. Permits have
-    /// it, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders) or in a
-    /// [`Look`](crate::admin::Look).
+    /// it, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders) or in an
+    /// [`Inspection`](crate::admin::Inspection).
     pub since: Option<SystemTime>,
     /// The remaining lease if it is not renewed; `None` if it does not expire.
     pub remaining: Option<Duration>,
     /// The number of permits held, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders)
-    /// or in a [`Look`](crate::admin::Look).
+    /// or in an [`Inspection`](crate::admin::Inspection).
     pub permits: Option<u32>,
-    /// In a [`Look`](crate::admin::Look): whether the hold was released and only stays for the rest of its [minimum
-    /// hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::force_unlock_if). Otherwise
-    /// false.
+    /// In an [`Inspection`](crate::admin::Inspection): whether the hold was released and only stays for the rest of
+    /// its [minimum hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::force_unlock_if).
+    /// Otherwise false.
     pub stays: bool,
-    /// In a [`Look`](crate::admin::Look) at an exclusive lock: the first fencing token of the grant. Each local
-    /// hand-off since has incremented it.
+    /// In an [`Inspection`](crate::admin::Inspection) of an exclusive lock: the first fencing token of the grant. Each
+    /// local hand-off since has incremented it.
     pub token: Option<u64>,
 }
 

@@ -104,8 +104,8 @@ impl<K: Kind> RedisLock<K> {
     }
 
     /// The same lock for callers that do not join a long queue: if `n` threads wait already, a call that would have
-    /// to wait returns [`QueueFull`](ErrorKind::QueueFull) at once. So a service that is slow sheds load, where its
-    /// callers would time out one after the other. With 0 nobody waits. `try_lock` takes no place, and is not
+    /// to wait returns [`QueueFull`](crate::ErrorKind::QueueFull) at once. So a service that is slow sheds load, where
+    /// its callers would time out one after the other. With 0 nobody waits. `try_lock` takes no place, and is not
     /// affected.
     ///
     /// Redis counts the waiters of all processes in the step that gives out a place, so two callers do not both
