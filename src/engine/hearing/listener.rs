@@ -266,10 +266,10 @@ impl Listener {
         pubsub: &mut impl Subscribes,
         notices: &mut Notices,
     ) -> RedisResult<bool> {
-        let mut words = text.splitn(5, ' ');
-        let (owner, "listen") = (words.next().unwrap_or_default(), words.next().unwrap_or_default()) else {
-            return Ok(false);
-        };
+        let request =
+            text.split_once(' ').and_then(|(owner, rest)| Some((owner, rest.strip_prefix("listen ")?)));
+        let Some((owner, rest)) = request else { return Ok(false) };
+        let mut words = rest.splitn(3, ' ');
         let owner = owner.rsplit(':').next().and_then(owner_number);
         let (Some(ms), Some(channel)) = (words.nth(1).and_then(|ms| ms.parse().ok()), words.next()) else {
             return Ok(true);

@@ -17,7 +17,6 @@ pub(crate) fn dispatch(shared: &Shared, text: &str) {
     let mut words = text.split(' ');
     let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
     let Some(owner) = owner.rsplit(':').next().and_then(owner_number) else { return };
-    let reason = text.splitn(5, ' ').nth(4).unwrap_or_default();
     let mut numbers = words.map(|w| w.parse::<u64>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     let (number, lease, value) = (next(), next(), next());
@@ -40,7 +39,7 @@ pub(crate) fn dispatch(shared: &Shared, text: &str) {
         "in" => core.lock_state.granted(owner, number, Duration::from_millis(lease), value, now),
         "wanted" => core.lock_state.is_wanted(owner, now),
         "yield" => return core.lock_state.yields(owner),
-        "no:forced" => core.lock_state.forced(owner, reason, now),
+        "no:forced" => core.lock_state.forced(owner, text.splitn(5, ' ').nth(4).unwrap_or_default(), now),
         // A script has left some of the waiters to the next script, which this process must send.
         "again" => core.lock_state.ask_again(now),
         other => match other.strip_prefix("no:") {

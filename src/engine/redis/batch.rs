@@ -217,7 +217,7 @@ impl Followers {
 
 impl Drop for Followers {
     fn drop(&mut self) {
-        for (follower, by) in self.waiting.drain(..).zip(self.by.into_iter().cycle()) {
+        while let (Some(follower), Some(by)) = (self.waiting.pop_front(), self.by) {
             // If there was a timeout, it was the leader's and not theirs: they may ask again.
             let gone = "the connection was given up before the reply came";
             let value = Err(io::Error::new(io::ErrorKind::ConnectionAborted, gone).into());

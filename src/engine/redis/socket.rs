@@ -268,12 +268,10 @@ impl<'a> Cursor<'a> {
     fn line(&mut self) -> Found<(u8, &'a [u8])> {
         let rest = &self.bytes[self.at..];
         let what = *rest.first().ok_or(None)?;
-        if !TYPES.contains(&what) {
-            return Err(garbled());
-        }
-        let end = rest.windows(2).position(|two| two == b"\r\n").ok_or(None)?;
+        let unfinished = || if TYPES.contains(&what) { None } else { garbled() };
+        let end = rest.iter().position(|byte| *byte == b'\r').ok_or_else(unfinished)?;
         self.at += end + 2;
-        Ok((what, &rest[1..end]))
+        if *rest.get(end + 1).ok_or(None)? == b'\n' { Ok((what, &rest[1..end])) } else { Err(garbled()) }
     }
 
     /// Returns so many bytes, behind which a line ends.
