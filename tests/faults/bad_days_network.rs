@@ -49,18 +49,19 @@ impl Work {
 #[test]
 fn a_hold_that_the_network_lets_lapse_is_lost_while_it_is_silent() {
     let (server, proxy) = behind_proxy();
-    let ear = Ear::default();
+    let counters = Counters::default();
     // It is renewed while the machine stands still for a while.
     let lease = ms(4000);
-    let client = connected(|| brisk(&proxy.url()).lease(lease).renew_every(ms(300)).observer(ear.clone()));
+    let client =
+        connected(|| brisk(&proxy.url()).lease(lease).renew_every(ms(300)).observer(counters.clone()));
     let lock = client.reentrant_lock("silent");
     let guard = lock.lock().unwrap();
-    ear.wait_for_renewals(1);
+    counters.wait_for_renewals(1);
     let lost = guard.lost();
     proxy.black_hole(true);
     on_time("lost()", lease, || assert!(lost.wait_timeout(SURELY)));
     // The observer hears it after the token.
-    wait_until(SURELY, "the loss is told", || ear.losses() == [LossReason::Expired]);
+    wait_until(SURELY, "the loss is told", || counters.losses() == [LossReason::Expired]);
     proxy.heal().unwrap();
     // It goes on as if nothing had been, once the guard is gone.
     error_of(lock.lock(), ErrorKind::LeaseLost, "silent");

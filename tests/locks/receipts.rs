@@ -30,25 +30,25 @@ fn it_goes_over_once<K: Kind + Default>(
     token: impl Fn(&OwnedGuard<K>) -> u64,
 ) {
     let server = RedisServer::start().unwrap();
-    let (ears_here, ears_there) = (Recorder::default(), Recorder::default());
+    let (recorder_here, recorder_there) = (Recorder::default(), Recorder::default());
     // Renewed often, but long enough for a busy machine while nobody renews it.
     let brisk = |recorder: &Recorder| {
         builder(&server.url()).lease(LONG).renew_every(ms(300)).observer(recorder.clone())
     };
     let brisk = |recorder| brisk(recorder).connect().unwrap();
-    let (here, there, third) = (brisk(&ears_here), brisk(&ears_there), connect(&server));
+    let (here, there, third) = (brisk(&recorder_here), brisk(&recorder_there), connect(&server));
     let (mine, theirs, others) = (make(&here), make(&there), make(&third));
     let guard = mine.lock_owned().unwrap();
     let (before, number) = (others.holder().unwrap().unwrap().owner, token(&guard));
     let receipt = on_paper(guard);
     assert_eq!((receipt.kind(), receipt.name()), (K::NAME, "it"));
-    assert!(ears_here.all().contains(&Heard::Released));
-    let renewed = ears_here.count(Heard::Renewed);
+    assert!(recorder_here.all().contains(&Heard::Released));
+    let renewed = recorder_here.count(Heard::Renewed);
     assert!(others.try_lock().unwrap().is_none(), "nobody has it in hands, but it is held");
 
     let guard = there.adopt::<K>(&receipt).unwrap();
     assert_eq!(token(&guard), number);
-    assert_eq!(ears_there.all().first(), Some(&Heard::Acquired(AcquiredVia::Adopted)));
+    assert_eq!(recorder_there.all().first(), Some(&Heard::Acquired(AcquiredVia::Adopted)));
     let after = others.holder().unwrap().unwrap().owner;
     assert_ne!(after, before);
     assert!(in_brief(theirs.try_lock_for(ms(1))).is_none() && mine.try_lock().unwrap().is_none());
@@ -58,13 +58,13 @@ fn it_goes_over_once<K: Kind + Default>(
     // Renewed there, and there alone.
     wait_until(LONG, "it is renewed several times", || {
         assert!(others.try_lock().unwrap().is_none() && !guard.is_lost());
-        ears_there.count(Heard::Renewed) > 4
+        recorder_there.count(Heard::Renewed) > 4
     });
     // (One may have been on its way.)
     assert!(
-        ears_here.count(Heard::Renewed) <= renewed + 1 && ears_here.losses() == 0,
+        recorder_here.count(Heard::Renewed) <= renewed + 1 && recorder_here.losses() == 0,
         "{:?}",
-        ears_here.all()
+        recorder_here.all()
     );
     // And on, from there.
     let guard = here.adopt::<K>(&on_paper(guard)).unwrap();

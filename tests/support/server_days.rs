@@ -219,27 +219,27 @@ pub fn nothing_stays(server: &RedisServer, clients: &[&Client]) {
     nothing_stays_but(&[], server, clients);
 }
 
-/// Records what an observer has heard.
+/// Counts what an observer is told.
 #[derive(Clone, Default)]
-pub struct Ear(Arc<Heard>);
+pub struct Counters(Arc<Counted>);
 
 #[derive(Default)]
-pub struct Heard {
+pub struct Counted {
     pub renewed: AtomicUsize,
     pub reconnected: AtomicUsize,
     pub lost: Mutex<Vec<LossReason>>,
     pub unlock_failed: Mutex<Vec<Error>>,
 }
 
-impl std::ops::Deref for Ear {
-    type Target = Heard;
+impl std::ops::Deref for Counters {
+    type Target = Counted;
 
-    fn deref(&self) -> &Heard {
+    fn deref(&self) -> &Counted {
         &self.0
     }
 }
 
-impl Ear {
+impl Counters {
     pub fn losses(&self) -> Vec<LossReason> {
         self.lost.lock().clone()
     }
@@ -252,7 +252,7 @@ impl Ear {
     }
 }
 
-impl Observer for Ear {
+impl Observer for Counters {
     fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
         self.renewed.fetch_add(1, SeqCst);
     }

@@ -39,8 +39,8 @@ mod bodies {
     pub fn a_waiter_with_a_half_open_listener_gets_in_by_its_timer<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let hole = Proxy::start(server.port()).unwrap();
-        let ear = Ear::default();
-        let few = || lively(&proxy.url()).lease(ms(30_000)).max_connections(1).observer(ear.clone());
+        let counters = Counters::default();
+        let few = || lively(&proxy.url()).lease(ms(30_000)).max_connections(1).observer(counters.clone());
         let client = connected(few);
         let owner = connect(&server.url());
         let (held, wanted) = (owner.lock_with_kind("deaf", kind), client.lock_with_kind("deaf", kind));
@@ -61,7 +61,7 @@ mod bodies {
         // Unanswered pings: within two seconds it is replaced.
         hole.heal().unwrap();
         proxy.set_target(server.port());
-        wait_until(SURELY, "a new listener", || ear.reconnected.load(SeqCst) > 0 || hole.struck() > 0);
+        wait_until(SURELY, "a new listener", || counters.reconnected.load(SeqCst) > 0 || hole.struck() > 0);
         drop((held, wanted));
         nothing_stays(&server, &[&client, &owner]);
     }

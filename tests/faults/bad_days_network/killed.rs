@@ -56,9 +56,9 @@ mod bodies {
 
     pub fn killed_connections_cost_a_waiter_nothing<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let ear = Ear::default();
+        let counters = Counters::default();
         let mine = connect(&server.url());
-        let yours = connected(|| lively(&server.url()).observer(ear.clone()));
+        let yours = connected(|| lively(&server.url()).observer(counters.clone()));
         let (held, wanted) = (mine.lock_with_kind("killed", kind), yours.lock_with_kind("killed", kind));
         for what in [ClientKind::Normal, ClientKind::PubSub] {
             let guard = held.lock().unwrap();
@@ -71,7 +71,7 @@ mod bodies {
                 on_time("the waiter", HEARD / 3, || waiting.join().unwrap().unwrap());
             });
         }
-        wait_until(SURELY, "the observer is told", || ear.reconnected.load(SeqCst) > 0);
+        wait_until(SURELY, "the observer is told", || counters.reconnected.load(SeqCst) > 0);
         drop((held, wanted));
         nothing_stays(&server, &[&mine, &yours]);
     }
@@ -132,27 +132,27 @@ mod bodies {
         let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
         configure(&old, "repl-diskless-sync-delay", "0");
         let proxy = Proxy::start(old.port()).unwrap();
-        let ear = Ear::default();
-        let often = || lively(&proxy.url()).lease(ms(9000)).renew_every(ms(300)).observer(ear.clone());
+        let counters = Counters::default();
+        let often = || lively(&proxy.url()).lease(ms(9000)).renew_every(ms(300)).observer(counters.clone());
         let client = connected(often);
         let lock = client.lock_with_kind("moves", kind);
         ask::<()>(&new, &["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
         let guard = lock.lock().unwrap();
         let token = guard.token();
-        ear.wait_for_renewals(1);
+        counters.wait_for_renewals(1);
         wait_until(SURELY, "the replica has it", || ask::<u64>(&new, &["EXISTS", &key("moves")]) == 1);
         ask::<()>(&new, &["REPLICAOF", "NO", "ONE"]);
         proxy.set_target(new.port());
         ask::<()>(&old, &["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
         // The first of them may have been answered by the old one before.
-        ear.wait_for_renewals(3);
+        counters.wait_for_renewals(3);
         let left: i64 = ask(&new, &["PTTL", &key("moves")]);
         assert!(left > 0 && !guard.is_lost(), "{left} ms left at the new one");
         if let Err(error) = guard.unlock() {
             // The old one has answered that it cannot: the renewal thread asks the new one.
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         }
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         assert!(another_gets_in(&new, kind, "moves", SURELY) > token);
         drop(lock);
         nothing_stays(&new, &[&client]);

@@ -94,16 +94,16 @@ mod bodies {
     pub fn an_unlock_whose_reply_is_lost_has_unlocked<K: Subject>(kind: K) {
         for closed in [true, false] {
             let (server, proxy) = behind_proxy();
-            let ear = Ear::default();
+            let counters = Counters::default();
             let set = if closed { unhurried } else { brisk };
-            let client = connected(|| set(&proxy.url()).lease(ms(30_000)).observer(ear.clone()));
+            let client = connected(|| set(&proxy.url()).lease(ms(30_000)).observer(counters.clone()));
             let lock = client.lock_with_kind("unlocked", kind);
             let guard = lock.lock().unwrap();
             proxy.only_matching(b"rc:{unlocked}");
             unlocks_without_its_reply(&proxy, closed, guard);
             assert_eq!(lock.hold_count(), 0);
             on_time("the next owner", ms(0), || another_gets_in(&server, kind, "unlocked", SURELY));
-            assert!(ear.losses().is_empty());
+            assert!(counters.losses().is_empty());
             drop(lock);
             nothing_stays(&server, &[&client]);
         }
@@ -131,19 +131,19 @@ mod bodies {
 
     pub fn renewals_whose_replies_are_lost_go_on<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let ear = Ear::default();
-        let often = || brisk(&proxy.url()).lease(ms(9000)).renew_every(ms(300)).observer(ear.clone());
+        let counters = Counters::default();
+        let often = || brisk(&proxy.url()).lease(ms(9000)).renew_every(ms(300)).observer(counters.clone());
         let client = connected(often);
         let lock = client.lock_with_kind("renewed", kind);
         let guard = lock.lock().unwrap();
-        ear.wait_for_renewals(1);
+        counters.wait_for_renewals(1);
         // The listener's pings go by the same proxy, and are none of this.
         proxy.only_matching(b"rc:{renewed}");
         for closed in [true, false] {
             let struck = proxy.struck();
             loses_a_reply(&proxy, closed);
             wait_until(SURELY, "a lost reply", || proxy.struck() > struck);
-            ear.wait_for_renewals(1);
+            counters.wait_for_renewals(1);
         }
         assert!(!guard.is_lost());
         proxy.swallow_replies(1);
@@ -153,7 +153,7 @@ mod bodies {
         }
         proxy.heal().unwrap();
         gives_back(guard);
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         on_time("the next owner", ms(0), || another_gets_in(&server, kind, "renewed", SURELY));
         drop(lock);
         nothing_stays(&server, &[&client]);

@@ -15,8 +15,8 @@ mod bodies {
 
     pub fn no_client_slots_left_is_unavailable_until_there_are<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let ear = Ear::default();
-        let client = connected(|| brisk(&server.url()).lease(ms(20_000)).observer(ear.clone()));
+        let counters = Counters::default();
+        let client = connected(|| brisk(&server.url()).lease(ms(20_000)).observer(counters.clone()));
         let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("slots", kind));
         let guard = held.lock().unwrap();
         let mut admin = server.connection().unwrap();
@@ -33,7 +33,7 @@ mod bodies {
             waiting.join().unwrap().unwrap();
         });
         gives_back(guard);
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         drop((held, lock));
         nothing_stays(&server, &[&client]);
     }
@@ -75,18 +75,18 @@ both! {
 #[test]
 fn killed_connections_are_replaced_without_a_word() {
     let server = RedisServer::start().unwrap();
-    let ear = Ear::default();
+    let counters = Counters::default();
     // What was killed is known to be at once: no answer has to be awaited for so long.
-    let client = connected(|| unhurried(&server.url()).renew_every(ms(300)).observer(ear.clone()));
+    let client = connected(|| unhurried(&server.url()).renew_every(ms(300)).observer(counters.clone()));
     let lock = client.reentrant_lock("killed");
     let guard = lock.lock().unwrap();
-    ear.wait_for_renewals(1);
+    counters.wait_for_renewals(1);
     server.kill_clients(ClientKind::Normal).unwrap();
     server.kill_clients(ClientKind::PubSub).unwrap();
-    ear.wait_for_renewals(2);
+    counters.wait_for_renewals(2);
     server.kill_clients(ClientKind::Normal).unwrap();
     guard.unlock().unwrap();
-    assert!(ear.losses().is_empty());
+    assert!(counters.losses().is_empty());
     drop(lock);
     nothing_stays(&server, &[&client]);
 }

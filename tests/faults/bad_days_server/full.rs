@@ -36,8 +36,8 @@ mod bodies {
     /// Its holders are renewed and released, and its waiters are admitted.
     pub fn a_full_server_still_renews_releases_and_hands_over<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let ear = Ear::default();
-        let mine = connected(|| lively(&server.url()).renew_every(ms(300)).observer(ear.clone()));
+        let counters = Counters::default();
+        let mine = connected(|| lively(&server.url()).renew_every(ms(300)).observer(counters.clone()));
         let yours = connect(&server.url());
         let (held, alone) = (mine.lock_with_kind("handed-over", kind), mine.lock_with_kind("alone", kind));
         let wanted = yours.lock_with_kind("handed-over", kind);
@@ -50,7 +50,7 @@ mod bodies {
             configure(&server, "maxmemory", "1");
             // More than a waiter timeout: heartbeats and renewals are what it lives by.
             let full = Instant::now();
-            ear.wait_for_renewals(4);
+            counters.wait_for_renewals(4);
             wait_until(SURELY, "the time of a waiter timeout", || full.elapsed() > HEARD);
             assert!(!waiting.is_finished());
             // A waiter that stood still for as long asks again; a full server would refuse it a new position.
@@ -62,7 +62,7 @@ mod bodies {
         });
         lonely.renew_for(ms(9000)).unwrap();
         lonely.unlock().unwrap();
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         configure(&server, "maxmemory", "0");
         drop((held, alone, wanted));
         nothing_stays(&server, &[&mine, &yours]);

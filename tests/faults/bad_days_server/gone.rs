@@ -46,8 +46,8 @@ mod bodies {
     /// What the append-only file has kept is held on, and an unlock that nobody answered is done.
     pub fn a_hold_outlives_a_restart_that_keeps_the_data<K: Subject>(kind: K) {
         let server = RedisServer::builder().appendonly(true).start().unwrap();
-        let ear = Ear::default();
-        let often = || brisk(&server.url()).lease(ms(60_000)).renew_every(ms(500)).observer(ear.clone());
+        let counters = Counters::default();
+        let often = || brisk(&server.url()).lease(ms(60_000)).renew_every(ms(500)).observer(counters.clone());
         let client = connected(often);
         let (kept, given_back) =
             (client.lock_with_kind("kept", kind), client.lock_with_kind("given-back", kind));
@@ -56,21 +56,21 @@ mod bodies {
         let unlocked = on_time("unlock", COMMAND, || unlucky.unlock());
         error_of(unlocked, ErrorKind::OutcomeUnknown, "given-back");
         server.restart().unwrap();
-        ear.wait_for_renewals(1);
+        counters.wait_for_renewals(1);
         let state = key("given-back");
         wait_until(SURELY, "the release in the background", || ask::<u64>(&server, &["EXISTS", &state]) == 0);
         assert!(!guard.is_lost() && !guard.lost().is_cancelled());
         assert!(connect(&server.url()).lock_with_kind("kept", kind).try_lock().unwrap().is_none());
         gives_back(guard);
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         drop((kept, given_back));
         nothing_stays(&server, &[&client]);
     }
 
     pub fn a_hold_that_a_restart_forgot_is_lost<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let ear = Ear::default();
-        let client = connected(|| lively(&server.url()).lease(ms(1500)).observer(ear.clone()));
+        let counters = Counters::default();
+        let client = connected(|| lively(&server.url()).lease(ms(1500)).observer(counters.clone()));
         let lock = client.lock_with_kind("forgotten", kind);
         let guard = lock.lock().unwrap();
         let (token, lost) = (guard.token(), guard.lost());
@@ -78,7 +78,7 @@ mod bodies {
         assert!(lost.wait_timeout(SURELY));
         assert!(another_gets_in(&server, kind, "forgotten", SURELY) > token);
         error_of(on_time("unlock", ms(0), || guard.unlock()), ErrorKind::LeaseLost, "forgotten");
-        assert_eq!(ear.losses().len(), 1);
+        assert_eq!(counters.losses().len(), 1);
         drop(lock);
         nothing_stays(&server, &[&client]);
     }

@@ -47,13 +47,13 @@ mod bodies {
     pub fn a_hold_whose_key_is_taken_away_is_lost_by_the_next_renewal<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         for (words, stays) in tamperings("taken") {
-            let ear = Ear::default();
+            let counters = Counters::default();
             let every = ms(300);
-            let client = connected(|| lively(&server.url()).renew_every(every).observer(ear.clone()));
+            let client = connected(|| lively(&server.url()).renew_every(every).observer(counters.clone()));
             let lock = client.lock_with_kind("taken", kind);
             let guard = lock.lock().unwrap();
             let lost = guard.lost();
-            ear.wait_for_renewals(1);
+            counters.wait_for_renewals(1);
             tamper(&server, &words);
             let dump = || ask::<Option<Vec<u8>>>(&server, &["DUMP", &key("taken")]);
             let before = dump();
@@ -61,10 +61,10 @@ mod bodies {
             on_time("lost()", every, || assert!(lost.wait_timeout(SURELY)));
             assert!(guard.is_lost());
             error_of(guard.unlock(), ErrorKind::LeaseLost, "taken");
-            wait_until(SURELY, "the loss is told", || !ear.losses().is_empty());
+            wait_until(SURELY, "the loss is told", || !counters.losses().is_empty());
             drop(lock);
             nothing_stays_but(&[&key("taken")], &server, &[&client]);
-            assert_eq!(ear.losses(), [LossReason::Revoked], "{words:?}");
+            assert_eq!(counters.losses(), [LossReason::Revoked], "{words:?}");
             assert_eq!(dump(), before, "{words:?}");
             server.flush_all().unwrap();
         }
@@ -73,8 +73,8 @@ mod bodies {
     pub fn an_unlock_finds_out_that_the_key_was_taken_away<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         for (words, stays) in tamperings("taken") {
-            let ear = Ear::default();
-            let client = connected(|| lively(&server.url()).observer(ear.clone()));
+            let counters = Counters::default();
+            let client = connected(|| lively(&server.url()).observer(counters.clone()));
             let lock = client.lock_with_kind("taken", kind);
             let guard = lock.lock().unwrap();
             let lost = guard.lost();
@@ -83,7 +83,7 @@ mod bodies {
             let before = dump();
             assert_eq!(before.is_some(), stays);
             error_of(guard.unlock(), ErrorKind::LeaseLost, "taken");
-            assert_eq!(ear.losses(), [LossReason::Revoked], "{words:?}");
+            assert_eq!(counters.losses(), [LossReason::Revoked], "{words:?}");
             // The work under the hold must learn that it was in vain, even that late.
             assert!(lost.is_cancelled(), "{words:?}: lost() did not fire");
             drop(lock);
@@ -96,19 +96,19 @@ mod bodies {
     /// A guard that is dropped tells the observer what an unlock would have said.
     pub fn a_guard_dropped_after_the_loss_tells_the_observer<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let ear = Ear::default();
-        let client = connected(|| lively(&server.url()).observer(ear.clone()));
+        let counters = Counters::default();
+        let client = connected(|| lively(&server.url()).observer(counters.clone()));
         let lock = client.lock_with_kind("dropped", kind);
         let guard = lock.lock().unwrap();
         server.flush_all().unwrap();
         drop(guard);
-        wait_until(SURELY, "it is told", || !ear.unlock_failed.lock().is_empty());
-        let failed = ear.unlock_failed.lock().clone();
+        wait_until(SURELY, "it is told", || !counters.unlock_failed.lock().is_empty());
+        let failed = counters.unlock_failed.lock().clone();
         assert_eq!(
             failed.iter().map(redis_concurrent::Error::kind).collect::<Vec<_>>(),
             [ErrorKind::LeaseLost]
         );
-        assert_eq!(ear.losses(), [LossReason::Revoked]);
+        assert_eq!(counters.losses(), [LossReason::Revoked]);
         drop(lock);
         nothing_stays(&server, &[&client]);
     }

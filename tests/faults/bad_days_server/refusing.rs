@@ -68,23 +68,24 @@ mod bodies {
     /// Demoted with its data, and promoted back before the lease ends: nothing is lost.
     pub fn a_hold_outlives_a_short_demotion<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let ear = Ear::default();
-        let often = || lively(&server.url()).lease(ms(60_000)).renew_every(ms(500)).observer(ear.clone());
+        let counters = Counters::default();
+        let often =
+            || lively(&server.url()).lease(ms(60_000)).renew_every(ms(500)).observer(counters.clone());
         let client = connected(often);
         let primary = nobodys_port().to_string();
         let (held, unlucky) = (client.lock_with_kind("held", kind), client.lock_with_kind("unlucky", kind));
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
-        ear.wait_for_renewals(1);
+        counters.wait_for_renewals(1);
         // Of a primary that is not there, so that it keeps its data.
         ask::<()>(&server, &["REPLICAOF", "127.0.0.1", &primary]);
         error_of(on_time("unlock", COMMAND, || second.unlock()), ErrorKind::Unavailable, "unlucky");
         thread::sleep(ms(900));
         ask::<()>(&server, &["REPLICAOF", "NO", "ONE"]);
-        ear.wait_for_renewals(2);
+        counters.wait_for_renewals(2);
         wait_until(SURELY, "the release", || ask::<u64>(&server, &["EXISTS", &key("unlucky")]) == 0);
         assert!(!guard.is_lost());
         guard.unlock().unwrap();
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         drop((held, unlucky));
         nothing_stays(&server, &[&client]);
     }
@@ -93,9 +94,10 @@ mod bodies {
         // An event loop's turn for every 2 MB, which are 26 keys, and 15 milliseconds' work for each key, until
         // all has been seen. A disk that is busy may take longer than that.
         let server = RedisServer::builder().arg("rdbcompression", "no").start().unwrap();
-        let ear = Ear::default();
-        let client =
-            connected(|| lively(&server.url()).lease(ms(60_000)).renew_every(ms(2000)).observer(ear.clone()));
+        let counters = Counters::default();
+        let client = connected(|| {
+            lively(&server.url()).lease(ms(60_000)).renew_every(ms(2000)).observer(counters.clone())
+        });
         let asks = connected(|| unhurried(&server.url()));
         let (held, unlucky, free) = (
             client.lock_with_kind("held", kind),
@@ -123,10 +125,10 @@ mod bodies {
             free.lock().unwrap().unlock().unwrap();
             assert!(!is_loading());
         });
-        ear.wait_for_renewals(1);
+        counters.wait_for_renewals(1);
         wait_until(SURELY, "the release", || ask::<u64>(&server, &["EXISTS", &key("unlucky")]) == 0);
         guard.unlock().unwrap();
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         drop((held, unlucky, free));
         let spared: Vec<String> = (0..400).map(|n| format!("key:{n}")).collect();
         let spared: Vec<_> = spared.iter().map(String::as_str).collect();

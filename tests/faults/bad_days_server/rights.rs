@@ -22,8 +22,8 @@ mod bodies {
 
     pub fn rights_that_are_taken_away_are_told_and_missed_no_longer_than_that<K: Subject>(kind: K) {
         let (server, url) = with_user();
-        let ear = Ear::default();
-        let client = connected(|| lively(&url).lease(ms(60_000)).observer(ear.clone()));
+        let counters = Counters::default();
+        let client = connected(|| lively(&url).lease(ms(60_000)).observer(counters.clone()));
         let asks = connected(|| unhurried(&url));
         let (held, lock) = (client.lock_with_kind("held", kind), asks.lock_with_kind("rights", kind));
         let rights = |rights: &[&str]| {
@@ -57,7 +57,7 @@ mod bodies {
             another_gets_in(&server, kind, "held", SURELY);
             lock.lock().unwrap().unlock().unwrap();
         }
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         drop((held, lock));
         nothing_stays(&server, &[&client, &asks]);
     }

@@ -15,8 +15,9 @@ mod bodies {
     pub fn a_server_busy_with_a_script_is_waited_for<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         configure(&server, "lua-time-limit", "20");
-        let ear = Ear::default();
-        let often = || lively(&server.url()).lease(ms(60_000)).renew_every(ms(500)).observer(ear.clone());
+        let counters = Counters::default();
+        let often =
+            || lively(&server.url()).lease(ms(60_000)).renew_every(ms(500)).observer(counters.clone());
         let client = connected(often);
         let (held, unlucky, free) = (
             client.lock_with_kind("held", kind),
@@ -45,28 +46,30 @@ mod bodies {
             on::<()>(&mut killer, &["SCRIPT", "KILL"]);
             waiting.join().unwrap().unwrap();
         });
-        ear.wait_for_renewals(1);
+        counters.wait_for_renewals(1);
         wait_until(SURELY, "the release", || ask::<u64>(&server, &["EXISTS", &key("unlucky")]) == 0);
         guard.unlock().unwrap();
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         drop((held, unlucky, free));
         nothing_stays(&server, &[&client]);
     }
 
     pub fn scripts_that_the_server_forgot_are_sent_again<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let ear = Ear::default();
+        let counters = Counters::default();
         let (mine, yours) = (
-            connected(|| lively(&server.url()).lease(ms(9000)).renew_every(ms(300)).observer(ear.clone())),
+            connected(|| {
+                lively(&server.url()).lease(ms(9000)).renew_every(ms(300)).observer(counters.clone())
+            }),
             connect(&server.url()),
         );
         let (lock, other) = (mine.lock_with_kind("flushed", kind), yours.lock_with_kind("flushed", kind));
         let flush = || ask::<()>(&server, &["SCRIPT", "FLUSH"]);
         let guard = lock.lock().unwrap();
-        ear.wait_for_renewals(1);
+        counters.wait_for_renewals(1);
         for _ in 0..3 {
             flush();
-            ear.wait_for_renewals(1);
+            counters.wait_for_renewals(1);
         }
         flush();
         assert!(other.try_lock().unwrap().is_none());
@@ -90,21 +93,25 @@ mod bodies {
         assert!(other.force_unlock().unwrap().holders > 0);
         error_of(taken.unlock(), ErrorKind::LeaseLost, "flushed");
         closes_in_time(|| {
-            let ear = Ear::default();
-            let theirs = connected(|| brisk(&server.url()).observer(ear.clone()));
+            let counters = Counters::default();
+            let theirs = connected(|| brisk(&server.url()).observer(counters.clone()));
             let lock = theirs.lock_with_kind("flushed", kind);
             flush();
             let last = lock.lock().unwrap();
             flush();
             let closed = theirs.close();
             error_of(last.unlock(), ErrorKind::Closed, "flushed");
-            assert_eq!(ear.losses(), [LossReason::Closed]);
+            assert_eq!(counters.losses(), [LossReason::Closed]);
             closed?;
             assert!(!other.is_locked().unwrap());
             Ok(())
         });
         // Either the listener learned it first, from the message, or the unlock, from Redis.
-        assert!(matches!(ear.losses()[..], [LossReason::Forced | LossReason::Revoked]), "{:?}", ear.losses());
+        assert!(
+            matches!(counters.losses()[..], [LossReason::Forced | LossReason::Revoked]),
+            "{:?}",
+            counters.losses()
+        );
         drop((lock, other));
         nothing_stays(&server, &[&mine, &yours]);
     }

@@ -71,8 +71,8 @@ mod bodies {
 
     pub fn a_hold_that_a_stopped_server_lets_lapse_is_lost_while_it_is_silent<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let ear = Ear::default();
-        let client = connected(|| brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()));
+        let counters = Counters::default();
+        let client = connected(|| brisk(&server.url()).lease(SHORT_LEASE).observer(counters.clone()));
         let lock = client.lock_with_kind("silence", kind);
         let guard = lock.lock().unwrap();
         let lost = guard.lost();
@@ -84,7 +84,7 @@ mod bodies {
         error_of(on_time("unlock", ms(0), || guard.unlock()), ErrorKind::LeaseLost, "silence");
         server.cont().unwrap();
         another_gets_in(&server, kind, "silence", SURELY);
-        wait_until(SURELY, "the loss is told", || ear.losses() == [LossReason::Expired]);
+        wait_until(SURELY, "the loss is told", || counters.losses() == [LossReason::Expired]);
         drop(lock);
         nothing_stays(&server, &[&client]);
     }
@@ -112,8 +112,8 @@ mod bodies {
 
     pub fn a_pause_shorter_than_the_lease_costs_only_time<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let ear = Ear::default();
-        let client = connected(|| unhurried(&server.url()).renew_every(ms(300)).observer(ear.clone()));
+        let counters = Counters::default();
+        let client = connected(|| unhurried(&server.url()).renew_every(ms(300)).observer(counters.clone()));
         let (held, other) = (client.lock_with_kind("held", kind), client.lock_with_kind("other", kind));
         for what in ["ALL", "WRITE"] {
             let guard = held.lock().unwrap();
@@ -121,10 +121,10 @@ mod bodies {
             ask::<()>(&server, &["CLIENT", "PAUSE", "500", what]);
             other.lock().unwrap().unlock().unwrap();
             assert!(start.elapsed() > ms(300), "there was no pause");
-            ear.wait_for_renewals(1);
+            counters.wait_for_renewals(1);
             guard.unlock().unwrap();
         }
-        assert!(ear.losses().is_empty());
+        assert!(counters.losses().is_empty());
         drop((held, other));
         nothing_stays(&server, &[&client]);
     }
@@ -135,9 +135,10 @@ mod bodies {
         // for all of this, and for a machine that stands still meanwhile.
         let command = ms(400);
         for (what, pause) in [("ALL", ms(6000)), ("WRITE", ms(30_000))] {
-            let ear = Ear::default();
-            let hasty =
-                || brisk(&server.url()).command_timeout(command).lease(SHORT_LEASE).observer(ear.clone());
+            let counters = Counters::default();
+            let hasty = || {
+                brisk(&server.url()).command_timeout(command).lease(SHORT_LEASE).observer(counters.clone())
+            };
             let client = connected(hasty);
             let held = client.lock_with_kind("held", kind);
             let guard = held.lock().unwrap();
@@ -155,7 +156,7 @@ mod bodies {
             ask::<String>(&server, &["PING"]);
             another_gets_in(&server, kind, "held", SURELY);
             another_gets_in(&server, kind, "other", SURELY);
-            wait_until(SURELY, "the loss is told", || ear.losses() == [LossReason::Expired]);
+            wait_until(SURELY, "the loss is told", || counters.losses() == [LossReason::Expired]);
             drop((held, other));
             nothing_stays(&server, &[&client]);
         }
@@ -179,15 +180,15 @@ fn a_silent_server_costs_no_hold_on_another_one() {
     let (silent, lively) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     // A renewal that nobody answers takes 20 seconds.
     let patient = connected(|| unhurried(&silent.url()).lease(Duration::from_secs(150)).renew_every(ms(100)));
-    let ear = Ear::default();
-    let hasty = connected(|| brisk(&lively.url()).renew_every(ms(300)).observer(ear.clone()));
+    let counters = Counters::default();
+    let hasty = connected(|| brisk(&lively.url()).renew_every(ms(300)).observer(counters.clone()));
     let (long, short) = (patient.simple_lock("long"), hasty.simple_lock("short"));
     let (first, second) = (long.lock().unwrap(), short.lock().unwrap());
-    ear.wait_for_renewals(2);
+    counters.wait_for_renewals(2);
     silent.stop().unwrap();
     // One round that waited for the silent server would be late by far, and lose the hold.
-    on_time("renewals", ms(3000), || ear.wait_for_renewals(10));
-    let losses = ear.losses();
+    on_time("renewals", ms(3000), || counters.wait_for_renewals(10));
+    let losses = counters.losses();
     silent.cont().unwrap();
     assert!(losses.is_empty(), "lost by the silence of another server");
     gives_back(second);
