@@ -49,7 +49,7 @@ fn leaks_until_close(server: &RedisServer) -> Result<(), Error> {
     assert_eq!(lock.hold_count(), 1);
     lock.lock().unwrap().unlock().unwrap();
     let closed = client.close();
-    assert_eq!(recorder.count(Heard::Lost(LossReason::Closed)), 2, "{:?}", recorder.all());
+    assert_eq!(recorder.count(Event::Lost(LossReason::Closed)), 2, "{:?}", recorder.all());
     closed?;
     assert!(x.try_lock().unwrap().is_some());
     assert!(y.try_lock().unwrap().is_some());

@@ -52,7 +52,7 @@ fn a_loss_is_told_in_time_while_another_renewal_waits_for_its_answer() {
     let builder = builder(&proxy.url()).lease(6 * LONG).renew_every(ms(300)).command_timeout(LONG);
     let client = builder.observer(recorder.clone()).connect().unwrap();
     let renewed = client.reentrant_lock("renewed").lock_owned().unwrap();
-    wait_until(SOON, "renewals have begun", || recorder.count(Heard::Renewed) > 0);
+    wait_until(SOON, "renewals have begun", || recorder.count(Event::Renewed) > 0);
     let fixed = client.reentrant_lock("fixed").with_lease(ms(1500)).lock_owned().unwrap();
     let (began, lost) = (Instant::now(), fixed.lost());
     proxy.black_hole(true);
@@ -101,8 +101,8 @@ fn a_hold_lives_on_where_no_connection_is_to_be_had_for_its_renewals() {
     let guard = client.reentrant_lock("x").lock_owned().unwrap();
     redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut admin).unwrap();
     assert!(Client::connect(&server.url()).is_err(), "a new connection was let in");
-    let renewed = recorder.count(Heard::Renewed);
-    wait_until(LONG, "it is renewed again and again", || recorder.count(Heard::Renewed) >= renewed + 10);
+    let renewed = recorder.count(Event::Renewed);
+    wait_until(LONG, "it is renewed again and again", || recorder.count(Event::Renewed) >= renewed + 10);
     assert!(!guard.is_lost() && renewals.0.lock().failures == 0, "{:?}", renewals.0.lock());
     guard.unlock().unwrap();
 }
@@ -126,7 +126,7 @@ fn a_forced_unlock_is_told_at_once_to_a_holder_that_asked_or_holds_on() {
             wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
             let forced = other.force_unlock().unwrap();
             assert!(forced.holders == 1 && forced.notified == 1, "{forced:?}");
-            wait_until(SOON, "the holder is told", || recorder.count(Heard::Lost(LossReason::Forced)) == 1);
+            wait_until(SOON, "the holder is told", || recorder.count(Event::Lost(LossReason::Forced)) == 1);
             assert!(guard.is_lost() && lost.is_none_or(|lost| lost.is_cancelled()));
             assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
             client.close().unwrap();

@@ -11,7 +11,7 @@ use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::{eventually, scripts, wait_until};
 
 use crate::foreign::fixture::{Fixture, KEY, LEASE, QUEUE};
-use crate::support::{Heard, LONG, Recorder, builder, comes_in, in_brief, ms};
+use crate::support::{Event, LONG, Recorder, builder, comes_in, in_brief, ms};
 
 /// How long it may take until a waiter finds that a foreign holder has gone, and what a loaded machine adds.
 /// By its heartbeats alone it would find out in 40 s.
@@ -187,7 +187,7 @@ fn a_foreign_holders_delete_is_a_loss_that_is_told() {
     assert!(foreign.takes(LEASE));
     wait_until(LONG, "the loss", || guard.is_lost());
     wait_until(LONG, "the loss is told", || recorder.losses() > 0);
-    assert!(recorder.all().contains(&Heard::Lost(LossReason::Revoked)));
+    assert!(recorder.all().contains(&Event::Lost(LossReason::Revoked)));
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     assert_eq!(fixture.ask::<String>(&["GET", KEY]), "theirs", "ours does not delete theirs");
 }

@@ -47,7 +47,7 @@ fn only_the_process_that_acquired_releases() {
         // Connections, the listener and the renewal thread are at work.
         let mut guard: Option<Guard<Reentrant>> = Some(x.lock().unwrap());
         let mut owned: Option<OwnedGuard<Reentrant>> = Some(y.lock_owned().unwrap());
-        wait_until(SOON, "renewed", || recorder.count(Heard::Renewed) > 1);
+        wait_until(SOON, "renewed", || recorder.count(Event::Renewed) > 1);
         let failures = recorder.failures();
         in_child(|| {
             // Here, where nothing is renewed.

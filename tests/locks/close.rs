@@ -92,14 +92,14 @@ fn left_by_close(holds: usize) -> usize {
     let tokens: Vec<_> = guards.iter().map(|g| g.lost()).chain(owned.iter().map(|g| g.lost())).collect();
     // A re-entry, which costs nothing here either.
     guards.push(locks[0].lock().unwrap());
-    wait_until(LONG, "renewals are under way", || recorder.count(Heard::Renewed) > holds);
+    wait_until(LONG, "renewals are under way", || recorder.count(Event::Renewed) > holds);
     assert!(!threads("rc-").is_empty());
     let began = Instant::now();
     let closed = client.close();
     assert!(began.elapsed() < ms(1000) + LOAD, "{:?}", began.elapsed());
     wait_until(LONG, "its threads have ended", || threads("rc-").is_empty());
     assert!(tokens.iter().all(CancellationToken::is_cancelled));
-    assert_eq!(recorder.count(Heard::Lost(LossReason::Closed)), holds);
+    assert_eq!(recorder.count(Event::Lost(LossReason::Closed)), holds);
     // What it could not release is told to observers, and all else is free.
     let left = recorder.failures();
     assert_eq!(closed.is_ok(), left == 0, "{closed:?}, and {left} are left");
@@ -207,7 +207,7 @@ fn close_returns_in_time_while_redis_is_silent() {
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
             assert!(tokens.iter().all(CancellationToken::is_cancelled));
             assert_eq!(recorder.failures(), 5, "{:?}", recorder.all());
-            assert_eq!(recorder.count(Heard::Lost(LossReason::Closed)), 5);
+            assert_eq!(recorder.count(Event::Lost(LossReason::Closed)), 5);
             let (at, kind) = waits.join().unwrap();
             assert_eq!(kind, ErrorKind::Closed);
             assert!(at - began < ms(1200) + LOAD, "{:?}", at - began);

@@ -13,21 +13,21 @@ use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_un
 use crate::support::{LONG, Random, builder, connected, env, ms, nothing_left, queued};
 
 fn client_that_looks_after(server: &RedisServer, timeout: Duration) -> Client {
-    client_heard_by(server, timeout, &Heard::default())
+    client_that_reports_to(server, timeout, &Reports::default())
 }
 
-fn client_heard_by(server: &RedisServer, timeout: Duration, heard: &Heard) -> Client {
+fn client_that_reports_to(server: &RedisServer, timeout: Duration, reports: &Reports) -> Client {
     connected(|| {
-        let builder = builder(&server.url()).connect_timeout(LONG).observer(heard.clone());
+        let builder = builder(&server.url()).connect_timeout(LONG).observer(reports.clone());
         builder.waiter_timeout(ms(900)).deadlock_timeout(timeout)
     })
 }
 
 /// The circles that clients report: the lock that is waited for, the text, whether the thread is chosen.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<(String, String, bool)>>>);
+struct Reports(Arc<Mutex<Vec<(String, String, bool)>>>);
 
-impl Observer for Heard {
+impl Observer for Reports {
     fn deadlock(&self, lock: LockInfo<'_>, circle: &str, chosen: bool) {
         self.0.lock().unwrap().push((lock.name.to_owned(), circle.to_owned(), chosen));
     }
@@ -98,15 +98,15 @@ fn only_the_last_gives_up(outcomes: &[Option<Error>], says: &[&str]) {
 #[test]
 fn of_two_processes_the_one_that_waited_last_gives_up() {
     let server = RedisServer::start().unwrap();
-    let heard = Heard::default();
-    let clients = [(); 2].map(|()| client_heard_by(&server, SOON, &heard));
+    let reports = Reports::default();
+    let clients = [(); 2].map(|()| client_that_reports_to(&server, SOON, &reports));
     let threads = vec![takes(&clients[0], "a", "b"), takes(&clients[1], "b", "a")];
     let outcomes = one_after_another(threads, |i| queued(&lock(&clients[0], ["b", "a"][i]), 1));
     let pid = std::process::id().to_string();
     let says = ["\"a\"", "\"b\"", "a-b", "b-a", &pid, "which holds", "has waited"];
     only_the_last_gives_up(&outcomes, &says);
-    let (heard, error) = (heard.0.lock().unwrap().clone(), outcomes[1].as_ref().unwrap().to_string());
-    let [(name, circle, true)] = &heard[..] else { panic!("{heard:?}") };
+    let (reports, error) = (reports.0.lock().unwrap().clone(), outcomes[1].as_ref().unwrap().to_string());
+    let [(name, circle, true)] = &reports[..] else { panic!("{reports:?}") };
     assert!(name == "a" && error.contains(circle), "{name}: {circle}, not {error}");
     nothing_left(&server);
 }
@@ -234,8 +234,8 @@ fn owned_guards_belong_to_no_thread() {
 /// in both queues.
 fn readers(write: bool) -> Vec<Result<bool, Error>> {
     let server = RedisServer::start().unwrap();
-    let (both, heard) = (Barrier::new(3), Heard::default());
-    let clients = [(); 2].map(|()| client_heard_by(&server, SOON, &heard));
+    let (both, reports) = (Barrier::new(3), Reports::default());
+    let clients = [(); 2].map(|()| client_that_reports_to(&server, SOON, &reports));
     let (writer, stop) = (&switched_off(&server), &CancellationToken::new());
     thread::scope(|scope| {
         let readers = [(0, "a", "b"), (1, "b", "a")].map(|(i, first, second)| {
@@ -262,10 +262,10 @@ fn readers(write: bool) -> Vec<Result<bool, Error>> {
             assert_eq!(circle.len(), 2, "{circle:?}");
             assert!((0..2).all(|i| circle[i].waits_for == circle[1 - i].holds), "{circle:?}");
             assert!(circle.iter().all(|it| it.process.pid == std::process::id()), "{circle:?}");
-            wait_until(3 * LONG, "it is reported", || !heard.0.lock().unwrap().is_empty());
+            wait_until(3 * LONG, "it is reported", || !reports.0.lock().unwrap().is_empty());
             // Long enough for both to look at it again.
             stop.wait_timeout(ms(2000));
-            let reports = heard.0.lock().unwrap().clone();
+            let reports = reports.0.lock().unwrap().clone();
             assert!(matches!(&reports[..], [(.., false)]), "once: {reports:?}");
             stop.cancel();
             let _ = waits.map(|it| it.join().unwrap());

@@ -25,7 +25,7 @@ fn fixture() -> Fixture {
     let client = builder(&proxy.url()).max_connections(1).command_timeout(LONG);
     let client = client.observer(recorder.clone()).connect().unwrap();
     drop(client.reentrant_lock("other").lock().unwrap());
-    wait_until(LONG, "its reply is read", || recorder.count(Heard::Released) == 1);
+    wait_until(LONG, "its reply is read", || recorder.count(Event::Released) == 1);
     Fixture { server, proxy, client, recorder }
 }
 
@@ -62,7 +62,7 @@ fn it_does_not_wait_and_the_next_request_goes_behind_it() {
             behind
         });
         let released = 1 + 2 * round;
-        wait_until(LONG, "both replies are read", || recorder.count(Heard::Released) == released);
+        wait_until(LONG, "both replies are read", || recorder.count(Event::Released) == released);
         behind
     });
     assert!(behind.is_some(), "it was sent while the release was on its way");
@@ -78,7 +78,7 @@ fn a_client_that_is_told_to_waits() {
     proxy.delay(ms(20));
     for round in 1..=5 {
         drop(client.reentrant_lock("x").lock().unwrap());
-        assert_eq!(recorder.count(Heard::Released), round);
+        assert_eq!(recorder.count(Event::Released), round);
     }
     nothing_left(&server);
 }
@@ -140,9 +140,9 @@ fn a_loss_is_told() {
     let _: () = redis::cmd("FLUSHALL").query(&mut server.connection().unwrap()).unwrap();
     drop(guard);
     wait_until(LONG, "the observer is told", || {
-        recorder.count(Heard::UnlockFailed(ErrorKind::LeaseLost)) == 1
+        recorder.count(Event::UnlockFailed(ErrorKind::LeaseLost)) == 1
     });
-    assert_eq!(recorder.count(Heard::Lost(LossReason::Revoked)), 1);
+    assert_eq!(recorder.count(Event::Lost(LossReason::Revoked)), 1);
     assert!(lost.is_cancelled());
 }
 
@@ -157,7 +157,7 @@ fn one_whose_connection_is_lost_is_released_all_the_same() {
             false => proxy.reset_before_next_request(),
         }
         drop(guard);
-        let unknown = || recorder.count(Heard::UnlockFailed(ErrorKind::OutcomeUnknown));
+        let unknown = || recorder.count(Event::UnlockFailed(ErrorKind::OutcomeUnknown));
         wait_until(LONG, "the observer is told", || unknown() == 1);
         comes_in(&connect(&server).reentrant_lock("x"));
         comes_in(&lock);
@@ -223,7 +223,7 @@ fn a_client_that_closes_waits_for_it() {
                 "close() sent another"
             );
         } else {
-            assert_eq!((recorder.count(Heard::Released), recorder.losses()), (2, 0), "{:?}", recorder.all());
+            assert_eq!((recorder.count(Event::Released), recorder.losses()), (2, 0), "{:?}", recorder.all());
         }
         proxy.heal().unwrap();
     }
@@ -258,7 +258,7 @@ fn a_lock_that_lingers_is_kept_all_the_same() {
     lock.lock().unwrap().unlock().unwrap();
     wait_until(LONG, "it is kept", || {
         drop(lock.lock().unwrap());
-        recorder.count(Heard::Acquired(AcquiredVia::Kept)) > 0
+        recorder.count(Event::Acquired(AcquiredVia::Kept)) > 0
     });
 }
 

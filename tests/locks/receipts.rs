@@ -42,13 +42,13 @@ fn it_goes_over_once<K: Kind + Default>(
     let (before, number) = (others.holder().unwrap().unwrap().owner, token(&guard));
     let receipt = on_paper(guard);
     assert_eq!((receipt.kind(), receipt.name()), (K::NAME, "it"));
-    assert!(recorder_here.all().contains(&Heard::Released));
-    let renewed = recorder_here.count(Heard::Renewed);
+    assert!(recorder_here.all().contains(&Event::Released));
+    let renewed = recorder_here.count(Event::Renewed);
     assert!(others.try_lock().unwrap().is_none(), "nobody has it in hands, but it is held");
 
     let guard = there.adopt::<K>(&receipt).unwrap();
     assert_eq!(token(&guard), number);
-    assert_eq!(recorder_there.all().first(), Some(&Heard::Acquired(AcquiredVia::Adopted)));
+    assert_eq!(recorder_there.all().first(), Some(&Event::Acquired(AcquiredVia::Adopted)));
     let after = others.holder().unwrap().unwrap().owner;
     assert_ne!(after, before);
     assert!(in_brief(theirs.try_lock_for(ms(1))).is_none() && mine.try_lock().unwrap().is_none());
@@ -58,11 +58,11 @@ fn it_goes_over_once<K: Kind + Default>(
     // Renewed there, and there alone.
     wait_until(LONG, "it is renewed several times", || {
         assert!(others.try_lock().unwrap().is_none() && !guard.is_lost());
-        recorder_there.count(Heard::Renewed) > 4
+        recorder_there.count(Event::Renewed) > 4
     });
     // (One may have been on its way.)
     assert!(
-        recorder_here.count(Heard::Renewed) <= renewed + 1 && recorder_here.losses() == 0,
+        recorder_here.count(Event::Renewed) <= renewed + 1 && recorder_here.losses() == 0,
         "{:?}",
         recorder_here.all()
     );

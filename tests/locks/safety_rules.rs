@@ -11,7 +11,7 @@ use redis_concurrent::kinds::{Kind, Reentrant, Simple};
 use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind, ReentrantLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, eventually, scripts, wait_until};
 
-use crate::support::{Heard, LONG, Recorder, SOON, channels, connected, ms};
+use crate::support::{Event, LONG, Recorder, SOON, channels, connected, ms};
 
 /// A server, a proxy before it, a client behind that, and one without.
 struct Fixture {
@@ -491,9 +491,9 @@ fn one_servers_silence_costs_anothers_leases_nothing() {
     let before = slow.request_count();
     wait_until(LONG, "it renews, on a connection that stands", || slow.request_count() > before + 3);
     silent.stop().unwrap();
-    let heard = recorder.count(Heard::Renewed);
+    let heard = recorder.count(Event::Renewed);
     // Requests to the other server wait for their limit meanwhile: after each of them there would be too few.
-    wait_until(LONG, "it is renewed all the same", || recorder.count(Heard::Renewed) > heard + 10);
+    wait_until(LONG, "it is renewed all the same", || recorder.count(Event::Renewed) > heard + 10);
     silent.cont().unwrap();
     assert!(!guard.is_lost());
     guard.unlock().unwrap();

@@ -13,7 +13,7 @@ use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind};
 use crate::support::{LONG, builder, connected};
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum Event {
     Acquired(AcquiredVia),
     NotAcquired(Option<ErrorKind>),
     Deadlock { chosen: bool },
@@ -30,19 +30,19 @@ pub enum Heard {
 
 /// Records what it hears about one lock, and the durations reported with it.
 #[derive(Clone, Default)]
-pub struct Diary(Arc<Mutex<Vec<(Heard, Duration)>>>);
+pub struct Diary(Arc<Mutex<Vec<(Event, Duration)>>>);
 
 impl Diary {
-    fn note(&self, lock: LockInfo<'_>, heard: Heard, time: Duration) {
+    fn note(&self, lock: LockInfo<'_>, event: Event, time: Duration) {
         assert!(["watched", "played", "also played"].contains(&lock.name), "{lock:?}");
         assert!(["reentrant lock", "simple lock"].contains(&lock.kind), "{lock:?}");
         // What is left of a lease is half a minute, unless a test has a shorter one.
-        assert!(time < 2 * LONG, "{heard:?}: {time:?}");
-        self.0.lock().push((heard, time));
+        assert!(time < 2 * LONG, "{event:?}: {time:?}");
+        self.0.lock().push((event, time));
     }
 
-    pub fn all(&self) -> Vec<Heard> {
-        self.0.lock().iter().map(|(heard, _)| heard.clone()).collect()
+    pub fn all(&self) -> Vec<Event> {
+        self.0.lock().iter().map(|(event, _)| event.clone()).collect()
     }
 
     /// Whether every client that it was given to is gone, with all its threads.
@@ -50,17 +50,17 @@ impl Diary {
         Arc::strong_count(&self.0) == 1
     }
 
-    pub fn has(&self, heard: &Heard) -> bool {
-        self.count(heard) > 0
+    pub fn has(&self, event: &Event) -> bool {
+        self.count(event) > 0
     }
 
-    pub fn count(&self, heard: &Heard) -> usize {
-        self.times(heard).len()
+    pub fn count(&self, event: &Event) -> usize {
+        self.times(event).len()
     }
 
     /// Returns the durations reported with this.
-    pub fn times(&self, heard: &Heard) -> Vec<Duration> {
-        self.0.lock().iter().filter(|(it, _)| it == heard).map(|(_, time)| *time).collect()
+    pub fn times(&self, event: &Event) -> Vec<Duration> {
+        self.0.lock().iter().filter(|(it, _)| it == event).map(|(_, time)| *time).collect()
     }
 
     pub fn clear(&self) {
@@ -70,58 +70,58 @@ impl Diary {
 
 impl Observer for Diary {
     fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
-        self.note(lock, Heard::Acquired(way), waited);
+        self.note(lock, Event::Acquired(way), waited);
     }
 
     fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
         assert!(error.is_none_or(|error| error.name() == lock.name), "{error:?}");
-        self.note(lock, Heard::NotAcquired(error.map(Error::kind)), waited);
+        self.note(lock, Event::NotAcquired(error.map(Error::kind)), waited);
     }
 
     fn deadlock(&self, lock: LockInfo<'_>, circle: &str, chosen: bool) {
         assert!(circle.contains(lock.name), "{circle}");
-        self.note(lock, Heard::Deadlock { chosen }, Duration::ZERO);
+        self.note(lock, Event::Deadlock { chosen }, Duration::ZERO);
     }
 
     fn released(&self, lock: LockInfo<'_>, held: Duration) {
-        self.note(lock, Heard::Released, held);
+        self.note(lock, Event::Released, held);
     }
 
     fn no_longer_kept(&self, lock: LockInfo<'_>, why: KeptEnd) {
-        self.note(lock, Heard::NoLongerKept(why), Duration::ZERO);
+        self.note(lock, Event::NoLongerKept(why), Duration::ZERO);
     }
 
     fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {
         assert!(lag < LONG, "{lag:?}");
-        self.note(lock, Heard::Renewed, left);
+        self.note(lock, Event::Renewed, left);
     }
 
     fn renewal_failed(&self, lock: LockInfo<'_>, left: Duration, error: &Error) {
         assert_eq!(error.name(), lock.name);
-        self.note(lock, Heard::RenewalFailed, left);
+        self.note(lock, Event::RenewalFailed, left);
     }
 
     fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
-        self.note(lock, Heard::Lost(why), Duration::ZERO);
+        self.note(lock, Event::Lost(why), Duration::ZERO);
     }
 
     fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {
-        self.note(lock, Heard::Deferred, held);
+        self.note(lock, Event::Deferred, held);
     }
 
     fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {
         assert_eq!((error.name(), error.kind()), (lock.name, ErrorKind::OutcomeUnknown));
-        self.note(lock, Heard::Abandoned, Duration::ZERO);
+        self.note(lock, Event::Abandoned, Duration::ZERO);
     }
 
     fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {
         assert_eq!(error.name(), lock.name);
-        self.note(lock, Heard::UnlockFailed(error.kind()), Duration::ZERO);
+        self.note(lock, Event::UnlockFailed(error.kind()), Duration::ZERO);
     }
 
     fn reconnected(&self, down: Duration) {
         assert!(down < LONG, "{down:?}");
-        self.0.lock().push((Heard::Reconnected, down));
+        self.0.lock().push((Event::Reconnected, down));
     }
 }
 

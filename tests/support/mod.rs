@@ -75,7 +75,7 @@ pub fn comes_in<K: Kind>(lock: &RedisLock<K>) -> Instant {
 
 /// What is reported to an observer, without names and durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Event {
     Acquired(AcquiredVia),
     Released,
     Renewed,
@@ -86,48 +86,48 @@ pub enum Heard {
 
 /// An observer that remembers what was reported to it.
 #[derive(Clone, Default)]
-pub struct Recorder(Arc<Mutex<Vec<Heard>>>);
+pub struct Recorder(Arc<Mutex<Vec<Event>>>);
 
 impl Recorder {
-    pub fn all(&self) -> Vec<Heard> {
+    pub fn all(&self) -> Vec<Event> {
         self.0.lock().clone()
     }
 
-    pub fn count(&self, what: Heard) -> usize {
+    pub fn count(&self, what: Event) -> usize {
         self.0.lock().iter().filter(|h| **h == what).count()
     }
 
     pub fn failures(&self) -> usize {
-        self.0.lock().iter().filter(|h| matches!(h, Heard::UnlockFailed(_))).count()
+        self.0.lock().iter().filter(|h| matches!(h, Event::UnlockFailed(_))).count()
     }
 
     pub fn losses(&self) -> usize {
-        self.0.lock().iter().filter(|h| matches!(h, Heard::Lost(_))).count()
+        self.0.lock().iter().filter(|h| matches!(h, Event::Lost(_))).count()
     }
 
-    fn heard(&self, what: Heard) {
+    fn note(&self, what: Event) {
         self.0.lock().push(what);
     }
 }
 
 impl Observer for Recorder {
     fn acquired(&self, _: LockInfo<'_>, _: Duration, way: AcquiredVia) {
-        self.heard(Heard::Acquired(way));
+        self.note(Event::Acquired(way));
     }
     fn released(&self, _: LockInfo<'_>, _: Duration) {
-        self.heard(Heard::Released);
+        self.note(Event::Released);
     }
     fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
-        self.heard(Heard::Renewed);
+        self.note(Event::Renewed);
     }
     fn lost(&self, _: LockInfo<'_>, why: LossReason) {
-        self.heard(Heard::Lost(why));
+        self.note(Event::Lost(why));
     }
     fn reconnected(&self, _: Duration) {
-        self.heard(Heard::Reconnected);
+        self.note(Event::Reconnected);
     }
     fn unlock_failed(&self, _: LockInfo<'_>, error: &Error) {
-        self.heard(Heard::UnlockFailed(error.kind()));
+        self.note(Event::UnlockFailed(error.kind()));
     }
 }
 

@@ -17,7 +17,7 @@ use redis_concurrent::observe::AcquiredVia;
 use redis_concurrent::{Client, RedisLock};
 use redis_concurrent_testkit::{Barrier, RedisServer};
 
-use crate::support::{Heard, LONG, Recorder, builder, connected};
+use crate::support::{Event, LONG, Recorder, builder, connected};
 use pair::Pair;
 
 fn start() -> (RedisServer, Client) {
@@ -178,7 +178,7 @@ fn threads_of_one_process_hand_over_without_redis() {
             });
         });
         all += THREADS * TURNS;
-        handed_off = recorder.count(Heard::Acquired(AcquiredVia::HandedOff));
+        handed_off = recorder.count(Event::Acquired(AcquiredVia::HandedOff));
     }
     assert!(handed_off > 0, "no thread was handed the lock in {:?}", began.elapsed());
     // Every other hold is asked for and left; and a head says once a second that it is there.

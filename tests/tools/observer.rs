@@ -11,7 +11,7 @@ use redis_concurrent::observe::{AcquiredVia, KeptEnd};
 use redis_concurrent::{CancellationToken, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::diary::{Diary, Heard, watched};
+use crate::diary::{Diary, Event, watched};
 use crate::support::connect;
 
 const LONG: Duration = Duration::from_secs(15);
@@ -26,12 +26,12 @@ fn free_then_released() {
     let (client, diary) = watched(&server.url(), |b| b);
     let lock = client.reentrant_lock("watched");
     let guard = lock.lock().unwrap();
-    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free)]);
+    assert_eq!(diary.all(), [Event::Acquired(AcquiredVia::Free)]);
     // Re-entries are not told.
     lock.lock().unwrap().unlock().unwrap();
     assert_eq!(diary.all().len(), 1);
     guard.unlock().unwrap();
-    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Released]);
+    assert_eq!(diary.all(), [Event::Acquired(AcquiredVia::Free), Event::Released]);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
     let lock = client.reentrant_lock("watched");
     let other = connect(&server).reentrant_lock("watched");
     let held = other.lock_owned().unwrap();
-    let busy = Heard::NotAcquired(None);
+    let busy = Event::NotAcquired(None);
     assert!(lock.try_lock().unwrap().is_none());
     assert_eq!(diary.all(), std::slice::from_ref(&busy));
     let wait = ms(400);
@@ -61,7 +61,7 @@ fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
     assert!(longest >= wait - ms(5), "{longest:?} of {wait:?}");
     diary.clear();
     // What the caller is told as an error, the observer is told as one.
-    let cancelled = Heard::NotAcquired(Some(ErrorKind::Cancelled));
+    let cancelled = Event::NotAcquired(Some(ErrorKind::Cancelled));
     let token = CancellationToken::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock_interruptibly(&token).map(drop));
@@ -76,8 +76,8 @@ fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
     diary.clear();
     let guard = lock.lock().unwrap();
     assert!(lock.lock_owned().is_err());
-    let would = Heard::NotAcquired(Some(ErrorKind::WouldDeadlock));
-    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), would]);
+    let would = Event::NotAcquired(Some(ErrorKind::WouldDeadlock));
+    assert_eq!(diary.all(), [Event::Acquired(AcquiredVia::Free), would]);
     guard.unlock().unwrap();
 }
 
@@ -88,18 +88,18 @@ fn why_a_lock_is_no_longer_kept() {
     let (client, diary) = watched(&server.url(), |b| b.lease(ms(5_000)));
     let others = connect(&server).reentrant_lock("watched");
     let plain = client.reentrant_lock("watched");
-    let over = || diary.all().iter().any(|heard| matches!(heard, Heard::NoLongerKept(_)));
+    let over = || diary.all().iter().any(|heard| matches!(heard, Event::NoLongerKept(_)));
     // Where the machine stands still, it may end for another reason: then once more.
     let ends = |linger, why, act: &dyn Fn()| {
         let lock = plain.linger(linger);
         wait_until(4 * LONG, "that is told", || {
             diary.clear();
             let twice = || lock.lock()?.unlock().and_then(|()| lock.lock()?.unlock());
-            if twice().is_err() || !diary.has(&Heard::Acquired(AcquiredVia::Kept)) {
+            if twice().is_err() || !diary.has(&Event::Acquired(AcquiredVia::Kept)) {
                 return false;
             }
             act();
-            diary.has(&Heard::NoLongerKept(why))
+            diary.has(&Event::NoLongerKept(why))
         });
     };
     ends(LONG, KeptEnd::Wanted, &|| drop(others.lock().unwrap()));
@@ -130,10 +130,10 @@ fn an_observer_that_was_added_is_removed_when_its_observation_is_dropped() {
     guard.unlock().unwrap();
     drop(observations.1);
     lock.lock().unwrap().unlock().unwrap();
-    let acquired = || Heard::Acquired(AcquiredVia::Free);
+    let acquired = || Event::Acquired(AcquiredVia::Free);
     assert_eq!(first.all(), [acquired()]);
-    assert_eq!(second.all(), [acquired(), Heard::Released]);
-    assert_eq!(always.all(), [acquired(), Heard::Released, acquired(), Heard::Released]);
+    assert_eq!(second.all(), [acquired(), Event::Released]);
+    assert_eq!(always.all(), [acquired(), Event::Released, acquired(), Event::Released]);
 }
 
 /// From when its thread was in until it gave the hold up, re-entries or not.
@@ -151,7 +151,7 @@ fn a_hold_is_told_with_its_length() {
     let (long, short) = (began.elapsed(), Instant::now());
     inner.unlock().unwrap();
     let short = short.elapsed();
-    let held = diary.times(&Heard::Released);
+    let held = diary.times(&Event::Released);
     assert_eq!(held.len(), 1);
     assert!(held[0] >= long && held[0] <= long + short + ms(500), "{held:?}, not {long:?}");
 }
@@ -176,14 +176,14 @@ fn each_hold_that_is_told_ends_once() {
             });
         }
     });
-    let acquired = |all: &[Heard]| all.iter().filter(|h| matches!(h, Heard::Acquired(_))).count();
-    wait_until(LONG, "all are released", || diary.count(&Heard::Released) >= acquired(&diary.all()));
+    let acquired = |all: &[Event]| all.iter().filter(|h| matches!(h, Event::Acquired(_))).count();
+    wait_until(LONG, "all are released", || diary.count(&Event::Released) >= acquired(&diary.all()));
     let all = diary.all();
     let acquired = acquired(&all);
-    let not = all.iter().filter(|h| matches!(h, Heard::NotAcquired(_))).count();
+    let not = all.iter().filter(|h| matches!(h, Event::NotAcquired(_))).count();
     assert!(acquired > 0 && not > 0, "{acquired} and {not}");
     assert_eq!(acquired + not, 4 * calls as usize);
-    assert_eq!(diary.count(&Heard::Released), acquired);
+    assert_eq!(diary.count(&Event::Released), acquired);
     assert_eq!(all.len(), 2 * acquired + not);
 }
 
@@ -206,9 +206,9 @@ fn granted_by_another_process() {
         held.unlock().unwrap();
         waiter.join().unwrap();
     });
-    let reported = diary.times(&Heard::Acquired(AcquiredVia::Granted))[0];
+    let reported = diary.times(&Event::Acquired(AcquiredVia::Granted))[0];
     assert!(reported >= waited, "{reported:?}, not {waited:?}");
-    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Granted), Heard::Released]);
+    assert_eq!(diary.all(), [Event::Acquired(AcquiredVia::Granted), Event::Released]);
 }
 
 #[test]
@@ -223,9 +223,9 @@ fn handed_off_within_the_process() {
         held.unlock().unwrap();
         waiter.join().unwrap();
     });
-    let (ways, releases) = (diary.all(), diary.count(&Heard::Released));
+    let (ways, releases) = (diary.all(), diary.count(&Event::Released));
     assert!(
-        diary.has(&Heard::Acquired(AcquiredVia::Free)) && diary.has(&Heard::Acquired(AcquiredVia::HandedOff)),
+        diary.has(&Event::Acquired(AcquiredVia::Free)) && diary.has(&Event::Acquired(AcquiredVia::HandedOff)),
         "{ways:?}"
     );
     assert_eq!((ways.len(), releases), (4, 2), "{ways:?}");
@@ -238,14 +238,14 @@ fn renewals_are_told_and_a_fixed_lease_has_none() {
     let (client, diary) = watched(&server.url(), |b| b.lease(lease).renew_every(ms(60)));
     let lock = client.reentrant_lock("watched");
     let guard = lock.lock().unwrap();
-    wait_until(LONG, "renewals", || diary.count(&Heard::Renewed) >= 3);
+    wait_until(LONG, "renewals", || diary.count(&Event::Renewed) >= 3);
     guard.unlock().unwrap();
     // Of the old lease, which a renewal found nearly whole on a machine that does not stand still.
-    let left = diary.times(&Heard::Renewed);
+    let left = diary.times(&Event::Renewed);
     assert!(left.iter().all(|left| *left < lease) && left.iter().any(|left| *left > lease / 3), "{left:?}");
     diary.clear();
     let fixed = lock.with_lease(ms(300));
     let guard = fixed.lock().unwrap();
     assert!(guard.lost().wait_timeout(LONG));
-    assert_eq!(diary.count(&Heard::Renewed), 0);
+    assert_eq!(diary.count(&Event::Renewed), 0);
 }

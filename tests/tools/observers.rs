@@ -15,7 +15,7 @@ use redis_concurrent::observe::{AcquiredVia, LossReason, MetricsObserver};
 use redis_concurrent_testkit::{RedisServer, released_all, wait_until};
 use tracing::span;
 
-use crate::diary::{Diary, Heard};
+use crate::diary::{Diary, Event};
 use crate::support::{alone, builder, connect, connected};
 use play::{all_there_is, play};
 
@@ -107,32 +107,32 @@ fn the_play_has_everything() {
 }
 
 /// What the metrics call it, but for the label `kind`; and whether they measure it.
-fn figure_of(heard: &Heard) -> (&'static str, &[(&'static str, &'static str)], bool) {
+fn figure_of(heard: &Event) -> (&'static str, &[(&'static str, &'static str)], bool) {
     match heard {
-        Heard::Acquired(AcquiredVia::Free) => ("wait_seconds", &[("outcome", "free")], true),
-        Heard::Acquired(AcquiredVia::Granted) => ("wait_seconds", &[("outcome", "granted")], true),
-        Heard::Acquired(_) => ("wait_seconds", &[("outcome", "handed_off")], true),
-        Heard::NotAcquired(None) => ("wait_seconds", &[("outcome", "busy")], true),
-        Heard::NotAcquired(Some(ErrorKind::Cancelled)) => ("wait_seconds", &[("outcome", "cancelled")], true),
-        Heard::NotAcquired(Some(ErrorKind::Deadlock)) => ("wait_seconds", &[("outcome", "deadlock")], true),
-        Heard::Deadlock { .. } => ("deadlocks_total", &[("victim", "this")], false),
-        Heard::Released => ("hold_seconds", &[("end", "released")], true),
-        Heard::Deferred => ("hold_seconds", &[("end", "deferred")], true),
-        Heard::Renewed => ("renewal_left_seconds", &[], true),
-        Heard::Lost(LossReason::Expired) => ("losses_total", &[("why", "expired")], false),
-        Heard::Lost(LossReason::Revoked) => ("losses_total", &[("why", "revoked")], false),
-        Heard::Lost(LossReason::Forced) => ("losses_total", &[("why", "forced")], false),
-        Heard::Lost(_) => ("losses_total", &[("why", "closed")], false),
-        Heard::RenewalFailed => ("renewal_failures_total", &[], false),
-        Heard::Abandoned => ("releases_abandoned_total", &[], false),
-        Heard::UnlockFailed(ErrorKind::LeaseLost) => {
+        Event::Acquired(AcquiredVia::Free) => ("wait_seconds", &[("outcome", "free")], true),
+        Event::Acquired(AcquiredVia::Granted) => ("wait_seconds", &[("outcome", "granted")], true),
+        Event::Acquired(_) => ("wait_seconds", &[("outcome", "handed_off")], true),
+        Event::NotAcquired(None) => ("wait_seconds", &[("outcome", "busy")], true),
+        Event::NotAcquired(Some(ErrorKind::Cancelled)) => ("wait_seconds", &[("outcome", "cancelled")], true),
+        Event::NotAcquired(Some(ErrorKind::Deadlock)) => ("wait_seconds", &[("outcome", "deadlock")], true),
+        Event::Deadlock { .. } => ("deadlocks_total", &[("victim", "this")], false),
+        Event::Released => ("hold_seconds", &[("end", "released")], true),
+        Event::Deferred => ("hold_seconds", &[("end", "deferred")], true),
+        Event::Renewed => ("renewal_left_seconds", &[], true),
+        Event::Lost(LossReason::Expired) => ("losses_total", &[("why", "expired")], false),
+        Event::Lost(LossReason::Revoked) => ("losses_total", &[("why", "revoked")], false),
+        Event::Lost(LossReason::Forced) => ("losses_total", &[("why", "forced")], false),
+        Event::Lost(_) => ("losses_total", &[("why", "closed")], false),
+        Event::RenewalFailed => ("renewal_failures_total", &[], false),
+        Event::Abandoned => ("releases_abandoned_total", &[], false),
+        Event::UnlockFailed(ErrorKind::LeaseLost) => {
             ("unlock_failures_total", &[("error", "lease lost")], false)
         }
-        Heard::UnlockFailed(ErrorKind::OutcomeUnknown) => {
+        Event::UnlockFailed(ErrorKind::OutcomeUnknown) => {
             ("unlock_failures_total", &[("error", "outcome unknown")], false)
         }
-        Heard::NoLongerKept(_) => ("kept_ends_total", &[("why", "wanted")], false),
-        Heard::Reconnected => ("inbox_down_seconds", &[], true),
+        Event::NoLongerKept(_) => ("kept_ends_total", &[("why", "wanted")], false),
+        Event::Reconnected => ("inbox_down_seconds", &[], true),
         other => panic!("{other:?} was not in the play"),
     }
 }
@@ -166,8 +166,8 @@ fn the_metrics_agree_with_the_books() {
     let others = ["load_ratio", "waiting", "held"];
     let of_locks = played().figures.iter().filter(|f| !others.iter().any(|other| f.name.ends_with(other)));
     let all: usize = of_locks.map(|f| f.values.len()).sum();
-    assert_eq!(all, played().diary.all().len() + played().diary.count(&Heard::Renewed));
-    assert_eq!(values("renewal_lag_seconds", &[]).len(), played().diary.count(&Heard::Renewed));
+    assert_eq!(all, played().diary.all().len() + played().diary.count(&Event::Renewed));
+    assert_eq!(values("renewal_lag_seconds", &[]).len(), played().diary.count(&Event::Renewed));
     assert!(values("renewal_load_ratio", &[]).iter().all(|ratio| *ratio > 0.0 && *ratio < 0.1));
 }
 
@@ -225,28 +225,28 @@ fn a_lock_s_name_is_a_label_where_it_is_asked_for() {
 }
 
 /// The level and the words of it in a log.
-fn line_of(heard: &Heard) -> (&'static str, &'static str) {
+fn line_of(heard: &Event) -> (&'static str, &'static str) {
     match heard {
-        Heard::Acquired(AcquiredVia::Free) => ("TRACE", "via=\"free\""),
-        Heard::Acquired(AcquiredVia::Granted) => ("TRACE", "via=\"granted\""),
-        Heard::Acquired(_) => ("TRACE", "via=\"handed_off\""),
-        Heard::NotAcquired(None) => ("TRACE", "not acquired"),
-        Heard::NotAcquired(Some(ErrorKind::Deadlock)) => ("TRACE", "error=\"played\": deadlock"),
-        Heard::NotAcquired(Some(_)) => ("TRACE", "error=\"played\": cancelled"),
-        Heard::Deadlock { .. } => ("WARN", "chosen=true"),
-        Heard::Released => ("TRACE", "held="),
-        Heard::NoLongerKept(_) => ("TRACE", "why=\"wanted\""),
-        Heard::Renewed => ("TRACE", "lag="),
-        Heard::RenewalFailed => ("DEBUG", "not renewed"),
-        Heard::Lost(LossReason::Expired) => ("WARN", "why=\"its lease expired\""),
-        Heard::Lost(LossReason::Revoked) => ("WARN", "why=\"Redis no longer knows this hold\""),
-        Heard::Lost(LossReason::Forced) => ("WARN", "why=\"it was unlocked by force\""),
-        Heard::Lost(_) => ("WARN", "why=\"the client was closed\""),
-        Heard::Deferred => ("INFO", "a release continues in the background"),
-        Heard::Abandoned => ("WARN", "left to its lease"),
-        Heard::UnlockFailed(ErrorKind::LeaseLost) => ("DEBUG", "error=\"played\": lease lost"),
-        Heard::UnlockFailed(_) => ("DEBUG", "error=\"played\": outcome unknown"),
-        Heard::Reconnected => ("INFO", "listening for grants again"),
+        Event::Acquired(AcquiredVia::Free) => ("TRACE", "via=\"free\""),
+        Event::Acquired(AcquiredVia::Granted) => ("TRACE", "via=\"granted\""),
+        Event::Acquired(_) => ("TRACE", "via=\"handed_off\""),
+        Event::NotAcquired(None) => ("TRACE", "not acquired"),
+        Event::NotAcquired(Some(ErrorKind::Deadlock)) => ("TRACE", "error=\"played\": deadlock"),
+        Event::NotAcquired(Some(_)) => ("TRACE", "error=\"played\": cancelled"),
+        Event::Deadlock { .. } => ("WARN", "chosen=true"),
+        Event::Released => ("TRACE", "held="),
+        Event::NoLongerKept(_) => ("TRACE", "why=\"wanted\""),
+        Event::Renewed => ("TRACE", "lag="),
+        Event::RenewalFailed => ("DEBUG", "not renewed"),
+        Event::Lost(LossReason::Expired) => ("WARN", "why=\"its lease expired\""),
+        Event::Lost(LossReason::Revoked) => ("WARN", "why=\"Redis no longer knows this hold\""),
+        Event::Lost(LossReason::Forced) => ("WARN", "why=\"it was unlocked by force\""),
+        Event::Lost(_) => ("WARN", "why=\"the client was closed\""),
+        Event::Deferred => ("INFO", "a release continues in the background"),
+        Event::Abandoned => ("WARN", "left to its lease"),
+        Event::UnlockFailed(ErrorKind::LeaseLost) => ("DEBUG", "error=\"played\": lease lost"),
+        Event::UnlockFailed(_) => ("DEBUG", "error=\"played\": outcome unknown"),
+        Event::Reconnected => ("INFO", "listening for grants again"),
     }
 }
 
@@ -262,7 +262,7 @@ fn each_event_is_a_line_of_the_log() {
         let mut lines =
             log.iter().filter(|line| line.contains(&format!(" {level} ")) && line.contains(words));
         let line = lines.next().unwrap_or_else(|| panic!("{heard:?} is not in the log: {log:#?}"));
-        if heard != Heard::Reconnected {
+        if heard != Event::Reconnected {
             assert!(line.contains(" lock=\"played\" ") && line.contains(" kind=\""), "{line}");
         }
     }

@@ -112,8 +112,8 @@ fn pain_05_a_release_during_a_renewal_is_no_loss() {
             });
         }
     });
-    assert!(recorder.count(Heard::Renewed) > 10, "hardly a renewal to race with");
-    assert_eq!(recorder.count(Heard::Released), 400);
+    assert!(recorder.count(Event::Renewed) > 10, "hardly a renewal to race with");
+    assert_eq!(recorder.count(Event::Released), 400);
     assert_eq!(recorder.losses() + recorder.failures(), 0, "{:?}", recorder.all());
     nothing_left(&server);
 }
@@ -145,7 +145,7 @@ fn pain_07_renewals_cost_what_is_held() {
     let client = client.connect().unwrap();
     let guards: Vec<_> =
         (0..3000).map(|i| client.reentrant_lock(&format!("{i}")).lock_owned().unwrap()).collect();
-    wait_until(LONG, "all were renewed", || recorder.count(Heard::Renewed) >= guards.len());
+    wait_until(LONG, "all were renewed", || recorder.count(Event::Renewed) >= guards.len());
     let least = guards.iter().map(|g| g.remaining()).min().unwrap();
     // As much as a busy machine takes for the holds, and some seconds of standing still, are gone of it at
     // most.

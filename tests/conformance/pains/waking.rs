@@ -79,7 +79,7 @@ fn pain_11_a_half_open_listener_is_replaced() {
     };
     // Idle for several read time-outs and pings, it still hears. Once more where a ping had no answer within
     // a second, as the machine stood still.
-    let reconnected = || recorder.count(Heard::Reconnected);
+    let reconnected = || recorder.count(Event::Reconnected);
     let before = eventually(LONG, || {
         let before = reconnected();
         quick(&|| thread::sleep(ms(2500)));

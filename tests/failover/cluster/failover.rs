@@ -8,7 +8,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{RedisCluster, wait_until};
 
 use super::{home, patient, spread};
-use crate::support::{Heard, LONG, Recorder, ms, pttl, queued};
+use crate::support::{Event, LONG, Recorder, ms, pttl, queued};
 
 /// Replicas take the place of a primary that was silent for that long: longer than a busy machine stands still.
 const SILENT: Duration = Duration::from_secs(3);
@@ -120,11 +120,11 @@ fn holds_whose_renewal_is_far_off_follow_with_the_first_that_is_refused() {
     let replica = &cluster.replicas_of(&old).unwrap()[0];
     // Its renewal is due long before that, but not before the failover, and will be refused by the former primary.
     soon.renew_for(Duration::from_secs(90)).unwrap();
-    let renewed = recorder.count(Heard::Renewed);
+    let renewed = recorder.count(Event::Renewed);
     cluster.fail_over_to(replica).unwrap();
     let is_old = || pttl(replica, &super::key(&late)) < (3 * EVERY).as_millis() as i64 - 3_000;
     wait_until(LONG, "it has been there for a while", is_old);
-    assert_eq!(recorder.count(Heard::Renewed), renewed, "the failover took long");
+    assert_eq!(recorder.count(Event::Renewed), renewed, "the failover took long");
     wait_until(3 * LONG, "both are renewed", || !is_old());
     assert_eq!(recorder.losses(), 0);
     [soon, later].into_iter().for_each(|guard| guard.unlock().unwrap());

@@ -8,7 +8,7 @@ use redis_concurrent_testkit::{RedisCluster, RedisServer, wait_until};
 
 use super::{home, key};
 use crate::server_days::connected;
-use crate::support::{Heard, LONG, Recorder, builder, ms};
+use crate::support::{Event, LONG, Recorder, builder, ms};
 
 /// A primary that has not heard from most others for so long refuses requests; they give its slots to its replica. Longer
 /// than two grants take on a busy machine.
@@ -82,7 +82,7 @@ fn clients_that_are_cut_off_with_a_primary_hold_beside_others_for_a_lease_at_mos
 
     // Without the others: nothing is renewed.
     wait_until(SILENT + BUSY + short_lease, "it ends with its lease", || brief_guard.is_lost());
-    wait_until(LONG, "it is told", || recorder.count(Heard::Lost(LossReason::Expired)) == 1);
+    wait_until(LONG, "it is told", || recorder.count(Event::Lost(LossReason::Expired)) == 1);
     assert!(brief_guard.unlock().unwrap_err().is_lease_lost());
 
     cluster.heal().unwrap();

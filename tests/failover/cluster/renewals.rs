@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisCluster, RedisServer};
 
-use crate::support::{Heard, Recorder};
+use crate::support::{Event, Recorder};
 
 const HELD: usize = 10_000;
 const MEASURED: Duration = Duration::from_secs(10);
@@ -25,9 +25,9 @@ fn of_renewals(url: &str) -> (Duration, usize) {
     let client = Client::builder().url(url).lease(lease).observer(recorder.clone()).connect().unwrap();
     let locks: Vec<_> = (0..HELD).map(|i| client.reentrant_lock(&format!("held {i}"))).collect();
     let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
-    let (before, began) = (recorder.count(Heard::Renewed), cpu());
+    let (before, began) = (recorder.count(Event::Renewed), cpu());
     thread::sleep(MEASURED);
-    let (renewed, took) = (recorder.count(Heard::Renewed) - before, cpu() - began);
+    let (renewed, took) = (recorder.count(Event::Renewed) - before, cpu() - began);
     assert_eq!(recorder.losses(), 0);
     drop(guards);
     client.close().unwrap();

@@ -9,7 +9,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use super::{calm, connect, has_shards, home, key, spread};
-use crate::support::{Heard, LONG, Recorder, SOON, builder, comes_in, ms, queued};
+use crate::support::{Event, LONG, Recorder, SOON, builder, comes_in, ms, queued};
 
 #[test]
 fn those_of_the_page() {
@@ -115,7 +115,7 @@ fn a_channel_that_is_denied_is_that_locks_trouble() {
             waiting.join().unwrap().unwrap();
         }
     });
-    assert_eq!(recorder.count(Heard::Reconnected), 0, "it listened to the others all the time");
+    assert_eq!(recorder.count(Event::Reconnected), 0, "it listened to the others all the time");
 }
 
 /// Who waits behind a holder of its own process wants the channel again and again, and can do without.
@@ -138,5 +138,5 @@ fn a_channel_that_is_denied_does_not_disturb_others_while_a_thread_waits_without
         other.unlock().unwrap();
         first.join().unwrap();
     });
-    assert_eq!(recorder.count(Heard::Reconnected), 0);
+    assert_eq!(recorder.count(Event::Reconnected), 0);
 }

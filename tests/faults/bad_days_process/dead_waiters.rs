@@ -127,7 +127,7 @@ fn a_living_waiter_has_its_whole_lease_by_one_renewal() {
             held.unlock().unwrap();
             waits.join().unwrap();
         });
-        assert_eq!(recorder.count(Heard::Renewed), 1, "fixed: {fixed}: {:?}", recorder.all());
+        assert_eq!(recorder.count(Event::Renewed), 1, "fixed: {fixed}: {:?}", recorder.all());
         assert_eq!(recorder.losses(), 0);
     }
     nothing_left(&server);

@@ -8,7 +8,7 @@ use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use super::clock::SteppedServer;
 use crate::flock::{follow, info, promote};
-use crate::support::{Heard, LONG, Recorder, SOON, builder, in_brief, ms};
+use crate::support::{Event, LONG, Recorder, SOON, builder, in_brief, ms};
 
 /// By how much the clocks differ, in seconds: more than any lease here.
 const APART: i64 = 120;
@@ -61,7 +61,7 @@ fn a_replica_whose_clock_is_ahead_ends_holds_and_their_holders_are_told() {
     wait_until(LONG, "the holder is told", || guard.is_lost());
     // Not at its next renewal, after a third of the lease.
     assert!(switched.elapsed() < LEASE / 4, "{:?}", switched.elapsed());
-    wait_until(LONG, "its observer is told", || recorder.count(Heard::Lost(LossReason::Revoked)) == 1);
+    wait_until(LONG, "its observer is told", || recorder.count(Event::Lost(LossReason::Revoked)) == 1);
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     next.unlock().unwrap();
 }

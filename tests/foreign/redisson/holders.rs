@@ -7,7 +7,7 @@ use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::fixture::{Fixture, KEY, LEASE};
-use crate::support::{Heard, LONG, Recorder, builder, comes_in, ms};
+use crate::support::{Event, LONG, Recorder, builder, comes_in, ms};
 
 #[test]
 fn a_dead_holder_of_redissons_is_waited_for_until_its_lease_ends_and_no_longer() {
@@ -43,7 +43,7 @@ fn a_forced_unlock_by_redisson_is_a_loss_that_is_reported() {
     assert_eq!(java.takes(LEASE), Ok(()));
     wait_until(LONG, "the loss", || guard.is_lost());
     wait_until(LONG, "the loss is reported", || recorder.losses() > 0);
-    assert!(recorder.all().contains(&Heard::Lost(LossReason::Revoked)));
+    assert!(recorder.all().contains(&Event::Lost(LossReason::Revoked)));
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     assert_eq!(lock.holder().unwrap().unwrap().owner, java.owner, "our unlock does not release theirs");
     assert_eq!(java.frees(), Some(true));

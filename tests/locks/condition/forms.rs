@@ -10,7 +10,7 @@ use redis_concurrent::{CancellationToken, Error, ErrorKind, Guard, ReentrantLock
 use redis_concurrent_testkit::wait_until;
 
 use crate::condition::fixture::{Fixture, is_held, not_empty, signal};
-use crate::support::{Heard, LONG, Recorder, SOON, ms, nothing_left, replied};
+use crate::support::{Event, LONG, Recorder, SOON, ms, nothing_left, replied};
 
 /// A form of a wait: whether it was signalled. None of them comes to its end by itself.
 type Form = fn(&ReentrantLock, &mut Guard<Reentrant>, &CancellationToken) -> Result<bool, Error>;
@@ -240,8 +240,8 @@ fn a_hold_that_came_back_is_renewed() {
     let lock = often.reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     assert!(!replied(|| not_empty(&lock).wait_with(&mut guard, ms(50))));
-    let heard = recorder.count(Heard::Renewed);
-    wait_until(LONG, "several renewals", || recorder.count(Heard::Renewed) > heard + 3);
+    let heard = recorder.count(Event::Renewed);
+    wait_until(LONG, "several renewals", || recorder.count(Event::Renewed) > heard + 3);
     is_held(&lock, guard);
 }
 
@@ -352,10 +352,10 @@ fn an_observer_is_told_released_and_then_acquired() {
         });
         not_empty(&lock).wait(&mut guard).unwrap();
     });
-    let held = [Heard::Acquired(AcquiredVia::Free), Heard::Released, Heard::Acquired(AcquiredVia::Granted)];
+    let held = [Event::Acquired(AcquiredVia::Free), Event::Released, Event::Acquired(AcquiredVia::Granted)];
     assert_eq!(recorder.all(), held);
     guard.unlock().unwrap();
-    assert_eq!(recorder.all()[3..], [Heard::Released]);
+    assert_eq!(recorder.all()[3..], [Event::Released]);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn is_lost_by(how: How) -> bool {
     let first = lock.lock().unwrap();
     let Ok(second) = lock.lock() else { return false };
     let token = first.lost();
-    wait_until(LONG, "it is renewed", || token.is_cancelled() || recorder.count(Heard::Renewed) >= renewals);
+    wait_until(LONG, "it is renewed", || token.is_cancelled() || recorder.count(Event::Renewed) >= renewals);
     if token.is_cancelled() {
         assert_eq!(lease, LEASE, "{how:?}: renewed while held");
         return false;
@@ -90,7 +90,7 @@ fn is_lost_by(how: How) -> bool {
     };
     // It is told last, on the thread that found out.
     wait_until(SOON, &format!("{how:?}: the observer is told"), || recorder.losses() > 0);
-    let losses: usize = why.iter().map(|why| recorder.count(Heard::Lost(*why))).sum();
+    let losses: usize = why.iter().map(|why| recorder.count(Event::Lost(*why))).sum();
     assert_eq!((losses, recorder.losses()), (1, 1), "{how:?}: {:?}", recorder.all());
     if let Some(theirs) = theirs {
         assert!(!theirs.is_lost());
@@ -113,7 +113,7 @@ fn lost_is_final_and_a_drop_tells_the_observer_once() {
     assert!(delete(&server, KEY));
     wait_until(SOON, "the observer is told", || recorder.losses() == 1);
     drop(guard);
-    assert_eq!(recorder.count(Heard::UnlockFailed(ErrorKind::LeaseLost)), 1, "{:?}", recorder.all());
+    assert_eq!(recorder.count(Event::UnlockFailed(ErrorKind::LeaseLost)), 1, "{:?}", recorder.all());
     assert_eq!(recorder.failures(), 1, "{:?}", recorder.all());
     assert_eq!(recorder.losses(), 1, "{:?}", recorder.all());
 }
@@ -128,7 +128,7 @@ fn lost_is_final_when_the_release_finds_out() {
     let guard = lock.lock().unwrap();
     assert!(delete(&server, KEY));
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    wait_until(SOON, "the observer is told", || recorder.count(Heard::Lost(LossReason::Revoked)) == 1);
+    wait_until(SOON, "the observer is told", || recorder.count(Event::Lost(LossReason::Revoked)) == 1);
     drop(lock.lock().unwrap());
 }
 
@@ -142,8 +142,8 @@ fn lost_is_final_for_a_fixed_lease() {
     assert!(guard.lost().wait_timeout(LONG));
     assert!(began.elapsed() < ms(400) + SOON, "{:?}", began.elapsed());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    wait_until(SOON, "the observer is told", || recorder.count(Heard::Lost(LossReason::Expired)) == 1);
-    assert_eq!(recorder.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Lost(LossReason::Expired)]);
+    wait_until(SOON, "the observer is told", || recorder.count(Event::Lost(LossReason::Expired)) == 1);
+    assert_eq!(recorder.all(), [Event::Acquired(AcquiredVia::Free), Event::Lost(LossReason::Expired)]);
 }
 
 /// Threads of the same process that wait behind the lost hold see it too, while its guard lives.
@@ -188,14 +188,14 @@ fn renewal_never_creates() {
     let client = often.observer(recorder.clone()).connect().unwrap();
     let lock = client.reentrant_lock("x");
     let guard = lock.lock().unwrap();
-    wait_until(SOON, "it is renewed", || recorder.count(Heard::Renewed) > 0);
+    wait_until(SOON, "it is renewed", || recorder.count(Event::Renewed) > 0);
     let other = connect(&server).reentrant_lock("x");
     assert!(delete(&server, KEY));
     // Somebody comes and goes between two renewals.
     let between = free_at_once(&other);
     assert!(between > guard.token());
     wait_until(SOON, "it is lost", || guard.is_lost());
-    let before = recorder.count(Heard::Renewed);
+    let before = recorder.count(Event::Renewed);
     let began = Instant::now();
     // For three renewals and more.
     while began.elapsed() < ms(1800) {
@@ -203,7 +203,7 @@ fn renewal_never_creates() {
         assert!(guard.is_lost());
         thread::sleep(ms(10));
     }
-    assert_eq!(recorder.count(Heard::Renewed), before);
+    assert_eq!(recorder.count(Event::Renewed), before);
     assert_eq!(guard.renew_for(KEPT).unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     assert!(!exists(&server, KEY));

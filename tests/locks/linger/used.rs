@@ -6,7 +6,7 @@ use redis_concurrent::{Client, Error, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{RedisServer, closes_in_time};
 
 use super::{LINGER, is_given_back, is_kept};
-use crate::support::{Heard, Recorder, builder, connect, ms, nothing_left};
+use crate::support::{Event, Recorder, builder, connect, ms, nothing_left};
 
 fn of_a_kind<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>) {
     closes_in_time(|| is_kept_for_its_process(&make));
@@ -32,7 +32,7 @@ fn is_kept_for_its_process<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>)
         lock.try_lock_owned().unwrap().expect("it is kept here").unlock().unwrap();
     }
     assert_eq!(client.request_count(), before, "it asks no more");
-    assert!(recorder.count(Heard::Acquired(AcquiredVia::Kept)) >= 150);
+    assert!(recorder.count(Event::Acquired(AcquiredVia::Kept)) >= 150);
 
     let guard = others.lock().unwrap();
     assert!(guard.token() > newest);

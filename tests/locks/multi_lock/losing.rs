@@ -8,7 +8,7 @@ use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::{Proxy, closes_in_time, wait_until};
 
 use crate::multi_lock::fixture::{Fixture, locks, multi};
-use crate::support::{Heard, LONG, Recorder, SOON, builder, delete, ms};
+use crate::support::{Event, LONG, Recorder, SOON, builder, delete, ms};
 
 #[test]
 fn one_that_was_unlocked_by_force() {
@@ -110,9 +110,9 @@ fn of_several_the_first_is_told_and_observers_hear_of_the_others() {
     let guard = it.lock().unwrap();
     assert!(delete(&fixture.server, "rc:{b}") && delete(&fixture.server, "rc:{c}"));
     assert_eq!(guard.unlock().unwrap_err().name(), "b");
-    assert_eq!(recorder.count(Heard::UnlockFailed(ErrorKind::LeaseLost)), 1);
-    wait_until(LONG, "the observer is told", || recorder.count(Heard::Lost(LossReason::Revoked)) == 2);
-    assert_eq!(recorder.count(Heard::Released), 1);
+    assert_eq!(recorder.count(Event::UnlockFailed(ErrorKind::LeaseLost)), 1);
+    wait_until(LONG, "the observer is told", || recorder.count(Event::Lost(LossReason::Revoked)) == 2);
+    assert_eq!(recorder.count(Event::Released), 1);
     // Of a guard that is dropped they hear of all.
     let guard = it.lock().unwrap();
     assert!(delete(&fixture.server, "rc:{b}") && delete(&fixture.server, "rc:{c}"));

@@ -8,7 +8,7 @@ use redis_concurrent::{CancellationToken, ErrorKind, MultiLock, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::multi_lock::fixture::{Fixture, locks, multi};
-use crate::support::{Heard, LONG, Recorder, SOON, builder, in_brief, ms, queued};
+use crate::support::{Event, LONG, Recorder, SOON, builder, in_brief, ms, queued};
 
 #[test]
 fn it_waits_for_one_and_holds_none_of_the_others_meanwhile() {
@@ -137,8 +137,8 @@ fn observers_hear_of_each_hold_as_of_any_other() {
     let client = builder(&fixture.server.url()).observer(recorder.clone()).connect().unwrap();
     let it = multi(&client, &["a", "b", "c"]);
     it.lock().unwrap().unlock().unwrap();
-    assert_eq!(recorder.count(Heard::Acquired(AcquiredVia::Free)), 3);
-    assert_eq!(recorder.count(Heard::Released), 3);
+    assert_eq!(recorder.count(Event::Acquired(AcquiredVia::Free)), 3);
+    assert_eq!(recorder.count(Event::Released), 3);
     assert_eq!(recorder.all().len(), 6);
     drop(it);
     fixture.end(&[&client]);
@@ -153,7 +153,7 @@ fn what_is_held_is_renewed() {
     let a = client.reentrant_lock("a");
     let it = MultiLock::new(&[&a, &client.simple_lock("b")]);
     let guard = it.lock().unwrap();
-    wait_until(LONG, "each was renewed twice", || recorder.count(Heard::Renewed) >= 4);
+    wait_until(LONG, "each was renewed twice", || recorder.count(Event::Renewed) >= 4);
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     drop((a, it));

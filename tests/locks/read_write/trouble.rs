@@ -6,7 +6,7 @@ use std::time::Instant;
 use redis_concurrent_testkit::{Child, Proxy, wait_until};
 
 use crate::read_write::{Fixture, HALF, URL};
-use crate::support::{Heard, LONG, Recorder, SOON, builder, in_brief, ms, nothing_left};
+use crate::support::{Event, LONG, Recorder, SOON, builder, in_brief, ms, nothing_left};
 
 fn dying(fixture: &Fixture, half: &str) -> Child {
     Child::spawn("read_write::dies", &[(URL, &fixture.server.url()), (HALF, half)]).unwrap()
@@ -82,7 +82,7 @@ fn a_renewed_reader_outlives_its_lease() {
     let read = lock.read_lock().lock().unwrap();
     // Beside a writer that waits.
     assert!(in_brief(other.write_lock().try_lock_for(ms(1000))).is_none());
-    wait_until(LONG, "it is renewed several times", || recorder.count(Heard::Renewed) > 4);
+    wait_until(LONG, "it is renewed several times", || recorder.count(Event::Renewed) > 4);
     assert!(other.write_lock().try_lock().unwrap().is_none());
     read.unlock().unwrap();
     nothing_left(&fixture.server);

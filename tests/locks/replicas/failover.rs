@@ -7,7 +7,7 @@ use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::flock::{Flock, follow, info, promote};
-use crate::support::{Heard, LONG, Recorder, SOON, builder, channels, connect, exists, in_brief, ms, pttl};
+use crate::support::{Event, LONG, Recorder, SOON, builder, channels, connect, exists, in_brief, ms, pttl};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -63,7 +63,7 @@ fn pain_15_a_holder_whose_hold_went_with_the_primary_is_told_and_writes_nothing(
     assert_eq!(report.get::<String>().unwrap().as_deref(), Some("theirs"));
     let lost = guard.lost();
     wait_until(LONG, "it is told", || lost.is_cancelled());
-    wait_until(LONG, "so is the observer", || recorder.count(Heard::Lost(LossReason::Revoked)) == 1);
+    wait_until(LONG, "so is the observer", || recorder.count(Event::Lost(LossReason::Revoked)) == 1);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     assert!(!other.is_lost());
 }
@@ -163,8 +163,8 @@ fn no_call_is_sent_to_a_primary_that_went_silent_once_its_successor_is_known() {
         let guard = client.reentrant_lock("held").lock_owned().unwrap();
         // There is an idle connection, from before anything was last heard of the former primary.
         lock.lock().unwrap().unlock().unwrap();
-        let renewed = recorder.count(Heard::Renewed);
-        wait_until(LONG, "its hold is renewed", || recorder.count(Heard::Renewed) > renewed + 1);
+        let renewed = recorder.count(Event::Renewed);
+        wait_until(LONG, "its hold is renewed", || recorder.count(Event::Renewed) > renewed + 1);
         wait_until(LONG, "the replica has it", || exists(new, "rc:{held}"));
         flock.primary.stop().unwrap();
         promote(new);
@@ -195,7 +195,7 @@ fn a_young_hold_that_is_known_to_the_new_primary_stays() {
     promote(new);
     proxy.set_target(new.port());
     proxy.cut_all();
-    wait_until(SOON, "it is renewed there", || recorder.count(Heard::Renewed) == 1);
+    wait_until(SOON, "it is renewed there", || recorder.count(Event::Renewed) == 1);
     assert!(!guard.is_lost());
     guard.unlock().unwrap();
     assert_eq!(recorder.losses(), 0);

@@ -6,7 +6,7 @@ use redis_concurrent::observe::LossReason;
 use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::support::{Heard, LONG, Recorder, builder, connect, ms};
+use crate::support::{Event, LONG, Recorder, builder, connect, ms};
 
 #[test]
 fn a_forgotten_guard_loses_its_hold() {
@@ -26,7 +26,7 @@ fn a_forgotten_guard_loses_its_hold() {
     wait_until(LONG, "the guard is told", || lost.is_cancelled());
     assert!(guard.is_lost() && next.token() > guard.token());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    wait_until(LONG, "so is the observer", || recorder.count(Heard::Lost(LossReason::Expired)) == 1);
+    wait_until(LONG, "so is the observer", || recorder.count(Event::Lost(LossReason::Expired)) == 1);
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_younger_one_is_renewed() {
     let client = builder(&server.url()).renew_every(ms(50)).max_hold(hour).observer(recorder.clone());
     let client = client.connect().unwrap();
     let guard = client.simple_lock("job").lock_owned().unwrap();
-    wait_until(LONG, "it is renewed", || recorder.count(Heard::Renewed) >= 3);
+    wait_until(LONG, "it is renewed", || recorder.count(Event::Renewed) >= 3);
     guard.unlock().unwrap();
 }
 

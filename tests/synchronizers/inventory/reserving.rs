@@ -302,6 +302,6 @@ fn an_observer_hears_of_reservations_as_of_holds() {
     inventory.add_stock("tee", 2).unwrap();
     taken(inventory.try_reserve(&Order::of("tee", 1))).commit().unwrap();
     drop(taken(inventory.try_reserve(&Order::of("tee", 1))));
-    assert_eq!(recorder.count(Heard::Released), 2, "{:?}", recorder.all());
+    assert_eq!(recorder.count(Event::Released), 2, "{:?}", recorder.all());
     assert_eq!((recorder.losses(), recorder.failures()), (0, 0), "{:?}", recorder.all());
 }

@@ -8,7 +8,7 @@ use redis_concurrent::observe::{AcquiredVia, LossReason};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, eventually, released_all, wait_until};
 
 use super::{LONG, ms};
-use crate::diary::{Heard, watched};
+use crate::diary::{Event, watched};
 use crate::support::{connect, in_brief};
 
 #[test]
@@ -23,16 +23,16 @@ fn each_loss_is_told_once_with_its_reason() {
         diary.clear();
         let held = lock.lock_owned().unwrap();
         // Its listener stands from the first renewal on: it can be told of a forced unlock.
-        wait_until(LONG, "a renewal", || diary.has(&Heard::Renewed));
+        wait_until(LONG, "a renewal", || diary.has(&Event::Renewed));
         wait_until(LONG, "a listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
         how();
-        let why = eventually(LONG, || whys.iter().copied().find(|why| diary.has(&Heard::Lost(*why))));
+        let why = eventually(LONG, || whys.iter().copied().find(|why| diary.has(&Event::Lost(*why))));
         assert!(held.is_lost());
         let error = held.unlock().unwrap_err();
         assert!(error.is_lease_lost() || error.kind() == ErrorKind::Closed, "{error}");
-        let losses = diary.all().iter().filter(|it| matches!(it, Heard::Lost(_))).count();
+        let losses = diary.all().iter().filter(|it| matches!(it, Event::Lost(_))).count();
         assert_eq!(losses, 1, "{:?}", diary.all());
-        assert_eq!(diary.count(&Heard::Released), 0, "{:?}", diary.all());
+        assert_eq!(diary.count(&Event::Released), 0, "{:?}", diary.all());
         why
     };
     lose(&[LossReason::Revoked], &mut || redis.del("rc:{watched}").unwrap());
@@ -52,11 +52,11 @@ fn a_lease_that_ran_out_is_a_loss_by_the_deadline() {
     let (client, diary) = watched(&server.url(), |b| b);
     let lock = client.reentrant_lock("watched").with_lease(ms(150));
     let guard = lock.lock().unwrap();
-    wait_until(LONG, "it is told, though nobody asks", || diary.has(&Heard::Lost(LossReason::Expired)));
+    wait_until(LONG, "it is told, though nobody asks", || diary.has(&Event::Lost(LossReason::Expired)));
     drop(guard);
     // Nobody else would hear of this one.
-    assert!(diary.has(&Heard::UnlockFailed(ErrorKind::LeaseLost)), "{:?}", diary.all());
-    assert_eq!(diary.count(&Heard::Lost(LossReason::Expired)), 1, "{:?}", diary.all());
+    assert!(diary.has(&Event::UnlockFailed(ErrorKind::LeaseLost)), "{:?}", diary.all());
+    assert_eq!(diary.count(&Event::Lost(LossReason::Expired)), 1, "{:?}", diary.all());
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn a_loss_found_by_the_release_is_told() {
     let guard = lock.lock().unwrap();
     server.flush_all().unwrap();
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert_eq!(diary.count(&Heard::Lost(LossReason::Revoked)), 1, "{:?}", diary.all());
-    assert!(!diary.has(&Heard::UnlockFailed(ErrorKind::LeaseLost)), "unlock() said it itself");
+    assert_eq!(diary.count(&Event::Lost(LossReason::Revoked)), 1, "{:?}", diary.all());
+    assert!(!diary.has(&Event::UnlockFailed(ErrorKind::LeaseLost)), "unlock() said it itself");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_drop_that_fails_is_told() {
         let other = connect(&server).reentrant_lock("watched");
         wait_until(LONG, "it is given back", || !other.is_locked().unwrap());
         // What unlock() returned is not told again.
-        assert_eq!(diary.count(&Heard::UnlockFailed(ErrorKind::OutcomeUnknown)), 1, "{:?}", diary.all());
+        assert_eq!(diary.count(&Event::UnlockFailed(ErrorKind::OutcomeUnknown)), 1, "{:?}", diary.all());
     }
 }
 
@@ -102,11 +102,11 @@ fn a_new_inbox_connection_is_told_but_not_the_first() {
     let held = other.lock_owned().unwrap();
     assert!(in_brief(lock.try_lock_for(ms(400))).is_none());
     wait_until(LONG, "a listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
-    assert!(!diary.has(&Heard::Reconnected));
+    assert!(!diary.has(&Event::Reconnected));
     for n in 1..=2 {
         wait_until(LONG, "a listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
         server.kill_clients(ClientKind::PubSub).unwrap();
-        wait_until(LONG, "it is told", || diary.count(&Heard::Reconnected) == n);
+        wait_until(LONG, "it is told", || diary.count(&Event::Reconnected) == n);
     }
     held.unlock().unwrap();
 }
@@ -121,18 +121,18 @@ fn renewals_that_fail_are_told_with_what_is_left() {
         watched(&proxy.url(), |b| b.lease(LEASE).renew_every(ms(100)).command_timeout(ms(1000)));
     let lock = client.reentrant_lock("watched");
     let guard = lock.lock().unwrap();
-    wait_until(LONG, "a renewal", || diary.has(&Heard::Renewed));
+    wait_until(LONG, "a renewal", || diary.has(&Event::Renewed));
     // Making the first connection is no failure.
-    assert_eq!(diary.count(&Heard::RenewalFailed), 0, "{:?}", diary.all());
+    assert_eq!(diary.count(&Event::RenewalFailed), 0, "{:?}", diary.all());
     proxy.black_hole(true);
-    wait_until(LONG, "a failure", || diary.has(&Heard::RenewalFailed));
-    let left = diary.times(&Heard::RenewalFailed)[0];
+    wait_until(LONG, "a failure", || diary.has(&Event::RenewalFailed));
+    let left = diary.times(&Event::RenewalFailed)[0];
     assert!(left > Duration::ZERO && left < LEASE, "{left:?}");
     proxy.heal().unwrap();
-    let before = diary.count(&Heard::Renewed);
-    wait_until(LONG, "renewals again", || diary.count(&Heard::Renewed) > before);
+    let before = diary.count(&Event::Renewed);
+    wait_until(LONG, "renewals again", || diary.count(&Event::Renewed) > before);
     guard.unlock().unwrap();
-    assert_eq!(diary.count(&Heard::Released), 1, "{:?}", diary.all());
+    assert_eq!(diary.count(&Event::Released), 1, "{:?}", diary.all());
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_release_that_goes_on_is_told_and_so_is_its_end() {
     let guard = long.lock().unwrap();
     proxy.black_hole(true);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
-    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Deferred]);
+    assert_eq!(diary.all(), [Event::Acquired(AcquiredVia::Free), Event::Deferred]);
     proxy.heal().unwrap();
     // (A hold of this client might be given back too late, and that would be told, too.)
     let other = connect(&server).reentrant_lock("watched");
@@ -157,7 +157,7 @@ fn a_release_that_goes_on_is_told_and_so_is_its_end() {
     let guard = brief.lock().unwrap();
     proxy.black_hole(true);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
-    wait_until(LONG, "it is given up", || diary.has(&Heard::Abandoned));
-    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Deferred, Heard::Abandoned]);
+    wait_until(LONG, "it is given up", || diary.has(&Event::Abandoned));
+    assert_eq!(diary.all(), [Event::Acquired(AcquiredVia::Free), Event::Deferred, Event::Abandoned]);
     proxy.heal().unwrap();
 }

@@ -6,33 +6,33 @@ use redis_concurrent::observe::{AcquiredVia, KeptEnd, LossReason};
 use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, released_all, wait_until};
 
-use crate::diary::{Diary, Heard};
+use crate::diary::{Diary, Event};
 use crate::observers::LONG;
 use crate::support::{builder, connect, connected, ms};
 
 /// What must have been heard in the end.
-pub fn all_there_is() -> Vec<Heard> {
+pub fn all_there_is() -> Vec<Event> {
     vec![
-        Heard::Acquired(AcquiredVia::Free),
-        Heard::Acquired(AcquiredVia::Granted),
-        Heard::Acquired(AcquiredVia::HandedOff),
-        Heard::NotAcquired(None),
-        Heard::NotAcquired(Some(ErrorKind::Cancelled)),
-        Heard::NotAcquired(Some(ErrorKind::Deadlock)),
-        Heard::Deadlock { chosen: true },
-        Heard::Released,
-        Heard::NoLongerKept(KeptEnd::Wanted),
-        Heard::Renewed,
-        Heard::RenewalFailed,
-        Heard::Lost(LossReason::Expired),
-        Heard::Lost(LossReason::Revoked),
-        Heard::Lost(LossReason::Forced),
-        Heard::Lost(LossReason::Closed),
-        Heard::Deferred,
-        Heard::Abandoned,
-        Heard::UnlockFailed(ErrorKind::LeaseLost),
-        Heard::UnlockFailed(ErrorKind::OutcomeUnknown),
-        Heard::Reconnected,
+        Event::Acquired(AcquiredVia::Free),
+        Event::Acquired(AcquiredVia::Granted),
+        Event::Acquired(AcquiredVia::HandedOff),
+        Event::NotAcquired(None),
+        Event::NotAcquired(Some(ErrorKind::Cancelled)),
+        Event::NotAcquired(Some(ErrorKind::Deadlock)),
+        Event::Deadlock { chosen: true },
+        Event::Released,
+        Event::NoLongerKept(KeptEnd::Wanted),
+        Event::Renewed,
+        Event::RenewalFailed,
+        Event::Lost(LossReason::Expired),
+        Event::Lost(LossReason::Revoked),
+        Event::Lost(LossReason::Forced),
+        Event::Lost(LossReason::Closed),
+        Event::Deferred,
+        Event::Abandoned,
+        Event::UnlockFailed(ErrorKind::LeaseLost),
+        Event::UnlockFailed(ErrorKind::OutcomeUnknown),
+        Event::Reconnected,
     ]
 }
 
@@ -87,7 +87,7 @@ fn keeps(client: &Client, others: &Client, diary: &Diary) {
     wait_until(LONG, "it was kept", || {
         // On a busy machine one of them may come too late.
         let _ = lock.with(|_| ()).and_then(|()| other.with(|_| ()));
-        diary.has(&Heard::NoLongerKept(KeptEnd::Wanted))
+        diary.has(&Event::NoLongerKept(KeptEnd::Wanted))
     });
 }
 
@@ -116,9 +116,9 @@ fn waits(client: &Client, others: &Client) {
 fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary) {
     let lock = client.reentrant_lock("played");
     let lose = |how: &dyn Fn()| {
-        let renewed = diary.count(&Heard::Renewed);
+        let renewed = diary.count(&Event::Renewed);
         let guard = lock.lock().unwrap();
-        wait_until(LONG, "a renewal", || diary.count(&Heard::Renewed) > renewed);
+        wait_until(LONG, "a renewal", || diary.count(&Event::Renewed) > renewed);
         how();
         assert!(guard.lost().wait_timeout(LONG));
         drop(guard);
@@ -128,14 +128,14 @@ fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary)
         lose(&|| {
             let _ = others.reentrant_lock("played").force_unlock().unwrap();
         });
-        diary.has(&Heard::Lost(LossReason::Forced))
+        diary.has(&Event::Lost(LossReason::Forced))
     });
     lose(&|| server.flush_all().unwrap());
     let guard = lock.with_lease(ms(150)).lock_owned().unwrap();
-    wait_until(LONG, "its end", || diary.has(&Heard::Lost(LossReason::Expired)));
+    wait_until(LONG, "its end", || diary.has(&Event::Lost(LossReason::Expired)));
     drop(guard);
     server.kill_clients(ClientKind::PubSub).unwrap();
-    wait_until(LONG, "a new inbox", || diary.has(&Heard::Reconnected));
+    wait_until(LONG, "a new inbox", || diary.has(&Event::Reconnected));
     let guard = lock.lock_owned().unwrap();
     // A busy machine may leave it no time to hear that all was given back.
     let _ = released_all(&client.close());
@@ -144,23 +144,23 @@ fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary)
 
 fn silence(client: &Client, proxy: &Proxy, diary: &Diary) {
     let lock = client.reentrant_lock("played");
-    let renewed = diary.count(&Heard::Renewed);
+    let renewed = diary.count(&Event::Renewed);
     let guard = lock.lock_owned().unwrap();
-    wait_until(LONG, "a renewal", || diary.count(&Heard::Renewed) > renewed);
+    wait_until(LONG, "a renewal", || diary.count(&Event::Renewed) > renewed);
     proxy.black_hole(true);
-    wait_until(LONG, "a renewal fails", || diary.has(&Heard::RenewalFailed));
+    wait_until(LONG, "a renewal fails", || diary.has(&Event::RenewalFailed));
     proxy.heal().unwrap();
     // On a slow machine it is lost by now.
     drop(guard);
-    let deferred = diary.count(&Heard::Deferred);
+    let deferred = diary.count(&Event::Deferred);
     wait_until(LONG, "it goes on in the background", || {
         proxy.heal().unwrap();
         let guard = lock.try_lock_for(LONG).unwrap().expect("it was given back");
         proxy.black_hole(true);
         // The same.
         drop(guard);
-        diary.count(&Heard::Deferred) > deferred
+        diary.count(&Event::Deferred) > deferred
     });
-    wait_until(LONG, "it is left to its lease", || diary.has(&Heard::Abandoned));
+    wait_until(LONG, "it is left to its lease", || diary.has(&Event::Abandoned));
     proxy.heal().unwrap();
 }
