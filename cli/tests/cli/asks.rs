@@ -11,7 +11,7 @@ use redis_concurrent_partitions::Partitions;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use serde_json::Value;
 
-use crate::stage::{LONG, Started, client, done, is_alive, line_of, program, until_heard};
+use crate::fixture::{LONG, Started, client, done, is_alive, line_of, program, until_heard};
 
 fn labelled(server: &RedisServer, label: &str) -> Client {
     Client::builder().url(&server.url()).client_name(label).connect().unwrap()
@@ -330,7 +330,7 @@ fn a_hundred_thousand_names_occupy_no_server() {
 #[test]
 fn colours_are_never_printed() {
     for colour in [None, Some("1")] {
-        let mut command = Command::new(crate::stage::PROGRAM);
+        let mut command = Command::new(crate::fixture::PROGRAM);
         command.args(["run", "--nothing"]).env_remove("NO_COLOR").env("CLICOLOR_FORCE", "1");
         if let Some(no) = colour {
             command.env("NO_COLOR", no).env_remove("CLICOLOR_FORCE");

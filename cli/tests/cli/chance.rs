@@ -15,8 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
+use crate::fixture::{LONG, PROGRAM, Started, done};
 use crate::inherits::namespaces;
-use crate::stage::{LONG, PROGRAM, Started, done};
 use crate::terminal::OnTerminal;
 
 const LEASE: &str = "3s";

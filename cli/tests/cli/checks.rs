@@ -3,7 +3,7 @@
 use redis_concurrent::{CancellationToken, Client, Wait};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{LONG, done};
+use crate::fixture::{LONG, done};
 
 #[test]
 fn a_healthy_server_is_found_so_and_a_bad_one_is_not() {

@@ -8,7 +8,7 @@ use std::process::Command;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use tempfile::TempDir;
 
-use crate::stage::{LONG, Started, client, line_of, program};
+use crate::fixture::{LONG, Started, client, line_of, program};
 
 const HOUR: i64 = 3600;
 

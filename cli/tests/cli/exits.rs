@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{Done, LONG, Started, client, done, line_of, program, run, shared, until_heard};
+use crate::fixture::{Done, LONG, Started, client, done, line_of, program, run, shared, until_heard};
 
 #[test]
 fn the_commands_own() {

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use redis_concurrent_testkit::wait_until;
 
+use crate::fixture::{Done, LONG, PROGRAM, Started, is_alive, line_of, shared, signal};
 use crate::signals::{below, says_its_pid};
-use crate::stage::{Done, LONG, PROGRAM, Started, is_alive, line_of, shared, signal};
 
 const SIGNALS: [&str; 17] = [
     "HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "CHLD", "PIPE", "ALRM", "TSTP", "TTIN", "TTOU", "CONT",

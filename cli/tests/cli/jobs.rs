@@ -4,8 +4,8 @@ use std::path::Path;
 
 use redis_concurrent_testkit::wait_until;
 
+use crate::fixture::{LONG, PROGRAM, Started, client, line_of, program, shared, signal};
 use crate::signals::says_its_pid;
-use crate::stage::{LONG, PROGRAM, Started, client, line_of, program, shared, signal};
 use crate::terminal::OnTerminal;
 
 /// The state of a process, as `T` for stopped.
@@ -79,7 +79,7 @@ fn a_stopped_job_ends_with_its_terminal() {
     it.shows("stopped");
     until_stopped(pid, true);
     it.hangs_up();
-    wait_until(LONG, "the command is dead", || !crate::stage::is_alive(pid));
+    wait_until(LONG, "the command is dead", || !crate::fixture::is_alive(pid));
     let lock = client(shared()).reentrant_lock("job-gone");
     wait_until(LONG, "the lock is free", || !lock.is_locked().unwrap());
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use redis_concurrent_testkit::wait_until;
 
+use crate::fixture::{LONG, Started, client, done, is_alive, line_of, program, run, shared, signal};
 use crate::signals::below;
-use crate::stage::{LONG, Started, client, done, is_alive, line_of, program, run, shared, signal};
 
 /// Commands that write lines for ever, in a process that is not the command itself. `{}` stands for the loop.
 const FORMS: [(&str, &str); 5] = [

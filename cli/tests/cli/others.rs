@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use redis_concurrent_testkit::wait_until;
 
+use crate::fixture::{LONG, PROGRAM, Started, is_alive, line_of, shared, signal};
 use crate::signals::says_its_pid;
-use crate::stage::{LONG, PROGRAM, Started, is_alive, line_of, shared, signal};
 
 /// In this order: the wrapper is killed; it gets SIGTERM; it gets it while the command is stopped; the command is
 /// stopped, and then the wrapper is; the command's death by SIGTERM; the same, if the caller ignores SIGCHLD.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{LONG, client, done, program};
+use crate::fixture::{LONG, client, done, program};
 
 #[test]
 fn completions_and_pages_know_the_options() {
@@ -42,13 +42,13 @@ fn the_help_and_the_page_name_the_same_exit_statuses() {
 #[test]
 fn a_closed_pipe_ends_it_quietly() {
     let mut command = std::process::Command::new("bash");
-    let script = format!("{} completions bash | true; echo ${{PIPESTATUS[0]}}", crate::stage::PROGRAM);
-    let it = crate::stage::Done::of(command.args(["-c", &script]).output().unwrap());
+    let script = format!("{} completions bash | true; echo ${{PIPESTATUS[0]}}", crate::fixture::PROGRAM);
+    let it = crate::fixture::Done::of(command.args(["-c", &script]).output().unwrap());
     // All of it may fit into the pipe before the pipe closes.
     assert!(["141\n", "0\n"].contains(&&*it.out) && it.err.is_empty(), "{it:?}");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut command = crate::stage::program("redis://127.0.0.1:1/", &["man", "run"]);
+    let mut command = crate::fixture::program("redis://127.0.0.1:1/", &["man", "run"]);
     let status = command.stdout(writer).status().unwrap();
     assert_eq!(status.code(), Some(141));
 }

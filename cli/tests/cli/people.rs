@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{Done, LONG, PROGRAM, Started, client, done, program, shared};
+use crate::fixture::{Done, LONG, PROGRAM, Started, client, done, program, shared};
 
 /// A title for the terminal, a backspace, a control character in UTF-8, and text from right to left.
 const HOSTILE: &str = "a\u{1b}]0;b\u{7}c\u{8}d\u{9b}1me\u{202e}f\u{2066}g";

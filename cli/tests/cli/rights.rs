@@ -2,7 +2,7 @@
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{LONG, Started, client, done, line_of, program, shared};
+use crate::fixture::{LONG, Started, client, done, line_of, program, shared};
 
 /// The words of the page that create the user.
 fn listed() -> impl Iterator<Item = &'static str> {

@@ -10,7 +10,7 @@ use redis_concurrent_partitions::Partitions;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 use serde_json::Value;
 
-use crate::stage::{LONG, done, program};
+use crate::fixture::{LONG, done, program};
 
 const SCHEMA: &str = include_str!("../../../docs/cli.schema.json");
 const PAGE: &str = include_str!("../../../docs/command-line.md");
@@ -182,7 +182,7 @@ fn each_key_that_is_printed_is_in_the_schema_and_each_of_the_schema_is_printed()
     schema.hold("bench", &done(&url, &["bench", "--json", "--seconds", "400ms"]).ends(0).out);
     schema.hold("break", &done(&url, &["break", "--yes", "--json", "--now", "--whoever", "gpu"]).ends(0).out);
     for script in ["exit 3", "kill -9 $$"] {
-        let shell = format!("{} \"$@\" 3>&1 >/dev/null", crate::stage::PROGRAM);
+        let shell = format!("{} \"$@\" 3>&1 >/dev/null", crate::fixture::PROGRAM);
         let mut command = std::process::Command::new("sh");
         let run =
             ["-c", &shell, "sh", "run", "--lease", "4s", "--status-fd", "3", "told", "sh", "-c", script];

@@ -7,7 +7,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisCluster, SentinelFleet, wait_until};
 use serde_json::Value;
 
-use crate::stage::{Done, LONG, Started, done, line_of, program};
+use crate::fixture::{Done, LONG, Started, done, line_of, program};
 
 fn json(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()

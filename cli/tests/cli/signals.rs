@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use redis_concurrent_testkit::wait_until;
 
-use crate::stage::{LONG, PROGRAM, Started, client, done, is_alive, line_of, program, run, shared};
+use crate::fixture::{LONG, PROGRAM, Started, client, done, is_alive, line_of, program, run, shared};
 
 /// A script that writes its process id to this file.
 pub fn says_its_pid(file: &Path, then: &str) -> String {
@@ -87,7 +87,7 @@ fn what_the_caller_ignores_stays_ignored() {
     let file = folder.path().join("pid");
     let script = says_its_pid(&file, "while [ ! -e $0 ]; do sleep 0.02; done; exit 5");
     let go = folder.path().join("go");
-    let program = crate::stage::PROGRAM;
+    let program = crate::fixture::PROGRAM;
     let mut command = std::process::Command::new("sh");
     command.args([
         "-c",
@@ -99,7 +99,7 @@ fn what_the_caller_ignores_stays_ignored() {
     let it = Started::new(command);
     let pid: u32 = line_of(&file).parse().unwrap();
     it.signal("HUP");
-    crate::stage::signal(pid, "HUP");
+    crate::fixture::signal(pid, "HUP");
     std::fs::write(go, "").unwrap();
     it.done().ends(5);
 }

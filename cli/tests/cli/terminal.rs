@@ -14,7 +14,7 @@ use redis_concurrent_testkit::wait_until;
 use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::stage::{LONG, PROGRAM, shared};
+use crate::fixture::{LONG, PROGRAM, shared};
 
 /// A program in a session of its own on a new terminal.
 pub struct OnTerminal {
@@ -173,7 +173,7 @@ fn an_interrupt_from_it_reaches_the_command_once() {
 
 #[test]
 fn an_interrupt_while_it_waits_ends_it() {
-    let lock = crate::stage::client(shared()).reentrant_lock("tty-wait");
+    let lock = crate::fixture::client(shared()).reentrant_lock("tty-wait");
     let guard = lock.lock().unwrap();
     let mut it = OnTerminal::new(&["run", "--lease", "4s", "tty-wait", "true"]);
     wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
@@ -184,7 +184,7 @@ fn an_interrupt_while_it_waits_ends_it() {
 
 #[test]
 fn a_lock_is_not_taken_away_before_that_is_confirmed() {
-    let lock = crate::stage::client(shared()).reentrant_lock("tty-break");
+    let lock = crate::fixture::client(shared()).reentrant_lock("tty-break");
     let guard = lock.lock().unwrap();
     for (answer, code) in [(b"n\n", 1), (b"\n\n", 1), (b"y\n", 0)] {
         assert!(!guard.is_lost());
@@ -207,12 +207,12 @@ fn a_terminal_that_goes_away_ends_the_command() {
     let file = folder.path().join("pid");
     let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
     let it = OnTerminal::new(&["run", "--lease", "4s", "tty-gone", "sh", "-c", &script]);
-    let command: u32 = crate::stage::line_of(&file).parse().unwrap();
-    let lock = crate::stage::client(shared()).reentrant_lock("tty-gone");
+    let command: u32 = crate::fixture::line_of(&file).parse().unwrap();
+    let lock = crate::fixture::client(shared()).reentrant_lock("tty-gone");
     assert!(lock.is_locked().unwrap());
     // The session's leader, which is the program, gets SIGHUP.
     it.hangs_up();
-    wait_until(LONG, "the command is dead", || !crate::stage::is_alive(command));
+    wait_until(LONG, "the command is dead", || !crate::fixture::is_alive(command));
     wait_until(LONG, "the lock is free", || !lock.is_locked().unwrap());
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{LONG, Started, client, done, line_of, program, run, shared};
+use crate::fixture::{LONG, Started, client, done, line_of, program, run, shared};
 
 #[test]
 fn the_command_knows_its_lock() {
@@ -175,7 +175,7 @@ fn a_slot_has_a_number_that_no_other_holder_has() {
 #[test]
 fn the_end_is_told_to_a_file_descriptor() {
     let args = ["run", "--lease", "4s", "--once-for", "60s", "told", "sh", "-c", "exit 0"];
-    let shell = format!("{} \"$@\" 3>&1 >/dev/null", crate::stage::PROGRAM);
+    let shell = format!("{} \"$@\" 3>&1 >/dev/null", crate::fixture::PROGRAM);
     let with = |args: &[&str]| {
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &shell, "sh"]).args(args).env("REDIS_URL", shared().url());
@@ -203,7 +203,7 @@ fn the_end_is_told_to_a_file_descriptor() {
     for fd in ["1", "3"] {
         let shell = format!(
             "(echo before; {} \"$@\"; echo behind) >{file} {fd}>&1",
-            crate::stage::PROGRAM,
+            crate::fixture::PROGRAM,
             file = file.display()
         );
         let mut command = std::process::Command::new("sh");

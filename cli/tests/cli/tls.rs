@@ -1,6 +1,6 @@
 //! TLS, in a build with the feature `tls`; in one without it, the error that says so.
 
-use crate::stage::done;
+use crate::fixture::done;
 
 #[cfg(not(feature = "tls"))]
 const URL: &str = "rediss://127.0.0.1:1/";
@@ -23,7 +23,7 @@ fn the_program_names_the_feature() {
 #[cfg(feature = "tls")]
 #[test]
 fn certificates_come_from_options_or_the_environment() {
-    use crate::stage::{Done, program};
+    use crate::fixture::{Done, program};
     use redis_concurrent_testkit::{RedisServer, TlsFiles};
 
     let folder = tempfile::tempdir().unwrap();
