@@ -21,7 +21,7 @@ use play::{all_there_is, play};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// What was heard in one play, by each of the three observers.
+/// What happened in one play, by each of the three observers.
 struct Played {
     diary: Diary,
     figures: Vec<Figure>,
@@ -101,14 +101,14 @@ impl io::Write for Log {
 
 #[test]
 fn the_play_has_everything() {
-    for heard in all_there_is() {
-        assert!(played().diary.has(&heard), "{heard:?} did not happen: {:?}", played().diary.all());
+    for event in all_there_is() {
+        assert!(played().diary.has(&event), "{event:?} did not happen: {:?}", played().diary.all());
     }
 }
 
 /// What the metrics call it, but for the label `kind`; and whether they measure it.
-fn figure_of(heard: &Event) -> (&'static str, &[(&'static str, &'static str)], bool) {
-    match heard {
+fn figure_of(event: &Event) -> (&'static str, &[(&'static str, &'static str)], bool) {
+    match event {
         Event::Acquired(AcquiredVia::Free) => ("wait_seconds", &[("outcome", "free")], true),
         Event::Acquired(AcquiredVia::Granted) => ("wait_seconds", &[("outcome", "granted")], true),
         Event::Acquired(_) => ("wait_seconds", &[("outcome", "handed_off")], true),
@@ -149,19 +149,19 @@ fn values(name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
 }
 
 #[test]
-fn the_metrics_agree_with_the_books() {
-    for heard in all_there_is() {
-        let (name, labels, measured) = figure_of(&heard);
-        let mut books: Vec<f64> = played().diary.times(&heard).iter().map(Duration::as_secs_f64).collect();
-        books.sort_by(f64::total_cmp);
+fn the_metrics_agree_with_the_diary() {
+    for event in all_there_is() {
+        let (name, labels, measured) = figure_of(&event);
+        let mut recorded: Vec<f64> = played().diary.times(&event).iter().map(Duration::as_secs_f64).collect();
+        recorded.sort_by(f64::total_cmp);
         let metrics = values(name, labels);
         if measured {
-            assert_eq!(metrics, books, "{heard:?}");
+            assert_eq!(metrics, recorded, "{event:?}");
         } else {
-            assert_eq!(metrics.len(), books.len(), "{heard:?}");
+            assert_eq!(metrics.len(), recorded.len(), "{event:?}");
         }
     }
-    // Nothing was counted that is not in the books: each renewal is measured twice. (How they went out together is
+    // Nothing was counted that is not in the diary: each renewal is measured twice. (How they went out together is
     // not in them.)
     let others = ["load_ratio", "waiting", "held"];
     let of_locks = played().figures.iter().filter(|f| !others.iter().any(|other| f.name.ends_with(other)));
@@ -225,8 +225,8 @@ fn a_lock_s_name_is_a_label_where_it_is_asked_for() {
 }
 
 /// The level and the words of it in a log.
-fn line_of(heard: &Event) -> (&'static str, &'static str) {
-    match heard {
+fn line_of(event: &Event) -> (&'static str, &'static str) {
+    match event {
         Event::Acquired(AcquiredVia::Free) => ("TRACE", "via=\"free\""),
         Event::Acquired(AcquiredVia::Granted) => ("TRACE", "via=\"granted\""),
         Event::Acquired(_) => ("TRACE", "via=\"handed_off\""),
@@ -257,12 +257,12 @@ fn each_event_is_a_line_of_the_log() {
         |line: &&str| line.contains(" lock=\"played\" ") || line.contains("listening for grants again");
     let log: Vec<_> =
         played().log.lines().filter(|line| line.contains(" redis_concurrent: ")).filter(ours).collect();
-    for heard in all_there_is() {
-        let (level, words) = line_of(&heard);
+    for event in all_there_is() {
+        let (level, words) = line_of(&event);
         let mut lines =
             log.iter().filter(|line| line.contains(&format!(" {level} ")) && line.contains(words));
-        let line = lines.next().unwrap_or_else(|| panic!("{heard:?} is not in the log: {log:#?}"));
-        if heard != Event::Reconnected {
+        let line = lines.next().unwrap_or_else(|| panic!("{event:?} is not in the log: {log:#?}"));
+        if event != Event::Reconnected {
             assert!(line.contains(" lock=\"played\" ") && line.contains(" kind=\""), "{line}");
         }
     }
