@@ -91,7 +91,7 @@ simulate:
 planted: setup
 	@CARGO="$(CARGO)" ci/planted.sh
 
-# The simulation with each of these faults: in how many of SEEDS=200 seeds it fails, and which check.
+# The simulation with each of these faults, until FAILURES=4 of SEEDS=1000 seeds have failed: how many of how many, and which checks.
 simulate-planted:
 	@ci/setup.sh cc
 	@CARGO="$(CARGO)" SIMULATE=1 ci/planted.sh

@@ -2,8 +2,8 @@
 # Plants each fault of verify/planted/, one at a time, and shows that the models and tests named
 # there notice it. All of them must pass without a fault, and fail with theirs: with the expected
 # message, not by a timeout. Fails otherwise.
-# FAULTS="no-timer any-number" plants only these. SIMULATE=1 plays the simulation with each of them instead, and prints in
-# how many of its SEEDS which check fails.
+# FAULTS="no-timer any-number" plants only these. SIMULATE=1 plays the simulation with each of them instead, until four of
+# its SEEDS (or FAILURES) have failed, and prints how many were played, and which checks failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -86,14 +86,16 @@ if [[ ${SIMULATE:-} ]]; then
     # Only the package itself is built with the faults: the others are there already, from `make simulate`.
     printf '%s\n' '#![allow(missing_docs)]' 'fn main() { println!("cargo::rustc-cfg=planted"); }' >"$sources/verify/build.rs"
     export CARGO_TARGET_DIR=${CARGO_TARGET_DIR%/planted}/shuttle RUSTFLAGS="${RUSTFLAGS/--cfg planted/--cfg shuttle}"
-    export SEEDS=${SEEDS:-200} FAILURES=1000000
+    # Not 3, after which each is shrunk.
+    export SEEDS=${SEEDS:-1000} FAILURES=${FAILURES:-4}
     build --release --package verify
     mapfile -t faults < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u)
-    printf '%-28s %8s   %s\n' fault "of $SEEDS" checks
+    printf '%-28s %-14s %s\n' fault 'fails' checks
     for fault in '' "${faults[@]}"; do
         try "$fault" lib engine::simulation::runs::simulate || true
         failed=$(sed -n 's/^ *\([0-9]*\)  failed: /\1 /p' "$output")
-        printf '%-28s %8d   %s\n' "${fault:-none}" "$(awk '{ n += $1 } END { print n + 0 }' <<<"$failed")" \
+        played=$(sed -n 's/^\([0-9]*\) seeds, .*/\1/p' "$output")
+        printf '%-28s %-14s %s\n' "${fault:-none}" "$(awk '{ n += $1 } END { print n + 0 }' <<<"$failed") of ${played:-none}" \
             "$(awk 'NF { n = $1; $1 = ""; printf "%s%s %d", s, substr($0, 2), n; s = ", " }' <<<"$failed")"
         if [[ -z $fault && $failed ]]; then
             cat "$output"

@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::engine::redis::connection::{self, ConnectionManager};
 use crate::engine::redis::credentials::Credentials;
 use crate::settings::Config;
-use crate::sync::{Condvar, Mutex, thread};
+use crate::sync::{Condvar, Mutex, thread, time};
 
 /// What connections lead over, to a Redis in memory.
 pub(crate) trait Network: Send + Sync {
@@ -169,12 +169,28 @@ pub(crate) struct Pools {
     pub(crate) threads: Threads,
 }
 
-/// The threads of a real pool, of which there are none here: what is unread is read by the next user, or at close.
+/// The threads of a real pool: where time passes, one for each task. (Elsewhere what is unread is read by the next user,
+/// or at close.)
 #[derive(Clone)]
 pub(crate) struct Threads;
 
 impl Threads {
-    pub(crate) fn execute_with_dynamic_delay(&self, _: Duration, _: impl FnMut() -> Option<Duration>) {}
+    pub(crate) fn execute_with_dynamic_delay(
+        &self,
+        first: Duration,
+        mut task: impl FnMut() -> Option<Duration> + Send + 'static,
+    ) {
+        let runs = move || {
+            let mut pause = Some(first);
+            while let Some(lasts) = pause {
+                thread::sleep(lasts);
+                pause = task();
+            }
+        };
+        if time::passes() {
+            let _ = thread::Builder::new().name("pool".to_owned()).spawn(runs);
+        }
+    }
 }
 
 impl Pools {

@@ -367,7 +367,7 @@ fn in_order_of_arrival(holds: &[&Hold], single: bool) {
     for hold in holds {
         let same = |it: &Hold| it.by == hold.by;
         let slack = |it: &Hold| if same(it) && it.priority == hold.priority { INSTANT } else { SOON };
-        // Readers and writers of a process come in by turns.
+        // Readers and writers come in by turns, those of one process in whatever order.
         let turned = |it: &Hold| {
             let between = |other: &&Hold| {
                 other.weight == other.of && it.asked < other.began && other.began < hold.began
@@ -376,8 +376,7 @@ fn in_order_of_arrival(holds: &[&Hold], single: bool) {
         };
         // A writer passes readers.
         let behind = |it: &&Hold| {
-            (single || same(it))
-                && it.weight >= hold.weight
+            (if same(it) { it.weight == hold.weight } else { single && it.weight >= hold.weight })
                 && hold.began + slack(it) < it.began
                 && it.asked + slack(it) < hold.began
                 && !turned(it)
