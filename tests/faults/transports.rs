@@ -356,18 +356,22 @@ fn what_is_no_address_is_told_at_once() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// Whatever is asked of it in the handshake, and answered by nobody.
+/// Whatever is asked of it in the handshake, and answered by nobody, or bit by bit.
 #[test]
 fn connecting_takes_no_longer_than_its_timeout() {
     let server = RedisServer::builder().password("secret").start().unwrap();
     let door = Proxy::start(server.port()).unwrap();
-    door.black_hole(true);
     let timeout = Duration::from_secs(2);
-    for user in ["", ":secret@"] {
-        let url = door.url().replace("//", &format!("//{user}")) + "1";
-        let began = Instant::now();
-        let error = Client::builder().url(&url).connect_timeout(timeout).connect().unwrap_err();
-        assert!(error.is_unavailable(), "{error:#}");
-        assert!(began.elapsed() < timeout * 2, "{:?}", began.elapsed());
+    for slow in [false, true] {
+        door.black_hole(!slow);
+        door.split_replies(if slow { timeout * 3 / 4 } else { Duration::ZERO });
+        for user in ["", ":secret@"] {
+            let url = door.url().replace("//", &format!("//{user}")) + "1";
+            let began = Instant::now();
+            let builder = Client::builder().url(&url).command_timeout(LONG);
+            let error = builder.connect_timeout(timeout).connect().unwrap_err();
+            assert!(error.is_unavailable(), "{error:#}");
+            assert!(began.elapsed() < timeout * 2, "{:?}", began.elapsed());
+        }
     }
 }

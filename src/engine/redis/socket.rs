@@ -173,12 +173,15 @@ impl Socket {
         }
     }
 
-    /// Sends requests in one write, and returns their replies: `Nil` to an empty one, which is not sent. If the server
-    /// refuses one and closes the connection, the refusal says why.
+    /// Sends requests in one write, and returns their replies: `Nil` to an empty one, which is not sent. The read timeout
+    /// is for all of them; its rest is the next one. If the server refuses one and closes the connection, the refusal
+    /// says why.
     pub(crate) fn ask<const N: usize>(&mut self, requests: [Vec<u8>; N]) -> RedisResult<[Value; N]> {
+        let until = self.stream.socket().read_timeout()?.map(|limit| Moment::now().after(limit));
         self.send_packed_command(&requests.concat())?;
         let (mut replies, mut refused) = ([const { Value::Nil }; N], None);
         for (reply, _) in replies.iter_mut().zip(&requests).filter(|(_, request)| !request.is_empty()) {
+            self.set_read_timeout(until.map(left))?;
             *reply = self.recv_response().map_err(|e| refused.take().unwrap_or(e))?;
             refused = reply.clone().extract_error().err();
         }
