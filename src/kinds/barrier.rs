@@ -53,8 +53,8 @@ const MOST_PARTIES: usize = 10_000;
 /// of a barrier expires by itself a minute (or two waiter timeouts) after its last round.
 ///
 /// A call that ends before Redis knows of it (because it was cancelled earlier, or Redis is unreachable) is
-/// not an arrival, and does not break the barrier. A party that gives up at the instant at which the last one
-/// arrives may get `Timeout` or `Cancelled` while the others pass: it counts as arrived.
+/// not an arrival, and does not break the barrier. A party that gives up counts as arrived until Redis knows of it (if
+/// it cannot be told, for a waiter timeout): it may get `Timeout` or `Cancelled` while the others pass.
 ///
 /// # Waiting
 ///

@@ -130,6 +130,12 @@ impl Plan {
         }
     }
 
+    /// When a request arrives at the latest that is sent then.
+    pub(super) fn arrives(&self, then: Duration) -> Duration {
+        let late = |it: &&Planned| it.0 < then && matches!(it.2, Fault::Slow(..) | Fault::Apart(..));
+        self.faults.iter().filter(late).map(Plan::ends).max().unwrap_or_default().max(then)
+    }
+
     /// Until when, of what began before then, a waiter may be held up by more than those ahead of it: by a lease of who
     /// stops or dies, and by what a call may take to recover from anything else.
     pub(super) fn disturbed(&self, then: Duration, lease: Duration) -> Duration {

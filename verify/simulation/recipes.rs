@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::checks::{self, SOON, WHOLE, always, sometimes};
-use super::faults::Weather;
+use super::faults::{Plan, Weather};
 use super::part::{Part, is_in_time};
 use crate::client::Client;
 use crate::error::ErrorKind;
@@ -26,6 +26,8 @@ pub(super) fn is_own(key: &str) -> bool {
 
 const COUNT: u64 = 3;
 const PARTIES: usize = 2;
+/// So long after the last request of a party that gave up, Redis counts it: a waiter timeout, by clocks that may differ.
+const COUNTED: Duration = Duration::from_millis(3_100);
 /// How long the outcome of work is kept, and the id of a sold order.
 const KEPT: Duration = Duration::from_secs(60);
 const RATE: Rate = Rate::smooth_with_burst(4, Duration::from_secs(2), 2);
@@ -360,12 +362,12 @@ impl Part {
 }
 
 /// Checks a run that has ended, and what Redis counts then.
-pub(super) fn finish(client: &Client, weather: Weather) {
+pub(super) fn finish(client: &Client, weather: Weather, plan: &Plan) {
     if weather == Weather::Lossy {
         return;
     }
     with(|it| {
-        all_or_none(&it.arrivals, weather);
+        all_or_none(&it.arrivals, weather, plan);
         never_more_than_the_rate(&it.admitted);
         never_below_zero(it);
     });
@@ -395,14 +397,19 @@ pub(super) fn finish(client: &Client, weather: Weather) {
 }
 
 /// all-or-none: whoever passes a barrier has met as many calls as make a round, one of each index or with an outcome
-/// that was not told.
-fn all_or_none(arrivals: &[Arrival], weather: Weather) {
+/// that was not told. Where something goes wrong, one that gave up counts until Redis knows of it.
+fn all_or_none(arrivals: &[Arrival], weather: Weather, plan: &Plan) {
     let passes = |index| arrivals.iter().filter(move |it| it.index == Some(index));
     let untold = arrivals.iter().filter(|it| it.index.is_none()).count();
     for one in arrivals.iter().filter(|it| it.index.is_some()) {
         let ended = one.ended.expect("it has passed");
         let met = || {
-            let meets = |it: &&Arrival| it.began <= ended && it.ended.is_none_or(|end| one.began <= end);
+            let until = |it: &Arrival, end| match it.index {
+                None if weather != Weather::Calm => plan.arrives(end) + COUNTED,
+                _ => end,
+            };
+            let there = move |it: &Arrival| it.ended.is_none_or(|end| one.began <= until(it, end));
+            let meets = move |it: &&Arrival| it.began <= ended && there(it);
             arrivals.iter().filter(meets)
         };
         for index in (0..PARTIES).filter(|index| Some(*index) != one.index) {

@@ -211,7 +211,7 @@ impl Scene {
         for (i, (process, its)) in clients.iter().enumerate().filter(alive).enumerate() {
             time::belongs_to(process + 1);
             if i == 0 {
-                recipes::finish(&its[0], self.weather);
+                recipes::finish(&its[0], self.weather, &self.plan);
             }
             gets_in(&its[0], if its.len() > 1 { &[] } else { &self.kinds }, limit);
             for client in its {
