@@ -210,6 +210,8 @@ impl Scene {
         let mut all_closed = true;
         for (i, (process, its)) in clients.iter().enumerate().filter(alive).enumerate() {
             time::belongs_to(process + 1);
+            // Its time for a call begins when it can make one.
+            time::while_stopped();
             if i == 0 {
                 recipes::finish(&its[0], self.weather, &self.plan);
             }
