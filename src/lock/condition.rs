@@ -50,9 +50,10 @@ use crate::wait::Wait;
 ///
 /// A wait releases the lock entirely, however often the thread holds it. It returns with the lock held just
 /// as often, under a new [token](crate::Guard::token), even if it timed out or was cancelled; all guards of
-/// the thread are valid again then. Other threads hold the lock in between, so check the state that you wait
-/// for before and after: [`wait_while`](Condition::wait_while) does. In rare cases a wait ends without a
-/// signal: when Redis was restarted without its data, or when a request had no reply.
+/// the thread are valid again then. (If the time is up before a request could be sent, the lock is not released
+/// at all, and the token stays.) Other threads hold the lock in between, so check the state that you wait for
+/// before and after: [`wait_while`](Condition::wait_while) does. In rare cases a wait ends without a signal:
+/// when Redis was restarted without its data, or when a request had no reply.
 ///
 /// An owned guard waits and signals in the same way as a guard that belongs to its thread.
 ///

@@ -249,6 +249,11 @@ pub(super) fn goes(hold: usize, process: usize) {
     with(|checks| checks.holds[hold].process = process);
 }
 
+/// It had not ended: what was to end it has not begun.
+pub(super) fn goes_on(hold: usize) {
+    with(|checks| (checks.holds[hold].ended, checks.holds[hold].released) = (None, None));
+}
+
 pub(super) fn ends(hold: usize) {
     let now = time::elapsed();
     with(|checks| checks.holds[hold].ended = Some(now));

@@ -66,6 +66,7 @@ impl Part {
                 it.waits.push(waits);
                 it.waits.len() - 1
             });
+            let token = guard.token();
             let woken = filled.wait_with(&mut guard, limit);
             let signalled = self.expects(woken);
             let now = time::elapsed();
@@ -76,7 +77,12 @@ impl Part {
             if signalled.is_none() {
                 return drop(guard);
             }
-            hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), now);
+            if signalled == Some(false) && guard.token() == token {
+                // The time was up before the wait could begin: the lock was not released at all.
+                checks::goes_on(hold);
+            } else {
+                hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), now);
+            }
             self.stay(hold, &guard);
         }
         self.releases(hold, guard);
