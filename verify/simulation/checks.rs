@@ -67,6 +67,8 @@ pub(super) struct Hold {
     by: usize,
     /// That has it.
     process: usize,
+    /// When it went there from another.
+    came: Option<Duration>,
     /// How much of the lock's capacity it takes.
     pub(super) weight: u32,
     of: u32,
@@ -86,10 +88,10 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Where it comes in the order of arrival.
-    fn rank(&self) -> Duration {
+    /// Where it comes in the order of arrival, if it arrived then.
+    fn rank(&self, arrived: Duration) -> Duration {
         // From far enough for the least urgent.
-        self.asked + Duration::from_secs(200) - STEP * (i32::from(self.priority) + 3) as u32
+        arrived + Duration::from_secs(200) - STEP * (i32::from(self.priority) + 3) as u32
     }
 }
 
@@ -182,12 +184,13 @@ pub(super) fn seen() -> Vec<(&'static str, u64)> {
 impl Hold {
     fn now(lock: &str, process: usize, (weight, of): (u32, u32), asked: Duration) -> Hold {
         let (lock, now) = (lock.to_owned(), time::elapsed());
-        let (token, ended, released, well, priority) = (None, None, None, false, 0);
+        let (came, token, ended, released, well, priority) = (None, None, None, None, false, 0);
         let (began, last) = (now, now);
         Hold {
             lock,
             by: process,
             process,
+            came,
             weight,
             of,
             token,
@@ -246,7 +249,8 @@ pub(super) fn same(hold: usize, other: usize) {
 
 /// A hold goes to another process.
 pub(super) fn goes(hold: usize, process: usize) {
-    with(|checks| checks.holds[hold].process = process);
+    let now = time::elapsed();
+    with(|checks| (checks.holds[hold].process, checks.holds[hold].came) = (process, Some(now)));
 }
 
 /// It had not ended: what was to end it has not begun.
@@ -367,10 +371,22 @@ fn none_waits_for_what_is_free(holds: &[&Hold], vain: &[Hold], run: &Run<'_>) {
 }
 
 /// in-order: where nothing goes wrong, nobody comes in before who was there first, or is more urgent: in a process, and,
-/// as only the first of its threads is known to the others, among processes of one thread.
+/// as only the first of its threads is known to the others, among processes of one thread. Each candidate of an election
+/// has a position of its own, and competes like a process; so does each caller of a once.
 fn in_order_of_arrival(holds: &[&Hold], single: bool) {
+    let each = holds.iter().all(|it| it.lock == "election" || it.lock.starts_with("once-"));
+    // Who waits for a hold that came to its own process is known to the others from its end.
+    let arrived = |it: &Hold| {
+        let waits_for = |other: &&&Hold| {
+            other.process == it.by
+                && other.by != it.by
+                && other.came.is_some_and(|came| came < it.asked + SOON)
+        };
+        let ends = holds.iter().filter(waits_for).filter_map(|other| other.released);
+        ends.filter(|end| *end < it.began).fold(it.asked, Duration::max)
+    };
     for hold in holds {
-        let same = |it: &Hold| it.by == hold.by;
+        let same = |it: &Hold| it.by == hold.by && !each;
         let slack = |it: &Hold| if same(it) && it.priority == hold.priority { INSTANT } else { SOON };
         // Readers and writers come in by turns, those of one process in whatever order.
         let turned = |it: &Hold| {
@@ -381,13 +397,14 @@ fn in_order_of_arrival(holds: &[&Hold], single: bool) {
         };
         // A writer passes readers.
         let behind = |it: &&Hold| {
-            (if same(it) { it.weight == hold.weight } else { single && it.weight >= hold.weight })
+            (if same(it) { it.weight == hold.weight } else { (single || each) && it.weight >= hold.weight })
                 && hold.began + slack(it) < it.began
                 && it.asked + slack(it) < hold.began
                 && !turned(it)
         };
         for other in holds.iter().copied().filter(behind) {
-            let fits = hold.rank() <= other.rank() + slack(other);
+            let arrived = if same(other) { other.asked } else { arrived(other) };
+            let fits = hold.rank(hold.asked) <= other.rank(arrived) + slack(other);
             assert!(fits, "in-order: {hold:#?} came before {other:#?}");
         }
         if holds
