@@ -21,6 +21,10 @@ use crate::wait::Wait;
 /// How long after its deadline a call may return.
 const LATE: Duration = Duration::from_millis(250);
 
+/// The lease of a hold that is released at once: shorter than a waiter timeout, and than the time after which a hold that
+/// was waited for is renewed.
+const BRIEF: Duration = Duration::from_millis(400);
+
 /// How many may wait for the lock that few may wait for.
 pub(super) const WAITERS: usize = 1;
 
@@ -162,9 +166,18 @@ impl Part {
 
     fn simple(&mut self) {
         let name = ["simple", "simple", "right"][self.rng.below(3)];
-        let lock = self.client.simple_lock(name);
-        let wait = self.wait();
-        self.visit(name, (WHOLE, WHOLE), wait, || lock.lock_with(wait), |guard| Some(guard.token()));
+        let (lock, wait) = (self.client.simple_lock(name), self.wait());
+        if self.rng.below(4) > 0 {
+            self.visit(name, (WHOLE, WHOLE), wait, || lock.lock_with(wait), |guard| Some(guard.token()));
+            return;
+        }
+        // One that is over at once, and whose lease is shorter than what a waiter behind it is told.
+        let (lock, asked) = (lock.with_lease(BRIEF), time::elapsed());
+        let Some(got) = self.in_time(wait, lock.lock_with(wait)) else { return };
+        let takes = (WHOLE, WHOLE);
+        let Some(guard) = got else { return checks::in_vain(name, self.process, takes, asked) };
+        let hold = checks::held(name, self.process, takes, Some(guard.token()), asked);
+        self.releases(hold, guard);
     }
 
     /// A lock for which few may wait.
