@@ -9,7 +9,6 @@ use redis::ConnectionAddr;
 #[cfg(feature = "tls")]
 use rustls::{
     ClientConfig, RootCertStore,
-    crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
@@ -178,7 +177,8 @@ impl ClientBuilder {
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn tls_client_certificate(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
-        self.certificates.own = Some((chain.as_ref().to_vec(), key.as_ref().to_vec()));
+        let (client_cert, client_key) = (chain.as_ref().to_vec(), key.as_ref().to_vec());
+        self.certificates.own = Some(redis::ClientTlsConfig { client_cert, client_key });
         self
     }
 
@@ -332,11 +332,12 @@ impl ClientBuilder {
         self.config.fit(self.waiter_timeout, self.command_timeout);
         self.config.check()?;
         self.credentials = self.credentials.named(&self.config.client_name);
-        let Address { server, sentinels, nodes } =
+        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
+        let Address { mut server, mut sentinels, nodes } =
             self.address.take().ok_or_else(|| bad("no server was given: call `url`"))??;
         #[cfg(feature = "tls")]
-        {
-            let tls = self.certificates.config(server.get_connection_info().addr());
+        for client in sentinels.iter_mut().flat_map(|it| &mut it.nodes).chain([&mut server]) {
+            let tls = self.certificates.given_to(client);
             self.credentials.tls = tls.map_err(|e| bad(format!("these certificates cannot be used: {e}")))?;
             self.sentinel_credentials.tls.clone_from(&self.credentials.tls);
         }
@@ -360,23 +361,28 @@ struct Certificates {
     /// PEM: the authorities that may have signed a server's certificate.
     roots: Option<Vec<u8>>,
     /// PEM: this client's certificate and its key.
-    own: Option<(Vec<u8>, Vec<u8>)>,
+    own: Option<redis::ClientTlsConfig>,
 }
 
 #[cfg(feature = "tls")]
 impl Certificates {
-    /// Returns what TLS needs to connect there, if that is by TLS.
-    fn config(&self, addr: &ConnectionAddr) -> Result<Option<Arc<ClientConfig>>, Box<dyn std::error::Error>> {
-        match addr {
-            ConnectionAddr::TcpTls { .. } => {}
-            _ if self.roots.is_none() && self.own.is_none() => return Ok(None),
-            _ => return Err("the address does not begin with rediss://".into()),
+    /// Returns what TLS needs to connect there, if that is by TLS. The client gets the certificates, too: programs connect
+    /// by the addresses that they are [told](Client::primaries).
+    fn given_to(
+        &self,
+        client: &mut redis::Client,
+    ) -> Result<Option<Arc<ClientConfig>>, Box<dyn std::error::Error>> {
+        let info = client.get_connection_info().clone();
+        let (root_cert, client_tls) = (self.roots.clone(), self.own.clone());
+        let by_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        if !by_tls && root_cert.is_none() && client_tls.is_none() {
+            return Ok(None);
         }
+        *client = redis::Client::build_with_tls(info, redis::TlsCertificates { client_tls, root_cert })?;
         let all = |pem: &[u8], whose: &str| {
             let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-            let found = found.map_err(|e| format!("{whose}: {e}"))?;
             let none = format!("no certificate in the PEM text of {whose}");
-            if found.is_empty() { Err(none) } else { Ok(found) }
+            found.ok().filter(|found| !found.is_empty()).ok_or(none)
         };
         let mut roots = RootCertStore::empty();
         match &self.roots {
@@ -385,13 +391,13 @@ impl Certificates {
             }
             None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         }
-        // Where other crates of the build have enabled several providers, rustls chooses none.
-        let provider = CryptoProvider::get_default().cloned();
-        let provider = provider.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));
-        let config = ClientConfig::builder_with_provider(provider);
-        let config = config.with_safe_default_protocol_versions()?.with_root_certificates(roots);
-        let Some((chain, key)) = &self.own else { return Ok(Some(config.with_no_client_auth().into())) };
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("the private key: {e}"))?;
-        Ok(Some(config.with_client_auth_cert(all(chain, "the client's certificate")?, key)?.into()))
+        // Where other crates of the build have enabled several providers, rustls panics if none was installed. An error says
+        // that the program has installed one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let Some(own) = &self.own else { return Ok(Some(config.with_no_client_auth().into())) };
+        let key = PrivateKeyDer::from_pem_slice(&own.client_key)?;
+        let chain = all(&own.client_cert, "the client's certificate")?;
+        Ok(Some(config.with_client_auth_cert(chain, key)?.into()))
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct Socket {
 }
 
 /// Asks for the credentials, connects, and logs in, by one write for all. Blocks for `limit` at most, but for the
-/// credentials' provider. The rest of `limit` becomes the timeout of the connection's reads and writes.
+/// credentials' provider. The rest of `limit` becomes the timeout of the connection's reads.
 pub(crate) fn connect(client: &Client, credentials: &Credentials, limit: Duration) -> RedisResult<Socket> {
     let until = Moment::now().after(limit);
     let info = credentials.given_to(client.get_connection_info(), limit)?;
@@ -76,12 +76,12 @@ pub(crate) fn connect(client: &Client, credentials: &Credentials, limit: Duratio
     let name = &credentials.client_name;
     let name = only_if(!name.is_empty(), &client(&["SETNAME", name]));
     let mut socket = Socket::over(dialled(info.addr(), credentials, until)?);
-    socket.limit_to(until)?;
+    socket.set_read_timeout(Some(left(until)))?;
+    socket.set_write_timeout(Some(left(until)))?;
     // The server may not have the commands for the names, or its user may not use them.
     let [login, select, ..] = socket.ask([login, select, library, version, name])?;
     login.extract_error().map_err(|e| credentials.refused(e))?;
     select.extract_error()?;
-    socket.limit_to(until)?;
     Ok(socket)
 }
 
@@ -136,12 +136,6 @@ impl Socket {
 
     pub(crate) fn set_write_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
         Ok(self.stream.socket().set_write_timeout(limit)?)
-    }
-
-    fn limit_to(&self, until: Moment) -> RedisResult<()> {
-        let left = Some(left(until));
-        self.set_read_timeout(left)?;
-        self.set_write_timeout(left)
     }
 
     pub(crate) fn send_packed_command(&mut self, packed: &[u8]) -> RedisResult<()> {

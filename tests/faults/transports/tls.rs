@@ -106,6 +106,10 @@ fn a_server_that_asks_for_a_certificate() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let with = || authority.client(&url).connect().unwrap();
     works(&with(), &with());
+    // A program connects by what its client tells it.
+    for primary in with().primaries().unwrap() {
+        redis::Client::open(primary).unwrap().get_connection().expect("the certificates are in the address");
+    }
 }
 
 #[test]
