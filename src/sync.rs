@@ -12,7 +12,7 @@ mod scheduled;
 pub(crate) mod time;
 
 #[cfg(shuttle)]
-pub(crate) use self::scheduled::{Condvar, Mutex, MutexGuard, Random, RwLock, thread};
+pub(crate) use self::scheduled::{Condvar, Global, Mutex, MutexGuard, Random, RwLock, thread};
 #[cfg(shuttle)]
 pub(crate) use shuttle::{sync::atomic, thread_local};
 /// Not random: an order of steps must be reproducible.
@@ -20,7 +20,7 @@ pub(crate) use shuttle::{sync::atomic, thread_local};
 pub(crate) type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 #[cfg(not(shuttle))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use parking_lot::{Condvar, Mutex, Mutex as Global, MutexGuard, RwLock};
 #[cfg(not(shuttle))]
 pub(crate) use std::{hash::RandomState, sync::atomic, thread, thread_local};
 #[cfg(not(shuttle))]

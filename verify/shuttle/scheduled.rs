@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use shuttle::rand::Rng as _;
@@ -70,6 +71,31 @@ impl<T> Deref for MutexGuard<'_, T> {
 impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.held.as_mut().expect("locked again before anybody looks")
+    }
+}
+
+/// The mutex of a static. All tests of this OS process share it, and each of them is a process of its own to the library:
+/// those of each OS thread have one of their own.
+pub(crate) struct Global<T: 'static>(std::sync::Mutex<Vec<(ThreadId, &'static Mutex<T>)>>);
+
+impl<T: Default> Global<T> {
+    /// Each begins with the default.
+    pub(crate) const fn new(first: T) -> Self {
+        std::mem::forget(first);
+        Global(std::sync::Mutex::new(Vec::new()))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        let here = std::thread::current().id();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.iter().find(|(thread, _)| *thread == here).map(|(_, mutex)| *mutex);
+        let mutex = known.unwrap_or_else(|| {
+            let new: &'static Mutex<T> = Box::leak(Box::default());
+            all.push((here, new));
+            new
+        });
+        drop(all);
+        mutex.lock()
     }
 }
 

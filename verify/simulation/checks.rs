@@ -96,7 +96,7 @@ impl Hold {
 }
 
 #[derive(Default)]
-struct Checks {
+pub(super) struct Checks {
     holds: Vec<Hold>,
     /// Waits that ended without.
     vain: Vec<Hold>,
@@ -115,6 +115,15 @@ thread_local! {
 
 fn with<R>(f: impl FnOnce(&mut Checks) -> R) -> R {
     CHECKS.with_borrow_mut(f)
+}
+
+/// Takes what this OS thread has noted, for another one.
+pub(super) fn take() -> Checks {
+    CHECKS.take()
+}
+
+pub(super) fn put(checks: Checks) {
+    CHECKS.set(checks);
 }
 
 /// Begins a run; what was seen in others is kept.

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use shuttle::scheduler::RandomScheduler;
@@ -29,8 +30,19 @@ fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Plays a scene. Returns how much time passed in it, and what happened, in one number.
+/// Plays a scene, in an OS thread of its own: one that failed leaves behind what is a thread's. Returns how much time passed in it, and what happened, in one number.
 fn play(scene: &Scene) -> Result<(Duration, u64), String> {
+    let before = checks::take();
+    let plays = || {
+        checks::put(before);
+        (play_here(scene), checks::take())
+    };
+    let (played, after) = thread::scope(|all| all.spawn(plays).join()).expect("its panics are caught");
+    checks::put(after);
+    played
+}
+
+fn play_here(scene: &Scene) -> Result<(Duration, u64), String> {
     let mut config = Config::new();
     // Lua runs on the stack of the thread whose request it is.
     config.stack_size = 1024 * 1024;
@@ -133,4 +145,14 @@ fn a_seed_repeats_exactly() {
         let scene = Scene::of(seed, &[]);
         assert_eq!(play(&scene), play(&scene), "seed {seed}");
     }
+}
+
+#[test]
+fn a_run_that_failed_leaves_nothing_to_the_next() {
+    // Its threads warn of terms that end.
+    let (scene, mut fails) = (Scene::of(82, &[]), Scene::of(82, &[]));
+    fails.fails = Some(Duration::from_secs(2));
+    let before = play(&scene);
+    play(&fails).expect_err("it is to");
+    assert_eq!(before, play(&scene));
 }

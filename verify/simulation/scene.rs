@@ -54,6 +54,8 @@ pub(super) struct Scene {
     pub(super) seed: u64,
     pub(super) weather: Weather,
     pub(super) plan: Plan,
+    /// When it is to fail, whatever it is like.
+    pub(super) fails: Option<Duration>,
     processes: usize,
     servers: usize,
     /// They are the nodes of a cluster.
@@ -105,6 +107,7 @@ impl Scene {
             seed,
             pace,
             weather,
+            fails: None,
             processes,
             servers,
             cluster,
@@ -161,6 +164,10 @@ impl Scene {
         let clients: Vec<Vec<Client>> = (0..self.processes).map(its).collect();
         let playing = Arc::new(Playing::new(self.processes, self.threads));
         self.start(&clients, &playing);
+        if let Some(after) = self.fails {
+            time::sleep(after);
+            panic!("it is to fail");
+        }
         playing.wait(&self.plan);
         net.ends();
         self.finish(&clients, &net);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::cancel::{CancellationToken, WeakToken, push_swept};
 use crate::clock::Moment;
-use crate::sync::{Condvar, Mutex, thread};
+use crate::sync::{Condvar, Global, Mutex, thread};
 
 /// Returns the time until less than the given margin of a hold remains: zero if that is so now, or the hold
 /// is lost; `None` once the hold has ended.
@@ -70,7 +70,7 @@ struct Warning {
     token: WeakToken,
 }
 
-static CURRENT: Mutex<Option<Arc<Warnings>>> = Mutex::new(None);
+static CURRENT: Global<Option<Arc<Warnings>>> = Global::new(None);
 
 /// The holds of a guard for which it was asked for warnings. When it is dropped, after its hold, no warning of
 /// a hold that has ended is left.

@@ -22,12 +22,12 @@ use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::Effects;
 use crate::error::ErrorKind;
 use crate::observe::{Observer, serves_holds};
-use crate::sync::{Mutex, thread};
+use crate::sync::{Global, thread};
 
 impl Renewer {
     /// Returns the renewer of this process; a forked child has one of its own.
     pub(crate) fn current() -> Arc<Renewer> {
-        static CURRENT: Mutex<Option<Arc<Renewer>>> = Mutex::new(None);
+        static CURRENT: Global<Option<Arc<Renewer>>> = Global::new(None);
         let pid = std::process::id();
         let mut current = CURRENT.lock();
         match &*current {
