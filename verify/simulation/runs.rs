@@ -141,7 +141,8 @@ fn simulate() {
 
 #[test]
 fn a_seed_repeats_exactly() {
-    for seed in 1..6 {
+    // The last one plays at a cluster, with channels of single locks.
+    for seed in (1..6).chain([159]) {
         let scene = Scene::of(seed, &[]);
         assert_eq!(play(&scene), play(&scene), "seed {seed}");
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::life::Life;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, RandomState};
 
 /// How long a listener stays connected to a server that may not be the primary.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ pub(crate) struct Channels(Mutex<ChannelTable>);
 
 #[derive(Default)]
 struct ChannelTable {
-    all: HashMap<Box<str>, Channel>,
+    all: HashMap<Box<str>, Channel, RandomState>,
     /// Whether the listener has been called since it last looked.
     called: bool,
 }
