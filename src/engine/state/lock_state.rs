@@ -209,12 +209,6 @@ impl LockState {
         self.grants.iter().find(|t| t.loss(now).is_none() && !t.is_idle())
     }
 
-    fn acquired(&self, hold: &OurHold) -> Acquired {
-        let OurHold { ticket, owner, via, .. } = *hold;
-        let (token, value) = self.grant(owner).map_or((0, 0), |t| (t.token(), t.value));
-        Acquired { ticket, owner, token, value, via, count: hold.guards() }
-    }
-
     /// A thread wants to acquire: it re-enters or joins a hold, takes a position, or is rejected at once.
     pub(crate) fn enter(&mut self, request: &Request, now: Moment) -> Result<Entered, Refusal> {
         if self.closed {
@@ -225,18 +219,18 @@ impl LockState {
             _ => self.holds.of_thread(request.thread).next(),
         };
         if let Some(hold) = mine {
-            if let Some(loss) = self.grant(hold.owner).and_then(|t| t.loss(now)) {
+            let grant = self.grant(hold.owner);
+            if let Some(loss) = grant.and_then(|t| t.loss(now)) {
                 return Err(Refusal::LeaseLost(loss));
             }
             if self.shape.reentrancy == Reentrancy::Forbidden || request.holder == HolderId::Guard {
                 return Err(Refusal::WouldDeadlock);
             }
-            let (before, ticket) = (self.acquired(hold), hold.ticket);
-            let acquired = Acquired { count: before.count + 1, ..before };
+            let (acquired, ticket) = (hold.acquired(grant), hold.ticket);
             if let Some(hold) = self.holds.get_mut(ticket) {
                 hold.count = hold.count.saturating_add(1);
             }
-            return Ok(Entered::Again(acquired));
+            return Ok(Entered::Again(Acquired { count: acquired.count + 1, ..acquired }));
         }
         let ticket = self.line.ticket();
         // This passes the waiters here, which may join as well as soon as they run.

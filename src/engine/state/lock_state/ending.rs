@@ -129,7 +129,7 @@ impl LockState {
     /// with whatever that was granted.
     pub(crate) fn give_up(&mut self, ticket: Ticket, now: Moment) -> GaveUp {
         if let Some(hold) = self.holds.get(ticket) {
-            return GaveUp::In(self.acquired(hold));
+            return GaveUp::In(hold.acquired(self.grant(hold.owner)));
         }
         let was_head = self.head() == Some(ticket);
         self.line.waiters.retain(|w| w.ticket != ticket);

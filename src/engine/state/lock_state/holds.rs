@@ -30,6 +30,13 @@ impl OurHold {
     pub(super) fn guards(&self) -> usize {
         self.count as usize
     }
+
+    /// As its caller gets it; `grant` is the one that it is a hold of.
+    pub(super) fn acquired(&self, grant: Option<&Grant>) -> Acquired {
+        let OurHold { ticket, owner, via, .. } = *self;
+        let (token, value) = grant.map_or((0, 0), |grant| (grant.token(), grant.value));
+        Acquired { ticket, owner, token, value, via, count: self.guards() }
+    }
 }
 
 impl Numbered for OurHold {

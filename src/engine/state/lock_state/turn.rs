@@ -20,7 +20,7 @@ impl LockState {
         fresh: impl FnOnce() -> u64,
     ) -> Step {
         if let Some(hold) = self.holds.get(ticket) {
-            return Step::In(self.acquired(hold), None);
+            return Step::In(hold.acquired(self.grant(hold.owner)), None);
         }
         if self.closed {
             return Step::Closed;
