@@ -17,8 +17,6 @@ const INSTANT: Duration = Duration::from_micros(50);
 const STEP: Duration = Duration::from_secs(30);
 /// How long one process that stops or dies may hold up those behind it, beside the lease of what it holds.
 const SKIPPED: Duration = Duration::from_secs(8);
-/// For how long a lock lingers at most.
-pub(super) const LINGER: u64 = 20;
 
 /// The situations that the runs of a night must reach.
 pub(super) const SITUATIONS: &[&str] = &[
@@ -298,6 +296,8 @@ pub(super) struct Run<'a> {
     pub(super) lost: &'a [Vec<Duration>],
     /// The longest.
     pub(super) lease: Duration,
+    /// How long the locks that linger do.
+    pub(super) linger: Duration,
     /// Each process has a single thread.
     pub(super) single: bool,
 }
@@ -367,15 +367,11 @@ fn none_waits_for_what_is_free(holds: &[&Hold], vain: &[Hold], run: &Run<'_>) {
     let rough = run.weather == Weather::Rough;
     let most = SOON + SKIPPED * (stops + u32::from(rough));
     let lapses = |it: &Hold| plan.death(it.process).map_or(it.last, |at| at.max(it.last)) + lease;
-    // A process that stops or dies may keep the lock of its last hold, for as long as its lease.
-    let keeps = |process: usize, from: Duration| {
-        let of_it = |fault: &Fault| matches!(fault, Fault::Stops(it, _) | Fault::Dies(it) if *it == process);
-        let mut faults = plan.faults.iter().filter(|(.., fault)| of_it(fault)).map(|(at, ..)| *at);
-        faults.find(|at| (from..from + Duration::from_secs(LINGER)).contains(at))
-    };
     let freed = |it: &&Hold| {
         let ended = it.released.unwrap_or_else(|| lapses(it));
-        keeps(it.process, ended).map_or(ended, |at| at + lease)
+        // A process that stops or dies while it keeps the lock of its last hold keeps it for its lease.
+        let mut stops = plan.stops_at(it.process);
+        stops.find(|at| (ended..ended + run.linger).contains(at)).map_or(ended, |at| at + lease)
     };
     let waits = holds.iter().copied().chain(vain);
     for wait in waits.filter(|it| it.weight == it.of && !plan.stops(it.process)) {

@@ -102,9 +102,15 @@ impl Plan {
 
     /// Whether this process stops, or is killed.
     pub(super) fn stops(&self, process: usize) -> bool {
-        let stops =
-            |(.., fault): &Planned| matches!(fault, Fault::Stops(it, _) | Fault::Dies(it) if *it == process);
-        self.faults.iter().any(stops)
+        self.stops_at(process).next().is_some()
+    }
+
+    /// When this process stops, and when it is killed.
+    pub(super) fn stops_at(&self, process: usize) -> impl Iterator<Item = Duration> {
+        let stops = move |(at, _, fault): &Planned| {
+            matches!(fault, Fault::Stops(it, _) | Fault::Dies(it) if *it == process).then_some(*at)
+        };
+        self.faults.iter().filter_map(stops)
     }
 
     pub(super) fn kills(&self) -> bool {

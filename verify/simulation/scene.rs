@@ -116,7 +116,7 @@ impl Scene {
             rounds: (2 + rng.below(5)) * if pace < 4_000 { 6 } else { 1 },
             leases: if same { vec![leases[0]; processes] } else { leases },
             drifts,
-            linger: Duration::from_secs([2, checks::LINGER][rng.below(2)]),
+            linger: Duration::from_secs([2, 20][rng.below(2)]),
             local_handoff: Duration::from_millis([0, 1, 20][rng.below(3)]),
             plan: Plan::new(&mut rng, weather, (processes, servers, cluster), within, without),
         }
@@ -232,7 +232,7 @@ impl Scene {
         time::belongs_to(0);
         let lost = net.lost();
         let (weather, plan, single) = (self.weather, &self.plan, self.threads == 1);
-        checks::finish(&Run { weather, plan, lost: &lost, lease, single });
+        checks::finish(&Run { weather, plan, lost: &lost, lease, linger: self.linger, single });
         signals::finish(weather, plan, lease);
         if all_closed && self.weather != Weather::Lossy && !self.plan.kills() {
             // close-frees: once what is on its way has arrived, nobody holds anything.
