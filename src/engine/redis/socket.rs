@@ -266,7 +266,7 @@ impl<'a> Cursor<'a> {
         let rest = &self.bytes[self.at..];
         let what = *rest.first().ok_or(None)?;
         let unfinished = || if TYPES.contains(&what) { None } else { garbled() };
-        let end = rest.iter().position(|byte| *byte == b'\r').ok_or_else(unfinished)?;
+        let end = 1 + rest[1..].iter().position(|byte| *byte == b'\r').ok_or_else(unfinished)?;
         self.at += end + 2;
         if *rest.get(end + 1).ok_or(None)? == b'\n' { Ok((what, &rest[1..end])) } else { Err(garbled()) }
     }

@@ -86,8 +86,8 @@ fn it_reads_what_the_redis_crate_reads_however_it_is_split() {
 
 #[test]
 fn what_is_not_redis_is_an_error_at_once() {
-    for bytes in ["HTTP/1.1", "\x15\x03", "*1\r\nx", "*2\r\n:1\r\nx", "$1\r\nabc", "%1\r\n+a\r\nx", "*x\r\n"]
-    {
+    let values = ["*1\r\nx", "*2\r\n:1\r\nx", "*1\r\n\r\n", "$1\r\nabc", "%1\r\n+a\r\nx", "*x\r\n"];
+    for bytes in ["HTTP/1.1", "\x15\x03", "\r\n"].into_iter().chain(values) {
         assert!(first_of(bytes.as_bytes()).is_err(), "{bytes:?}");
     }
     let deep = |n| first_of(&[&b"*1\r\n".repeat(n)[..], b":1\r\n"].concat());
