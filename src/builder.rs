@@ -36,6 +36,7 @@ use crate::settings::{Config, bad};
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Default)]
 #[must_use = "a builder does nothing until `connect`"]
 pub struct ClientBuilder {
     config: Config,
@@ -63,28 +64,13 @@ impl Client {
 
     /// Returns a builder for a client with custom settings.
     pub fn builder() -> ClientBuilder {
-        ClientBuilder::new()
+        ClientBuilder::default()
     }
 }
 
 shows!(ClientBuilder as "ClientBuilder", |it| "config": it.config);
 
 impl ClientBuilder {
-    pub(crate) fn new() -> Self {
-        ClientBuilder {
-            config: Config::default(),
-            renew_every: None,
-            waiter_timeout: None,
-            command_timeout: None,
-            address: None,
-            credentials: Credentials::default(),
-            sentinel_credentials: Credentials::default(),
-            #[cfg(feature = "tls")]
-            certificates: Certificates::default(),
-            observers: Observers::default(),
-        }
-    }
-
     /// The server, as a URL: `redis://[user:password@]host[:port][/db][?protocol=resp3]`,
     /// `redis+unix:///path/to/socket` (on the server's own host the faster way), or with the feature `tls`
     /// `rediss://…`.

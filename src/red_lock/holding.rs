@@ -41,26 +41,27 @@ impl ServerHold {
     }
 }
 
-/// What all attempts of a call have in common.
-pub(super) struct Call<'a> {
-    pub(super) servers: &'a RedLockClient,
-    pub(super) name: &'a str,
+/// What a lock's attempts and holds have in common; its settings are valid.
+#[derive(Clone)]
+pub(super) struct Quorum {
+    pub(super) servers: RedLockClient,
     /// The lock's entry for each server, in the order of the servers.
-    pub(super) entries: &'a [Arc<LockEntry>],
+    pub(super) entries: Arc<[Arc<LockEntry>]>,
     pub(super) lease: Duration,
-    /// The node timeout.
+    /// The node timeout: how long to wait for a reply.
     pub(super) limit: Duration,
+}
+
+impl Quorum {
+    pub(super) fn name(&self) -> &str {
+        self.entries[0].name()
+    }
 }
 
 /// What a guard and the replies that are still to come know of a hold.
 pub(super) struct Holding {
-    lease: Duration,
-    /// The node timeout: how long to wait for a reply.
-    limit: Duration,
-    majority: usize,
+    quorum: Quorum,
     lost: CancellationToken,
-    /// The lock's entry for the first server.
-    first: Arc<LockEntry>,
     state: Mutex<State>,
 }
 
@@ -79,27 +80,17 @@ impl State {
 
 impl Holding {
     /// A hold of `members`; others may join later.
-    pub(super) fn new(call: &Call<'_>, members: Vec<ServerHold>) -> Arc<Holding> {
-        let holding = Arc::new(Holding {
-            lease: call.lease,
-            limit: call.limit,
-            majority: call.servers.majority(),
-            lost: CancellationToken::new(),
-            first: call.entries[0].clone(),
-            state: Mutex::new(State { members: members.clone(), is_lost: false }),
-        });
+    pub(super) fn new(quorum: &Quorum, members: Vec<ServerHold>) -> Arc<Holding> {
+        let state = Mutex::new(State { members: members.clone(), is_lost: false });
+        let holding = Arc::new(Holding { quorum: quorum.clone(), lost: CancellationToken::new(), state });
         members.iter().for_each(|member| holding.watch(member));
         holding
     }
 
-    fn name(&self) -> &str {
-        self.first.name()
-    }
-
     /// Locks the state. An error in a forked child, which has no part in its parent's holds.
     fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
-        let shared = &self.first.shared;
-        shared.lock(&self.state, Moment::now()).map_err(|e| e.about(self.name()))
+        let first = &self.quorum.entries[0];
+        first.shared.lock(&self.state, Moment::now()).map_err(|e| e.about(first.name()))
     }
 
     /// Adds a server that granted the lock later than the others; or releases that grant, if the hold has ended.
@@ -131,7 +122,7 @@ impl Holding {
         }
         let mut left: Vec<_> = state.members.iter().map(ServerHold::remaining).collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
-        let left = left.get(self.majority - 1).copied().unwrap_or_default();
+        let left = left.get(self.quorum.servers.majority() - 1).copied().unwrap_or_default();
         if left.is_zero() {
             state.is_lost = true;
             let rest = state.members.clone();
@@ -147,8 +138,8 @@ impl Holding {
         let [closed, lost] =
             [ErrorKind::Closed, ErrorKind::LeaseLost].map(|kind| (count(&errors, kind), kind));
         let kind = if closed.0 > lost.0 { closed.1 } else { lost.1 };
-        let why = format!("fewer than {} servers still held it", self.majority);
-        Error::new(kind, self.name()).because(why).perhaps_by(errors.into_iter().next())
+        let why = format!("fewer than {} servers still held it", self.quorum.servers.majority());
+        Error::new(kind, self.quorum.name()).because(why).perhaps_by(errors.into_iter().next())
     }
 
     /// Releases the hold; waits for the servers until `deadline`.
@@ -161,18 +152,18 @@ impl Holding {
         let errors: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
         let (released, over) =
             (all - errors.len(), count(&errors, ErrorKind::LeaseLost) + count(&errors, ErrorKind::Closed));
-        if !was_lost && released >= self.majority {
+        let majority = self.quorum.servers.majority();
+        if !was_lost && released >= majority {
             return Ok(());
         }
         // Members on servers that did not reply may still have been valid.
-        if was_lost || all - over < self.majority {
+        if was_lost || all - over < majority {
             return Err(self.too_few(errors));
         }
         let why = format!(
-            "released on {released} servers, {} are needed; the release continues in the background",
-            self.majority
+            "released on {released} servers, {majority} are needed; the release continues in the background"
         );
-        let unknown = Error::new(ErrorKind::OutcomeUnknown, self.name()).because(why);
+        let unknown = Error::new(ErrorKind::OutcomeUnknown, self.quorum.name()).because(why);
         Err(unknown.perhaps_by(errors.into_iter().next()))
     }
 }
@@ -185,7 +176,7 @@ pub struct RedLockHold {
 
 impl RedLockHold {
     pub(super) fn new(holding: Arc<Holding>) -> Self {
-        let span = Span::hold(|| LockInfo { kind: "red lock", name: holding.name(), is_held: true });
+        let span = Span::hold(|| LockInfo { kind: "red lock", name: holding.quorum.name(), is_held: true });
         RedLockHold { holding, _span: span }
     }
 
@@ -200,7 +191,7 @@ impl RedLockHold {
 
 impl AnyHold for RedLockHold {
     fn name(&self) -> &str {
-        self.holding.name()
+        self.holding.quorum.name()
     }
 
     /// Always `None`: the servers do not know each other's grant numbers.
@@ -218,9 +209,9 @@ impl AnyHold for RedLockHold {
     /// current lease. Never for longer than the lease, because a server that forgot this hold counts for others
     /// again after one lease.
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
-        let Holding { lease: longest, majority, .. } = *self.holding;
-        let lease = lease.unwrap_or(longest);
-        if lease > longest {
+        let Quorum { servers, lease: longest, limit, .. } = &self.holding.quorum;
+        let lease = lease.unwrap_or(*longest);
+        if lease > *longest {
             let why = format!(
                 "a lease over several servers can be renewed for {longest:?}, its own length, at most, got {lease:?}"
             );
@@ -232,24 +223,23 @@ impl AnyHold for RedLockHold {
             return Err(lost());
         }
         let sent = Moment::now();
-        let (mut queries, mut owners, mut renewed, mut failed) = (Vec::new(), Vec::new(), 0, None);
-        for ServerHold { node, entry, ticket } in members.iter().filter(|m| m.node.usual(None, sent).is_ok())
-        {
+        let (mut queries, mut renewed, mut failed) = (Vec::new(), 0, None);
+        for ServerHold { node, entry, ticket } in &members {
             match held::renewing(entry, *ticket, sent) {
                 Ok(owner) => {
-                    queries.push(Query::new(node, commands::renew(entry, owner, lease, false)));
-                    owners.push((entry, owner));
+                    let renew = commands::renew(entry, owner, lease, false);
+                    queries.push(((entry, owner), Query::new(node, renew)));
                 }
                 Err(error) => failed = Some(error),
             }
         }
-        let replies = ask_all(queries, sent, sent.after(self.holding.limit));
-        for ((entry, owner), reply) in owners.into_iter().zip(replies) {
+        for ((entry, owner), reply) in ask_all(queries, sent, sent.after(*limit)) {
             match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
                 Ok(()) => renewed += 1,
                 Err(error) => failed = Some(error),
             }
         }
+        let majority = servers.majority();
         if renewed >= majority {
             return Ok(());
         }
@@ -286,7 +276,7 @@ impl AnyHold for RedLockHold {
     }
 
     fn release(self) -> Result<(), Error> {
-        self.holding.end(Moment::now().after(self.holding.limit))
+        self.holding.end(Moment::now().after(self.holding.quorum.limit))
     }
 }
 
@@ -297,9 +287,9 @@ impl Drop for RedLockHold {
     fn drop(&mut self) {
         let holding = &self.holding;
         if holding.state().is_ok_and(|state| !state.members.is_empty())
-            && let Err(error) = holding.end(Moment::now().after(holding.limit))
+            && let Err(error) = holding.end(Moment::now().after(holding.quorum.limit))
         {
-            unheard(&holding.first, &error);
+            unheard(&holding.quorum.entries[0], &error);
         }
     }
 }
@@ -312,18 +302,17 @@ fn count(errors: &[Error], kind: ErrorKind) -> usize {
 /// not reply, the renewal thread releases its member.
 pub(super) fn give_back(members: &[ServerHold], deadline: Moment) -> Vec<Result<(), Error>> {
     let began = Moment::now();
-    let (mut outcomes, mut leaving, mut queries) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut outcomes, mut queries) = (Vec::new(), Vec::new());
     for ServerHold { node, entry, ticket } in members {
         match begin_release(entry, *ticket, Stay::Agreed) {
             Ok(Some(release)) => {
-                queries
-                    .push(Query::new(node, commands::leave(entry, &release.leaving, release.next.as_ref())));
-                leaving.push(release);
+                let leave = commands::leave(entry, &release.leaving, release.next.as_ref());
+                queries.push((release, Query::new(node, leave)));
             }
             over => outcomes.push(over.map(drop)),
         }
     }
-    for (release, reply) in leaving.into_iter().zip(ask_all(queries, began, deadline)) {
+    for (release, reply) in ask_all(queries, began, deadline) {
         let left = reply.and_then(|reply| left(&reply.value, release.next.as_ref(), reply.first_by));
         outcomes.push(release.answered(left));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::holding::{Call, Holding, RedLockHold};
+use super::holding::{Holding, Quorum, RedLockHold};
 use super::node::{Query, ask_all};
 use super::round::attempt;
 use super::servers::RedLockClient;
@@ -177,30 +177,25 @@ impl RedLock {
 
     /// Returns whether this thread holds the lock. No request; false in a forked child.
     pub fn is_held_by_current_thread(&self) -> bool {
-        let Ok(entries) = self.entries() else { return false };
+        let Ok(quorum) = self.quorum() else { return false };
         let (me, now) = (this_thread(), Moment::now());
         // In a forked child there is none to lock.
         let holds = |entry: &&Arc<LockEntry>| {
             effects::lock(entry).is_ok_and(|core| core.lock_state.hold_count(me, now) > 0)
         };
-        entries.iter().filter(holds).count() >= self.servers.majority()
+        quorum.entries.iter().filter(holds).count() >= self.servers.majority()
     }
 
     // ---- underneath ------------------------------------------------------------------------
 
-    /// The node timeout.
-    fn limit(&self) -> Duration {
-        self.servers.node_timeout.unwrap_or_else(|| default_node_timeout(self.terms.lease))
-    }
-
-    /// The entries, if the settings are valid.
-    fn entries(&self) -> Result<&Arc<[Arc<LockEntry>]>, Error> {
+    /// What attempts need, if the settings are valid.
+    fn quorum(&self) -> Result<Quorum, Error> {
         let bad = |why: String| Error::new(ErrorKind::InvalidInput, &self.name).because(why);
-        let entries = self.entries.as_ref().map_err(Clone::clone)?;
-        let (lease, limit) = (self.terms.lease, self.limit());
+        let (servers, entries, lease) = (self.servers.clone(), self.entries.clone()?, self.terms.lease);
+        let limit = servers.node_timeout.unwrap_or_else(|| default_node_timeout(lease));
         check_lease("lease", lease).map_err(bad)?;
         within("the node timeout", limit, SHORTEST_NODE_TIMEOUT..=lease / 2).map_err(bad)?;
-        Ok(entries)
+        Ok(Quorum { servers, entries, lease, limit })
     }
 
     fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<RedLock, O>>, Error> {
@@ -213,13 +208,12 @@ impl RedLock {
 
     /// Asks each server for its holder.
     fn ask(&self) -> Result<Vec<Reply>, Error> {
-        let (entries, began) = (self.entries()?, Moment::now());
-        let each = || self.servers.nodes.iter().zip(&**entries);
+        let (quorum, began) = (self.quorum()?, Moment::now());
+        let each = || self.servers.nodes.iter().zip(&*quorum.entries);
         each().try_for_each(|(node, _)| node.shared.usable()).map_err(|e| e.about(&self.name))?;
-        let queries =
-            each().map(|(node, entry)| Query::new(node, commands::inspect(entry, "", ""))).collect();
-        let replies = ask_all(queries, began, began.after(self.limit()));
-        let replies = each().zip(replies).map(|((node, entry), reply)| {
+        let queries = each().map(|at| (at, Query::new(at.0, commands::inspect(at.1, "", ""))));
+        let replies = ask_all(queries.collect(), began, began.after(quorum.limit));
+        let replies = replies.into_iter().map(|((node, entry), reply)| {
             let holder = match reply {
                 Ok(reply) => {
                     let Rows { holders, number, .. } = read(&reply.value);
@@ -235,11 +229,9 @@ impl RedLock {
 
     /// Attempts to acquire the lock until `wait` is over.
     fn hold(&self, request: &Request, wait: &Wait<'_>) -> Result<Option<Arc<Holding>>, Error> {
-        let entries = self.entries()?;
+        let quorum = self.quorum()?;
         let clients = || self.servers.nodes.iter().map(|node| &node.shared);
         clients().try_for_each(|client| client.same_process()).map_err(|e| e.about(&self.name))?;
-        let (lease, limit) = (self.terms.lease, self.limit());
-        let call = Call { servers: &self.servers, name: &self.name, entries, lease, limit };
         let mut backoff = Backoff::new();
         let mut out_of_reach = None;
         loop {
@@ -247,7 +239,7 @@ impl RedLock {
                 return Err(Error::new(ErrorKind::Cancelled, &self.name));
             }
             let began = Moment::now();
-            let trouble = match attempt(&call, request, wait) {
+            let trouble = match attempt(&quorum, request, wait) {
                 Ok(Some(holding)) => return Ok(Some(holding)),
                 Err(error) if !error.is_retryable() => return Err(error),
                 missed => missed.err(),

@@ -196,17 +196,17 @@ pub(super) fn write(mut queries: Vec<&mut Query<'_>>, enough: usize, began: Mome
     }
 }
 
-/// Sends all requests, but those to servers that are away, and returns the replies.
-pub(super) fn ask_all(
-    mut queries: Vec<Query<'_>>,
+/// Sends all requests, but those to servers that are away, and returns the replies, each with what it is about.
+pub(super) fn ask_all<T>(
+    mut queries: Vec<(T, Query<'_>)>,
     began: Moment,
     deadline: Moment,
-) -> Vec<Result<Reply, Failure>> {
-    for query in &mut queries {
+) -> Vec<(T, Result<Reply, Failure>)> {
+    for (_, query) in &mut queries {
         query.away = query.node.usual(None, began).err().map(|(error, _)| error);
     }
-    write(queries.iter_mut().collect(), usize::MAX, began, deadline);
-    queries.into_iter().map(|query| query.read(began, deadline, false)).collect()
+    write(queries.iter_mut().map(|(_, query)| query).collect(), usize::MAX, began, deadline);
+    queries.into_iter().map(|(of, query)| (of, query.read(began, deadline, false))).collect()
 }
 
 /// Why a server that has been there since then does not count: that is less than a whole lease ago.

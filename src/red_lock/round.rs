@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::holding::{Call, Holding, ServerHold, give_back};
+use super::holding::{Holding, Quorum, ServerHold, give_back};
 use super::node::{JITTER, Query, Voter, write};
 use crate::clock::Moment;
 use crate::engine::call::attempt::{BegunTry, OneTry, begin, unheard};
@@ -63,7 +63,7 @@ impl RoundTerms {
 
 /// The replies so far.
 struct Poll<'a> {
-    call: &'a Call<'a>,
+    quorum: &'a Quorum,
     terms: RoundTerms,
     granted: Vec<ServerHold>,
     busy: usize,
@@ -79,20 +79,20 @@ struct Poll<'a> {
 /// # Errors
 /// Not retryable if a majority says so.
 pub(super) fn attempt(
-    call: &Call<'_>,
+    quorum: &Quorum,
     request: &Request,
     wait: &Wait<'_>,
 ) -> Result<Option<Arc<Holding>>, Error> {
-    let (began, limit) = (Moment::now(), call.limit);
+    let (began, limit) = (Moment::now(), quorum.limit);
     let deadline = wait.limit(began, limit);
     let terms = RoundTerms {
         began,
         deadline,
         is_cut_short: deadline < began.after(limit),
-        lease: (!call.servers.skips_startup_delay).then_some(call.lease),
+        lease: (!quorum.servers.skips_startup_delay).then_some(quorum.lease),
     };
     let (granted, behind, errors) = Default::default();
-    let mut poll = Poll { call, terms, granted, busy: 0, behind, errors };
+    let mut poll = Poll { quorum, terms, granted, busy: 0, behind, errors };
     let questions = poll.begin(request);
     let late = poll.ask(questions);
     let given_back_by = || wait.limit(Moment::now(), limit);
@@ -100,12 +100,12 @@ pub(super) fn attempt(
         give_back(&poll.granted, given_back_by());
         return poll.missed();
     }
-    let holding = Holding::new(call, mem::take(&mut poll.granted));
+    let holding = Holding::new(quorum, mem::take(&mut poll.granted));
     hear_later(late, terms, &holding);
     if holding.remaining().is_zero() {
         let _ = holding.end(given_back_by());
         let why = "the replies took longer than the lease";
-        return Err(Error::new(ErrorKind::Unavailable, call.name).because(why));
+        return Err(Error::new(ErrorKind::Unavailable, quorum.name()).because(why));
     }
     Ok(Some(holding))
 }
@@ -115,7 +115,7 @@ impl<'a> Poll<'a> {
     /// usually reply soonest.
     fn begin(&mut self, request: &Request) -> Vec<Question<'a>> {
         let RoundTerms { began, deadline, lease, .. } = self.terms;
-        let nodes = &*self.call.servers.nodes;
+        let nodes = &*self.quorum.servers.nodes;
         let (mut some, mut away) = (Vec::with_capacity(nodes.len()), Vec::new());
         for (at, node) in nodes.iter().enumerate() {
             match node.usual(lease, began) {
@@ -126,14 +126,14 @@ impl<'a> Poll<'a> {
         }
         some.sort_unstable();
         // A server that is down costs time, so it is asked only if there is no majority without it.
-        if some.len() < self.call.servers.majority() {
+        if some.len() < self.quorum.servers.majority() {
             some.extend(away.into_iter().map(|(at, _)| (Duration::MAX, at)));
         } else {
             self.errors.extend(away);
         }
         let mut questions = Vec::with_capacity(some.len());
         for (usual, at) in some {
-            let (node, entry) = (&nodes[at], &self.call.entries[at]);
+            let (node, entry) = (&nodes[at], &self.quorum.entries[at]);
             match begin(entry, request, deadline) {
                 Ok(BegunTry::Asks(attempt)) => {
                     let query = query(node, &attempt);
@@ -155,7 +155,7 @@ impl<'a> Poll<'a> {
     /// then not worth waiting for.
     fn ask(&mut self, mut questions: Vec<Question<'a>>) -> Vec<Question<'a>> {
         let RoundTerms { began, deadline, .. } = self.terms;
-        let missing = self.call.servers.majority().saturating_sub(self.granted.len());
+        let missing = self.quorum.servers.majority().saturating_sub(self.granted.len());
         if questions.len() < missing {
             questions.into_iter().for_each(|question| question.attempt.called_off());
             return Vec::new();
@@ -184,19 +184,19 @@ impl<'a> Poll<'a> {
     }
 
     fn is_held(&self) -> bool {
-        self.granted.len() >= self.call.servers.majority()
+        self.granted.len() >= self.quorum.servers.majority()
     }
 
     /// Why there is no majority.
     fn missed<T>(mut self) -> Result<Option<T>, Error> {
         for at in mem::take(&mut self.behind) {
-            match unheard(&self.call.entries[at]) {
+            match unheard(&self.quorum.entries[at]) {
                 Some(error) => self.errors.push((at, error)),
                 None => self.busy += 1,
             }
         }
         let (nodes, majority, name) =
-            (&self.call.servers.nodes, self.call.servers.majority(), self.call.name);
+            (&self.quorum.servers.nodes, self.quorum.servers.majority(), self.quorum.name());
         let n = nodes.len();
         let errors = || self.errors.iter().map(|(_, error)| error);
         let never: Vec<_> = errors().filter(|error| !error.is_retryable()).collect();

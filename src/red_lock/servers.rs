@@ -122,13 +122,9 @@ impl RedLockClient {
 fn checked(clients: &[Client]) -> Result<Arc<[Arc<Voter>]>, Error> {
     let n = clients.len();
     if n < FEWEST || n.is_multiple_of(2) {
-        let why = if n < FEWEST {
-            "with fewer servers, none may fail"
-        } else {
-            "one server fewer tolerates as many failures"
-        };
         return Err(bad(format!(
-            "a RedLock needs an odd number of servers, at least {FEWEST}, got {n}: {why}"
+            "a RedLock needs an odd number of servers, at least {FEWEST}, got {n}: with fewer none may \
+             fail, and of an even number one server fewer tolerates as many"
         )));
     }
     let voter = |(i, client)| {
@@ -160,9 +156,8 @@ fn run_ids(nodes: &[Arc<Voter>]) -> Result<Vec<Option<String>>, Error> {
         |node: &Arc<Voter>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(longest).max().unwrap_or(Duration::ZERO));
     let ping = || Command::plain(&redis::cmd("PING")).identified();
-    let queries = nodes.iter().map(|node| Query::new(node, ping())).collect();
-    let replies = nodes.iter().zip(ask_all(queries, began, limit));
-    let names = replies.map(|(node, reply)| {
+    let queries = nodes.iter().map(|node| (node, Query::new(node, ping()))).collect();
+    let names = ask_all(queries, began, limit).into_iter().map(|(node, reply)| {
         let server = reply.map_err(|failure| node.failed(failure.error())).ok()?.server?;
         connected(&node.shared, &node.server, &server);
         server.run_id.clone()

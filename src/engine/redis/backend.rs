@@ -9,6 +9,7 @@ use crate::engine::redis::pool::{Aside, Pool, Threads};
 use crate::sync::RwLock;
 
 /// The pool, and the state and counters beside it.
+#[derive(Default)]
 pub(crate) struct Backend {
     /// With the threads that read what nobody else has read in time. Gone once the client is closed.
     pub(in crate::engine) pool: RwLock<Option<(Pool, Threads)>>,
@@ -27,15 +28,7 @@ pub(crate) struct Backend {
 
 impl Backend {
     pub(crate) fn new(pool: Pool, threads: Threads) -> Self {
-        Backend {
-            pool: RwLock::new(Some((pool, threads))),
-            aside: Aside::default(),
-            batch: Batch::default(),
-            requests: AtomicU64::new(0),
-            broke: LatestMoment::default(),
-            moved: LatestMoment::default(),
-            refused: LatestMoment::default(),
-        }
+        Backend { pool: RwLock::new(Some((pool, threads))), ..Backend::default() }
     }
 
     /// When another server was last found to be the primary: connections from before are no longer used.

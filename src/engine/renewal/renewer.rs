@@ -31,7 +31,8 @@ impl Renewer {
 
     /// Adds a server of a client.
     pub(crate) fn add(&self, client: u64, server: &Server, renew_every: Duration, renewal_timeout: Duration) {
-        self.state.lock().lines.insert(server.id, ServerLine::new(client, renew_every, renewal_timeout));
+        let line = ServerLine { client, renew_every, renewal_timeout, ..ServerLine::default() };
+        self.state.lock().lines.insert(server.id, line);
     }
 
     /// Removes a client with all its tasks. Returns the leaves that Redis has not answered.

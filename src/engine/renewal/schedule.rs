@@ -43,8 +43,9 @@ pub(crate) struct State {
 pub(crate) type Due = (Moment, u64, u64);
 
 /// What one client has to send to a server, and the connection for it.
+#[derive(Default)]
 pub(crate) struct ServerLine {
-    client: u64,
+    pub(crate) client: u64,
     /// The tasks to send, in this order.
     pub(crate) queue: VecDeque<Task>,
     /// Notified when a task is queued, or the client ends.
@@ -88,19 +89,6 @@ pub(crate) struct Planned {
 struct Details {
     what: TaskKind,
     due: Moment,
-}
-
-impl ServerLine {
-    pub(crate) fn new(client: u64, renew_every: Duration, renewal_timeout: Duration) -> ServerLine {
-        ServerLine {
-            client,
-            queue: VecDeque::new(),
-            work: Arc::default(),
-            connection: None,
-            renew_every,
-            renewal_timeout,
-        }
-    }
 }
 
 impl Task {

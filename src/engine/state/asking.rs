@@ -61,7 +61,7 @@ impl Deref for Args {
 }
 
 /// The terms on which a hold is requested.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
     /// The lease expires by itself and is never renewed.
@@ -83,17 +83,7 @@ pub(crate) struct Terms {
 
 impl Terms {
     pub(crate) fn new(lease: Duration, args: impl Into<Args>) -> Self {
-        Terms {
-            lease,
-            fixed: false,
-            fair: false,
-            at_least: Millis::default(),
-            linger: Millis::default(),
-            args: args.into(),
-            class: None,
-            priority: 0,
-            token_is_value: false,
-        }
+        Terms { lease, args: args.into(), ..Terms::default() }
     }
 
     /// Checks that the terms are consistent; the error says how they are not.

@@ -37,7 +37,7 @@ pub(crate) fn ends_at(since: Moment, left: Duration) -> Moment {
 }
 
 /// A grant, until the process releases or loses it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     /// The `n` of its owner id, `<client uuid>:<n>`.
     pub(crate) owner: u64,
@@ -110,8 +110,9 @@ impl Doubt {
 }
 
 /// Whether a grant may go to more threads, and whether it is still there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Standing {
+    #[default]
     Open,
     /// It ends with its present holders: it is not handed on, and no further thread may share it.
     ClosedToOthers,
@@ -141,9 +142,10 @@ pub(crate) enum Remains {
 }
 
 /// How more threads of its process may get a grant without Redis.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Reuse {
     /// By a local hand-off only.
+    #[default]
     HandOff,
     /// By joining its holders.
     Shared(Joining),
@@ -182,18 +184,7 @@ pub(crate) struct Joining {
 impl Grant {
     /// Creates a grant that has just begun, and whose end is not known yet.
     pub(crate) fn new(owner: u64, number: u64, terms: Terms) -> Self {
-        Grant {
-            owner,
-            number,
-            value: 0,
-            hand_overs: 0,
-            holds: 0,
-            terms,
-            since: Moment::default(),
-            validity: Validity::default(),
-            standing: Standing::Open,
-            reuse: Reuse::HandOff,
-        }
+        Grant { owner, number, terms, ..Grant::default() }
     }
 
     /// Returns the fencing token of its present holder.

@@ -10,7 +10,7 @@ use crate::observe::AcquiredVia;
 /// What this process asks of Redis for the head of its waiting threads. The next head continues with it only
 /// if its own request is [the same](Sought::is): once Redis may know of an owner id, that id stands for one
 /// request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct PendingAcquire {
     pub(super) owner: u64,
     pub(super) sought: Sought,
@@ -32,7 +32,7 @@ pub(super) struct PendingAcquire {
 }
 
 /// What a pending acquire asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sought {
     pub(super) terms: Terms,
     /// See [`Request::from`](super::Request::from).
@@ -42,9 +42,10 @@ pub(super) struct Sought {
 }
 
 /// What Redis has said of a pending acquire.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     /// Nothing yet.
+    #[default]
     New,
     /// It is busy, and there is no queue position.
     Busy,
@@ -102,18 +103,8 @@ impl Sought {
 
 impl PendingAcquire {
     pub(super) fn new(owner: u64, request: &Request, now: Moment) -> Self {
-        PendingAcquire {
-            owner,
-            sought: Sought::of(request),
-            phase: Phase::New,
-            in_flight: None,
-            counts_from: now,
-            arrival: String::new(),
-            last_number: 0,
-            again_at: now,
-            doubt: Doubt::default(),
-            wanted: None,
-        }
+        let sought = Sought::of(request);
+        PendingAcquire { owner, sought, counts_from: now, again_at: now, ..PendingAcquire::default() }
     }
 
     pub(super) fn is_queued(&self) -> bool {

@@ -18,7 +18,7 @@ fn an_end_is_reported_while_one_of_its_renewals_is_in_a_lines_hands() {
     let lock = client.simple_lock("it");
     let entry = lock.entry().unwrap();
     let mut state = State::default();
-    state.lines.insert(SERVER, ServerLine::new(entry.shared.id, Duration::ZERO, Duration::ZERO));
+    state.lines.insert(SERVER, ServerLine { client: entry.shared.id, ..ServerLine::default() });
     let [first, second, until] = [1, 2, 9].map(|secs| Moment::now().after(Duration::from_secs(secs)));
     let in_hands = |state: &mut State| {
         for at in [first, second] {
@@ -50,7 +50,10 @@ fn a_renewal_goes_early_with_others_by_a_part_of_its_own_clients_period_only() {
     let [slow, quick] = locks.each_ref().map(|lock| lock.entry().unwrap());
     let mut state = State::default();
     for (entry, period) in [(slow, Duration::from_secs(3600)), (quick, Duration::from_millis(200))] {
-        state.lines.insert(entry.server().id, ServerLine::new(entry.shared.id, period, Duration::ZERO));
+        state.lines.insert(
+            entry.server().id,
+            ServerLine { client: entry.shared.id, renew_every: period, ..ServerLine::default() },
+        );
     }
     let now = Moment::now();
     let mut plan = |entry: &Arc<LockEntry>, owner, ms| {
