@@ -99,6 +99,7 @@ impl<T: Default> Global<T> {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct RwLock<T>(inner::RwLock<T>);
 
 impl<T> RwLock<T> {
