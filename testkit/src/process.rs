@@ -11,8 +11,9 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use super::wait::poll;
 
 /// `read` consumes nothing beyond its line, so the program gets the rest of the pipe as its input.
 const GATE: &str = r#"read -r _ && exec "$@""#;
@@ -22,9 +23,6 @@ const WATCHDOG: &str = r#"read -r pid || exit 0
 read -r _
 kill -9 "$pid" 2>/dev/null
 if [ -n "$1" ]; then rm -rf -- "$1"; fi"#;
-
-/// How often the state of a process is checked.
-const POLL: Duration = Duration::from_millis(1);
 
 /// How long a signal may take to show in a process's state.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(30);
@@ -68,7 +66,8 @@ impl Drop for Watchdog {
 #[derive(Debug)]
 pub(super) struct Guarded {
     child: Child,
-    watchdog: Watchdog,
+    /// Only while the program runs: once that is reaped, its process id may be another's.
+    watchdog: Option<Watchdog>,
 }
 
 impl Guarded {
@@ -79,13 +78,13 @@ impl Guarded {
         remove: Option<&Path>,
         configure: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
-        let watchdog = Watchdog::start(remove)?;
+        let mut watchdog = Watchdog::start(remove)?;
         let mut command = Command::new("sh");
         command.args(["-c", GATE, "gate"]).arg(program);
         configure(&mut command);
         let child = command.stdin(Stdio::piped()).spawn()?;
-        let mut guarded = Self { child, watchdog };
-        guarded.watchdog.watch(guarded.child.id())?;
+        watchdog.watch(child.id())?;
+        let mut guarded = Self { child, watchdog: Some(watchdog) };
         guarded.say("go")?;
         Ok(guarded)
     }
@@ -112,19 +111,16 @@ impl Guarded {
 
     /// `Some` once the program has ended.
     pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
-        self.child.try_wait()
+        let status = self.child.try_wait()?;
+        if status.is_some() {
+            self.watchdog = None;
+        }
+        Ok(status)
     }
 
     /// Waits for the program to end by itself; returns `None` once `limit` has passed.
     pub(super) fn wait_within(&mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
-        let end = Instant::now() + limit;
-        loop {
-            let status = self.child.try_wait()?;
-            if status.is_some() || Instant::now() >= end {
-                return Ok(status);
-            }
-            thread::sleep(POLL);
-        }
+        poll(limit, || self.try_wait().transpose()).transpose()
     }
 
     /// Sends SIGSTOP, and returns once the process has stopped.
@@ -142,13 +138,14 @@ impl Guarded {
     /// Sends SIGKILL, which also ends a stopped process, and waits for the end.
     pub(super) fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
+        self.watchdog = None;
         self.child.wait()
     }
 
     /// Sends a signal by name, with the shell's built-in `kill`: it is available wherever `sh` is.
     fn signal(&mut self, name: &str) -> io::Result<()> {
         // The id of a reaped process may already belong to another process.
-        if let Some(status) = self.child.try_wait()? {
+        if let Some(status) = self.try_wait()? {
             return Err(io::Error::other(format!("the process has ended already: {status}")));
         }
         let status = Command::new("sh")
@@ -162,26 +159,16 @@ impl Guarded {
     /// Waits for a signal to take effect, which it does some time after it was sent. Without `/proc` there is
     /// no way to see that.
     fn await_state(&self, is: impl Fn(char) -> bool) -> io::Result<()> {
-        let end = Instant::now() + SIGNAL_LIMIT;
-        while let Some(state) = state(self.pid()) {
-            if is(state) {
-                return Ok(());
-            }
-            if Instant::now() >= end {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("process {} stays in state {state}", self.pid()),
-                ));
-            }
-            thread::sleep(POLL);
-        }
-        Ok(())
+        let pid = self.pid();
+        poll(SIGNAL_LIMIT, || state(pid).is_none_or(&is).then_some(())).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::TimedOut, format!("process {pid} has not taken a signal"))
+        })
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // There is nobody to report a failure to. The watchdog is dropped after the program.
+        // There is nobody to report a failure to.
         let _ = self.kill();
     }
 }

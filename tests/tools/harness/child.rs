@@ -1,8 +1,11 @@
 //! Child processes.
 
+use std::path::Path;
+
 use redis_concurrent_testkit::*;
 
 use super::{LONG, SHORT, exists};
+use crate::support::alone;
 
 #[test]
 #[ignore = "a role, played by a child process"]
@@ -70,6 +73,32 @@ fn a_dropped_child_is_gone() {
     let pid = child.pid();
     drop(child);
     assert!(!exists(pid));
+}
+
+/// How many processes of this one would kill an orphaned child.
+fn watchdogs() -> usize {
+    let ours = format!(" {} ", std::process::id());
+    let is_one = |process: &Path| {
+        let read = |file| std::fs::read_to_string(process.join(file)).unwrap_or_default();
+        let (stat, command) = (read("stat"), read("cmdline"));
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.get(2..).is_some_and(|it| it.starts_with(&ours)))
+            && command.contains("watchdog")
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().filter(|it| is_one(&it.path())).count()
+}
+
+/// A watchdog that outlived its child would kill whatever process has that id then.
+#[test]
+fn a_child_that_has_ended_has_no_watchdog() {
+    alone("harness::child::a_child_that_has_ended_has_no_watchdog", || {
+        let mut children = [echo(), echo(), echo()];
+        assert_eq!(watchdogs(), 3);
+        children[0].say("end").unwrap();
+        assert!(children[0].wait_within(LONG).unwrap().success());
+        assert_eq!(watchdogs(), 2);
+        children[1].kill9().unwrap();
+        assert_eq!(watchdogs(), 1);
+    });
 }
 
 #[test]
