@@ -13,8 +13,9 @@ use super::faults::Faults;
 use super::pump::{self, Link, Shared};
 use super::reserved::{PORT_TRIES, Reserved};
 
-/// How often the proxy checks for new connections.
+/// How often the proxy checks for new connections, and how often once none has come for long.
 const ACCEPT_POLL: Duration = Duration::from_millis(1);
+const IDLE_POLL: Duration = Duration::from_millis(5);
 
 /// How long closing the port may take, or getting it back.
 const PORT_LIMIT: Duration = Duration::from_secs(30);
@@ -283,13 +284,15 @@ impl Front {
     /// Accepts connections until the proxy ends, then waits for the threads of all connections.
     fn run(&self, shared: &Arc<Shared>) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        let mut last = Instant::now();
         while !shared.ended.load(Ordering::SeqCst) {
             match self.accept(shared) {
                 Some(thread) => {
                     threads.retain(|it| !it.is_finished());
                     threads.push(thread);
+                    last = Instant::now();
                 }
-                None => thread::sleep(ACCEPT_POLL),
+                None => thread::sleep((last.elapsed() / 16).clamp(ACCEPT_POLL, IDLE_POLL)),
             }
         }
         let listener = self.listener.lock().take();

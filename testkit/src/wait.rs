@@ -3,11 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to sleep between two checks.
-const POLL: Duration = Duration::from_millis(1);
+/// How long to sleep between two checks, at first and at most: a check may cost a server a connection, and what is
+/// waited for needs the same cores.
+const POLL: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
 
-/// Blocks until `condition` holds, checking it about every millisecond, for at most `limit`. It always checks
-/// once more at the end, so a stalled machine does not turn a true condition into a failure. A single call of
+/// Blocks until `condition` holds, for at most `limit`; checks it about every millisecond at first, later every ten.
+/// It always checks once more at the end, so a stalled machine does not turn a true condition into a failure. A single call of
 /// `condition` may take any time.
 ///
 /// # Panics
@@ -37,11 +38,11 @@ pub(super) fn poll<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -
     let start = Instant::now();
     loop {
         // Computed before the check, so that the last check begins no earlier than the timeout.
-        let last = start.elapsed() >= limit;
+        let waited = start.elapsed();
         let value = attempt();
-        if value.is_some() || last {
+        if value.is_some() || waited >= limit {
             return value;
         }
-        thread::sleep(POLL);
+        thread::sleep((waited / 16).clamp(POLL[0], POLL[1]));
     }
 }
