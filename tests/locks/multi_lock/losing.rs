@@ -8,7 +8,7 @@ use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::{Proxy, closes_in_time, wait_until};
 
 use crate::multi_lock::fixture::{Fixture, locks, multi};
-use crate::support::{Event, LONG, Recorder, SOON, builder, delete, ms};
+use crate::support::{Event, LONG, Recorder, SOON, builder, channels, delete, ms};
 
 #[test]
 fn one_that_was_unlocked_by_force() {
@@ -44,6 +44,7 @@ fn one_that_was_unlocked_by_force_is_told_to_what_came_from_its_token() {
     let guard = it.lock().unwrap();
     let (receiver, child) = (guard.lost().receiver(), guard.lost().child());
     assert!(is_open(&receiver) && !child.is_cancelled(), "it is held");
+    wait_until(SOON, "the holder listens", || !channels(&fixture.server).is_empty());
     assert!(theirs.force_unlock().unwrap().holders > 0);
     assert!(child.wait_timeout(SOON));
     assert!(receiver.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
