@@ -50,7 +50,7 @@ struct State {
 struct Line {
     /// `None`: it will not arrive.
     replies: VecDeque<Option<Value>>,
-    messages: VecDeque<[String; 2]>,
+    messages: VecDeque<Value>,
     listens: bool,
     broken: bool,
 }
@@ -96,9 +96,9 @@ impl State {
         self.tick();
         let reply = self.redis.command(connection, &words).pop()?;
         for told in mem::take(&mut self.redis.state.told) {
-            let message = [told.channel, told.text].map(|it| String::from_utf8_lossy(&it).into_owned());
+            let message = [b"message".to_vec(), told.channel, told.text].map(Value::BulkString);
             let line = self.lines.get_mut(&told.connection).expect("it would have been told to nobody");
-            line.messages.push_back(message);
+            line.messages.push_back(Value::Array(message.to_vec()));
         }
         self.check_positions();
         (!lost).then(|| reply.into())
@@ -211,21 +211,14 @@ impl Network for Server {
         Ok(())
     }
 
-    fn receive(&self, connection: u64, _until: Moment) -> RedisResult<Value> {
-        let mut state = self.state.lock();
-        let line = state.lines.get_mut(&connection).filter(|line| !line.broken).ok_or_else(broken)?;
-        let reply = line.replies.pop_front().flatten();
-        line.broken = reply.is_none();
-        reply.ok_or_else(broken)
-    }
-
-    fn hear(&self, connection: u64, until: Moment) -> RedisResult<[String; 2]> {
+    fn receive(&self, connection: u64, until: Moment) -> RedisResult<Value> {
         let mut state = self.state.lock();
         let mut late = false;
         loop {
             let line = state.lines.get_mut(&connection).filter(|line| !line.broken).ok_or_else(broken)?;
-            if let Some(message) = line.messages.pop_front() {
-                return Ok(message);
+            if let Some(reply) = line.replies.pop_front().or_else(|| line.messages.pop_front().map(Some)) {
+                line.broken = reply.is_none();
+                return reply.ok_or_else(broken);
             }
             if late {
                 return Err(io::Error::from(io::ErrorKind::WouldBlock).into());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use r2d2::ManageConnection;
-use redis::{Msg, RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::connection::{self, ConnectionManager};
@@ -24,10 +24,8 @@ pub(crate) trait Network: Send + Sync {
     /// Returns the number of a new connection to this address.
     fn connect(&self, address: &str, limit: Duration) -> RedisResult<u64>;
     fn send(&self, connection: u64, command: Vec<String>) -> RedisResult<()>;
-    /// Returns the next reply.
+    /// Returns the next reply, or the next message to a subscriber.
     fn receive(&self, connection: u64, until: Moment) -> RedisResult<Value>;
-    /// Returns the next message to a subscriber: its channel and its text.
-    fn hear(&self, connection: u64, until: Moment) -> RedisResult<[String; 2]>;
     fn hang_up(&self, connection: u64);
 }
 
@@ -114,18 +112,6 @@ impl Connection {
             *reply = self.recv_response()?;
         }
         Ok(replies)
-    }
-
-    pub(crate) fn get_message(&mut self) -> RedisResult<Msg> {
-        let [channel, text] = self.network.hear(self.id, self.until())?;
-        let parts = ["message", &channel, &text].map(|part| Value::BulkString(part.into()));
-        Msg::from_owned_value(Value::Array(parts.into())).ok_or_else(broken)
-    }
-
-    /// No kind used here listens to any channel but its inbox: it is a `PING`.
-    pub(crate) fn say(&mut self, request: &redis::Cmd) -> RedisResult<()> {
-        self.send_packed_command(&request.get_packed_command())?;
-        self.recv_response().map(drop)
     }
 }
 

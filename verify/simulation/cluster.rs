@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use redis::{PushKind, Value};
-
 use super::checks::sometimes;
 use super::net::host;
 use super::redis::Reply;
@@ -120,17 +118,4 @@ fn keys(command: &[String]) -> &[String] {
         name if OF_NO_KEY.contains(&name) => &[],
         _ => command.get(1..2).unwrap_or_default(),
     }
-}
-
-/// A message, or what confirms a subscription, as RESP3 has it.
-pub(super) fn pushed(kind: &str, data: Vec<Reply>) -> Value {
-    let kind = match kind {
-        "message" => PushKind::Message,
-        "smessage" => PushKind::SMessage,
-        "subscribe" => PushKind::Subscribe,
-        "ssubscribe" => PushKind::SSubscribe,
-        "unsubscribe" => PushKind::Unsubscribe,
-        _ => PushKind::SUnsubscribe,
-    };
-    Value::Push { kind, data: data.into_iter().map(Value::from).collect() }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{RedisResult, Value};
 
 use super::checks::{always, drawn, happens, sometimes};
-use super::cluster::{Slots, pushed};
+use super::cluster::Slots;
 use super::faults::{DOUBLED, Fault, Plan};
 use super::part::WAITERS;
 use super::redis::{Reply, Told};
@@ -65,7 +65,6 @@ struct Line {
     left: bool,
     told: Arc<Condvar>,
     replies: VecDeque<Value>,
-    messages: VecDeque<[String; 2]>,
     /// When what was sent last arrives: what is sent later does not arrive before it.
     there: Moment,
     back: Moment,
@@ -74,7 +73,7 @@ struct Line {
 enum Event {
     Request(u64, Vec<String>),
     Reply(u64, Value),
-    Message(u64, [String; 2]),
+    Message(u64, Value),
     Left(u64),
     Fault(usize),
     /// A server has memory again.
@@ -177,9 +176,9 @@ impl State {
                 sometimes("a message arrives twice");
                 let later = DOUBLED.as_micros() as usize * self.rng.below(2);
                 let later = when.after(Duration::from_micros(self.rng.below(later.max(1)) as u64));
-                self.at(later, self.message(&told));
+                self.at(later, message(&told));
             }
-            self.at(when, self.message(&told));
+            self.at(when, message(&told));
         }
         for reply in replies {
             if let Reply::Error(text) = &reply {
@@ -193,25 +192,8 @@ impl State {
             let line = self.lines.get_mut(&connection).expect("just seen");
             line.back = line.back.max(when);
             let when = line.back;
-            let reply = match reply {
-                // Of a subscription.
-                Reply::List(mut all) if self.slots.is_some() && command[0].ends_with("SUBSCRIBE") => {
-                    pushed(&command[0].to_lowercase(), all.split_off(1))
-                }
-                reply => reply.into(),
-            };
-            self.at(when, Event::Reply(connection, reply));
+            self.at(when, Event::Reply(connection, reply.into()));
         }
-    }
-
-    fn message(&self, told: &Told) -> Event {
-        if self.slots.is_some() {
-            let kind = if told.sharded { "smessage" } else { "message" };
-            let data = [&told.channel, &told.text].map(|it| Reply::Bulk(it.clone()));
-            return Event::Reply(told.connection, pushed(kind, data.to_vec()));
-        }
-        let text = [&told.channel, &told.text].map(|it| String::from_utf8_lossy(it).into());
-        Event::Message(told.connection, text)
     }
 
     /// A slot that the server has begins to move, for so long.
@@ -246,10 +228,11 @@ impl State {
         let ended = self.servers[from].redis.ends_channels(|channel| Slot::of(channel).index() == slot);
         sometimes("a slot has moved");
         for (connection, channel) in ended {
-            let ends = pushed("sunsubscribe", vec![Reply::Bulk(channel), Reply::Int(0)]);
+            let ends =
+                Reply::List(vec![Reply::Bulk(b"sunsubscribe".to_vec()), Reply::Bulk(channel), Reply::Int(0)]);
             let Some(ends_at) = self.lines.get(&connection).map(|line| line.ends) else { continue };
             let when = self.arrival(ends_at);
-            self.at(when, Event::Reply(connection, ends));
+            self.at(when, Event::Reply(connection, ends.into()));
         }
     }
 
@@ -263,9 +246,9 @@ impl State {
                 }
                 _ => sometimes("a reply comes too late"),
             },
-            Event::Message(connection, text) => match self.lines.get_mut(&connection) {
+            Event::Message(connection, value) => match self.lines.get_mut(&connection) {
                 Some(line) if line.open && !line.left => {
-                    line.messages.push_back(text);
+                    line.replies.push_back(value);
                     line.told.notify_all();
                 }
                 _ => sometimes("a message reaches nobody"),
@@ -325,6 +308,12 @@ impl State {
             self.cut_all(|line| line.ends.1 == server);
         }
     }
+}
+
+fn message(told: &Told) -> Event {
+    let kind = if told.sharded { "smessage" } else { "message" };
+    let parts = [kind.as_bytes(), &told.channel, &told.text].map(|it| Value::BulkString(it.to_vec()));
+    Event::Message(told.connection, Value::Array(parts.to_vec()))
 }
 
 impl Net {
@@ -456,7 +445,6 @@ impl Network for Net {
             left: false,
             told: Arc::new(Condvar::new()),
             replies: VecDeque::new(),
-            messages: VecDeque::new(),
             there: now,
             back: now,
         };
@@ -481,10 +469,6 @@ impl Network for Net {
 
     fn receive(&self, connection: u64, until: Moment) -> RedisResult<Value> {
         self.wait(connection, until, |line| line.replies.pop_front())
-    }
-
-    fn hear(&self, connection: u64, until: Moment) -> RedisResult<[String; 2]> {
-        self.wait(connection, until, |line| line.messages.pop_front())
     }
 
     fn hang_up(&self, connection: u64) {

@@ -1,41 +1,47 @@
 //! The grant listener: one thread and one connection per client and server, from the first wait there until
-//! the client ends. At a node of a cluster it [listens to the locks](crate::engine::hearing::listener_by_lock) one by one.
+//! the client ends.
+//!
+//! At a node of a cluster it listens to a channel for each lock that a thread of this client waits for there, or about
+//! which it wants messages. The channel carries the lock's hash tag, and is sharded if the server supports that, so a
+//! message stays in the shard that grants. When a slot moves away, the server ends the subscriptions to its channels,
+//! and the waiters ask the slot's new server at once. A channel that the server refuses affects its lock only: the
+//! connection continues to serve the others.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{Msg, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::clock::Moment;
 use crate::engine::call::close::abandon;
 use crate::engine::entries::entry::{LockEntry, owner_number};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::hearing::inbox::Inbox;
-use crate::engine::hearing::messages::{ask_again, dispatch, hears};
-use crate::engine::hearing::notices::{Notices, Subscribes};
+use crate::engine::hearing::messages::{ask_again, dispatch, hears, missed};
+use crate::engine::hearing::notices::Notices;
 use crate::engine::operations::effects::report;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
 use crate::engine::redis::server_info::{Role, ServerInfo};
+use crate::engine::redis::subscriber::{PING_AFTER, Pushed, Subscriber, TICK};
 use crate::engine::redis::wire::Connection;
 use crate::engine::renewal::successor;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::LockState;
 use crate::error::{Error, ErrorKind};
-use crate::names::fresh_uuid;
+use crate::names::{channel, fresh_uuid, stem_of};
 use crate::observe::serves_holds;
 
-/// How long the connection may be silent before it is pinged, and how long the reply may take: a dead peer is
-/// detected within twice this time.
-pub(crate) const PING_AFTER: Duration = Duration::from_secs(1);
-/// How often a silent listener checks whether it should end.
-pub(crate) const TICK: Duration = Duration::from_millis(250);
+/// How often the listener looks for channels that are no longer needed.
+const SWEEP: Duration = Duration::from_secs(5);
 /// `twin <mark>`: a client that begins to listen asks whether a copy of its process does already.
 const TWIN: &str = "twin";
 /// `here <proof>`: the answer of such a copy, which ends the client that asked.
 const HERE: &str = "here";
+/// `<owner> listen …`: see [`on_listen`](Listener::on_listen).
+const LISTEN: &str = "listen ";
 /// The pauses between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -51,55 +57,60 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
             manager: server.manager.clone(),
             channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
             by_lock: matches!(shared.route, Route::Cluster(_)),
+            notices: Notices::default(),
+            mark: String::new(),
+            answered: Moment::default(),
         };
         move || listener.run()
     })
 }
 
-pub(crate) struct Listener {
+struct Listener {
     /// Weak: the listener does not keep its client alive.
     shared: Weak<Shared>,
     server: Weak<Server>,
-    pub(crate) inbox: Arc<Inbox>,
+    inbox: Arc<Inbox>,
     manager: ConnectionManager,
     /// The client's own channel.
-    pub(crate) channel: String,
+    channel: String,
     /// Whether this is a cluster, where each lock has a channel of its own and the client's only serves to
     /// wake the listener.
     by_lock: bool,
+    notices: Notices,
+    /// What it asks a copy of this process with; new for each connection.
+    mark: String,
+    /// When it last answered one.
+    answered: Moment,
 }
 
 impl Listener {
-    fn run(self) {
+    fn run(mut self) {
         serves_holds();
         let mut down = Moment::now();
         let mut first = true;
         let mut pause = FIRST_PAUSE;
-        let mut notices = Notices::default();
         while self.goes_on() && self.is_needed() {
             let dialled = Moment::now();
-            let mark = self.shared.upgrade().map_or_else(String::new, |shared| fresh_uuid(&shared.identity));
-            match self.connect(&mark) {
+            self.mark = self.shared.upgrade().map_or_else(String::new, |shared| fresh_uuid(&shared.identity));
+            match self.connect() {
                 Ok((connection, info, role)) => {
                     let missed = (!first).then(|| Moment::now().since(down));
-                    let came_up = || {
-                        self.inbox.came_up(dialled, role == Some(Role::Replica));
-                        if let Some((shared, at)) = self.client() {
-                            if role == Some(Role::Primary) && at.backend.refused() > Some(at.backend.moved())
-                            {
-                                at.backend.moves(dialled);
-                            }
-                            successor::connected(&shared, &at, &info);
+                    let mut line = Subscriber::new(connection, &self.channel, self.by_lock);
+                    // Before waiters ask again: a message that comes after their requests must be received.
+                    let resumed = self.notices.resume(&mut line);
+                    self.inbox.came_up(dialled, role == Some(Role::Replica));
+                    if let Some((shared, at)) = self.client() {
+                        if role == Some(Role::Primary) && at.backend.refused() > Some(at.backend.moved()) {
+                            at.backend.moves(dialled);
                         }
-                        // Only now, so that waiters ask on connections that lead to this server.
-                        self.came_up(missed);
-                    };
+                        successor::connected(&shared, &at, &info);
+                    }
+                    // Only now, so that waiters ask on connections that lead to this server.
+                    self.came_up(missed);
                     first = false;
                     pause = FIRST_PAUSE;
-                    match self.by_lock {
-                        false => self.listen(connection, &mark, &mut notices, came_up),
-                        true => self.listen_by_lock(connection, &mut notices, came_up),
-                    }
+                    // An error says that the connection has failed: it is dropped.
+                    let _ = resumed.and_then(|()| self.listen(&mut line));
                     self.inbox.went_down();
                     down = Moment::now();
                     self.is_deaf();
@@ -121,12 +132,12 @@ impl Listener {
     }
 
     /// Returns whether the client still exists and has not stopped its listener.
-    pub(crate) fn goes_on(&self) -> bool {
+    fn goes_on(&self) -> bool {
         !self.inbox.life.is_stopped() && self.shared.strong_count() > 0
     }
 
     /// Returns whether this server may have any key of the client. If not, its channels are forgotten.
-    pub(crate) fn is_needed(&self) -> bool {
+    fn is_needed(&self) -> bool {
         let is_needed = self.client().is_some_and(|(shared, server)| shared.route.leads_to(&server));
         if !is_needed {
             self.inbox.channels.clear();
@@ -135,12 +146,12 @@ impl Listener {
     }
 
     /// Returns the client and the server, while they exist.
-    pub(crate) fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
+    fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
         Some((self.shared.upgrade()?, self.server.upgrade()?))
     }
 
     /// Returns whether the listener is connected to another server than the one that has the locks.
-    pub(crate) fn is_elsewhere(&self) -> bool {
+    fn is_elsewhere(&self) -> bool {
         self.server
             .upgrade()
             .is_some_and(|server| self.inbox.is_elsewhere(server.backend.moved(), server.backend.refused()))
@@ -148,16 +159,15 @@ impl Listener {
 
     /// Connects, and subscribes to the channel. Returns the connection and what its server says about itself;
     /// its role only if a server has said that it is not the primary. A copy of this process that listens
-    /// there already is asked to [answer](Self::answer), and does not see its own question, which has this mark.
-    pub(super) fn connect(&self, mark: &str) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
-        let connection = if self.by_lock { self.manager.pushing() } else { self.manager.raw() };
-        let mut connection = connection.map_err(not_connected)?;
+    /// there already is asked to [answer](Self::answer), and does not see its own question, which has its mark.
+    fn connect(&self) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
+        let mut connection = self.manager.raw().map_err(not_connected)?;
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
         let doubted = self.server.upgrade().is_some_and(|server| server.backend.refused().is_some());
         let role = if doubted { Role::request() } else { Vec::new() };
         // In a cluster, the client's other listeners would hear it, too.
         let twin = match self.by_lock {
-            false => self.says(&format!("{TWIN} {mark}")).get_packed_command(),
+            false => self.says(&format!("{TWIN} {}", self.mark)).get_packed_command(),
             true => Vec::new(),
         };
         let all = [ServerInfo::request(), role, twin, subscribe];
@@ -187,61 +197,114 @@ impl Listener {
         }
     }
 
-    /// Receives messages until the client ends, or an error says that the connection has failed.
-    fn listen(&self, mut connection: Connection, mark: &str, notices: &mut Notices, came_up: impl FnOnce()) {
-        // Before waiters ask again: a message that comes after their requests must be received.
-        let resumed = notices.resume(&mut connection);
-        came_up();
-        let _ = resumed.and_then(|()| self.receive(&mut connection, mark, notices));
-    }
-
-    fn receive(&self, pubsub: &mut Connection, mark: &str, notices: &mut Notices) -> RedisResult<()> {
-        let mut latest = Moment::now();
-        let mut needed = latest;
-        let mut answered = Moment::default();
+    /// Receives messages until the client ends, the server has no more slots, or the connection fails.
+    fn listen(&mut self, line: &mut Subscriber) -> RedisResult<()> {
+        let (mut needed, mut swept) = (Moment::now(), Moment::now());
         while self.goes_on() && !self.is_elsewhere() {
-            if TICK < Moment::now().since(needed) {
-                if !self.is_needed() {
-                    return Ok(());
-                }
-                needed = Moment::now();
+            let Some((shared, _)) = self.client() else { break };
+            let now = Moment::now();
+            if SWEEP < now.since(swept) {
+                self.sweep(line, &shared, now)?;
+                swept = now;
             }
-            let before = latest;
-            let message = heard(pubsub, &mut latest)?;
+            if TICK < now.since(needed) {
+                if !self.is_needed() {
+                    break;
+                }
+                needed = now;
+            }
+            let requested = self.inbox.channels.take_requested();
+            line.ask(requested.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
+            // Not held while the thread waits for a message: it would keep a client alive that has no other
+            // user.
+            drop(shared);
+            let pushed = line.next()?;
+            let Some((shared, server)) = self.client() else { break };
             // Messages of a former primary no longer count.
             if self.is_elsewhere() {
-                return Ok(());
+                break;
             }
-            (before < latest).then(|| self.hears());
-            if let Some(message) = message {
-                if let Some(entries) = notices.on_message(message.get_channel_name()) {
+            if let Some(pushed) = pushed {
+                server.known.replied(Moment::now());
+                self.receive(pushed, &shared, &server, line)?;
+            }
+            self.notices.expire(line, Moment::now())?;
+        }
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        pushed: Pushed,
+        shared: &Shared,
+        server: &Server,
+        line: &mut Subscriber,
+    ) -> RedisResult<()> {
+        let channels = &self.inbox.channels;
+        match pushed {
+            Pushed::Message { channel, text } => {
+                if let Some(entries) = self.notices.on_message(&channel) {
                     entries.iter().for_each(ask_again);
-                } else if let Ok(text) = message.get_payload::<String>()
-                    && !self.on_listen(&text, pubsub, notices)?
-                    && let Some(shared) = self.shared.upgrade()
-                {
-                    match text.split_once(' ') {
-                        Some((TWIN, request)) if request != mark && TICK < latest.since(answered) => {
-                            self.answer(&shared, request);
-                            answered = latest;
-                        }
-                        Some((HERE, proof)) if proof == shared.proof(mark) => abandon(&shared),
-                        _ => dispatch(&shared, &text),
+                    return Ok(());
+                }
+                let now = Moment::now();
+                match text.split_once(' ') {
+                    Some((TWIN, request)) if request != self.mark && TICK < now.since(self.answered) => {
+                        self.answer(shared, server, request);
+                        self.answered = now;
                     }
+                    Some((HERE, proof)) if proof == shared.proof(&self.mark) => abandon(shared),
+                    Some((owner, what)) if what.starts_with(LISTEN) => {
+                        self.on_listen(shared, owner, &what[LISTEN.len()..], line)?;
+                    }
+                    _ => dispatch(shared, &text),
                 }
             }
-            notices.expire(pubsub, Moment::now())?;
+            // Something may have been announced before on the channel of another program.
+            Pushed::Confirmed(channel) => match self.notices.on_message(&channel) {
+                Some(entries) => entries.iter().for_each(ask_again),
+                None => missed(shared, &channels.confirmed(&stem(shared, &channel))),
+            },
+            // The waiters' requests go to the server that has the slot now, and they listen there.
+            Pushed::Ended(channel) => missed(shared, &channels.ended(&stem(shared, &channel))),
+            Pushed::Refused(channel, why) => self.refused(shared, server, &channel, why),
+            Pushed::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// The server has refused this channel. If its slot is elsewhere, the waiters ask there. If the client
+    /// may not listen to it, the waiters of this lock get an error. Otherwise they want the channel again
+    /// soon.
+    fn refused(&self, shared: &Shared, server: &Server, channel: &str, why: RedisError) {
+        let (channels, stem) = (&self.inbox.channels, stem(shared, channel));
+        let failure = not_subscribed(channel, why);
+        if failure.is_final() {
+            return missed(shared, &channels.denied(&stem, failure));
+        }
+        let owners = channels.refused(&stem);
+        if shared.route.learn(server, &failure) {
+            missed(shared, &owners);
+        }
+    }
+
+    /// Unsubscribes from the channels that are no longer needed.
+    fn sweep(&self, line: &mut Subscriber, shared: &Shared, now: Moment) -> RedisResult<()> {
+        let needs = |owner| {
+            let entry = shared.entries.lock().of_owner(owner);
+            entry.is_some_and(|entry| entry.core.lock().lock_state.is_in_use())
+        };
+        for stem in self.inbox.channels.take_idle(now, needs) {
+            line.give_up(&channel(&stem, &shared.uuid))?;
         }
         Ok(())
     }
 
     /// Answers a client that has begun to listen to the same channel. If it is that of a copy of this process,
     /// or this is the copy, the proof makes it end. Whoever else asks can do nothing with it.
-    fn answer(&self, shared: &Shared, request: &str) {
+    fn answer(&self, shared: &Shared, server: &Server, request: &str) {
         let answer = self.says(&format!("{HERE} {}", shared.proof(request)));
-        if let Some(server) = self.server.upgrade() {
-            let _ = server.backend.command(&answer, Moment::now().after(PING_AFTER));
-        }
+        let _ = server.backend.command(&answer, Moment::now().after(PING_AFTER));
     }
 
     /// A request to publish this on the client's own channel.
@@ -249,64 +312,35 @@ impl Listener {
         redis::cmd("PUBLISH").arg(&self.channel).arg(text).clone()
     }
 
-    /// Records that the server has just said something. Returns when.
-    pub(crate) fn hears(&self) -> Moment {
-        let now = Moment::now();
-        if let Some(server) = self.server.upgrade() {
-            server.known.replied(now);
-        }
-        now
-    }
-
     /// Handles `<uuid>:<n> listen 0 <ms> <channel>`: for that many milliseconds, at most a waiter timeout, the
-    /// waiters of the lock ask again at each message on that channel. Returns whether it was such a message.
-    pub(crate) fn on_listen(
-        &self,
-        text: &str,
-        pubsub: &mut impl Subscribes,
-        notices: &mut Notices,
-    ) -> RedisResult<bool> {
-        let request =
-            text.split_once(' ').and_then(|(owner, rest)| Some((owner, rest.strip_prefix("listen ")?)));
-        let Some((owner, rest)) = request else { return Ok(false) };
-        let mut words = rest.splitn(3, ' ');
+    /// waiters of the lock ask again at each message on that channel.
+    fn on_listen(
+        &mut self,
+        shared: &Shared,
+        owner: &str,
+        terms: &str,
+        line: &mut Subscriber,
+    ) -> RedisResult<()> {
+        let mut words = terms.splitn(3, ' ').skip(1);
+        let ms = words.next().and_then(|ms| ms.parse().ok());
         let owner = owner.rsplit(':').next().and_then(owner_number);
-        let (Some(ms), Some(channel)) = (words.nth(1).and_then(|ms| ms.parse().ok()), words.next()) else {
-            return Ok(true);
-        };
-        let (Some(shared), Some(owner)) = (self.shared.upgrade(), owner) else { return Ok(true) };
+        let (Some(ms), Some(channel), Some(owner)) = (ms, words.next(), owner) else { return Ok(()) };
         let entry = shared.entries.lock().of_owner(owner);
         let until = Moment::now().after(Duration::from_millis(ms).min(shared.config.waiter_timeout));
-        if let Some(entry) = entry
-            && entry.core.lock().lock_state.knows(owner)
-            && notices.listen(pubsub, &entry, channel, until)?
-        {
-            // Something may have been announced there before.
-            ask_again(&entry);
+        match entry.filter(|entry| entry.core.lock().lock_state.knows(owner)) {
+            Some(entry) => self.notices.listen(line, &entry, channel, until),
+            None => Ok(()),
         }
-        Ok(true)
     }
 }
 
-/// Returns the next message; `None` after a moment without one. A server that has said nothing since `latest`, for long,
-/// is pinged: without a reply the connection is out of step, and must be closed.
-pub(crate) fn heard(connection: &mut Connection, latest: &mut Moment) -> RedisResult<Option<Msg>> {
-    connection.set_read_timeout(Some(TICK))?;
-    let message = match connection.get_message() {
-        Err(e) if e.is_timeout() && Moment::now().since(*latest) < PING_AFTER => return Ok(None),
-        Err(e) if e.is_timeout() => {
-            connection.set_read_timeout(Some(PING_AFTER))?;
-            connection.say(&redis::cmd("PING"))?;
-            None
-        }
-        message => Some(message?),
-    };
-    *latest = Moment::now();
-    Ok(message)
+/// Returns the stem of the lock that this channel is for.
+fn stem(shared: &Shared, channel: &str) -> String {
+    stem_of(channel, &shared.uuid).map(str::to_owned).unwrap_or_default()
 }
 
 /// Returns the failure of a client that cannot listen to this channel.
-pub(crate) fn not_subscribed(channel: &str, e: RedisError) -> Failure {
+fn not_subscribed(channel: &str, e: RedisError) -> Failure {
     if e.kind() != redis::ErrorKind::Server(ServerErrorKind::NoPerm) {
         return refused(e);
     }

@@ -4,7 +4,6 @@
 
 pub(crate) mod inbox;
 pub(crate) mod listener;
-pub(crate) mod listener_by_lock;
 pub(crate) mod messages;
 pub(crate) mod notices;
 

@@ -2,55 +2,17 @@
 //! program.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use redis::{RedisResult, cmd};
+use redis::RedisResult;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::subscriber::Subscriber;
-use crate::engine::redis::wire::Connection;
-
-/// How long the server may take to confirm a subscription.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The channels of one [listener](crate::engine::hearing::listener), and the locks whose waiters ask again at a message there.
 #[derive(Default)]
 pub(crate) struct Notices {
     channels: Vec<ForeignChannel>,
-}
-
-/// A connection on which channels are subscribed.
-pub(crate) trait Subscribes {
-    /// # Errors
-    /// The connection is out of step, and must be closed.
-    fn subscribes(&mut self, channel: &str) -> RedisResult<()>;
-
-    /// # Errors
-    /// The connection is out of step, and must be closed.
-    fn unsubscribes(&mut self, channel: &str) -> RedisResult<()>;
-}
-
-impl Subscribes for Connection {
-    fn subscribes(&mut self, channel: &str) -> RedisResult<()> {
-        self.set_read_timeout(Some(CONFIRMED_WITHIN))?;
-        self.say(cmd("SUBSCRIBE").arg(channel))
-    }
-
-    fn unsubscribes(&mut self, channel: &str) -> RedisResult<()> {
-        self.set_read_timeout(Some(CONFIRMED_WITHIN))?;
-        self.say(cmd("UNSUBSCRIBE").arg(channel))
-    }
-}
-
-impl Subscribes for Subscriber {
-    fn subscribes(&mut self, channel: &str) -> RedisResult<()> {
-        self.ask_foreign(channel)
-    }
-
-    fn unsubscribes(&mut self, channel: &str) -> RedisResult<()> {
-        self.give_up_foreign(channel)
-    }
 }
 
 struct ForeignChannel {
@@ -66,28 +28,27 @@ struct ForeignChannel {
 }
 
 impl Notices {
-    /// Makes the waiters of `entry` ask again at each message on `channel`, unless they listen to another one
-    /// already: a message must not cost more than one subscription. Returns whether the subscription is new,
-    /// so that messages may have been missed.
+    /// Makes the waiters of `entry` ask again at each message on `channel`, and once it is subscribed, unless they
+    /// listen to another one already: a message must not cost more than one subscription.
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
     pub(crate) fn listen(
         &mut self,
-        pubsub: &mut impl Subscribes,
+        line: &mut Subscriber,
         entry: &Arc<LockEntry>,
         channel: &str,
         until: Moment,
-    ) -> RedisResult<bool> {
+    ) -> RedisResult<()> {
         let is_new = !self.channels.iter().any(|known| known.name == channel);
         let listens = |it: &ForeignChannel| it.entries.iter().any(|known| is_of(known, entry));
         if is_new && self.channels.iter().any(listens) {
-            return Ok(false);
+            return Ok(());
         }
         if is_new {
             let (name, marker) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
             let added = ForeignChannel { name, marker, entries: Vec::new(), attentive: true, until };
-            added.subscribe(pubsub)?;
+            added.subscribe(line)?;
             self.channels.push(added);
         }
         if let Some(known) = self.channels.iter_mut().find(|known| known.name == channel) {
@@ -97,7 +58,7 @@ impl Notices {
                 known.entries.push(Arc::downgrade(entry));
             }
         }
-        Ok(is_new)
+        Ok(())
     }
 
     /// A message came on `channel`. Returns the locks whose waiters must ask again; `None` if the channel is
@@ -114,13 +75,13 @@ impl Notices {
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
-    pub(crate) fn expire(&mut self, pubsub: &mut impl Subscribes, now: Moment) -> RedisResult<()> {
+    pub(crate) fn expire(&mut self, line: &mut Subscriber, now: Moment) -> RedisResult<()> {
         let in_use =
             |it: &ForeignChannel| it.until > now && it.entries.iter().any(|entry| entry.strong_count() > 0);
         while let Some(at) = self.channels.iter().position(|it| !in_use(it)) {
             let channel = self.channels.swap_remove(at);
-            pubsub.unsubscribes(&channel.name)?;
-            pubsub.unsubscribes(&channel.marker)?;
+            line.give_up_foreign(&channel.name)?;
+            line.give_up_foreign(&channel.marker)?;
         }
         Ok(())
     }
@@ -129,10 +90,10 @@ impl Notices {
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
-    pub(crate) fn resume(&mut self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
+    pub(crate) fn resume(&mut self, line: &mut Subscriber) -> RedisResult<()> {
         for channel in &mut self.channels {
             channel.attentive = true;
-            channel.subscribe(pubsub)?;
+            channel.subscribe(line)?;
         }
         Ok(())
     }
@@ -146,8 +107,8 @@ impl ForeignChannel {
     /// Subscribes to the channel, and to the second one, by which scripts tell this library's subscribers
     /// from those of other programs. If the server refuses a channel, the waiters ask at their heartbeats
     /// only.
-    fn subscribe(&self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
-        pubsub.subscribes(&self.name)?;
-        pubsub.subscribes(&self.marker)
+    fn subscribe(&self, line: &mut Subscriber) -> RedisResult<()> {
+        line.ask_foreign(&self.name)?;
+        line.ask_foreign(&self.marker)
     }
 }

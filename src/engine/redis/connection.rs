@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value};
+use redis::{ConnectionInfo, RedisError, RedisResult, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
@@ -197,15 +197,6 @@ impl ConnectionManager {
         connection.set_read_timeout(Some(self.command_timeout))?;
         connection.set_write_timeout(Some(self.command_timeout))?;
         Ok(connection)
-    }
-
-    /// Like `raw`, but with RESP3, in which messages can be told apart from replies.
-    pub(crate) fn pushing(&self) -> Result<wire::Connection, RedisError> {
-        let Destination::At(client) = &self.leads_to else { return self.raw() };
-        let info = client.get_connection_info();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client = redis::Client::open(info.clone().set_redis_settings(settings))?;
-        ConnectionManager { leads_to: Destination::At(Box::new(client)), ..self.clone() }.raw()
     }
 
     /// Opens a connection outside the pool.

@@ -16,6 +16,7 @@ use crate::engine::redis::refusal::{NO_SENTINEL, is_denied};
 use crate::engine::redis::resp::{list, number, text};
 use crate::engine::redis::server_info::Role;
 use crate::engine::redis::slots::Node;
+use crate::engine::redis::subscriber::Subscriber;
 use crate::engine::redis::wire;
 use crate::sync::Mutex;
 
@@ -180,14 +181,14 @@ impl SentinelClient {
 
     /// Subscribes to this sentinel's announcements of failovers. Returns the connection, and where the
     /// primary is now. Blocks for `limit` at most at each step.
-    pub(crate) fn subscribe(&self, node: usize, limit: Duration) -> Option<(wire::Connection, Node)> {
+    pub(crate) fn subscribe(&self, node: usize, limit: Duration) -> Option<(Subscriber, Node)> {
         let mut connection = self.reach(node, limit).ok()?;
         // In one write, so that nothing can happen in between.
         let subscribe = cmd("SUBSCRIBE").arg(&CHANNELS).get_packed_command();
         let [answer, first] = connection.ask([self.question().get_packed_command(), subscribe]).ok()?;
         first.extract_error().ok()?;
         connection.recv_response().ok()?.extract_error().ok()?;
-        Some((connection, place(&answer).ok()?))
+        Some((Subscriber::new(connection, CHANNELS[0], false), place(&answer).ok()?))
     }
 
     /// A sentinel that has named `before` now says that the primary is at `now`. Returns whether that is

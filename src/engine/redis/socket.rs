@@ -2,16 +2,13 @@
 //! shows no socket, and reads with a generated parser, which takes ten times the instructions; to it is left what is rare
 //! in replies.
 
-use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 #[cfg(unix)]
 use std::os::{fd::OwnedFd, unix::net::UnixStream};
 use std::time::Duration;
 
-use redis::{
-    Client, Cmd, ConnectionAddr, ErrorKind, Msg, RedisError, RedisResult, Value, cmd, parse_redis_value,
-};
+use redis::{Client, Cmd, ConnectionAddr, ErrorKind, RedisError, RedisResult, Value, cmd, parse_redis_value};
 
 use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
@@ -49,8 +46,6 @@ pub(crate) struct Socket {
     /// Which part of it was not returned yet.
     from: usize,
     to: usize,
-    /// The messages that came before a reply.
-    earlier: VecDeque<Msg>,
 }
 
 /// Asks for the credentials, connects, and logs in, by one write for all. Blocks for `limit` at most, but for the
@@ -127,7 +122,7 @@ fn left(until: Moment) -> Duration {
 
 impl Socket {
     fn over(stream: Box<dyn Stream>) -> Socket {
-        Socket { stream, buffer: vec![0; BUFFER], from: 0, to: 0, earlier: VecDeque::new() }
+        Socket { stream, buffer: vec![0; BUFFER], from: 0, to: 0 }
     }
 
     pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
@@ -180,26 +175,6 @@ impl Socket {
             refused = reply.clone().extract_error().err();
         }
         Ok(replies)
-    }
-
-    /// Returns the next message to a subscriber.
-    pub(crate) fn get_message(&mut self) -> RedisResult<Msg> {
-        loop {
-            if let Some(message) = self.earlier.pop_front() {
-                return Ok(message);
-            }
-            let value = self.recv_response()?;
-            self.earlier.extend(Msg::from_owned_value(value));
-        }
-    }
-
-    /// Sends a subscriber's request, and waits for its reply, whatever it is.
-    pub(crate) fn say(&mut self, request: &Cmd) -> RedisResult<()> {
-        self.send_packed_command(&request.get_packed_command())?;
-        while let Some(message) = Msg::from_value(&self.recv_response()?) {
-            self.earlier.push_back(message);
-        }
-        Ok(())
     }
 }
 

@@ -1,17 +1,24 @@
-//! A connection that listens to the channels of single locks, at a node of a cluster.
+//! A connection that listens to channels: those of a client, of single locks, of other programs, of a sentinel.
 //!
-//! The channels are sharded if the server supports that, which it shows by accepting the first of them;
-//! otherwise they are classic. The connection uses RESP3, in which messages can be told apart from the replies, of
-//! which each request gets one: a confirmation, or the error by which the server refuses it.
+//! At a node of a cluster, the channels of locks are sharded if the server supports that, which it shows by
+//! accepting the first of them; otherwise they are classic. Each request gets one reply, which is no message in either
+//! protocol: a confirmation, or the error by which the server refuses it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use redis::{PushKind, RedisError, RedisResult, Value, cmd};
+use redis::{RedisError, RedisResult, Value, cmd};
 
+use crate::clock::Moment;
 use crate::engine::redis::refusal::is_unknown;
 use crate::engine::redis::resp::text;
 use crate::engine::redis::wire::Connection;
+
+/// How long the connection may be silent before it is pinged, and how long the reply may take: a dead peer is
+/// detected within twice this time.
+pub(crate) const PING_AFTER: Duration = Duration::from_secs(1);
+/// How often a silent listener checks whether it should end.
+pub(crate) const TICK: Duration = Duration::from_millis(250);
 
 /// What the server has sent.
 #[derive(Debug)]
@@ -31,28 +38,21 @@ pub(crate) enum Pushed {
 
 pub(crate) struct Subscriber {
     connection: Connection,
-    /// The client's own channel: a message on it calls the listener, and its confirmation shows that the
-    /// connection is alive.
+    /// The first channel: its confirmation shows that the connection is alive.
     own: String,
     sharded: bool,
     /// The requests without a reply so far, in the order in which they were sent: the command, and the channel if it
     /// is for that of a lock.
     sent: VecDeque<(&'static str, Option<String>)>,
+    /// When the server said something last.
+    latest: Moment,
 }
 
 impl Subscriber {
     /// Wraps a connection on which `own` is subscribed already.
-    pub(crate) fn new(connection: Connection, own: &str) -> Self {
-        Subscriber { connection, own: own.to_owned(), sharded: true, sent: VecDeque::new() }
-    }
-
-    /// Whether a reply is outstanding.
-    pub(crate) fn awaits(&self) -> bool {
-        !self.sent.is_empty()
-    }
-
-    pub(crate) fn limit_reads_to(&self, limit: Duration) -> RedisResult<()> {
-        self.connection.set_read_timeout(Some(limit))
+    pub(crate) fn new(connection: Connection, own: &str, sharded: bool) -> Self {
+        let (own, sent, latest) = (own.to_owned(), VecDeque::new(), Moment::now());
+        Subscriber { connection, own, sharded, sent, latest }
     }
 
     /// Subscribes to these channels of locks.
@@ -65,7 +65,7 @@ impl Subscriber {
     }
 
     /// Makes the server show that it is alive, by confirming the own channel.
-    pub(crate) fn ping(&mut self) -> RedisResult<()> {
+    fn ping(&mut self) -> RedisResult<()> {
         let own = self.own.clone();
         self.send(&["SUBSCRIBE"], &own)
     }
@@ -95,28 +95,44 @@ impl Subscriber {
         self.connection.send_packed_command(&packed)
     }
 
-    /// Returns what the server sends next, waiting until the [limit](Self::limit_reads_to).
-    pub(crate) fn next(&mut self) -> RedisResult<Pushed> {
-        let (kind, data) = match self.connection.recv_response()? {
-            Value::Push { kind, data } => (kind, data),
+    /// Returns what the server sends next; `None` after a moment without anything. A server that has said nothing for
+    /// long is pinged: without a reply the connection is out of step, and must be closed.
+    pub(crate) fn next(&mut self) -> RedisResult<Option<Pushed>> {
+        let awaits = !self.sent.is_empty();
+        self.connection.set_read_timeout(Some(if awaits { PING_AFTER } else { TICK }))?;
+        let value = match self.connection.recv_response() {
+            Err(e) if e.is_timeout() && !awaits => {
+                let pings = PING_AFTER <= Moment::now().since(self.latest);
+                return if pings { self.ping().map(|()| None) } else { Ok(None) };
+            }
+            value => value?,
+        };
+        self.latest = Moment::now();
+        self.read(value).map(Some)
+    }
+
+    fn read(&mut self, value: Value) -> RedisResult<Pushed> {
+        let (kind, data) = match value {
+            Value::Array(mut data) if !data.is_empty() => (text(Some(&data.remove(0))), data),
+            Value::Push { kind, data } => (Some(kind.to_string()), data),
             Value::ServerError(e) => return self.refused(e.into()),
             _ => return Ok(Pushed::Nothing),
         };
         let channel = text(data.first()).unwrap_or_default();
-        Ok(match kind {
-            PushKind::Message | PushKind::SMessage => {
+        Ok(match kind.as_deref().unwrap_or_default() {
+            "message" | "smessage" => {
                 Pushed::Message { channel, text: text(data.get(1)).unwrap_or_default() }
             }
-            PushKind::Subscribe | PushKind::SSubscribe => {
+            "subscribe" | "ssubscribe" => {
                 self.sent.pop_front();
                 if channel == self.own { Pushed::Nothing } else { Pushed::Confirmed(channel) }
             }
-            PushKind::Unsubscribe | PushKind::SUnsubscribe => {
+            kind @ ("unsubscribe" | "sunsubscribe") => {
                 // The server also ends a subscription by itself.
                 if self.sent.front().is_some_and(|(verb, _)| verb.ends_with("UNSUBSCRIBE")) {
                     self.sent.pop_front();
                 }
-                if kind == PushKind::SUnsubscribe { Pushed::Ended(channel) } else { Pushed::Nothing }
+                if kind == "sunsubscribe" { Pushed::Ended(channel) } else { Pushed::Nothing }
             }
             _ => Pushed::Nothing,
         })

@@ -3,16 +3,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::Msg;
-
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
-use crate::engine::hearing::listener::{PING_AFTER, heard};
 use crate::engine::operations::effects::carry_out;
 use crate::engine::redis::life::Life;
 use crate::engine::redis::sentinels::SentinelClient;
 use crate::engine::redis::slots::Node;
-use crate::engine::redis::wire::Connection;
+use crate::engine::redis::subscriber::{PING_AFTER, Pushed, Subscriber};
 use crate::engine::renewal::successor;
 use crate::engine::servers::cluster::ClusterWatch;
 use crate::engine::servers::route::Route;
@@ -98,10 +95,10 @@ impl SentinelWatch {
         let mut known = None;
         while self.goes_on() {
             match self.sentinels.subscribe(self.node, PING_AFTER) {
-                Some((mut connection, place)) => {
+                Some((mut line, place)) => {
                     // A failover may have happened while nobody listened.
                     self.is_at(place, &mut known);
-                    self.listen(&mut connection, &mut known);
+                    self.listen(&mut line, &mut known);
                 }
                 None => self.life.sleep(PAUSE),
             }
@@ -114,14 +111,13 @@ impl SentinelWatch {
     }
 
     /// Receives messages until the connection fails or the client ends.
-    fn listen(&self, connection: &mut Connection, known: &mut Option<Node>) {
-        let mut latest = Moment::now();
+    fn listen(&self, line: &mut Subscriber, known: &mut Option<Node>) {
         while self.goes_on()
-            && let Ok(message) = heard(connection, &mut latest)
+            && let Ok(pushed) = line.next()
         {
-            let moved =
-                |it: Msg| self.sentinels.moved(it.get_channel_name(), &it.get_payload::<String>().ok()?);
-            if let Some(place) = message.and_then(moved) {
+            if let Some(Pushed::Message { channel, text }) = pushed
+                && let Some(place) = self.sentinels.moved(&channel, &text)
+            {
                 self.is_at(place, known);
             }
         }
