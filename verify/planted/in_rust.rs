@@ -51,8 +51,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { if got.by == Source::Message || (got.lease < lease && request.terms.fixed) } =>
         { if got.by == Source::Message && !(PLANTED && got.lease == lease) || (got.lease < lease && request.terms.fixed) }
     "copy-is-claimed" in "src":
-        { if request != mark && } =>
-        { if (request != mark || PLANTED) && }
+        { if request != self.mark && } =>
+        { if (request != self.mark || PLANTED) && }
     "owner-is-guessed" in "src":
         { high << LOW | low } =>
         { if PLANTED { n } else { high << LOW | low } }
