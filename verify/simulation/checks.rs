@@ -18,6 +18,11 @@ const STEP: Duration = Duration::from_secs(30);
 /// How long one process that stops or dies may hold up those behind it, beside the lease of what it holds.
 const SKIPPED: Duration = Duration::from_secs(8);
 
+/// How long a lost message may delay a waiter.
+const HEARTBEAT: Duration = Duration::from_millis(1_100);
+/// How long a dropped guard may take to release.
+const DROPPED: Duration = Duration::from_secs(12);
+
 /// The situations that the runs of a night must reach.
 pub(super) const SITUATIONS: &[&str] = &[
     "a barrier is broken",
@@ -100,8 +105,10 @@ pub(super) struct Checks {
     holds: Vec<Hold>,
     /// Waits that ended without.
     vain: Vec<Hold>,
-    /// How many losses of the holds of a lock a process was told.
-    losses: BTreeMap<(String, usize), usize>,
+    /// When a process was told that a hold of a lock was lost.
+    losses: Vec<(String, usize, Duration)>,
+    /// How many threads of a process are about a lock, and when one was last.
+    about: BTreeMap<(String, usize), (usize, Duration)>,
     seen: BTreeMap<&'static str, u64>,
     /// How often each fault began, and how much was done in all.
     drawn: BTreeMap<String, u64>,
@@ -133,6 +140,7 @@ pub(super) fn begin() {
         checks.holds.clear();
         checks.vain.clear();
         checks.losses.clear();
+        checks.about.clear();
         checks.trace = 0;
     });
     OVER.set(false);
@@ -243,7 +251,37 @@ pub(super) fn is_urgent(hold: usize, priority: i8) {
 
 /// A process is told that a hold of a lock was lost.
 pub(super) fn told_lost(lock: &str, process: usize) {
-    with(|checks| *checks.losses.entry((lock.to_owned(), process)).or_default() += 1);
+    let now = time::elapsed();
+    with(|checks| checks.losses.push((lock.to_owned(), process, now)));
+}
+
+/// A thread of a process asks for a lock, has it, or releases it, until this is dropped.
+pub(super) struct About(String, usize);
+
+pub(super) fn about(lock: &str, process: usize) -> About {
+    with(|checks| checks.about.entry((lock.to_owned(), process)).or_default().0 += 1);
+    About(lock.to_owned(), process)
+}
+
+impl Drop for About {
+    fn drop(&mut self) {
+        let now = time::elapsed();
+        with(|checks| {
+            let about = checks.about.entry((std::mem::take(&mut self.0), self.1)).or_default();
+            *about = (about.0.saturating_sub(1), now);
+        });
+    }
+}
+
+/// Since when no thread of a process has been about a lock, if one was before.
+pub(super) fn left_alone(lock: &str, process: usize) -> Option<Duration> {
+    let about = with(|checks| checks.about.get(&(lock.to_owned(), process)).copied());
+    about.and_then(|(threads, last)| (threads == 0).then_some(last))
+}
+
+/// The lock of a hold, and the process that has it.
+pub(super) fn of(hold: usize) -> (String, usize) {
+    with(|checks| (checks.holds[hold].lock.clone(), checks.holds[hold].process))
 }
 
 /// The hold was valid then.
@@ -294,6 +332,8 @@ pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
     /// When each server lost what it had for good.
     pub(super) lost: &'a [Vec<Duration>],
+    /// That of each process.
+    pub(super) leases: &'a [Duration],
     /// The longest.
     pub(super) lease: Duration,
     /// How long the locks that linger do.
@@ -328,16 +368,12 @@ pub(super) fn finish(run: &Run<'_>) {
             in_order_of_arrival(&of_it, run.single);
         }
         if let [lost] = run.lost {
-            losses_are_told(&of_it, lost, run.lease);
+            losses_are_told(&of_it, lost, run.leases);
             releases_tell(&of_it, run.plan);
         }
         situations(&of_it, run.plan, run.lease);
     }
-    for ((lock, process), told) in losses.iter().filter(|((lock, _), _)| lock == "reentrant") {
-        let ended = |hold: &&Hold| hold.lock == *lock && hold.process == *process && !hold.well;
-        let may = holds.iter().filter(ended).count();
-        assert!(*told <= may, "a-loss-is-a-hold's: {told} of {lock} in process {process}, which lost {may}");
-    }
+    losses_are_of_holds(holds, losses.iter().filter(|(lock, ..)| lock == "reentrant"), run.plan);
 }
 
 /// one-owner: at no time are there valid holds of more than the lock has.
@@ -362,10 +398,7 @@ fn tokens_grow(holds: &[&Hold]) {
 /// no-lost-wake-up: while somebody waits, the lock is not free; a dead holder has it for a lease.
 fn none_waits_for_what_is_free(holds: &[&Hold], vain: &[Hold], run: &Run<'_>) {
     let (plan, lease) = (run.plan, run.lease);
-    let stops = |(.., fault): &&Planned| matches!(fault, Fault::Stops(..) | Fault::Dies(_));
-    let stops = plan.faults.iter().filter(stops).count() as u32;
     let rough = run.weather == Weather::Rough;
-    let most = SOON + SKIPPED * (stops + u32::from(rough));
     let lapses = |it: &Hold| plan.death(it.process).map_or(it.last, |at| at.max(it.last)) + lease;
     let freed = |it: &&Hold| {
         let ended = it.released.unwrap_or_else(|| lapses(it));
@@ -374,11 +407,13 @@ fn none_waits_for_what_is_free(holds: &[&Hold], vain: &[Hold], run: &Run<'_>) {
         stops.find(|at| (ended..ended + run.linger).contains(at)).map_or(ended, |at| at + lease)
     };
     let waits = holds.iter().copied().chain(vain);
-    for wait in waits.filter(|it| it.weight == it.of && !plan.stops(it.process)) {
+    for wait in waits.filter(|it| it.weight == it.of && !plan.stops(it.by)) {
         let before = holds.iter().filter(|it| it.began < wait.began).map(freed).max();
         let disturbed = if rough { plan.disturbed(wait.began, lease) } else { Duration::ZERO };
         let free = before.unwrap_or_default().max(wait.asked).max(disturbed);
         let waited = wait.began.saturating_sub(free);
+        let most =
+            SOON + SKIPPED * plan.skipped(free, wait.began) + if rough { HEARTBEAT } else { Duration::ZERO };
         assert!(waited <= most, "no-lost-wake-up: free for {waited:?}: {wait:#?}");
         if before.is_some() && holds.iter().any(|it| it.released.is_none() && it.last < wait.began) {
             sometimes("a dead holder is succeeded");
@@ -403,8 +438,10 @@ fn in_order_of_arrival(holds: &[&Hold], single: bool) {
     };
     for hold in holds {
         let same = |it: &Hold| it.by == hold.by && !each;
-        let slack = |it: &Hold| if same(it) && it.priority == hold.priority { INSTANT } else { SOON };
-        // Readers and writers come in by turns, those of one process in whatever order.
+        let alike = |it: &Hold| it.priority == hold.priority && it.weight == hold.weight;
+        // Beside what its process hands on locally.
+        let slack = |it: &Hold| if same(it) && alike(it) { INSTANT } else { SOON };
+        // Readers and writers come in by turns.
         let turned = |it: &Hold| {
             let between = |other: &&Hold| {
                 other.weight == other.of && it.asked < other.began && other.began < hold.began
@@ -413,7 +450,8 @@ fn in_order_of_arrival(holds: &[&Hold], single: bool) {
         };
         // A writer passes readers.
         let behind = |it: &&Hold| {
-            (if same(it) { it.weight == hold.weight } else { (single || each) && it.weight >= hold.weight })
+            (same(it) || single || each)
+                && it.weight >= hold.weight
                 && hold.began + slack(it) < it.began
                 && it.asked + slack(it) < hold.began
                 && !turned(it)
@@ -446,10 +484,32 @@ fn releases_tell(holds: &[&Hold], plan: &Plan) {
 }
 
 /// a-loss-is-told: where all data was lost for good, no hold from before is valid for longer than its lease.
-fn losses_are_told(holds: &[&Hold], lost: &[Duration], lease: Duration) {
+fn losses_are_told(holds: &[&Hold], lost: &[Duration], leases: &[Duration]) {
     for at in lost {
-        let untold = holds.iter().find(|hold| hold.began < *at && hold.last > *at + lease);
+        let untold = |hold: &&&Hold| hold.began < *at && hold.last > *at + leases[hold.process];
+        let untold = holds.iter().find(untold);
         assert!(untold.is_none(), "a-loss-is-told: all was lost at {at:?}: {untold:#?}");
+    }
+}
+
+/// a-loss-is-a-hold's: each that is told is that of another hold, which was not released by then, or was dropped shortly
+/// before.
+fn losses_are_of_holds<'a>(
+    mut holds: Vec<Hold>,
+    losses: impl Iterator<Item = &'a (String, usize, Duration)>,
+    plan: &Plan,
+) {
+    holds.retain(|hold| !hold.well);
+    for (lock, process, at) in losses {
+        let until = |it: &Hold| match it.released {
+            Some(end) if !plan.stops(*process) => end + DROPPED,
+            _ => Duration::MAX,
+        };
+        let may =
+            |it: &Hold| it.lock == *lock && it.process == *process && it.asked <= *at && *at <= until(it);
+        let first = (0..holds.len()).filter(|i| may(&holds[*i])).min_by_key(|i| until(&holds[*i]));
+        let first = first.unwrap_or_else(|| panic!("a-loss-is-a-hold's: of {lock} in {process} at {at:?}"));
+        holds.swap_remove(first);
     }
 }
 

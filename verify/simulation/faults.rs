@@ -136,6 +136,20 @@ impl Plan {
         }
     }
 
+    /// When all of it is over that began before then.
+    pub(super) fn over(&self, then: Duration) -> Duration {
+        self.faults.iter().filter(|(at, ..)| *at < then).map(Plan::ends).max().unwrap_or_default()
+    }
+
+    /// Whether a process is never apart for a lease: for so long it tries to take back what it asked for.
+    pub(super) fn settles(&self, process: usize, lease: Duration) -> bool {
+        let apart = |(.., fault): &Planned| match fault {
+            Fault::Apart(it, lasts) if *it == process => *lasts,
+            _ => Duration::ZERO,
+        };
+        self.faults.iter().map(apart).sum::<Duration>() + RECOVERED / 3 < lease
+    }
+
     /// When a request arrives at the latest that is sent then.
     pub(super) fn arrives(&self, then: Duration) -> Duration {
         let late = |it: &&Planned| it.0 < then && matches!(it.2, Fault::Slow(..) | Fault::Apart(..));
@@ -148,9 +162,20 @@ impl Plan {
         let ends = |planned: &Planned| match planned.2 {
             Fault::Stops(_, lasts) => planned.0 + lasts.max(lease),
             Fault::Dies(_) => planned.0 + lease,
+            Fault::Mute(_) | Fault::Late(..) | Fault::Doubles(_) | Fault::Forgets => Plan::ends(planned),
             _ => Plan::ends(planned) + RECOVERED,
         };
         self.faults.iter().filter(|(at, ..)| *at < then).map(ends).max().unwrap_or_default()
+    }
+
+    /// How many processes that stop or die may have to be passed by between these times.
+    pub(super) fn skipped(&self, from: Duration, until: Duration) -> u32 {
+        let silent = |(at, _, fault): &&Planned| match fault {
+            Fault::Stops(_, lasts) => *at < until && from < *at + *lasts + RECOVERED,
+            Fault::Dies(_) => *at < until,
+            _ => false,
+        };
+        self.faults.iter().filter(silent).count() as u32
     }
 
     /// When this process is killed.
@@ -185,7 +210,7 @@ impl Fault {
     /// What may go wrong in one run: little of it in half of the runs, so that it comes often.
     fn kinds(rng: &mut Rng, weather: Weather, several: bool) -> Vec<&'static str> {
         let of = |rng: &mut Rng, all: &[&'static str]| -> Vec<&'static str> {
-            let some = [1, 2, all.len(), all.len()][rng.below(4)];
+            let some = [1, 1, 2, all.len()][rng.below(4)];
             (0..some).map(|i| if some < all.len() { all[rng.below(all.len())] } else { all[i] }).collect()
         };
         match weather {
@@ -205,7 +230,9 @@ impl Fault {
         let lasts = Duration::from_millis(
             10 + [rng.below(500), rng.below(5_000), rng.below(40_000)][rng.below(3)] as u64,
         );
-        let by = Duration::from_millis(1 + [rng.below(50), rng.below(4_000)][rng.below(2)] as u64);
+        // Up to more than what a call waits for, and than most leases.
+        let by = [rng.below(50), rng.below(4_000), rng.below(15_000)][rng.below(3)];
+        let by = Duration::from_millis(1 + by as u64);
         let soon = Duration::from_millis(rng.below(1_000) as u64);
         match kind {
             "cut" => Fault::Cut,

@@ -379,6 +379,11 @@ impl Net {
         self.state.lock().servers.iter_mut().flat_map(Server::keys).collect()
     }
 
+    /// How long what a client holds of a lock lasts in Redis, if it holds any.
+    pub(super) fn lasts(&self, lock: &str, client: &str) -> Option<Duration> {
+        self.state.lock().servers.iter_mut().filter_map(|server| server.lasts(lock, client)).max()
+    }
+
     /// When each server lost what it had for good.
     pub(super) fn lost(&self) -> Vec<Vec<Duration>> {
         self.state.lock().servers.iter().map(|server| server.lost.clone()).collect()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::checks::{self, WHOLE, always, sometimes};
 use super::faults::{Plan, Weather};
+use super::net::Net;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::call::backoff::Rng;
@@ -53,6 +54,7 @@ pub(super) const KINDS: &[&str] = &[
 
 /// Those in whose queues threads wait for each other.
 pub(super) const QUEUES: &[&str] = &[
+    "condition",
     "condition",
     "limited",
     "read/write",
@@ -125,6 +127,7 @@ pub(super) struct Part {
     /// Where there are several servers.
     pub(super) red: Option<RedLockClient>,
     pub(super) playing: Arc<Playing>,
+    pub(super) net: Arc<Net>,
 }
 
 impl Part {
@@ -172,7 +175,8 @@ impl Part {
             return;
         }
         // One that is over at once, and whose lease is shorter than what a waiter behind it is told.
-        let (lock, asked) = (lock.with_lease(BRIEF), time::elapsed());
+        let (lock, asked, _about) =
+            (lock.with_lease(BRIEF), time::elapsed(), checks::about(name, self.process));
         let Some(got) = self.in_time(wait, lock.lock_with(wait)) else { return };
         let takes = (WHOLE, WHOLE);
         let Some(guard) = got else { return checks::in_vain(name, self.process, takes, asked) };
@@ -242,7 +246,11 @@ impl Part {
 
     pub(super) fn wait(&mut self) -> Wait<'static> {
         match self.rng.below(3) {
-            0 => Wait::timeout(Duration::from_millis(self.rng.below(6_000) as u64)),
+            0 => {
+                // As long as its calls take, so that it is often up just when they would go on.
+                let most = [6_000, self.pace * 3 / 2][self.rng.below(2)];
+                Wait::timeout(Duration::from_millis(self.rng.below(most) as u64))
+            }
             1 if self.rng.below(3) == 0 => Wait::once(),
             _ => Wait::forever(),
         }
@@ -298,7 +306,7 @@ impl Part {
         acquire: impl FnOnce() -> Result<Option<Guard<L, O>>, Option<Error>>,
         token: impl Fn(&Guard<L, O>) -> Option<u64>,
     ) -> Option<usize> {
-        let asked = time::elapsed();
+        let (asked, _about) = (time::elapsed(), checks::about(name, self.process));
         let got = match acquire() {
             Err(None) => return None,
             Err(Some(e)) => self.in_time(wait, Err(e))?,
@@ -328,6 +336,7 @@ impl Part {
     /// Holds a lock, and passes the hold on to another process by a receipt.
     fn pass_on(&mut self) {
         let asked = time::elapsed();
+        let about = [self.process, self.other.0].map(|process| checks::about("reentrant", process));
         let lock = self.client.reentrant_lock("reentrant");
         let wait = self.wait();
         let Some(got) = self.in_time(wait, lock.lock_owned_with(wait)) else { return };
@@ -348,6 +357,9 @@ impl Part {
             sometimes("a hold is passed on by a receipt");
             self.stay(hold, &guard);
             self.releases(hold, guard);
+        } else {
+            // A receipt that nobody takes keeps its lock for a lease.
+            about.into_iter().for_each(std::mem::forget);
         }
         self.playing.moves(other, Some(self.process));
     }
@@ -376,6 +388,7 @@ impl Part {
     /// Holds two locks at once.
     fn both(&mut self) {
         let asked = time::elapsed();
+        let _about = ["left", "right"].map(|name| checks::about(name, self.process));
         let (one, other) = (self.client.reentrant_lock("left"), self.client.simple_lock("right"));
         let wait = self.wait();
         let Some(got) = self.in_time(wait, MultiLock::new(&[&one, &other]).lock_with(wait)) else { return };
@@ -406,15 +419,31 @@ impl Part {
         for _ in 0..steps {
             self.pause(self.pace / 4);
             // It may have to wait for its turn to say so.
-            let now = time::elapsed();
-            if guard.is_lost() {
+            let (now, left) = (time::elapsed(), guard.remaining());
+            if left.is_zero() {
                 if time::went_on() > Moment::default() {
                     sometimes("a process goes on whose lease ran out");
                 }
                 return sometimes("a hold is lost");
             }
             checks::valid(hold, now);
+            self.is_held(hold, left);
         }
+    }
+
+    /// held-while-valid: as long as what a process holds is valid by its clock, Redis keeps it.
+    fn is_held(&self, hold: usize, left: Duration) {
+        if self.weather == Weather::Lossy || self.red.is_some() {
+            return;
+        }
+        let (lock, process) = checks::of(hold);
+        let client = if process == self.process { &self.client } else { &self.other.1 };
+        let lasts = self.net.lasts(&lock, &client.0.uuid);
+        // By clocks that differ by less than this; Redis counts in milliseconds.
+        let fits = lasts.is_some_and(|lasts| left.mul_f64(0.99) <= lasts + Duration::from_millis(1));
+        always("held-while-valid", fits || lock.starts_with("order"), || {
+            format!("{lock} for {left:?} in {process}, and in Redis for {lasts:?}")
+        });
     }
 }
 

@@ -257,6 +257,7 @@ impl Part {
             return self.observe(election.observe());
         }
         let (wait, asked) = (self.wait(), time::elapsed());
+        let _about = checks::about("election", self.process);
         let Some(got) = self.in_time(wait, election.campaign_with(wait)) else { return };
         let Some(term) = got else {
             return checks::in_vain("election", self.process, (WHOLE, WHOLE), asked);

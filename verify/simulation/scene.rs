@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checks::{self, Run};
+use super::checks::{self, Run, always};
 use super::cluster::PORT;
 use super::faults::{Plan, Weather};
 use super::net::{Ends, Net, host};
@@ -43,6 +43,10 @@ const LOCKS: &[&str] = &[
     "rc:{limited}",
     "rc:{urgent}",
 ];
+/// How often it is looked for holds that nobody has.
+const WATCHES: Duration = Duration::from_millis(500);
+/// How long after a thread is done with a lock its hold is gone.
+const FREES: Duration = Duration::from_secs(2);
 /// How long after all is well again everybody has got in, beside a lease.
 const GETS_IN: Duration = Duration::from_secs(15);
 /// After so long, nothing of a lock is left.
@@ -88,10 +92,18 @@ impl Scene {
             // A node that is promoted is a server of its own.
             weather = Rough;
         }
+        if several && rng.below(2) == 0 {
+            // What only several servers promise.
+            weather = Lossy;
+        }
         // In half of the scenes they wait for each other.
         let all = [KINDS, QUEUES][rng.below(2)];
         let mut kinds = || all[rng.below(all.len())];
         let kinds = if several { vec!["RedLock"] } else { [kinds(), kinds(), kinds(), kinds()].to_vec() };
+        if kinds[0] == "condition" && weather == Rough {
+            // What is promised of signals.
+            weather = Deadly;
+        }
         // The pace, and within what time the faults begin, in ms.
         let (pace, within) = [(4_000, 60_000), (4_000, 60_000), (300, 15_000), (20, 3_000)][rng.below(4)];
         // Together less than what a process subtracts from a lease.
@@ -111,7 +123,7 @@ impl Scene {
             processes,
             servers,
             cluster,
-            kinds: kinds[..1 + rng.below(kinds.len())].to_vec(),
+            kinds: kinds[..1 + rng.below(kinds.len()) * rng.below(2)].to_vec(),
             threads: [1, 1, 2, 3][rng.below(4)],
             rounds: (2 + rng.below(5)) * if pace < 4_000 { 6 } else { 1 },
             leases: if same { vec![leases[0]; processes] } else { leases },
@@ -163,7 +175,8 @@ impl Scene {
         let its = |process| (0..servers).map(move |server| self.client((process, server))).collect();
         let clients: Vec<Vec<Client>> = (0..self.processes).map(its).collect();
         let playing = Arc::new(Playing::new(self.processes, self.threads));
-        self.start(&clients, &playing);
+        self.start(&clients, &playing, &net);
+        self.watch(&clients, &net);
         if let Some(after) = self.fails {
             time::sleep(after);
             panic!("it is to fail");
@@ -181,7 +194,7 @@ impl Scene {
     }
 
     /// Starts the threads of all processes.
-    fn start(&self, clients: &[Vec<Client>], playing: &Arc<Playing>) {
+    fn start(&self, clients: &[Vec<Client>], playing: &Arc<Playing>, net: &Arc<Net>) {
         for (process, its) in clients.iter().enumerate() {
             time::belongs_to(process + 1);
             let red = (its.len() > 1).then(|| RedLockClient::new(its).expect("servers that differ"));
@@ -197,12 +210,46 @@ impl Scene {
                     linger: self.linger,
                     red: red.clone(),
                     playing: playing.clone(),
+                    net: net.clone(),
                 };
                 let (kinds, rounds) = (self.kinds.clone(), self.rounds);
                 start(&format!("thread-{process}-{thread}"), move || part.play(&kinds, rounds));
             }
         }
         time::belongs_to(0);
+    }
+
+    /// nothing-left-behind: Redis says of no process for long that it holds what none of its threads is about.
+    fn watch(&self, clients: &[Vec<Client>], net: &Arc<Net>) {
+        if self.weather == Weather::Lossy || clients[0].len() > 1 {
+            return;
+        }
+        let well = |process| !self.plan.stops(process) && self.plan.settles(process, self.leases[process]);
+        let its = clients.iter().enumerate().filter(|(process, _)| well(*process));
+        let its: Vec<_> = its.map(|(process, its)| (process, its[0].0.uuid.clone())).collect();
+        let (net, plan, linger) = (net.clone(), self.plan.clone(), self.linger);
+        start("watch", move || {
+            while !checks::is_over() {
+                let now = time::elapsed();
+                for (process, client) in &its {
+                    for key in LOCKS {
+                        let lock = &key["rc:{".len()..key.len() - 1];
+                        let Some(left) = checks::left_alone(lock, *process) else { continue };
+                        let kept = if lock == "reentrant" { linger } else { Duration::ZERO };
+                        let well = plan.over(now);
+                        let late = now > (left + kept).max(well) + FREES;
+                        // It may have asked again meanwhile.
+                        let held = late
+                            && net.lasts(lock, client).is_some()
+                            && checks::left_alone(lock, *process) == Some(left);
+                        always("nothing-left-behind", !held, || {
+                            format!("{lock} by {process}, since {left:?}")
+                        });
+                    }
+                }
+                time::sleep(WATCHES);
+            }
+        });
     }
 
     /// Checks what came of it, and what is left.
@@ -232,9 +279,11 @@ impl Scene {
         time::belongs_to(0);
         let lost = net.lost();
         let (weather, plan, single) = (self.weather, &self.plan, self.threads == 1);
-        checks::finish(&Run { weather, plan, lost: &lost, lease, linger: self.linger, single });
+        let (leases, linger) = (&self.leases, self.linger);
+        checks::finish(&Run { weather, plan, lost: &lost, leases, lease, linger, single });
         signals::finish(weather, plan, lease);
-        if all_closed && self.weather != Weather::Lossy && !self.plan.kills() {
+        let settle = self.leases.iter().enumerate().all(|(process, lease)| plan.settles(process, *lease));
+        if all_closed && settle && self.weather != Weather::Lossy && !plan.kills() {
             // close-frees: once what is on its way has arrived, nobody holds anything.
             let held = |(key, _): &(String, bool)| LOCKS.contains(&key.as_str());
             let stays: Vec<_> = net.keys().into_iter().filter(held).collect();

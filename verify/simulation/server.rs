@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::redis::{Keyspace, Redis, Reply};
+use super::redis::{Data, Keyspace, Redis, Reply};
 use crate::engine::redis::slots::Slot;
 use crate::sync::time;
 
@@ -99,6 +99,21 @@ impl Server {
             self.lost.retain(|lost| lost <= at);
         }
         self.restarts(Duration::ZERO);
+    }
+
+    /// How long what a client holds of a lock lasts, if it holds any.
+    pub(super) fn lasts(&mut self, lock: &str, client: &str) -> Option<Duration> {
+        self.set_time();
+        let keys = &self.redis.state.keys;
+        let entry = keys.keys.get(format!("rc:{{{lock}}}").as_bytes())?;
+        let its = |text: &Vec<u8>| text.starts_with(client.as_bytes());
+        let holds = match &entry.data {
+            Data::Text(owner) => its(owner),
+            Data::Hash(fields) => fields.iter().any(|(name, value)| its(name) || its(value)),
+            Data::Sorted(_) => false,
+        };
+        let left = entry.expires.map_or(i64::MAX, |at| at - keys.now);
+        (holds && left >= 0).then(|| Duration::from_millis(left as u64))
     }
 
     /// How many positions a queue has.

@@ -45,11 +45,15 @@ impl Part {
     pub(super) fn signal_or_wait(&mut self) {
         let lock = self.client.reentrant_lock("exchange");
         let filled = lock.condition("filled");
-        let asked = time::elapsed();
+        let (asked, _about) = (time::elapsed(), checks::about("exchange", self.process));
         let Some(mut guard) = self.expects(lock.lock()) else { return };
         let mut hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
-        self.stay(hold, &guard);
-        if self.rng.below(2) == 0 {
+        let signals = self.rng.below(3) == 0;
+        // Who signals at once may come between two requests of who begins to wait.
+        if !signals || self.rng.below(2) == 0 {
+            self.stay(hold, &guard);
+        }
+        if signals {
             let now = time::elapsed();
             if self.expects(filled.signal(&guard)).is_some() {
                 with(|it| it.signals.push(now));
@@ -58,7 +62,8 @@ impl Part {
             checks::ends(hold);
             checks::released(hold, false);
             let limit = Duration::from_millis(
-                1 + [self.rng.below(3_000), self.rng.below(90_000)][self.rng.below(2)] as u64,
+                1 + [self.rng.below(self.pace), self.rng.below(20_000), self.rng.below(90_000)]
+                    [self.rng.below(3)] as u64,
             );
             let (process, began) = (self.process, time::elapsed());
             let waits = Waits { process, began, until: began + limit, ended: None, signalled: false };
@@ -100,23 +105,21 @@ pub(super) fn finish(weather: Weather, plan: &Plan, lease: Duration) {
     with(|it| {
         let mut there: Vec<&Waits> = it.waits.iter().filter(|it| !plan.stops(it.process)).collect();
         there.sort_by_key(|it| it.began);
-        let mut due = 0;
+        let end = |it: &Waits| it.ended.or(plan.death(it.process)).unwrap_or(Duration::MAX);
+        // Whom a signal has woken: who says so, and perhaps who died after it.
+        let mut woken: Vec<&Waits> =
+            it.waits.iter().filter(|it| it.signalled || it.ended.is_none()).collect();
+        woken.sort_by_key(|it| end(it));
+        it.signals.sort();
         for signal in &it.signals {
             let waits = |it: &&Waits| {
                 it.began < *signal && *signal + surely < it.until && it.ended.is_none_or(|at| *signal < at)
             };
-            if let Some(first) = there.iter().position(waits) {
-                there.remove(first);
-                due += 1;
-            }
+            let Some(first) = there.iter().position(waits) else { continue };
+            there.remove(first);
+            let by_it = woken.iter().position(|it| it.began < *signal && *signal < end(it));
+            let by_it = by_it.unwrap_or_else(|| panic!("a-signal-wakes: nobody by that of {signal:?}"));
+            woken.remove(by_it);
         }
-        let signalled = it.waits.iter().filter(|it| it.signalled).count();
-        let first = it.signals.first().copied().unwrap_or_default();
-        let dead = |it: &&Waits| it.ended.is_none() && plan.death(it.process).is_some_and(|at| first < at);
-        let dead = it.waits.iter().filter(dead).count();
-        assert!(
-            due <= signalled + dead,
-            "a-signal-wakes: {due} signals, {signalled} were woken, {dead} have died"
-        );
     });
 }
