@@ -36,6 +36,10 @@ function kind.holder()
   return call('HGET', K[1], 'owner')
 end
 
+function kind.occupant()
+  return redis.pcall('HGET', K[1], 'kind') == 'reentrant lock' and call('HGET', K[1], 'owner')
+end
+
 function kind.install(owner, lease, record, n)
   call('HSET', K[1], 'kind', 'reentrant lock', 'owner', owner, 'number', n, 'record', record)
   call('PEXPIRE', K[1], lease)
@@ -62,9 +66,9 @@ function kind.last()
   return held and granted
 end
 
-function kind.next_expiry()
-  local ms = call('PTTL', K[1])
-  return ms >= 0 and ms
+-- (Without an expiry, in a long time.)
+function kind.next_expiry(holder) -- luacheck: no unused args
+  return call('PTTL', K[1]) % 4294967296
 end
 
 function kind.holders()

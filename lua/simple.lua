@@ -30,6 +30,10 @@ function kind.holder()
   return call('GET', K[1])
 end
 
+function kind.occupant()
+  return redis.pcall('GET', K[1])
+end
+
 function kind.install(owner, lease, record, n) -- luacheck: no unused args
   call('SET', K[1], owner, 'PX', lease)
 end
@@ -51,14 +55,11 @@ function kind.is_full()
   return held
 end
 
-function kind.next_expiry()
-  local ms = call('PTTL', K[1])
-  if held and string.match(held, '^%x+%-%x+%-%x+%-%x+%-%x+():%d+~?$') ~= 37 then
-    -- Neither `<client uuid>:<n>` nor `<client uuid>:<n>~`: a foreign holder, which notifies nobody when it
-    -- releases, and may have no expiry. So waiters ask every quarter of a second.
-    return ms >= 0 and math.min(ms, 240) or 240
-  end
-  return ms >= 0 and ms
+-- A text that is neither `<client uuid>:<n>` nor `<client uuid>:<n>~` is a foreign holder, which notifies nobody when
+-- it releases, and may have no expiry (-1, here as never). So waiters ask every quarter of a second.
+function kind.next_expiry(holder)
+  return math.min(call('PTTL', K[1]) % 4294967296,
+    (not holder or string.match(holder, '^%x+%-%x+%-%x+%-%x+%-%x+():%d+~?$') == 37) and 4294967296 or 240)
 end
 
 function kind.holders()

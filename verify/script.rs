@@ -55,7 +55,7 @@ fn the_short_way_builds_nothing_that_only_the_long_way_calls() {
     );
     let short =
         |script: &Script, until: &str| script.source.split(until).next().unwrap().matches("function").count();
-    assert_eq!([short(&acquire, "return n"), short(&leave, "'SPUBLISH'")], [0, 0]);
+    assert_eq!([short(&acquire, "math.ceil(ms)), arrival, listening"), short(&leave, "'SPUBLISH'")], [0, 0]);
     let own = RULE.replace("return call('GET', K[1])", "return held");
     let others = Scripts::of(&own).unwrap();
     assert_eq!(
@@ -103,7 +103,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
         (RULE.replace("kind.tag =", "local tag ="), "mine/kind.lua: kind.tag is missing"),
         (
             RULE.trim_end().strip_suffix("end").unwrap().to_owned(),
-            "mine/kind.lua:64: this \"function\" is not closed",
+            "mine/kind.lua:65: this \"function\" is not closed",
         ),
         (
             format!("local held_by, was_inside -- mine\n{RULE}"),
@@ -115,7 +115,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
             format!("function kind.lok(owner)\nend\n{RULE}"),
             "mine/kind.lua:1: kind.lok is not something that a rule may define",
         ),
-        (format!("{RULE}function kind.load(owner)\nend\n"), "mine/kind.lua:67: kind.load is defined twice"),
+        (format!("{RULE}function kind.load(owner)\nend\n"), "mine/kind.lua:68: kind.load is defined twice"),
         (format!("function shared(owner)\nend\n{RULE}"), "mine/kind.lua:1: outside of its functions"),
         (format!("--[[ never closed\n{RULE}"), "mine/kind.lua:1: a long bracket is not closed by ]]"),
     ] {

@@ -37,6 +37,24 @@ if there == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and F[10] ~= '1' then
   local ok, n, value = kind.try_acquire(w)
   if ok then return value and {1, n, w.lease, value} or n end
 end
+--@ straight
+-- Nobody can be admitted, so a newcomer waits, after all that arrived before, as join() would have it.
+if F[5] == 'wait' and not F[8] then
+  local holder = kind.occupant()
+  if type(holder) == 'string' and holder ~= w.owner and string.byte(holder, -1) ~= 126
+    and (there == 1 or not call('ZSCORE', K[5], w.owner)) then
+    local tail = there > 1 and call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2]
+    local t, channel = call('TIME'), inbox(w)
+    local us, shard = t[1] * 1000000 + t[2] - 1577836800000000, string.find(F[3], '{', 1, true)
+    local listening = redis.pcall('PUBSUB', shard and 'SHARDNUMSUB' or 'NUMSUB', channel)[2]
+    local arrival, least, steady, new = string.format('%.0f', us), lifetime(w), us, not tail
+    if listening and not (tail and tail + 0 >= us) and call('ZADD', K[2], 'NX', arrival, w.owner) == 1 then
+      place(w, us, least, steady, new)
+      local ms = math.min(w.waiter_timeout / 3, w.lease / 3, kind.next_expiry(holder))
+      return {0, tonumber(call('GET', K[4]) or 0), math.max(1, math.ceil(ms)), arrival, listening == 0 and 1 or nil}
+    end
+  end
+end
 --@ parts
 if there > 1 and call('ZSCORE', K[5], w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
@@ -56,7 +74,7 @@ if full and (full == true or string.byte(full, -1) ~= 126)
   local score = class == 0 and arrival or fmt('%.0f', class * CLASS + at)
   -- (One that ranks after now has a low priority, or the clock was set back: join() sees to that.)
   if not (tail and tail % CLASS >= now()) and call('ZADD', K[2], 'NX', score, w.owner) == 1 then
-    place(w, now(), not tail)
+    place(w, now(), lifetime(w), now(), not tail)
     if kind.on_wait then kind.on_wait(w) end
     if kind.on_busy then kind.on_busy(w) end
     return busy(w, arrival, nil, deaf(w))

@@ -5,7 +5,7 @@
 -- condition since then, or its first position there.
 local function stay(w, since)
   w.since = since
-  place(w, w.steady or now(), false)
+  place(w, now(), lifetime(w), w.steady or now(), false)
   -- Written again at each heartbeat: if the member were lost, no signal would find this waiter.
   call('ZADD', K[6], '0', w.condition .. '|' .. since .. '|' .. w.owner)
   others_wait = true

@@ -17,17 +17,17 @@ local function lifetime(w)
   return math.max(w.waiter_timeout, math.min(30000, 5 * w.waiter_timeout))
 end
 
--- place(w, steady, new): writes its queue position, with a heartbeat, and extends the expiry of both keys, which
--- expire together. new: true if the queue begins with this position, and so has no expiry yet; false if it existed
--- before, with the expiry of the positions; nil if that is not known.
-local function place(w, steady, new)
+-- place(w, us, least, steady, new): writes its queue position, with a heartbeat now (us), and extends the expiry of
+-- both keys, which expire together, to its lifetime (least). new: true if the queue begins with this position, and so
+-- has no expiry yet; false if it existed before, with the expiry of the positions; nil if that is not known.
+local function place(w, us, least, steady, new)
   call('HSET', K[3], w.owner,
-    cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, w.since, steady, w.priority}))
+    cmsgpack.pack({w.lease, us, w.waiter_timeout, w.args, w.record, w.condition, w.since, steady, w.priority}))
   local positions = call('PTTL', K[3])
   local ttl = new and -1 or positions
   if new == nil then ttl = math.min(positions, call('PTTL', K[2])) end
-  if ttl < lifetime(w) then
-    local ms = fmt('%.0f', math.max(positions, 2 * lifetime(w)))
+  if ttl < least then
+    local ms = string.format('%.0f', math.max(positions, 2 * least))
     call('PEXPIRE', K[2], ms)
     call('PEXPIRE', K[3], ms)
   end
@@ -47,7 +47,7 @@ local function enqueue(w)
     arrival, new = fmt('%.0f', call('ZSCORE', K[2], w.owner) % CLASS), false
     w.steady = w.steady or steadily(waiting(w.owner))
   end
-  place(w, w.steady or now(), begins)
+  place(w, now(), lifetime(w), w.steady or now(), begins)
   return arrival, new
 end
 
@@ -58,7 +58,7 @@ end
 -- the lock may not be busy: then w should ask at once, unless another waiter continues that work.
 local function busy(w, arrival, ahead, unheard)
   local ms = math.min(w.waiter_timeout, w.lease) / 3
-  ms = math.min(ms, kind.next_expiry() or ms)
+  ms = math.min(ms, kind.next_expiry(kind.is_full and kind.is_full()) or ms)
   if ahead and ahead.owner ~= w.owner then
     ms = math.min(ms, ahead.waiter_timeout - (now() - ahead.heartbeat) / 1000)
   end

@@ -7,8 +7,7 @@
 -- ->  1 was inside | 0; for a next owner {1 | 0, 1 | 0 | -1, ...}: followed by acquire's reply
 --@ parts
 -- nil without a waiter; false for a key of another type, so that the lock is released before the error.
-local first = redis.pcall('ZRANGE', K[2], '0', '0', 'WITHSCORES')
-local rank = first[2]
+local first = redis.pcall('ZRANGE', K[2], '0', '0')
 first = first[1] or first.err and false
 --@ straight
 if first == nil and not F[5] then return kind.holder() == F[1] and call('DEL', K[1]) or 0 end
@@ -42,6 +41,7 @@ if first == nil and not F[5] then return kind.release(F[1]) and 1 or 0 end
 --@ parts
 local was_inside, was_last = kind.release(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
+local rank = F[8] and first and call('ZSCORE', K[2], first)
 --@ otherwise
 -- The same for a kind that has no straight path: without the functions for all other cases.
 if was_last and first and not (F[5] or F[8] or kind.reject or keeps(first)) then

@@ -73,13 +73,6 @@ impl<'a> Item<'a> {
             _ => &[],
         }
     }
-
-    pub(super) fn of_kind(&self) -> Option<&'a str> {
-        match self.defines {
-            Defines::Kind(name) => Some(name),
-            _ => None,
-        }
-    }
 }
 
 /// Returns what these tokens refer to.
@@ -238,7 +231,7 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Token<'_>>, Wrong> {
                 Some(long) => long.map_err(|why| Wrong::new(line, why))?,
                 None => comment.find('\n').unwrap_or(comment.len()),
             };
-            line += lines_in(&rest[..2 + len]);
+            line += rest[..2 + len].matches('\n').count() as u32;
             at += 2 + len;
             continue;
         } else {
@@ -247,15 +240,11 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Token<'_>>, Wrong> {
         let text = &rest[..len];
         let is = if is == Is::Name && KEYWORDS.contains(&text) { Is::Keyword } else { is };
         all.push(Token { is, text, line, joined: behind == at });
-        line += lines_in(text);
+        line += text.matches('\n').count() as u32;
         at += len;
         behind = at;
     }
     Ok(all)
-}
-
-fn lines_in(text: &str) -> u32 {
-    text.bytes().filter(|byte| *byte == b'\n').count() as u32
 }
 
 /// Returns the kind and the length of the token at the beginning of `rest`.

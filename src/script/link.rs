@@ -26,10 +26,10 @@ pub(super) const AROUND: [File; 1] = lib!("all");
 
 /// The functions that every rule must define.
 pub(super) const REQUIRED: [&str; 6] = ["load", "try_acquire", "release", "renew", "next_expiry", "holders"];
-/// The functions that a rule may define.
+/// The functions that a rule may define: with any of the first five it has no straight path.
 #[rustfmt::skip]
-pub(super) const OPTIONAL: [&str; 14] = ["reject", "class", "can_barge", "is_full", "on_leave", "last", "on_wait",
-    "on_busy", "inspect", "update", "transfer", "more", "holder", "install"];
+pub(super) const OPTIONAL: [&str; 15] = ["reject", "class", "can_barge", "on_wait", "on_busy", "is_full", "on_leave",
+    "last", "inspect", "update", "transfer", "more", "holder", "occupant", "install"];
 /// The fields of a rule; the first one is required.
 const FIELDS: [&str; 2] = ["tag", "whole"];
 
@@ -53,7 +53,7 @@ struct Definition<'a> {
     item: Item<'a>,
 }
 
-/// Code of a straight path, and the definition that it is from, if that is the rule's.
+/// Code of a straight path, and the definition that it is from, if it is not the operation's.
 type Straight<'a> = (Option<&'a Definition<'a>>, &'a [Token<'a>]);
 
 /// All definitions that an operation may need, in the order in which they may appear.
@@ -100,7 +100,9 @@ impl<'a> Linker<'a> {
     fn define(&mut self, file: &'a str, is_rule: bool, item: Item<'a>) {
         let at = self.definitions.len();
         self.locals.extend(item.locals().iter().map(|name| (*name, at)));
-        self.functions.extend(item.of_kind().map(|name| (name, at)));
+        if let Defines::Kind(name) = item.defines {
+            self.functions.insert(name, at);
+        }
         self.definitions.push(Definition { file, is_rule, item });
     }
 
@@ -174,16 +176,24 @@ impl<'a> Linker<'a> {
         Ok(lines)
     }
 
-    /// Returns the parts of a straight path, with what the rule's functions do, or return, in place of their calls.
-    /// Nothing if the rule may reject, lacks one, gives it other parameters, or lets it use what is not there.
+    /// Returns the parts of a straight path, with what functions that are not there do, or return, in place of their
+    /// calls. Nothing if the rule admits in its own way, or lacks one of them; if it has other parameters than stand in
+    /// the call, or uses what is not there.
     fn straight<'t>(&'t self, mut code: &'t [Token<'t>], there: &[bool]) -> Option<Vec<Straight<'t>>> {
         let mut parts = Vec::new();
-        while let Some(at) = code.iter().position(|token| token.text == "kind") {
+        let is_missing = |at: &&usize| self.definitions[**at].item.is_function && !there[**at];
+        let called = |code: &[Token<'_>]| match code {
+            [kind, _, name, ..] if kind.text == "kind" => Some(self.functions.get(name.text)),
+            [name, open, ..] if open.text == "(" => self.locals.get(name.text).filter(is_missing).map(Some),
+            _ => None,
+        };
+        while let Some((at, called)) = (0..code.len()).find_map(|at| Some((at, called(&code[at..])?))) {
+            let own = &self.definitions
+                [*called.filter(|_| !OPTIONAL[..5].iter().any(|name| self.defines(name)))?];
             let head = 1 + code[at..].iter().position(|token| token.text == ")")?;
-            let called = self.functions.get(code[at + 2].text).filter(|_| !self.defines("reject"))?;
-            let own = &self.definitions[*called];
-            let (named, does) = own.item.tokens.split_at_checked(1 + head)?;
-            let same = named[1..].iter().zip(&code[at..]).all(|(one, other)| one.text == other.text);
+            let before = own.item.tokens.iter().position(|token| token.text == code[at].text)?;
+            let (named, does) = own.item.tokens.split_at_checked(before + head)?;
+            let same = named[before..].iter().zip(&code[at..]).all(|(one, other)| one.text == other.text);
             let is_there = |need| self.find(need, None).into_iter().all(|at| there[at]);
             (same && needs(does).into_iter().all(is_there)).then_some(())?;
             let returns = usize::from(does[0].text == "return");
