@@ -4,6 +4,8 @@
 # message, not by a timeout. Fails otherwise.
 # FAULTS="no-timer any-number" plants only these. SIMULATE=1 plays the simulation with each of them instead, until four of
 # its SEEDS (or FAILURES) have failed, and prints how many were played, and which checks failed.
+# HISTORIES=3 makes as many histories with each of them instead (tests/faults/history.rs), and prints in how many of them
+# something is wrong for our own checks, and for the checker in Go.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -46,9 +48,9 @@ build() {
     done <"$output"
 }
 
-# try FAULT TARGET TEST: runs one test with this fault; '' for none.
+# try FAULT TARGET TEST [ARGUMENT]: runs one test with this fault; '' for none.
 try() {
-    PLANTED=$1 timeout "$limit" "${binary[$2]}" --exact "$3" --nocapture >"$output" 2>&1
+    PLANTED=$1 timeout "$limit" "${binary[$2]}" --exact --nocapture "${@:3}" >"$output" 2>&1
 }
 
 # try_none TARGET TEST: the test must pass without a fault; the second time, if the machine is busy.
@@ -101,6 +103,25 @@ if [[ ${SIMULATE:-} ]]; then
             cat "$output"
             exit 1
         fi
+    done
+    exit
+fi
+
+if [[ ${HISTORIES:-} ]]; then
+    go -C checker build -o "$CARGO_TARGET_DIR/check-history" .
+    build --test faults
+    export HISTORY=$CARGO_TARGET_DIR/history.jsonl
+    mapfile -t faults < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u)
+    printf '%-28s %-8s %s\n' fault ours Porcupine
+    for fault in '' "${faults[@]}"; do
+        ours=0 porcupine=0
+        for ((SEED = 1; SEED <= HISTORIES; SEED++)); do
+            rm -f "$HISTORY"
+            SECONDS=20 try "$fault" faults history::history_of_the_given_seed --ignored || ours=$((ours + 1))
+            "$CARGO_TARGET_DIR/check-history" "$HISTORY" >"$output" || true
+            ! grep -q VIOLATION "$output" || porcupine=$((porcupine + 1))
+        done
+        printf '%-28s %-8s %s\n' "${fault:-none}" $ours $porcupine
     done
     exit
 fi
