@@ -76,13 +76,13 @@ fn a_hold_that_the_network_lets_lapse_is_lost_while_it_is_silent() {
 fn a_client_closes_in_time_while_the_network_is_silent() {
     let (server, proxy) = behind_proxy();
     let client: Client = connected(|| brisk(&proxy.url()).lease(ms(4000)).renew_every(ms(300)));
-    let (held, wanted) = (client.reentrant_lock("held"), client.reentrant_lock("wanted"));
+    let (held, awaited) = (client.reentrant_lock("held"), client.reentrant_lock("wanted"));
     let guard = held.lock().unwrap();
     let owner = connect(&server.url());
     let other = owner.reentrant_lock("wanted");
     let others = other.lock().unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| wanted.lock().map(drop));
+        let waiting = scope.spawn(|| awaited.lock().map(drop));
         wait_for_queue(&server, "wanted");
         proxy.black_hole(true);
         let closed = on_time("close", ms(1000), || client.close());
@@ -95,6 +95,6 @@ fn a_client_closes_in_time_while_the_network_is_silent() {
     another_gets_in(&server, redis_concurrent::kinds::Reentrant, "held", SURELY);
     others.unlock().unwrap();
     another_gets_in(&server, redis_concurrent::kinds::Reentrant, "wanted", SURELY);
-    drop((held, wanted, other));
+    drop((held, awaited, other));
     nothing_stays(&server, &[&client, &owner]);
 }

@@ -125,16 +125,16 @@ mod bodies {
     pub fn an_enormous_wait_lasts_until_the_lock_is_free<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let (mine, yours) = (connect(&server.url()), connect(&server.url()));
-        let (held, wanted) = (mine.lock_with_kind("ages", kind), yours.lock_with_kind("ages", kind));
+        let (held, awaited) = (mine.lock_with_kind("ages", kind), yours.lock_with_kind("ages", kind));
         let ages = Instant::now() + Duration::from_secs(60 * 60 * 24 * 365 * 200);
         for round in 0..4 {
             let guard = held.lock().unwrap();
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| match round {
-                    0 => drop(wanted.try_lock_for(Duration::MAX).unwrap().expect("for ever")),
-                    1 => drop(wanted.lock_owned_with(Duration::MAX).unwrap().expect("for ever")),
-                    2 => drop(wanted.lock_with(ages).unwrap().expect("for ages")),
-                    _ => drop(wanted.try_lock_for(Duration::MAX / 2).unwrap().expect("for ever")),
+                    0 => drop(awaited.try_lock_for(Duration::MAX).unwrap().expect("for ever")),
+                    1 => drop(awaited.lock_owned_with(Duration::MAX).unwrap().expect("for ever")),
+                    2 => drop(awaited.lock_with(ages).unwrap().expect("for ages")),
+                    _ => drop(awaited.try_lock_for(Duration::MAX / 2).unwrap().expect("for ever")),
                 });
                 wait_for_queue(&server, "ages");
                 assert!(!waiting.is_finished());
@@ -142,7 +142,7 @@ mod bodies {
                 waiting.join().unwrap();
             });
         }
-        drop((held, wanted));
+        drop((held, awaited));
         nothing_stays(&server, &[&mine, &yours]);
     }
 
@@ -340,17 +340,17 @@ fn a_key_that_turns_foreign_while_somebody_waits_is_told() {
     let mine = connect(&server.url());
     // A position that its waiter cannot give up stays for ten times this.
     let yours = connected(|| brisk(&server.url()).waiter_timeout(COMMAND));
-    let (held, wanted) = (mine.reentrant_lock("turns"), yours.reentrant_lock("turns"));
+    let (held, awaited) = (mine.reentrant_lock("turns"), yours.reentrant_lock("turns"));
     let guard = held.lock().unwrap();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| wanted.lock().map(drop));
+        let waiting = scope.spawn(|| awaited.lock().map(drop));
         wait_for_queue(&server, "turns");
         ask::<()>(&server, &["SET", &key("turns"), "theirs"]);
         error_of(waiting.join().unwrap(), ErrorKind::WrongType, "turns");
     });
     error_of(guard.unlock(), ErrorKind::LeaseLost, "turns");
     assert_eq!(ask::<String>(&server, &["GET", &key("turns")]), "theirs");
-    drop((held, wanted));
+    drop((held, awaited));
     nothing_stays_but(&[&key("turns")], &server, &[&mine, &yours]);
 }
 

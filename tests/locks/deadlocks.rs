@@ -45,15 +45,15 @@ fn switched_off(server: &RedisServer) -> Client {
 }
 
 /// A thread that holds one lock and then waits for another one, until it has that or gets an error.
-fn takes(client: &Client, held: &str, wanted: &str) -> JoinHandle<Option<Error>> {
-    let [held, wanted] = [held, wanted].map(|name| client.reentrant_lock(name));
+fn takes(client: &Client, held: &str, awaited: &str) -> JoinHandle<Option<Error>> {
+    let [held, awaited] = [held, awaited].map(|name| client.reentrant_lock(name));
     let (tell, holds) = std::sync::mpsc::channel();
-    let name = format!("{}-{}", held.name(), wanted.name());
+    let name = format!("{}-{}", held.name(), awaited.name());
     let thread = thread::Builder::new().name(name).spawn(move || {
         let _held = held.lock().unwrap();
         tell.send(()).unwrap();
         wait_for_the_others();
-        wanted.lock_with(LONG).map(|guard| drop(guard.expect("nobody waits for ever"))).err()
+        awaited.lock_with(LONG).map(|guard| drop(guard.expect("nobody waits for ever"))).err()
     });
     holds.recv_timeout(LONG).unwrap();
     thread.unwrap()

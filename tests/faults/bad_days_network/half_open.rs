@@ -43,13 +43,13 @@ mod bodies {
         let few = || lively(&proxy.url()).lease(ms(30_000)).max_connections(1).observer(counters.clone());
         let client = connected(few);
         let owner = connect(&server.url());
-        let (held, wanted) = (owner.lock_with_kind("deaf", kind), client.lock_with_kind("deaf", kind));
+        let (held, awaited) = (owner.lock_with_kind("deaf", kind), client.lock_with_kind("deaf", kind));
         let guard = held.lock().unwrap();
         // The pool has its one connection; what is made from now on goes by the other proxy.
-        assert!(wanted.try_lock().unwrap().is_none());
+        assert!(awaited.try_lock().unwrap().is_none());
         proxy.set_target(hole.port());
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| wanted.lock().unwrap().unlock());
+            let waiting = scope.spawn(|| awaited.lock().unwrap().unlock());
             wait_for_queue(&server, "deaf");
             assert!(hole.connections() > 0, "the listener's");
             hole.black_hole(true);
@@ -62,7 +62,7 @@ mod bodies {
         hole.heal().unwrap();
         proxy.set_target(server.port());
         wait_until(SURELY, "a new listener", || counters.reconnected.load(SeqCst) > 0 || hole.struck() > 0);
-        drop((held, wanted));
+        drop((held, awaited));
         nothing_stays(&server, &[&client, &owner]);
     }
 
@@ -71,25 +71,25 @@ mod bodies {
         let (server, proxy) = behind_proxy();
         let client = connected(|| lively(&proxy.url()).lease(ms(30_000)).max_connections(1));
         let owner = connect(&server.url());
-        let (held, wanted) = (owner.lock_with_kind("no-ear", kind), client.lock_with_kind("no-ear", kind));
+        let (held, awaited) = (owner.lock_with_kind("no-ear", kind), client.lock_with_kind("no-ear", kind));
         let guard = held.lock().unwrap();
-        assert!(wanted.try_lock().unwrap().is_none());
+        assert!(awaited.try_lock().unwrap().is_none());
         proxy.set_target(nobodys_port());
-        let timed = on_time("try_lock_for", ms(600), || wanted.try_lock_for(ms(600)).map(|it| it.is_some()));
+        let timed = on_time("try_lock_for", ms(600), || awaited.try_lock_for(ms(600)).map(|it| it.is_some()));
         match timed {
             Ok(got) => assert!(!got),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                on_time("try_lock_for", SURELY, || wanted.try_lock_for(SURELY).map(|it| it.is_some()))
+                on_time("try_lock_for", SURELY, || awaited.try_lock_for(SURELY).map(|it| it.is_some()))
             });
-            wait_until(SURELY, "a waiting thread", || wanted.local_queue_length() == 1);
+            wait_until(SURELY, "a waiting thread", || awaited.local_queue_length() == 1);
             guard.unlock().unwrap();
             // The lock is free, and the connection that asks for it is fine.
             assert!(waiting.join().unwrap().unwrap(), "the lock is free, and it was not taken");
         });
-        drop((held, wanted));
+        drop((held, awaited));
         nothing_stays(&server, &[&client, &owner]);
     }
 }

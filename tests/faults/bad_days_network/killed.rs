@@ -59,11 +59,11 @@ mod bodies {
         let counters = Counters::default();
         let mine = connect(&server.url());
         let yours = connected(|| lively(&server.url()).observer(counters.clone()));
-        let (held, wanted) = (mine.lock_with_kind("killed", kind), yours.lock_with_kind("killed", kind));
+        let (held, awaited) = (mine.lock_with_kind("killed", kind), yours.lock_with_kind("killed", kind));
         for what in [ClientKind::Normal, ClientKind::PubSub] {
             let guard = held.lock().unwrap();
             thread::scope(|scope| {
-                let waiting = scope.spawn(|| wanted.lock().unwrap().unlock());
+                let waiting = scope.spawn(|| awaited.lock().unwrap().unlock());
                 wait_for_queue(&server, "killed");
                 assert!(server.kill_clients(what).unwrap() > 0);
                 guard.unlock().unwrap();
@@ -72,7 +72,7 @@ mod bodies {
             });
         }
         wait_until(SURELY, "the observer is told", || counters.reconnected.load(SeqCst) > 0);
-        drop((held, wanted));
+        drop((held, awaited));
         nothing_stays(&server, &[&mine, &yours]);
     }
 

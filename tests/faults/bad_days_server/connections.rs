@@ -42,26 +42,26 @@ mod bodies {
     pub fn a_waiter_bears_that_its_listener_finds_no_slot<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let (mine, yours) = (connect(&server.url()), connect(&server.url()));
-        let (held, wanted) = (mine.lock_with_kind("no-ear", kind), yours.lock_with_kind("no-ear", kind));
+        let (held, awaited) = (mine.lock_with_kind("no-ear", kind), yours.lock_with_kind("no-ear", kind));
         let guard = held.lock().unwrap();
         // Now the pool has a connection, and only the listener's is missing.
-        assert!(wanted.try_lock().unwrap().is_none());
+        assert!(awaited.try_lock().unwrap().is_none());
         let mut admin = server.connection().unwrap();
         on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1"]);
-        let timed = on_time("try_lock_for", ms(700), || wanted.try_lock_for(ms(700)).map(|it| it.is_some()));
+        let timed = on_time("try_lock_for", ms(700), || awaited.try_lock_for(ms(700)).map(|it| it.is_some()));
         if let Err(error) = &timed {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| wanted.lock().map(drop));
-            wait_until(SURELY, "a waiting thread", || wanted.local_queue_length() == 1);
+            let waiting = scope.spawn(|| awaited.lock().map(drop));
+            wait_until(SURELY, "a waiting thread", || awaited.local_queue_length() == 1);
             thread::sleep(ms(300));
             on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1000"]);
             guard.unlock().unwrap();
             waiting.join().unwrap().unwrap();
         });
         assert!(!timed.unwrap_or(false));
-        drop((held, wanted));
+        drop((held, awaited));
         nothing_stays(&server, &[&mine, &yours]);
     }
 }

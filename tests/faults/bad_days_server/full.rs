@@ -40,12 +40,12 @@ mod bodies {
         let mine = connected(|| lively(&server.url()).renew_every(ms(300)).observer(counters.clone()));
         let yours = connect(&server.url());
         let (held, alone) = (mine.lock_with_kind("handed-over", kind), mine.lock_with_kind("alone", kind));
-        let wanted = yours.lock_with_kind("handed-over", kind);
+        let awaited = yours.lock_with_kind("handed-over", kind);
         let (guard, lonely) = (held.lock().unwrap(), alone.lock().unwrap());
         let token = guard.token();
         thread::scope(|scope| {
             // A full server takes its unlock, too.
-            let waiting = scope.spawn(|| takes_a_turn(&wanted));
+            let waiting = scope.spawn(|| takes_a_turn(&awaited));
             wait_for_queue(&server, "handed-over");
             configure(&server, "maxmemory", "1");
             // More than a waiter timeout: heartbeats and renewals are what it lives by.
@@ -64,7 +64,7 @@ mod bodies {
         lonely.unlock().unwrap();
         assert!(counters.losses().is_empty());
         configure(&server, "maxmemory", "0");
-        drop((held, alone, wanted));
+        drop((held, alone, awaited));
         nothing_stays(&server, &[&mine, &yours]);
     }
 }

@@ -31,8 +31,8 @@ mod bodies {
         assert!([ErrorKind::OutcomeUnknown, ErrorKind::Unavailable].contains(&error.kind()), "{error}");
         // A caller with a longer timeout gets in when the server is back.
         thread::scope(|scope| {
-            let wanted = patient.lock_with_kind("gone", kind);
-            let waiting = scope.spawn(move || wanted.lock().unwrap().unlock());
+            let awaited = patient.lock_with_kind("gone", kind);
+            let waiting = scope.spawn(move || awaited.lock().unwrap().unlock());
             thread::sleep(ms(300));
             server.restart().unwrap();
             waiting.join().unwrap().unwrap();

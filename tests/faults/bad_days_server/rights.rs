@@ -65,11 +65,11 @@ mod bodies {
     pub fn without_the_right_to_publish_waiters_get_in_by_their_timer<K: Subject>(kind: K) {
         let (server, url) = with_user();
         let (mine, yours) = (connect(&url), connect(&url));
-        let (held, wanted) = (mine.lock_with_kind("mute", kind), yours.lock_with_kind("mute", kind));
+        let (held, awaited) = (mine.lock_with_kind("mute", kind), yours.lock_with_kind("mute", kind));
         for right in ["-publish", "resetchannels"] {
             let guard = held.lock().unwrap();
             thread::scope(|scope| {
-                let waiting = scope.spawn(|| wanted.lock().unwrap().unlock());
+                let waiting = scope.spawn(|| awaited.lock().unwrap().unlock());
                 wait_for_queue(&server, "mute");
                 ask::<()>(&server, &["ACL", "SETUSER", "locks", right]);
                 guard.unlock().unwrap();
@@ -78,7 +78,7 @@ mod bodies {
             });
             ask::<()>(&server, &["ACL", "SETUSER", "locks", "+publish", "&*"]);
         }
-        drop((held, wanted));
+        drop((held, awaited));
         nothing_stays(&server, &[&mine, &yours]);
     }
 
@@ -86,33 +86,33 @@ mod bodies {
         let (server, url) = with_user();
         ask::<()>(&server, &["ACL", "SETUSER", "locks", "resetchannels"]);
         let (mine, yours) = (connect(&server.url()), connect(&url));
-        let (held, wanted) = (mine.lock_with_kind("deaf", kind), yours.lock_with_kind("deaf", kind));
+        let (held, awaited) = (mine.lock_with_kind("deaf", kind), yours.lock_with_kind("deaf", kind));
         let guard = held.lock().unwrap();
         let started = Instant::now();
         for outcome in [
-            on_time("lock", ms(300), || wanted.lock().map(drop)),
-            on_time("try_lock_for", ms(300), || wanted.try_lock_for(SURELY).map(drop)),
+            on_time("lock", ms(300), || awaited.lock().map(drop)),
+            on_time("try_lock_for", ms(300), || awaited.try_lock_for(SURELY).map(drop)),
         ] {
             let error = error_of(outcome, ErrorKind::Unavailable, "deaf");
             assert!(error.to_string().contains("subscribe"), "{error}");
         }
         eprintln!("refused after {:?}", started.elapsed());
         // A caller that does not wait needs no channel.
-        assert!(wanted.try_lock().unwrap().is_none());
+        assert!(awaited.try_lock().unwrap().is_none());
         guard.unlock().unwrap();
-        wanted.lock().unwrap().unlock().unwrap();
+        awaited.lock().unwrap().unlock().unwrap();
         ask::<()>(&server, &["ACL", "SETUSER", "locks", "&*"]);
         let guard = held.lock().unwrap();
         thread::scope(|scope| {
             // The listener tries again each second.
             let waiting = scope.spawn(|| {
-                eventually(SURELY, || wanted.try_lock_for(SURELY).ok()).expect("released").unlock().unwrap();
+                eventually(SURELY, || awaited.try_lock_for(SURELY).ok()).expect("released").unlock().unwrap();
             });
             wait_for_queue(&server, "deaf");
             guard.unlock().unwrap();
             waiting.join().unwrap();
         });
-        drop((held, wanted));
+        drop((held, awaited));
         nothing_stays(&server, &[&mine, &yours]);
     }
 }

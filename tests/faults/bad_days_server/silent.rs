@@ -93,11 +93,11 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let mine = connect(&server.url());
         let yours = connected(|| brisk(&server.url()).waiter_timeout(COMMAND));
-        let (held, wanted) = (mine.lock_with_kind("bear", kind), yours.lock_with_kind("bear", kind));
+        let (held, awaited) = (mine.lock_with_kind("bear", kind), yours.lock_with_kind("bear", kind));
         let guard = held.lock().unwrap();
         let token = guard.token();
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| takes_a_turn(&wanted));
+            let waiting = scope.spawn(|| takes_a_turn(&awaited));
             wait_for_queue(&server, "bear");
             server.stop().unwrap();
             // Longer than a heartbeat and a command: the waiter has met the silence.
@@ -106,7 +106,7 @@ mod bodies {
             guard.unlock().unwrap();
             assert!(waiting.join().unwrap() > token);
         });
-        drop((held, wanted));
+        drop((held, awaited));
         nothing_stays(&server, &[&mine, &yours]);
     }
 

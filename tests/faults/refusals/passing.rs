@@ -109,11 +109,11 @@ fn a_waiter_in_the_queue_stays_there() {
     for Refusing { says, on, off } in ALL {
         let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
         let (mine, yours) = (connect(&server), connected(|| builder(&server.url()).waiter_timeout(ms(900))));
-        let (held, wanted) = (mine.reentrant_lock("x"), yours.reentrant_lock("x"));
+        let (held, awaited) = (mine.reentrant_lock("x"), yours.reentrant_lock("x"));
         let guard = held.lock().unwrap();
         thread::scope(|scope| {
             // (It is given back in the background where its answer comes later than in the waiter timeout.)
-            let waits = scope.spawn(|| drop(wanted.lock().unwrap()));
+            let waits = scope.spawn(|| drop(awaited.lock().unwrap()));
             queued(&held, 1);
             let before = server.command_calls().unwrap()["evalsha"];
             tell(&server, on);

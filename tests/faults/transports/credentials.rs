@@ -79,10 +79,10 @@ fn bears_a_rotation(url: &str, fixed: &str, user: &User) {
     let without = fixed.reentrant_lock("fixed").lock_owned().unwrap();
     let name = |n| format!("held:{n}");
     let held: Vec<_> = (0..8).map(|n| client.reentrant_lock(&name(n)).lock_owned().unwrap()).collect();
-    let wanted = other.reentrant_lock(&name(0));
+    let awaited = other.reentrant_lock(&name(0));
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| wanted.try_lock_for(LONG * 4).map(|it| it.map(|it| it.unlock())));
-        wait_until(LONG, "it waits", || wanted.queue_length().is_ok_and(|it| it == 1));
+        let waiter = scope.spawn(|| awaited.try_lock_for(LONG * 4).map(|it| it.map(|it| it.unlock())));
+        wait_until(LONG, "it waits", || awaited.queue_length().is_ok_and(|it| it == 1));
         user.has("two");
         user.is_cut_off();
         // The provider learns of it later.

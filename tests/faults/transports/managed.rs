@@ -88,10 +88,10 @@ fn a_proxy_that_closes_connections_now_and_then() {
     let door = Proxy::start(server.port()).unwrap();
     let client = || Client::builder().url(&door.url()).lease(Duration::from_secs(9)).connect().unwrap();
     let (one, two) = (client(), client());
-    let (held, wanted) = (one.reentrant_lock("it"), two.reentrant_lock("it"));
+    let (held, awaited) = (one.reentrant_lock("it"), two.reentrant_lock("it"));
     let guard = held.lock_owned().unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| wanted.lock().unwrap().unlock());
+        let waiter = scope.spawn(|| awaited.lock().unwrap().unlock());
         for _ in 0..4 {
             wait_until(LONG, "it waits", || held.queue_length().unwrap() == 1);
             door.cut_all();
@@ -109,13 +109,13 @@ fn a_proxy_that_hides_where_it_subscribes() {
     let flock = crate::flock::Flock::start(1);
     let door = Proxy::start(flock.primary.port()).unwrap();
     let (one, two) = (Client::connect(&flock.primary.url()).unwrap(), connected(|| lively(&door.url())));
-    let (held, wanted) = (one.reentrant_lock("it"), two.reentrant_lock("it"));
+    let (held, awaited) = (one.reentrant_lock("it"), two.reentrant_lock("it"));
     // A connection for requests, to the primary.
-    wanted.lock().unwrap().unlock().unwrap();
+    awaited.lock().unwrap().unlock().unwrap();
     let guard = held.lock_owned().unwrap();
     door.set_target(flock.replicas[0].port());
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| wanted.try_lock_for(LONG).unwrap().expect("it asks").unlock());
+        let waiter = scope.spawn(|| awaited.try_lock_for(LONG).unwrap().expect("it asks").unlock());
         wait_until(LONG, "it waits", || held.queue_length().unwrap() == 1);
         guard.unlock().unwrap();
         waiter.join().unwrap().unwrap();

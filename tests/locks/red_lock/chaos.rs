@@ -122,7 +122,7 @@ fn setting(name: &str, default: u64) -> u64 {
 #[test]
 fn never_two_hold_it_while_servers_die_and_come_back() {
     let seed = setting("SEED", u64::from(std::process::id()));
-    let (wanted, seconds) = (setting("ACQUISITIONS", 50), setting("CHAOS_SECONDS", 4));
+    let (acquisitions, seconds) = (setting("ACQUISITIONS", 50), setting("CHAOS_SECONDS", 4));
     eprintln!("SEED={seed}");
     let mut random = Random::of(seed);
     let fixture = Fixture::five();
@@ -148,7 +148,8 @@ fn never_two_hold_it_while_servers_die_and_come_back() {
     // What is wrong with each server: nothing, dead, or hung.
     let mut state = [0_u8; 5];
     let mut faults = 0;
-    while began.elapsed() < Duration::from_secs(seconds) || (spans.len() as u64) < wanted || faults < 3 {
+    while began.elapsed() < Duration::from_secs(seconds) || (spans.len() as u64) < acquisitions || faults < 3
+    {
         assert!(began.elapsed() < Duration::from_secs(seconds) * 10 + LONG * 3, "they get on");
         let which = random.below(5) as usize;
         let server = &fixture.servers[which];
