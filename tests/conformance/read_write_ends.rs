@@ -69,10 +69,10 @@ fn a_reader_is_no_obstacle_to_readers_however_long_its_lease(fixture: &Fixture<W
     let leased = lock.read_lock().with_lease(4 * LATE);
     let read = leased.lock().unwrap();
     let began = Instant::now();
-    let beside = other.read_lock().lock().unwrap();
+    let concurrent = other.read_lock().lock().unwrap();
     elsewhere(|| lock.read_lock().lock().unwrap().unlock().unwrap());
     assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
-    beside.unlock().unwrap();
+    concurrent.unlock().unwrap();
     read.unlock().unwrap();
 }
 

@@ -199,9 +199,9 @@ fn never_more_permits_are_out_than_there_are() {
             });
             thread::sleep(pause);
             all.release().unwrap();
-            let beside = there.acquire_with(3, LONG).unwrap().unwrap();
+            let concurrent = there.acquire_with(3, LONG).unwrap().unwrap();
             has(3, ms(2));
-            beside.release().unwrap();
+            concurrent.release().unwrap();
             assert!(head.join().unwrap().is_ok_and(|()| true) || cancel.is_cancelled());
             next.join().unwrap();
         });

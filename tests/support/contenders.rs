@@ -40,7 +40,7 @@ impl Contenders {
         while !self.over.load(SeqCst) {
             // What was rejected during the failover is not a hold.
             let Ok(Some(guard)) = lock.try_lock_for(LONG) else { continue };
-            let beside = self.inside.fetch_add(1, SeqCst) != 0;
+            let overlaps = self.inside.fetch_add(1, SeqCst) != 0;
             let fallen = self.highest.fetch_max(guard.token(), SeqCst) >= guard.token();
             thread::sleep(ms(5));
             self.inside.fetch_sub(1, SeqCst);
@@ -48,7 +48,7 @@ impl Contenders {
                 continue;
             }
             holds.fetch_add(1, SeqCst);
-            self.double.fetch_add(u64::from(beside), SeqCst);
+            self.double.fetch_add(u64::from(overlaps), SeqCst);
             self.fallen.fetch_add(u64::from(fallen), SeqCst);
         }
     }

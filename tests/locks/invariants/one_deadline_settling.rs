@@ -147,15 +147,15 @@ fn unanswered_once_it_was_told<T: Send>(
 fn with_a_door() -> (RedisServer, Proxy, Client, Client) {
     let server = RedisServer::start().unwrap();
     let door = Proxy::start(server.port()).unwrap();
-    let (behind, beside) = (patient(&door), connect(&server));
+    let (behind, direct) = (patient(&door), connect(&server));
     drop(behind.simple_lock("warm").lock().unwrap().lost());
-    (server, door, behind, beside)
+    (server, door, behind, direct)
 }
 
 #[test]
 fn one_deadline_of_a_campaign_whose_first_lease_cannot_be_renewed() {
-    let (server, door, behind, beside) = with_a_door();
-    let leads = beside.election("x").campaign().unwrap();
+    let (server, door, behind, direct) = with_a_door();
+    let leads = direct.election("x").campaign().unwrap();
     // So long before its end that its first lease is too short for it.
     let election = behind.election("x").stop_before(ms(15_000));
     let campaign = || election.campaign_with(LIMIT);
@@ -164,15 +164,15 @@ fn one_deadline_of_a_campaign_whose_first_lease_cannot_be_renewed() {
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
     door.heal().unwrap();
     door.cut_all();
-    wait_until(LONG, "nobody leads", || beside.election("x").leader().unwrap().is_none());
+    wait_until(LONG, "nobody leads", || direct.election("x").leader().unwrap().is_none());
 }
 
 #[test]
 fn one_deadline_of_a_party_that_cannot_say_that_it_has_passed() {
-    let (server, door, behind, beside) = with_a_door();
+    let (server, door, behind, direct) = with_a_door();
     let barrier = behind.cyclic_barrier("x", 2);
     let wait = || barrier.wait_with(LIMIT);
-    let goes_on = || assert_eq!(beside.cyclic_barrier("x", 2).wait().unwrap(), 0);
+    let goes_on = || assert_eq!(direct.cyclic_barrier("x", 2).wait().unwrap(), 0);
     let outcome = unanswered_once_it_was_told("wait_for", (&server, &door), wait, goes_on);
     assert_eq!(outcome.unwrap(), 1);
     door.heal().unwrap();
@@ -180,9 +180,9 @@ fn one_deadline_of_a_party_that_cannot_say_that_it_has_passed() {
 
 #[test]
 fn one_deadline_of_a_caller_that_cannot_read_the_answer_of_another() {
-    let (server, door, behind, beside) = with_a_door();
+    let (server, door, behind, direct) = with_a_door();
     let once = behind.once("x");
-    let Begun::Yours(attempt) = beside.once("x").begin().unwrap() else { panic!("it is new") };
+    let Begun::Yours(attempt) = direct.once("x").begin().unwrap() else { panic!("it is new") };
     let begin = || once.begin_with(LIMIT);
     let goes_on = || attempt.done("it").unwrap();
     let outcome = unanswered_once_it_was_told("begin_for", (&server, &door), begin, goes_on);
@@ -192,11 +192,11 @@ fn one_deadline_of_a_caller_that_cannot_read_the_answer_of_another() {
 
 #[test]
 fn one_deadline_of_an_observer_that_cannot_read_the_change() {
-    let (server, door, behind, beside) = with_a_door();
+    let (server, door, behind, direct) = with_a_door();
     let mut changes = behind.election("x").observe();
     assert!(changes.next_with(LIMIT).unwrap().is_some());
     let next = || changes.next_with(LIMIT);
-    let goes_on = || drop(beside.election("x").campaign().unwrap());
+    let goes_on = || drop(direct.election("x").campaign().unwrap());
     let outcome = unanswered_once_it_was_told("next_for", (&server, &door), next, goes_on);
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
     door.heal().unwrap();

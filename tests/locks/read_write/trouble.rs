@@ -21,8 +21,8 @@ fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_also_beside_other
 /// Whether the dead reader was seen to count until then.
 fn counts_until_its_lease_is_over() -> bool {
     let fixture = Fixture::new();
-    let (lock, beside) = (fixture.lock(), fixture.lock());
-    let living = beside.read_lock().lock().unwrap();
+    let (lock, other) = (fixture.lock(), fixture.lock());
+    let living = other.read_lock().lock().unwrap();
     let mut child = dying(&fixture, "read");
     assert_eq!(child.read_line_within(LONG).unwrap(), "in");
     child.kill9().unwrap();

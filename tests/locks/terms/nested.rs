@@ -91,12 +91,12 @@ fn a_downgrade_beside_a_read_ends_the_write_lock() {
     let (client, other) = (connect(&server), connect(&server));
     let (lock, theirs) = (client.read_write_lock("it"), other.read_write_lock("it"));
     let write = lock.write_lock().lock().unwrap();
-    let beside = lock.read_lock().lock().unwrap();
+    let concurrent = lock.read_lock().lock().unwrap();
     let read = lock.downgrade(write).unwrap();
     assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (2, 0));
     assert!(!theirs.write_lock().is_locked().unwrap());
     assert!(theirs.read_lock().try_lock_for(SOON).unwrap().is_some(), "nobody writes");
-    drop((beside, read));
+    drop((concurrent, read));
     assert!(theirs.write_lock().try_lock().unwrap().is_some());
     nothing_left(&server);
 }

@@ -23,8 +23,8 @@ fn with_a_door(command_timeout: Duration) -> (RedisServer, Proxy, Election, Elec
     let window = command_timeout.max(ms(12_000));
     let behind = connected(|| builder(&door.url()).command_timeout(command_timeout).waiter_timeout(window));
     drop(behind.simple_lock("warm").lock().unwrap().lost());
-    let beside = connect(&server);
-    (server, door, beside.election("x"), behind.election("x").stop_before(ms(15_000)))
+    let direct = connect(&server);
+    (server, door, direct.election("x"), behind.election("x").stop_before(ms(15_000)))
 }
 
 fn await_one(server: &RedisServer) {
@@ -35,11 +35,11 @@ fn await_one(server: &RedisServer) {
 
 /// Calls `campaign`, and `meanwhile` once it was told that it leads, and its renewal is kept from the server.
 fn played<T: Send>(
-    (server, door, beside): (&RedisServer, &Proxy, &Election),
+    (server, door, direct): (&RedisServer, &Proxy, &Election),
     campaign: impl FnOnce() -> T + Send,
     meanwhile: impl FnOnce(),
 ) -> T {
-    let leads = beside.campaign().unwrap();
+    let leads = direct.campaign().unwrap();
     thread::scope(|scope| {
         let call = scope.spawn(campaign);
         await_one(server);
@@ -52,9 +52,9 @@ fn played<T: Send>(
     })
 }
 
-fn leads(beside: &Election, campaigned: Result<Option<Term>, Error>) {
+fn leads(direct: &Election, campaigned: Result<Option<Term>, Error>) {
     let term = campaigned.unwrap().expect("it leads");
-    assert_eq!(beside.leader().unwrap().unwrap().term, term.token());
+    assert_eq!(direct.leader().unwrap().unwrap().term, term.token());
     assert!(!term.ending().is_cancelled());
     // Where a busy machine has no reply for it in its time, it is settled in the background.
     let _ = released_all(&term.resign());
@@ -63,26 +63,26 @@ fn leads(beside: &Election, campaigned: Result<Option<Term>, Error>) {
 #[test]
 fn a_candidate_whose_renewal_had_no_reply_campaigns_again() {
     // Before the lease would be renewed in the background.
-    let (server, door, beside, behind) = with_a_door(ms(1500));
+    let (server, door, direct, behind) = with_a_door(ms(1500));
     for timeout in [Duration::MAX, LONG] {
         let outcome = played(
-            (&server, &door, &beside),
+            (&server, &door, &direct),
             || behind.campaign_with(timeout),
             || {
                 wait_until(LONG, "it does not wait for that reply any more", || door.held() > 1);
                 door.hold_requests(false);
             },
         );
-        leads(&beside, outcome);
+        leads(&direct, outcome);
     }
 }
 
 #[test]
 fn a_candidate_whose_renewal_was_refused_campaigns_again() {
-    let (server, door, beside, behind) = with_a_door(ms(2000));
+    let (server, door, direct, behind) = with_a_door(ms(2000));
     let mut redis = server.connection().unwrap();
     let outcome = played(
-        (&server, &door, &beside),
+        (&server, &door, &direct),
         || behind.campaign_with(Duration::MAX),
         || {
             let mut replicas = |n: u32| {
@@ -100,17 +100,17 @@ fn a_candidate_whose_renewal_was_refused_campaigns_again() {
             replicas(0);
         },
     );
-    leads(&beside, outcome);
+    leads(&direct, outcome);
 }
 
 #[test]
 fn a_candidate_that_is_deposed_before_its_term_began_campaigns_again() {
-    let (server, door, beside, behind) = with_a_door(ms(2000));
+    let (server, door, direct, behind) = with_a_door(ms(2000));
     let ran = played(
-        (&server, &door, &beside),
+        (&server, &door, &direct),
         || behind.run(|term| (term.token(), term.remaining().is_zero())),
         || {
-            depose(&connect(&server), beside.name());
+            depose(&connect(&server), direct.name());
             door.hold_requests(false);
         },
     );
@@ -142,14 +142,14 @@ fn a_candidate_whose_renewals_never_have_a_reply_gives_up() {
 /// `LeaseLost` is for work that outlasted its term.
 #[test]
 fn a_candidate_that_is_deposed_and_has_no_time_left_is_told_that_it_does_not_lead() {
-    let (server, door, beside, behind) = with_a_door(LONG);
+    let (server, door, direct, behind) = with_a_door(LONG);
     let outcome = played(
-        (&server, &door, &beside),
+        (&server, &door, &direct),
         || behind.campaign_with(ms(4000)),
-        || depose(&connect(&server), beside.name()),
+        || depose(&connect(&server), direct.name()),
     );
     assert_eq!(outcome.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);
     door.heal().unwrap();
     door.cut_all();
-    wait_until(LONG, "nobody leads", || beside.leader().unwrap().is_none());
+    wait_until(LONG, "nobody leads", || direct.leader().unwrap().is_none());
 }

@@ -67,7 +67,7 @@ async fn as_wanted(runs: Runs, attempt: Attempt, headers: HeaderMap) -> Response
     (wants.parse::<StatusCode>().unwrap(), format!("run {n}")).into_response()
 }
 
-fn wanted(runs: &Runs) -> Router {
+fn awaited(runs: &Runs) -> Router {
     let runs = runs.clone();
     let handler = |Extension(attempt), headers| as_wanted(runs, attempt, headers);
     Router::new().fallback(any(handler))
@@ -125,7 +125,7 @@ fn a_repetition_gets_the_kept_answer_at_any_server() {
 fn a_key_that_is_used_for_another_request_is_refused() {
     let redis = RedisServer::start().unwrap();
     let runs = Runs::default();
-    let web = serve(wanted(&runs), &layer(&redis));
+    let web = serve(awaited(&runs), &layer(&redis));
     let charge = |line, customer, body: &[u8]| ask(web.address, line, &[KEY, ("customer", customer)], body);
     assert_eq!(charge("POST /charges?x=1", "ann", b"a lamp").status, 201);
     let others = [
@@ -242,7 +242,7 @@ fn while_a_request_is_in_progress_its_repetition_is_told_to_wait() {
 fn failed_work_is_done_again_and_done_work_is_not() {
     let redis = RedisServer::start().unwrap();
     let runs = Runs::default();
-    let web = serve(wanted(&runs), &layer(&redis));
+    let web = serve(awaited(&runs), &layer(&redis));
     let charge = |key, wants: &str| {
         ask(web.address, "POST /", &[("idempotency-key", key), ("wants", wants)], b"a lamp")
     };
@@ -267,11 +267,11 @@ fn an_answer_is_kept_as_long_as_was_asked() {
     let redis = RedisServer::start().unwrap();
     let runs = Runs::default();
     let layer = layer(&redis);
-    let short = serve(wanted(&runs), &layer.expire_after(Duration::from_millis(100)));
+    let short = serve(awaited(&runs), &layer.expire_after(Duration::from_millis(100)));
     ask(short.address, "POST /", &[KEY], b"");
     wait_until(LONG, "it expires", || layer.once("", "8f3a").ending().unwrap().is_none());
     assert!(!replayed(&ask(short.address, "POST /", &[KEY], b"")));
-    let wrong = serve(wanted(&runs), &layer.expire_after(Duration::ZERO));
+    let wrong = serve(awaited(&runs), &layer.expire_after(Duration::ZERO));
     let answer = ask(wrong.address, "POST /", &[("idempotency-key", "other")], b"");
     assert_eq!((answer.status, answer.header("kind"), runs.count()), (500, Some("InvalidInput"), 2));
 }
@@ -323,7 +323,7 @@ fn without_redis_no_handler_runs() {
     // On a busy machine connecting may time out, and is then repeated.
     let client = eventually(LONG, || connect().ok());
     let runs = Runs::default();
-    let web = serve(wanted(&runs), &IdempotencyLayer::new(&client, "charge", customer));
+    let web = serve(awaited(&runs), &IdempotencyLayer::new(&client, "charge", customer));
     proxy.black_hole(true);
     let silent = ask(web.address, "POST /", &[KEY], b"");
     assert_eq!((silent.status, silent.header("retry-after")), (503, Some("1")));
@@ -366,7 +366,7 @@ fn a_lost_attempt_is_told_to_its_handler_and_its_answer_is_not_kept() {
 fn what_is_not_an_answer_is_not_replayed() {
     let redis = RedisServer::start().unwrap();
     let (layer, runs) = (layer(&redis), Runs::default());
-    let web = serve(wanted(&runs), &layer);
+    let web = serve(awaited(&runs), &layer);
     for (key, record) in
         [("a", ""), ("b", "2 ff 200\n\n"), ("c", "1 ff 99\n\n"), ("d", "1 ff 200\nx\n\n"), ("e", "\u{20ac}")]
     {
