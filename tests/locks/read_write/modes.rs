@@ -46,24 +46,6 @@ fn threads_of_a_process_read_together() {
 }
 
 #[test]
-fn both_halves_are_reentrant_by_thread() {
-    let fixture = Fixture::new();
-    let (lock, other) = (fixture.lock(), fixture.lock());
-    let reads: Vec<_> = (0..3).map(|_| lock.read_lock().lock().unwrap()).collect();
-    assert_eq!(lock.read_lock().hold_count(), 3);
-    drop(reads);
-    assert_eq!(lock.read_lock().hold_count(), 0);
-    let mut writes: Vec<_> = (0..3).map(|_| lock.write_lock().lock().unwrap()).collect();
-    assert_eq!(lock.write_lock().hold_count(), 3);
-    writes.pop();
-    writes.pop();
-    assert!(other.read_lock().try_lock().unwrap().is_none());
-    drop(writes);
-    assert!(other.read_lock().try_lock().unwrap().is_some());
-    nothing_left(&fixture.server);
-}
-
-#[test]
 fn a_reader_cannot_wait_for_itself() {
     let fixture = Fixture::new();
     let lock = fixture.lock();

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use redis_concurrent::kinds::Permits;
 use redis_concurrent::{Client, ErrorKind, Semaphore};
-use redis_concurrent_testkit::{Proxy, RedisServer, released_all, wait_until};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::{
     LONG, SOON, builder, connect, connected, exists, ms, nothing_left, pttl, renewed_again, unhurried,
@@ -212,19 +212,6 @@ fn an_end_that_was_set_ends_it_with_its_permits() {
     wait_until(LONG, "it has ended", || !exists(&server, "rc:{it}"));
     assert!(permit.lost().wait_timeout(LONG), "the next renewal finds out");
     assert_eq!(counts(&semaphore), (None, 0));
-}
-
-#[test]
-fn a_closed_client_gives_its_permits_back() {
-    let server = RedisServer::start().unwrap();
-    let (_mine, semaphore) = semaphore(&server, 3);
-    let other = connect(&server);
-    let permit = other.semaphore("it").acquire(2).unwrap();
-    if released_all(&other.close()) {
-        assert_eq!(semaphore.available().unwrap(), 3);
-    }
-    assert!(permit.is_lost());
-    wait_until(LONG, "all is back, however late that was heard", || semaphore.available().unwrap() == 3);
 }
 
 #[test]
