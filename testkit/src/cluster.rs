@@ -227,7 +227,7 @@ impl RedisCluster {
         let mut connection = to.connection()?;
         in_time("a node of the cluster has not heard of another's slots", || {
             View::of(&mut connection, &view.id)
-                .is_ok_and(|heard| heard.is_some_and(|heard| heard.epoch >= view.epoch))
+                .is_ok_and(|received| received.is_some_and(|received| received.epoch >= view.epoch))
         })?;
         let set = |at: &mut Connection, what: &str, other: &str| {
             cmd("CLUSTER").arg("SETSLOT").arg(slot).arg(what).arg(other).exec(at)

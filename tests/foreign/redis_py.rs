@@ -67,7 +67,7 @@ impl Python {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let python = Python { process, input, lines };
-        eprintln!("redis-py {}", python.hears());
+        eprintln!("redis-py {}", python.receives());
         Some(python)
     }
 
@@ -77,7 +77,7 @@ impl Python {
     }
 
     #[track_caller]
-    fn hears(&self) -> String {
+    fn receives(&self) -> String {
         self.lines.recv_timeout(2 * LONG).expect("Python says something")
     }
 
@@ -85,7 +85,7 @@ impl Python {
     #[track_caller]
     fn does(&mut self, what: &str) -> String {
         self.say(what);
-        self.hears()
+        self.receives()
     }
 }
 
@@ -108,7 +108,7 @@ fn it_and_ours_hold_the_lock_in_turn_a_thousand_times() {
     let (began, mut found) = (Instant::now(), Vec::new());
     python.say("take");
     for round in 0..ROUNDS {
-        let token = python.hears();
+        let token = python.receives();
         assert!(lock.try_lock().unwrap().is_none(), "round {round}");
         let guard = if round % 50 == 0 {
             let holder = lock.holder().unwrap().unwrap();
@@ -162,6 +162,6 @@ fn it_and_ours_contend_and_are_never_inside_together() {
             scope.spawn(move || take_turns(fixture, &fixture.lock(), ROUNDS, chance));
         }
     });
-    assert_eq!(python.hears(), "done");
+    assert_eq!(python.receives(), "done");
     all_were_counted(&fixture, 3 * ROUNDS);
 }

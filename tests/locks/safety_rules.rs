@@ -106,8 +106,8 @@ fn a_message_that_was_overtaken_is_not_believed() {
         // waiter's own lease, so that it would be used as it is.
         let number = fixture.fence();
         for stale in [1, number - 1, number] {
-            let heard: i64 = fixture.redis.publish(&channel, format!("{owner} in {stale} 1500")).unwrap();
-            assert_eq!(heard, 1);
+            let receivers: i64 = fixture.redis.publish(&channel, format!("{owner} in {stale} 1500")).unwrap();
+            assert_eq!(receivers, 1);
         }
         for strange in ["", "in", "x:1 in", "not a message", &format!("{owner}0 in {} 30000", number + 9)] {
             let _: i64 = fixture.redis.publish(&channel, strange).unwrap();
@@ -491,9 +491,9 @@ fn one_servers_silence_costs_anothers_leases_nothing() {
     let before = slow.request_count();
     wait_until(LONG, "it renews, on a connection that stands", || slow.request_count() > before + 3);
     silent.stop().unwrap();
-    let heard = recorder.count(Event::Renewed);
+    let renewals = recorder.count(Event::Renewed);
     // Requests to the other server wait for their limit meanwhile: after each of them there would be too few.
-    wait_until(LONG, "it is renewed all the same", || recorder.count(Event::Renewed) > heard + 10);
+    wait_until(LONG, "it is renewed all the same", || recorder.count(Event::Renewed) > renewals + 10);
     silent.cont().unwrap();
     assert!(!guard.is_lost());
     guard.unlock().unwrap();

@@ -48,7 +48,7 @@ fn of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since() {
     let error = guard.unlock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
     assert!(lost.is_cancelled());
-    let reported: Vec<_> = recorder.all().into_iter().filter(|heard| *heard != Event::Reconnected).collect();
+    let reported: Vec<_> = recorder.all().into_iter().filter(|event| *event != Event::Reconnected).collect();
     assert_eq!(reported, [Event::Acquired(AcquiredVia::Free), Event::Lost(LossReason::Revoked)]);
     theirs.unlock().unwrap();
 }

@@ -88,7 +88,7 @@ fn why_a_lock_is_no_longer_kept() {
     let (client, diary) = watched(&server.url(), |b| b.lease(ms(5_000)));
     let others = connect(&server).reentrant_lock("watched");
     let plain = client.reentrant_lock("watched");
-    let over = || diary.all().iter().any(|heard| matches!(heard, Event::NoLongerKept(_)));
+    let over = || diary.all().iter().any(|event| matches!(event, Event::NoLongerKept(_)));
     // Where the machine stands still, it may end for another reason: then once more.
     let ends = |linger, why, act: &dyn Fn()| {
         let lock = plain.linger(linger);

@@ -102,7 +102,7 @@ fn redisson_itself_and_ours_are_one_lock() {
             // (Or has not unsubscribed yet since the last round, and comes in by itself.)
             wait_until(LONG, "Java listens", || listeners().iter().any(|n| *n > 1));
             guard.unlock().unwrap();
-            assert_eq!(java.hears(1), "in");
+            assert_eq!(java.receives(1), "in");
         });
         assert_eq!(java.does(1, "unlock"), "out");
     }

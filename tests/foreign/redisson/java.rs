@@ -54,7 +54,7 @@ fn they_take_turns_and_wake_each_other_up(fixture: &Fixture, java: &mut Jvm) {
             fixture.await_listeners(2);
             let freed = Instant::now();
             guard.unlock().unwrap();
-            assert_eq!(java.hears(1), "in");
+            assert_eq!(java.receives(1), "in");
             to_java.push(freed.elapsed());
         });
     }
@@ -115,7 +115,7 @@ fn one_of_ours_is_killed(fixture: &Fixture, java: &mut Jvm) {
     fixture.await_listeners(1);
     child.kill9().unwrap();
     let began = Instant::now();
-    assert_eq!(java.hears(1), "in");
+    assert_eq!(java.receives(1), "in");
     assert!(began.elapsed() < OVER, "{:?}", began.elapsed());
     assert_eq!(java.does(1, "unlock"), "out");
 }
@@ -148,7 +148,7 @@ fn connections_break(fixture: &Fixture, java: &mut Jvm) {
             wait_until(LONG, "Java waits", || fixture.listeners() > 0);
             let () = fixture.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             guard.unlock().unwrap();
-            assert_eq!(java.hears(1), "in");
+            assert_eq!(java.receives(1), "in");
             assert_eq!(java.does(1, "unlock"), "out");
         });
     }
@@ -246,7 +246,7 @@ fn both_storm(fixture: &Fixture, java: &mut Jvm, harm: impl Fn(u64)) -> Shares {
         }
         sides.map(|side| side.join().unwrap()).into()
     });
-    let theirs: Vec<u64> = java.hears(1).split(' ').map(|n| n.parse().unwrap()).collect();
+    let theirs: Vec<u64> = java.receives(1).split(' ').map(|n| n.parse().unwrap()).collect();
     let [holds, longest, violations, failed] = theirs[..] else { panic!("{theirs:?}") };
     let mine: u64 = ours.iter().map(|side| side.holds).sum();
     let jain = ((mine + holds) as f64).powi(2) / (2.0 * ((mine as f64).powi(2) + (holds as f64).powi(2)));

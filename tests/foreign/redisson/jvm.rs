@@ -74,7 +74,7 @@ impl Jvm {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let mut jvm = Jvm { process, input, lines, early: Vec::new() };
-        assert_eq!(jvm.hears(0), "ready");
+        assert_eq!(jvm.receives(0), "ready");
         Some(jvm)
     }
 
@@ -92,7 +92,7 @@ impl Jvm {
 
     /// What that thread answers.
     #[track_caller]
-    pub fn hears(&mut self, thread: u32) -> String {
+    pub fn receives(&mut self, thread: u32) -> String {
         let is_its = |line: &String| line.split_once(' ').is_some_and(|(by, _)| by == thread.to_string());
         let line = match self.early.iter().position(is_its) {
             Some(at) => self.early.remove(at),
@@ -110,7 +110,7 @@ impl Jvm {
     #[track_caller]
     pub fn does(&mut self, thread: u32, what: &str) -> String {
         self.say(thread, what);
-        self.hears(thread)
+        self.receives(thread)
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -59,7 +59,7 @@ fn spring_and_ours_exclude_each_other(fixture: &Fixture, java: &mut Jvm) {
     assert_eq!(java.does(0, "try 200"), "busy");
     java.say(0, &format!("try {}", Duration::as_millis(&LONG)));
     guard.unlock().unwrap();
-    assert_eq!(java.hears(0), "in");
+    assert_eq!(java.receives(0), "in");
     assert!(lock.try_lock().unwrap().is_none());
     thread::scope(|scope| {
         let waits = scope.spawn(|| lock.try_lock_for(LONG).unwrap().expect("in time").unlock().unwrap());

@@ -123,7 +123,7 @@ fn the_real_spring_and_ours_wake_each_other_up() {
             fixture.ask::<(String, usize)>(&["PUBSUB", "NUMSUB", CHANNEL]).1 >= 1
         });
         guard.unlock().unwrap();
-        assert_eq!(java.hears(0), "in");
+        assert_eq!(java.receives(0), "in");
         assert!(lock.try_lock().unwrap().is_none());
         thread::scope(|scope| {
             let waits = scope.spawn(|| comes_in(&lock));
@@ -148,7 +148,7 @@ fn the_real_spring_and_ours_wake_each_other_up() {
             });
         }
         java.say(0, "turns 10");
-        let turns = java.hears(0);
+        let turns = java.receives(0);
         rest.store(true, Ordering::SeqCst);
         assert_eq!(turns, "out");
     });

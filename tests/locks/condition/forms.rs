@@ -240,8 +240,8 @@ fn a_hold_that_came_back_is_renewed() {
     let lock = often.reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     assert!(!replied(|| not_empty(&lock).wait_with(&mut guard, ms(50))));
-    let heard = recorder.count(Event::Renewed);
-    wait_until(LONG, "several renewals", || recorder.count(Event::Renewed) > heard + 3);
+    let renewals = recorder.count(Event::Renewed);
+    wait_until(LONG, "several renewals", || recorder.count(Event::Renewed) > renewals + 3);
     is_held(&lock, guard);
 }
 

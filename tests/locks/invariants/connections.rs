@@ -49,10 +49,10 @@ fn renewal_never_waits_for_the_pool() {
         let stuck =
             scope.spawn(|| client.reentrant_lock("stuck").try_lock_owned().map(|guard| guard.is_some()));
         wait_until(SOON, "the request is held", || proxy.held() == 1);
-        let heard = recorder.count(Event::Renewed);
+        let renewals = recorder.count(Event::Renewed);
         wait_until(LONG, "it is renewed all the same", || {
             assert!(!guard.is_lost(), "{:?}", recorder.all());
-            recorder.count(Event::Renewed) > heard + 4
+            recorder.count(Event::Renewed) > renewals + 4
         });
         assert!(!stuck.is_finished(), "the pool was not exhausted for so long");
         proxy.release_held();

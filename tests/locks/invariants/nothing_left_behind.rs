@@ -56,8 +56,8 @@ fn nothing_left_behind() {
         });
         // One that was renewed, and one that was lost.
         let lock = a.reentrant_lock("x");
-        let (guard, heard) = (lock.lock().unwrap(), recorder.count(Event::Renewed));
-        wait_until(LONG, "it is renewed", || recorder.count(Event::Renewed) > heard + 1);
+        let (guard, renewals) = (lock.lock().unwrap(), recorder.count(Event::Renewed));
+        wait_until(LONG, "it is renewed", || recorder.count(Event::Renewed) > renewals + 1);
         guard.unlock().unwrap();
         let guard = lock.lock().unwrap();
         assert!(delete(&server, "rc:{x}"));
@@ -106,8 +106,8 @@ fn nothing_left_behind_without_a_close() {
         let guard = lock.lock_owned().unwrap();
         drop((client, lock));
         // The guard keeps alive what keeps it alive.
-        let heard = recorder.count(Event::Renewed);
-        wait_until(LONG, "it is renewed several times", || recorder.count(Event::Renewed) > heard + 2);
+        let renewals = recorder.count(Event::Renewed);
+        wait_until(LONG, "it is renewed several times", || recorder.count(Event::Renewed) > renewals + 2);
         assert!(!guard.is_lost());
         assert!(other.try_lock().unwrap().is_none());
         guard.unlock().unwrap();

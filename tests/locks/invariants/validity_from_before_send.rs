@@ -45,8 +45,8 @@ fn validity_from_before_send_of_asks_and_renewals() {
     // Over several renewals.
     let renewed = client.reentrant_lock("renewed");
     let guard = renewed.lock().unwrap();
-    let heard = recorder.count(Event::Renewed);
-    while recorder.count(Event::Renewed) < heard + 5 {
+    let renewals = recorder.count(Event::Renewed);
+    while recorder.count(Event::Renewed) < renewals + 5 {
         believes_no_more_than_redis(&guard, &server);
         assert!(!guard.is_lost());
         thread::sleep(ms(3));

@@ -204,7 +204,7 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_another_writer() {
     let write = lock.write_lock().lock().unwrap();
     thread::scope(|scope| {
         let held = mark.lock().unwrap();
-        let hears = scope.spawn(|| drop(marked.lock().unwrap()));
+        let listener = scope.spawn(|| drop(marked.lock().unwrap()));
         wait_until(LONG, "it listens", || mark.queue_length().unwrap() == 1);
         let theirs = scope.spawn(|| {
             let guard = other.write_lock().lock().unwrap();
@@ -215,7 +215,7 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_another_writer() {
         fixture.await_queued(1);
         // What the writer had to tell was told on the same channel before this.
         drop(held);
-        hears.join().unwrap();
+        listener.join().unwrap();
         let ours = scope.spawn(|| {
             let guard = lock.write_lock().lock().unwrap();
             let at = turn.fetch_add(1, Ordering::SeqCst);

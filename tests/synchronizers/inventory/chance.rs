@@ -174,15 +174,15 @@ fn redis_counts_what_the_processes_saw_whichever_is_killed() {
 
     let [stocked, available, _, sold] = sums(&office);
     let sum = |count: fn(&Place<'_>) -> u64| places.iter().map(count).sum::<u64>();
-    let [heard, kills] = [sum(|it| it.decisions), sum(|it| it.kills)];
+    let [decided, kills] = [sum(|it| it.decisions), sum(|it| it.kills)];
     let [sales, units] = [sum(|it| it.sales), sum(|it| it.units)];
     let counted = count_sales(&server);
     println!(
-        "{heard} decisions and {kills} kills in {:?}: {sales} of {counted} sales were told, {units} of {sold} units; \
+        "{decided} decisions and {kills} kills in {:?}: {sales} of {counted} sales were told, {units} of {sold} units; \
          {available} of {stocked} are left",
         began.elapsed()
     );
-    assert!(heard >= decisions && sales > 0);
+    assert!(decided >= decisions && sales > 0);
     // One call of each process is under way when it is killed.
     assert!((sales..=sales + kills).contains(&counted));
     assert!((units..=units + kills * MOST).contains(&sold));

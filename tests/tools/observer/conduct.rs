@@ -162,7 +162,7 @@ struct Curious {
 }
 
 impl Curious {
-    fn ask(&self, heard: &'static str) {
+    fn ask(&self, call: &'static str) {
         let Some(client) = self.client.get() else { return };
         let lock = client.reentrant_lock("watched");
         let _ = (
@@ -172,7 +172,7 @@ impl Curious {
             lock.hold_count(),
             lock.is_locked(),
         );
-        self.calls.lock().push(heard);
+        self.calls.lock().push(call);
     }
 }
 

@@ -175,10 +175,10 @@ fn killed_at_any_moment_an_order_has_one_answer_that_of_its_highest_token() {
         let moment = seed.wrapping_add(round).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         thread::sleep(Duration::from_micros(moment % 15_000));
         let first = one.killed().into_iter().filter(|run| run.0 == order).collect::<Vec<_>>();
-        let (heard, answer) = (hear(kept).ok(), deliver(other.address, &order));
+        let (received, answer) = (hear(kept).ok(), deliver(other.address, &order));
         assert_eq!(answer.status, 201);
-        if let Some(heard) = heard {
-            assert_eq!((heard.status, &heard.body, replayed(&answer)), (201, &answer.body, true));
+        if let Some(received) = received {
+            assert_eq!((received.status, &received.body, replayed(&answer)), (201, &answer.body, true));
         }
         let token = if replayed(&answer) {
             assert_eq!(first.len(), 1);
