@@ -18,8 +18,8 @@ const STEP: Duration = Duration::from_secs(30);
 /// How long one process that stops or dies may hold up those behind it, beside the lease of what it holds.
 const SKIPPED: Duration = Duration::from_secs(8);
 
-/// How long a lost message may delay a waiter.
-const HEARTBEAT: Duration = Duration::from_millis(1_100);
+/// How long a lost message may delay a waiter, or an inbox that breaks.
+const HEARTBEAT: Duration = Duration::from_millis(2_100);
 /// How long a dropped guard may take to release.
 const DROPPED: Duration = Duration::from_secs(12);
 
@@ -438,10 +438,8 @@ fn in_order_of_arrival(holds: &[&Hold], single: bool) {
     };
     for hold in holds {
         let same = |it: &Hold| it.by == hold.by && !each;
-        let alike = |it: &Hold| it.priority == hold.priority && it.weight == hold.weight;
-        // Beside what its process hands on locally.
-        let slack = |it: &Hold| if same(it) && alike(it) { INSTANT } else { SOON };
-        // Readers and writers come in by turns.
+        let slack = |it: &Hold| if same(it) && it.priority == hold.priority { INSTANT } else { SOON };
+        // Readers and writers come in by turns, those of one process in whatever order.
         let turned = |it: &Hold| {
             let between = |other: &&Hold| {
                 other.weight == other.of && it.asked < other.began && other.began < hold.began
@@ -450,8 +448,7 @@ fn in_order_of_arrival(holds: &[&Hold], single: bool) {
         };
         // A writer passes readers.
         let behind = |it: &&Hold| {
-            (same(it) || single || each)
-                && it.weight >= hold.weight
+            (if same(it) { it.weight == hold.weight } else { (single || each) && it.weight >= hold.weight })
                 && hold.began + slack(it) < it.began
                 && it.asked + slack(it) < hold.began
                 && !turned(it)

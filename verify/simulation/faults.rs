@@ -192,9 +192,12 @@ const ROUGH: &[&str] = &[
     "cut",
     "cut of one",
     "slow",
+    "slow",
+    "slow",
     "late",
     "apart",
     "doubles",
+    "mute",
     "mute",
     "forgets",
     "full",
@@ -231,7 +234,7 @@ impl Fault {
             10 + [rng.below(500), rng.below(5_000), rng.below(40_000)][rng.below(3)] as u64,
         );
         // Up to more than what a call waits for, and than most leases.
-        let by = [rng.below(50), rng.below(4_000), rng.below(15_000)][rng.below(3)];
+        let by = [rng.below(50), rng.below(4_000), rng.below(15_000), rng.below(15_000)][rng.below(4)];
         let by = Duration::from_millis(1 + by as u64);
         let soon = Duration::from_millis(rng.below(1_000) as u64);
         match kind {

@@ -68,6 +68,10 @@ pub(super) const QUEUES: &[&str] = &[
     "urgent",
 ];
 
+/// Those that have holders.
+pub(super) const LOCKS: [&str; 9] =
+    ["reentrant", "simple", "left", "right", "exchange", "files", "election", "limited", "urgent"];
+
 /// The threads of each process that play.
 pub(super) struct Playing {
     threads: Mutex<Vec<usize>>,
@@ -448,7 +452,7 @@ impl Part {
 }
 
 /// everybody-gets-in: where nothing goes wrong any more, a process acquires each of these, within `limit`.
-pub(super) fn gets_in(client: &Client, kinds: &[&str], limit: Duration) {
+pub(super) fn gets_in(client: &Client, process: usize, kinds: &[&str], limit: Duration) {
     fn one<L: Held, O: Ownership>(what: &str, got: Result<Option<Guard<L, O>>, Error>) {
         // Permits that were never set, or forgotten.
         let got = match got {
@@ -459,6 +463,7 @@ pub(super) fn gets_in(client: &Client, kinds: &[&str], limit: Duration) {
         always("everybody-gets-in", fine, || format!("not to {what}: {got:?}"));
     }
     let wait = Wait::timeout(limit);
+    let _about = LOCKS.map(|lock| checks::about(lock, process));
     for kind in kinds.iter().collect::<BTreeSet<_>>() {
         match *kind {
             "read/write" => {

@@ -8,7 +8,7 @@ use super::checks::{self, Run, always};
 use super::cluster::PORT;
 use super::faults::{Plan, Weather};
 use super::net::{Ends, Net, host};
-use super::part::{KINDS, Part, Playing, QUEUES, SERVERS, gets_in};
+use super::part::{KINDS, LOCKS, Part, Playing, QUEUES, SERVERS, gets_in};
 use super::{recipes, signals};
 use crate::client::Client;
 use crate::engine::call::backoff::Rng;
@@ -31,18 +31,6 @@ use crate::sync::{thread, time};
 
 /// How long a run may take, in simulated time.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// The keys of what has holders, while it has any.
-const LOCKS: &[&str] = &[
-    "rc:{reentrant}",
-    "rc:{simple}",
-    "rc:{left}",
-    "rc:{right}",
-    "rc:{exchange}",
-    "rc:{files}",
-    "rc:{election}",
-    "rc:{limited}",
-    "rc:{urgent}",
-];
 /// How often it is looked for holds that nobody has.
 const WATCHES: Duration = Duration::from_millis(500);
 /// How long after a thread is done with a lock its hold is gone.
@@ -83,7 +71,7 @@ impl Scene {
         use Weather::{Calm, Deadly, Lossy, Rough};
         let mut rng = Rng(seed);
         let mut weather = [Calm, Deadly, Rough, Rough, Lossy][rng.below(5)];
-        let processes = [1, 2, 2, 3, 3, 4][rng.below(6)];
+        let mut processes = [1, 2, 2, 3, 3, 4][rng.below(6)];
         // A lock of several servers has a scene of its own.
         let servers = [SERVERS, SERVERS, 2, 1, 1, 1, 1, 1, 1, 1][rng.below(10)];
         let cluster = servers == 2 || servers > 1 && rng.below(2) == 0;
@@ -100,9 +88,10 @@ impl Scene {
         let all = [KINDS, QUEUES][rng.below(2)];
         let mut kinds = || all[rng.below(all.len())];
         let kinds = if several { vec!["RedLock"] } else { [kinds(), kinds(), kinds(), kinds()].to_vec() };
-        if kinds[0] == "condition" && weather == Rough {
-            // What is promised of signals.
-            weather = Deadly;
+        if kinds[0] == "condition" {
+            // What is promised of signals: some wait, and one of them dies.
+            processes = processes.max(3);
+            weather = if weather == Rough { Deadly } else { weather };
         }
         // The pace, and within what time the faults begin, in ms.
         let (pace, within) = [(4_000, 60_000), (4_000, 60_000), (300, 15_000), (20, 3_000)][rng.below(4)];
@@ -114,7 +103,9 @@ impl Scene {
         });
         let drifts = drifts.collect();
         let same = rng.below(2) == 0;
-        let leases: Vec<_> = (0..processes).map(|_| Duration::from_secs([3, 10, 30][rng.below(3)])).collect();
+        // So short that many wait for longer than a signal may take to pass by the dead.
+        let lease = if kinds[0] == "condition" { [3, 3, 3] } else { [3, 10, 30] };
+        let leases: Vec<_> = (0..processes).map(|_| Duration::from_secs(lease[rng.below(3)])).collect();
         Scene {
             seed,
             pace,
@@ -232,8 +223,7 @@ impl Scene {
             while !checks::is_over() {
                 let now = time::elapsed();
                 for (process, client) in &its {
-                    for key in LOCKS {
-                        let lock = &key["rc:{".len()..key.len() - 1];
+                    for lock in LOCKS {
                         let Some(left) = checks::left_alone(lock, *process) else { continue };
                         let kept = if lock == "reentrant" { linger } else { Duration::ZERO };
                         let well = plan.over(now);
@@ -269,7 +259,7 @@ impl Scene {
             if i == 0 {
                 recipes::finish(&its[0], self.weather, &self.plan);
             }
-            gets_in(&its[0], if its.len() > 1 { &[] } else { &self.kinds }, limit);
+            gets_in(&its[0], process, if its.len() > 1 { &[] } else { &self.kinds }, limit);
             for client in its {
                 let closed = client.close();
                 assert!(closed.is_ok() || self.weather != Weather::Calm, "{closed:?}");
@@ -285,7 +275,7 @@ impl Scene {
         let settle = self.leases.iter().enumerate().all(|(process, lease)| plan.settles(process, *lease));
         if all_closed && settle && self.weather != Weather::Lossy && !plan.kills() {
             // close-frees: once what is on its way has arrived, nobody holds anything.
-            let held = |(key, _): &(String, bool)| LOCKS.contains(&key.as_str());
+            let held = |(key, _): &(String, bool)| LOCKS.iter().any(|lock| *key == format!("rc:{{{lock}}}"));
             let stays: Vec<_> = net.keys().into_iter().filter(held).collect();
             assert!(stays.is_empty(), "close-frees: all clients are closed: {stays:?}");
         }

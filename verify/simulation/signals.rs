@@ -62,7 +62,7 @@ impl Part {
             checks::ends(hold);
             checks::released(hold, false);
             let limit = Duration::from_millis(
-                1 + [self.rng.below(self.pace), self.rng.below(20_000), self.rng.below(90_000)]
+                1 + [self.rng.below(self.pace), self.rng.below(30_000), self.rng.below(90_000)]
                     [self.rng.below(3)] as u64,
             );
             let (process, began) = (self.process, time::elapsed());
