@@ -2,7 +2,7 @@
 
 use std::str::Split;
 
-use redis::ConnectionAddr;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::engine::redis::slots::Node;
 use crate::error::Error;
@@ -35,7 +35,7 @@ impl<'a> HostList<'a> {
 /// Where a client's servers are.
 pub(crate) struct Address {
     /// The server; with sentinels how to log in to their primary, with nodes the first of them.
-    pub(crate) server: redis::Client,
+    pub(crate) server: ConnectionInfo,
     pub(crate) sentinels: Option<SentinelAddresses>,
     /// The nodes of a cluster.
     pub(crate) nodes: Vec<Node>,
@@ -54,8 +54,7 @@ pub(crate) fn address_at(url: &str) -> Result<Address, Error> {
     };
     // A server with fewer databases reports that itself, but of a number above 2^31-1 it only reports that it is
     // invalid.
-    let number = server.get_connection_info().redis_settings().db();
-    within("a database's number", number, 0..=i64::from(i32::MAX)).map_err(bad)?;
+    within("a database's number", server.redis_settings().db(), 0..=i64::from(i32::MAX)).map_err(bad)?;
     Ok(Address { server, sentinels, nodes: Vec::new() })
 }
 
@@ -64,18 +63,17 @@ const NONE: &str = "this names no node of a cluster: redis+cluster://host:port,h
 /// `[user:password@]host[:port],host[:port],…[?protocol=resp3]`
 fn cluster_at(scheme: &str, rest: &str) -> Result<Address, Error> {
     let HostList { login, hosts, tail } = HostList::of(rest)?;
-    let clients = hosts.map(|node| match node {
+    let servers = hosts.map(|node| match node {
         "" => Err(bad(NONE)),
         node => server_at(&format!("{scheme}://{login}{node}{tail}")),
     });
-    let clients = clients.collect::<Result<Vec<_>, _>>()?;
-    let nodes = clients.iter().map(node).collect::<Result<_, _>>()?;
-    let server = clients.into_iter().next().ok_or_else(|| bad(NONE))?;
+    let servers = servers.collect::<Result<Vec<_>, _>>()?;
+    let nodes = servers.iter().map(node).collect::<Result<_, _>>()?;
+    let server = servers.into_iter().next().ok_or_else(|| bad(NONE))?;
     Ok(Address { server, sentinels: None, nodes })
 }
 
-fn node(client: &redis::Client) -> Result<Node, Error> {
-    let info = client.get_connection_info();
+fn node(info: &ConnectionInfo) -> Result<Node, Error> {
     if info.redis_settings().db() != 0 {
         return Err(bad("a Redis Cluster has database 0 only"));
     }
@@ -90,13 +88,13 @@ fn node(client: &redis::Client) -> Result<Node, Error> {
 /// Sentinels, and the name by which they know the primary.
 #[derive(Clone, Debug)]
 pub(crate) struct SentinelAddresses {
-    pub(crate) nodes: Vec<redis::Client>,
+    pub(crate) nodes: Vec<ConnectionInfo>,
     pub(crate) master: String,
 }
 
 /// How to log in to the primary, and its sentinels:
 /// `[user:password@]host[:port],host[:port]/master[/db][?query][#insecure]`
-fn sentinels_at(scheme: &str, rest: &str) -> Result<(redis::Client, SentinelAddresses), Error> {
+fn sentinels_at(scheme: &str, rest: &str) -> Result<(ConnectionInfo, SentinelAddresses), Error> {
     let HostList { login, hosts, tail } = HostList::of(rest)?;
     let (tail, fragment) = tail.split_at(tail.find('#').unwrap_or(tail.len()));
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
@@ -135,10 +133,10 @@ fn sentinels_at(scheme: &str, rest: &str) -> Result<(redis::Client, SentinelAddr
     Ok((login, SentinelAddresses { nodes, master }))
 }
 
-/// Returns a client for the server at this URL, without connecting. Errors never contain the password.
-fn server_at(url: &str) -> Result<redis::Client, Error> {
+/// Returns how to connect to the server at this URL. Errors never contain the password.
+fn server_at(url: &str) -> Result<ConnectionInfo, Error> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return redis::Client::open(url).map_err(no_address);
+        return url.into_connection_info().map_err(no_address);
     };
     let is_tls = ["rediss", "valkeys"].contains(&scheme);
     let is_tcp = is_tls || ["redis", "valkey"].contains(&scheme);
@@ -150,9 +148,9 @@ fn server_at(url: &str) -> Result<redis::Client, Error> {
     // the URL.
     if !cfg!(feature = "tls") && is_tls {
         let needed = format!("{scheme}:// needs the feature `tls` of redis-concurrent");
-        return redis::Client::open(understood).map_err(|_| bad(needed));
+        return understood.into_connection_info().map_err(|_| bad(needed));
     }
-    redis::Client::open(understood).map_err(no_address)
+    understood.into_connection_info().map_err(no_address)
 }
 
 /// Returns what follows the scheme, with a database in the query where the redis crate looks for it. That crate

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "tls")]
-use redis::ConnectionAddr;
+use redis::{ConnectionAddr, ConnectionInfo};
 #[cfg(feature = "tls")]
 use rustls::{
     ClientConfig, RootCertStore,
@@ -322,8 +322,8 @@ impl ClientBuilder {
         let Address { mut server, mut sentinels, nodes } =
             self.address.take().ok_or_else(|| bad("no server was given: call `url`"))??;
         #[cfg(feature = "tls")]
-        for client in sentinels.iter_mut().flat_map(|it| &mut it.nodes).chain([&mut server]) {
-            let tls = self.certificates.given_to(client);
+        for info in sentinels.iter_mut().flat_map(|it| &mut it.nodes).chain([&mut server]) {
+            let tls = self.certificates.given_to(info);
             self.credentials.tls = tls.map_err(|e| bad(format!("these certificates cannot be used: {e}")))?;
             self.sentinel_credentials.tls.clone_from(&self.credentials.tls);
         }
@@ -352,19 +352,19 @@ struct Certificates {
 
 #[cfg(feature = "tls")]
 impl Certificates {
-    /// Returns what TLS needs to connect there, if that is by TLS. The client gets the certificates, too: programs connect
+    /// Returns what TLS needs to connect there, if that is by TLS. What leads there gets the certificates, too: programs connect
     /// by the addresses that they are [told](Client::primaries).
     fn given_to(
         &self,
-        client: &mut redis::Client,
+        info: &mut ConnectionInfo,
     ) -> Result<Option<Arc<ClientConfig>>, Box<dyn std::error::Error>> {
-        let info = client.get_connection_info().clone();
         let (root_cert, client_tls) = (self.roots.clone(), self.own.clone());
         let by_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         if !by_tls && root_cert.is_none() && client_tls.is_none() {
             return Ok(None);
         }
-        *client = redis::Client::build_with_tls(info, redis::TlsCertificates { client_tls, root_cert })?;
+        let certificates = redis::TlsCertificates { client_tls, root_cert };
+        *info = redis::Client::build_with_tls(info.clone(), certificates)?.get_connection_info().clone();
         let all = |pem: &[u8], whose: &str| {
             let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
             let none = format!("no certificate in the PEM text of {whose}");

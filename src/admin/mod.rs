@@ -306,7 +306,7 @@ impl Client {
     pub fn sentinels(&self) -> Option<Sentinels> {
         let servers = self.shared().route.servers();
         let (master, nodes) = servers.first()?.manager.sentinels()?.named();
-        Some(Sentinels { master: master.to_owned(), nodes: nodes.cloned().collect() })
+        Some(Sentinels { master: master.to_owned(), nodes: nodes.to_vec() })
     }
 
     fn behind(&self, names: &Names) -> Result<ConnectionInfo, Error> {

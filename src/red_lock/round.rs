@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::holding::{Holding, Quorum, ServerHold, give_back};
 use super::node::{JITTER, Query, Voter, write};
 use crate::clock::Moment;
-use crate::engine::call::attempt::{BegunTry, OneTry, begin, unheard};
+use crate::engine::call::attempt::{OneTry, begin, unheard};
+use crate::engine::call::waiter::Progress;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::acquired;
 use crate::engine::state::lock_state::Request;
@@ -135,16 +136,16 @@ impl<'a> Poll<'a> {
         for (usual, at) in some {
             let (node, entry) = (&nodes[at], &self.quorum.entries[at]);
             match begin(entry, request, deadline) {
-                Ok(BegunTry::Asks(attempt)) => {
+                Ok(Progress::Next(attempt)) => {
                     let query = query(node, &attempt);
                     questions.push(Question { at, usual, attempt, query });
                 }
                 // A lock that a process has kept is granted without a request.
-                Ok(BegunTry::In(acquired)) => {
+                Ok(Progress::In(acquired)) => {
                     let (node, entry) = (node.clone(), entry.clone());
                     self.granted.push(ServerHold { node, entry, ticket: acquired.ticket });
                 }
-                Ok(BegunTry::Busy) => self.behind.push(at),
+                Ok(Progress::Out) => self.behind.push(at),
                 Err(error) => self.errors.push((at, error)),
             }
         }
@@ -195,8 +196,7 @@ impl<'a> Poll<'a> {
                 None => self.busy += 1,
             }
         }
-        let (nodes, majority, name) =
-            (&self.quorum.servers.nodes, self.quorum.servers.majority(), self.quorum.name());
+        let (nodes, majority) = (&self.quorum.servers.nodes, self.quorum.servers.majority());
         let n = nodes.len();
         let errors = || self.errors.iter().map(|(_, error)| error);
         let never: Vec<_> = errors().filter(|error| !error.is_retryable()).collect();
@@ -207,7 +207,7 @@ impl<'a> Poll<'a> {
             && let Some(&first) = never.iter().rev().max_by_key(alike)
         {
             let why = format!("rejected by {rejected} of {n} servers: {:#}", first.clone().about(""));
-            return Err(first.clone().about(name).because(why).caused_by(first.clone()));
+            return Err(first.clone().about(self.quorum.name()).because(why).caused_by(first.clone()));
         }
         let reached = self.granted.len() + self.busy;
         if reached >= majority {
@@ -218,7 +218,7 @@ impl<'a> Poll<'a> {
         let each: Vec<_> = self.errors.iter().map(each).collect();
         let why =
             format!("{reached} of {n} servers can vote now, {majority} are needed ({})", each.join("; "));
-        let error = Error::new(ErrorKind::Unavailable, name).because(why);
+        let error = Error::new(ErrorKind::Unavailable, self.quorum.name()).because(why);
         Err(error.perhaps_by(errors().next().cloned()))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use redis::{ConnectionInfo, IntoConnectionInfo};
 use shuttle::rand::{Rng, thread_rng};
 
 use super::server::{Faults, Server};
@@ -118,8 +119,8 @@ impl Process {
     }
 
     fn made(config: Config, renewer: Arc<Renewer>, observers: Observers) -> Process {
-        static SERVER: OnceLock<redis::Client> = OnceLock::new();
-        let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
+        static SERVER: OnceLock<ConnectionInfo> = OnceLock::new();
+        let server = SERVER.get_or_init(|| "redis://memory".into_connection_info().expect("a URL"));
         let manager = ConnectionManager::new(
             Destination::At(Box::new(server.clone())),
             Credentials::default(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use r2d2::ManageConnection;
-use redis::{RedisError, RedisResult, Value};
+use redis::{ConnectionInfo, RedisError, RedisResult, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::connection::{self, ConnectionManager};
@@ -38,12 +38,12 @@ pub(crate) fn lead_over(network: Arc<dyn Network>) {
 }
 
 pub(crate) fn connect(
-    client: &redis::Client,
+    info: &ConnectionInfo,
     _credentials: &Credentials,
     limit: Duration,
 ) -> RedisResult<Connection> {
     let network = NETWORK.with_borrow(Clone::clone).ok_or_else(refused)?;
-    let id = network.connect(&client.get_connection_info().addr().to_string(), limit)?;
+    let id = network.connect(&info.addr().to_string(), limit)?;
     Ok(Connection { network, id, limit: Cell::new(None) })
 }
 

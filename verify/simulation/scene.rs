@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::IntoConnectionInfo;
+
 use super::checks::{self, Run, always};
 use super::cluster::PORT;
 use super::faults::{Plan, Weather};
@@ -130,7 +132,7 @@ impl Scene {
         let lease = self.leases[ends.0];
         let mut config = Config { lease, local_handoff: self.local_handoff, ..Config::default() };
         config.renew_every = lease / 3;
-        let server = redis::Client::open(format!("redis://{}", host(ends))).expect("a URL");
+        let server = format!("redis://{}", host(ends)).into_connection_info().expect("a URL");
         let destination = Destination::At(Box::new(server));
         let manager = ConnectionManager::new(destination, Credentials::default(), &config);
         let pools = Pools::new(&config, THREADS).expect("no threads");

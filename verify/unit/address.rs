@@ -3,12 +3,11 @@
 use super::*;
 use crate::error::ErrorKind;
 
-fn sentinels(url: &str) -> Result<(SentinelAddresses, redis::Client), Error> {
+fn sentinels(url: &str) -> Result<(SentinelAddresses, ConnectionInfo), Error> {
     address_at(url).map(|it| (it.sentinels.unwrap(), it.server))
 }
 
-fn at(client: &redis::Client) -> String {
-    let info = client.get_connection_info();
+fn at(info: &ConnectionInfo) -> String {
     let (user, password) = (info.redis_settings().username(), info.redis_settings().password());
     format!("{}:{}@{}", user.unwrap_or(""), password.unwrap_or(""), info.addr())
 }
@@ -24,12 +23,12 @@ fn a_sentinel_url_names_all_of_them_and_one_primary() {
     let nodes: Vec<_> = named.nodes.iter().map(at).collect();
     assert_eq!(nodes, ["s:p@@one:26379", "s:p@@two:1", "s:p@@::1:26379", "s:p@@::2:3"]);
     assert!(at(&login).starts_with("app:a/b@"), "{}", at(&login));
-    let settings = login.get_connection_info().redis_settings();
+    let settings = login.redis_settings();
     assert_eq!((settings.db(), settings.protocol()), (5, redis::ProtocolVersion::RESP3));
     // Sentinels have no databases.
-    assert!(named.nodes.iter().all(|node| node.get_connection_info().redis_settings().db() == 0));
+    assert!(named.nodes.iter().all(|node| node.redis_settings().db() == 0));
     let (_, login) = sentinels("redis+sentinel://one/my?db=4").unwrap();
-    assert_eq!(login.get_connection_info().redis_settings().db(), 4);
+    assert_eq!(login.redis_settings().db(), 4);
     let (named, login) = sentinels("redis+sentinel://one/my").unwrap();
     assert_eq!((at(&named.nodes[0]), at(&login)), (":@one:26379".into(), ":@primary:6379".into()));
 }
@@ -59,7 +58,7 @@ fn a_url_that_lacks_something_says_what() {
 fn all_nodes_of_a_url_are_read() {
     let named = |url: &str| {
         let Address { server: first, nodes, .. } = address_at(url).unwrap();
-        let user = first.get_connection_info().redis_settings().username().map(str::to_owned);
+        let user = first.redis_settings().username().map(str::to_owned);
         (user, nodes.iter().map(Node::to_string).collect::<Vec<_>>().join(" "))
     };
     assert_eq!(named("redis+cluster://a:1"), (None, "a:1".into()));

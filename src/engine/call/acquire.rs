@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::call::waiter::{Arrival, MayPark, Progress, Waiter};
+use crate::engine::call::waiter::{MayPark, Progress, Waiter};
 use crate::engine::call::{How, end, held};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::state::lock_state::{Acquired, Request};
@@ -49,16 +49,16 @@ fn wait_for(
         let limit = || wait.limit(entered, timeout);
         let acquired = match Waiter::enter(entry, readers, request, wait, entered, limit)? {
             // A re-entry or a kept grant was valid just now.
-            Arrival::In(acquired) if acquired.via != AcquiredVia::Joined => return Ok(Some(acquired)),
-            Arrival::In(acquired) => acquired,
-            Arrival::Busy => return Ok(None),
-            Arrival::Waits(mut waiter) => {
+            Progress::In(acquired) if acquired.via != AcquiredVia::Joined => return Ok(Some(acquired)),
+            Progress::In(acquired) => acquired,
+            Progress::Out => return Ok(None),
+            Progress::Next(mut waiter) => {
                 let _registered = wait.cancel.map(|token| token.on_cancel(waiter.waker()));
                 loop {
                     match waiter.advance(MayPark::Yes)? {
                         Progress::In(acquired) => break acquired,
-                        Progress::GaveUp => return Ok(None),
-                        Progress::Ask(asking, limit) => waiter.ask(asking, limit)?,
+                        Progress::Out => return Ok(None),
+                        Progress::Next((asking, limit)) => waiter.ask(asking, limit)?,
                     }
                 }
             }

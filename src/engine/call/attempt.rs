@@ -7,27 +7,13 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::call::waiter::{Arrival, MayPark, Position, Progress, UNHEARD, Waiter, this_name};
+use crate::engine::call::waiter::{MayPark, Position, Progress, UNHEARD, Waiter, this_name};
 use crate::engine::call::{How, end, held};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Acquired, Answer, Asking, Request, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
-
-/// The result of beginning an attempt.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "it is on the stack for one attempt, and a box would cost an allocation"
-)]
-pub(crate) enum BegunTry<'a> {
-    /// The attempt is over: the thread has a hold.
-    In(Acquired),
-    /// The attempt is over: a thread of this process is in the way.
-    Busy,
-    /// The attempt's request must be sent.
-    Asks(OneTry<'a>),
-}
 
 /// An attempt whose request must be sent, or was. If it is dropped without an [answer](OneTry::answered),
 /// its request counts as sent: whatever it was granted is given back in the background.
@@ -43,33 +29,33 @@ pub(crate) fn begin<'a>(
     entry: &'a Arc<LockEntry>,
     request: &Request,
     limit: Moment,
-) -> Result<BegunTry<'a>, Error> {
+) -> Result<Progress<OneTry<'a>>, Error> {
     let entered = Moment::now();
     let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered, || limit)? {
-        Arrival::In(acquired)
+        Progress::In(acquired)
             if acquired.is_outermost() && held::remaining(entry, acquired.ticket).is_zero() =>
         {
             end(entry, acquired.ticket, How::Unused(limit))?;
             return Ok(busy(entry, entered));
         }
-        Arrival::In(acquired) => return Ok(BegunTry::In(acquired)),
-        Arrival::Busy => return Ok(busy(entry, entered)),
-        Arrival::Waits(waiter) => waiter,
+        Progress::In(acquired) => return Ok(Progress::In(acquired)),
+        Progress::Out => return Ok(busy(entry, entered)),
+        Progress::Next(waiter) => waiter,
     };
     Ok(match waiter.advance(MayPark::No { limit })? {
-        Progress::In(acquired) => BegunTry::In(acquired),
-        Progress::GaveUp => busy(entry, entered),
-        Progress::Ask(asking, _) => {
+        Progress::In(acquired) => Progress::In(acquired),
+        Progress::Out => busy(entry, entered),
+        Progress::Next((asking, _)) => {
             waiter.sends();
-            BegunTry::Asks(OneTry { waiter, asking })
+            Progress::Next(OneTry { waiter, asking })
         }
     })
 }
 
-fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> BegunTry<'a> {
+fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> Progress<OneTry<'a>> {
     let waited = Moment::now().since(entered);
     entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, None));
-    BegunTry::Busy
+    Progress::Out
 }
 
 /// Whether it is unknown that the lock is busy, although an attempt at it was: the request of another call of this
@@ -147,7 +133,7 @@ impl<'a> OneTry<'a> {
         let ended = match ended {
             Ok(Progress::In(acquired)) => return Ok(Some(acquired)),
             // An attempt asks once; a request to ask again is given up.
-            Ok(Progress::GaveUp | Progress::Ask(..)) => Ok(None),
+            Ok(Progress::Out | Progress::Next(_)) => Ok(None),
             Err(error) => Err(error),
         };
         drop(waiter);

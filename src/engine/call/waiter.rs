@@ -27,22 +27,12 @@ pub(super) const UNHEARD: Duration = Duration::from_millis(100);
 /// What a request may take at least, however short the unreachable timeout is.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The result of a thread's arrival at a lock state.
-pub(in crate::engine) enum Arrival<'a> {
-    /// The thread has a hold: a re-entry, a share in another thread's, or a kept grant.
+/// How far a call is: over with a hold, over without one, or there is something to do next.
+pub(crate) enum Progress<T> {
     In(Acquired),
-    /// The call makes a single attempt, and a thread of this process is in the way.
-    Busy,
-    Waits(Waiter<'a>),
-}
-
-/// The result of a waiter's turns, or what it must do next.
-pub(in crate::engine) enum Progress {
-    In(Acquired),
-    /// The wait ends without a hold: it timed out, or its single attempt found the lock busy.
-    GaveUp,
-    /// Send this request, and wait for the reply until then.
-    Ask(Asking, Moment),
+    /// It timed out, or it is a single attempt that found the lock busy.
+    Out,
+    Next(T),
 }
 
 /// Whether a waiter may sleep for its turn.
@@ -113,12 +103,12 @@ impl<'a> Waiter<'a> {
         wait: Wait<'a>,
         entered: Moment,
         limit: impl FnOnce() -> Moment,
-    ) -> Result<Arrival<'a>, Error> {
+    ) -> Result<Progress<Waiter<'a>>, Error> {
         // Checked first, as in a forked child the lock state is a copy of the parent's.
         let mut core = lock_at(entry, entered)?;
         entry.shared.not_closed().map_err(|e| entry.error(e))?;
         match core.lock_state.enter(request, entered) {
-            Ok(Entered::Again(acquired)) => Ok(Arrival::In(acquired)),
+            Ok(Entered::Again(acquired)) => Ok(Progress::In(acquired)),
             Ok(Entered::Joined(acquired, ahead)) => {
                 core.lock_state.came_in(acquired.ticket, entered);
                 drop(core);
@@ -127,7 +117,7 @@ impl<'a> Waiter<'a> {
                 }
                 let waited = Duration::ZERO;
                 entry.shared.observers.tell_often(|o| o.acquired(entry.observed(), waited, acquired.via));
-                Ok(Arrival::In(acquired))
+                Ok(Progress::In(acquired))
             }
             Ok(Entered::Waits(ticket)) => {
                 if let Some(arrived) = wait.arrived {
@@ -138,9 +128,9 @@ impl<'a> Waiter<'a> {
                 let mut waiter = Waiter::resumed(entry, ticket, entered, 0);
                 (waiter.readers, waiter.wait, waiter.first) = (readers, wait, Some(entered));
                 (waiter.position, waiter.suspicion) = (Position::Waiting, suspicion);
-                Ok(Arrival::Waits(waiter))
+                Ok(Progress::Next(waiter))
             }
-            Err(Refusal::Busy) => Ok(Arrival::Busy),
+            Err(Refusal::Busy) => Ok(Progress::Out),
             Err(refusal) => Err(entry.error(of_refusal(refusal))),
         }
     }
@@ -166,7 +156,10 @@ impl<'a> Waiter<'a> {
 
     /// Takes turns, and sleeps between them if it may, until there is a request to send or the wait is over.
     /// No other code in the crate takes turns of a lock state, or sleeps for one.
-    pub(in crate::engine) fn advance(&mut self, may_park: MayPark) -> Result<Progress, Error> {
+    pub(in crate::engine) fn advance(
+        &mut self,
+        may_park: MayPark,
+    ) -> Result<Progress<(Asking, Moment)>, Error> {
         let entry = self.entry;
         loop {
             let mut core = entry.core.lock();
@@ -222,7 +215,7 @@ impl<'a> Waiter<'a> {
                 Step::Ask(asking) => {
                     let limit = limit();
                     self.position = Position::Asking { owner: asking.owner, sent: false };
-                    return Ok(Progress::Ask(asking, limit));
+                    return Ok(Progress::Next((asking, limit)));
                 }
                 Step::Confirm(owner, lease) => {
                     drop(core);
@@ -244,7 +237,7 @@ impl<'a> Waiter<'a> {
                 ending => {
                     let error = self.ending(ending, &core);
                     self.leave(core);
-                    return error.map_or(Ok(Progress::GaveUp), Err);
+                    return error.map_or(Ok(Progress::Out), Err);
                 }
             }
         }

@@ -24,7 +24,7 @@ const REST: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub(crate) enum Destination {
     /// To an address.
-    At(Box<redis::Client>),
+    At(Box<ConnectionInfo>),
     /// To the primary, wherever the sentinels say it is.
     Primary(Arc<SentinelClient>),
 }
@@ -134,9 +134,7 @@ impl ConnectionManager {
     /// Whether both lead to the same data, as far as their addresses tell.
     pub(crate) fn leads_where(&self, other: &ConnectionManager) -> bool {
         let same = match (&self.leads_to, &other.leads_to) {
-            (Destination::At(one), Destination::At(other)) => {
-                one.get_connection_info().addr() == other.get_connection_info().addr()
-            }
+            (Destination::At(one), Destination::At(other)) => one.addr() == other.addr(),
             (Destination::Primary(one), Destination::Primary(other)) => one.lead_where(other),
             _ => false,
         };
@@ -146,25 +144,24 @@ impl ConnectionManager {
     /// The number of its database.
     pub(crate) fn db(&self) -> i64 {
         match &self.leads_to {
-            Destination::At(client) => client.get_connection_info().redis_settings().db(),
+            Destination::At(info) => info.redis_settings().db(),
             Destination::Primary(sentinels) => sentinels.db(),
         }
     }
 
     /// Returns a manager for another node of the same cluster.
     pub(crate) fn at(&self, node: &Node) -> Result<ConnectionManager, RedisError> {
-        let Destination::At(client) = &self.leads_to else {
+        let Destination::At(info) = &self.leads_to else {
             return Err((redis::ErrorKind::InvalidClientConfig, "a Redis Cluster has no sentinels").into());
         };
-        let client = redis::Client::open(node.like(client.get_connection_info()))?;
-        let leads_to = Destination::At(Box::new(client));
+        let leads_to = Destination::At(Box::new(node.like(info)));
         Ok(ConnectionManager { leads_to, links: Arc::default(), ..self.clone() })
     }
 
     /// Returns where its connections lead.
     pub(crate) fn address(&self) -> String {
         match &self.leads_to {
-            Destination::At(client) => client.get_connection_info().addr().to_string(),
+            Destination::At(info) => info.addr().to_string(),
             Destination::Primary(sentinels) => sentinels.address(),
         }
     }
@@ -174,7 +171,7 @@ impl ConnectionManager {
     pub(crate) fn info(&self) -> Result<ConnectionInfo, RedisError> {
         let limit = self.connect_timeout;
         let info = match &self.leads_to {
-            Destination::At(client) => client.get_connection_info().clone(),
+            Destination::At(info) => (**info).clone(),
             Destination::Primary(sentinels) => sentinels.primary(limit)?,
         };
         self.credentials.given_to(&info, limit)
@@ -191,7 +188,7 @@ impl ConnectionManager {
     /// Opens a connection for a thread that does not share one.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
         let connection = match &self.leads_to {
-            Destination::At(client) => wire::connect(client, &self.credentials, self.connect_timeout)?,
+            Destination::At(info) => wire::connect(info, &self.credentials, self.connect_timeout)?,
             Destination::Primary(sentinels) => sentinels.connect(self.connect_timeout)?,
         };
         connection.set_read_timeout(Some(self.command_timeout))?;

@@ -35,7 +35,7 @@ const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 pub(crate) struct SentinelClient {
     /// The primary's name in their configuration.
     master: String,
-    nodes: Vec<redis::Client>,
+    nodes: Vec<ConnectionInfo>,
     /// For the sentinels.
     credentials: Credentials,
     /// How to log in at the primary, unless its credentials may change. The address in it is not used.
@@ -78,11 +78,10 @@ enum Failed {
 impl SentinelClient {
     /// The sentinels at `nodes`, which know the primary as `master`. `login` says how to log in there.
     pub(crate) fn new(
-        (nodes, credentials): (Vec<redis::Client>, Credentials),
+        (nodes, credentials): (Vec<ConnectionInfo>, Credentials),
         master: String,
-        (login, credentials_of_primary): (redis::Client, Credentials),
+        (login, credentials_of_primary): (ConnectionInfo, Credentials),
     ) -> Self {
-        let login = login.get_connection_info().clone();
         let (first, known) = (AtomicUsize::new(0), Mutex::default());
         SentinelClient { master, nodes, credentials, login, credentials_of_primary, first, known }
     }
@@ -98,8 +97,8 @@ impl SentinelClient {
     }
 
     /// Returns the primary's name, and how to connect to the sentinels.
-    pub(crate) fn named(&self) -> (&str, impl Iterator<Item = &ConnectionInfo>) {
-        (&self.master, self.nodes.iter().map(redis::Client::get_connection_info))
+    pub(crate) fn named(&self) -> (&str, &[ConnectionInfo]) {
+        (&self.master, &self.nodes)
     }
 
     /// Sentinels do not learn of a failover at the same time, and a former primary that is alive does not
@@ -216,10 +215,7 @@ impl SentinelClient {
 
     /// Whether both lead to the same data, as far as their addresses tell.
     pub(crate) fn lead_where(&self, others: &SentinelClient) -> bool {
-        let shared = |node: &redis::Client| {
-            let addr = |client: &redis::Client| client.get_connection_info().addr().clone();
-            others.nodes.iter().any(|other| addr(other) == addr(node))
-        };
+        let shared = |node: &ConnectionInfo| others.nodes.iter().any(|other| other.addr() == node.addr());
         self.master == others.master && self.nodes.iter().any(shared)
     }
 
@@ -234,7 +230,7 @@ impl SentinelClient {
     }
 
     fn address_of(&self, node: usize) -> String {
-        self.nodes.get(node).map(|node| node.get_connection_info().addr().to_string()).unwrap_or_default()
+        self.nodes.get(node).map(|node| node.addr().to_string()).unwrap_or_default()
     }
 
     /// Returns all of them, starting with the one that was right last.
@@ -263,8 +259,8 @@ impl SentinelClient {
     /// Connects to the server there, if it is a primary.
     fn dial(&self, place: Node, limit: Duration) -> Result<(wire::Connection, Node), Why> {
         let connected = || {
-            let client = redis::Client::open(place.like(&self.login))?;
-            let mut connection = wire::connect(&client, &self.credentials_of_primary, limit)?;
+            let info = place.like(&self.login);
+            let mut connection = wire::connect(&info, &self.credentials_of_primary, limit)?;
             let primary = is_primary(&mut connection)?;
             Ok((connection, primary))
         };

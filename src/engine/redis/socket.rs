@@ -8,7 +8,9 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::{fd::OwnedFd, unix::net::UnixStream};
 use std::time::Duration;
 
-use redis::{Client, Cmd, ConnectionAddr, ErrorKind, RedisError, RedisResult, Value, cmd, parse_redis_value};
+use redis::{
+    Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value, cmd, parse_redis_value,
+};
 
 use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
@@ -50,9 +52,13 @@ pub(crate) struct Socket {
 
 /// Asks for the credentials, connects, and logs in, by one write for all. Blocks for `limit` at most, but for the
 /// credentials' provider. The rest of `limit` becomes the timeout of the connection's reads.
-pub(crate) fn connect(client: &Client, credentials: &Credentials, limit: Duration) -> RedisResult<Socket> {
+pub(crate) fn connect(
+    at: &ConnectionInfo,
+    credentials: &Credentials,
+    limit: Duration,
+) -> RedisResult<Socket> {
     let until = Moment::now().after(limit);
-    let info = credentials.given_to(client.get_connection_info(), limit)?;
+    let info = credentials.given_to(at, limit)?;
     let settings = info.redis_settings();
     let login = match (settings.protocol().supports_resp3(), settings.username(), settings.password()) {
         (false, _, None) => Vec::new(),

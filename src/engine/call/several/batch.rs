@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::attempt::{BegunTry, OneTry, begin};
+use crate::engine::call::attempt::{OneTry, begin};
 use crate::engine::call::several::{Holds, Out, SeveralCall};
+use crate::engine::call::waiter::Progress;
 use crate::engine::operations::{replies, requests, several};
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{AcquireMode, Answer};
@@ -18,15 +19,15 @@ impl<'a> SeveralCall<'a> {
             let entry = &self.parts[i].entry;
             limit = self.wait.limit(Moment::now(), entry.shared.config.command_timeout);
             let error = match self.request(i, true).and_then(|(request, _)| begin(entry, &request, limit)) {
-                Ok(BegunTry::In(acquired)) => {
+                Ok(Progress::In(acquired)) => {
                     holds.add(self.parts, i, acquired);
                     continue;
                 }
-                Ok(BegunTry::Asks(attempt)) => {
+                Ok(Progress::Next(attempt)) => {
                     attempts.push((i, attempt));
                     continue;
                 }
-                Ok(BegunTry::Busy) => None,
+                Ok(Progress::Out) => None,
                 Err(error) => Some(error),
             };
             // Redis need not be asked for the others.

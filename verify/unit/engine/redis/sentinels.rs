@@ -1,12 +1,14 @@
 //! Unit tests of `src/engine/redis/sentinels.rs`.
 
+use redis::IntoConnectionInfo;
+
 use super::*;
 
 fn of(master: &str) -> SentinelClient {
-    let client = |url: &str| redis::Client::open(url).unwrap();
-    let nodes = vec![client("redis://one:26379"), client("redis://two:26379")];
+    let at = |url: &str| url.into_connection_info().unwrap();
+    let nodes = vec![at("redis://one:26379"), at("redis://two:26379")];
     let fixed = Credentials::default;
-    SentinelClient::new((nodes, fixed()), master.into(), (client("redis://:secret@unused/3"), fixed()))
+    SentinelClient::new((nodes, fixed()), master.into(), (at("redis://:secret@unused/3"), fixed()))
 }
 
 #[test]
