@@ -95,7 +95,7 @@ impl Listener {
             match self.connect() {
                 Ok((connection, info, role)) => {
                     let missed = (!first).then(|| Moment::now().since(down));
-                    let mut line = Subscriber::new(connection, &self.channel, self.by_lock);
+                    let mut line = Subscriber::new(connection, self.by_lock);
                     // Before waiters ask again: a message that comes after their requests must be received.
                     let resumed = self.notices.resume(&mut line);
                     self.inbox.came_up(dialled, role == Some(Role::Replica));

@@ -187,7 +187,7 @@ impl SentinelClient {
         let [answer, first] = connection.ask([self.question().get_packed_command(), subscribe]).ok()?;
         first.extract_error().ok()?;
         connection.recv_response().ok()?.extract_error().ok()?;
-        Some((Subscriber::new(connection, CHANNELS[0], false), place(&answer).ok()?))
+        Some((Subscriber::new(connection, false), place(&answer).ok()?))
     }
 
     /// A sentinel that has named `before` now says that the primary is at `now`. Returns whether that is

@@ -38,8 +38,6 @@ pub(crate) enum Pushed {
 
 pub(crate) struct Subscriber {
     connection: Connection,
-    /// The first channel: its confirmation shows that the connection is alive.
-    own: String,
     sharded: bool,
     /// The requests without a reply so far, in the order in which they were sent: the command, and the channel if it
     /// is for that of a lock.
@@ -49,10 +47,8 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    /// Wraps a connection on which `own` is subscribed already.
-    pub(crate) fn new(connection: Connection, own: &str, sharded: bool) -> Self {
-        let (own, sent, latest) = (own.to_owned(), VecDeque::new(), Moment::now());
-        Subscriber { connection, own, sharded, sent, latest }
+    pub(crate) fn new(connection: Connection, sharded: bool) -> Self {
+        Subscriber { connection, sharded, sent: VecDeque::new(), latest: Moment::now() }
     }
 
     /// Subscribes to these channels of locks.
@@ -64,10 +60,9 @@ impl Subscriber {
         if packed.is_empty() { Ok(()) } else { self.connection.send_packed_command(&packed) }
     }
 
-    /// Makes the server show that it is alive, by confirming the own channel.
     fn ping(&mut self) -> RedisResult<()> {
-        let own = self.own.clone();
-        self.send(&["SUBSCRIBE"], &own)
+        self.sent.push_back(("PING", None));
+        self.connection.send_packed_command(&cmd("PING").get_packed_command())
     }
 
     /// Unsubscribes from the channel of a lock.
@@ -116,16 +111,21 @@ impl Subscriber {
             Value::Array(mut data) if !data.is_empty() => (text(Some(&data.remove(0))), data),
             Value::Push { kind, data } => (Some(kind.to_string()), data),
             Value::ServerError(e) => return self.refused(e.into()),
-            _ => return Ok(Pushed::Nothing),
+            // The reply to a ping, over RESP3.
+            _ => (None, Vec::new()),
         };
         let channel = text(data.first()).unwrap_or_default();
-        Ok(match kind.as_deref().unwrap_or_default() {
+        Ok(match kind.as_deref().unwrap_or("pong") {
             "message" | "smessage" => {
                 Pushed::Message { channel, text: text(data.get(1)).unwrap_or_default() }
             }
             "subscribe" | "ssubscribe" => {
                 self.sent.pop_front();
-                if channel == self.own { Pushed::Nothing } else { Pushed::Confirmed(channel) }
+                Pushed::Confirmed(channel)
+            }
+            "pong" => {
+                self.sent.pop_front();
+                Pushed::Nothing
             }
             kind @ ("unsubscribe" | "sunsubscribe") => {
                 // The server also ends a subscription by itself.
