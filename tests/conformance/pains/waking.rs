@@ -85,9 +85,9 @@ fn pain_11_a_half_open_listener_is_replaced() {
         quick(&|| thread::sleep(ms(2500)));
         (reconnected() == before).then_some(before)
     });
-    // A ping goes into a black hole: it is a subscription that there is already. A new connection gets through.
+    // A ping goes into a black hole; a new connection gets through.
     let (connections, struck) = (proxy.connections(), proxy.struck());
-    proxy.only_matching(b"SUBSCRIBE");
+    proxy.only_matching(b"PING");
     proxy.black_hole(true);
     wait_until(LONG, "a ping is lost", || proxy.struck() > struck);
     proxy.heal().unwrap();
