@@ -14,7 +14,6 @@ use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::watching::Watching;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
-use crate::engine::redis::exchange::Idempotent;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::{Pools, THREADS, THREADS_OF_SEVERAL};
 use crate::engine::redis::probe::{Unprobed, probe};
@@ -327,9 +326,8 @@ impl Client {
         wait: &Wait<'_>,
     ) -> Result<T, Error> {
         let limit = wait.limit(Moment::now(), self.config().command_timeout);
-        let idempotent = if effect == Effect::Adds { Idempotent::No } else { Idempotent::Yes };
         self.0.usable().map_err(|e| e.about(name))?;
-        let reply = self.0.eval(script, keys, args, limit, idempotent).map_err(|failure| {
+        let reply = self.0.eval(script, keys, args, limit, effect == Effect::Adds).map_err(|failure| {
             if effect == Effect::Reads { failure.error() } else { failed(failure, UNKNOWN) }.about(name)
         })?;
         redis::from_redis_value(reply.value).map_err(|e| {

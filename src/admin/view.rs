@@ -13,7 +13,7 @@ use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::refusal::refused;
-use crate::engine::redis::resp::{PackedArgs, number, text};
+use crate::engine::redis::resp::{PackedCall, number, text};
 use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
@@ -185,7 +185,8 @@ impl<'a> Lookup<'a> {
 
     fn question<'s>(&self, scripts: &'s Scripts, shared: &Shared) -> Command<'s> {
         let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, &self.page, self.mode, "1"];
-        Command::script(&scripts.inspect, &self.names.keys(), &PackedArgs::of(&args))
+        let call = PackedCall::over(&scripts.inspect.by_sha, &self.names.keys()).with(&args);
+        Command::script(&scripts.inspect, call)
     }
 
     /// Adds a page to its inspection. Returns the next question.

@@ -47,12 +47,14 @@ fn wait_for(
     let wait = wait.since(entered, timeout);
     loop {
         let limit = || wait.limit(entered, timeout);
-        let acquired = match Waiter::enter(entry, readers, request, wait, entered, limit)? {
+        // (With a `?`, all would be copied that a wait needs.)
+        let acquired = match Waiter::enter(entry, readers, request, wait, entered, limit) {
+            Err(error) => return Err(error),
             // A re-entry or a kept grant was valid just now.
-            Progress::In(acquired) if acquired.via != AcquiredVia::Joined => return Ok(Some(acquired)),
-            Progress::In(acquired) => acquired,
-            Progress::Out => return Ok(None),
-            Progress::Next(mut waiter) => {
+            Ok(Progress::In(acquired)) if acquired.via != AcquiredVia::Joined => return Ok(Some(acquired)),
+            Ok(Progress::In(acquired)) => acquired,
+            Ok(Progress::Out) => return Ok(None),
+            Ok(Progress::Next(mut waiter)) => {
                 let _registered = wait.cancel.map(|token| token.on_cancel(waiter.waker()));
                 loop {
                     match waiter.advance(MayPark::Yes)? {

@@ -178,6 +178,6 @@ fn release_at_once(parts: Vec<(Arc<Server>, Vec<Leaving>)>, limit: Moment) -> Ve
 fn release(server: &Server, leaving: &[Leaving], limit: Moment) -> Vec<Leaving> {
     let commands: Vec<_> =
         leaving.iter().map(|(entry, leaving)| commands::leave_alone(entry, leaving)).collect();
-    let failed = leaving.iter().zip(server.backend.ask_each(&commands, limit)).filter(|(_, it)| it.is_err());
-    failed.map(|(leave, _)| leave.clone()).collect()
+    let executed = server.backend.execute_each(&commands, limit);
+    leaving.iter().zip(executed).filter(|(_, executed)| !executed).map(|(leave, _)| leave.clone()).collect()
 }

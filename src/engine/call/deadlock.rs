@@ -7,7 +7,6 @@ use std::sync::{Arc, LazyLock};
 use crate::clock::Moment;
 use crate::deadlock::{Blocked, Claim, believed, circle, described, since_1970, unread, victim};
 use crate::engine::entries::entry::{Core, LockEntry};
-use crate::engine::redis::exchange::Idempotent;
 use crate::engine::redis::resp::{list, text};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
@@ -132,7 +131,7 @@ impl Suspicion {
         let limit = wait.limit(now, shared.config.command_timeout.min(heartbeat));
         while let Some(stem) = unread(&all, &read).filter(|_| read.len() < MOST).map(str::to_owned) {
             let (keys, args): (_, [&str; 0]) = (queue_of(&stem), []);
-            let Ok(reply) = shared.eval(&BLOCKED, &keys, &args, limit, Idempotent::Yes) else { return };
+            let Ok(reply) = shared.eval(&BLOCKED, &keys, &args, limit, false) else { return };
             for record in list(&reply.value).iter().filter_map(|it| text(Some(it))) {
                 all.extend(record.split('\t').skip(2).filter_map(Blocked::read));
             }

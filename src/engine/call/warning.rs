@@ -101,6 +101,7 @@ impl Warned {
 }
 
 impl Drop for Warned {
+    #[inline]
     fn drop(&mut self) {
         if let Some((warnings, keys)) = self.0.get().map(|it| &**it)
             && warnings.pid == std::process::id()

@@ -12,10 +12,10 @@ use std::time::Duration;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntries;
-use crate::engine::redis::exchange::{Command, Idempotent, Reply};
+use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::process;
-use crate::engine::redis::resp::PackedArgs;
+use crate::engine::redis::resp::PackedCall;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) inbox_prefix: String,
     /// The waiter timeout in milliseconds, as scripts take it.
     pub(crate) waiter_timeout: String,
+    /// Both, as the arguments of a script; in a cluster, each lock has a channel of its own.
+    pub(crate) receiver: PackedCall,
     /// The servers, and which of them has which key.
     pub(crate) route: Route,
     pub(crate) entries: Mutex<LockEntries>,
@@ -82,12 +84,15 @@ impl Shared {
         #[cfg(not(unix))]
         let host = std::env::var("COMPUTERNAME").unwrap_or_default();
         let identity = format!("{} {host} {}", std::process::id(), config.client_name);
+        let inbox_prefix = inbox_prefix(&config.namespace);
+        let waiter_timeout = config.waiter_timeout.as_millis().to_string();
         let shared = Arc::new(Shared {
             id,
             uuid: fresh_uuid(&identity),
             identity,
-            inbox_prefix: inbox_prefix(&config.namespace),
-            waiter_timeout: config.waiter_timeout.as_millis().to_string(),
+            receiver: PackedCall::new().with(&[&inbox_prefix, &waiter_timeout]),
+            inbox_prefix,
+            waiter_timeout,
             config,
             route,
             entries: Mutex::default(),
@@ -119,10 +124,12 @@ impl Shared {
         keys: &[[&str; 2]],
         args: &[A],
         limit: Moment,
-        idempotent: Idempotent,
+        once: bool,
     ) -> Result<Reply, Failure> {
         let slot = self.route.slot(keys.first().map_or(b"", |[key, _]| key.as_bytes()));
-        let command = Command::script(script, keys, &PackedArgs::of(args)).repeated(idempotent);
+        let call = PackedCall::over(&script.by_sha, keys).with(args);
+        let mut command = Command::script(script, call);
+        command.once = once;
         self.route.ask(slot, &[command], None, limit)
     }
 

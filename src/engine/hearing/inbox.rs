@@ -70,9 +70,9 @@ impl Inbox {
     /// primary, and `refused` when a server last said that it is not the primary. After such a refusal the
     /// listener reconnects once a second until it is connected to a primary, as a host name may lead to the
     /// former one for long.
-    pub(crate) fn is_elsewhere(&self, moved: Moment, refused: Option<Moment>) -> bool {
+    pub(crate) fn is_elsewhere(&self, moved: Moment, refused: Moment) -> bool {
         let state = self.state.lock();
-        let doubted = refused.is_some_and(|refused| state.at_replica || state.dialled < refused);
+        let doubted = refused > Moment::BEGINNING && (state.at_replica || state.dialled < refused);
         state.elsewhere || state.dialled < moved || (doubted && LOOK_AGAIN < Moment::now().since(state.since))
     }
 

@@ -100,7 +100,7 @@ impl Listener {
                     let resumed = self.notices.resume(&mut line);
                     self.inbox.came_up(dialled, role == Some(Role::Replica));
                     if let Some((shared, at)) = self.client() {
-                        if role == Some(Role::Primary) && at.backend.refused() > Some(at.backend.moved()) {
+                        if role == Some(Role::Primary) && at.backend.refused.get() > at.backend.moved.get() {
                             at.backend.moves(dialled);
                         }
                         successor::connected(&shared, &at, &info);
@@ -152,9 +152,9 @@ impl Listener {
 
     /// Returns whether the listener is connected to another server than the one that has the locks.
     fn is_elsewhere(&self) -> bool {
-        self.server
-            .upgrade()
-            .is_some_and(|server| self.inbox.is_elsewhere(server.backend.moved(), server.backend.refused()))
+        self.server.upgrade().is_some_and(|server| {
+            self.inbox.is_elsewhere(server.backend.moved.get(), server.backend.refused.get())
+        })
     }
 
     /// Connects, and subscribes to the channel. Returns the connection and what its server says about itself;
@@ -163,7 +163,8 @@ impl Listener {
     fn connect(&self) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
         let mut connection = self.manager.raw().map_err(not_connected)?;
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
-        let doubted = self.server.upgrade().is_some_and(|server| server.backend.refused().is_some());
+        let doubted =
+            self.server.upgrade().is_some_and(|server| server.backend.refused.get() > Moment::BEGINNING);
         let role = if doubted { Role::request() } else { Vec::new() };
         // In a cluster, the client's other listeners would hear it, too.
         let twin = match self.by_lock {

@@ -7,19 +7,22 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::exchange::Command;
-use crate::engine::redis::resp::PackedArgs;
+use crate::engine::redis::resp::PackedCall;
+use crate::engine::servers::route::Route;
 use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease, Terms};
 use crate::script::Script;
 
 pub(crate) fn acquire<'a>(entry: &'a LockEntry, asking: &Asking) -> Command<'a> {
-    over(entry, &entry.scripts.acquire, &acquire_args(entry, asking))
+    let script = &entry.scripts.acquire;
+    Command::script(script, acquire_args(over(entry, script), entry, asking))
 }
 
 /// Sets the lease of a hold; for the last time, if the hold then expires: `last`.
 pub(crate) fn renew(entry: &LockEntry, owner: u64, lease: Duration, last: bool) -> Command<'_> {
-    let mut args = caller(entry, owner, lease);
-    args.add_if_any(flag(last));
-    over(entry, &entry.scripts.renew, &args)
+    let script = &entry.scripts.renew;
+    let mut call = caller(over(entry, script), entry, owner, lease);
+    call.add_if_any(flag(last));
+    Command::script(script, call)
 }
 
 /// A leave by which no other request goes; or, for a hold that stays for a while, the renewal that lets it
@@ -37,42 +40,42 @@ pub(crate) fn leave<'a>(
     leaving: &PendingRelease,
     next: Option<&Asking>,
 ) -> Command<'a> {
-    over(entry, &entry.scripts.leave, &leave_args(entry, leaving, next))
+    let script = &entry.scripts.leave;
+    Command::script(script, leave_args(over(entry, script), entry, leaving, next))
 }
 
 /// An update of the kind's state, if its rule has any.
 pub(crate) fn update<'a>(entry: &'a LockEntry, owner: u64, what: &[&str]) -> Option<Command<'a>> {
     let script = entry.scripts.update.as_ref()?;
-    let mut args = caller(entry, owner, Duration::ZERO);
-    what.iter().for_each(|it| args.add([it]));
-    Some(over(entry, script, &args))
+    Some(Command::script(script, caller(over(entry, script), entry, owner, Duration::ZERO).with(what)))
 }
 
 /// The question for a page of the lock's state; on a lock with several modes, of that of `mode`.
 pub(crate) fn inspect<'a>(entry: &'a LockEntry, page: &str, mode: &str) -> Command<'a> {
-    let shared = &entry.shared;
+    let (shared, script) = (&entry.shared, &entry.scripts.inspect);
     let args = ["", "0", &entry.inbox_prefix(), &shared.waiter_timeout, page, mode];
-    over(entry, &entry.scripts.inspect, &PackedArgs::of(&args))
+    Command::script(script, over(entry, script).with(&args))
 }
 
 /// A call of a script over the lock's keys.
-pub(crate) fn over<'a>(entry: &LockEntry, script: &'a Script, args: &PackedArgs) -> Command<'a> {
-    Command::script(script, &entry.names.keys(), args)
+pub(crate) fn over(entry: &LockEntry, script: &Script) -> PackedCall {
+    PackedCall::over(&script.by_sha, &entry.names.keys())
 }
 
-/// The arguments that every operation begins with: the owner, its lease, where its process receives grants, and the
+/// Adds the arguments that every operation begins with: the owner, its lease, where its process receives grants, and the
 /// waiter timeout.
-pub(crate) fn caller(entry: &LockEntry, owner: u64, lease: Duration) -> PackedArgs {
-    let mut args = PackedArgs::new();
+pub(crate) fn caller(mut args: PackedCall, entry: &LockEntry, owner: u64, lease: Duration) -> PackedCall {
     args.add(entry.owner_id_parts(owner, &mut itoa::Buffer::new()));
     args.add([itoa::Buffer::new().format(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))]);
-    args.add([&*entry.inbox_prefix()]);
-    args.add([&entry.shared.waiter_timeout]);
+    match entry.shared.route {
+        Route::One(_) => args.add_packed(&entry.shared.receiver),
+        Route::Cluster(_) => args = args.with(&[&*entry.inbox_prefix(), &entry.shared.waiter_timeout]),
+    }
     args
 }
 
-/// The arguments of `acquire`; and of `await`, a wait for a condition.
-pub(crate) fn acquire_args(entry: &LockEntry, asking: &Asking) -> PackedArgs {
+/// Adds the arguments of `acquire`; and of `await`, a wait for a condition.
+pub(crate) fn acquire_args(call: PackedCall, entry: &LockEntry, asking: &Asking) -> PackedCall {
     let how = match asking.how {
         AcquireMode::Try => "try",
         AcquireMode::Wait => "wait",
@@ -80,7 +83,7 @@ pub(crate) fn acquire_args(entry: &LockEntry, asking: &Asking) -> PackedArgs {
         AcquireMode::Share => "share",
         AcquireMode::Back => "back",
     };
-    let mut args = caller(entry, asking.owner, asking.terms.lease);
+    let mut args = caller(call, entry, asking.owner, asking.terms.lease);
     args.add([how]);
     args.add([&*asking.terms.args]);
     let this = std::thread::current();
@@ -96,10 +99,16 @@ pub(crate) fn acquire_args(entry: &LockEntry, asking: &Asking) -> PackedArgs {
     args
 }
 
-/// The arguments of `leave`; and of `quit`, the end of a wait for a condition. With a request of the `next` head, the
+/// Adds the arguments of `leave`; and of `quit`, the end of a wait for a condition. With a request of the `next` head, the
 /// lease is that of this request, as a leave needs none.
-pub(crate) fn leave_args(entry: &LockEntry, leaving: &PendingRelease, next: Option<&Asking>) -> PackedArgs {
-    let mut args = caller(entry, leaving.owner, next.map_or(leaving.lease, |next| next.terms.lease));
+pub(crate) fn leave_args(
+    call: PackedCall,
+    entry: &LockEntry,
+    leaving: &PendingRelease,
+    next: Option<&Asking>,
+) -> PackedCall {
+    let lease = next.map_or(leaving.lease, |next| next.terms.lease);
+    let mut args = caller(call, entry, leaving.owner, lease);
     // A request of this owner may still be on its way: it gets a tombstone.
     args.add_if_any(flag(leaving.maybe_in_flight));
     match (&entry.condition, next) {
@@ -133,7 +142,7 @@ const LONGEST_NAME: usize = 64;
 /// Describes a queue position or a hold: number of waiting threads, pid, host, client name and, after a tab each,
 /// the name of the thread that asks, if it has one, and whom it `blocked`.
 pub(crate) fn add_record(
-    args: &mut PackedArgs,
+    args: &mut PackedCall,
     entry: &LockEntry,
     threads: usize,
     thread: Option<&str>,

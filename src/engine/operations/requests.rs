@@ -16,7 +16,7 @@ use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::refusal::{refused_script, unanswered};
-use crate::engine::redis::resp::{PackedArgs, list, number, text};
+use crate::engine::redis::resp::{list, number, text};
 use crate::engine::redis::server_info::History;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
@@ -75,7 +75,7 @@ pub(crate) fn left_unread(
 ) -> Result<Left, Failure> {
     let aborted = || RedisError::from(io::Error::from(io::ErrorKind::ConnectionAborted));
     // The server that replied may no longer be the primary, without knowing it.
-    let current = |_: &Value| dialled >= entry.server().backend.moved();
+    let current = |_: &Value| dialled >= entry.server().backend.moved.get();
     match reply.and_then(|value| Some(value).filter(current).ok_or_else(aborted)) {
         Ok(Value::ServerError(e)) => Err(refused_script(Some(&entry.scripts.leave), e.into())),
         Ok(value @ Value::Int(_)) => left(&value, None, None),
@@ -114,10 +114,9 @@ pub(crate) fn adopt(
     let Some(script) = &entry.scripts.adopt else {
         return Err(Failure::Unsent(no_rule()));
     };
-    let mut args = caller(entry, owner, lease);
-    [from, ""].iter().for_each(|arg| args.add([arg]));
-    add_record(&mut args, entry, 0, std::thread::current().name(), "");
-    let reply = entry.ask(&[over(entry, script, &args)], limit)?;
+    let mut call = caller(over(entry, script), entry, owner, lease).with(&[from, ""]);
+    add_record(&mut call, entry, 0, std::thread::current().name(), "");
+    let reply = entry.ask(&[Command::script(script, call)], limit)?;
     Ok((acquired(&reply.value, lease)?, reply.resent()))
 }
 
@@ -139,9 +138,8 @@ pub(crate) fn signal(
     (what, from): (&str, &str),
     limit: Moment,
 ) -> Result<Signalled, Failure> {
-    let mut args = caller(entry, owner, Duration::ZERO);
-    [condition, what, from].iter().for_each(|arg| args.add([arg]));
-    let reply = entry.ask(&[over(entry, script, &args)], limit)?;
+    let call = caller(over(entry, script), entry, owner, Duration::ZERO).with(&[condition, what, from]);
+    let reply = entry.ask(&[Command::script(script, call)], limit)?;
     let items = list(&reply.value);
     let n = number(items.first().or(Some(&reply.value)))
         .ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
@@ -160,7 +158,7 @@ pub(crate) fn force(
     let (script, how) = if gently { (&scripts.renew, b"2") } else { (&scripts.leave, b"1") };
     let inbox = entry.inbox_prefix();
     let args = [owner, b"0", inbox.as_bytes(), entry.shared.waiter_timeout.as_bytes(), how];
-    let reply = entry.ask(&[over(entry, script, &PackedArgs::of(&args))], limit)?;
+    let reply = entry.ask(&[Command::script(script, over(entry, script).with(&args))], limit)?;
     if gently {
         return Ok(match renewed(&reply.value)? {
             Renewal::Left(left) => Some(left),

@@ -13,7 +13,7 @@ use crate::engine::operations::replies::{
 };
 use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::resp::{PackedArgs, list};
+use crate::engine::redis::resp::{PackedCall, list};
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
 
 /// Asks for several locks of one client and one kind at once, all or nothing. Returns a reply for each up to
@@ -23,8 +23,8 @@ pub(crate) fn acquire_all(
     all: &[(&Arc<LockEntry>, &Asking)],
     limit: Moment,
 ) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
-    let request =
-        Several::of("acquire", all.iter().map(|(entry, asking)| (*entry, acquire_args(entry, asking))));
+    let asks = all.iter().map(|(entry, asking)| (*entry, acquire_args(PackedCall::new(), entry, asking)));
+    let request = Several::of("acquire", asks);
     let mut resent = false;
     let reply = loop {
         let reply = request.send(limit)?;
@@ -51,7 +51,8 @@ pub(crate) fn leave_all(
     all: &[(&Arc<LockEntry>, &PendingRelease, Option<&Asking>)],
     limit: Moment,
 ) -> Result<Vec<Result<Left, Failure>>, Failure> {
-    let leaves = all.iter().map(|(entry, leaving, next)| (*entry, leave_args(entry, leaving, *next)));
+    let leaves =
+        all.iter().map(|(at, leaving, next)| (*at, leave_args(PackedCall::new(), at, leaving, *next)));
     let request = Several::of("leave", leaves);
     let reply = request.send(limit)?;
     let answers = list(&reply.value);
@@ -65,12 +66,12 @@ pub(crate) fn leave_all(
 struct Several<'a> {
     first: Option<&'a Arc<LockEntry>>,
     keys: Vec<[&'a str; 2]>,
-    args: PackedArgs,
+    args: PackedCall,
 }
 
 impl<'a> Several<'a> {
-    fn of(operation: &str, each: impl Iterator<Item = (&'a Arc<LockEntry>, PackedArgs)>) -> Self {
-        let (mut first, mut keys, mut args) = (None, Vec::new(), PackedArgs::of(&[operation]));
+    fn of(operation: &str, each: impl Iterator<Item = (&'a Arc<LockEntry>, PackedCall)>) -> Self {
+        let (mut first, mut keys, mut args) = (None, Vec::new(), PackedCall::new().with(&[operation]));
         for (entry, its) in each {
             first.get_or_insert(entry);
             keys.extend(entry.names.keys());
@@ -81,7 +82,10 @@ impl<'a> Several<'a> {
 
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
         let entry = self.first.ok_or_else(|| unexpected_reply(&[]))?;
-        let reply = entry.ask(&[Command::script(entry.scripts.all(), &self.keys, &self.args)], limit)?;
+        let script = entry.scripts.all();
+        let mut call = PackedCall::over(&script.by_sha, &self.keys);
+        call.add_packed(&self.args);
+        let reply = entry.ask(&[Command::script(script, call)], limit)?;
         match &reply.value {
             Value::Array(answers) if !answers.is_empty() => Ok(reply),
             other => Err(unexpected_reply(slice::from_ref(other))),

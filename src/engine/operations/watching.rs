@@ -7,7 +7,7 @@ use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::exchange::{Command, Idempotent};
+use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::refusal::refused;
@@ -44,7 +44,7 @@ impl<'a> Watching<'a> {
         };
         match &shared.route {
             Route::One(server) => act(server)?,
-            Route::Cluster(cluster) => cluster.follow(slot, limit, Idempotent::Yes, act)?,
+            Route::Cluster(cluster) => cluster.follow(slot, limit, false, act)?,
         };
         let Some((server, connection)) = kept else { return Err(lost_before()) };
         server.backend.keeps(true);

@@ -19,11 +19,11 @@ pub(crate) struct Backend {
     pub(in crate::engine) batch: Batch,
     requests: AtomicU64,
     /// When a connection last broke.
-    broke: LatestMoment,
+    pub(in crate::engine) broke: LatestMoment,
     /// When another server was last found to be the primary: connections made before do not lead there.
-    moved: LatestMoment,
-    /// When a server last said that it is not the primary.
-    refused: LatestMoment,
+    pub(crate) moved: LatestMoment,
+    /// When a server last said that it is not the primary; the beginning if none ever did.
+    pub(crate) refused: LatestMoment,
 }
 
 impl Backend {
@@ -31,34 +31,9 @@ impl Backend {
         Backend { pool: RwLock::new(Some((pool, threads))), ..Backend::default() }
     }
 
-    /// When another server was last found to be the primary: connections from before are no longer used.
-    pub(crate) fn moved(&self) -> Moment {
-        self.moved.get()
-    }
-
     /// Another server is the primary: connections made before `since` may not lead there.
     pub(crate) fn moves(&self, since: Moment) {
         self.moved.put(since);
-    }
-
-    /// When a connection last broke.
-    pub(in crate::engine) fn broke(&self) -> Moment {
-        self.broke.get()
-    }
-
-    /// A connection broke.
-    pub(in crate::engine) fn breaks(&self, at: Moment) {
-        self.broke.put(at);
-    }
-
-    /// A server said that it is not the primary.
-    pub(crate) fn refuses(&self, at: Moment) {
-        self.refused.put(at);
-    }
-
-    /// When a server last said that it is not the primary, if one ever did.
-    pub(crate) fn refused(&self) -> Option<Moment> {
-        Some(self.refused.get()).filter(|at| *at != Moment::default())
     }
 
     /// Requests sent so far, by any thread.

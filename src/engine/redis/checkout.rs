@@ -99,7 +99,7 @@ impl Checkout<'_> {
     fn examine(&mut self, mut connection: Pooled) -> Result<Option<Pooled>, Failure> {
         match &connection.failure {
             None if connection.open.is_some()
-                && connection.is_since(self.backend.moved())
+                && connection.is_since(self.backend.moved.get())
                 && self.dialled_since.is_none_or(|moment| connection.is_since(moment)) =>
             {
                 if !self.once || self.backend.is_still_open(&mut connection, self.limit)? {
@@ -147,7 +147,7 @@ impl Backend {
         let pool = self.pool.read().as_ref()?.0.clone();
         loop {
             let mut connection = pool.try_get()?;
-            if connection.open.is_some() && connection.is_since(self.moved()) {
+            if connection.open.is_some() && connection.is_since(self.moved.get()) {
                 return Some(connection);
             }
             connection.discarded = true;
@@ -172,7 +172,7 @@ impl Backend {
         once: bool,
         alone: Option<&[u8]>,
     ) -> Result<Sender, Failure> {
-        let dialled_since = dialled_since.or_else(|| once.then(|| self.broke()));
+        let dialled_since = dialled_since.or_else(|| once.then(|| self.broke.get()));
         let (mut joins, mut leader) = (alone.filter(|_| dialled_since.is_none()), None);
         // A connection that is idle now belongs to the leader, which is about to wake up and takes this
         // request along.

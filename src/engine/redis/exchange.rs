@@ -9,9 +9,9 @@
 //! before any is [read](Backend::read).
 
 use std::borrow::Cow;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, slice};
 
 use redis::{Cmd, RedisError, ServerError, Value};
 
@@ -21,39 +21,19 @@ use crate::engine::redis::batch::{BatchReply, Followers, Sender};
 use crate::engine::redis::connection::{By, Connection, First, Unread};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
-use crate::engine::redis::refusal::{
-    NO_ANSWER_IN_TIME, is_unknown_script, no_primary, refused, refused_script, unanswered,
-};
-use crate::engine::redis::resp::{PackedArgs, call, in_full};
+use crate::engine::redis::refusal::{is_unknown_script, no_primary, refused, refused_script, unanswered};
+use crate::engine::redis::resp::{PackedCall, in_full};
 use crate::engine::redis::server_info::ServerInfo;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::script::Script;
 
-/// Whether a request without a reply may be sent again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Idempotent {
-    /// Two copies would do more than one.
-    No,
-    /// It is idempotent, as every operation on a lock is by its owner id.
-    Yes,
-}
-
-impl Idempotent {
-    /// Whether these may be sent again together.
-    pub(crate) fn of(commands: &[Command<'_>]) -> Idempotent {
-        match commands.iter().any(|command| command.idempotent == Idempotent::No) {
-            true => Idempotent::No,
-            false => Idempotent::Yes,
-        }
-    }
-}
-
-/// What is sent to a server: by default it may be sent twice.
+/// What is sent to a server: again if there was no reply, as every operation on a lock is idempotent by its owner id.
 pub(crate) struct Command<'a> {
     /// A script is called by its SHA1.
     packed: Vec<u8>,
     what: What<'a>,
-    idempotent: Idempotent,
+    /// Two copies would do more than one.
+    pub(crate) once: bool,
     first: First,
 }
 
@@ -65,26 +45,21 @@ enum What<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// A call of a script over keys, each in two parts.
-    pub(crate) fn script(script: &'a Script, keys: &[[&str; 2]], args: &PackedArgs) -> Self {
-        let packed = call(&script.by_sha, keys, args);
-        Command { packed, what: What::Script(script), idempotent: Idempotent::Yes, first: First::Nothing }
+    /// This call of a script.
+    pub(crate) fn script(script: &'a Script, call: PackedCall) -> Self {
+        Command { packed: call.packed(), what: What::Script(script), once: false, first: First::Nothing }
     }
 
     /// Any command but a script's.
     pub(crate) fn plain(cmd: &Cmd) -> Self {
         let packed = cmd.get_packed_command();
-        Command { packed, what: What::Plain, idempotent: Idempotent::Yes, first: First::Nothing }
+        Command { packed, what: What::Plain, once: false, first: First::Nothing }
     }
 
     /// `WAIT`, until `until` at the latest.
     pub(crate) fn replicated(replicas: usize, until: Moment) -> Self {
         let what = What::Replicated(replicas, until);
-        Command { packed: Vec::new(), what, idempotent: Idempotent::Yes, first: First::Nothing }
-    }
-
-    pub(crate) fn repeated(self, idempotent: Idempotent) -> Self {
-        Command { idempotent, ..self }
+        Command { packed: Vec::new(), what, once: false, first: First::Nothing }
     }
 
     /// The reply also tells which server it is from: a new connection asks for that by the same write.
@@ -123,7 +98,8 @@ impl<'a> Command<'a> {
 
 /// The replies of a server, error replies among them.
 pub(crate) struct Exchanged {
-    pub(crate) values: Vec<Value>,
+    /// That to a single command; those to several are a list.
+    value: Value,
     /// The connection that they came on, unless it was another thread's.
     pub(crate) connection: Option<Pooled>,
     sent: Moment,
@@ -152,19 +128,26 @@ impl Exchanged {
     /// Returns what became of each command.
     fn each(self, commands: &[Command<'_>]) -> impl Iterator<Item = Result<Value, Failure>> {
         let resent = self.first_by.is_some();
-        self.values.into_iter().zip(commands).map(move |(value, command)| command.outcome(value, resent))
+        let values = apart(self.value, commands.len()).into_iter();
+        values.zip(commands).map(move |(value, command)| command.outcome(value, resent))
     }
 
     /// Returns the reply, if no command was refused.
     pub(crate) fn reply(mut self, commands: &[Command<'_>]) -> Result<Reply, Failure> {
         let server = self.connection.take().and_then(|connection| connection.server.clone());
         let (sent, first_by) = (self.sent, self.first_by);
-        let mut values = self.each(commands);
         let value = match commands {
-            [_] => values.next().unwrap_or(Ok(Value::Nil))?,
-            _ => Value::Array(values.collect::<Result<_, _>>()?),
+            [command] => command.outcome(self.value, first_by.is_some()),
+            _ => self.each(commands).collect::<Result<_, _>>().map(Value::Array),
         };
-        Ok(Reply { value, sent, first_by, server })
+        Ok(Reply { value: value?, sent, first_by, server })
+    }
+}
+
+fn apart(value: Value, commands: usize) -> Vec<Value> {
+    match value {
+        Value::Array(values) if commands != 1 => values,
+        single => vec![single],
     }
 }
 
@@ -186,26 +169,20 @@ impl Backend {
         self.ask(&[Command::plain(cmd)], limit).map(|reply| reply.value)
     }
 
-    /// Sends commands that have nothing to do with each other, until `limit`. Returns what became of each.
-    pub(crate) fn ask_each(&self, commands: &[Command<'_>], limit: Moment) -> Vec<Result<Value, Failure>> {
+    /// Sends commands that have nothing to do with each other, until `limit` or until one write has no reply. Returns of
+    /// each whether it was executed.
+    pub(crate) fn execute_each(&self, commands: &[Command<'_>], limit: Moment) -> Vec<bool> {
         const BATCH: usize = 64;
-        let mut outcomes = Vec::with_capacity(commands.len());
-        let mut over = None;
+        let mut executed = Vec::with_capacity(commands.len());
         for batch in commands.chunks(BATCH) {
-            match self.exchange(None, batch, limit) {
-                Ok(exchanged) => outcomes.extend(exchanged.each(batch)),
-                Err(failure) => over = Some(failure),
-            }
-            if over.is_none() && limit <= Moment::now() {
-                over =
-                    Some(Failure::Unsent(Error::new(ErrorKind::Unavailable, "").because(NO_ANSWER_IN_TIME)));
-            }
-            if over.is_some() {
+            let Ok(exchanged) = self.exchange(None, batch, limit) else { break };
+            executed.extend(exchanged.each(batch).map(|outcome| outcome.is_ok()));
+            if limit <= Moment::now() {
                 break;
             }
         }
-        outcomes.extend(over.into_iter().cycle().take(commands.len() - outcomes.len()).map(Err));
-        outcomes
+        executed.resize(commands.len(), false);
+        executed
     }
 
     /// The first half of [`ask`](Self::ask): waits until `limit` for a connection, and writes.
@@ -271,7 +248,7 @@ impl Backend {
         commands: &[Command<'_>],
         limit: Moment,
     ) -> Result<Exchanged, Failure> {
-        let once = Idempotent::of(commands) == Idempotent::No;
+        let once = commands.iter().any(|command| command.once);
         let mut alone = match commands {
             [only] if !once && only.first == First::Nothing => Some(&*only.packed),
             _ => None,
@@ -309,7 +286,7 @@ impl Backend {
                     alone = None;
                     continue;
                 }
-                Ok(Sender::Leader(BatchReply { value, by })) => (value.map(|value| vec![value]), by, None),
+                Ok(Sender::Leader(BatchReply { value, by })) => (value, by, None),
                 Err(e) => {
                     return Err(match (failed, moved) {
                         (Some((_, first)), _) => Failure::Unanswered(first),
@@ -318,25 +295,25 @@ impl Backend {
                     });
                 }
             };
-            match answer.and_then(|values| self.of_primary(by, values)) {
-                Ok(values) => {
-                    let refusal = values.iter().find_map(no_primary);
+            match answer.and_then(|value| self.of_primary(by, value)) {
+                Ok(value) => {
+                    let refusal = no_primary(&value);
                     if let Some(refusal) = refusal.filter(|_| moved.is_none()) {
                         let at = Moment::now();
-                        self.refuses(at);
+                        self.refused.put(at);
                         moved = Some((at, refusal.clone()));
                         continue;
                     }
                     if let Some((at, _)) = moved.filter(|_| refusal.is_none()) {
                         self.moves(at);
                     }
-                    return Ok(Exchanged { values, connection, sent: by.sent, first_by });
+                    return Ok(Exchanged { value, connection, sent: by.sent, first_by });
                 }
                 Err(e) => {
                     let at = Moment::now();
                     let again = !once && failed.is_none() && !e.is_timeout();
                     if !e.is_timeout() {
-                        self.breaks(at);
+                        self.broke.put(at);
                     }
                     // If no copy had a reply, the error is that of the first.
                     let error =
@@ -352,9 +329,9 @@ impl Backend {
 
     /// Returns the replies, unless they come from a server that is no longer the primary without knowing it,
     /// such as one that was suspended: its successor does not know what it has granted since.
-    fn of_primary(&self, by: By, values: Vec<Value>) -> Result<Vec<Value>, RedisError> {
-        if by.dialled >= self.moved() || values.iter().any(|value| no_primary(value).is_some()) {
-            return Ok(values);
+    fn of_primary(&self, by: By, value: Value) -> Result<Value, RedisError> {
+        if by.dialled >= self.moved.get() || no_primary(&value).is_some() {
+            return Ok(value);
         }
         let moved = "the server that answered was no longer the primary";
         Err(io::Error::new(io::ErrorKind::ConnectionAborted, moved).into())
@@ -369,7 +346,8 @@ impl Backend {
     ) -> Result<Vec<Value>, Failure> {
         let (sent, none) = (Moment::now(), Followers::default());
         let bytes = self.pack(connection, commands, &none);
-        let values = connection.write(&bytes).and_then(|()| self.receive(connection, commands, none, limit));
+        let value = connection.write(&bytes).and_then(|()| self.receive(connection, commands, none, limit));
+        let values = value.map(|value| apart(value, commands.len()));
         values.map_err(|e| Failure::Unanswered(unanswered(e, limit.since(sent))))
     }
 
@@ -402,10 +380,13 @@ impl Backend {
         commands: &[Command<'_>],
         followers: Followers,
         limit: Moment,
-    ) -> Result<Vec<Value>, RedisError> {
+    ) -> Result<Value, RedisError> {
         let first = std::mem::take(&mut connection.first);
         let tried = connection.read_all(first as usize, limit)?;
-        let mut values = connection.read_all(commands.len(), limit)?;
+        let mut value = match commands {
+            [_] => connection.read(limit)?,
+            _ => Value::Array(connection.read_all(commands.len(), limit)?),
+        };
         match (
             first,
             tried.into_iter().find(|it| first == First::Server || matches!(it, Value::ServerError(_))),
@@ -417,11 +398,16 @@ impl Backend {
             (First::Transaction, Some(refusal)) => {
                 // The others may have been executed.
                 connection.broken = true;
-                return Ok(vec![refusal]);
+                return Ok(refusal);
             }
             _ => {}
         }
         followers.receive(connection, limit);
+        let values: &mut [Value] = match &mut value {
+            single if commands.len() == 1 => slice::from_mut(single),
+            Value::Array(values) => values,
+            _ => &mut [],
+        };
         let again = |i: &usize| match commands[*i].what {
             What::Script(_) => is_unknown_script(&values[*i]),
             // It waited for nothing.
@@ -430,7 +416,7 @@ impl Backend {
         };
         let again: Vec<usize> = (0..commands.len()).filter(again).collect();
         if again.is_empty() || limit <= Moment::now() {
-            return Ok(values);
+            return Ok(value);
         }
         if connection.broken {
             // A follower's reply did not arrive: what would be read next may be that of another request.
@@ -447,7 +433,7 @@ impl Backend {
         for i in again {
             values[i] = connection.read(limit)?;
         }
-        Ok(values)
+        Ok(value)
     }
 }
 

@@ -35,7 +35,6 @@ use std::time::Duration;
 use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::resp::list;
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
@@ -294,12 +293,13 @@ pub(crate) fn not_connected(e: RedisError) -> Failure {
 /// The request was not executed, as a replica rejects a script at its first write. A new connection may lead
 /// to the primary.
 pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
-    let is_refusal =
-        |e: &ServerError| meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary;
-    std::iter::once(answer).chain(list(answer)).find_map(|value| match value {
-        Value::ServerError(e) if is_refusal(e) => Some(e),
+    match answer {
+        Value::Array(several) => several.iter().find_map(no_primary),
+        Value::ServerError(e) => {
+            Some(e).filter(|e| meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary)
+        }
         _ => None,
-    })
+    }
 }
 
 /// Whether Redis does not know the script by its SHA1.

@@ -3,30 +3,52 @@
 //!
 //! The call is written by hand, though everything else is left to the `redis` crate: every lock and unlock comes through
 //! here, and the keys are put together only in the request, so that they take no memory while a lock is
-//! merely held.
+//! merely held. It is put together in one buffer, from its beginning to its end.
 
 use redis::Value;
 
 use crate::script::Script;
 
-/// The arguments of a script's call, as Redis reads them.
-pub(crate) struct PackedArgs {
+/// What stands for the number of a call's elements until they are counted.
+const UNCOUNTED: &[u8] = b"*00\r\n";
+
+/// A script's call, as Redis reads it; or arguments alone, which become [part](Self::add_all) of one.
+pub(crate) struct PackedCall {
     bytes: Vec<u8>,
     count: usize,
-    /// How many empty ones go before the next that is not.
+    /// How many empty arguments go before the next that is not.
     left_out: usize,
 }
 
-impl PackedArgs {
+impl PackedCall {
+    /// No arguments yet.
     pub(crate) fn new() -> Self {
-        // Those of most calls need less.
-        PackedArgs { bytes: Vec::with_capacity(256), count: 0, left_out: 0 }
+        PackedCall { bytes: Vec::new(), count: 0, left_out: 0 }
     }
 
-    pub(crate) fn of<A: AsRef<[u8]>>(args: &[A]) -> Self {
-        let mut packed = PackedArgs::new();
-        args.iter().for_each(|arg| packed.add([arg]));
-        packed
+    /// The call of a script that `begins` so, over keys, each in two parts.
+    pub(crate) fn over(begins: &str, keys: &[[&str; 2]]) -> Self {
+        // Most keys need less than 48 bytes, and most calls' arguments less than 256.
+        let mut bytes = Vec::with_capacity(begins.len() + keys.len() * 48 + 256);
+        bytes.extend_from_slice(UNCOUNTED);
+        bytes.extend_from_slice(begins.as_bytes());
+        bulk(&mut bytes, [itoa::Buffer::new().format(keys.len())]);
+        keys.iter().for_each(|key| bulk(&mut bytes, *key));
+        PackedCall { bytes, count: 3 + keys.len(), left_out: 0 }
+    }
+
+    pub(crate) fn with<A: AsRef<[u8]>>(mut self, args: &[A]) -> Self {
+        args.iter().for_each(|arg| self.add([arg]));
+        self
+    }
+
+    /// Returns what is sent.
+    pub(crate) fn packed(mut self) -> Vec<u8> {
+        match self.count {
+            n @ 10..100 => self.bytes[1..3].copy_from_slice(&[digit(n / 10), digit(n)]),
+            n => drop(self.bytes.splice(1..3, n.to_string().into_bytes())),
+        }
+        self.bytes
     }
 
     /// Adds an argument, made of parts.
@@ -44,23 +66,16 @@ impl PackedArgs {
     }
 
     /// Adds the arguments of another call, behind their number.
-    pub(crate) fn add_all(&mut self, others: &PackedArgs) {
+    pub(crate) fn add_all(&mut self, others: &PackedCall) {
         self.add([itoa::Buffer::new().format(others.count)]);
+        self.add_packed(others);
+    }
+
+    /// Adds these arguments.
+    pub(crate) fn add_packed(&mut self, others: &PackedCall) {
         self.bytes.extend_from_slice(&others.bytes);
         self.count += others.count;
     }
-}
-
-/// The call of a script that `begins` so, over keys, each in two parts.
-pub(crate) fn call(begins: &str, keys: &[[&str; 2]], args: &PackedArgs) -> Vec<u8> {
-    // Most keys need less than 48 bytes.
-    let mut out = Vec::with_capacity(begins.len() + (keys.len() + 1) * 48 + args.bytes.len());
-    head(&mut out, b'*', 3 + keys.len() + args.count);
-    out.extend_from_slice(begins.as_bytes());
-    bulk(&mut out, [itoa::Buffer::new().format(keys.len())]);
-    keys.iter().for_each(|key| bulk(&mut out, *key));
-    out.extend_from_slice(&args.bytes);
-    out
 }
 
 /// Adds the call `packed`, which is by SHA1, as an `EVAL` of the script's source.
@@ -75,26 +90,27 @@ pub(crate) fn in_full(out: &mut Vec<u8>, packed: &[u8], script: &Script) {
 
 /// Adds one argument, made of parts.
 fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
-    head(out, b'$', parts.iter().map(|part| part.as_ref().len()).sum());
+    length(out, parts.iter().map(|part| part.as_ref().len()).sum());
     for part in &parts {
         out.extend_from_slice(part.as_ref());
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// Adds the type of what follows, and how much of it there is. Most numbers are small: written at once, they take a
-/// third of the instructions.
-fn head(out: &mut Vec<u8>, what: u8, n: usize) {
-    let digit = |n: usize| b'0' + (n % 10) as u8;
+/// Adds how long the argument is that follows. Most are short: written at once, their lengths take a third of the
+/// instructions.
+#[inline]
+fn length(out: &mut Vec<u8>, n: usize) {
     match n {
-        0..10 => out.extend_from_slice(&[what, digit(n), b'\r', b'\n']),
-        10..100 => out.extend_from_slice(&[what, digit(n / 10), digit(n), b'\r', b'\n']),
-        _ => {
-            out.push(what);
-            out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
+        0..10 => out.extend_from_slice(&[b'$', digit(n), b'\r', b'\n']),
+        10..100 => out.extend_from_slice(&[b'$', digit(n / 10), digit(n), b'\r', b'\n']),
+        _ => out.extend_from_slice(format!("${n}\r\n").as_bytes()),
     }
+}
+
+/// The last digit of a number.
+fn digit(n: usize) -> u8 {
+    b'0' + (n % 10) as u8
 }
 
 /// Reads a number: an integer, or text that parses as one.

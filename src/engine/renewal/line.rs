@@ -117,7 +117,7 @@ impl LineThread {
     fn send(&mut self, tasks: Vec<Task>, waiting: usize) {
         let first = tasks.first().map(|task| task.entry.shared.clone());
         let (Some(shared), Some(server)) = (first, self.server.upgrade()) else { return };
-        if self.connection.as_ref().is_some_and(|it| !it.is_since(server.backend.moved())) {
+        if self.connection.as_ref().is_some_and(|it| !it.is_since(server.backend.moved.get())) {
             self.broke();
         }
         let refusal = self.connect(&shared, &server).err();
@@ -192,7 +192,7 @@ impl LineThread {
         self.last_reply = Moment::now();
         let (broken, demoted) = (connection.broken, connection.demoted);
         let server = self.server.upgrade();
-        let replaced = server.as_ref().is_some_and(|server| !connection.is_since(server.backend.moved()));
+        let replaced = server.as_ref().is_some_and(|server| !connection.is_since(server.backend.moved.get()));
         if let Some(again) = again {
             self.under_way += again.tasks.len();
             self.flights.push_back(again);
@@ -206,7 +206,7 @@ impl LineThread {
         if let Some(server) = server {
             if demoted {
                 self.moved = true;
-                server.backend.refuses(sent);
+                server.backend.refused.put(sent);
                 server.inbox.is_deaf(sent);
             } else if replies.iter().any(|(_, reply)| reply.is_some()) {
                 server.known.replied(self.last_reply);

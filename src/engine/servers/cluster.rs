@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
-use crate::engine::redis::exchange::{Idempotent, Reply};
+use crate::engine::redis::exchange::Reply;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pools;
 use crate::engine::redis::probe::{Unprobed, probe_node};
@@ -135,13 +135,13 @@ impl Cluster {
     }
 
     /// Makes `act` send a request about keys of this slot to the server that has them. It is sent again if the keys
-    /// have moved to another server or are being moved, and it was not executed; or had no reply, if it is
-    /// `idempotent`.
+    /// have moved to another server or are being moved, and it was not executed; or had no reply, unless it is sent
+    /// `once` at most.
     pub(crate) fn follow(
         &self,
         slot: Slot,
         limit: Moment,
-        idempotent: Idempotent,
+        once: bool,
         mut act: impl FnMut(&Arc<Server>) -> Result<Reply, Failure>,
     ) -> Result<Reply, Failure> {
         if !self.mapped.load(Ordering::Acquire) {
@@ -170,7 +170,7 @@ impl Cluster {
             let now = Moment::now();
             let may_be_sent_again = match &failure {
                 Failure::Unsent(_) | Failure::Later(_) => true,
-                Failure::Unanswered(_) => idempotent == Idempotent::Yes,
+                Failure::Unanswered(_) => !once,
                 _ => false,
             };
             if limit <= now || !may_be_sent_again {

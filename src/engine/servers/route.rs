@@ -35,7 +35,7 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::engine::redis::exchange::{Command, Idempotent, Reply};
+use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::slots::Slot;
@@ -79,9 +79,10 @@ impl Route {
     ) -> Result<Reply, Failure> {
         let mut posted =
             |server: &Arc<Server>| connection.take().map(|it| server.backend.post_on(it, commands));
+        let once = commands.iter().any(|it| it.once);
         match self {
             Route::One(server) => server.backend.exchange(posted(server), commands, limit)?.reply(commands),
-            Route::Cluster(cluster) => cluster.follow(slot, limit, Idempotent::of(commands), |server| {
+            Route::Cluster(cluster) => cluster.follow(slot, limit, once, |server| {
                 server.backend.exchange(posted(server), commands, limit)?.reply(commands)
             }),
         }

@@ -9,7 +9,7 @@ use super::scripts::{VIEW, WIND};
 use crate::engine::entries::entry::owner_number;
 use crate::engine::model::state::process_of;
 use crate::engine::operations::replies;
-use crate::engine::redis::resp::{PackedArgs, call, list, number, text};
+use crate::engine::redis::resp::{PackedCall, list, number, text};
 use crate::engine::small_redis::{Message, Op, PendingAcquire, Reply, Says, SmallRedis};
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::AcquireMode;
@@ -157,7 +157,7 @@ impl Real {
 
     pub(super) fn send(&mut self, verb: &str, script: &str, args: &[&str]) -> RedisResult<Value> {
         let begins = format!("${}\r\n{verb}\r\n${}\r\n{script}\r\n", verb.len(), script.len());
-        let request = call(&begins, &self.names.keys(), &PackedArgs::of(args));
+        let request = PackedCall::over(&begins, &self.names.keys()).with(args).packed();
         self.con.req_packed_command(&request)?.extract_error()
     }
 

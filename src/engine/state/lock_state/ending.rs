@@ -17,9 +17,6 @@ impl LockState {
         inbox: bool,
         fresh: impl FnOnce() -> u64,
     ) -> Exit {
-        if self.ends_inner(ticket, now) {
-            return Exit::Held;
-        }
         let Some(hold) = self.holds.get_mut(ticket) else { return Exit::Held };
         hold.count -= 1;
         let OurHold { owner, since, count, .. } = *hold;

@@ -14,7 +14,7 @@ fn it_is_what_the_redis_crate_would_send() {
         cmd.arg(key.concat());
     }
     cmd.arg(&args);
-    let out = call(&script.by_sha, &names.keys(), &PackedArgs::of(&args));
+    let out = PackedCall::over(&script.by_sha, &names.keys()).with(&args).packed();
     assert_eq!(out, cmd.get_packed_command());
 }
 
@@ -28,7 +28,7 @@ fn any_number_of_keys_is_told() {
             cmd.arg("a:b");
         }
         cmd.arg(b"\0\xff");
-        let out = call(&Script::plain("return 1").by_sha, &keys, &PackedArgs::of(&[b"\0\xff"]));
+        let out = PackedCall::over(&Script::plain("return 1").by_sha, &keys).with(&[b"\0\xff"]).packed();
         assert_eq!(out, cmd.get_packed_command(), "{n}");
     }
 }
@@ -37,7 +37,7 @@ fn any_number_of_keys_is_told() {
 fn a_call_by_sha_becomes_one_in_full() {
     let script = Script::plain("return 1");
     let mut full = Vec::new();
-    let by_sha = call(&script.by_sha, &[["a", ":b"], ["c", ""]], &PackedArgs::of(&["$7", ""]));
+    let by_sha = PackedCall::over(&script.by_sha, &[["a", ":b"], ["c", ""]]).with(&["$7", ""]).packed();
     in_full(&mut full, &by_sha, &script);
     let mut expected = redis::cmd("EVAL");
     expected.arg("return 1").arg(2).arg(&["a:b", "c", "$7", ""]);
@@ -46,10 +46,10 @@ fn a_call_by_sha_becomes_one_in_full() {
 
 #[test]
 fn only_the_empty_arguments_at_the_end_are_left_out() {
-    let mut packed = PackedArgs::new();
+    let mut packed = PackedCall::new();
     ["", "a", "", "", "$0\r\n", "", ""].iter().for_each(|arg| packed.add_if_any(arg));
-    let mut all = PackedArgs::of(&["b", ""]);
+    let mut all = PackedCall::new().with(&["b", ""]);
     all.add_all(&packed);
-    let expected = PackedArgs::of(&["b", "", "5", "", "a", "", "", "$0\r\n"]);
+    let expected = PackedCall::new().with(&["b", "", "5", "", "a", "", "", "$0\r\n"]);
     assert_eq!((all.bytes, all.count), (expected.bytes, expected.count));
 }
