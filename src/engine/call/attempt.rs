@@ -46,7 +46,7 @@ pub(crate) fn begin<'a>(
         Progress::In(acquired) => Progress::In(acquired),
         Progress::Out => busy(entry, entered),
         Progress::Next((asking, _)) => {
-            waiter.sends();
+            waiter.position = Position::Asking { owner: asking.owner, sent: true };
             Progress::Next(OneTry { waiter, asking })
         }
     })

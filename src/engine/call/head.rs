@@ -16,15 +16,16 @@ const INBOX_TIMEOUT: Duration = Duration::from_millis(250);
 
 impl Waiter<'_> {
     /// Sends a request for the head, and reports the outcome to the lock state.
-    pub(in crate::engine) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
+    pub(in crate::engine) fn ask(&mut self, mut asking: Asking, limit: Moment) -> Result<(), Error> {
         let entry = self.entry;
         let owner = asking.owner;
         let behind = self.behind.take();
         if !asking.enqueues() || entry.hears() {
             let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
-            let blocked = if queues { self.suspicion.record(entry) } else { String::new() };
-            let asking = Asking { blocked, ..asking };
-            self.sends();
+            if queues {
+                asking.blocked = self.suspicion.record(entry);
+            }
+            self.position = Position::Asking { owner, sent: true };
             self.learn(owner, requests::acquire(entry, &asking, behind, limit))?;
             // The queue position may be at another server now, where the client does not listen yet.
             if queues && !entry.hears() {
@@ -36,8 +37,8 @@ impl Waiter<'_> {
             return Ok(());
         }
         // No queue position, as the grant would not be received; but the lock may be free now.
-        self.sends();
-        let asking = Asking { how: AcquireMode::Try, ..asking };
+        self.position = Position::Asking { owner, sent: true };
+        asking.how = AcquireMode::Try;
         self.learn(owner, requests::acquire(entry, &asking, behind, limit))?;
         entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_TIMEOUT));
         Ok(())
@@ -69,13 +70,6 @@ impl Waiter<'_> {
         }
         self.position = Position::Waiting;
         Ok(true)
-    }
-
-    /// Records that the caller is about to send its request.
-    pub(in crate::engine) fn sends(&mut self) {
-        if let Position::Asking { sent, .. } = &mut self.position {
-            *sent = true;
-        }
     }
 
     /// Reports the outcome of a request to the lock state. Returns an error only if the call makes a single

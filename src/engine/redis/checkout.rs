@@ -65,14 +65,20 @@ impl Checkout<'_> {
             {
                 return Err(Failure::Denied(Error::new(ErrorKind::Unavailable, "").because(NONE_LEFT)));
             }
-            let found = idle.map_or_else(|| wait(self, &pool), |connection| Ok(Ok(connection)))?;
-            match found {
-                Ok(connection) => {
-                    if let Some(connection) = self.examine(connection)? {
-                        return Ok(Ok(connection));
-                    }
-                }
-                better => return Ok(better),
+            let mut connection = match idle {
+                Some(connection) => connection,
+                None => match wait(self, &pool)? {
+                    Ok(connection) => connection,
+                    better => return Ok(better),
+                },
+            };
+            let dialled = self.dialled;
+            if self.accepts(&mut connection)? {
+                return Ok(Ok(connection));
+            }
+            drop(connection);
+            if self.dialled > dialled {
+                breathe();
             }
         }
     }
@@ -95,15 +101,15 @@ impl Checkout<'_> {
         found.map_err(|e| no_connection(e, self.before.take()))
     }
 
-    /// Returns the connection if it will do; if not, another one is needed.
-    fn examine(&mut self, mut connection: Pooled) -> Result<Option<Pooled>, Failure> {
+    /// Returns whether this connection will do; if not, another one is needed.
+    fn accepts(&mut self, connection: &mut Pooled) -> Result<bool, Failure> {
         match &connection.failure {
             None if connection.open.is_some()
                 && connection.is_since(self.backend.moved.get())
                 && self.dialled_since.is_none_or(|moment| connection.is_since(moment)) =>
             {
-                if !self.once || self.backend.is_still_open(&mut connection, self.limit)? {
-                    return Ok(Some(connection));
+                if !self.once || self.backend.is_still_open(connection, self.limit)? {
+                    return Ok(true);
                 }
                 // What closed one connection while it rested has often closed them all.
                 self.dialled_since = Some(Moment::now());
@@ -120,8 +126,6 @@ impl Checkout<'_> {
                     return Err(failure);
                 }
                 connection.discarded = true;
-                drop(connection);
-                breathe();
             }
             failure => {
                 self.before.clone_from(failure);
@@ -129,7 +133,7 @@ impl Checkout<'_> {
                 connection.discarded = true;
             }
         }
-        Ok(None)
+        Ok(false)
     }
 }
 

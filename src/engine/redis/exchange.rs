@@ -133,8 +133,8 @@ impl Exchanged {
     }
 
     /// Returns the reply, if no command was refused.
-    pub(crate) fn reply(mut self, commands: &[Command<'_>]) -> Result<Reply, Failure> {
-        let server = self.connection.take().and_then(|connection| connection.server.clone());
+    pub(crate) fn reply(self, commands: &[Command<'_>]) -> Result<Reply, Failure> {
+        let server = self.connection.as_ref().and_then(|connection| connection.server.clone());
         let (sent, first_by) = (self.sent, self.first_by);
         let value = match commands {
             [command] => command.outcome(self.value, first_by.is_some()),
@@ -260,33 +260,32 @@ impl Backend {
             // What broke one connection has often broken them all. So a second attempt needs a younger one,
             // and so does a request that has no second attempt.
             let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
-            let (sender, sent) = match posted.take() {
-                Some(Posted { mut connection, by, sent }) => {
+            let (mut sent, mut own) = (None, None);
+            let sender = match posted.take() {
+                Some(Posted { mut connection, by, sent: written }) => {
                     connection.broken = false;
-                    (Ok(Sender::Own(connection, by, Followers::default())), Some(sent))
+                    sent = Some(written);
+                    Ok(Sender::Own(connection, by, Followers::default()))
                 }
-                None => (self.sender(limit, again_since, once, alone), None),
+                None => self.sender(limit, again_since, once, alone),
             };
-            let (answer, by, connection) = match sender {
-                Ok(Sender::Own(mut connection, by, followers)) => {
-                    let sent = match sent {
-                        Some(sent) => sent,
-                        None => {
-                            let bytes = self.pack(&mut connection, commands, &followers);
-                            connection.write(&bytes)
-                        }
-                    };
-                    let answer =
-                        sent.and_then(|()| self.receive(&mut connection, commands, followers, limit));
+            let (answer, by) = match sender {
+                Ok(Sender::Own(connection, by, followers)) => {
+                    let connection = own.insert(connection);
+                    let sent = sent.unwrap_or_else(|| {
+                        let bytes = self.pack(connection, commands, &followers);
+                        connection.write(&bytes)
+                    });
+                    let answer = sent.and_then(|()| self.receive(connection, commands, followers, limit));
                     connection.broken |= answer.is_err();
-                    (answer, by, Some(connection))
+                    (answer, by)
                 }
                 // The script is unknown: the request was not executed.
                 Ok(Sender::Leader(BatchReply { value: Ok(value), .. })) if is_unknown_script(&value) => {
                     alone = None;
                     continue;
                 }
-                Ok(Sender::Leader(BatchReply { value, by })) => (value, by, None),
+                Ok(Sender::Leader(BatchReply { value, by })) => (value, by),
                 Err(e) => {
                     return Err(match (failed, moved) {
                         (Some((_, first)), _) => Failure::Unanswered(first),
@@ -295,8 +294,8 @@ impl Backend {
                     });
                 }
             };
-            match answer.and_then(|value| self.of_primary(by, value)) {
-                Ok(value) => {
+            match answer {
+                Ok(value) if by.dialled >= self.moved.get() || no_primary(&value).is_some() => {
                     let refusal = no_primary(&value);
                     if let Some(refusal) = refusal.filter(|_| moved.is_none()) {
                         let at = Moment::now();
@@ -307,9 +306,15 @@ impl Backend {
                     if let Some((at, _)) = moved.filter(|_| refusal.is_none()) {
                         self.moves(at);
                     }
-                    return Ok(Exchanged { value, connection, sent: by.sent, first_by });
+                    return Ok(Exchanged { value, connection: own, sent: by.sent, first_by });
                 }
-                Err(e) => {
+                unusable => {
+                    // The server was no longer the primary, without knowing it, as one that was suspended: its successor
+                    // does not know what it has granted since.
+                    let e = unusable.err().unwrap_or_else(|| {
+                        let moved = "the server that answered was no longer the primary";
+                        io::Error::new(io::ErrorKind::ConnectionAborted, moved).into()
+                    });
                     let at = Moment::now();
                     let again = !once && failed.is_none() && !e.is_timeout();
                     if !e.is_timeout() {
@@ -325,16 +330,6 @@ impl Backend {
                 }
             }
         }
-    }
-
-    /// Returns the replies, unless they come from a server that is no longer the primary without knowing it,
-    /// such as one that was suspended: its successor does not know what it has granted since.
-    fn of_primary(&self, by: By, value: Value) -> Result<Value, RedisError> {
-        if by.dialled >= self.moved.get() || no_primary(&value).is_some() {
-            return Ok(value);
-        }
-        let moved = "the server that answered was no longer the primary";
-        Err(io::Error::new(io::ErrorKind::ConnectionAborted, moved).into())
     }
 
     /// An exchange on a connection that the caller keeps: nothing is sent again after an I/O error.

@@ -45,7 +45,7 @@ impl PackedCall {
     /// Returns what is sent.
     pub(crate) fn packed(mut self) -> Vec<u8> {
         match self.count {
-            n @ 10..100 => self.bytes[1..3].copy_from_slice(&[digit(n / 10), digit(n)]),
+            n @ 10..100 => self.bytes[1..3].copy_from_slice(&digits(n)),
             n => drop(self.bytes.splice(1..3, n.to_string().into_bytes())),
         }
         self.bytes
@@ -97,20 +97,22 @@ fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Adds how long the argument is that follows. Most are short: written at once, their lengths take a third of the
+/// Adds how long the argument is that follows. Most are short: written at once, their lengths take a fifth of the
 /// instructions.
-#[inline]
+#[inline(always)]
 fn length(out: &mut Vec<u8>, n: usize) {
+    let [tens, ones] = digits(n);
     match n {
-        0..10 => out.extend_from_slice(&[b'$', digit(n), b'\r', b'\n']),
-        10..100 => out.extend_from_slice(&[b'$', digit(n / 10), digit(n), b'\r', b'\n']),
+        0..10 => out.extend_from_slice(&[b'$', ones, b'\r', b'\n']),
+        10..100 => out.extend_from_slice(&[b'$', tens, ones, b'\r', b'\n']),
         _ => out.extend_from_slice(format!("${n}\r\n").as_bytes()),
     }
 }
 
-/// The last digit of a number.
-fn digit(n: usize) -> u8 {
-    b'0' + (n % 10) as u8
+/// The digits of a number below a hundred.
+fn digits(n: usize) -> [u8; 2] {
+    let n = n as u8;
+    [b'0' + n / 10, b'0' + n % 10]
 }
 
 /// Reads a number: an integer, or text that parses as one.

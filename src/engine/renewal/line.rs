@@ -87,7 +87,9 @@ impl LineThread {
         let mut state = renewer.state.lock();
         let mut idle_until = None;
         while let Some(line) = state.lines.get_mut(&self.id) {
-            self.connection = self.connection.take().or_else(|| line.connection.take());
+            if self.connection.is_none() {
+                self.connection = line.connection.take();
+            }
             if self.flights.is_empty() {
                 self.moved = false;
             }

@@ -2,7 +2,7 @@
 //! `thread.rs` takes them out, `outcome.rs` applies their outcome.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ impl State {
     pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
         // By server: until when its tasks are taken, and how many are.
-        let mut taken: HashMap<u64, (Moment, usize)> = HashMap::new();
+        let mut taken: BTreeMap<u64, (Moment, usize)> = BTreeMap::new();
         while let Some(entry) = self.schedule.first_entry() {
             let key @ (due, client, owner) = *entry.key();
             if tasks.is_empty() && due > now {
