@@ -306,14 +306,14 @@ pub(super) fn give_back(members: &[ServerHold], deadline: Moment) -> Vec<Result<
     for ServerHold { node, entry, ticket } in members {
         match begin_release(entry, *ticket, Stay::Agreed) {
             Ok(Some(release)) => {
-                let leave = commands::leave(entry, &release.leaving, release.next.as_ref());
+                let leave = commands::leave(entry, &release.leaving, release.next.as_deref());
                 queries.push((release, Query::new(node, leave)));
             }
             over => outcomes.push(over.map(drop)),
         }
     }
     for (release, reply) in ask_all(queries, began, deadline) {
-        let left = reply.and_then(|reply| left(&reply.value, release.next.as_ref(), reply.first_by));
+        let left = reply.and_then(|reply| left(&reply.value, release.next.as_deref(), reply.first_by));
         outcomes.push(release.answered(left));
     }
     outcomes

@@ -72,8 +72,8 @@ impl Stay {
 pub(crate) struct OngoingRelease<'a> {
     pub(crate) entry: &'a Arc<LockEntry>,
     pub(crate) leaving: PendingRelease,
-    /// The request that goes with it, for the next head.
-    pub(crate) next: Option<Asking>,
+    /// The request that goes with it, for the next head. Boxed, as there is mostly none, and this is moved a few times.
+    pub(crate) next: Option<Box<Asking>>,
     began: Moment,
     limit: Moment,
     /// Whether it is part of a call that ends at `limit`, as opposed to a release by the holder.
@@ -125,10 +125,8 @@ pub(crate) fn begin_release(
             carry_out(entry, core, then);
             return Err(entry.error(lost_as(loss, reason.as_deref())));
         }
-        Exit::Leave(mut leaving, mut next) => {
-            if let Some(next) = &mut next {
-                next.thread = core.name_of_head();
-            }
+        Exit::Leave(mut leaving, next) => {
+            let next = next.map(|next| Box::new(Asking { thread: core.name_of_head(), ..next }));
             leaving.stays_until = stay.until(leaving.stays_until, now);
             if lingers && !inbox {
                 // A grant is kept only where a message that another caller wants it would be received.
@@ -166,7 +164,7 @@ impl OngoingRelease<'_> {
         if self.is_late() {
             return self.deferred();
         }
-        let outcome = requests::leave(self.entry, &self.leaving, self.next.as_ref(), self.limit);
+        let outcome = requests::leave(self.entry, &self.leaving, self.next.as_deref(), self.limit);
         self.answered(outcome)
     }
 
@@ -233,7 +231,7 @@ impl OngoingRelease<'_> {
             // Under the mutex, so that a client that closes finds the leave there or here.
             shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving.clone() });
         }
-        let then = has_left(&mut core, leaving.owner, next.as_ref(), &outcome, at);
+        let then = has_left(&mut core, leaving.owner, next.as_deref(), &outcome, at);
         carry_out(entry, core, then);
         let was_lost = || {
             if let Some(token) = &token {

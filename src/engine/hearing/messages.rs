@@ -16,7 +16,8 @@ use crate::engine::state::lock_state::LockState;
 pub(crate) fn dispatch(shared: &Shared, text: &str) {
     let mut words = text.split(' ');
     let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
-    let Some(owner) = owner.rsplit(':').next().and_then(owner_number) else { return };
+    let ours = owner.strip_prefix(&shared.uuid).and_then(|number| number.strip_prefix(':'));
+    let Some(owner) = ours.and_then(owner_number) else { return };
     let mut numbers = words.map(|w| w.parse::<u64>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     let (number, lease, value) = (next(), next(), next());

@@ -314,7 +314,7 @@ impl Connection {
         self.used = now;
         let left = limit.since(now).max(COARSE);
         // To set it is a system call, which is skipped if the timeout that is set is about the same.
-        if left + COARSE < self.limit || self.limit + COARSE < left {
+        if left.abs_diff(self.limit) > COARSE {
             self.broken |= self.opened().and_then(|it| it.set_read_timeout(Some(left))).is_err();
             self.limit = left;
         }

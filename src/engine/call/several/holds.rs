@@ -183,7 +183,7 @@ fn leave(
     let outcomes: Vec<_> = match &releases[..] {
         [(_, first), _, ..] if !first.is_late() => {
             let all: Vec<_> =
-                releases.iter().map(|(_, it)| (it.entry, &it.leaving, it.next.as_ref())).collect();
+                releases.iter().map(|(_, it)| (it.entry, &it.leaving, it.next.as_deref())).collect();
             match several::leave_all(&all, first.limit()) {
                 Ok(outcomes) => outcomes,
                 Err(failure) => releases.iter().map(|_| Err(failure.clone())).collect(),
