@@ -68,12 +68,9 @@ if there == 1 and not alone and call('ZSCORE', K[5], w.owner) then return {-1, '
 if full and (full == true or string.byte(full, -1) ~= 126)
   and not (kind.reject or kind.can_barge and kind.can_barge(w)) then
   local tail = not alone and call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2]
-  local class = kind.class and kind.class(w) or 0
-  local at = ranked(w, now())
-  local arrival = fmt('%.0f', at)
-  local score = class == 0 and arrival or fmt('%.0f', class * CLASS + at)
+  local arrival = fmt('%.0f', ranked(w, now()))
   -- (One that ranks after now has a low priority, or the clock was set back: join() sees to that.)
-  if not (tail and tail % CLASS >= now()) and call('ZADD', K[2], 'NX', score, w.owner) == 1 then
+  if not (tail and tail % CLASS >= now()) and call('ZADD', K[2], 'NX', scored(w, arrival), w.owner) == 1 then
     place(w, now(), lifetime(w), now(), not tail)
     if kind.on_wait then kind.on_wait(w) end
     if kind.on_busy then kind.on_busy(w) end

@@ -42,8 +42,7 @@ local function enqueue(w)
     arrival, begins = behind_all()
     arrival = fmt('%.0f', ranked(w, arrival))
   end
-  local class = kind.class and kind.class(w) or 0
-  if call('ZADD', K[2], 'NX', fmt('%.0f', class * CLASS + arrival), w.owner) == 0 then
+  if call('ZADD', K[2], 'NX', scored(w, arrival), w.owner) == 0 then
     arrival, new = fmt('%.0f', call('ZSCORE', K[2], w.owner) % CLASS), false
     w.steady = w.steady or steadily(waiting(w.owner))
   end

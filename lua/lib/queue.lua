@@ -102,6 +102,12 @@ local function arrived(w, rank)
   return rank % CLASS + (w.priority or 0) * STEP
 end
 
+-- scored(w, rank) -> the score of that position in the queue.
+local function scored(w, rank)
+  local class = kind.class and kind.class(w) or 0
+  return class == 0 and rank or fmt('%.0f', class * CLASS + rank)
+end
+
 -- True while a waiter that this script put into a condition is there: the keys then exist, and have an
 -- expiry.
 local others_wait
@@ -123,7 +129,7 @@ local function signal(condition, arrival, begins)
     -- A waiter whose position was lost meanwhile comes back by itself.
     local waits = w and w.condition == condition
     if waits and not dead(w) then
-      call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + ranked(w, arrival)), w.owner)
+      call('ZADD', K[2], scored(w, fmt('%.0f', ranked(w, arrival))), w.owner)
       -- A queue that begins with this waiter expires with its positions.
       if begins == nil then begins = call('PTTL', K[2]) < 0 end
       if begins then call('PEXPIRE', K[2], call('PTTL', K[3])) end
