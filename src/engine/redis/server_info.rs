@@ -60,7 +60,12 @@ impl LastServer {
         self.last_reply.put(at);
     }
 
-    /// Returns since when all requests to this client's server have gone to this run of it, which was up by
+    /// Returns since when all requests to this client's server have certainly gone to this run of it.
+    pub(crate) fn known_since(&self, run_id: Option<&str>) -> Option<Moment> {
+        self.run.lock().as_ref().filter(|run| Some(&*run.id) == run_id).map(|run| run.found)
+    }
+
+    /// Returns since when this client's server has been this run of it, as far as is known, which was up by
     /// `up_since` and was heard at `received`. Where another one was before, it may have been up for long without
     /// a request from those who share the address: what counts is when it was found there.
     pub(crate) fn serves_since(&self, run_id: Option<&str>, up_since: Moment, received: Moment) -> Moment {
@@ -85,10 +90,9 @@ impl ServerInfo {
     /// Reads the reply, heard at `received`. The fields are `None` if the server may not be asked.
     pub(crate) fn read(answer: &Value, received: Moment) -> ServerInfo {
         let info = lines(answer);
-        let uptime = uptime(&info).map(|uptime| uptime.saturating_sub(COARSE));
         ServerInfo {
             run_id: field(&info, "run_id:").map(str::to_owned),
-            up_since: uptime.map(|uptime| received.before(uptime)),
+            up_since: uptime(&info).map(|uptime| received.before(uptime.saturating_sub(COARSE))),
         }
     }
 }
@@ -138,27 +142,25 @@ impl History {
     pub(crate) fn read(answer: &Value, sent: Moment, received: Moment, last: &LastServer) -> Option<History> {
         let info = lines(answer);
         let uptime = uptime(&info)?;
-        let role = field(&info, "role:")?;
-        let before = field(&info, "master_replid2:").unwrap_or_default();
+        let followed = field(&info, "master_replid2:").unwrap_or_default();
         // In its first two seconds, the server's own count says little.
         let counted = received.before(uptime.saturating_sub(COARSE));
-        let served_since = last.serves_since(field(&info, "run_id:"), counted, received);
+        let served_since = last.known_since(field(&info, "run_id:")).unwrap_or(received);
         Some(History {
             served_since,
             up_since: served_since.min(counted),
             not_before: sent.before(uptime.saturating_add(2 * COARSE)),
-            its_own: role == "master" && before.bytes().all(|digit| digit == b'0'),
+            its_own: field(&info, "role:")? == "master" && followed.bytes().all(|digit| digit == b'0'),
         })
     }
 }
 
 /// Returns the text of a reply to `INFO`; empty if the server may not be asked.
 pub(in crate::engine) fn lines(answer: &Value) -> String {
-    let info = match answer {
-        Value::VerbatimString { text, .. } => Some(text.clone()),
-        other => text(Some(other)),
-    };
-    info.unwrap_or_default()
+    match answer {
+        Value::VerbatimString { text, .. } => text.clone(),
+        other => text(Some(other)).unwrap_or_default(),
+    }
 }
 
 /// Returns the value of `name`, which ends with a colon, in this text.

@@ -126,6 +126,25 @@ mod bodies {
         nothing_stays(&server, &clients.iter().collect::<Vec<_>>());
     }
 
+    /// A client that never asked which server it has cannot know that it is still the same.
+    pub fn an_unlock_is_not_done_by_a_server_that_never_had_the_hold<K: Subject>(kind: K) {
+        let other = RedisServer::start().unwrap();
+        let (_server, proxy) = behind_proxy();
+        let uptime = |server| {
+            let info: String = ask(server, &["INFO", "server"]);
+            info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")?.trim().parse().ok())
+        };
+        // Its clock counts whole seconds, and reads them late: it was certainly up before the hold.
+        wait_until(SURELY, "the other server has been up for long", || uptime(&other) >= Some(4_u64));
+        let client = unhurried(&proxy.url()).lease(ms(600_000)).connect_later().unwrap();
+        let lock = client.lock_with_kind("elsewhere", kind);
+        let guard = lock.lock().unwrap();
+        proxy.set_target(other.port());
+        proxy.cut_all();
+        let error = guard.unlock().unwrap_err();
+        assert!([ErrorKind::OutcomeUnknown, ErrorKind::LeaseLost].contains(&error.kind()), "{error}");
+    }
+
     /// The old primary stays up as a replica, with our connections to it: a renewal must notice
     /// that it talks to the wrong one.
     pub fn a_hold_moves_with_the_primary<K: Subject>(kind: K) {
@@ -163,4 +182,5 @@ both! {
     killed_connections_cost_a_waiter_nothing;
     connections_killed_all_the_time_cost_only_time;
     a_hold_moves_with_the_primary;
+    an_unlock_is_not_done_by_a_server_that_never_had_the_hold;
 }

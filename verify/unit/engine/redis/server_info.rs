@@ -70,7 +70,8 @@ fn a_past_is_as_long_as_is_certain() {
     let (up_since, not_before) = (received.before(4 * second), sent.before(7 * second));
     assert_eq!(
         past("master", "000"),
-        History { served_since: up_since, up_since, not_before, its_own: true }
+        History { served_since: received, up_since, not_before, its_own: true },
+        "it may have been elsewhere"
     );
     assert!(!past("slave", "000").its_own);
     assert!(!past("master", "0a0").its_own, "it was promoted");
