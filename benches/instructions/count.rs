@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::fs;
 use std::hint::black_box;
+use std::io::{self, Read};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -18,7 +19,7 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 type Done<T> = Result<T, Box<dyn Error>>;
 
 const BUDGETS: &str = include_str!("budgets.txt");
-/// What a child does, how often or for how many seconds, and where.
+/// What a child does, how often, and where.
 const ROLE: &str = "INSTRUCTIONS_ROLE";
 const URL: &str = "INSTRUCTIONS_URL";
 /// The function whose instructions are counted, with all that it calls.
@@ -85,7 +86,7 @@ fn counts(args: &[&str]) -> Done<Vec<(&'static str, u64)>> {
     }
     let (few, many) = (hand_over(5, args)?, hand_over(25, args)?);
     counts.push(("hand-over", many.saturating_sub(few) / 20));
-    let ((few, some), (many, more)) = (renewals(1, args)?, renewals(4, args)?);
+    let ((few, some), (many, more)) = (renewals(10, args)?, renewals(40, args)?);
     counts.push(("renewal", many.saturating_sub(few) / more.saturating_sub(some).max(1)));
     let pair =
         |smallest| Ok::<_, Box<dyn Error>>(in_server(smallest, 2 * PAIRS)? - in_server(smallest, PAIRS)?);
@@ -154,11 +155,13 @@ fn in_turn(client: &Client) -> [SimpleLock; 2] {
     ["even", "odd"].map(|name| client.simple_lock(name))
 }
 
-/// Instructions of a client that holds a lock for so many seconds, and how many requests it made.
-fn renewals(seconds: u64, args: &[&str]) -> Done<(u64, u64)> {
+/// Instructions of a client that holds a lock until so many requests were made, and how many there were.
+fn renewals(times: u64, args: &[&str]) -> Done<(u64, u64)> {
     let server = RedisServer::start()?;
-    let total = Counted::start("renewal", seconds, &server, args)?.total()?;
-    Ok((total, server.command_calls()?.get("evalsha").copied().unwrap_or_default()))
+    let child = Counted::start("renewal", times, &server, args)?;
+    let requests = || server.command_calls().map(|calls| calls.get("evalsha").copied().unwrap_or_default());
+    wait_until(PATIENT, "renewals", || requests().is_ok_and(|made| made >= times));
+    Ok((child.total()?, requests()?))
 }
 
 /// A child under callgrind.
@@ -186,11 +189,11 @@ impl Counted {
             .args(program);
         // To callgrind each byte that `rep stosb` or `rep movsb` moves is an instruction.
         valgrind.env("GLIBC_TUNABLES", UNREPEATED).envs(env.iter().map(|(name, value)| (name, value)));
-        let child = valgrind.stdout(Stdio::null()).spawn()?;
+        let child = valgrind.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         Ok(Counted { child, file })
     }
 
-    /// Waits for its end. Returns how many instructions were counted.
+    /// Closes its input, and waits for its end. Returns how many instructions were counted.
     fn total(mut self) -> Done<u64> {
         let ended = self.child.wait()?;
         if !ended.success() {
@@ -249,7 +252,7 @@ pub(crate) fn play() -> Done<bool> {
         }
         _ => {
             let guard = simple.lock()?;
-            thread::sleep(Duration::from_secs(n));
+            io::stdin().read_to_end(&mut Vec::new())?;
             guard.unlock()?;
         }
     }
