@@ -83,6 +83,7 @@ seconds() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }
 only=$(printf '%s\n' ${FAULTS:-} | sed -n 's/..*/^&|/p')
 mapfile -t table < <("$planter" --list | grep -e "$only")
 ((${#table[@]})) || { echo "no such fault: $FAULTS"; exit 1; }
+mapfile -t faults < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u)
 
 if [[ ${SIMULATE:-} ]]; then
     # Only the package itself is built with the faults: the others are there already, from `make simulate`.
@@ -91,7 +92,6 @@ if [[ ${SIMULATE:-} ]]; then
     # Not 3, after which each is shrunk.
     export SEEDS=${SEEDS:-1000} FAILURES=${FAILURES:-4}
     build --release --package verify
-    mapfile -t faults < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u)
     printf '%-28s %-14s %s\n' fault 'fails' checks
     for fault in '' "${faults[@]}"; do
         try "$fault" lib engine::simulation::runs::simulate || true
@@ -111,7 +111,6 @@ if [[ ${HISTORIES:-} ]]; then
     go -C checker build -o "$CARGO_TARGET_DIR/check-history" .
     build --test faults
     export HISTORY=$CARGO_TARGET_DIR/history.jsonl
-    mapfile -t faults < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u)
     printf '%-28s %-8s %s\n' fault ours Porcupine
     for fault in '' "${faults[@]}"; do
         ours=0 porcupine=0
@@ -130,7 +129,7 @@ build --package verify
 mapfile -t targets < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 2 | grep -v '^lib$' | sort -u)
 build --package redis-concurrent --package redis-concurrent-partitions "${targets[@]/#/--test=}"
 
-echo "planted faults: $(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u | wc -l), first without any"
+echo "planted faults: ${#faults[@]}, first without any"
 mapfile -t tests < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 2,3 | sort -u)
 for entry in "${tests[@]}"; do
     IFS='|' read -r target test <<<"$entry"

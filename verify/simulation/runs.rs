@@ -30,7 +30,8 @@ fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Plays a scene, in an OS thread of its own: one that failed leaves behind what is a thread's. Returns how much time passed in it, and what happened, in one number.
+/// Plays a scene, in an OS thread of its own: one that failed leaves behind what is a thread's. Returns how much time
+/// passed in it, and what happened, in one number.
 fn play(scene: &Scene) -> Result<(Duration, u64), String> {
     let before = checks::take();
     let plays = || {

@@ -272,13 +272,14 @@ impl Backend {
             let (answer, by) = match sender {
                 Ok(Sender::Own(connection, by, followers)) => {
                     let connection = own.insert(connection);
-                    if sent.is_none() {
-                        let bytes = self.pack(connection, commands, &followers);
-                        sent = Some(connection.write(&bytes));
-                    }
-                    let answer = sent
-                        .unwrap_or(Ok(()))
-                        .and_then(|()| self.receive(connection, commands, followers, limit));
+                    let sent = match sent {
+                        Some(sent) => sent,
+                        None => {
+                            let bytes = self.pack(connection, commands, &followers);
+                            connection.write(&bytes)
+                        }
+                    };
+                    let answer = sent.and_then(|()| self.receive(connection, commands, followers, limit));
                     connection.broken |= answer.is_err();
                     (answer, by)
                 }

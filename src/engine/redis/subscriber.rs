@@ -60,11 +60,6 @@ impl Subscriber {
         if packed.is_empty() { Ok(()) } else { self.connection.send_packed_command(&packed) }
     }
 
-    fn ping(&mut self) -> RedisResult<()> {
-        self.sent.push_back(("PING", None));
-        self.connection.send_packed_command(&cmd("PING").get_packed_command())
-    }
-
     /// Unsubscribes from the channel of a lock.
     pub(crate) fn give_up(&mut self, channel: &str) -> RedisResult<()> {
         self.send(&[if self.sharded { "SUNSUBSCRIBE" } else { "UNSUBSCRIBE" }], channel)
@@ -97,8 +92,11 @@ impl Subscriber {
         self.connection.set_read_timeout(Some(if awaits { PING_AFTER } else { TICK }))?;
         let value = match self.connection.recv_response() {
             Err(e) if e.is_timeout() && !awaits => {
-                let pings = PING_AFTER <= Moment::now().since(self.latest);
-                return if pings { self.ping().map(|()| None) } else { Ok(None) };
+                if PING_AFTER <= Moment::now().since(self.latest) {
+                    self.sent.push_back(("PING", None));
+                    self.connection.send_packed_command(&cmd("PING").get_packed_command())?;
+                }
+                return Ok(None);
             }
             value => value?,
         };

@@ -79,10 +79,10 @@ impl Route {
     ) -> Result<Reply, Failure> {
         let mut posted =
             |server: &Arc<Server>| connection.take().map(|it| server.backend.post_on(it, commands));
-        let once = commands.iter().any(|it| it.once);
+        let once = || commands.iter().any(|it| it.once);
         match self {
             Route::One(server) => server.backend.exchange(posted(server), commands, limit)?.reply(commands),
-            Route::Cluster(cluster) => cluster.follow(slot, limit, once, |server| {
+            Route::Cluster(cluster) => cluster.follow(slot, limit, once(), |server| {
                 server.backend.exchange(posted(server), commands, limit)?.reply(commands)
             }),
         }
