@@ -1,17 +1,16 @@
 //! Early warnings: tokens that are cancelled when too little of a hold is certain to remain.
 //!
-//! One thread of the process sleeps until the first hold may have come to one of its margins. Renewals in the
-//! background do not wake it: when a margin would be reached without them, it checks how much of the hold is
-//! left, and sleeps again. What shortens or ends a hold has this hold alone [checked](check_again) again. The
-//! thread ends a moment after the last hold with a warning.
+//! One thread of the process sleeps until the first warning may be due. Renewals in the background do not wake
+//! it: when a margin would be reached without them, it checks how much of the hold is left, and sleeps again.
+//! What shortens or ends a hold has the warnings of this hold alone [checked](check_again) again. The thread
+//! ends a moment after the last warning.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::cancel::{CancellationToken, WeakToken, push_swept};
+use crate::cancel::{CancellationToken, WeakToken};
 use crate::clock::Moment;
-use crate::sync::{Condvar, Global, Mutex, thread};
+use crate::sync::{Condvar, Global, Mutex, MutexGuard, thread};
 
 /// Returns the time until less than the given margin of a hold remains: zero if that is so now, or the hold
 /// is lost; `None` once the hold has ended.
@@ -45,29 +44,23 @@ struct Warnings {
 
 #[derive(Default)]
 struct State {
-    holds: HashMap<HoldKey, HoldWarnings>,
-    /// The holds, by the earliest time at which a warning of each may be due.
-    planned: BTreeSet<(Moment, HoldKey)>,
+    warnings: Vec<Warning>,
+    /// How often a hold may have become shorter.
+    changes: u64,
     /// Until when the thread sleeps.
     wakes_at: Moment,
     /// Whether the thread runs.
     running: bool,
 }
 
-/// The warnings of one hold.
-struct HoldWarnings {
-    left: TimeLeft,
-    warnings: Vec<Warning>,
-    planned: Moment,
-    /// How often a warning was added, or the hold may have become shorter.
-    changes: u64,
-}
-
-#[derive(Clone)]
 struct Warning {
+    hold: HoldKey,
+    left: TimeLeft,
     margin: Duration,
     /// Weak: nobody needs the warning once its token is gone.
     token: WeakToken,
+    /// The earliest time at which it may be due.
+    at: Moment,
 }
 
 static CURRENT: Global<Option<Arc<Warnings>>> = Global::new(None);
@@ -93,8 +86,10 @@ impl Warned {
         }
         let warnings = Warnings::current();
         self.0.get_or_init(|| Box::new((warnings.clone(), holds.iter().map(|(key, _)| *key).collect())));
-        for (key, left) in holds {
-            warnings.add(key, left, margin, &token);
+        for (hold, left) in holds {
+            let warning = Warning { hold, left, margin, token: token.downgrade(), at: Moment::NEVER };
+            warnings.state.lock().warnings.push(warning);
+            warnings.check(|it| it.hold == hold);
         }
         token
     }
@@ -106,7 +101,7 @@ impl Drop for Warned {
         if let Some((warnings, keys)) = self.0.get().map(|it| &**it)
             && warnings.pid == std::process::id()
         {
-            keys.iter().for_each(|key| warnings.check(*key));
+            warnings.check(|it| keys.contains(&it.hold));
         }
     }
 }
@@ -114,12 +109,8 @@ impl Drop for Warned {
 /// Checks the warnings of these holds again, as they may now end earlier than planned.
 pub(crate) fn check_again(holds: Holds) {
     let warnings = Warnings::current();
-    for (key, _) in holds {
-        if let Some(watch) = warnings.state.lock().holds.get_mut(&key) {
-            watch.changes += 1;
-        }
-        warnings.check(key);
-    }
+    warnings.state.lock().changes += 1;
+    warnings.check(|it| holds.iter().any(|(hold, _)| *hold == it.hold));
 }
 
 impl Warnings {
@@ -138,33 +129,32 @@ impl Warnings {
         }
     }
 
-    fn add(self: &Arc<Self>, key: HoldKey, left: TimeLeft, margin: Duration, token: &CancellationToken) {
-        {
-            let mut state = self.state.lock();
-            let new = || HoldWarnings {
-                left: left.clone(),
-                warnings: Vec::new(),
-                planned: Moment::NEVER,
-                changes: 0,
-            };
-            let watch = state.holds.entry(key).or_insert_with(new);
-            watch.changes += 1;
-            let warning = Warning { margin, token: token.downgrade() };
-            push_swept(&mut watch.warnings, warning, |it| it.token.is_kept());
+    /// Cancels the tokens of those of these warnings that are due, and keeps the others for later. Without the
+    /// mutex while it asks how much is left and cancels, as both may run code of others.
+    fn check(self: &Arc<Self>, which: impl Fn(&Warning) -> bool) {
+        let mut state = self.state.lock();
+        let mut taken: Vec<_> = state.warnings.extract_if(.., |it| which(it)).collect();
+        loop {
+            let changes = state.changes;
+            drop(state);
+            taken.retain_mut(Warning::is_to_come);
+            state = self.state.lock();
+            // What was shortened meanwhile was not seen by who shortened it.
+            if state.changes == changes {
+                break;
+            }
         }
-        // Only now: what shortens the hold after this has it looked at again.
-        match left(margin) {
-            Some(spare) if !spare.is_zero() => self.plan(key, Moment::now().after(spare), token),
-            _ => self.check(key),
-        }
+        state.warnings.append(&mut taken);
+        self.goes_on(state);
     }
 
-    /// Has the hold looked at `at` the latest. If that is impossible, cancels the token.
-    fn plan(self: &Arc<Self>, key: HoldKey, at: Moment, token: &CancellationToken) {
-        let mut state = self.state.lock();
-        state.plan(key, |planned| planned.min(at));
-        self.wake(&state);
-        if state.running {
+    /// Wakes the thread if it would sleep for too long, and starts it if it is needed.
+    fn goes_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.running || state.warnings.is_empty() {
+            let first = state.first().unwrap_or_else(|| Moment::now().after(IDLE));
+            if state.running && first < state.wakes_at {
+                self.changed.notify_one();
+            }
             return;
         }
         let warnings = self.clone();
@@ -172,44 +162,11 @@ impl Warnings {
             Ok(_) => state.running = true,
             // A warning too early is better than none.
             Err(_) => {
+                let all = std::mem::take(&mut state.warnings);
                 drop(state);
-                tracing::warn!("the warning thread could not be started: the early warning fires at once");
-                token.cancel();
+                tracing::warn!("the warning thread could not be started: early warnings fire at once");
+                all.iter().filter_map(|it| it.token.upgrade()).for_each(|token| token.cancel());
             }
-        }
-    }
-
-    /// Cancels what is due of a hold's warnings, and plans the next look at it. Without the mutex while it
-    /// asks how much is left and cancels, as both may run code of others.
-    fn check(&self, key: HoldKey) {
-        loop {
-            let Some((left, all, changes)) = self.state.lock().of(key) else { return };
-            let now = Moment::now();
-            let mut next = Moment::NEVER;
-            for Warning { margin, token } in all {
-                let Some(token) = token.upgrade().filter(|token| !token.is_cancelled()) else { continue };
-                match left(margin) {
-                    Some(spare) if spare.is_zero() => token.cancel(),
-                    Some(spare) => next = next.min(now.after(spare)),
-                    None => {}
-                }
-            }
-            let mut state = self.state.lock();
-            if state.holds.get(&key).is_none_or(|watch| watch.changes == changes) {
-                state.plan(key, |_| next);
-                if next == Moment::NEVER {
-                    state.holds.remove(&key);
-                }
-                return self.wake(&state);
-            }
-        }
-    }
-
-    /// Wakes the thread if it would sleep for too long.
-    fn wake(&self, state: &State) {
-        let first = state.planned.first().map_or_else(|| Moment::now().after(IDLE), |(at, _)| *at);
-        if state.running && first < state.wakes_at {
-            self.changed.notify_one();
         }
     }
 
@@ -218,16 +175,14 @@ impl Warnings {
         let mut state = self.state.lock();
         loop {
             let now = Moment::now();
-            let first = state.planned.first().copied();
-            if let Some((_, key)) = first.filter(|(at, _)| *at <= now) {
-                state.plan(key, |_| Moment::NEVER);
-                drop(state);
-                self.check(key);
-                state = self.state.lock();
-                continue;
-            }
-            let until = match first {
-                Some((at, _)) => {
+            let until = match state.first() {
+                Some(at) if at <= now => {
+                    drop(state);
+                    self.check(|it| it.at <= now);
+                    state = self.state.lock();
+                    continue;
+                }
+                Some(at) => {
                     idle_until = None;
                     at
                 }
@@ -244,19 +199,25 @@ impl Warnings {
 }
 
 impl State {
-    fn of(&self, key: HoldKey) -> Option<(TimeLeft, Vec<Warning>, u64)> {
-        self.holds.get(&key).map(|watch| (watch.left.clone(), watch.warnings.clone(), watch.changes))
+    fn first(&self) -> Option<Moment> {
+        self.warnings.iter().map(|it| it.at).min()
     }
+}
 
-    /// Sets when the hold is looked at next, from when it would be.
-    fn plan(&mut self, key: HoldKey, at: impl FnOnce(Moment) -> Moment) {
-        if let Some(watch) = self.holds.get_mut(&key) {
-            self.planned.remove(&(watch.planned, key));
-            watch.planned = at(watch.planned);
-            if watch.planned < Moment::NEVER {
-                self.planned.insert((watch.planned, key));
+impl Warning {
+    /// Whether it may come later, and when; cancels its token if it is due now.
+    fn is_to_come(&mut self) -> bool {
+        let now = Moment::now();
+        let Some(token) = self.token.upgrade().filter(|token| !token.is_cancelled()) else { return false };
+        match (self.left)(self.margin) {
+            Some(spare) if spare.is_zero() => token.cancel(),
+            Some(spare) => {
+                self.at = now.after(spare);
+                return true;
             }
+            None => {}
         }
+        false
     }
 }
 
