@@ -23,7 +23,7 @@ use crate::engine::operations::effects::report;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
-use crate::engine::redis::server_info::{Role, ServerInfo};
+use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::redis::subscriber::{PING_AFTER, Pushed, Subscriber, TICK};
 use crate::engine::redis::wire::Connection;
 use crate::engine::renewal::successor;
@@ -93,14 +93,15 @@ impl Listener {
             let dialled = Moment::now();
             self.mark = self.shared.upgrade().map_or_else(String::new, |shared| fresh_uuid(&shared.identity));
             match self.connect() {
-                Ok((connection, info, role)) => {
+                Ok((connection, info)) => {
                     let missed = (!first).then(|| Moment::now().since(down));
                     let mut line = Subscriber::new(connection, self.by_lock);
                     // Before waiters ask again: a message that comes after their requests must be received.
                     let resumed = self.notices.resume(&mut line);
-                    self.inbox.came_up(dialled, role == Some(Role::Replica));
+                    self.inbox.came_up(dialled, info.is_primary == Some(false));
                     if let Some((shared, at)) = self.client() {
-                        if role == Some(Role::Primary) && at.backend.refused.get() > at.backend.moved.get() {
+                        if info.is_primary == Some(true) && at.backend.refused.get() > at.backend.moved.get()
+                        {
                             at.backend.moves(dialled);
                         }
                         successor::connected(&shared, &at, &info);
@@ -160,22 +161,21 @@ impl Listener {
     /// Connects, and subscribes to the channel. Returns the connection and what its server says about itself;
     /// its role only if a server has said that it is not the primary. A copy of this process that listens
     /// there already is asked to [answer](Self::answer), and does not see its own question, which has its mark.
-    fn connect(&self) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
+    fn connect(&self) -> Result<(Connection, ServerInfo), Failure> {
         let mut connection = self.manager.raw().map_err(not_connected)?;
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
         let doubted =
             self.server.upgrade().is_some_and(|server| server.backend.refused.get() > Moment::BEGINNING);
-        let role = if doubted { Role::request() } else { Vec::new() };
+        let info = if doubted { redis::cmd("INFO").get_packed_command() } else { ServerInfo::request() };
         // In a cluster, the client's other listeners would hear it, too.
         let twin = match self.by_lock {
             false => self.says(&format!("{TWIN} {}", self.mark)).get_packed_command(),
             true => Vec::new(),
         };
-        let all = [ServerInfo::request(), role, twin, subscribe];
-        let [server, role, _, subscribed] = connection.ask(all).map_err(not_connected)?;
+        let [info, _, subscribed] = connection.ask([info, twin, subscribe]).map_err(not_connected)?;
         match subscribed {
             Value::ServerError(e) => Err(not_subscribed(&self.channel, e.into())),
-            _ => Ok((connection, ServerInfo::read(&server, Moment::now()), Role::read(&role))),
+            _ => Ok((connection, ServerInfo::read(&info, Moment::now()))),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pooled;
 use crate::engine::redis::refusal::{refused_script, unanswered};
 use crate::engine::redis::resp::{list, number, text};
-use crate::engine::redis::server_info::History;
+use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
 use crate::error::{Error, ErrorKind};
@@ -210,16 +210,24 @@ impl Known {
         let server = entry.server();
         let sent = Moment::now();
         // In a cluster, the first copy may have gone to another server.
-        let past =
-            server.node.is_none().then(|| server.backend.command(&History::request(), limit).ok()).flatten();
-        let past = past.and_then(|answer| History::read(&answer, sent, Moment::now(), &server.known));
-        match past.filter(|past| past.its_own) {
+        let answer =
+            server.node.is_none().then(|| server.backend.command(&cmd("INFO"), limit).ok()).flatten();
+        let received = Moment::now();
+        if let Some(ServerInfo { run_id, up_since: Some(up_since), its_own: true, .. }) =
+            answer.map(|answer| ServerInfo::read(&answer, received))
+        {
+            // In its first two seconds, the server's own count says little.
+            let served_since = server.known.known_since(run_id.as_deref()).unwrap_or(received);
             // The server has forgotten nothing: the hold, which was valid, was there until the first copy
             // arrived.
-            Some(past) if past.served_since <= self.since => return Fate::Released,
+            if served_since <= self.since {
+                return Fate::Released;
+            }
             // The first copy was sent to a server that no longer exists.
-            Some(past) if first_by < past.not_before && past.up_since <= began => return Fate::Lost,
-            _ => {}
+            let not_before = ServerInfo::not_before(up_since, received.since(sent));
+            if first_by < not_before && served_since.min(up_since) <= began {
+                return Fate::Lost;
+            }
         }
         let last = [Command::plain(cmd("GET").arg(entry.names.keys()[3].concat()))];
         let last = || number(Some(&entry.ask(&last, limit).ok()?.value))?.try_into().ok();

@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::refusal::{NO_SENTINEL, is_denied};
 use crate::engine::redis::resp::{list, number, text};
-use crate::engine::redis::server_info::Role;
+use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::redis::slots::Node;
 use crate::engine::redis::subscriber::Subscriber;
 use crate::engine::redis::wire;
@@ -328,8 +328,8 @@ fn is_primary(connection: &mut wire::Connection) -> Result<bool, RedisError> {
     if let Some(role) = text(list(&role).first()) {
         return Ok(role == "master");
     }
-    let [info] = connection.ask([Role::request()])?;
-    Ok(Role::read(&info) != Some(Role::Replica))
+    let [info] = connection.ask([cmd("INFO").arg("replication").get_packed_command()])?;
+    Ok(ServerInfo::read(&info, Moment::now()).is_primary != Some(false))
 }
 
 #[cfg(all(test, not(shuttle)))]

@@ -16,6 +16,10 @@ pub(crate) struct ServerInfo {
     pub(crate) run_id: Option<String>,
     /// A time by which it was up, if it says so.
     pub(crate) up_since: Option<Moment>,
+    /// Whether it accepts writes by clients, if it says so.
+    pub(crate) is_primary: Option<bool>,
+    /// It is a primary and was never a replica, as far as it says: all that it has was written to it directly.
+    pub(crate) its_own: bool,
 }
 
 /// The server that a client's connections led to last, as far as they were asked.
@@ -82,76 +86,27 @@ impl LastServer {
 const COARSE: Duration = Duration::from_secs(1);
 
 impl ServerInfo {
-    /// The request for it.
+    /// The request for its run and its uptime, with which it does not say whether it is a primary.
     pub(crate) fn request() -> Vec<u8> {
         redis::cmd("INFO").arg("server").get_packed_command()
     }
 
-    /// Reads the reply, heard at `received`. The fields are `None` if the server may not be asked.
+    /// Reads a reply to `INFO`, heard at `received`. The fields are `None` if the server may not be asked.
     pub(crate) fn read(answer: &Value, received: Moment) -> ServerInfo {
         let info = lines(answer);
+        let role = field(&info, "role:");
+        let followed = field(&info, "master_replid2:").unwrap_or_default();
         ServerInfo {
             run_id: field(&info, "run_id:").map(str::to_owned),
             up_since: uptime(&info).map(|uptime| received.before(uptime.saturating_sub(COARSE))),
+            is_primary: role.map(|role| role != "slave"),
+            its_own: role == Some("master") && followed.bytes().all(|digit| digit == b'0'),
         }
     }
-}
 
-/// Whether a server accepts writes by clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Primary,
-    Replica,
-}
-
-impl Role {
-    /// The request for it.
-    pub(crate) fn request() -> Vec<u8> {
-        redis::cmd("INFO").arg("replication").get_packed_command()
-    }
-
-    /// Reads the reply; `None` if the server may not be asked.
-    pub(crate) fn read(answer: &Value) -> Option<Role> {
-        let info = lines(answer);
-        Some(if field(&info, "role:")? == "slave" { Role::Replica } else { Role::Primary })
-    }
-}
-
-/// What a server says about its past.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct History {
-    /// Since when this client's requests have certainly gone to it.
-    pub(crate) served_since: Moment,
-    /// A time by which it was up.
-    pub(crate) up_since: Moment,
-    /// A time before which it was not up.
-    pub(crate) not_before: Moment,
-    /// It is a primary and was never a replica, as far as it knows: all that it has was written to it
-    /// directly.
-    pub(crate) its_own: bool,
-}
-
-impl History {
-    /// The request for it.
-    pub(crate) fn request() -> redis::Cmd {
-        redis::cmd("INFO")
-    }
-
-    /// Reads the reply to a request that was sent at `sent` and heard at `received`, by a server that may be
-    /// the `last` one; `None` if the server may not be asked.
-    pub(crate) fn read(answer: &Value, sent: Moment, received: Moment, last: &LastServer) -> Option<History> {
-        let info = lines(answer);
-        let uptime = uptime(&info)?;
-        let followed = field(&info, "master_replid2:").unwrap_or_default();
-        // In its first two seconds, the server's own count says little.
-        let counted = received.before(uptime.saturating_sub(COARSE));
-        let served_since = last.known_since(field(&info, "run_id:")).unwrap_or(received);
-        Some(History {
-            served_since,
-            up_since: served_since.min(counted),
-            not_before: sent.before(uptime.saturating_add(2 * COARSE)),
-            its_own: field(&info, "role:")? == "master" && followed.bytes().all(|digit| digit == b'0'),
-        })
+    /// A time before which it was not up, if it was up by `up_since` and took so long to say so.
+    pub(crate) fn not_before(up_since: Moment, took: Duration) -> Moment {
+        up_since.before(took.saturating_add(3 * COARSE))
     }
 }
 

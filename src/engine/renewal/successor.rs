@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::server_info::{History, ServerInfo};
+use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::servers::server::Server;
 
 /// Checks what the server at the end of a new connection said about itself. If it is another than before,
@@ -27,7 +27,7 @@ pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, info: &Serve
 /// Returns whether it is known which server this is. If not, asks it, and blocks until `limit` at most.
 pub(crate) fn identified(shared: &Arc<Shared>, server: &Arc<Server>, limit: Moment) -> bool {
     if server.known.run_id().is_none()
-        && let Ok(info) = server.backend.command(&History::request(), limit)
+        && let Ok(info) = server.backend.command(&redis::cmd("INFO"), limit)
     {
         connected(shared, server, &ServerInfo::read(&info, Moment::now()));
     }

@@ -2,10 +2,14 @@
 
 use super::*;
 
+fn read(reply: &str, received: Moment) -> ServerInfo {
+    ServerInfo::read(&Value::BulkString(reply.into()), received)
+}
+
 #[test]
 fn another_server_is_one_that_says_so() {
     let last = LastServer::default();
-    let named = |name: Option<&str>| ServerInfo { run_id: name.map(str::to_owned), up_since: None };
+    let named = |name: Option<&str>| ServerInfo { run_id: name.map(str::to_owned), ..ServerInfo::default() };
     let at = |n| Moment::default().after(Duration::from_secs(n));
     let run_ids = [None, Some("a"), Some("a"), None, Some("b"), Some("b")];
     let mut when = 0;
@@ -24,7 +28,7 @@ fn another_server_serves_since_it_was_found() {
     let last = LastServer::default();
     let at = |n| Moment::default().after(Duration::from_secs(n));
     let found = |id: &str, n| {
-        last.is_another(&ServerInfo { run_id: Some(id.to_owned()), up_since: None }, at(n));
+        last.is_another(&ServerInfo { run_id: Some(id.to_owned()), ..ServerInfo::default() }, at(n));
     };
     let serves = |id| last.serves_since(id, at(1), at(9));
     assert_eq!(serves(Some("a")), at(1), "none was there before");
@@ -38,23 +42,22 @@ fn another_server_serves_since_it_was_found() {
 
 #[test]
 fn a_role_is_what_the_server_says() {
-    let role = |reply: &str| Role::read(&Value::BulkString(reply.into()));
-    assert_eq!(role("# Replication\r\nrole:master\r\n"), Some(Role::Primary));
-    assert_eq!(role("# Replication\r\nrole:slave\r\nmaster_port:1\r\n"), Some(Role::Replica));
-    assert_eq!((role(""), Role::read(&Value::Nil)), (None, None));
+    let is_primary = |reply: &str| read(reply, Moment::now()).is_primary;
+    assert_eq!(is_primary("# Replication\r\nrole:master\r\n"), Some(true));
+    assert_eq!(is_primary("# Replication\r\nrole:slave\r\nmaster_port:1\r\n"), Some(false));
+    assert_eq!(is_primary(""), None);
 }
 
 #[test]
 fn it_is_read_and_an_error_tells_nothing() {
     let now = Moment::now();
     let answer = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:5\r\n";
-    let info = ServerInfo::read(&Value::BulkString(answer.into()), now);
+    let info = read(answer, now);
     assert_eq!(info.run_id.as_deref(), Some("abc"));
     // Five whole seconds mean at least four.
     assert_eq!(info.up_since, Some(now.before(Duration::from_secs(4))));
     for nothing in [Value::Nil, Value::Okay, Value::BulkString("uptime_in_seconds:x".into())] {
         assert_eq!(ServerInfo::read(&nothing, now), ServerInfo::default());
-        assert_eq!(History::read(&nothing, now, now, &LastServer::default()), None);
     }
 }
 
@@ -63,41 +66,33 @@ fn a_past_is_as_long_as_is_certain() {
     let second = Duration::from_secs(1);
     let (sent, received) = (Moment::now(), Moment::now().after(second));
     let past = |role: &str, before: &str| {
-        let answer =
-            format!("uptime_in_seconds:5\r\n# Replication\r\nrole:{role}\r\nmaster_replid2:{before}\r\n");
-        History::read(&Value::BulkString(answer.into()), sent, received, &LastServer::default()).unwrap()
+        let replication = format!("# Replication\r\nrole:{role}\r\nmaster_replid2:{before}\r\n");
+        read(&format!("uptime_in_seconds:5\r\n{replication}"), received)
     };
-    let (up_since, not_before) = (received.before(4 * second), sent.before(7 * second));
-    assert_eq!(
-        past("master", "000"),
-        History { served_since: received, up_since, not_before, its_own: true },
-        "it may have been elsewhere"
-    );
+    let own = past("master", "000");
+    assert_eq!((own.up_since, own.its_own), (Some(received.before(4 * second)), true));
+    let not_before = ServerInfo::not_before(own.up_since.unwrap(), received.since(sent));
+    assert!(sent.before(8 * second) < not_before && not_before <= sent.before(7 * second), "{not_before:?}");
     assert!(!past("slave", "000").its_own);
     assert!(!past("master", "0a0").its_own, "it was promoted");
+    assert!(!read("uptime_in_seconds:5\r\n", received).its_own, "it does not say what it is");
 }
 
 #[test]
 fn a_past_that_no_server_has_is_read() {
-    let answer = format!("uptime_in_seconds:{}\r\nrole:master\r\n", u64::MAX);
     let now = Moment::now();
-    let past = History::read(&Value::BulkString(answer.into()), now, now, &LastServer::default()).unwrap();
-    assert!(past.up_since < now && past.not_before <= past.up_since, "{past:?}");
+    let up_since = read(&format!("uptime_in_seconds:{}\r\nrole:master\r\n", u64::MAX), now).up_since;
+    let up_since = up_since.unwrap();
+    assert!(up_since < now && ServerInfo::not_before(up_since, Duration::MAX) <= up_since, "{up_since:?}");
 }
 
 #[test]
-fn one_that_was_heard_of_before_has_been_up_since() {
+fn a_run_is_known_since_it_was_first_heard() {
     let (last, received) = (LastServer::default(), Moment::now());
     let early = received.before(Duration::from_secs(3));
-    let a = ServerInfo { run_id: Some("a".into()), up_since: None };
+    let a = ServerInfo { run_id: Some("a".into()), ..ServerInfo::default() };
     last.is_another(&a, early);
     last.is_another(&a, received);
-    let up_since = |run_id: &str, uptime: u64| {
-        let answer = format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\nrole:master\r\n");
-        History::read(&Value::BulkString(answer.into()), received, received, &last).unwrap().up_since
-    };
-    assert_eq!(up_since("a", 0), early);
-    assert_eq!(up_since("a", 9), received.before(Duration::from_secs(8)));
-    assert_eq!(up_since("b", 0), received, "a start of its own");
-    assert_eq!(up_since("b", 9), received.before(Duration::from_secs(8)));
+    let known_since = [Some("a"), Some("b"), None].map(|run_id| last.known_since(run_id));
+    assert_eq!(known_since, [Some(early), None, None]);
 }
