@@ -16,8 +16,8 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::{Pools, THREADS, THREADS_OF_SEVERAL};
-use crate::engine::redis::probe::{Unprobed, probe};
-use crate::engine::redis::refusal::{not_connected, refused, unanswered};
+use crate::engine::redis::probe::probe;
+use crate::engine::redis::refusal::refused;
 use crate::engine::redis::slots::Node;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::servers::cluster::Cluster;
@@ -73,17 +73,12 @@ impl Client {
     /// Opens one connection to each server, to check that it is reachable and can serve this library.
     pub(crate) fn probe(&self) -> Result<(), Error> {
         let channel = format!("{}{}", self.0.inbox_prefix, self.0.uuid);
-        let probed = match &self.0.route {
-            Route::One(server) => probe(&server.manager, &channel).map(|probed| {
-                server.known.is_another(&probed.server, probed.received);
+        match &self.0.route {
+            Route::One(server) => probe(&server.manager, &channel).map(|(info, received)| {
+                server.known.is_another(&info, received);
             }),
             Route::Cluster(cluster) => cluster.probe(&channel),
-        };
-        probed.map_err(|e| match e {
-            Unprobed::Unfit(e) => e,
-            Unprobed::Failed(e) if e.is_timeout() => unanswered(e, self.0.config.command_timeout),
-            Unprobed::Failed(e) => not_connected(e).error(),
-        })
+        }
     }
 
     /// Starts a client of the server that `manager` connects to or, if there are nodes, of their cluster;

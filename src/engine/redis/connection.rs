@@ -36,7 +36,7 @@ pub(crate) struct ConnectionManager {
     /// For the servers, not for their sentinels.
     credentials: Credentials,
     connect_timeout: Duration,
-    command_timeout: Duration,
+    pub(super) command_timeout: Duration,
     /// The number of the pool's open links.
     links: Arc<AtomicUsize>,
 }

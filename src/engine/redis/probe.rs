@@ -7,7 +7,7 @@ use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::connection::ConnectionManager;
-use crate::engine::redis::refusal::{no_sentinel_leads_there, not_connected, refused};
+use crate::engine::redis::refusal::{no_sentinel_leads_there, not_connected, refused, unanswered};
 use crate::engine::redis::resp::{list, number, text};
 use crate::engine::redis::server_info::{ServerInfo, field, lines};
 use crate::engine::redis::slots::{self, Node, Range};
@@ -20,102 +20,64 @@ const OLDEST: [u32; 2] = [6, 2];
 /// No script has this digest.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
-/// What a server said about itself, and when.
-#[derive(Debug)]
-pub(crate) struct Probed {
-    pub(crate) server: ServerInfo,
-    pub(crate) received: Moment,
-}
-
-/// Why a server could not be probed, or cannot be used.
-pub(crate) enum Unprobed {
-    /// There was no connection, or it broke, or Redis rejected it.
-    Failed(RedisError),
-    /// The server cannot be used.
-    Unfit(Error),
-}
-
-impl From<RedisError> for Unprobed {
-    fn from(e: RedisError) -> Self {
-        Unprobed::Failed(e)
-    }
-}
-
 /// Asks the server at the end of a new connection whether it can serve a client that listens on `channel`,
-/// and warns of what is missing but not essential. Blocks for the connect timeout and the command timeout at
-/// most.
+/// and warns of what is missing but not essential. Returns which server it is, and when it said so. Blocks for
+/// the connect timeout and the command timeout at most.
 ///
 /// # Errors
-/// `Unfit` with `InvalidInput` for a server that can never be used, `Unavailable` for a replica, which may be
-/// promoted.
-pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed, Unprobed> {
-    let mut replies = ask(manager, channel)?;
-    let at = manager.address();
-    unfit(&replies.info, &at)
-        .or_else(|| is_replica(&replies.info, &at))
-        .map_or(Ok(()), Err)
-        .map_err(Unprobed::Unfit)?;
-    if field(&replies.info, "cluster_enabled:") == Some("1") {
-        let [slots] = replies.connection.ask([slots::request().get_packed_command()])?;
-        let primaries = primaries(&slots);
+/// `InvalidInput` for a server that can never be used, `Unavailable` for a replica, which may be promoted, and
+/// where there is no connection.
+pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<(ServerInfo, Moment), Error> {
+    let (mut connection, answer) = ask(manager, channel)?;
+    let (received, info, at) = (Moment::now(), lines(&answer), manager.address());
+    if let Some(error) = is_replica(&info, &at) {
+        return Err(error);
+    }
+    if field(&info, "cluster_enabled:") == Some("1") {
+        let primaries = primaries(&slots_of(manager, &mut connection)?);
         if primaries > 1 {
-            return Err(Unprobed::Unfit(never(format!(
+            return Err(never(format!(
                 "the server at {at} is one of the {primaries} primaries of a Redis Cluster: it has some of the locks, \
                  and cannot be used by itself; redis+cluster://{at} finds all of them"
-            ))));
+            )));
         }
     }
-    replies.can_run_scripts(&at)?;
-    Ok(replies.probed)
+    Ok((ServerInfo::read(&answer, received), received))
 }
 
-/// Asks a node of a cluster, primary or replica, the same, and which node has which slot.
+/// Asks a node of a cluster, primary or replica, the same, and returns which node has which slot.
 ///
 /// # Errors
-/// `Unfit` with `InvalidInput` for a server that is not part of a cluster, or can never be used.
+/// `InvalidInput` for a server that is not part of a cluster, or can never be used.
 pub(crate) fn probe_node(
     manager: &ConnectionManager,
     channel: &str,
     node: &Node,
-) -> Result<(Probed, Vec<Range>), Unprobed> {
-    let mut replies = ask(manager, channel)?;
+) -> Result<Vec<Range>, Error> {
+    let (mut connection, _) = ask(manager, channel)?;
     let at = manager.address();
-    unfit(&replies.info, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
-    let [reply] = replies.connection.ask([slots::request().get_packed_command()])?;
+    let reply = slots_of(manager, &mut connection)?;
     if let Value::ServerError(e) = &reply {
         let error = refused(e.clone().into()).error();
-        return Err(Unprobed::Unfit(if error.kind() == ErrorKind::InvalidInput {
-            node.is_of_no_cluster()
-        } else {
-            error
-        }));
+        let is_of_none = error.kind() == ErrorKind::InvalidInput;
+        return Err(if is_of_none { node.is_of_no_cluster() } else { error });
     }
     let map = slots::read(&reply, node);
     if map.is_empty() {
-        return Err(Unprobed::Unfit(never(match list(&reply) {
+        return Err(never(match list(&reply) {
             [] => format!("the node at {at} is of no Redis Cluster: it knows of no slots"),
             _ => format!("the slot map of the node at {at} does not name the host of any primary"),
-        })));
+        }));
     }
-    replies.can_run_scripts(&at)?;
-    Ok((replies.probed, map))
+    Ok(map)
 }
 
-/// The replies of a server.
-struct ProbeReplies {
-    connection: Connection,
-    probed: Probed,
-    /// What it says about itself.
-    info: String,
-    pubsub: Value,
-    scripts: Value,
-}
-
-fn ask(manager: &ConnectionManager, channel: &str) -> Result<ProbeReplies, Unprobed> {
+/// Returns a connection to the server, and what it says about itself, if it can have locks at all.
+fn ask(manager: &ConnectionManager, channel: &str) -> Result<(Connection, Value), Error> {
     let mut connection = manager.raw().map_err(|e| {
         let unknown = e.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel;
         let why = no_sentinel_leads_there(&e).filter(|_| unknown);
-        Unprobed::Unfit(why.map_or_else(|| not_connected(e.clone()).error(), |why| never(why.to_owned())))
+        why.map_or_else(|| not_connected(e.clone()).error(), |why| never(why.to_owned()))
     })?;
     let requests = [
         redis::cmd("PING").get_packed_command(),
@@ -123,24 +85,28 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<ProbeReplies, Unpro
         redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).get_packed_command(),
         redis::cmd("EVALSHA").arg(NO_SCRIPT).arg(0).get_packed_command(),
     ];
-    let [pong, info, pubsub, scripts] = connection.ask(requests)?;
-    pong.extract_error()?;
-    let received = Moment::now();
-    let (info, probed) = (lines(&info), Probed { server: ServerInfo::read(&info, received), received });
-    Ok(ProbeReplies { connection, probed, info, pubsub, scripts })
+    let [pong, answer, pubsub, scripts] = connection.ask(requests).map_err(|e| failed(manager, e))?;
+    pong.extract_error().map_err(|e| failed(manager, e))?;
+    let (info, at) = (lines(&answer), manager.address());
+    if let Some(error) = unfit(&info, &at) {
+        return Err(error);
+    }
+    if let Some(why) = is_missing(&scripts).filter(|e| e.kind() != Some(ServerErrorKind::NoScript)) {
+        let error = never(format!("the server at {at} does not run scripts, of which every lock is made"));
+        return Err(error.caused_by(RedisError::from(why.clone())));
+    }
+    warn(&info, &at, &pubsub);
+    Ok((connection, answer))
 }
 
-impl ProbeReplies {
-    fn can_run_scripts(&self, at: &str) -> Result<(), Unprobed> {
-        let missing = is_missing(&self.scripts);
-        if let Some(why) = missing.filter(|e| e.kind() != Some(ServerErrorKind::NoScript)) {
-            let error =
-                never(format!("the server at {at} does not run scripts, of which every lock is made"));
-            return Err(Unprobed::Unfit(error.caused_by(RedisError::from(why.clone()))));
-        }
-        warn(&self.info, at, &self.pubsub);
-        Ok(())
-    }
+fn slots_of(manager: &ConnectionManager, connection: &mut Connection) -> Result<Value, Error> {
+    let slots = connection.ask([slots::request().get_packed_command()]);
+    slots.map(|[slots]| slots).map_err(|e| failed(manager, e))
+}
+
+/// The error for a connection that broke, or that Redis rejected.
+fn failed(manager: &ConnectionManager, e: RedisError) -> Error {
+    if e.is_timeout() { unanswered(e, manager.command_timeout) } else { not_connected(e).error() }
 }
 
 fn never(why: String) -> Error {

@@ -23,11 +23,11 @@ use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::exchange::Reply;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Pools;
-use crate::engine::redis::probe::{Unprobed, probe_node};
+use crate::engine::redis::probe::probe_node;
 use crate::engine::redis::slots::{self, Node, Range, Redirect, SLOTS, Slot};
 use crate::engine::servers::Servers;
 use crate::engine::servers::server::Server;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, thread};
 
@@ -373,21 +373,19 @@ impl Cluster {
     /// # Errors
     /// `InvalidInput` for a server that is not part of a cluster, or is part of another than the first. If
     /// none could be asked, the error of the last one.
-    pub(crate) fn probe(&self, channel: &str) -> Result<(), Unprobed> {
+    pub(crate) fn probe(&self, channel: &str) -> Result<(), Error> {
         let mut map: Option<(Node, Vec<Range>)> = None;
         let mut failed = None;
         for server in self.servers() {
             let Some(node) = &server.node else { continue };
             match (probe_node(&server.manager, channel, node), &map) {
-                (Ok((_, ranges)), Some((first, known))) if !share_nodes(known, &ranges) => {
+                (Ok(ranges), Some((first, known))) if !share_nodes(known, &ranges) => {
                     let why = format!("the nodes at {first} and {node} are of different Redis Clusters");
-                    return Err(Unprobed::Unfit(ErrorKind::InvalidInput.because(why)));
+                    return Err(ErrorKind::InvalidInput.because(why));
                 }
                 (Ok(_), Some(_)) => {}
-                (Ok((_, ranges)), None) => map = Some((node.clone(), ranges)),
-                (Err(Unprobed::Unfit(e)), _) if e.kind() == ErrorKind::InvalidInput => {
-                    return Err(Unprobed::Unfit(e));
-                }
+                (Ok(ranges), None) => map = Some((node.clone(), ranges)),
+                (Err(e), _) if e.kind() == ErrorKind::InvalidInput => return Err(e),
                 (Err(e), _) => {
                     tracing::warn!(%node, "a node of the cluster could not be asked");
                     failed = Some(e);
