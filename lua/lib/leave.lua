@@ -11,28 +11,45 @@ local first = redis.pcall('ZRANGE', K[2], '0', '0')
 first = first[1] or first.err and false
 --@ straight
 if first == nil and not F[5] then return kind.holder() == F[1] and call('DEL', K[1]) or 0 end
--- Nearly always the first waiter has been heard without a gap, and is listening. This ends in the state and with the
--- message of admit_waiters(), which decides about all else: it is left before its first write, or with that write
--- undone. The number is that write, for if it is rejected, because the memory is full, nothing was written.
-if first and not F[5] and string.byte(first, -1) ~= 126 and kind.holder() == F[1] then
+-- Nearly always the first waiter has been heard without a gap, and is listening; and the next owner is new, and waits
+-- behind all others. This ends in the state and with the message of admit_waiters() and join(), which decide about all
+-- else: it is left before its first write, or with that write undone. If that write is rejected, because the memory is
+-- full, nothing was written.
+if first and (not F[5] or F[8] and F[5] == '' and not F[9]) and string.byte(first, -1) ~= 126
+  and kind.holder() == F[1] then
   local ok, p = pcall(cmsgpack.unpack, redis.pcall('HGET', K[3], first))
-  if ok and type(p) == 'table' and p[8] and not p[6] then
+  -- (The loop remembers who is admitted by a signal while others wait for one.)
+  if ok and type(p) == 'table' and p[8]
+    and not (p[6] and (call('EXISTS', K[6]) == 1 or call('HEXISTS', K[3], 'signalled') == 1))
+    and not (F[8] and call('ZSCORE', K[5], F[8])) then
     local t, shard = call('TIME'), string.find(F[3], '{', 1, true)
     local us, channel = t[1] * 1000000 + t[2] - 1577836800000000, F[3] .. string.match(first, '^[^:]*')
-    local listening = redis.pcall('PUBSUB', shard and 'SHARDNUMSUB' or 'NUMSUB', channel)[2] or 0
-    if listening > 0 and us - p[2] <= p[3] * 1000 then
-      local n = string.format('%.0f', us)
+    local count, n = shard and 'SHARDNUMSUB' or 'NUMSUB', string.format('%.0f', us)
+    local listening = F[8] and redis.pcall('PUBSUB', count, channel, F[3] .. string.match(F[8], '^[^:]*'))
+      or redis.pcall('PUBSUB', count, channel)
+    if (listening[2] or 0) > 0 and us - p[2] <= p[3] * 1000
+      and (not F[8] or call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2] + 0 < us
+        and redis.pcall('ZADD', K[2], 'NX', n, F[8]) == 1) then
       local before = redis.pcall('SET', K[4], n, 'PX', '7200000', 'GET')
       if (tonumber(before or 0) or us) < us then
         local most = p[3] + 0 < 1000 and '1000' or p[3]
         local owner, lease, record = first, p[1] + 0 < most + 0 and p[1] or most, p[5]
         kind.install(owner, lease, record, n)
         call('ZREM', K[2], first)
+        local answer = 1
+        if F[8] then
+          local w = {owner = F[8], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7]}
+          local least, steady, new = lifetime(w), us, false
+          place(w, us, least, steady, new)
+          local ms = math.max(1, math.ceil(math.min(F[4] / 3, F[2] / 3, lease)))
+          answer = {1, 0, us, ms, n, listening[4] == 0 and 1 or nil}
+        end
         call('HDEL', K[3], first)
         redis.pcall(shard and 'SPUBLISH' or 'PUBLISH', channel, first .. ' in ' .. n .. ' ' .. lease)
-        return 1
+        return answer
       end
       if type(before) == 'string' then call('SET', K[4], before, 'KEEPTTL') end
+      if F[8] then call('ZREM', K[2], F[8]) end
     end
   end
 end

@@ -154,7 +154,7 @@ impl Rig {
         args: &str,
     ) -> RedisResult<Vec<String>> {
         let source = self.scripts.leave.clone();
-        let unsettled = if unsettled { "1" } else { "0" };
+        let unsettled = if unsettled { "1" } else { "" };
         let mut answer =
             self.eval(&source, &[owner, "30000", PREFIX, "3000", unsettled, args, RECORD, next])?;
         is_deaf(&mut answer, 1);

@@ -194,9 +194,14 @@ pub(super) const IN_LUA: &[InLua] = &[
         text: "if n and new and w.arrival == ''",
         becomes: "if false",
     },
-    InLua { fault: "handed-to-the-deaf", file: "lib/leave.lua", text: "listening > 0", becomes: "true" },
+    InLua { fault: "handed-to-the-deaf", file: "lib/leave.lua", text: "(listening[2] or 0) > 0", becomes: "true" },
     InLua { fault: "handed-to-the-silent", file: "lib/leave.lua", text: "us - p[2] <= p[3] * 1000", becomes: "true" },
-    InLua { fault: "handed-past-a-signal", file: "lib/leave.lua", text: "not p[6]", becomes: "true" },
+    InLua {
+        fault: "handed-past-a-signal",
+        file: "lib/leave.lua",
+        text: "p[6] and (call(",
+        becomes: "false and (call(",
+    },
     InLua {
         fault: "handed-to-a-keeper",
         file: "lib/leave.lua",
