@@ -438,7 +438,7 @@ pub fn next_message(inbox: &mut Connection) -> String {
 }
 
 /// Returns the payloads that have arrived, up to a mark that is published last.
-pub fn heard(server: &RedisServer, inbox: &mut Connection, channel: &str) -> Vec<String> {
+pub fn received(server: &RedisServer, inbox: &mut Connection, channel: &str) -> Vec<String> {
     let _: i64 = server.connection().unwrap().publish(channel, "mark").unwrap();
     let mut all = Vec::new();
     loop {
@@ -452,7 +452,7 @@ pub fn heard(server: &RedisServer, inbox: &mut Connection, channel: &str) -> Vec
 
 #[track_caller]
 pub fn messages(rig: &Rig, inbox: &mut Connection, who: &str) -> Vec<String> {
-    heard(server(), inbox, &format!("{PREFIX}{}-{who}", rig.name))
+    received(server(), inbox, &format!("{PREFIX}{}-{who}", rig.name))
 }
 
 #[track_caller]

@@ -4,7 +4,7 @@ use redis::cmd;
 use redis_concurrent_testkit::RedisServer;
 
 use super::rigs_on;
-use crate::rig::{FIRST, LEASE, PREFIX, USUAL, assert_busy, assert_in, heard, int, server_that_fills};
+use crate::rig::{FIRST, LEASE, PREFIX, USUAL, assert_busy, assert_in, int, received, server_that_fills};
 
 #[test]
 fn a_full_redis_refuses_newcomers_and_nothing_else() {
@@ -58,6 +58,6 @@ fn without_the_right_to_publish_a_grant_counts_as_heard() {
         // It has the lock, and its own next heartbeat tells it.
         assert_in(rig.kind, &rig.keep(&b), FIRST);
         let channel = format!("{PREFIX}{}-b", rig.name);
-        assert!(heard(&server, &mut inbox, &channel).is_empty(), "{}", rig.kind);
+        assert!(received(&server, &mut inbox, &channel).is_empty(), "{}", rig.kind);
     }
 }

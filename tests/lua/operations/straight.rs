@@ -6,7 +6,7 @@ use redis_concurrent::kinds::{Kind, Reentrant, Simple};
 use redis_concurrent_testkit::{RedisServer, eventually, scripts};
 
 use crate::rig::{
-    Ask, EPOCH, OVERDUE, PREFIX, RECORD, Rig, USUAL, WAITER_TIMEOUT, heard, int, server_that_fills,
+    Ask, EPOCH, OVERDUE, PREFIX, RECORD, Rig, USUAL, WAITER_TIMEOUT, int, received, server_that_fills,
 };
 use crate::support::LONG;
 
@@ -322,7 +322,7 @@ fn plays(
     }
     let mut messages = Vec::new();
     for (who, inbox) in ["b", "c"].iter().zip(&mut inboxes) {
-        messages.extend(heard(server, inbox, &format!("{PREFIX}{}-{who}", rig.name)));
+        messages.extend(received(server, inbox, &format!("{PREFIX}{}-{who}", rig.name)));
     }
     let after: RedisResult<String> = rig.con.get(&rig.keys[3]);
     let mut new: Vec<_> = after.iter().filter(|_| before != after).cloned().collect();
