@@ -275,7 +275,8 @@ fn a_hold_that_is_over_is_not_made_again_by_its_renewal<K: Tried>(fixture: &Fixt
 fn what_is_told_to_be_lost_is_not_renewed<K: Tried>(fixture: &Fixture<K>) {
     let proxy = Proxy::start(fixture.place.port).unwrap();
     let url = fixture.place.url_at(proxy.port());
-    let set = |b: ClientBuilder| b.url(&url).command_timeout(ms(500)).lease(LEASE).renew_every(EVERY);
+    // A renewal is waited for a sixth of a lease.
+    let set = |b: ClientBuilder| b.url(&url).command_timeout(ms(3000)).lease(LEASE).renew_every(EVERY);
     let client = fixture.client_with(set);
     let (lock, other) = (fixture.lock_of(&client), fixture.lock());
     let guard = lock.lock().unwrap();

@@ -99,7 +99,8 @@ pub struct Fixture<K: Tried> {
 impl<K: Tried> Fixture<K> {
     /// Another client; it stands for another process.
     pub fn client(&self) -> Client {
-        self.client_with(|b| b)
+        // Heartbeats are as often as usual.
+        self.client_with(|b| b.command_timeout(ms(3000)))
     }
 
     /// One whose requests have the time of a machine on which very many threads work at once.

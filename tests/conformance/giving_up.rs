@@ -87,9 +87,9 @@ fn a_waiter_does_not_ask_again_and_again<K: Tried>(fixture: &Fixture<K>) {
         assert!(outcome.unwrap().is_none());
         Some(client.request_count() - before)
     });
-    // It asks and it leaves; heartbeats come much later. A third to spare, as the first request brings the
-    // script along where the server does not know it.
-    assert!((2..=3).contains(&sent), "{sent} requests");
+    // It asks and it leaves; heartbeats come much later. As many to spare, as a request brings the script along where
+    // the server does not know it.
+    assert!((2..=4).contains(&sent), "{sent} requests");
     guard.unlock().unwrap();
 }
 

@@ -176,7 +176,7 @@ fn threads_on_two_names_share_a_channel<K: Tried>(fixture: &Fixture<K>) {
 fn many_names_are_tried_and_used<K: Tried>(fixture: &Fixture<K>) {
     let large = std::env::var("HEAVY").is_ok_and(|it| it == "large");
     let (threads, names) = if large { (20, 50_000) } else { (2, 1_000) };
-    let client = fixture.client();
+    let client = fixture.patient();
     let values: Vec<Work> = (0..names).map(|_| Work::default()).collect();
     let (start, taken, unanswered) = (Barrier::new(threads), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {

@@ -3,8 +3,10 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent::{ClientBuilder, ErrorKind};
 use redis_concurrent_testkit::RedisServer;
+
+use crate::support::{patiently, unhurried};
 
 /// Set for a child: the server's URL.
 const URL: &str = "SERVER_URL";
@@ -36,8 +38,8 @@ fn a_client_that_can_start_no_thread_is_an_error() {
 #[ignore = "a role, played by a child process"]
 fn role_connects() {
     let Ok(url) = std::env::var(URL) else { return };
-    for connect in [Client::connect, |url: &str| Client::builder().url(url).connect_later()] {
-        let error = connect(&url).unwrap_err();
+    for connect in [ClientBuilder::connect, ClientBuilder::connect_later] {
+        let error = connect(unhurried(&url)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("thread"), "{error}");
     }
@@ -52,7 +54,7 @@ fn a_lock_that_no_thread_could_renew_is_an_error_and_is_not_held() {
 #[ignore = "a role, played by a child process"]
 fn role_locks() {
     let Ok(url) = std::env::var(URL) else { return };
-    let client = Client::connect(&url).unwrap();
+    let client = patiently(&url);
     let limit = ["--nproc=1", "--pid", &std::process::id().to_string()];
     assert!(Command::new("prlimit").args(limit).status().unwrap().success());
     let lock = client.reentrant_lock("x");

@@ -87,10 +87,10 @@ impl<'a, K: Kind, W: Kind> Fixture<'a, K, W> {
         self.client(|b| b.lease(minute * 2).waiter_timeout(minute * 2).command_timeout(LONG))
     }
 
-    /// A client with short timeouts.
+    /// A client that renews often; its lease is as long as a machine may stand still.
     pub(super) fn brisk(&self) -> Client {
-        let (lease, often) = (Duration::from_secs(3), Duration::from_millis(300));
-        self.client(|b| b.lease(lease).renew_every(often).waiter_timeout(lease))
+        let often = Duration::from_millis(300);
+        self.client(|b| b.lease(LONG).renew_every(often).waiter_timeout(LONG).command_timeout(LONG))
     }
 
     fn builder(&self) -> ClientBuilder {

@@ -140,10 +140,8 @@ fn pain_28_figures_sum_to_what_was_done() {
     recorder.install().unwrap();
     let (calls, holds) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let clients = [(); 2].map(|()| {
-        builder(&server.url())
-            .observer(MetricsObserver::default().with_groups(str::to_owned))
-            .connect()
-            .unwrap()
+        let metrics = MetricsObserver::default().with_groups(str::to_owned);
+        unhurried(&server.url()).observer(metrics).connect().unwrap()
     });
     thread::scope(|scope| {
         for i in 0..6 {
@@ -185,6 +183,12 @@ fn pain_28_figures_sum_to_what_was_done() {
             DebugValue::Histogram(values) => values,
             DebugValue::Gauge(now) => {
                 assert_eq!(now.into_inner(), 0.0, "{key:?}: nobody waits or holds any more");
+                continue;
+            }
+            // The reply to a dropped guard's release is read by the next call on its connection, whose time may be too
+            // short for that: then the release is sent again, in the background.
+            DebugValue::Counter(n) if client_name("error") == Some("outcome unknown") => {
+                held += n as usize;
                 continue;
             }
             DebugValue::Counter(_) => panic!("{key:?} is none of it"),

@@ -100,11 +100,13 @@ mod bodies {
                             longest.fetch_max(start.elapsed().as_millis() as u64, SeqCst);
                             work.run(guard.token());
                             done.fetch_add(1, SeqCst);
-                            let before = over.load(SeqCst);
+                            let (before, asked) = (over.load(SeqCst), Instant::now());
                             if let Err(error) = guard.unlock() {
-                                // It is sent once more, not twice; a busy machine is slower than the killer.
-                                assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
-                                assert!(begun.load(SeqCst) - before >= 2, "{error}");
+                                // It is sent once more, not twice, and the first copy may have gone out on a connection that
+                                // was killed before, while it rested. A busy machine may have no answer in time.
+                                assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error:#}");
+                                let (kills, took) = (begun.load(SeqCst) - before, asked.elapsed());
+                                assert!(kills >= 1 || took >= HEARD, "{kills} kills in {took:?}: {error:#}");
                             }
                         }
                     });

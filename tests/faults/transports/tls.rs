@@ -29,7 +29,7 @@ struct Authority(TempDir);
 
 impl Authority {
     fn new() -> Option<Authority> {
-        const NEW: &str = "req -x509 -newkey rsa:2048 -nodes -days 2";
+        const NEW: &str = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
         let folder = tempfile::tempdir().unwrap();
         let made = openssl(folder.path(), &format!("{NEW} -subj /CN=authority -keyout ca.key -out ca.pem"))
             && ["cert", "client"].into_iter().all(|name| {

@@ -75,7 +75,7 @@ fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
         let guard = signaller.lock().unwrap();
         not_empty(&signaller).signal_all(&guard).unwrap();
         guard.unlock().unwrap();
-        wait_until(LONG, "all came in", || order.lock().unwrap().len() == N);
+        wait_until(6 * LONG, "all came in", || order.lock().unwrap().len() == N);
         wait_until(LONG, "all have left", || !signaller.is_locked().unwrap());
         // Its own wait was sent before; what is left is to leave.
         let sent = requests() - before;

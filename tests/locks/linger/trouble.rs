@@ -8,7 +8,7 @@ use redis_concurrent_testkit::{
 };
 
 use super::{LINGER, is_given_back, is_kept};
-use crate::support::{LONG, connect, env, ms};
+use crate::support::{LONG, SOON, connect, env, ms};
 
 const ROLE: &str = "linger::trouble::keeps_in_a_process_of_its_own";
 
@@ -150,7 +150,7 @@ fn a_lost_message_costs_a_heartbeat() {
 fn without_messages_its_time_ends_it() {
     let server = RedisServer::start().unwrap();
     let (a, b) = (connect(&server), Client::connect(&mute(&server, "-publish")).unwrap());
-    let (lock, others) = (a.simple_lock("it").linger(ms(2_000)), b.simple_lock("it"));
+    let (lock, others) = (a.simple_lock("it").linger(SOON), b.simple_lock("it"));
     lock.lock().unwrap().unlock().unwrap();
     wait_until(LONG, "the lock is kept", || {
         lock.lock().unwrap().unlock().unwrap();

@@ -22,7 +22,8 @@ cases! {
 fn a_renewed_hold_outlives_its_lease<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     // So long a lease that it is renewed in time even on a machine that stalls for seconds.
     let (lease, often) = (Duration::from_secs(5), Duration::from_millis(200));
-    let renewed = || fixture.client(|b| b.lease(lease).renew_every(often));
+    let renewed =
+        || fixture.client(|b| b.lease(lease).renew_every(often).waiter_timeout(LONG).command_timeout(LONG));
     let (lock, kept_out) = (fixture.lock(&renewed()), fixture.keeper());
     let (other, guard) = (fixture.fresh(), lock.lock().unwrap());
     let owned = fixture.other(&renewed(), "owned").lock_owned().unwrap();
@@ -60,7 +61,7 @@ fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(fixture: &Fixtur
 }
 
 fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
-    // The client's own lease is short and renewed often.
+    // The client renews its own leases often.
     let (lock, other) = (fixture.lock(&fixture.brisk()), fixture.fresh());
     let fixed = lock.with_lease(LONG);
     let guard = fixed.lock().unwrap();
