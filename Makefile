@@ -32,12 +32,10 @@ demo: setup
 pitfalls: setup
 	$(CARGO) run --release --package demo --example pitfalls
 
-# Unit tests, tests/, and the examples in the documentation; then the tests of the command line, and those of a crate
-# outside the workspace, with the workspace's versions. All of them run, even
-# if one fails.
+# Unit tests, tests/, and the examples in the documentation; then the tests of a crate outside the workspace, with the
+# workspace's versions. All of them run, even if one fails.
 test: setup
-	$(CARGO) test --no-fail-fast; first=$$?; $(CARGO) test --package redis-concurrent-cli && \
-		$(CARGO) test --package redis-concurrent-cli --features tls tls:: && cp Cargo.lock $(OWN) && \
+	$(CARGO) test --no-fail-fast --features redis-concurrent-cli/tls; first=$$?; cp Cargo.lock $(OWN) && \
 		$(CARGO) test --manifest-path $(OWN)/Cargo.toml --target-dir target && exit $$first
 
 # The tests that may depend on the server, on servers other than the system's: on all of ci/servers.sh, or

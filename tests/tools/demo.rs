@@ -36,7 +36,7 @@ fn program(name: &str) -> PathBuf {
         };
         let mut build = crate::cargo();
         build
-            .args(["build", "--quiet", "--bins", "--examples"])
+            .args(["build", "--quiet", "--bin", "flash_sale", "--examples"])
             .args(["--profile", name, "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .arg("--target-dir")

@@ -260,7 +260,6 @@ fn a_name_or_a_setting_that_cannot_work() {
         ("redis+sentinel://:hush@127.0.0.1:1/", 78, "which primary is meant"),
         ("redis+cluster://:hush@127.0.0.1:1/3", 78, "database 0 only"),
         ("redis+cluster://:hu/sh@127.0.0.1:1", 78, "percent-encoded"),
-        ("rediss+cluster://:hush@127.0.0.1:1/", 78, "feature tls"),
     ] {
         let it = done(many, &["run", "-n", "x", "true"]).ends(code).says(message);
         assert!(!format!("{it:?}").contains("hush"));
