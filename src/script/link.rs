@@ -41,7 +41,7 @@ pub(super) const GIVEN: [&str; 17] = ["kind", "K", "F", "call", "now", "number",
 /// The names that operations declare before their last mark. A rule's functions may be inserted behind such a
 /// declaration, and would see it in place of a local of their own with the same name. Listed, as nine files would have
 /// to be read for each rule; a test compares.
-pub(super) const DECLARED: &str = "alone first full left n rank there value w was_inside was_last";
+pub(super) const DECLARED: &str = "alone first from full left n rank there value w was_inside was_last what";
 
 /// The beginning of a rule's text that names its file.
 const FILE_IS: &str = "--@ file ";

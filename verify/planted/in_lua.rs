@@ -139,12 +139,13 @@ pub(super) const IN_LUA: &[InLua] = &[
             if F[5] == 'back' then came_back, position.condition = true, false end",
     },
     InLua { fault: "adopted-without-tombstone", file: "lib/adopt.lua", text: "if n then tombstone(F[5]) end", becomes: "" },
+    InLua { fault: "waits-before-enqueued", file: "lib/await.lua", text: "if F[5] == 'wait' and", becomes: "if false and" },
     InLua {
         fault: "waits-before-enqueued",
         file: "lib/await.lua",
-        text: "if not is_inside(F[8]) then return {-1, 'not-inside'} end",
-        becomes: "if kind.load(F[8]) then
-                kind.release(F[8])
+        text: "if not is_inside(from) then return {-1, 'not-inside'} end",
+        becomes: "if kind.load(from) then
+                kind.release(from)
                 kind.load('')
                 admit_waiters()
                 return {-1, 'gone'}

@@ -1,5 +1,4 @@
-//! The straight paths of `leave.lua` and `acquire.lua` end as the loop does; and what the loop must decide, it
-//! decides. Each scene is played twice from the same keys, the second time past the straight path.
+//! The straight paths of the operations end as the loop does; and what the loop must decide, it decides. Each scene is played twice from the same keys, the second time past the straight path.
 
 use redis::{Commands, RedisResult, pipe};
 use redis_concurrent::kinds::{Kind, Reentrant, Simple};
@@ -22,6 +21,10 @@ fn both_wait(rig: &mut Rig, b: Ask<'_>) {
 /// Changes the queue position of `b`: `change` sees it as `p`.
 fn edited(rig: &mut Rig, change: &str) {
     both_wait(rig, USUAL);
+    edits(rig, change);
+}
+
+fn edits(rig: &mut Rig, change: &str) {
     let b = rig.b();
     let source = format!(
         "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
@@ -30,6 +33,16 @@ fn edited(rig: &mut Rig, change: &str) {
         return {{}}"
     );
     rig.eval(&source, &[&b]).unwrap();
+}
+
+fn last_signalled(rig: &mut Rig, owner: &str) {
+    let source = "redis.call('HSET', KEYS[3], 'signalled', cmsgpack.pack({ARGV[1], 'room', 9e15})) return {}";
+    rig.eval(source, &[owner]).unwrap();
+}
+
+fn member_waits(rig: &mut Rig, owner: &str, since: u64) {
+    let member = format!("room|{since:016}|{owner}");
+    pipe().zadd(&rig.keys[5], member, 0).pexpire(&rig.keys[5], 600_000).exec(&mut rig.con).unwrap();
 }
 
 fn fence_is(rig: &mut Rig, value: &str) {
@@ -84,15 +97,13 @@ const LEFT_TO_THE_LOOP: &[Scene] = &[
     ("nobody waits", |_| {}),
     ("it comes by a signal, for which others wait", |rig| {
         edited(rig, "p[6], p[7] = 'room', '0000000000000001'");
-        let waits = format!("room|0000000000000002|{}", rig.id("w", 1));
-        let _: () = rig.con.zadd(&rig.keys[5], waits, 0).unwrap();
+        let w = rig.id("w", 1);
+        member_waits(rig, &w, 2);
     }),
     ("it was signalled, and another may not know that it was", |rig| {
         edited(rig, "p[6], p[7] = 'room', '0000000000000001'");
-        let signalled =
-            "redis.call('HSET', KEYS[3], 'signalled', cmsgpack.pack({ARGV[1], 'room', 9e15})) return {}";
         let w = rig.id("w", 1);
-        rig.eval(signalled, &[&w]).unwrap();
+        last_signalled(rig, &w);
     }),
     ("it is kept", |rig| {
         let (kept, c) = (format!("{}~", rig.b()), rig.c());
@@ -173,6 +184,107 @@ const LEFT_FOR_THE_NEXT: &[Scene] = &[
         let (d, later) = (rig.id("d", 1), rig.now() + 3_600_000_000);
         rig.acquire("wait", &d, Ask { arrival: &later.to_string(), ..USUAL }).unwrap();
     }),
+];
+
+/// Waits for the condition `room` with the hold of `a`, which then is inside again.
+fn waits_for_room(rig: &mut Rig, owner: &str) {
+    let (source, a) = (rig.scripts.wait_for.clone(), rig.a());
+    rig.eval(&source, &[owner, "30000", PREFIX, "3000", "wait", "1", RECORD, &a, "", "room"]).unwrap();
+    rig.try_(&a);
+}
+
+fn two_wait_for_room(rig: &mut Rig) {
+    let (b, c) = (rig.b(), rig.c());
+    waits_for_room(rig, &b);
+    waits_for_room(rig, &c);
+}
+
+/// Here a wait for a condition, for which `a` gives up the lock, takes the straight path, as it does where a release does.
+const WAITS: &[Scene] = &[
+    ("nobody waits", |_| {}),
+    (FULL, |_| {}),
+    ("it comes by a signal, for which others wait", |rig| {
+        edited(rig, "p[6], p[7] = 'room', '0000000000000001'");
+        let d = rig.id("d", 1);
+        member_waits(rig, &d, 2);
+    }),
+    ("both come by a signal", |rig| {
+        edited(rig, "p[6], p[7] = 'room', '0000000000000001'");
+        let a = rig.a();
+        last_signalled(rig, &a);
+    }),
+    ("others wait for the signal", two_wait_for_room),
+    ("the clock is behind that of others that wait for the signal", |rig| {
+        let w = rig.id("w", 1);
+        member_waits(rig, &w, 999_999_999_999_999);
+    }),
+];
+
+const WAITS_BY_THE_LOOP: &[Scene] = &[
+    ("the hold came by a signal, and the next does not", |rig| {
+        both_wait(rig, USUAL);
+        let a = rig.a();
+        last_signalled(rig, &a);
+    }),
+    ("the hold came by a signal, and nobody waits", |rig| {
+        let a = rig.a();
+        last_signalled(rig, &a);
+    }),
+    ("the conditions are a list", |rig| is_a_list(rig, 5)),
+];
+
+/// `a` signals `room`.
+const SIGNALS: &[Scene] = &[
+    ("one waits for it", |rig| {
+        let b = rig.b();
+        waits_for_room(rig, &b);
+    }),
+    ("two wait for it", two_wait_for_room),
+    ("another waits for the lock", |rig| {
+        two_wait_for_room(rig);
+        rig.wait(&rig.id("d", 1));
+    }),
+    ("the last waiter ranks after now", |rig| {
+        two_wait_for_room(rig);
+        let (d, later) = (rig.id("d", 1), rig.now() + 3_600_000_000);
+        rig.acquire("wait", &d, Ask { arrival: &later.to_string(), ..USUAL }).unwrap();
+    }),
+    ("nobody waits for it", |rig| both_wait(rig, USUAL)),
+    ("it came back", |rig| {
+        two_wait_for_room(rig);
+        edits(rig, "p[6] = false");
+    }),
+    ("it is more urgent than another that waits for the lock", |rig| {
+        two_wait_for_room(rig);
+        rig.wait(&rig.id("d", 1));
+        edits(rig, "p[9] = 1");
+    }),
+    ("it is silent, and another was heard", |rig| {
+        two_wait_for_room(rig);
+        let (b, c) = (rig.b(), rig.c());
+        rig.stand_still(&[&b], WAITER_TIMEOUT + 1);
+        rig.steady(&[&c], 2 * WAITER_TIMEOUT);
+    }),
+    ("nobody hears for it", |rig| {
+        let deaf = rig.id("deaf", 1);
+        waits_for_room(rig, &deaf);
+        two_wait_for_room(rig);
+    }),
+    ("it has lost its position", |rig| {
+        two_wait_for_room(rig);
+        let _: () = rig.con.hdel(&rig.keys[2], rig.b()).unwrap();
+    }),
+    ("nobody is inside", |rig| {
+        two_wait_for_room(rig);
+        let _: () = rig.con.del(&rig.keys[0]).unwrap();
+    }),
+    ("the queue is a list", |rig| {
+        two_wait_for_room(rig);
+        let _: () = rig.con.rpush(&rig.keys[1], "something").unwrap();
+    }),
+    ("the conditions are a list", |rig| is_a_list(rig, 5)),
+    ("the state is a list", |rig| is_a_list(rig, 0)),
+    (FULL, two_wait_for_room),
 ];
 
 /// `b` is new, unless a scene says otherwise, and listens.
@@ -327,31 +439,34 @@ fn plays(
     let after: RedisResult<String> = rig.con.get(&rig.keys[3]);
     let mut new: Vec<_> = after.iter().filter(|_| before != after).cloned().collect();
     // The reply to an acquire, or to that of a next owner, behind what the leave says.
-    let behind = usize::from(args.len() > 7);
+    let behind = usize::from(args.get(4) == Some(&""));
     if let Ok(Some([_, _, ms, arrival @ ..])) = answer.as_deref_mut().map(|all| all.get_mut(behind..)) {
         expire.push(int(&std::mem::take(ms)));
         new.extend(arrival.first().cloned());
     }
+    let times = all.iter().flat_map(|line| line.split([' ', '|']));
+    // Also that of a waiter whose priority is 1.
+    let is_new = |at: i64| [at, at + 30_000_000].iter().any(|at| (began..=began + STALL * 1000).contains(at));
+    new.extend(times.filter(|at| at.parse().is_ok_and(is_new)).map(str::to_owned));
     for text in all.iter_mut().chain(&mut messages).chain(answer.iter_mut().flatten()) {
         new.iter().for_each(|number| *text = text.replace(number, "N"));
     }
     let answer = answer.map_err(|error| {
         let message = error.to_string();
         // Servers put it before the words, or after them.
-        let words =
-            message.split(" script:").next().and_then(|it| it.rsplit("@user_script:").next()).unwrap();
+        let words = message.split(" script:").next().and_then(|it| it.rsplit("user_script:").next()).unwrap();
         words.trim_start_matches(|c: char| c.is_ascii_digit() || ": ".contains(c)).to_owned()
     });
     Some((Seen { answer, all, messages }, Aside { expire, calls }))
 }
 
-/// Sets each scene, and plays it by either of the scripts, which must agree. Returns the commands of the first.
+/// Sets each scene, and plays it by either of the scripts, which must agree. Returns the commands of both.
 fn both<'a>(
     kind: &'static str,
     rule: &str,
     scenes: &'a [Scene],
     scripts: impl Fn(&Rig) -> [(String, Vec<String>); 2],
-) -> Vec<(&'a Scene, Vec<(String, u64)>)> {
+) -> Vec<(&'a Scene, [Vec<(String, u64)>; 2])> {
     let server = server_that_fills();
     let mut rig = Rig::of(&server, kind, rule, "straight");
     // So that its owner ids have the form of ours, which says how long a simple lock's waiters may sleep.
@@ -375,9 +490,9 @@ fn both<'a>(
         });
         assert_eq!(seen, by_loop, "{kind}, {what}");
         let same = |(one, other): (&i64, &i64)| (one - other).abs() <= STALL;
-        let (one, other) = (&aside.expire, &other.expire);
-        assert!(one.iter().zip(other).all(same), "{kind}, {what}: {one:?}, {other:?}");
-        (scene, aside.calls)
+        let (one, Aside { expire: other, calls: by_loop_calls }) = (&aside.expire, other);
+        assert!(one.iter().zip(&other).all(same), "{kind}, {what}: {one:?}, {other:?}");
+        (scene, [aside.calls, by_loop_calls])
     };
     scenes.iter().map(play).collect()
 }
@@ -394,7 +509,7 @@ fn hands_over(more: impl Fn(&Rig) -> Vec<String>, scenes: &[(&[Scene], bool)]) {
             [args, by_loop].map(|args| (rig.scripts.leave.clone(), args))
         };
         for (scenes, straight) in scenes {
-            for ((what, _), calls) in both(kind, rule, scenes, leaves) {
+            for ((what, _), [calls, _]) in both(kind, rule, scenes, leaves) {
                 let deletes = calls.iter().any(|(name, _)| name == "del");
                 let all: u64 = calls.iter().map(|(_, n)| n).sum();
                 let most =
@@ -429,5 +544,31 @@ fn a_newcomer_waits_as_the_loop_has_it_wait() {
             [(rig.scripts.acquire.clone(), args.clone()), (by_loop.clone(), args)]
         };
         both(kind, rule, NEWCOMERS, waits);
+    }
+}
+
+/// The same for conditions. The straight path of a wait takes fewer commands, and that of a signal as many.
+#[test]
+fn a_wait_for_a_signal_and_a_signal_end_as_the_loop_ends_them() {
+    for (kind, rule, _) in KINDS {
+        let by_loop = scripts(&format!("{rule}\nfunction kind.reject() end")).unwrap();
+        let waits = |rig: &Rig| {
+            let (c, a) = (rig.id("c", 2), rig.a());
+            let args = [&*c, "30000", PREFIX, "3000", "wait", "1", RECORD, &*a, "", "room"];
+            let args = args.map(str::to_owned).to_vec();
+            [(rig.scripts.wait_for.clone(), args.clone()), (by_loop.wait_for.clone(), args)]
+        };
+        for scenes in [HAND_OVERS, WAITS, WAITS_BY_THE_LOOP, &LEFT_FOR_THE_NEXT[..2], LEFT_TO_THE_LOOP] {
+            for ((what, _), calls) in both(kind, rule, scenes, waits) {
+                let [all, of_loop] = calls.map(|calls| calls.iter().map(|(_, n)| n).sum::<u64>());
+                let straight = [HAND_OVERS, WAITS].concat().iter().any(|(name, _)| name == what);
+                assert!(*what == FULL || (all < of_loop) == straight, "{kind}, {what}: {all}, {of_loop}");
+            }
+        }
+        let signals = |rig: &Rig| {
+            let args = [&*rig.a(), "0", PREFIX, "3000", "room", "one"].map(str::to_owned).to_vec();
+            [(rig.scripts.signal.clone(), args.clone()), (by_loop.signal.clone(), args)]
+        };
+        both(kind, rule, SIGNALS, signals);
     }
 }
