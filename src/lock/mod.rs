@@ -247,7 +247,7 @@ impl<K: Kind> RedisLock<K> {
 
     fn take(part: &Part, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
         let own = match K::QUEUEING {
-            Queueing::PerCaller => Some(LockEntries::alone(&part.entry)?),
+            Queueing::PerCaller => Some(LockEntries::alone(&part.entry, None)?),
             Queueing::PerProcess => None,
         };
         let entry = own.as_ref().unwrap_or(&part.entry);

@@ -42,8 +42,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     if limits.is_cancelled() {
         return cancelled();
     }
-    let shape = lock(entry)?.lock_state.shape().clone();
-    let waiter = LockEntries::for_condition(entry, at.condition.to_owned(), at.scripts.clone(), shape)?;
+    let waiter = LockEntries::alone(entry, Some((at.condition, at.scripts)))?;
     let given_up = give_up(entry, ticket)?;
     let via = given_up.suspended.via();
     waiter.core.lock().lock_state.gives_up(&given_up.leaving);

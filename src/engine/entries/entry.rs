@@ -363,14 +363,21 @@ impl LockEntries {
     }
 
     /// Creates an entry for one thread's wait, beside `entry`, which is the one found by name: for kinds in
-    /// which each thread has a queue position of its own in Redis.
-    pub(crate) fn alone(entry: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
+    /// which each thread has a queue position of its own in Redis, and for the wait for a condition, by its name
+    /// and scripts.
+    pub(crate) fn alone(
+        entry: &Arc<LockEntry>,
+        condition: Option<(&str, &Arc<Scripts>)>,
+    ) -> Result<Arc<LockEntry>, Error> {
         let shared = &entry.shared;
         let shape =
             shared.lock(&entry.core, Moment::now()).map_err(|e| entry.error(e))?.lock_state.shape().clone();
-        let made = (entry.kind, entry.names.clone(), entry.scripts.clone(), shape);
+        let scripts = condition.map_or(&entry.scripts, |(_, scripts)| scripts).clone();
+        let awaited = condition.map(|(name, _)| {
+            Box::new(AwaitedCondition { name: name.to_owned(), lock: Arc::downgrade(entry) })
+        });
         let mut entries = shared.entries().map_err(|e| entry.error(e))?;
-        entries.add(shared, made, None)
+        entries.add(shared, (entry.kind, entry.names.clone(), scripts, shape), awaited)
     }
 
     /// Returns all entries of this kind and name: this one, and those of single threads' waits.
@@ -379,19 +386,6 @@ impl LockEntries {
         let all = entry.shared.entries().map_or_else(|_| Vec::new(), |entries| entries.all());
         let same = |other: &Arc<LockEntry>| other.kind.id == entry.kind.id && other.name() == entry.name();
         all.into_iter().filter(same).collect()
-    }
-
-    /// Creates an entry for one thread's wait for a condition of the lock of the entry `lock`.
-    pub(crate) fn for_condition(
-        lock: &Arc<LockEntry>,
-        condition: String,
-        scripts: Arc<Scripts>,
-        shape: Arc<Shape>,
-    ) -> Result<Arc<LockEntry>, Error> {
-        let made = (lock.kind, lock.names.clone(), scripts, shape);
-        let awaited = Box::new(AwaitedCondition { name: condition, lock: Arc::downgrade(lock) });
-        let mut entries = lock.shared.entries().map_err(|e| lock.error(e))?;
-        entries.add(&lock.shared, made, Some(awaited))
     }
 
     fn add(
