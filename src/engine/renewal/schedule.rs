@@ -82,11 +82,6 @@ pub(crate) enum TaskKind {
 /// A task as the schedule stores it. There may be very many, so what its key says is not stored again.
 pub(crate) struct Planned {
     entry: Arc<LockEntry>,
-    /// `None` if it is a look at a grant that is first due at the time of its key.
-    details: Option<Box<Details>>,
-}
-
-struct Details {
     what: TaskKind,
     due: Moment,
 }
@@ -104,24 +99,8 @@ impl Task {
 }
 
 impl Planned {
-    fn of(task: Task) -> Planned {
-        let Task { entry, what, at, due, .. } = task;
-        let details = match what {
-            TaskKind::Grant if due == at => None,
-            what => Some(Box::new(Details { what, due })),
-        };
-        Planned { entry, details }
-    }
-
-    fn into_task(self, (at, _, owner): Due) -> Task {
-        match self.details {
-            None => Task::new(self.entry, owner, TaskKind::Grant, at, at),
-            Some(details) => Task::new(self.entry, owner, details.what, at, details.due),
-        }
-    }
-
     pub(crate) fn into_leave(self) -> Option<(Arc<LockEntry>, PendingRelease)> {
-        match self.details?.what {
+        match self.what {
             TaskKind::Leave(leave) => Some((self.entry, leave.0)),
             TaskKind::Grant => None,
         }
@@ -131,7 +110,7 @@ impl Planned {
 impl State {
     /// Adds a task. Returns the one that was there before, whose entry must not be dropped under the mutex.
     pub(crate) fn insert(&mut self, task: Task) -> Option<Planned> {
-        self.schedule.insert(task.key(), Planned::of(task))
+        self.schedule.insert(task.key(), Planned { entry: task.entry, what: task.what, due: task.due })
     }
 
     /// Removes the task with this key. Its entry must not be dropped under the mutex.
@@ -152,7 +131,7 @@ impl State {
         // By server: until when its tasks are taken, and how many are.
         let mut taken: BTreeMap<u64, (Moment, usize)> = BTreeMap::new();
         while let Some(entry) = self.schedule.first_entry() {
-            let key @ (due, client, owner) = *entry.key();
+            let (due, client, owner) = *entry.key();
             if tasks.is_empty() && due > now {
                 break;
             }
@@ -170,7 +149,8 @@ impl State {
                 break;
             }
             *mine += 1;
-            let task = entry.remove().into_task(key);
+            let Planned { entry, what, due: first_due } = entry.remove();
+            let task = Task::new(entry, owner, what, due, first_due);
             if let TaskKind::Leave(leave) = &task.what {
                 self.leaving.insert((client, owner), (task.entry.clone(), leave.0.clone()));
             }
