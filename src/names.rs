@@ -1,7 +1,5 @@
 //! The only file that spells out a key or a channel, or parses an owner id.
 
-use std::borrow::Cow;
-use std::fmt::Write;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -141,14 +139,14 @@ impl Names {
 
 /// The key of the state of the lock `name`.
 fn state(namespace: &str, name: &str) -> String {
-    format!("{namespace}:{{{}}}", one_tag(name))
+    // Braces would delimit a hash tag: the whole name is one tag, whatever it contains.
+    format!("{namespace}:{{{}}}", encoded(name, |c| !"%{}".contains(c)))
 }
 
 /// The name of the lock whose state is at `key`, if it has one.
 pub(crate) fn of_state(namespace: &str, key: &str) -> Option<String> {
     let escaped = key.strip_prefix(namespace)?.strip_prefix(":{")?.strip_suffix('}')?;
-    // `%25` comes last: it may produce what the others would decode once more.
-    let name = escaped.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
+    let name = unescape(escaped)?;
     let is_one = check(&name).is_ok() && state(namespace, &name) == key;
     is_one.then_some(name)
 }
@@ -197,27 +195,8 @@ fn measure(what: &str, text: &str) -> Result<(), String> {
 
 /// Encodes the name of `what` as a field: for the members of `:conditions` and for an inventory's fields and arguments,
 /// where a `|` ends it. Returns an error text if the name is invalid.
-pub(crate) fn field<'a>(what: &str, name: &'a str) -> Result<Cow<'a, str>, String> {
-    measure(what, name)?;
-    if name.contains(['%', '|']) {
-        return Ok(name.replace('%', "%25").replace('|', "%7C").into());
-    }
-    Ok(name.into())
-}
-
-/// Escapes braces, which would delimit a hash tag, so that the whole name is one tag, whatever it contains.
-fn one_tag(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for c in name.chars() {
-        match c {
-            '%' | '{' | '}' => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "%{:02X}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out
+pub(crate) fn field(what: &str, name: &str) -> Result<String, String> {
+    measure(what, name).map(|()| encoded(name, |c| !"%|".contains(c)))
 }
 
 /// The keys of the queue and its positions of the lock of this [stem](Names::stem), each in two parts.
@@ -274,11 +253,17 @@ pub(crate) fn is_owner(text: &str) -> bool {
 
 /// Encodes `text` as one plain word: all bytes but ASCII letters, digits, `-` and `_` become `%XX`.
 pub(crate) fn escape(text: &str) -> String {
+    encoded(text, |c| c.is_ascii_alphanumeric() || "-_".contains(c))
+}
+
+/// Percent-encodes all but what is `plain`.
+fn encoded(text: &str, plain: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(byte)),
-            byte => out.push_str(&format!("%{byte:02X}")),
+    for c in text.chars() {
+        if plain(c) {
+            out.push(c);
+        } else {
+            out.extend(c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")));
         }
     }
     out

@@ -1,6 +1,5 @@
 //! An inventory of goods for sale: units are reserved, and then sold or given back.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -251,7 +250,7 @@ impl Inventory {
         checked.map_err(|why| self.units.error(ErrorKind::InvalidInput, why))
     }
 
-    fn sku<'a>(&self, sku: &'a str) -> Result<Cow<'a, str>, Error> {
+    fn sku(&self, sku: &str) -> Result<String, Error> {
         self.config(names::field("SKU's name", sku))
     }
 

@@ -94,7 +94,7 @@ impl RealAwaiting {
     pub(super) fn new(rule: &str, waiter_timeout: u64) -> RealAwaiting {
         RealAwaiting {
             scripts: Scripts::of_conditions(rule).unwrap(),
-            conditions: ["c|", "c"].map(|name| names::field("condition's name", name).unwrap().into_owned()),
+            conditions: ["c|", "c"].map(|name| names::field("condition's name", name).unwrap()),
             waiter_timeout: waiter_timeout.to_string(),
         }
     }
