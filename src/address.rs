@@ -36,7 +36,7 @@ impl<'a> HostList<'a> {
 pub(crate) struct Address {
     /// The server; with sentinels how to log in to their primary, with nodes the first of them.
     pub(crate) server: ConnectionInfo,
-    pub(crate) sentinels: Option<SentinelAddresses>,
+    pub(crate) sentinels: Option<Sentinels>,
     /// The nodes of a cluster.
     pub(crate) nodes: Vec<Node>,
 }
@@ -85,16 +85,24 @@ fn node(info: &ConnectionInfo) -> Result<Node, Error> {
     }
 }
 
-/// Sentinels, and the name by which they know the primary.
-#[derive(Clone, Debug)]
-pub(crate) struct SentinelAddresses {
-    pub(crate) nodes: Vec<ConnectionInfo>,
-    pub(crate) master: String,
+/// The sentinels of a client: see [`Client::sentinels`](crate::Client::sentinels).
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Sentinels {
+    /// The name that the sentinels use for the primary.
+    pub master: String,
+    /// How to connect to each sentinel, with the user and the password of its address.
+    pub nodes: Vec<ConnectionInfo>,
 }
+
+// Leaves out the passwords.
+shows!(Sentinels as "Sentinels", |it| "master": it.master, "nodes": {
+    it.nodes.iter().map(|node| node.addr().to_string()).collect::<Vec<_>>()
+});
 
 /// How to log in to the primary, and its sentinels:
 /// `[user:password@]host[:port],host[:port]/master[/db][?query][#insecure]`
-fn sentinels_at(scheme: &str, rest: &str) -> Result<(ConnectionInfo, SentinelAddresses), Error> {
+fn sentinels_at(scheme: &str, rest: &str) -> Result<(ConnectionInfo, Sentinels), Error> {
     let HostList { login, hosts, tail } = HostList::of(rest)?;
     let (tail, fragment) = tail.split_at(tail.find('#').unwrap_or(tail.len()));
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
@@ -130,7 +138,7 @@ fn sentinels_at(scheme: &str, rest: &str) -> Result<(ConnectionInfo, SentinelAdd
     if nodes.is_empty() {
         return Err(bad(format!("no sentinel was given for the primary {master:?}")));
     }
-    Ok((login, SentinelAddresses { nodes, master }))
+    Ok((login, Sentinels { nodes, master }))
 }
 
 /// Returns how to connect to the server at this URL. Errors never contain the password.

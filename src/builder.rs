@@ -12,7 +12,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-use crate::address::{Address, SentinelAddresses, address_at};
+use crate::address::{Address, Sentinels, address_at};
 use crate::client::Client;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::credentials::Credentials;
@@ -329,7 +329,7 @@ impl ClientBuilder {
         }
         let destination = match sentinels {
             None => Destination::At(Box::new(server)),
-            Some(SentinelAddresses { nodes, master }) => {
+            Some(Sentinels { nodes, master }) => {
                 let (nodes, server) =
                     ((nodes, self.sentinel_credentials), (server, self.credentials.clone()));
                 Destination::Primary(Arc::new(SentinelClient::new(nodes, master, server)))

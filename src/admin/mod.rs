@@ -11,6 +11,7 @@ use redis::{ConnectionInfo, Value};
 pub use self::listing::Listing;
 use self::view::Lookup;
 pub use self::view::{BlockedThread, ConditionWaiter, Deadlock, Inspection, KeyInfo, deadlocks};
+pub use crate::address::Sentinels;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::connection::Connection;
@@ -237,21 +238,6 @@ impl Client {
         server.backend.exchange_on(connection, requests, limit).map_err(Failure::error)
     }
 }
-
-/// The sentinels of a client: see [`Client::sentinels`].
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct Sentinels {
-    /// The name that the sentinels use for the primary.
-    pub master: String,
-    /// How to connect to each sentinel, with the user and the password of its address.
-    pub nodes: Vec<ConnectionInfo>,
-}
-
-// Leaves out the passwords.
-shows!(Sentinels as "Sentinels", |it| "master": it.master, "nodes": {
-    it.nodes.iter().map(|node| node.addr().to_string()).collect::<Vec<_>>()
-});
 
 impl Client {
     /// Returns how to connect to the servers that have this client's locks: the single server, the primary

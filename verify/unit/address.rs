@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::ErrorKind;
 
-fn sentinels(url: &str) -> Result<(SentinelAddresses, ConnectionInfo), Error> {
+fn sentinels(url: &str) -> Result<(Sentinels, ConnectionInfo), Error> {
     address_at(url).map(|it| (it.sentinels.unwrap(), it.server))
 }
 
