@@ -13,6 +13,7 @@ use crate::engine::redis::server_info::{ServerInfo, field, lines};
 use crate::engine::redis::slots::{self, Node, Range};
 use crate::engine::redis::wire::Connection;
 use crate::error::{Error, ErrorKind};
+use crate::settings::bad;
 
 /// The first version with `SET … GET` and `PXAT`.
 const OLDEST: [u32; 2] = [6, 2];
@@ -36,7 +37,7 @@ pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<(Serve
     if field(&info, "cluster_enabled:") == Some("1") {
         let primaries = primaries(&slots_of(manager, &mut connection)?);
         if primaries > 1 {
-            return Err(never(format!(
+            return Err(bad(format!(
                 "the server at {at} is one of the {primaries} primaries of a Redis Cluster: it has some of the locks, \
                  and cannot be used by itself; redis+cluster://{at} finds all of them"
             )));
@@ -64,7 +65,7 @@ pub(crate) fn probe_node(
     }
     let map = slots::read(&reply, node);
     if map.is_empty() {
-        return Err(never(match list(&reply) {
+        return Err(bad(match list(&reply) {
             [] => format!("the node at {at} is of no Redis Cluster: it knows of no slots"),
             _ => format!("the slot map of the node at {at} does not name the host of any primary"),
         }));
@@ -77,7 +78,7 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<(Connection, Value)
     let mut connection = manager.raw().map_err(|e| {
         let unknown = e.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel;
         let why = no_sentinel_leads_there(&e).filter(|_| unknown);
-        why.map_or_else(|| not_connected(e.clone()).error(), |why| never(why.to_owned()))
+        why.map_or_else(|| not_connected(e.clone()).error(), bad)
     })?;
     let requests = [
         redis::cmd("PING").get_packed_command(),
@@ -92,7 +93,7 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<(Connection, Value)
         return Err(error);
     }
     if let Some(why) = is_missing(&scripts).filter(|e| e.kind() != Some(ServerErrorKind::NoScript)) {
-        let error = never(format!("the server at {at} does not run scripts, of which every lock is made"));
+        let error = bad(format!("the server at {at} does not run scripts, of which every lock is made"));
         return Err(error.caused_by(RedisError::from(why.clone())));
     }
     warn(&info, &at, &pubsub);
@@ -109,22 +110,18 @@ fn failed(manager: &ConnectionManager, e: RedisError) -> Error {
     if e.is_timeout() { unanswered(e, manager.command_timeout) } else { not_connected(e).error() }
 }
 
-fn never(why: String) -> Error {
-    Error::new(ErrorKind::InvalidInput, "").because(why)
-}
-
 /// Returns why a server that says this of itself cannot have any locks.
 fn unfit(info: &str, at: &str) -> Option<Error> {
     let mode = field(info, "redis_mode:").or_else(|| field(info, "server_mode:"));
     if mode == Some("sentinel") {
-        return Some(never(format!(
+        return Some(bad(format!(
             "the server at {at} is a Sentinel, which has no data: redis+sentinel://{at}/<name of a primary> leads to the \
              primary that it watches by this name"
         )));
     }
     if let Some(version) = field(info, "redis_version:").filter(|version| is_too_old(version)) {
         let [major, minor] = OLDEST;
-        return Some(never(format!(
+        return Some(bad(format!(
             "the server at {at} is Redis {version}: {major}.{minor} is the first that can be used"
         )));
     }
