@@ -214,10 +214,13 @@ pub(crate) fn held_by(holders: &[Holder]) -> String {
     }
 }
 
-/// What is known of the holders of several locks: each that is held, after its label, and the first error.
-pub(crate) fn known_holders(
+/// Returns the error of a call that found several locks busy, by what `text` says of each that is held, after
+/// its label. If not all are known, the first error is its cause.
+pub(crate) fn several_busy(
+    name: &str,
     each: impl Iterator<Item = (String, Result<Vec<Holder>, Error>)>,
-) -> (Vec<String>, Option<Error>) {
+    text: impl FnOnce(&[String]) -> String,
+) -> Error {
     let (mut held, mut unknown) = (Vec::new(), None);
     for (label, holders) in each {
         match holders {
@@ -226,7 +229,14 @@ pub(crate) fn known_holders(
             Err(why) => unknown = unknown.or(Some(why)),
         }
     }
-    (held, unknown)
+    match unknown {
+        None => busy(name, Ok(text(&held))),
+        Some(why) if held.is_empty() => busy(name, Err(why)),
+        Some(why) => {
+            let text = format!("{}; the holders of the others are not known", text(&held));
+            busy(name, Ok(text)).caused_by(why)
+        }
+    }
 }
 
 /// Returns the first fencing token of a grant.

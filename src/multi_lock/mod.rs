@@ -13,7 +13,7 @@ use crate::forms::forms;
 use crate::guard::sealed::{self, AnyHold, holder};
 use crate::guard::{Guard, Ownership};
 use crate::kind::{Kind, Sharing};
-use crate::lock::holder::{busy, holders_of_either_half, known_holders};
+use crate::lock::holder::{busy, holders_of_either_half, several_busy};
 use crate::lock::{RedisLock, this_thread};
 use crate::observe::{LockInfo, Span};
 use crate::wait::Wait;
@@ -159,16 +159,10 @@ impl MultiLock {
             Err(why) => return busy(&self.name, Err(why.clone())),
         };
         let of = |part: &Part| (format!("{:?} is ", part.entry.name()), holders_of_either_half(part));
-        let (held, unknown) = known_holders(parts.iter().map(of));
-        match (&held[..], unknown) {
-            ([], Some(why)) => busy(&self.name, Err(why)),
-            ([], None) => busy(&self.name, Ok("one was held, but all are free now".to_owned())),
-            (held, None) => busy(&self.name, Ok(held.join("; "))),
-            (held, Some(why)) => {
-                let held = format!("{}; the holders of the others are not known", held.join("; "));
-                busy(&self.name, Ok(held)).caused_by(why)
-            }
-        }
+        several_busy(&self.name, parts.iter().map(of), |held| match held {
+            [] => "one was held, but all are free now".to_owned(),
+            held => held.join("; "),
+        })
     }
 
     // ---- underneath ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Ownership};
 use crate::kinds::Simple;
-use crate::lock::holder::{Holder, busy, held_by, known_holders};
+use crate::lock::holder::{Holder, busy, held_by, several_busy};
 use crate::lock::inspect::{Rows, read};
 use crate::lock::{RedisLock, this_thread};
 use crate::settings::{check_lease, within};
@@ -164,15 +164,10 @@ impl RedLock {
         };
         let all = replies.len();
         let of = |(address, reply): Reply| (format!("{address}: "), reply.map(Vec::from_iter));
-        let (held, unknown) = known_holders(replies.into_iter().map(of));
-        let text = match held.len() {
+        several_busy(self.name(), replies.into_iter().map(of), |held| match held.len() {
             0 => held_by(&[]),
             n => format!("on {n} of {all} servers, {}", held.join(", ")),
-        };
-        match unknown {
-            Some(why) if held.is_empty() => busy(self.name(), Err(why)),
-            unknown => busy(self.name(), Ok(text)).perhaps_by(unknown),
-        }
+        })
     }
 
     /// Returns whether this thread holds the lock. No request; false in a forked child.
