@@ -56,7 +56,7 @@ pub trait Kind: Send + Sync + 'static {
     const RULE: &'static str;
 
     /// Whether one grant excludes all others.
-    const SHARING: Sharing;
+    const SHARING: Sharing = Sharing::Exclusive;
 
     /// What happens when a thread that holds the lock asks for it again.
     const REENTRANCY: Reentrancy;

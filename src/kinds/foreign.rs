@@ -1,6 +1,6 @@
 //! The locks of other libraries, each in its own format: Redisson's and Spring Integration's.
 
-use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
+use crate::kind::{Exclusive, Kind, Reentrancy};
 
 const RULE: &str = rule_file!("../../lua/redisson.lua");
 
@@ -15,7 +15,6 @@ pub struct Redisson;
 impl Kind for Redisson {
     const NAME: &'static str = "Redisson lock";
     const RULE: &'static str = RULE;
-    const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Counted;
 }
 
@@ -30,7 +29,6 @@ pub struct RedissonFenced;
 impl Kind for RedissonFenced {
     const NAME: &'static str = "Redisson fenced lock";
     const RULE: &'static str = RULE;
-    const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Counted;
     const TOKEN_IS_VALUE: bool = true;
 
@@ -61,7 +59,6 @@ impl Spring {
 impl Kind for Spring {
     const NAME: &'static str = "Spring lock";
     const RULE: &'static str = rule_file!("../../lua/spring.lua");
-    const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Counted;
 
     fn args(&self) -> String {

@@ -182,7 +182,6 @@ pub struct Write;
 impl Kind for Write {
     const NAME: &'static str = "write lock";
     const RULE: &'static str = RULE;
-    const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Counted;
 
     fn args(&self) -> String {

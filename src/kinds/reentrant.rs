@@ -1,6 +1,6 @@
 //! The lock to use when in doubt: its holder may acquire it again, and is recorded in Redis.
 
-use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
+use crate::kind::{Exclusive, Kind, Reentrancy};
 
 /// The kind of [`ReentrantLock`](crate::ReentrantLock): a hash with the owner, its number, and a record of
 /// the host, process and client name of its holder.
@@ -16,7 +16,6 @@ pub struct Reentrant;
 impl Kind for Reentrant {
     const NAME: &'static str = "reentrant lock";
     const RULE: &'static str = rule_file!("../../lua/reentrant.lua");
-    const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Counted;
 }
 

@@ -1,6 +1,6 @@
 //! The smallest lock: a string key.
 
-use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
+use crate::kind::{Exclusive, Kind, Reentrancy};
 
 /// The kind of [`SimpleLock`](crate::SimpleLock): a string key as `SET key owner NX PX lease` leaves it,
 /// deleted only by its owner. A client in any language that locks the key in this way is a holder like any
@@ -14,7 +14,6 @@ pub struct Simple;
 impl Kind for Simple {
     const NAME: &'static str = "simple lock";
     const RULE: &'static str = rule_file!("../../lua/simple.lua");
-    const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Forbidden;
 }
 

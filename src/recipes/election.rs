@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
 use crate::guard::OwnedGuard;
-use crate::kind::{Exclusive, Kind, Queued, Queueing, Reentrancy, Sharing};
+use crate::kind::{Exclusive, Kind, Queued, Queueing, Reentrancy};
 use crate::lock::RedisLock;
 use crate::lock::inspect::Process;
 use crate::wait::Wait;
@@ -305,7 +305,6 @@ pub struct Candidate {
 impl Kind for Candidate {
     const NAME: &'static str = "election";
     const RULE: &'static str = RULE;
-    const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
     const QUEUEING: Queueing = Queueing::PerCaller;
 

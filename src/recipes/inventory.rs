@@ -349,7 +349,6 @@ impl InStock {
 impl Kind for InStock {
     const NAME: &'static str = "inventory lock";
     const RULE: &'static str = RULE;
-    const SHARING: Sharing = Sharing::Exclusive;
     // The request may be for another SKU than the hold, and only Redis can decide that.
     const REENTRANCY: Reentrancy = Reentrancy::Forbidden;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
-use crate::kind::{Exclusive, Kind, Queued, Queueing, Reentrancy, Sharing};
+use crate::kind::{Exclusive, Kind, Queued, Queueing, Reentrancy};
 use crate::lock::RedisLock;
 use crate::settings::check_lease;
 use crate::wait::Wait;
@@ -327,7 +327,6 @@ pub struct Attempts;
 impl Kind for Attempts {
     const NAME: &'static str = "idempotency key";
     const RULE: &'static str = rule_file!("../../lua/once.lua");
-    const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
     const QUEUEING: Queueing = Queueing::PerCaller;
 }

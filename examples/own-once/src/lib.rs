@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_concurrent::kinds::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
+use redis_concurrent::kinds::{Exclusive, Kind, Queueing, Reentrancy};
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, OwnedGuard, RedisLock, Wait, rule_file};
 
 /// How long an answer is kept.
@@ -15,7 +15,6 @@ pub struct Attempts;
 impl Kind for Attempts {
     const NAME: &'static str = "own once";
     const RULE: &'static str = rule_file!("once.lua");
-    const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
     const QUEUEING: Queueing = Queueing::PerCaller;
 }
