@@ -413,12 +413,7 @@ impl Order {
     /// The arguments for the rule; the id is remembered for `memory` once the order was sold. Returns an error
     /// text if they are invalid.
     fn args(&self, memory: Duration) -> Result<String, String> {
-        if self.units.is_empty() || self.units.len() > MOST_SKUS {
-            return Err(format!(
-                "an order must name between 1 and {MOST_SKUS} SKUs, got {}",
-                self.units.len()
-            ));
-        }
+        within("the number of SKUs in an order", self.units.len(), 1..=MOST_SKUS)?;
         let mut args = "take|".to_owned();
         if let Some(id) = &self.id {
             args += &names::field("reservation's id", id)?;
