@@ -61,21 +61,15 @@ impl Observers {
         let mut state = self.0.observers.lock();
         state.0 += 1;
         let (number, observer): (_, Arc<dyn Observer>) = (state.0, Arc::new(observer));
-        let added = (number, observer);
-        self.replace(&mut state.1, |observers| observers.iter().cloned().chain([added]).collect());
+        state.1 = state.1.iter().cloned().chain([(number, observer)]).collect();
+        self.0.count.store(state.1.len(), Ordering::Release);
         number
     }
 
     fn remove(&self, number: u64) {
         let mut state = self.0.observers.lock();
-        self.replace(&mut state.1, |observers| {
-            observers.iter().filter(|(other, _)| *other != number).cloned().collect()
-        });
-    }
-
-    fn replace(&self, observers: &mut Numbered, change: impl FnOnce(&Numbered) -> Numbered) {
-        *observers = change(observers);
-        self.0.count.store(observers.len(), Ordering::Release);
+        state.1 = state.1.iter().filter(|(other, _)| *other != number).cloned().collect();
+        self.0.count.store(state.1.len(), Ordering::Release);
     }
 
     /// Adds an observer until the returned value is dropped.
