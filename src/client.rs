@@ -95,7 +95,9 @@ impl Client {
                 let pool = pools.pool(manager.clone())?;
                 Ok(Route::One(Server::new(manager, Backend::new(pool, pools.threads.clone()), None)))
             }
-            nodes => Ok(Route::Cluster(Box::new(Cluster::new(manager, pools, nodes)?))),
+            [first, others @ ..] => {
+                Ok(Route::Cluster(Box::new(Cluster::new(manager, pools, first, others)?)))
+            }
         });
         let route = route.map_err(|e| {
             ErrorKind::Unavailable

@@ -138,8 +138,8 @@ impl Scene {
         let pools = Pools::new(&config, THREADS).expect("no threads");
         let route = if self.cluster {
             let node = |server| Node { host: host((ends.0, server)), port: PORT };
-            let nodes: Vec<_> = (0..self.servers).map(node).collect();
-            Route::Cluster(Box::new(Cluster::new(manager, pools, &nodes).expect("no threads")))
+            let (first, others) = (node(0), (1..self.servers).map(node).collect::<Vec<_>>());
+            Route::Cluster(Box::new(Cluster::new(manager, pools, &first, &others).expect("no threads")))
         } else {
             let backend = Backend::new(pools.pool(manager.clone()).expect("no threads"), pools.threads);
             Route::One(Server::new(manager, backend, None))

@@ -12,7 +12,6 @@
 //! timeout; if the slot has not moved by the end of it, the error is `Unavailable`, which a waiting call
 //! survives.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -54,7 +53,8 @@ pub(crate) struct Cluster {
     /// The template for the nodes' connection managers: login, TLS and timeouts are those of the first node.
     template: ConnectionManager,
     servers: Servers,
-    known: Mutex<KnownServers>,
+    /// `None` once the client is closed: then no server is added.
+    pools: Mutex<Option<Pools>>,
     watch: OnceLock<Box<dyn ClusterWatch>>,
     /// Whether there has been a map.
     mapped: AtomicBool,
@@ -63,12 +63,6 @@ pub(crate) struct Cluster {
     requests: Mutex<MapRequests>,
     /// Notified when a thread has finished asking for the map.
     answered: Condvar,
-}
-
-struct KnownServers {
-    numbers: HashMap<Node, u32>,
-    /// `None` once the client is closed: then no server is added.
-    pools: Option<Pools>,
 }
 
 /// The state of the requests for the map.
@@ -89,12 +83,15 @@ struct MapRequests {
 impl Cluster {
     /// Creates the cluster that these nodes are part of; `template` leads to the first of them. Sends
     /// nothing.
-    pub(crate) fn new(template: ConnectionManager, pools: Pools, nodes: &[Node]) -> io::Result<Cluster> {
-        let first = server_at(&template, &pools, nodes.first())?;
-        let numbers = nodes.first().map(|node| (node.clone(), 0)).into_iter().collect();
+    pub(crate) fn new(
+        template: ConnectionManager,
+        pools: Pools,
+        first: &Node,
+        others: &[Node],
+    ) -> io::Result<Cluster> {
         let cluster = Cluster {
-            servers: Servers::new(first),
-            known: Mutex::new(KnownServers { numbers, pools: Some(pools) }),
+            servers: Servers::new(server_at(&template, &pools, first)?),
+            pools: Mutex::new(Some(pools)),
             template,
             watch: OnceLock::new(),
             mapped: AtomicBool::new(false),
@@ -102,7 +99,7 @@ impl Cluster {
             requests: Mutex::default(),
             answered: Condvar::new(),
         };
-        for node in nodes {
+        for node in others {
             cluster.number_of(node);
         }
         Ok(cluster)
@@ -124,14 +121,13 @@ impl Cluster {
 
     /// Ends the threads that make connections. No server is added from now on.
     pub(crate) fn end(&self) {
-        let pools = self.known.lock().pools.take();
+        let pools = self.pools.lock().take();
         drop(pools);
     }
 
     /// Returns whether this server has any slot.
     pub(crate) fn leads_to(&self, server: &Server) -> bool {
-        let n = server.node.as_ref().and_then(|node| self.known.lock().numbers.get(node).copied());
-        n.is_some_and(|n| self.servers.has_slots(n))
+        self.servers.number(|it| it.id == server.id).is_some_and(|n| self.servers.has_slots(n))
     }
 
     /// Makes `act` send a request about keys of this slot to the server that has them. It is sent again if the keys
@@ -145,7 +141,10 @@ impl Cluster {
         mut act: impl FnMut(&Arc<Server>) -> Result<Reply, Failure>,
     ) -> Result<Reply, Failure> {
         if !self.mapped.load(Ordering::Acquire) {
-            self.find(limit)?;
+            self.refresh(limit, true);
+            if !self.mapped.load(Ordering::Acquire) {
+                return Err(self.requests.lock().failed.clone().unwrap_or_else(unknown));
+            }
         }
         let began = Moment::now();
         let (mut hops, mut pause, mut patience, mut unanswered) = (0, FIRST_PAUSE, None, None);
@@ -194,15 +193,6 @@ impl Cluster {
                 (hops, pause) = (0, LONGEST_PAUSE.min(pause * 2));
             }
         }
-    }
-
-    /// Asks for the first map.
-    fn find(&self, limit: Moment) -> Result<(), Failure> {
-        self.refresh(limit, true);
-        if self.mapped.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        Err(self.requests.lock().failed.clone().unwrap_or_else(unknown))
     }
 
     /// Learns from a failed request: where its slot is, if the failure says so, and that the map may be out
@@ -337,19 +327,19 @@ impl Cluster {
     /// Returns the number of the server at this address, which is added if it is new. Returns `None` if it
     /// cannot be added.
     fn number_of(&self, node: &Node) -> Option<u32> {
-        let mut known = self.known.lock();
-        if let Some(n) = known.numbers.get(node) {
-            return Some(*n);
+        let pools = self.pools.lock();
+        let known = self.servers.number(|it| it.node.as_ref() == Some(node));
+        if known.is_some() {
+            return known;
         }
-        let server = server_at(&self.template, known.pools.as_ref()?, Some(node)).inspect_err(|e| {
+        let server = server_at(&self.template, pools.as_ref()?, node).inspect_err(|e| {
             tracing::error!(%node, error = %e, "a node of the cluster cannot be used");
         });
-        let (server, n) = (server.ok()?, u32::try_from(known.numbers.len()).ok()?);
+        let server = server.ok()?;
         if let Some(watch) = self.watch.get() {
             watch.added(&server);
         }
-        self.servers.add(n, server).then(|| known.numbers.insert(node.clone(), n))?;
-        Some(n)
+        self.servers.add(server)
     }
 }
 
@@ -357,13 +347,10 @@ fn unknown() -> Failure {
     Failure::Later(ErrorKind::Unavailable.because("no node of the Redis Cluster returned a slot map"))
 }
 
-fn server_at(template: &ConnectionManager, pools: &Pools, node: Option<&Node>) -> io::Result<Arc<Server>> {
-    let manager = match node {
-        Some(node) => template.at(node).map_err(io::Error::other)?,
-        None => template.clone(),
-    };
+fn server_at(template: &ConnectionManager, pools: &Pools, node: &Node) -> io::Result<Arc<Server>> {
+    let manager = template.at(node).map_err(io::Error::other)?;
     let pool = pools.pool(manager.clone())?;
-    Ok(Server::new(manager, Backend::new(pool, pools.threads.clone()), node.cloned()))
+    Ok(Server::new(manager, Backend::new(pool, pools.threads.clone()), Some(node.clone())))
 }
 
 impl Cluster {

@@ -29,7 +29,7 @@ impl Servers {
     pub(crate) fn new(first: Arc<Server>) -> Servers {
         let slots = (0..SLOTS).map(|_| AtomicU32::new(0)).collect();
         let servers = Servers { first: first.clone(), parts: Default::default(), slots };
-        servers.add(0, first);
+        servers.add(first);
         servers
     }
 
@@ -40,13 +40,20 @@ impl Servers {
         part.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect()).get(n as usize + 1 - size)
     }
 
-    /// Adds the next server, with the number `n`. Returns whether there was room, which there is for 65,535
-    /// servers.
-    pub(crate) fn add(&self, n: u32, server: Arc<Server>) -> bool {
-        self.place(n).is_some_and(|place| place.set(server).is_ok())
+    /// Adds a server, and returns its number. Returns `None` if there is no room, which there is for 65,535
+    /// servers. One thread adds at a time.
+    pub(crate) fn add(&self, server: Arc<Server>) -> Option<u32> {
+        let n = self.all().count() as u32;
+        self.place(n)?.set(server).ok()?;
+        Some(n)
     }
 
-    pub(crate) fn get(&self, n: u32) -> Option<&Arc<Server>> {
+    /// Returns the number of the first server of which this is true.
+    pub(crate) fn number(&self, is: impl Fn(&Server) -> bool) -> Option<u32> {
+        self.all().position(|server| is(server)).map(|n| n as u32)
+    }
+
+    fn get(&self, n: u32) -> Option<&Arc<Server>> {
         self.place(n)?.get()
     }
 
