@@ -97,7 +97,7 @@ pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken
     if is_lost {
         token.cancel();
     } else if entry.shared.same_process().is_ok() {
-        entry.holder_listens(|| true);
+        entry.will_listen(|| true);
     }
     token
 }

@@ -130,7 +130,7 @@ pub(crate) fn begin_release(
             leaving.stays_until = stay.until(leaving.stays_until, now);
             if lingers && !inbox {
                 // A grant is kept only where a message that another caller wants it would be received.
-                entry.holder_listens(|| true);
+                entry.will_listen(|| true);
             }
             let lost = core.requested_loss_token(leaving.owner);
             core.ends(entry, leaving.owner);

@@ -297,9 +297,7 @@ impl<'a> Waiter<'a> {
         // with the listener up, a release can put the next head into the queue in the same round trip. A
         // waiter that is already listening asks for its channel, too: otherwise the channel would be given up
         // with the entry that first wanted it.
-        if let Err(error) = self.entry.will_listen() {
-            tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
-        }
+        self.entry.will_listen(|| true);
         let condvar = Arc::new(Condvar::new());
         core.park(self.ticket, condvar.clone(), self.suspicion.published().cloned());
         until.wait_on(&condvar, &mut core);

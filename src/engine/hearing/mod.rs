@@ -71,26 +71,16 @@ impl LockEntry {
         Ok(())
     }
 
-    /// The same without calling the listener, which sees it within a tick. Does not block.
-    pub(crate) fn will_listen(&self) -> Result<(), Error> {
-        let server = self.server();
-        self.requests_channel(server);
-        start(&self.shared, server)
-    }
-
-    /// The same for a holder: the client listens at the server, so that it notices when the server fails. In
-    /// a cluster, it listens on the lock's own channel only if the holder has `asked` for messages about its
-    /// hold.
-    pub(crate) fn holder_listens(&self, needed: impl FnOnce() -> bool) {
+    /// The same without calling the listener, which sees it within a tick. Does not block. A holder's client
+    /// listens at the server, so that it notices when the server fails; in a cluster, it listens on the lock's
+    /// own channel only if the holder has asked for messages about its hold: if that is `needed`.
+    pub(crate) fn will_listen(&self, needed: impl FnOnce() -> bool) {
         let server = self.server();
         if self.has_a_channel() && needed() {
             self.requests_channel(server);
         }
         if let Err(error) = start(&self.shared, server) {
-            tracing::warn!(
-                error = %format_args!("{error:#}"),
-                "a holder cannot be told of a forced unlock before its next renewal"
-            );
+            tracing::warn!(error = %format_args!("{error:#}"), "no listener: messages are missed until the next request");
         }
     }
 

@@ -138,7 +138,7 @@ impl Renewer {
             TaskKind::Leave(..) => {}
             TaskKind::Grant if task.at < task.due => {
                 let entry = &task.entry;
-                entry.holder_listens(|| entry.core.lock().needs_messages(task.owner));
+                entry.will_listen(|| entry.core.lock().needs_messages(task.owner));
                 let due = task.due;
                 self.again(task, due);
                 return None;
@@ -167,7 +167,7 @@ impl Renewer {
                     core.lock_state.close_to_others(task.owner);
                 }
                 if !fixed && !forgotten {
-                    entry.holder_listens(|| core.needs_messages(task.owner));
+                    entry.will_listen(|| core.needs_messages(task.owner));
                 }
                 drop(core);
                 if fixed || forgotten {
