@@ -45,14 +45,14 @@ impl<T: Numbered> Table<T> {
     pub(crate) fn get(&self, number: u64) -> Option<&T> {
         match self {
             Table::Many(many) => many.items.get(&number),
-            _ => self.few().iter().find(|item| item.key() == number),
+            Table::Few(items) => items.iter().find(|item| item.key() == number),
         }
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         match self {
             Table::Many(many) => many.items.get_mut(&number),
-            _ => self.few_mut().iter_mut().find(|item| item.key() == number),
+            Table::Few(items) => items.iter_mut().find(|item| item.key() == number),
         }
     }
 
@@ -93,7 +93,7 @@ impl<T: Numbered> Table<T> {
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let (few, many) = match self {
             Table::Many(many) => (None, Some(many.items.values_mut())),
-            _ => (Some(self.few_mut().iter_mut()), None),
+            Table::Few(items) => (Some(items.iter_mut()), None),
         };
         few.into_iter().flatten().chain(many.into_iter().flatten())
     }
@@ -103,14 +103,6 @@ impl<T: Numbered> Table<T> {
         match self {
             Table::Few(items) => items,
             Table::Many(_) => &[],
-        }
-    }
-
-    /// Like `few`, but mutable. What the index depends on must not be changed.
-    pub(crate) fn few_mut(&mut self) -> &mut [T] {
-        match self {
-            Table::Few(items) => items,
-            Table::Many(_) => &mut [],
         }
     }
 

@@ -126,7 +126,7 @@ impl Table<Grant> {
                 let found = many.index.iter().find(|owner| grants.get(owner).is_some_and(&matches))?;
                 grants.get_mut(found)
             }
-            few => few.few_mut().iter_mut().find(|t| matches(t)),
+            Table::Few(grants) => grants.iter_mut().find(|t| matches(t)),
         }
     }
 
@@ -140,7 +140,7 @@ impl Table<Grant> {
                     }
                 }
             }
-            few => few.few_mut().iter_mut().for_each(Grant::close_to_others),
+            Table::Few(grants) => grants.iter_mut().for_each(Grant::close_to_others),
         }
     }
 }
