@@ -12,7 +12,7 @@ use redis::{Commands, cmd};
 use redis_concurrent::kinds::Permits;
 use redis_concurrent::optimistic::Outcome;
 use redis_concurrent::rate_limiter::Rate;
-use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent::{Client, ClientBuilder, ErrorKind};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 const LONG: Duration = Duration::from_secs(15);
@@ -374,4 +374,24 @@ fn connecting_takes_no_longer_than_its_timeout() {
             assert!(began.elapsed() < timeout * 2, "{:?}", began.elapsed());
         }
     }
+}
+
+/// Each half comes before a single read would time out, and both after the time for the reply.
+#[track_caller]
+fn a_reply_in_pieces_is_not_waited_for(builder: ClientBuilder, door: &Proxy) {
+    let timeout = Duration::from_secs(2);
+    let client = builder.command_timeout(timeout).connect().unwrap();
+    let lock = client.simple_lock("pieces");
+    lock.lock().unwrap().unlock().unwrap();
+    door.split_replies(timeout * 3 / 4);
+    let error = lock.try_lock().map(drop).expect_err("its reply takes longer than the command timeout");
+    assert!(error.is_unavailable() && format!("{error:#}").contains("no answer within"), "{error:#}");
+    door.heal().unwrap();
+}
+
+#[test]
+fn a_reply_takes_no_longer_than_its_timeout() {
+    let server = RedisServer::start().unwrap();
+    let door = Proxy::start(server.port()).unwrap();
+    a_reply_in_pieces_is_not_waited_for(Client::builder().url(&door.url()), &door);
 }

@@ -1,6 +1,6 @@
 //! Connections over the network of an execution, with the methods of the `redis` and `r2d2` crates that the engine uses.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) fn connect(
 ) -> RedisResult<Connection> {
     let network = NETWORK.with_borrow(Clone::clone).ok_or_else(refused)?;
     let id = network.connect(&info.addr().to_string(), limit)?;
-    Ok(Connection { network, id, limit: Cell::new(None) })
+    Ok(Connection { network, id })
 }
 
 pub(crate) fn refused() -> RedisError {
@@ -76,16 +76,10 @@ fn command(bytes: &mut &[u8]) -> Option<Vec<String>> {
 pub(crate) struct Connection {
     network: Arc<dyn Network>,
     id: u64,
-    limit: Cell<Option<Duration>>,
 }
 
 impl Connection {
-    pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
-        self.limit.set(limit);
-        Ok(())
-    }
-
-    pub(crate) fn set_write_timeout(&self, _limit: Option<Duration>) -> RedisResult<()> {
+    pub(crate) fn set_write_timeout(&mut self, _limit: Option<Duration>) -> RedisResult<()> {
         Ok(())
     }
 
@@ -96,20 +90,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Until when a read takes.
-    fn until(&self) -> Moment {
-        self.limit.get().map_or(Moment::NEVER, |limit| Moment::now().after(limit))
+    pub(crate) fn recv_response(&mut self, _now: Moment, until: Moment) -> RedisResult<Value> {
+        self.network.receive(self.id, until)
     }
 
-    pub(crate) fn recv_response(&mut self) -> RedisResult<Value> {
-        self.network.receive(self.id, self.until())
-    }
-
-    pub(crate) fn ask<const N: usize>(&mut self, requests: [Vec<u8>; N]) -> RedisResult<[Value; N]> {
+    pub(crate) fn ask<const N: usize>(
+        &mut self,
+        requests: [Vec<u8>; N],
+        until: Moment,
+    ) -> RedisResult<[Value; N]> {
         self.send_packed_command(&requests.concat())?;
         let mut replies = [const { Value::Nil }; N];
         for (reply, _) in replies.iter_mut().zip(&requests).filter(|(_, request)| !request.is_empty()) {
-            *reply = self.recv_response()?;
+            *reply = self.recv_response(Moment::now(), until)?;
         }
         Ok(replies)
     }

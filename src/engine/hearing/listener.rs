@@ -102,7 +102,7 @@ impl Listener {
                     if let Some((shared, at)) = self.client() {
                         if info.is_primary == Some(true) && at.backend.refused.get() > at.backend.moved.get()
                         {
-                            at.backend.moves(dialled);
+                            at.backend.moved.put(dialled);
                         }
                         successor::connected(&shared, &at, &info);
                     }
@@ -172,7 +172,8 @@ impl Listener {
             false => self.says(&format!("{TWIN} {}", self.mark)).get_packed_command(),
             true => Vec::new(),
         };
-        let [info, _, subscribed] = connection.ask([info, twin, subscribe]).map_err(not_connected)?;
+        let [info, _, subscribed] =
+            connection.ask([info, twin, subscribe], self.manager.due()).map_err(not_connected)?;
         match subscribed {
             Value::ServerError(e) => Err(not_subscribed(&self.channel, e.into())),
             _ => Ok((connection, ServerInfo::read(&info, Moment::now()))),

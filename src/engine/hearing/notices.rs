@@ -41,7 +41,7 @@ impl Notices {
         until: Moment,
     ) -> RedisResult<()> {
         let is_new = !self.channels.iter().any(|known| known.name == channel);
-        let listens = |it: &ForeignChannel| it.entries.iter().any(|known| is_of(known, entry));
+        let listens = |it: &ForeignChannel| it.entries.iter().any(|it| it.as_ptr() == Arc::as_ptr(entry));
         if is_new && self.channels.iter().any(listens) {
             return Ok(());
         }
@@ -97,10 +97,6 @@ impl Notices {
         }
         Ok(())
     }
-}
-
-fn is_of(known: &Weak<LockEntry>, entry: &Arc<LockEntry>) -> bool {
-    std::ptr::eq(known.as_ptr(), Arc::as_ptr(entry))
 }
 
 impl ForeignChannel {

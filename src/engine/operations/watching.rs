@@ -117,11 +117,8 @@ impl<'a> Watching<'a> {
             Some(Value::ServerError(e)) => {
                 self.watched = e.kind() != Some(ServerErrorKind::ExecAbort);
                 // If a command was the reason, its own reply says so.
-                let why = match first_error(&answers) {
-                    Some(Value::ServerError(first)) => first,
-                    _ => e,
-                };
-                Err(self.refused(why))
+                let of = |answer| if let Value::ServerError(first) = answer { Some(first) } else { None };
+                Err(self.refused(answers.into_iter().find_map(of).unwrap_or(e)))
             }
             other => {
                 self.connection.broken = true;
@@ -167,8 +164,4 @@ fn ran_alone(answers: &[Value]) -> bool {
         Value::SimpleString(queued) => queued != "QUEUED",
         _ => true,
     })
-}
-
-fn first_error(answers: &[Value]) -> Option<Value> {
-    answers.iter().find(|answer| matches!(answer, Value::ServerError(_))).cloned()
 }

@@ -20,7 +20,7 @@ pub(crate) struct Backend {
     requests: AtomicU64,
     /// When a connection last broke.
     pub(in crate::engine) broke: LatestMoment,
-    /// When another server was last found to be the primary: connections made before do not lead there.
+    /// When another server was last found to be the primary: connections made before may not lead there.
     pub(crate) moved: LatestMoment,
     /// When a server last said that it is not the primary; the beginning if none ever did.
     pub(crate) refused: LatestMoment,
@@ -29,11 +29,6 @@ pub(crate) struct Backend {
 impl Backend {
     pub(crate) fn new(pool: Pool, threads: Threads) -> Self {
         Backend { pool: RwLock::new(Some((pool, threads))), ..Backend::default() }
-    }
-
-    /// Another server is the primary: connections made before `since` may not lead there.
-    pub(crate) fn moves(&self, since: Moment) {
-        self.moved.put(since);
     }
 
     /// Requests sent so far, by any thread.

@@ -117,23 +117,16 @@ impl Batch {
 }
 
 impl Follower {
-    /// Changes its state and returns `true`, if its thread still waits.
+    /// Changes its state and returns `true`, if its thread still waits. It goes on doing so once its request is about to
+    /// be sent.
     fn becomes(&self, next: State) -> bool {
         let mut state = self.state.lock();
         let waits = !matches!(*state, State::GivenUp);
         if waits {
+            if !matches!(next, State::Sent(_)) {
+                self.changed.notify_one();
+            }
             *state = next;
-            self.changed.notify_one();
-        }
-        waits
-    }
-
-    /// Marks its request as about to be sent and returns `true`, if its thread still waits for that.
-    fn begins(&self, by: By) -> bool {
-        let mut state = self.state.lock();
-        let waits = matches!(*state, State::Queued);
-        if waits {
-            *state = State::Sent(by);
         }
         waits
     }
@@ -156,7 +149,7 @@ impl BatchLeader<'_> {
         while waiting.len() < FOLLOWERS
             && let Some(follower) = queue.pop_front()
         {
-            if follower.begins(by) {
+            if follower.becomes(State::Sent(by)) {
                 waiting.push_back(follower);
             }
         }
@@ -191,10 +184,6 @@ pub(crate) struct Followers {
 }
 
 impl Followers {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::mem;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use redis::RedisError;
 
@@ -18,6 +19,10 @@ use crate::error::{Error, ErrorKind};
 
 /// How many connections in a row may break while they are made: a single one says little.
 const DIALS: u32 = 3;
+
+/// For how long nothing may be sent on a connection before a request that cannot be sent twice. Servers, proxies
+/// and balancers close connections that rest for a second or more.
+const REST: Duration = Duration::from_millis(500);
 
 thread_local! {
     /// The pools of which this thread keeps a connection for longer than a request.
@@ -212,7 +217,7 @@ impl Backend {
         connection: &mut Connection,
         limit: Moment,
     ) -> Result<bool, Failure> {
-        if !connection.has_rested() {
+        if Moment::now() < connection.used.after(REST) {
             return Ok(true);
         }
         self.count(1);

@@ -16,10 +16,6 @@ use crate::engine::redis::slots::Node;
 use crate::engine::redis::wire;
 use crate::settings::Config;
 
-/// For how long nothing may be sent on a connection before a request that cannot be sent twice. Servers, proxies
-/// and balancers close connections that rest for a second or more.
-const REST: Duration = Duration::from_millis(500);
-
 /// Where new connections lead.
 #[derive(Clone, Debug)]
 pub(crate) enum Destination {
@@ -61,9 +57,7 @@ pub(crate) struct Connection {
     /// Just before it was dialled: where it leads was decided after that.
     dialled: Moment,
     /// When something was last to be sent on it, or a reply to be read.
-    used: Moment,
-    /// The read timeout that is set now, so that it is set again only if it changes.
-    limit: Duration,
+    pub(super) used: Moment,
     /// Whether Redis has let us begin a transaction on it.
     pub(crate) transacts: bool,
     /// To what its next replies are that are no command's.
@@ -185,13 +179,17 @@ impl ConnectionManager {
         }
     }
 
+    /// By when a reply to what is sent now is due.
+    pub(crate) fn due(&self) -> Moment {
+        Moment::now().after(self.command_timeout)
+    }
+
     /// Opens a connection for a thread that does not share one.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
-        let connection = match &self.leads_to {
+        let mut connection = match &self.leads_to {
             Destination::At(info) => wire::connect(info, &self.credentials, self.connect_timeout)?,
             Destination::Primary(sentinels) => sentinels.connect(self.connect_timeout)?,
         };
-        connection.set_read_timeout(Some(self.command_timeout))?;
         connection.set_write_timeout(Some(self.command_timeout))?;
         Ok(connection)
     }
@@ -221,7 +219,6 @@ impl ConnectionManager {
             born,
             dialled,
             used: born,
-            limit: self.command_timeout,
             transacts: false,
             first: First::default(),
             server: None,
@@ -309,16 +306,9 @@ impl Connection {
     }
 
     fn read_next(&mut self, limit: Moment) -> Result<Value, RedisError> {
-        const COARSE: Duration = Duration::from_millis(1);
         let now = Moment::now();
         self.used = now;
-        let left = limit.since(now).max(COARSE);
-        // To set it is a system call, which is skipped if the timeout that is set is about the same.
-        if left.abs_diff(self.limit) > COARSE {
-            self.broken |= self.opened().and_then(|it| it.set_read_timeout(Some(left))).is_err();
-            self.limit = left;
-        }
-        let answer = self.opened().and_then(wire::Connection::recv_response);
+        let answer = self.opened().and_then(|socket| socket.recv_response(now, limit));
         self.broken |= answer.is_err();
         self.demoted |= answer.as_ref().is_ok_and(|value| no_primary(value).is_some());
         answer
@@ -331,11 +321,6 @@ impl Connection {
             First::Transaction if !self.transacts => first,
             _ => First::Nothing,
         }
-    }
-
-    /// Whether nothing was sent on it for so long that it may have been closed since.
-    pub(crate) fn has_rested(&self) -> bool {
-        self.used.after(REST) <= Moment::now()
     }
 
     /// Asks the server which one it is, and waits until `limit`.

@@ -307,7 +307,7 @@ impl Backend {
                         continue;
                     }
                     if let Some((at, _)) = moved.filter(|_| refusal.is_none()) {
-                        self.moves(at);
+                        self.moved.put(at);
                     }
                     return Ok(Exchanged { value, connection: own, sent: by.sent, first_by });
                 }
@@ -359,7 +359,7 @@ impl Backend {
         connection.first = commands.first().map_or(First::Nothing, |command| connection.lacks(command.first));
         self.count(connection.first as usize + commands.len() + followers.len());
         let mut bytes = match (connection.first, commands) {
-            (First::Nothing, [only]) if followers.is_empty() => return Cow::Borrowed(&only.packed),
+            (First::Nothing, [only]) if followers.len() == 0 => return Cow::Borrowed(&only.packed),
             (First::Nothing, _) => Vec::new(),
             (First::Server, _) => ServerInfo::request(),
             (First::Transaction, _) => {

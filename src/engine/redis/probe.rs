@@ -80,13 +80,14 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<(Connection, Value)
         let why = no_sentinel_leads_there(&e).filter(|_| unknown);
         why.map_or_else(|| not_connected(e.clone()).error(), bad)
     })?;
-    let requests = [
+    let all = [
         redis::cmd("PING").get_packed_command(),
         redis::cmd("INFO").get_packed_command(),
         redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).get_packed_command(),
         redis::cmd("EVALSHA").arg(NO_SCRIPT).arg(0).get_packed_command(),
     ];
-    let [pong, answer, pubsub, scripts] = connection.ask(requests).map_err(|e| failed(manager, e))?;
+    let [pong, answer, pubsub, scripts] =
+        connection.ask(all, manager.due()).map_err(|e| failed(manager, e))?;
     pong.extract_error().map_err(|e| failed(manager, e))?;
     let (info, at) = (lines(&answer), manager.address());
     if let Some(error) = unfit(&info, &at) {
@@ -101,7 +102,7 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<(Connection, Value)
 }
 
 fn slots_of(manager: &ConnectionManager, connection: &mut Connection) -> Result<Value, Error> {
-    let slots = connection.ask([slots::request().get_packed_command()]);
+    let slots = connection.ask([slots::request().get_packed_command()], manager.due());
     slots.map(|[slots]| slots).map_err(|e| failed(manager, e))
 }
 

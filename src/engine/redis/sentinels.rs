@@ -184,9 +184,10 @@ impl SentinelClient {
         let mut connection = self.reach(node, limit).ok()?;
         // In one write, so that nothing can happen in between.
         let subscribe = cmd("SUBSCRIBE").arg(&CHANNELS).get_packed_command();
-        let [answer, first] = connection.ask([self.question().get_packed_command(), subscribe]).ok()?;
+        let (now, asked) = (Moment::now(), [self.question().get_packed_command(), subscribe]);
+        let [answer, first] = connection.ask(asked, now.after(limit)).ok()?;
         first.extract_error().ok()?;
-        connection.recv_response().ok()?.extract_error().ok()?;
+        connection.recv_response(now, now.after(limit)).ok()?.extract_error().ok()?;
         Some((Subscriber::new(connection, false), place(&answer).ok()?))
     }
 
@@ -251,17 +252,18 @@ impl SentinelClient {
     /// Asks this sentinel where the primary is.
     fn ask(&self, node: usize, patience: Duration) -> Result<Node, Why> {
         let away = |e: RedisError| if is_denied(&e) { Why::Denied(e) } else { Why::Away(e) };
+        let until = Moment::now().after(patience);
         let mut connection = self.reach(node, patience).map_err(away)?;
-        let [answer] = connection.ask([self.question().get_packed_command()]).map_err(away)?;
+        let [answer] = connection.ask([self.question().get_packed_command()], until).map_err(away)?;
         place(&answer)
     }
 
     /// Connects to the server there, if it is a primary.
     fn dial(&self, place: Node, limit: Duration) -> Result<(wire::Connection, Node), Why> {
         let connected = || {
-            let info = place.like(&self.login);
+            let (info, until) = (place.like(&self.login), Moment::now().after(limit));
             let mut connection = wire::connect(&info, &self.credentials_of_primary, limit)?;
-            let primary = is_primary(&mut connection)?;
+            let primary = is_primary(&mut connection, until)?;
             Ok((connection, primary))
         };
         match connected() {
@@ -323,12 +325,12 @@ fn place(answer: &Value) -> Result<Node, Why> {
 
 /// Asks by `ROLE`, or by `INFO` if that is not permitted. A server that answers neither is given the benefit
 /// of the doubt.
-fn is_primary(connection: &mut wire::Connection) -> Result<bool, RedisError> {
-    let [role] = connection.ask([cmd("ROLE").get_packed_command()])?;
+fn is_primary(connection: &mut wire::Connection, until: Moment) -> Result<bool, RedisError> {
+    let [role] = connection.ask([cmd("ROLE").get_packed_command()], until)?;
     if let Some(role) = text(list(&role).first()) {
         return Ok(role == "master");
     }
-    let [info] = connection.ask([cmd("INFO").arg("replication").get_packed_command()])?;
+    let [info] = connection.ask([cmd("INFO").arg("replication").get_packed_command()], until)?;
     Ok(ServerInfo::read(&info, Moment::now()).is_primary != Some(false))
 }
 

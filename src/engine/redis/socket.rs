@@ -22,21 +22,61 @@ const DEEPEST: usize = 100;
 /// What values begin with.
 const TYPES: &[u8] = b"+-:$*_#,%~>(=!|";
 
-/// Of any family, perhaps with TLS over it.
+/// To what a read timeout is rounded: to set it is a system call, which is skipped if about the same is set.
+const COARSE: Duration = Duration::from_millis(1);
+
+/// Perhaps with TLS over it.
 trait Stream: Read + Write + Send {
-    fn socket(&self) -> &TcpStream;
+    fn timed(&mut self) -> &mut Timed;
 }
 
-impl Stream for TcpStream {
-    fn socket(&self) -> &TcpStream {
+impl Stream for Timed {
+    fn timed(&mut self) -> &mut Timed {
         self
     }
 }
 
 #[cfg(feature = "tls")]
-impl Stream for rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
-    fn socket(&self) -> &TcpStream {
-        self.get_ref()
+impl Stream for rustls::StreamOwned<rustls::ClientConnection, Timed> {
+    fn timed(&mut self) -> &mut Timed {
+        &mut self.sock
+    }
+}
+
+/// A socket of any family. A reply may come in pieces, and signals may interrupt the wait for it: they have one time
+/// together.
+struct Timed {
+    socket: TcpStream,
+    /// When the time is up.
+    until: Moment,
+    /// The time that the reader has just read; none for what it reads after that.
+    now: Option<Moment>,
+    /// The read timeout that is set.
+    limit: Duration,
+}
+
+impl Read for Timed {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let (is_first, now) = (self.now.is_some(), self.now.take().unwrap_or_else(Moment::now));
+        if !is_first && self.until <= now {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let left = self.until.since(now).max(COARSE);
+        if left.abs_diff(self.limit) > COARSE {
+            self.socket.set_read_timeout(Some(left))?;
+            self.limit = left;
+        }
+        self.socket.read(out)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -51,7 +91,7 @@ pub(crate) struct Socket {
 }
 
 /// Asks for the credentials, connects, and logs in, by one write for all. Blocks for `limit` at most, but for the
-/// credentials' provider. The rest of `limit` becomes the timeout of the connection's reads.
+/// credentials' provider.
 pub(crate) fn connect(
     at: &ConnectionInfo,
     credentials: &Credentials,
@@ -63,10 +103,9 @@ pub(crate) fn connect(
     let login = match (settings.protocol().supports_resp3(), settings.username(), settings.password()) {
         (false, _, None) => Vec::new(),
         (false, user, Some(password)) => cmd("AUTH").arg(user).arg(password).get_packed_command(),
-        (true, _, None) => cmd("HELLO").arg(3).get_packed_command(),
-        (true, user, Some(password)) => {
-            let auth = ["AUTH", user.unwrap_or("default"), password];
-            cmd("HELLO").arg(3).arg(&auth).get_packed_command()
+        (true, user, password) => {
+            let auth = password.map(|password| ["AUTH", user.unwrap_or("default"), password]);
+            cmd("HELLO").arg(3).arg(auth.as_ref()).get_packed_command()
         }
     };
     let only_if = |it: bool, cmd: &Cmd| if it { cmd.get_packed_command() } else { Vec::new() };
@@ -77,10 +116,9 @@ pub(crate) fn connect(
     let name = &credentials.client_name;
     let name = only_if(!name.is_empty(), &client(&["SETNAME", name]));
     let mut socket = Socket::over(dialled(info.addr(), credentials, until)?);
-    socket.set_read_timeout(Some(left(until)))?;
     socket.set_write_timeout(Some(left(until)))?;
     // The server may not have the commands for the names, or its user may not use them.
-    let [login, select, ..] = socket.ask([login, select, library, version, name])?;
+    let [login, select, ..] = socket.ask([login, select, library, version, name], until)?;
     login.extract_error().map_err(|e| credentials.refused(e))?;
     select.extract_error()?;
     Ok(socket)
@@ -91,21 +129,26 @@ fn dialled(addr: &ConnectionAddr, credentials: &Credentials, until: Moment) -> R
     match addr {
         // Nobody serves at an address that means any.
         ConnectionAddr::Tcp(host, port) if !["0.0.0.0", "::"].contains(&&**host) => {
-            Ok(Box::new(dial(host, *port, until)?))
+            Ok(Box::new(timed(dial(host, *port, until)?, until)))
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
-            Ok(Box::new(TcpStream::from(OwnedFd::from(UnixStream::connect(path)?))))
+            Ok(Box::new(timed(TcpStream::from(OwnedFd::from(UnixStream::connect(path)?)), until)))
         }
         #[cfg(feature = "tls")]
         ConnectionAddr::TcpTls { host, port, insecure: false, .. } => {
             let tls = credentials.tls.clone().ok_or_else(|| io::Error::other("no certificates"))?;
             let name = rustls::pki_types::ServerName::try_from(host.clone()).map_err(io::Error::other)?;
             let session = rustls::ClientConnection::new(tls, name).map_err(io::Error::other)?;
-            Ok(Box::new(rustls::StreamOwned::new(session, dial(host, *port, until)?)))
+            Ok(Box::new(rustls::StreamOwned::new(session, timed(dial(host, *port, until)?, until))))
         }
         _ => Err((ErrorKind::InvalidClientConfig, "cannot connect to an address like this").into()),
     }
+}
+
+/// By then, TLS must be agreed on.
+fn timed(socket: TcpStream, until: Moment) -> Timed {
+    Timed { socket, until, now: None, limit: Duration::MAX }
 }
 
 /// Tries all of the host's addresses.
@@ -131,20 +174,19 @@ impl Socket {
         Socket { stream, buffer: vec![0; BUFFER], from: 0, to: 0 }
     }
 
-    pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
-        Ok(self.stream.socket().set_read_timeout(limit)?)
-    }
-
-    pub(crate) fn set_write_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
-        Ok(self.stream.socket().set_write_timeout(limit)?)
+    pub(crate) fn set_write_timeout(&mut self, limit: Option<Duration>) -> RedisResult<()> {
+        Ok(self.stream.timed().socket.set_write_timeout(limit)?)
     }
 
     pub(crate) fn send_packed_command(&mut self, packed: &[u8]) -> RedisResult<()> {
         Ok(self.stream.write_all(packed)?)
     }
 
-    /// Returns the next value, whole. After a timeout it can still be read: nothing is skipped.
-    pub(crate) fn recv_response(&mut self) -> RedisResult<Value> {
+    /// Returns the next value, whole, which must be there by `until`. After a timeout it can still be read: nothing is
+    /// skipped.
+    pub(crate) fn recv_response(&mut self, now: Moment, until: Moment) -> RedisResult<Value> {
+        let timed = self.stream.timed();
+        (timed.now, timed.until) = (Some(now), until);
         loop {
             if let Some((value, length)) = first_of(&self.buffer[self.from..self.to])? {
                 self.from += length;
@@ -168,16 +210,14 @@ impl Socket {
         }
     }
 
-    /// Sends requests in one write, and returns their replies: `Nil` to an empty one, which is not sent. The read timeout
-    /// is for all of them; its rest is the next one. If the server refuses one and closes the connection, the refusal
-    /// says why.
-    pub(crate) fn ask<const N: usize>(&mut self, requests: [Vec<u8>; N]) -> RedisResult<[Value; N]> {
-        let until = self.stream.socket().read_timeout()?.map(|limit| Moment::now().after(limit));
-        self.send_packed_command(&requests.concat())?;
+    /// Sends requests in one write, and returns their replies, for which it waits until `by`: `Nil` to an empty one,
+    /// which is not sent. If the server refuses one and closes the connection, the refusal says why.
+    pub(crate) fn ask<const N: usize>(&mut self, all: [Vec<u8>; N], by: Moment) -> RedisResult<[Value; N]> {
+        self.send_packed_command(&all.concat())?;
         let (mut replies, mut refused) = ([const { Value::Nil }; N], None);
-        for (reply, _) in replies.iter_mut().zip(&requests).filter(|(_, request)| !request.is_empty()) {
-            self.set_read_timeout(until.map(left))?;
-            *reply = self.recv_response().map_err(|e| refused.take().unwrap_or(e))?;
+        for (reply, _) in replies.iter_mut().zip(&all).filter(|(_, request)| !request.is_empty()) {
+            let next = self.recv_response(Moment::now(), by);
+            *reply = next.map_err(|e| refused.take().filter(|_| !e.is_timeout()).unwrap_or(e))?;
             refused = reply.clone().extract_error().err();
         }
         Ok(replies)

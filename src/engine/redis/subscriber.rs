@@ -88,9 +88,9 @@ impl Subscriber {
     /// Returns what the server sends next; `None` after a moment without anything. A server that has said nothing for
     /// long is pinged: without a reply the connection is out of step, and must be closed.
     pub(crate) fn next(&mut self) -> RedisResult<Option<Pushed>> {
-        let awaits = !self.sent.is_empty();
-        self.connection.set_read_timeout(Some(if awaits { PING_AFTER } else { TICK }))?;
-        let value = match self.connection.recv_response() {
+        let (awaits, now) = (!self.sent.is_empty(), Moment::now());
+        let until = now.after(if awaits { PING_AFTER } else { TICK });
+        let value = match self.connection.recv_response(now, until) {
             Err(e) if e.is_timeout() && !awaits => {
                 if PING_AFTER <= Moment::now().since(self.latest) {
                     self.sent.push_back(("PING", None));

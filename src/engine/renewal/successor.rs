@@ -19,7 +19,7 @@ use crate::engine::servers::server::Server;
 pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, info: &ServerInfo) {
     if let Some(last_reply) = server.known.is_another(info, Moment::now()) {
         // Connections from before then lead to the former server, which may never reply.
-        server.backend.moves(last_reply);
+        server.backend.moved.put(last_reply);
         renew_all(shared, server);
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct Cluster {
     servers: Servers,
     /// `None` once the client is closed: then no server is added.
     pools: Mutex<Option<Pools>>,
-    watch: OnceLock<Box<dyn ClusterWatch>>,
+    pub(in crate::engine) watch: OnceLock<Box<dyn ClusterWatch>>,
     /// Whether there has been a map.
     mapped: AtomicBool,
     /// Whether the map may be out of date.
@@ -103,11 +103,6 @@ impl Cluster {
             cluster.number_of(node);
         }
         Ok(cluster)
-    }
-
-    /// Reports changes to the client from now on.
-    pub(crate) fn watched_by(&self, watch: impl ClusterWatch + 'static) {
-        let _ = self.watch.set(Box::new(watch));
     }
 
     pub(crate) fn to(&self, slot: Slot) -> &Arc<Server> {

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Makes this client follow the changes of its cluster, if it has one.
 pub(crate) fn keep_up(shared: &Arc<Shared>) {
     if let Route::Cluster(cluster) = &shared.route {
-        cluster.watched_by(SlotMoves(Arc::downgrade(shared)));
+        let _ = cluster.watch.set(Box::new(SlotMoves(Arc::downgrade(shared))));
     }
 }
 
@@ -132,7 +132,7 @@ impl SentinelWatch {
         }
         let (Some(shared), Some(server)) = (self.shared.upgrade(), self.server.upgrade()) else { return };
         tracing::info!(primary = %place, "a sentinel reports a new primary");
-        server.backend.moves(Moment::now());
+        server.backend.moved.put(Moment::now());
         server.inbox.life.wake();
         successor::renew_all(&shared, &server);
     }

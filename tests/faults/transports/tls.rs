@@ -6,7 +6,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use redis_concurrent::ClientBuilder;
 use redis_concurrent_testkit::TlsFiles;
 use tempfile::TempDir;
 
@@ -127,4 +126,14 @@ fn what_is_no_certificate_or_no_address_for_one_is_told() {
         let error = builder.connect_later().unwrap_err();
         assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains(why), "{why}: {error}");
     }
+}
+
+#[test]
+fn a_reply_takes_no_longer_than_its_timeout() {
+    let Some(authority) = Authority::new() else { return };
+    let (server, url) = authority.server("no");
+    let port = server.tls_port().unwrap();
+    let door = Proxy::start(port).unwrap();
+    let url = url.replace(&port.to_string(), &door.port().to_string());
+    a_reply_in_pieces_is_not_waited_for(authority.without_certificate(&url), &door);
 }

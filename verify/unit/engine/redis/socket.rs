@@ -115,10 +115,13 @@ fn a_connection_returns_every_value_in_its_order() {
             rest = &rest[piece..];
         }
     });
-    let mut connection = Socket::over(Box::new(socket));
+    let mut connection = Socket::over(Box::new(timed(socket, Moment::NEVER)));
     for value in values {
-        assert_eq!(connection.recv_response().unwrap(), parse_redis_value(&value).unwrap());
+        assert_eq!(
+            connection.recv_response(Moment::now(), Moment::NEVER).unwrap(),
+            parse_redis_value(&value).unwrap()
+        );
     }
-    assert!(connection.recv_response().is_err_and(|e| e.is_io_error()));
+    assert!(connection.recv_response(Moment::now(), Moment::NEVER).is_err_and(|e| e.is_io_error()));
     writer.join().unwrap();
 }
