@@ -63,11 +63,10 @@ impl Checkout<'_> {
             // first: what a thread sends arrives behind what it has sent before.
             let idle = || self.backend.aside.take(|_| true).or_else(|| pool.try_get());
             let idle = if mem::take(&mut queues) { None } else { idle() };
-            // Where all wait for what the others keep, none would ever get one.
-            if idle.is_none()
-                && is_exhausted(&pool)
-                && KEPT.with_borrow(|kept| kept.contains(&(&raw const *self.backend)))
-            {
+            // Where all wait for what the others keep, none would ever get one. (A thread that ends keeps none, even if
+            // the destructor of another thread-local still sends something.)
+            let keeps = |kept: &RefCell<Vec<_>>| kept.borrow().contains(&(&raw const *self.backend));
+            if idle.is_none() && is_exhausted(&pool) && KEPT.try_with(keeps).unwrap_or(false) {
                 return Err(Failure::Denied(Error::new(ErrorKind::Unavailable, "").because(NONE_LEFT)));
             }
             let mut connection = match idle {
@@ -145,9 +144,11 @@ impl Checkout<'_> {
 impl Backend {
     /// From now on this thread keeps a connection, or no longer does.
     pub(in crate::engine) fn keeps(&self, keeps: bool) {
-        KEPT.with_borrow_mut(|kept| match keeps {
-            true => kept.push(self),
-            false => drop(kept.iter().rposition(|it| *it == &raw const *self).map(|at| kept.swap_remove(at))),
+        let _ = KEPT.try_with(|kept| match (keeps, &mut *kept.borrow_mut()) {
+            (true, kept) => kept.push(self),
+            (_, kept) => {
+                drop(kept.iter().rposition(|it| *it == &raw const *self).map(|at| kept.swap_remove(at)))
+            }
         });
     }
 

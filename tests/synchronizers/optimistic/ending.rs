@@ -1,12 +1,15 @@
 //! How an update ends, and that its connection is nobody's trap afterwards.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Commands};
+use redis_concurrent::kinds::Reentrant;
 use redis_concurrent::optimistic::Outcome;
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, OwnedGuard, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::optimistic::fixture::*;
@@ -341,4 +344,40 @@ fn one_that_breaks_while_it_is_watched_ends_the_try_with_nothing_written() {
         it.redis.del::<_, ()>(KEY).unwrap();
     }
     it.next_one_is_unaffected();
+}
+
+/// The destructor of a thread-local may run after those of ours, and what panics there ends the process.
+#[test]
+fn a_guard_that_goes_with_its_thread_finds_the_pools_only_connection_kept() {
+    alone(
+        "optimistic::ending::a_guard_that_goes_with_its_thread_finds_the_pools_only_connection_kept",
+        || {
+            thread_local!(static GUARD: RefCell<Option<OwnedGuard<Reentrant>>> = const { RefCell::new(None) });
+            let it = Fixture::new();
+            let client = Client::builder().url(&it.server.url()).max_connections(1).command_timeout(ms(500));
+            let client = client.connect().unwrap();
+            let (update, lock) = (client.optimistic(&[KEY]), client.reentrant_lock("x"));
+            let (ready, is_ready) = channel();
+            let (end, may_end) = channel::<()>();
+            thread::scope(|scope| {
+                let ending = scope.spawn(|| {
+                    let (may_end, ready) = (may_end, ready);
+                    GUARD.set(Some(lock.lock_owned().unwrap()));
+                    update.run(|_, _| Ok(Outcome::Abort(()))).unwrap();
+                    ready.send(()).unwrap();
+                    may_end.recv().unwrap();
+                });
+                is_ready.recv().unwrap();
+                let mut ending = Some(ending);
+                let kept = update.run(|read, _| {
+                    let _: Option<u32> = read.get(KEY)?;
+                    end.send(()).unwrap();
+                    ending.take().map(|thread| thread.join().unwrap());
+                    Ok(Outcome::Abort(()))
+                });
+                kept.unwrap();
+            });
+            wait_until(LONG, "the lock is free", || !lock.is_locked().unwrap());
+        },
+    );
 }
