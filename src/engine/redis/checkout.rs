@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::{mem, ptr};
 
 use redis::RedisError;
 
@@ -145,10 +145,8 @@ impl Backend {
     /// From now on this thread keeps a connection, or no longer does.
     pub(in crate::engine) fn keeps(&self, keeps: bool) {
         let _ = KEPT.try_with(|kept| match (keeps, &mut *kept.borrow_mut()) {
-            (true, kept) => kept.push(self),
-            (_, kept) => {
-                drop(kept.iter().rposition(|it| *it == &raw const *self).map(|at| kept.swap_remove(at)))
-            }
+            (true, all) => all.push(self),
+            (_, all) => drop(all.iter().rposition(|it| ptr::eq(*it, self)).map(|at| all.swap_remove(at))),
         });
     }
 
