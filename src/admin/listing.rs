@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use redis::{ServerError, Value};
 
+use super::command;
 use super::view::{self, Inspection, Lookup};
 use crate::client::Client;
 use crate::engine::redis::connection::Connection;
-use crate::engine::redis::exchange::Command;
 use crate::engine::redis::resp::{list, text};
 use crate::engine::servers::server::Server;
 use crate::error::Error;
 use crate::names::{self, Names};
 
 /// The number of keys that a `SCAN` examines.
-const PAGE: usize = 200;
+const PAGE: &str = "200";
 /// The number of locks that are examined by one write.
 const BATCH: usize = 100;
 
@@ -133,9 +133,8 @@ impl Listing {
         // What is held has a state, and what is waited for has queue positions. Of a lock's other keys this
         // pattern matches two that are rare.
         let pattern = format!("{}:{{{}", globbed(namespace), if self.free { "*" } else { "*[}s]" });
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(PAGE);
-        let answers = self.client.exchange(&at.server, &mut at.connection, &[Command::plain(&scan)])?;
+        let scan = command(&["SCAN", cursor, "MATCH", &pattern, "COUNT", PAGE]);
+        let answers = self.client.exchange(&at.server, &mut at.connection, &[scan])?;
         answers.first().map_or(Ok(()), view::answered)?;
         let items = answers.first().map(list).unwrap_or_default();
         for key in items.get(1).map(list).unwrap_or_default() {
@@ -160,16 +159,9 @@ impl Listing {
         let namespace = &self.client.shared().config.namespace;
         let keys = names.iter().map(|name| Names::new(namespace, name));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
-        let ask = |verb: &str, names: &Names| {
-            let mut cmd = redis::cmd(verb);
-            cmd.arg(names.key());
-            if verb == "HGET" {
-                cmd.arg("kind");
-            }
-            Command::plain(&cmd)
-        };
+        let keys_of = keys.iter().map(Names::key);
         let questions: Vec<_> =
-            keys.iter().flat_map(|names| [ask("TYPE", names), ask("HGET", names)]).collect();
+            keys_of.flat_map(|key| [command(&["TYPE", key]), command(&["HGET", key, "kind"])]).collect();
         let answers = self.client.exchange(&scan.server, &mut scan.connection, &questions)?;
         for (name, answers) in names.iter().zip(answers.chunks(2)) {
             for answer in answers {

@@ -93,17 +93,13 @@ impl Client {
         let keys: Vec<String> =
             names.keys().iter().chain([&names.fenced()]).map(|parts| parts.concat()).collect();
         let mut connection = self.apart(server)?;
-        let ask = |words: &[&str]| {
-            let mut cmd = redis::cmd(words[0]);
-            Command::plain(cmd.arg(&words[1..]))
-        };
-        let mut commands: Vec<_> = keys.iter().map(|key| ask(&["PTTL", key])).collect();
-        commands.extend(keys.iter().map(|key| ask(&["MEMORY", "USAGE", key])));
+        let mut commands: Vec<_> = keys.iter().map(|key| command(&["PTTL", key])).collect();
+        commands.extend(keys.iter().map(|key| command(&["MEMORY", "USAGE", key])));
         commands.extend([
-            ask(&["TYPE", &keys[0]]),
-            ask(&["HGET", &keys[0], "kind"]),
-            ask(&["HGET", &keys[6], "token"]),
-            ask(&["HGET", &keys[0], "used"]),
+            command(&["TYPE", &keys[0]]),
+            command(&["HGET", &keys[0], "kind"]),
+            command(&["HGET", &keys[6], "token"]),
+            command(&["HGET", &keys[0], "used"]),
         ]);
         let answers = self.exchange(server, &mut connection, &commands)?;
         answers.first().map_or(Ok(()), view::answered)?;
@@ -306,6 +302,10 @@ impl Client {
         let route = &self.shared().route;
         route.servers().into_iter().filter(|server| route.leads_to(server)).collect()
     }
+}
+
+fn command(words: &[&str]) -> Command<'static> {
+    Command::plain(redis::Cmd::new().arg(words))
 }
 
 fn info(server: &Arc<Server>) -> Result<ConnectionInfo, Error> {
