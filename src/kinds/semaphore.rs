@@ -243,9 +243,7 @@ impl Semaphore {
     // ---- underneath ------------------------------------------------------------------------
 
     fn checked(&self, n: u32) -> Result<u32, Error> {
-        within("permits", n, 1..=MOST)
-            .map(|()| n)
-            .map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))
+        Permits::of(n).map(|_| n).map_err(|e| e.about(self.name()))
     }
 
     /// Checks a number of permits to set: 0 is valid too.
