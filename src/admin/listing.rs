@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::{ServerError, Value};
 
-use super::command;
-use super::view::{self, Inspection, Lookup};
+use super::view::{self, Inspection, Lookup, command};
 use crate::client::Client;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::resp::{list, text};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use redis::{ConnectionInfo, Value};
 
 pub use self::listing::Listing;
-use self::view::Lookup;
 pub use self::view::{BlockedThread, ConditionWaiter, Deadlock, Inspection, KeyInfo, deadlocks};
+use self::view::{Lookup, command};
 pub use crate::address::Sentinels;
 use crate::client::Client;
 use crate::clock::Moment;
@@ -302,10 +302,6 @@ impl Client {
         let route = &self.shared().route;
         route.servers().into_iter().filter(|server| route.leads_to(server)).collect()
     }
-}
-
-fn command(words: &[&str]) -> Command<'static> {
-    Command::plain(redis::Cmd::new().arg(words))
 }
 
 fn info(server: &Arc<Server>) -> Result<ConnectionInfo, Error> {

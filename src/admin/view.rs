@@ -135,6 +135,10 @@ impl View {
     }
 }
 
+pub(super) fn command(words: &[&str]) -> Command<'static> {
+    Command::plain(redis::Cmd::new().arg(words))
+}
+
 /// Turns an error reply into an error, except for the reply to a command for a key of another type.
 pub(super) fn answered(answer: &Value) -> Result<(), Error> {
     let Value::ServerError(e) = answer else { return Ok(()) };
