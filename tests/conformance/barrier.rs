@@ -97,11 +97,15 @@ fn nobody_is_a_round_ahead<K: Tried>(fixture: &Fixture<K>) {
 /// JSR-166 CyclicBarrierTest.testAwait3_TimeoutException.
 fn a_timed_wait_alone_times_out<K: Tried>(fixture: &Fixture<K>) {
     let barrier = fixture.client().cyclic_barrier(NAME, 2);
-    let (limit, began) = (ms(300), Instant::now());
-    assert_eq!(barrier.wait_with(limit).unwrap_err().kind(), ErrorKind::Timeout);
-    assert!((limit..limit + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
-    fixture.await_positions(0);
-    assert!(barrier.is_broken().unwrap());
+    let limit = ms(300);
+    // Once more where a busy machine let it arrive too late to break anything.
+    wait_until(LONG, "it is broken", || {
+        let began = Instant::now();
+        assert_eq!(barrier.wait_with(limit).unwrap_err().kind(), ErrorKind::Timeout);
+        assert!((limit..limit + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
+        fixture.await_positions(0);
+        barrier.is_broken().unwrap()
+    });
     barrier.reset().unwrap();
     fixture.bygone();
 }
