@@ -35,7 +35,8 @@ pitfalls: setup
 # Unit tests, tests/, and the examples in the documentation; then the tests of a crate outside the workspace, with the
 # workspace's versions. All of them run, even if one fails.
 test: setup
-	$(CARGO) test --no-fail-fast --features redis-concurrent-cli/tls; first=$$?; cp Cargo.lock $(OWN) && \
+	CARGO="$(CARGO)" ci/test.sh --features redis-concurrent-cli/tls; first=$$?; \
+		$(CARGO) test --doc --features redis-concurrent-cli/tls && cp Cargo.lock $(OWN) && \
 		$(CARGO) test --manifest-path $(OWN)/Cargo.toml --target-dir target && exit $$first
 
 # The tests that may depend on the server, on servers other than the system's: on all of ci/servers.sh, or

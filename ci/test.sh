@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Builds and runs the tests as `cargo test` does, but two test binaries at a time: most tests wait for something, so one
+# after the other they leave half of a machine idle. Shows what each has printed once it has ended; all of them run, even
+# if one fails.
+#
+#   ci/test.sh [ARGUMENT OF CARGO...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exec </dev/null
+cargo=${CARGO:-cargo}
+# Cargo sets this for what it runs itself.
+RUST_TEST_THREADS=$(sed -n 's/^RUST_TEST_THREADS = "\(.*\)"$/\1/p' .cargo/config.toml)
+export RUST_TEST_THREADS lock=$PWD/ci/test.sh
+
+# FOLDER<tab>EXECUTABLE: runs a test binary, in its package's folder. The one that computes takes the time that others leave.
+run() {
+    local folder executable output status=0 lenient=() began=$SECONDS
+    IFS=$'\t' read -r folder executable <<<"$1"
+    output=$(mktemp)
+    [[ $executable != */verify-* ]] || lenient=(nice)
+    (cd "$folder" && exec "${lenient[@]}" "$executable") >"$output" 2>&1 || status=1
+    exec 9<"$lock"
+    flock 9
+    printf '\n     Running %s\n' "$executable"
+    cat "$output"
+    printf '     took %d s: %s\n' $((SECONDS - began)) "$executable"
+    rm "$output"
+    return $status
+}
+export -f run
+
+"$cargo" test --no-run --message-format=json-render-diagnostics "$@" |
+    sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1\t\2/p' |
+    # The longest first.
+    awk '{ print (/\/(faults|verify|locks|tools)-[^\/]*$/ ? 0 : 1) "\t" $0 }' | sort -s -n -k 1,1 | cut -f 2- |
+    xargs -r -d '\n' -P 2 -n 1 bash -c 'run "$1"' test
