@@ -46,6 +46,7 @@ pub(super) const SITUATIONS: &[&str] = &[
     "a request is refused for want of memory",
     "a request is sent on to another node",
     "a script is unknown",
+    "a signal passes by who stopped or died",
     "a slot has moved",
     "a wait ends by its timeout",
     "a waiter passes a latch",
@@ -324,6 +325,17 @@ pub(super) fn inside<'a>(hold: &Hold, others: &[&'a Hold]) -> Vec<&'a Hold> {
 /// The holds of a lock so far.
 pub(super) fn holds(lock: &str) -> Vec<Hold> {
     with(|checks| checks.holds.iter().filter(|hold| hold.lock == lock).cloned().collect())
+}
+
+/// For how long none of these holds, sorted by their beginning, was there between two times, as far as their processes
+/// know.
+pub(super) fn free(holds: &[Hold], from: Duration, until: Duration) -> Duration {
+    let (mut free, mut at) = (Duration::ZERO, from);
+    for hold in holds.iter().filter(|it| it.began < until) {
+        free += hold.began.saturating_sub(at);
+        at = at.max(hold.released.unwrap_or(hold.last));
+    }
+    free + until.saturating_sub(at)
 }
 
 /// What a run was like.

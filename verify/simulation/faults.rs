@@ -14,8 +14,10 @@ pub(super) enum Fault {
     Slow(Duration, Duration),
     /// For so long, those to subscribers do.
     Late(Duration, Duration),
-    /// For so long, nothing goes between a process and a server; it arrives afterwards.
+    /// For so long, nothing goes between a process and a server; it arrives afterwards, later by up to as long.
     Apart(usize, Duration),
+    /// For so long, a process hears nothing of a server, which goes on to hear it.
+    Unheard(usize, Duration),
     /// For so long, each message to a subscriber arrives twice, and sometimes much later the second time.
     Doubles(Duration),
     /// For so long, no message to a subscriber arrives.
@@ -49,6 +51,8 @@ pub(super) type Planned = (Duration, usize, Fault);
 pub(super) const DOUBLED: Duration = Duration::from_secs(5);
 /// How long after a fault of the network or of a server its calls are well again.
 const RECOVERED: Duration = Duration::from_secs(6);
+/// How much later at most arrives what was sent between two that were apart: it is sent again at growing intervals.
+pub(super) const RESENT: Duration = Duration::from_secs(8);
 /// How many faults a run has at most.
 pub(super) const MOST: usize = 8;
 
@@ -74,26 +78,43 @@ impl Plan {
     pub(super) fn new(
         rng: &mut Rng,
         weather: Weather,
+        only: &[&'static str],
         (processes, servers, cluster): (usize, usize, bool),
         within: usize,
         without: &[usize],
     ) -> Plan {
-        let mut kinds = Fault::kinds(rng, weather, servers > 1);
+        let mut kinds = if only.is_empty() { Fault::kinds(rng, weather, servers > 1) } else { only.to_vec() };
         if cluster && weather == Weather::Rough {
             // In half of the cases.
             kinds.extend(vec!["moves"; kinds.len()]);
         }
         let most = if kinds.is_empty() { 0 } else { 1 + rng.below(MOST) };
-        let mut faults = Vec::new();
+        let (mut faults, mut last) = (Vec::new(), (Duration::ZERO, 0));
         for i in 0..most {
             let (at, server) = (Duration::from_millis(500 + rng.below(within) as u64), rng.below(servers));
             let kind = kinds[rng.below(kinds.len())];
             let fault = Fault::draw(rng, kind, processes, servers > 1);
+            // Most servers at about the same time.
+            let again = weather == Weather::Lossy && servers > 1 && i % 2 == 1;
+            last = if again { (last.0 + at / 64, (last.1 + 1) % servers) } else { (at, server) };
             if !without.contains(&i) {
-                faults.push((at, server, fault));
+                faults.push((last.0, last.1, fault));
             }
         }
         Plan { faults }
+    }
+
+    /// Only those stop or die that are neither the first process nor the last; and who stops, does so for longer than a
+    /// signal waits for it.
+    pub(super) fn stops_waiters(&mut self, processes: usize) {
+        for (.., fault) in &mut self.faults {
+            if let Fault::Stops(it, _) | Fault::Dies(it) = fault {
+                *it = 1 + *it % (processes - 2);
+            }
+            if let Fault::Stops(_, lasts) = fault {
+                *lasts += RECOVERED;
+            }
+        }
     }
 
     pub(super) fn fails_over(&self) -> bool {
@@ -113,6 +134,23 @@ impl Plan {
         self.faults.iter().filter_map(stops)
     }
 
+    /// When processes stop, and go on.
+    pub(super) fn all_stops(&self) -> impl Iterator<Item = (Duration, Duration)> {
+        self.stops_if(|_| true)
+    }
+
+    /// When this process stops, and goes on.
+    pub(super) fn stops_of(&self, process: usize) -> impl Iterator<Item = (Duration, Duration)> {
+        self.stops_if(move |it| it == process)
+    }
+
+    fn stops_if(&self, of: impl Fn(usize) -> bool) -> impl Iterator<Item = (Duration, Duration)> {
+        self.faults.iter().filter_map(move |(at, _, fault)| match fault {
+            Fault::Stops(it, lasts) if of(*it) => Some((*at, *at + *lasts)),
+            _ => None,
+        })
+    }
+
     pub(super) fn kills(&self) -> bool {
         self.faults.iter().any(|(.., fault)| matches!(fault, Fault::Dies(_)))
     }
@@ -125,9 +163,8 @@ impl Plan {
     fn ends(planned: &Planned) -> Duration {
         let (at, _, fault) = planned;
         match fault {
-            Fault::Apart(_, lasts) | Fault::Full(lasts) | Fault::Restart(lasts) | Fault::Mute(lasts) => {
-                *at + *lasts
-            }
+            Fault::Apart(_, lasts) | Fault::Unheard(_, lasts) => *at + *lasts + RESENT.min(*lasts),
+            Fault::Full(lasts) | Fault::Restart(lasts) | Fault::Mute(lasts) => *at + *lasts,
             Fault::Slow(lasts, by) | Fault::Late(lasts, by) => *at + *lasts + *by,
             Fault::Doubles(lasts) => *at + *lasts + DOUBLED,
             Fault::Empty(lasts) | Fault::Replaced(lasts) => *at + *lasts,
@@ -144,7 +181,9 @@ impl Plan {
     /// Whether a process is never apart for a lease: for so long it tries to take back what it asked for.
     pub(super) fn settles(&self, process: usize, lease: Duration) -> bool {
         let apart = |(.., fault): &Planned| match fault {
-            Fault::Apart(it, lasts) if *it == process => *lasts,
+            Fault::Apart(it, lasts) | Fault::Unheard(it, lasts) if *it == process => {
+                *lasts + RESENT.min(*lasts)
+            }
             _ => Duration::ZERO,
         };
         self.faults.iter().map(apart).sum::<Duration>() + RECOVERED / 3 < lease
@@ -178,6 +217,16 @@ impl Plan {
         self.faults.iter().filter(silent).count() as u32
     }
 
+    /// How many processes stop or die, and may have to be passed by, between these times.
+    pub(super) fn passed_by(&self, from: Duration, until: Duration) -> u32 {
+        let silent = |(at, _, fault): &&Planned| match fault {
+            Fault::Stops(_, lasts) => *at < until && from < *at + *lasts + RECOVERED,
+            Fault::Dies(_) => *at < until && from < *at + RECOVERED,
+            _ => false,
+        };
+        self.faults.iter().filter(silent).count() as u32
+    }
+
     /// When this process is killed.
     pub(super) fn death(&self, process: usize) -> Option<Duration> {
         let dies =
@@ -196,6 +245,8 @@ const ROUGH: &[&str] = &[
     "slow",
     "late",
     "apart",
+    "unheard",
+    "unheard",
     "doubles",
     "mute",
     "mute",
@@ -243,6 +294,7 @@ impl Fault {
             "slow" => Fault::Slow(lasts, by),
             "late" => Fault::Late(lasts, by),
             "apart" => Fault::Apart(process, lasts),
+            "unheard" => Fault::Unheard(process, lasts),
             "doubles" => Fault::Doubles(lasts),
             "mute" => Fault::Mute(lasts),
             "forgets" => Fault::Forgets,

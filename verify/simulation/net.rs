@@ -10,7 +10,7 @@ use redis::{RedisResult, Value};
 
 use super::checks::{always, drawn, happens, sometimes};
 use super::cluster::Slots;
-use super::faults::{DOUBLED, Fault, Plan};
+use super::faults::{DOUBLED, Fault, Plan, RESENT};
 use super::part::WAITERS;
 use super::redis::{Reply, Told};
 use super::server::{EACH, Server};
@@ -45,6 +45,8 @@ struct State {
     mute: Moment,
     /// Until when nothing goes between a process and a server.
     apart: BTreeMap<Ends, Moment>,
+    /// Until when nothing goes to a process from a server.
+    unheard: BTreeMap<Ends, Moment>,
     /// Nothing goes wrong in this run.
     calm: bool,
     /// No process stops or dies any more.
@@ -97,7 +99,19 @@ impl State {
             micros += self.rng.below(self.slow.1.as_micros() as usize);
         }
         let healed = self.apart.get(&ends).copied().unwrap_or_default();
-        now.after(Duration::from_micros(micros as u64)).max(healed)
+        self.resent(healed).max(now.after(Duration::from_micros(micros as u64)))
+    }
+
+    /// The same of what is sent by a server.
+    fn answer_arrives(&mut self, ends: Ends) -> Moment {
+        let healed = self.unheard.get(&ends).copied().unwrap_or_default();
+        self.resent(healed).max(self.arrival(ends))
+    }
+
+    /// When that arrives which cannot arrive before then.
+    fn resent(&mut self, healed: Moment) -> Moment {
+        let waits = healed.since(time::real()).min(RESENT).as_micros() as usize;
+        if waits == 0 { healed } else { healed.after(Duration::from_micros(self.rng.below(waits) as u64)) }
     }
 
     fn cut(&mut self, connection: u64) {
@@ -160,7 +174,7 @@ impl State {
         }
         for told in told {
             let Some(to) = self.lines.get(&told.connection).map(|line| line.ends) else { continue };
-            let mut when = self.arrival(to);
+            let mut when = self.answer_arrives(to);
             if time::real() < self.late.0 {
                 let by = self.rng.below(self.late.1.as_micros() as usize);
                 when = when.after(Duration::from_micros(by as u64));
@@ -188,7 +202,7 @@ impl State {
                     _ => {}
                 }
             }
-            let when = self.arrival(ends);
+            let when = self.answer_arrives(ends);
             let line = self.lines.get_mut(&connection).expect("just seen");
             line.back = line.back.max(when);
             let when = line.back;
@@ -231,7 +245,7 @@ impl State {
             let ends =
                 Reply::List(vec![Reply::Bulk(b"sunsubscribe".to_vec()), Reply::Bulk(channel), Reply::Int(0)]);
             let Some(ends_at) = self.lines.get(&connection).map(|line| line.ends) else { continue };
-            let when = self.arrival(ends_at);
+            let when = self.answer_arrives(ends_at);
             self.at(when, Event::Reply(connection, ends.into()));
         }
     }
@@ -283,6 +297,9 @@ impl State {
             Fault::Apart(process, lasts) => {
                 self.apart.insert((process, server), now.after(lasts));
             }
+            Fault::Unheard(process, lasts) => {
+                self.unheard.insert((process, server), now.after(lasts));
+            }
             Fault::Doubles(lasts) => self.doubles = now.after(lasts),
             Fault::Mute(lasts) => self.mute = now.after(lasts),
             Fault::Forgets => self.servers[server].redis.forget_scripts(),
@@ -331,6 +348,7 @@ impl Net {
             doubles: now,
             mute: now,
             apart: BTreeMap::new(),
+            unheard: BTreeMap::new(),
             calm: plan.faults.is_empty(),
             ends: false,
             over: false,

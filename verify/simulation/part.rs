@@ -56,6 +56,8 @@ pub(super) const KINDS: &[&str] = &[
 pub(super) const QUEUES: &[&str] = &[
     "condition",
     "condition",
+    "condition",
+    "condition",
     "limited",
     "read/write",
     "read/write",
@@ -128,6 +130,10 @@ pub(super) struct Part {
     pub(super) rng: Rng,
     /// How long a process may keep a lock after its release.
     pub(super) linger: Duration,
+    /// The first process signals the others.
+    pub(super) signals: bool,
+    /// When others stop.
+    pub(super) stops: Vec<Duration>,
     /// Where there are several servers.
     pub(super) red: Option<RedLockClient>,
     pub(super) playing: Arc<Playing>,

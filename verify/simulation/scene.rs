@@ -55,6 +55,8 @@ pub(super) struct Scene {
     /// They are the nodes of a cluster.
     cluster: bool,
     threads: usize,
+    /// The first process signals the others.
+    signals: bool,
     rounds: usize,
     /// How long its threads pause at most, in ms.
     pace: usize,
@@ -90,13 +92,14 @@ impl Scene {
         let all = [KINDS, QUEUES][rng.below(2)];
         let mut kinds = || all[rng.below(all.len())];
         let kinds = if several { vec!["RedLock"] } else { [kinds(), kinds(), kinds(), kinds()].to_vec() };
-        if kinds[0] == "condition" {
-            // What is promised of signals: some wait, and one of them dies.
+        // What is promised of signals: the first process signals, others wait, and some of them stop or die.
+        let signals = kinds[0] == "condition";
+        if signals {
             processes = processes.max(3);
             weather = if weather == Rough { Deadly } else { weather };
         }
         // The pace, and within what time the faults begin, in ms.
-        let (pace, within) = [(4_000, 60_000), (4_000, 60_000), (300, 15_000), (20, 3_000)][rng.below(4)];
+        let (mut pace, within) = [(4_000, 60_000), (4_000, 60_000), (300, 15_000), (20, 3_000)][rng.below(4)];
         // Together less than what a process subtracts from a lease.
         let drifts = rng.below(3) == 0;
         let drifts = (0..processes + servers).map(|i| {
@@ -104,9 +107,28 @@ impl Scene {
             if drifts && (i < processes || !cluster) { rng.below(8_001) as i64 - 4_000 } else { 0 }
         });
         let drifts = drifts.collect();
+        // What is promised of this kind, where one thing goes wrong again and again.
+        let only: &[_] = match kinds[0] {
+            "condition" if weather == Deadly => &["stops", "stops", "stops", "stops", "dies"],
+            // What is held when a replica takes over.
+            "reentrant" if weather == Lossy => &["failover"],
+            _ if weather != Rough || rng.below(2) == 0 => &[],
+            // Who keeps the lock is not told that others wait.
+            "reentrant" => &["mute"],
+            // What a process asked for, which passes it on then, is asked for once more.
+            "receipt" => &["apart"],
+            // Who stood still hears late of what it had meanwhile.
+            "simple" => &["late", "late", "stops"],
+            _ => &[],
+        };
+        let mut plan = Plan::new(&mut rng, weather, only, (processes, servers, cluster), within, without);
+        if signals {
+            pace = pace.max(300);
+            plan.stops_waiters(processes);
+        }
         let same = rng.below(2) == 0;
         // So short that many wait for longer than a signal may take to pass by the dead.
-        let lease = if kinds[0] == "condition" { [3, 3, 3] } else { [3, 10, 30] };
+        let lease = if signals { [3, 3, 3] } else { [3, 10, 30] };
         let leases: Vec<_> = (0..processes).map(|_| Duration::from_secs(lease[rng.below(3)])).collect();
         Scene {
             seed,
@@ -117,13 +139,14 @@ impl Scene {
             servers,
             cluster,
             kinds: kinds[..1 + rng.below(kinds.len()) * rng.below(2)].to_vec(),
-            threads: [1, 1, 2, 3][rng.below(4)],
-            rounds: (2 + rng.below(5)) * if pace < 4_000 { 6 } else { 1 },
+            threads: [1, 1, 2, 3][rng.below(4)].max(if signals { 2 } else { 1 }),
+            rounds: (2 + rng.below(5)) * if pace < 4_000 { 6 } else { 1 + usize::from(signals) },
             leases: if same { vec![leases[0]; processes] } else { leases },
             drifts,
             linger: Duration::from_secs([2, 20][rng.below(2)]),
             local_handoff: Duration::from_millis([0, 1, 20][rng.below(3)]),
-            plan: Plan::new(&mut rng, weather, (processes, servers, cluster), within, without),
+            signals,
+            plan,
         }
     }
 
@@ -201,6 +224,8 @@ impl Scene {
                     pace: self.pace,
                     rng: Rng(self.seed ^ ((process * 8 + thread + 1) as u64) << 32),
                     linger: self.linger,
+                    signals: self.signals,
+                    stops: self.plan.all_stops().map(|(at, _)| at).collect(),
                     red: red.clone(),
                     playing: playing.clone(),
                     net: net.clone(),

@@ -11,7 +11,10 @@ use crate::sync::time;
 /// How much longer than this a waiter must still wait that must be signalled.
 const SURELY: Duration = Duration::from_millis(100);
 /// How long it may take until a signal has passed by one waiter that is dead or stands still, beside a lease.
-const PASSED: Duration = Duration::from_secs(10);
+const PASSED: Duration = Duration::from_secs(8);
+
+/// How long after it goes on a waiter that stood still says that it was signalled.
+const RESUMED: Duration = Duration::from_secs(2);
 
 /// A call that waits for a signal.
 struct Waits {
@@ -26,8 +29,8 @@ struct Waits {
 #[derive(Default)]
 struct Records {
     waits: Vec<Waits>,
-    /// When each signal was sent.
-    signals: Vec<Duration>,
+    /// When each signal was sent, and by which process.
+    signals: Vec<(Duration, usize)>,
 }
 
 thread_local!(static RECORDS: RefCell<Records> = RefCell::default());
@@ -42,28 +45,48 @@ pub(super) fn begin() {
 }
 
 impl Part {
+    /// Waits until another process has just stopped, whose turn it may be, if one soon does.
+    fn comes_when_one_stops(&mut self) -> bool {
+        let now = time::elapsed();
+        let next = self.stops.iter().map(|at| at.saturating_sub(now)).filter(|left| !left.is_zero()).min();
+        let Some(left) = next.filter(|left| *left < PASSED * 2 && self.rng.below(4) > 0) else {
+            return false;
+        };
+        time::sleep(left);
+        self.pause(1_000);
+        true
+    }
+
     pub(super) fn signal_or_wait(&mut self) {
         let lock = self.client.reentrant_lock("exchange");
         let filled = lock.condition("filled");
         let (asked, _about) = (time::elapsed(), checks::about("exchange", self.process));
         let Some(mut guard) = self.expects(lock.lock()) else { return };
         let mut hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
-        let signals = self.rng.below(3) == 0;
+        let signals = match self.process {
+            0 if self.signals => self.rng.below(8) > 0,
+            _ => self.rng.below(if self.signals { 8 } else { 3 }) == 0,
+        };
+        let at_once = signals && self.process == 0 && self.signals && self.comes_when_one_stops();
         // Who signals at once may come between two requests of who begins to wait.
-        if !signals || self.rng.below(2) == 0 {
+        if !at_once && (!signals || self.rng.below(2) == 0) {
             self.stay(hold, &guard);
         }
         if signals {
             let now = time::elapsed();
             if self.expects(filled.signal(&guard)).is_some() {
-                with(|it| it.signals.push(now));
+                with(|it| it.signals.push((now, self.process)));
+            }
+            // Whom it has woken waits for the lock meanwhile.
+            if self.rng.below(2) == 0 {
+                self.stay(hold, &guard);
             }
         } else {
             checks::ends(hold);
             checks::released(hold, false);
             let limit = Duration::from_millis(
-                1 + [self.rng.below(self.pace), self.rng.below(30_000), self.rng.below(90_000)]
-                    [self.rng.below(3)] as u64,
+                1 + [self.rng.below(self.pace), self.rng.below(30_000), self.rng.below(90_000), 90_000]
+                    [self.rng.below(4)] as u64,
             );
             let (process, began) = (self.process, time::elapsed());
             let waits = Waits { process, began, until: began + limit, ended: None, signalled: false };
@@ -95,31 +118,57 @@ impl Part {
 }
 
 /// a-signal-wakes: where processes stop and die at most, each signal wakes a waiter if one was there that lived, and
-/// waited for long enough. A waiter whose process died later may have been woken.
+/// waited for long enough; and it does so soon, but for the time for which others have the lock.
 pub(super) fn finish(weather: Weather, plan: &Plan, lease: Duration) {
     let surely = match weather {
         Weather::Calm => SURELY,
         Weather::Deadly => lease + PASSED,
         _ => return,
     };
+    let mut holds = checks::holds("exchange");
+    holds.sort_by_key(|it| it.began);
+    let free = |from, until| checks::free(&holds, from, until);
     with(|it| {
+        // A waiter that stands still loses its signal to another, and yet says, once it goes on, that it was signalled.
+        let late = |it: &Waits, end| {
+            plan.stops_of(it.process)
+                .any(|(at, goes_on)| it.began < at && goes_on <= end && free(goes_on, end) <= RESUMED)
+        };
+        let mut woken: Vec<(Duration, &Waits)> =
+            it.waits.iter().filter_map(|it| Some((it.ended?, it))).collect();
+        woken.retain(|(end, it)| it.signalled && !late(it, *end));
+        woken.sort_by_key(|(end, _)| *end);
         let mut there: Vec<&Waits> = it.waits.iter().filter(|it| !plan.stops(it.process)).collect();
         there.sort_by_key(|it| it.began);
-        let end = |it: &Waits| it.ended.or(plan.death(it.process)).unwrap_or(Duration::MAX);
-        // Whom a signal has woken: who says so, and perhaps who died after it.
-        let mut woken: Vec<&Waits> =
-            it.waits.iter().filter(|it| it.signalled || it.ended.is_none()).collect();
-        woken.sort_by_key(|it| end(it));
         it.signals.sort();
-        for signal in &it.signals {
+        for (signal, by) in &it.signals {
             let waits = |it: &&Waits| {
                 it.began < *signal && *signal + surely < it.until && it.ended.is_none_or(|at| *signal < at)
             };
             let Some(first) = there.iter().position(waits) else { continue };
-            there.remove(first);
-            let by_it = woken.iter().position(|it| it.began < *signal && *signal < end(it));
+            // Unless it may be that one that stood still had it after all.
+            let may_be_late = |(at, goes_on): (Duration, Duration)| {
+                *signal < goes_on && free(*signal, at) <= SURELY && free(*signal, goes_on) <= PASSED
+                    || goes_on <= *signal && free(goes_on, *signal) <= RESUMED
+            };
+            if plan.stops(*by) || plan.all_stops().any(may_be_late) {
+                there.remove(first);
+                continue;
+            }
+            let soon = |end| SURELY + PASSED * plan.passed_by(*signal, end);
+            let by_it = woken.iter().position(|(end, it)| {
+                it.began < *signal && *signal < *end && free(*signal, *end) <= soon(*end)
+            });
             let by_it = by_it.unwrap_or_else(|| panic!("a-signal-wakes: nobody by that of {signal:?}"));
-            woken.remove(by_it);
+            let (_, by_it) = woken.remove(by_it);
+            if plan.stops(by_it.process) {
+                continue;
+            }
+            let gone = |it: &Waits| plan.stops(it.process) && it.ended.is_none_or(|end| *signal < end);
+            if it.waits.iter().any(|it| it.began < by_it.began && gone(it)) {
+                sometimes("a signal passes by who stopped or died");
+            }
+            there.retain(|it| !std::ptr::eq(*it, by_it));
         }
     });
 }
