@@ -135,12 +135,12 @@ pub(crate) fn take_away(
 /// holder's next renewal reports the loss.
 fn notify(entry: &Arc<LockEntry>, owner: &str, reason: &str, limit: Moment) -> bool {
     let uuid = owner.split(':').next().unwrap_or_default();
-    let text = format!("{owner} no:forced 0 0 {reason}");
+    let text = format!("no:forced 0 0 {reason}");
     if uuid == entry.shared.uuid {
-        dispatch(&entry.shared, text.trim_end());
+        dispatch(&entry.shared, owner, text.trim_end());
         return true;
     }
-    let receivers = entry.publish(uuid, text.trim_end(), limit).inspect_err(|failure| {
+    let receivers = entry.publish(uuid, format!("{owner} {text}").trim_end(), limit).inspect_err(|failure| {
         tracing::debug!(lock = entry.name(), ?failure, "could not notify a holder of a forced unlock");
     });
     receivers.is_ok_and(|n| number(Some(&n)).is_some_and(|n| n > 0))

@@ -171,8 +171,7 @@ impl<'a> Query<'a> {
             return Err(Failure::Unsent(error));
         }
         let (awaited, backend, command) = (Moment::now(), &node.server.backend, slice::from_ref(&command));
-        let posted = posted.map_or_else(|| backend.post(command, deadline), Ok);
-        let reply = posted.and_then(|posted| backend.read(posted, command, deadline));
+        let reply = backend.read(posted, command, deadline);
         match &reply {
             Err(Failure::Unsent(_) | Failure::Unanswered(_)) if has_time => {}
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => node.failed(e.clone()),
@@ -189,7 +188,8 @@ pub(super) fn write(mut queries: Vec<&mut Query<'_>>, enough: usize, began: Mome
     for limit in [began, deadline] {
         for query in queries.iter_mut().filter(|query| query.posted.is_none() && query.away.is_none()) {
             if limit == began || written < enough {
-                query.posted = query.node.server.backend.post(slice::from_ref(&query.command), limit).ok();
+                query.posted =
+                    query.node.server.backend.post(slice::from_ref(&query.command), limit).ok().flatten();
                 written += usize::from(query.posted.is_some());
             }
         }

@@ -203,7 +203,9 @@ impl Pool {
         drop(left);
         let mut pooled = Pooled { connection: None, room: self.room.clone() };
         let idle = self.room.idle.lock().pop();
-        pooled.connection = Some(idle.map_or_else(|| self.connect(until), Ok)?);
+        let mut connection = idle.map_or_else(|| self.connect(until), Ok)?;
+        connection.discarded = !self.room.keeps;
+        pooled.connection = Some(connection);
         Ok(pooled)
     }
 
@@ -239,10 +241,7 @@ impl Drop for Pooled {
         if std::thread::panicking() {
             return;
         }
-        let fine = |it: &Box<connection::Connection>| {
-            self.room.keeps && it.unread.is_none() && !it.broken && !it.demoted && !it.discarded
-        };
-        let idle = self.connection.take().filter(fine);
+        let idle = self.connection.take().filter(|it| it.is_sound());
         self.room.idle.lock().extend(idle);
         *self.room.left.lock() += 1;
         self.room.changed.notify_one();

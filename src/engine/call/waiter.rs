@@ -87,7 +87,7 @@ struct Waits<'a> {
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.entry.shared.observers.tell(|o| o.wait_ended(self.entry.observed()));
+        self.entry.shared.observers.tell_often(|o| o.wait_ended(self.entry.observed()));
     }
 }
 
@@ -285,7 +285,7 @@ impl<'a> Waiter<'a> {
         if self.waits.is_none() && self.entry.condition.is_none() {
             drop(core);
             let entry = self.entry;
-            entry.shared.observers.tell(|o| o.wait_began(entry.observed()));
+            entry.shared.observers.tell_often(|o| o.wait_began(entry.observed()));
             self.waits = Some(Waits { entry, _span: Span::wait(|| entry.observed()) });
             return Ok(());
         }

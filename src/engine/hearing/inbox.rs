@@ -59,13 +59,6 @@ impl Inbox {
         state.elsewhere |= self.is_up() && state.since < requested;
     }
 
-    /// The same for the channel of one lock, at a node of a cluster.
-    pub(crate) fn is_deaf_to(&self, stem: &str, requested: Moment) {
-        if self.channels.subscribed_since(stem).is_some_and(|since| since < requested) {
-            self.is_deaf(requested);
-        }
-    }
-
     /// Returns whether the listener must reconnect. `moved` is when another server was last found to be the
     /// primary, and `refused` when a server last said that it is not the primary. After such a refusal the
     /// listener reconnects once a second until it is connected to a primary, as a host name may lead to the

@@ -250,16 +250,16 @@ impl Listener {
                     return Ok(());
                 }
                 let now = Moment::now();
-                match text.split_once(' ') {
-                    Some((TWIN, request)) if request != self.mark && TICK < now.since(self.answered) => {
+                match text.split_once(' ').unwrap_or_default() {
+                    (TWIN, request) if request != self.mark && TICK < now.since(self.answered) => {
                         self.answer(shared, server, request);
                         self.answered = now;
                     }
-                    Some((HERE, proof)) if proof == shared.proof(&self.mark) => abandon(shared),
-                    Some((owner, what)) if what.starts_with(LISTEN) => {
+                    (HERE, proof) if proof == shared.proof(&self.mark) => abandon(shared),
+                    (owner, what) if what.starts_with(LISTEN) => {
                         self.on_listen(shared, owner, &what[LISTEN.len()..], line)?;
                     }
-                    _ => dispatch(shared, &text),
+                    (owner, what) => dispatch(shared, owner, what),
                 }
             }
             // Something may have been announced before on the channel of another program.

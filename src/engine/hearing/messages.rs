@@ -11,15 +11,14 @@ use crate::engine::operations::effects::{carry_out, report};
 use crate::engine::renewal::successor;
 use crate::engine::state::lock_state::LockState;
 
-/// Applies the message `<uuid>:<n> <what> <number> <lease ms> [<value>]`; the value of a forced unlock is its
-/// reason. A message to an owner that is not known here is ignored: whoever may publish could have sent it.
-pub(crate) fn dispatch(shared: &Shared, text: &str) {
+/// Applies the message to `owner`, `<uuid>:<n>`, of `text`, `<what> <number> <lease ms> [<value>]`; the value of a forced
+/// unlock is its reason. A message to an owner that is not known here is ignored: whoever may publish could have sent it.
+pub(crate) fn dispatch(shared: &Shared, owner: &str, text: &str) {
     let mut words = text.split(' ');
-    let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
+    let what = words.next().unwrap_or_default();
     let ours = owner.strip_prefix(&shared.uuid).and_then(|number| number.strip_prefix(':'));
     let Some(owner) = ours.and_then(owner_number) else { return };
-    let mut numbers = words.map(|w| w.parse::<u64>().unwrap_or(0));
-    let mut next = || numbers.next().unwrap_or(0);
+    let mut next = || words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
     let (number, lease, value) = (next(), next(), next());
     let entry = shared.entries.lock().of_owner(owner);
     let Some(mut entry) = entry else { return };
@@ -40,7 +39,7 @@ pub(crate) fn dispatch(shared: &Shared, text: &str) {
         "in" => core.lock_state.granted(owner, number, Duration::from_millis(lease), value, now),
         "wanted" => core.lock_state.is_wanted(owner, now),
         "yield" => return core.lock_state.yields(owner),
-        "no:forced" => core.lock_state.forced(owner, text.splitn(5, ' ').nth(4).unwrap_or_default(), now),
+        "no:forced" => core.lock_state.forced(owner, text.splitn(4, ' ').nth(3).unwrap_or_default(), now),
         // A script has left some of the waiters to the next script, which this process must send.
         "again" => core.lock_state.ask_again(now),
         other => match other.strip_prefix("no:") {

@@ -50,9 +50,9 @@ impl LockEntry {
 
     /// Reports that this server, asked at `asked`, has no subscriber for this lock and client.
     pub(crate) fn is_deaf(&self, server: &Server, requested: Moment) {
-        match self.has_a_channel() {
-            false => server.inbox.is_deaf(requested),
-            true => server.inbox.is_deaf_to(self.names.stem(), requested),
+        let since = || server.inbox.channels.subscribed_since(self.names.stem());
+        if !self.has_a_channel() || since().is_some_and(|since| since < requested) {
+            server.inbox.is_deaf(requested);
         }
     }
 

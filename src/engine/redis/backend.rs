@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::clock::{LatestMoment, Moment};
+use crate::clock::LatestMoment;
 use crate::engine::redis::batch::Batch;
 use crate::engine::redis::pool::{Aside, Pool, Threads};
 use crate::sync::RwLock;
@@ -13,7 +13,7 @@ use crate::sync::RwLock;
 pub(crate) struct Backend {
     /// With the threads that read what nobody else has read in time. Gone once the client is closed.
     pub(in crate::engine) pool: RwLock<Option<(Pool, Threads)>>,
-    /// The connections on which a reply is still to be read.
+    /// The connections that are not in use, or on which a reply is still to be read.
     pub(in crate::engine) aside: Aside,
     /// Requests that wait for a connection.
     pub(in crate::engine) batch: Batch,
@@ -44,6 +44,6 @@ impl Backend {
         // The pool shuts down with its last user, so this happens outside our mutex.
         let pool = self.pool.write().take();
         drop(pool);
-        self.aside.read_older_than(Moment::NEVER, Moment::now());
+        self.aside.end();
     }
 }

@@ -28,8 +28,8 @@ const FOLLOWERS: usize = if cfg!(shuttle) { 1 } else { 63 };
 /// The threads that wait for a connection of one pool.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// A leader waits for the pool; changed while the mutex is held.
-    led: AtomicBool,
+    /// A leader waits for the pool, or is about to get a connection; changed while the mutex is held.
+    pub(super) led: AtomicBool,
     followers: Mutex<VecDeque<Arc<Follower>>>,
 }
 
@@ -77,11 +77,6 @@ pub(crate) enum Joined<'a> {
 }
 
 impl Batch {
-    /// Whether a thread waits for a connection, or is about to get one.
-    pub(crate) fn is_led(&self) -> bool {
-        self.led.load(Ordering::Relaxed)
-    }
-
     /// Waits with others for a connection, until `limit`. If there are no others, returns at once as the
     /// leader.
     pub(crate) fn join(&self, packed: &[u8], limit: Moment) -> Joined<'_> {

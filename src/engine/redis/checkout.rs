@@ -1,7 +1,6 @@
 //! Taking a connection from the pool.
 
 use std::cell::RefCell;
-use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{mem, ptr};
@@ -50,49 +49,6 @@ struct Checkout<'a> {
 }
 
 impl Checkout<'_> {
-    /// Returns a connection that will do. If none is idle, `wait` returns one, or something better. A caller
-    /// that `queues` leaves the idle ones to others at first.
-    fn find<E>(
-        &mut self,
-        mut queues: bool,
-        mut wait: impl FnMut(&mut Self, &Pool) -> Result<Result<Pooled, E>, Failure>,
-    ) -> Result<Result<Pooled, E>, Failure> {
-        loop {
-            let pool = self.pool()?;
-            // Usually one is idle, and then it is not worth reading the clock. The one that was put aside last comes
-            // first: what a thread sends arrives behind what it has sent before.
-            let idle = || self.backend.aside.take(|_| true).or_else(|| pool.try_get());
-            let idle = if mem::take(&mut queues) { None } else { idle() };
-            // Where all wait for what the others keep, none would ever get one. (A thread that ends keeps none, even if
-            // the destructor of another thread-local still sends something.)
-            let keeps = |kept: &RefCell<Vec<_>>| kept.borrow().contains(&(&raw const *self.backend));
-            if idle.is_none() && is_exhausted(&pool) && KEPT.try_with(keeps).unwrap_or(false) {
-                return Err(Failure::Denied(Error::new(ErrorKind::Unavailable, "").because(NONE_LEFT)));
-            }
-            let mut connection = match idle {
-                Some(connection) => connection,
-                None => match wait(self, &pool)? {
-                    Ok(connection) => connection,
-                    better => return Ok(better),
-                },
-            };
-            let dialled = self.dialled;
-            if self.accepts(&mut connection)? {
-                return Ok(Ok(connection));
-            }
-            drop(connection);
-            if self.dialled > dialled {
-                breathe();
-            }
-        }
-    }
-
-    /// A clone, so that close() does not wait for a thread that waits here.
-    fn pool(&self) -> Result<Pool, Failure> {
-        let pool = self.backend.pool.read().as_ref().map(|(pool, _)| pool.clone());
-        pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))
-    }
-
     /// Waits for a connection.
     fn wait(&mut self, pool: &Pool) -> Result<Pooled, Failure> {
         let now = Moment::now();
@@ -152,9 +108,9 @@ impl Backend {
 
     /// Returns an idle connection of the pool, if there is one. Does not block.
     pub(crate) fn idle(&self) -> Option<Pooled> {
-        let pool = self.pool.read().as_ref()?.0.clone();
         loop {
-            let mut connection = pool.try_get()?;
+            let aside = self.aside.take(|connection| connection.unread.is_none());
+            let mut connection = aside.or_else(|| self.pool.read().as_ref()?.0.try_get())?;
             if connection.open.is_some() && connection.is_since(self.moved.get()) {
                 return Some(connection);
             }
@@ -162,17 +118,9 @@ impl Backend {
         }
     }
 
-    /// Takes a connection from the pool that was dialled since `dialled_since`. Blocks until `limit` at most.
-    pub(crate) fn connection(&self, limit: Moment, dialled_since: Option<Moment>) -> Result<Pooled, Failure> {
-        let mut checkout = self.checkout(limit, dialled_since, false);
-        let Ok(connection) =
-            checkout.find::<Infallible>(false, |checkout, pool| checkout.wait(pool).map(Ok))?;
-        Ok(connection)
-    }
-
-    /// The same for a request. If all connections are in use, it may go together with others, and so may have
-    /// been sent when this returns. `alone` is all that it sends, if that may go with others; `once`: it cannot be
-    /// sent twice.
+    /// Takes a connection that was dialled since `dialled_since`, for a request. Blocks until `limit` at most. If all are
+    /// in use, the request may go together with others, and so may have been sent when this returns. `alone` is all that
+    /// it sends, if that may go with others; `once`: it cannot be sent twice.
     pub(in crate::engine) fn sender(
         &self,
         limit: Moment,
@@ -184,29 +132,49 @@ impl Backend {
         let (mut joins, mut leader) = (alone.filter(|_| dialled_since.is_none()), None);
         // A connection that is idle now belongs to the leader, which is about to wake up and takes this
         // request along.
-        let queues = joins.is_some() && self.batch.is_led();
-        let found = self.checkout(limit, dialled_since, once).find(queues, |checkout, pool| {
-            if let Some(packed) = joins.take_if(|_| queues || is_exhausted(pool)) {
-                match self.batch.join(packed, limit) {
-                    Joined::Leader(new) => leader = Some(new),
-                    Joined::Sent(answer) => return Ok(Err(answer)),
-                    Joined::Alone => {}
+        let queues = joins.is_some() && self.batch.led.load(Ordering::Relaxed);
+        let (mut others, backend, waits_since, before, dialled) = (queues, self, None, None, 0);
+        let mut checkout = Checkout { backend, limit, dialled_since, once, waits_since, before, dialled };
+        loop {
+            // Usually one is idle, and then it is not worth reading the clock. The one that was put aside last comes
+            // first: what a thread sends arrives behind what it has sent before.
+            let pooled = || self.pool.read().as_ref()?.0.try_get();
+            let idle = || self.aside.take(|_| true).or_else(pooled);
+            let mut connection = match if mem::take(&mut others) { None } else { idle() } {
+                Some(connection) => connection,
+                None => {
+                    // A clone, so that close() does not wait for a thread that waits here.
+                    let pool = self.pool.read().as_ref().map(|(pool, _)| pool.clone());
+                    let pool = pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))?;
+                    // Where all wait for what the others keep, none would ever get one. (A thread that ends keeps none,
+                    // even if the destructor of another thread-local still sends something.)
+                    let keeps = |kept: &RefCell<Vec<_>>| kept.borrow().contains(&&raw const *self);
+                    if is_exhausted(&pool) && KEPT.try_with(keeps).unwrap_or(false) {
+                        return Err(Failure::Denied(
+                            Error::new(ErrorKind::Unavailable, "").because(NONE_LEFT),
+                        ));
+                    }
+                    if let Some(packed) = joins.take_if(|_| queues || is_exhausted(&pool)) {
+                        match self.batch.join(packed, limit) {
+                            Joined::Leader(new) => leader = Some(new),
+                            Joined::Sent(answer) => return Ok(Sender::Leader(answer)),
+                            Joined::Alone => {}
+                        }
+                    }
+                    checkout.wait(&pool)?
                 }
-            }
-            checkout.wait(pool).map(Ok)
-        })?;
-        Ok(match found {
-            Ok(connection) => {
+            };
+            let dialled = checkout.dialled;
+            if checkout.accepts(&mut connection)? {
                 let by = connection.by();
                 let followers = leader.map(|leader: BatchLeader<'_>| leader.followers(by));
-                Sender::Own(connection, by, followers.unwrap_or_default())
+                return Ok(Sender::Own(connection, by, followers.unwrap_or_default()));
             }
-            Err(answer) => Sender::Leader(answer),
-        })
-    }
-
-    fn checkout(&self, limit: Moment, dialled_since: Option<Moment>, once: bool) -> Checkout<'_> {
-        Checkout { backend: self, limit, dialled_since, once, waits_since: None, before: None, dialled: 0 }
+            drop(connection);
+            if checkout.dialled > dialled {
+                breathe();
+            }
+        }
     }
 
     /// Whether a connection is open at its other end, too: if it has rested, at the cost of a round trip, for
@@ -216,11 +184,11 @@ impl Backend {
         connection: &mut Connection,
         limit: Moment,
     ) -> Result<bool, Failure> {
-        if Moment::now() < connection.used.after(REST) {
+        let sent = Moment::now();
+        if sent < connection.used.after(REST) {
             return Ok(true);
         }
         self.count(1);
-        let sent = Moment::now();
         let sends = connection.write(&redis::cmd("PING").get_packed_command());
         let Err(e) = sends.and_then(|()| connection.read(limit)) else { return Ok(true) };
         if e.is_timeout() { Err(Failure::Unsent(unanswered(e, limit.since(sent)))) } else { Ok(false) }

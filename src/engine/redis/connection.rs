@@ -245,9 +245,8 @@ impl r2d2::ManageConnection for ConnectionManager {
     }
 
     fn has_broken(&self, connection: &mut Box<Connection>) -> bool {
-        // What the pool has owes no reply.
-        let unread = connection.unread.take().is_some();
-        if unread || connection.broken || connection.demoted || connection.open.is_none() {
+        if !connection.is_sound() {
+            connection.unread = None;
             connection.close();
         }
         connection.discarded
@@ -265,6 +264,11 @@ impl Connection {
         if self.open.take().is_some() {
             self.links.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the next request may have it. It owes no reply.
+    pub(super) fn is_sound(&self) -> bool {
+        self.open.is_some() && self.unread.is_none() && !(self.broken || self.demoted || self.discarded)
     }
 
     /// Returns its socket, if it is open.

@@ -20,7 +20,7 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::batch::{BatchReply, Followers, Sender};
 use crate::engine::redis::connection::{By, Connection, First, Unread};
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::pool::{Aside, Pooled};
 use crate::engine::redis::refusal::{is_unknown_script, no_primary, refused, refused_script, unanswered};
 use crate::engine::redis::resp::{PackedCall, in_full};
 use crate::engine::redis::server_info::ServerInfo;
@@ -97,7 +97,8 @@ impl<'a> Command<'a> {
 }
 
 /// The replies of a server, error replies among them.
-pub(crate) struct Exchanged {
+pub(crate) struct Exchanged<'a> {
+    aside: &'a Aside,
     /// That to a single command; those to several are a list.
     value: Value,
     /// The connection that they came on, unless it was another thread's.
@@ -124,7 +125,7 @@ impl Reply {
     }
 }
 
-impl Exchanged {
+impl Exchanged<'_> {
     /// Returns what became of each command.
     fn each(self, commands: &[Command<'_>]) -> impl Iterator<Item = Result<Value, Failure>> {
         let resent = self.first_by.is_some();
@@ -132,9 +133,11 @@ impl Exchanged {
         values.zip(commands).map(move |(value, command)| command.outcome(value, resent))
     }
 
-    /// Returns the reply, if no command was refused.
-    pub(crate) fn reply(self, commands: &[Command<'_>]) -> Result<Reply, Failure> {
-        let server = self.connection.as_ref().and_then(|connection| connection.server.clone());
+    /// Returns the reply, if no command was refused. The connection is left to the next request.
+    pub(crate) fn reply(mut self, commands: &[Command<'_>]) -> Result<Reply, Failure> {
+        let connection = self.connection.take();
+        let server = connection.as_ref().and_then(|connection| connection.server.clone());
+        connection.into_iter().for_each(|connection| self.aside.keep(connection));
         let (sent, first_by) = (self.sent, self.first_by);
         let value = match commands {
             [command] => command.outcome(self.value, first_by.is_some()),
@@ -159,14 +162,10 @@ pub(crate) struct Posted {
 }
 
 impl Backend {
-    /// Sends commands together, until `limit` at most.
-    pub(crate) fn ask(&self, commands: &[Command<'_>], limit: Moment) -> Result<Reply, Failure> {
-        self.exchange(None, commands, limit)?.reply(commands)
-    }
-
     /// Sends one command that may be sent twice, until `limit` at most.
     pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
-        self.ask(&[Command::plain(cmd)], limit).map(|reply| reply.value)
+        let command = [Command::plain(cmd)];
+        self.exchange(None, &command, limit)?.reply(&command).map(|reply| reply.value)
     }
 
     /// Sends commands that have nothing to do with each other, until `limit` or until one write has no reply. Returns of
@@ -185,9 +184,12 @@ impl Backend {
         executed
     }
 
-    /// The first half of [`ask`](Self::ask): waits until `limit` for a connection, and writes.
-    pub(crate) fn post(&self, commands: &[Command<'_>], limit: Moment) -> Result<Posted, Failure> {
-        Ok(self.post_on(self.connection(limit, None)?, commands))
+    /// The first half of an exchange: waits until `limit` for a connection, and writes. `None` if another thread would.
+    pub(crate) fn post(&self, commands: &[Command<'_>], limit: Moment) -> Result<Option<Posted>, Failure> {
+        Ok(match self.sender(limit, None, false, None)? {
+            Sender::Own(connection, ..) => Some(self.post_on(connection, commands)),
+            Sender::Leader(_) => None,
+        })
     }
 
     /// The same on this connection.
@@ -223,17 +225,17 @@ impl Backend {
         }
     }
 
-    /// The second half: waits until `limit` for the replies. Servers are waited for one after another, so what the
-    /// last one has replied is read even if the first took all of the time.
+    /// The second half, or both if nothing was posted: waits until `limit` for the replies. Servers are waited for one
+    /// after another, so what the last one has replied is read even if the first took all of the time.
     pub(crate) fn read(
         &self,
-        posted: Posted,
+        posted: Option<Posted>,
         commands: &[Command<'_>],
         limit: Moment,
     ) -> Result<Reply, Failure> {
         const GRACE: Duration = Duration::from_millis(2);
         let limit = limit.max(Moment::now().after(GRACE));
-        self.exchange(Some(posted), commands, limit)?.reply(commands)
+        self.exchange(posted, commands, limit)?.reply(commands)
     }
 
     /// Makes one attempt, and returns the replies, with the connection. After an I/O error that leaves time for
@@ -247,7 +249,7 @@ impl Backend {
         mut posted: Option<Posted>,
         commands: &[Command<'_>],
         limit: Moment,
-    ) -> Result<Exchanged, Failure> {
+    ) -> Result<Exchanged<'_>, Failure> {
         let once = commands.iter().any(|command| command.once);
         let mut alone = match commands {
             [only] if !once && only.first == First::Nothing => Some(&*only.packed),
@@ -297,9 +299,10 @@ impl Backend {
                     });
                 }
             };
+            let suspect = own.as_ref().is_none_or(|connection| connection.demoted);
             match answer {
-                Ok(value) if by.dialled >= self.moved.get() || no_primary(&value).is_some() => {
-                    let refusal = no_primary(&value);
+                Ok(value) if by.dialled >= self.moved.get() || suspect && no_primary(&value).is_some() => {
+                    let refusal = if suspect { no_primary(&value) } else { None };
                     if let Some(refusal) = refusal.filter(|_| moved.is_none()) {
                         let at = Moment::now();
                         self.refused.put(at);
@@ -309,7 +312,8 @@ impl Backend {
                     if let Some((at, _)) = moved.filter(|_| refusal.is_none()) {
                         self.moved.put(at);
                     }
-                    return Ok(Exchanged { value, connection: own, sent: by.sent, first_by });
+                    let (aside, sent) = (&self.aside, by.sent);
+                    return Ok(Exchanged { aside, value, connection: own, sent, first_by });
                 }
                 unusable => {
                     // The server was no longer the primary, without knowing it, as one that was suspended: its successor
@@ -454,7 +458,10 @@ impl<T> Flight<T> {
         full: bool,
     ) -> Flight<T> {
         let mut bytes = Vec::new();
-        tasks.iter().for_each(|task| command(task).pack(&mut bytes, full));
+        for command in tasks.iter().map(command) {
+            // Mostly it is one, which need not be copied.
+            if bytes.is_empty() && !full { bytes = command.packed } else { command.pack(&mut bytes, full) }
+        }
         let flight = Flight { tasks, sent: Moment::now() };
         // An error shows up when the replies are read.
         let _ = connection.write(&bytes);

@@ -109,14 +109,15 @@ mod real {
 /// After how long a thread of the pool reads a reply that was left unread: others may wait for what it says.
 const READ_AFTER: Duration = Duration::from_millis(20);
 
-/// The connections on which a reply is still to be read. None of them is idle in the pool, whose connections
-/// cannot be chosen: the request that must go behind the one that was not waited for finds its connection here.
+/// Connections that are not in use, but that the pool would give out again more slowly; and those on which a reply is
+/// still to be read, as the request that must go behind the one that was not waited for finds its connection here.
+/// The pool counts them as in use: if a thread waits for it, they return.
 #[derive(Clone, Default)]
 pub(crate) struct Aside(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// Those that were put aside last come last.
+    /// Those that were put aside last come last, each with about when that was.
     connections: Vec<(Moment, Pooled)>,
     /// How many threads wait for the pool: while any does, no connection is put aside.
     waiting: usize,
@@ -142,6 +143,20 @@ impl Aside {
                 more.then_some(READ_AFTER)
             });
         }
+    }
+
+    /// Keeps one for the next request, unless threads wait for the pool.
+    pub(super) fn keep(&self, connection: Pooled) {
+        let mut state = self.0.lock();
+        if state.waiting == 0 && connection.is_sound() {
+            state.connections.push((connection.used, connection));
+        }
+    }
+
+    /// From now on all go to the pool.
+    pub(super) fn end(&self) {
+        self.0.lock().waiting += 1;
+        self.read_older_than(Moment::NEVER, Moment::now());
     }
 
     /// Takes out the one that was put aside last, of those that will do.
@@ -170,7 +185,7 @@ impl Aside {
         let mut state = self.0.lock();
         let due = state.connections.iter().take_while(|(since, _)| *since <= then).count();
         let due = state.connections.drain(..due).collect();
-        state.looked_after = !state.connections.is_empty();
+        state.looked_after = state.connections.iter().any(|(_, connection)| connection.unread.is_some());
         let more = state.looked_after;
         drop(state);
         read(due, limit);

@@ -5,6 +5,8 @@
 //! here, and the keys are put together only in the request, so that they take no memory while a lock is
 //! merely held. It is put together in one buffer, from its beginning to its end.
 
+use std::string::FromUtf8Error;
+
 use redis::Value;
 
 use crate::script::Script;
@@ -101,10 +103,12 @@ fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
 /// instructions.
 #[inline(always)]
 fn length(out: &mut Vec<u8>, n: usize) {
-    let [tens, ones] = digits(n);
     match n {
-        0..10 => out.extend_from_slice(&[b'$', ones, b'\r', b'\n']),
-        10..100 => out.extend_from_slice(&[b'$', tens, ones, b'\r', b'\n']),
+        0..10 => out.extend_from_slice(&[b'$', b'0' + n as u8, b'\r', b'\n']),
+        10..100 => {
+            let [tens, ones] = digits(n);
+            out.extend_from_slice(&[b'$', tens, ones, b'\r', b'\n']);
+        }
         _ => out.extend_from_slice(format!("${n}\r\n").as_bytes()),
     }
 }
@@ -125,9 +129,15 @@ pub(crate) fn number(value: Option<&Value>) -> Option<i64> {
 
 /// Reads text.
 pub(crate) fn text(value: Option<&Value>) -> Option<String> {
-    match value? {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) => Some(text.clone()),
+    into_text(value?.clone())
+}
+
+/// The same without a copy. (`from_utf8_lossy` looks at each byte by itself.)
+pub(crate) fn into_text(value: Value) -> Option<String> {
+    let lossy = |e: FromUtf8Error| String::from_utf8_lossy(e.as_bytes()).into_owned();
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8(bytes).unwrap_or_else(lossy)),
+        Value::SimpleString(text) => Some(text),
         Value::Int(n) => Some(n.to_string()),
         _ => None,
     }

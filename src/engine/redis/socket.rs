@@ -230,12 +230,12 @@ fn first_of(bytes: &[u8]) -> RedisResult<Option<(Value, usize)>> {
     match cursor.value(1) {
         Ok(value) => Ok(Some((value, cursor.at))),
         Err(None) => Ok(None),
-        Err(Some(e)) => Err(e),
+        Err(Some(e)) => Err(*e),
     }
 }
 
-/// `Err(None)`: more bytes are needed.
-type Found<T> = Result<T, Option<RedisError>>;
+/// `Err(None)`: more bytes are needed. (Boxed, as each value of a reply is moved in one of these.)
+type Found<T> = Result<T, Option<Box<RedisError>>>;
 
 struct Cursor<'a> {
     bytes: &'a [u8],
@@ -262,7 +262,7 @@ impl<'a> Cursor<'a> {
         }
         self.at = began;
         self.skip(depth)?;
-        Ok(parse_redis_value(&self.bytes[began..self.at])?)
+        parse_redis_value(&self.bytes[began..self.at]).map_err(|e| Some(Box::new(e)))
     }
 
     /// Goes to the end of a value of any type.
@@ -314,8 +314,8 @@ fn number(line: &[u8]) -> Option<i64> {
     Some(sign * digits.iter().try_fold(0, more)?)
 }
 
-fn garbled() -> Option<RedisError> {
-    Some((ErrorKind::Parse, "this is not the protocol of Redis").into())
+fn garbled() -> Option<Box<RedisError>> {
+    Some(Box::new((ErrorKind::Parse, "this is not the protocol of Redis").into()))
 }
 
 #[cfg(test)]

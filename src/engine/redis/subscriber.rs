@@ -11,7 +11,7 @@ use redis::{RedisError, RedisResult, Value, cmd};
 
 use crate::clock::Moment;
 use crate::engine::redis::refusal::is_unknown;
-use crate::engine::redis::resp::text;
+use crate::engine::redis::resp::into_text;
 use crate::engine::redis::wire::Connection;
 
 /// How long the connection may be silent before it is pinged, and how long the reply may take: a dead peer is
@@ -106,17 +106,17 @@ impl Subscriber {
 
     fn read(&mut self, value: Value) -> RedisResult<Pushed> {
         let (kind, data) = match value {
-            Value::Array(mut data) if !data.is_empty() => (text(Some(&data.remove(0))), data),
+            Value::Array(data) => (None, data),
             Value::Push { kind, data } => (Some(kind.to_string()), data),
             Value::ServerError(e) => return self.refused(e.into()),
             // The reply to a ping, over RESP3.
             _ => (None, Vec::new()),
         };
-        let channel = text(data.first()).unwrap_or_default();
+        let mut texts = data.into_iter().map(into_text);
+        let mut next = || texts.next().flatten();
+        let (kind, channel) = (kind.or_else(&mut next), next().unwrap_or_default());
         Ok(match kind.as_deref().unwrap_or("pong") {
-            "message" | "smessage" => {
-                Pushed::Message { channel, text: text(data.get(1)).unwrap_or_default() }
-            }
+            "message" | "smessage" => Pushed::Message { channel, text: next().unwrap_or_default() },
             "subscribe" | "ssubscribe" => {
                 self.sent.pop_front();
                 Pushed::Confirmed(channel)

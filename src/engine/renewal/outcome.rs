@@ -86,8 +86,11 @@ impl Renewer {
             let (until, lease) = (grant.validity.until, grant.terms.lease);
             // A first lease is shorter, and so must the pause be.
             let pause = || pause(lease).min(SOON.max(until.since(now) / 4));
+            let every = task.entry.shared.config.renew_every;
+            // After a quick reply, a period after this one: for that the thread of the schedule wakes by itself.
+            let from = if now.since(task.due) < every / 4 { task.due } else { now };
             let due = match done {
-                true => grant.due(now, task.entry.shared.config.renew_every),
+                true => grant.due(from, every),
                 false => now.after(pause()).min(until),
             };
             (until, due)

@@ -201,16 +201,13 @@ impl State {
     /// Removes a client: its lines, the leaves in their hands, its tasks and the ends of its grants. They must not be
     /// dropped under the mutex.
     pub(crate) fn remove(&mut self, client: u64) -> Removed {
-        let (lines, others): (BTreeMap<_, _>, _) =
-            std::mem::take(&mut self.lines).into_iter().partition(|(_, line)| line.client == client);
-        self.lines = others;
+        let lines = take(&mut self.lines, |_, line| line.client == client);
         for line in lines.values() {
             line.work.notify_all();
         }
-        let (leaving, others) =
-            std::mem::take(&mut self.leaving).into_iter().partition(|((of, _), _)| *of == client);
-        self.leaving = others;
-        (lines, leaving, take_of(client, &mut self.schedule), take_of(client, &mut self.ends))
+        let leaving = take(&mut self.leaving, |(of, _), _| *of == client);
+        let schedule = take(&mut self.schedule, |(_, of, _), _| *of == client);
+        (lines, leaving, schedule, take(&mut self.ends, |(_, of, _), _| *of == client))
     }
 }
 
@@ -220,8 +217,8 @@ type Ends = BTreeMap<Due, (Arc<LockEntry>, u32)>;
 /// What a client had here.
 pub(crate) type Removed = (BTreeMap<u64, ServerLine>, Leaving, BTreeMap<Due, Planned>, Ends);
 
-fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
-    let (mine, others) = std::mem::take(all).into_iter().partition(|((_, of, _), _)| *of == client);
+fn take<K: Ord, T>(all: &mut BTreeMap<K, T>, is_mine: impl Fn(&K, &T) -> bool) -> BTreeMap<K, T> {
+    let (mine, others) = std::mem::take(all).into_iter().partition(|(key, it)| is_mine(key, it));
     *all = others;
     mine
 }

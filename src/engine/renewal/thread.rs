@@ -18,11 +18,10 @@ use crate::engine::renewal::line::LineThread;
 use crate::engine::renewal::outcome::tell_failure;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{Task, TaskKind};
-use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::Effects;
 use crate::error::ErrorKind;
 use crate::observe::{Observer, serves_holds};
-use crate::sync::{Global, thread};
+use crate::sync::{Condvar, Global, thread};
 
 impl Renewer {
     /// Returns the renewer of this process; a forked child has one of its own.
@@ -44,6 +43,9 @@ impl Renewer {
     pub(crate) fn run(self: Arc<Self>) {
         serves_holds();
         let mut idle_since: Option<Moment> = None;
+        // When the first of the renewals that are with the lines will be due again, if all goes well: then the line
+        // that plans it need not wake this thread.
+        let mut returns = Moment::default();
         loop {
             let mut state = self.state.lock();
             let now = Moment::now();
@@ -55,7 +57,7 @@ impl Renewer {
                 for (owner, entry) in ended {
                     report(&entry, |state, now| state.expire(owner, now));
                 }
-                self.round(due);
+                returns = self.round(due);
                 continue;
             }
             // The thread ends after one period without work, or at once if no client is left.
@@ -74,32 +76,34 @@ impl Renewer {
                 self.ended.notify_all();
                 return;
             }
+            let next = if returns > now { next.min(returns) } else { next };
             state.wakes_at = next;
             next.wait_on(&self.alarm, &mut state);
         }
     }
 
-    /// Looks at all tasks that are due, and passes those that must be sent to the lines.
-    fn round(self: &Arc<Self>, due: Vec<Task>) {
+    /// Looks at all tasks that are due, and passes those that must be sent to the lines. Returns when the first of them
+    /// will be due again.
+    fn round(self: &Arc<Self>, due: Vec<Task>) -> Moment {
         let ready: Vec<_> = due.into_iter().filter_map(|task| self.check(task)).collect();
         // Tasks that cannot be sent are kept here, to be dropped outside the mutex.
         let (mut closed, mut unserved) = (Vec::new(), Vec::new());
+        let (mut returns, mut asleep, mut latest) = (Moment::NEVER, None::<Arc<Condvar>>, None);
         let mut state = self.state.lock();
-        let mut servers: Vec<Arc<Server>> = Vec::new();
         for task in ready {
+            returns = returns.min(task.due.after(task.entry.shared.config.renew_every));
             // Looked up for each task, as its lock may have moved since it was scheduled.
-            let server = task.entry.server();
-            if !servers.iter().any(|known| known.id == server.id) {
-                servers.push(server.clone());
+            let server = task.entry.server().clone();
+            closed.extend(state.hand_over(task, server.id));
+            if latest.replace(server.id) == Some(server.id) {
+                continue;
             }
-            let id = server.id;
-            closed.extend(state.hand_over(task, id));
-        }
-        for server in servers {
             let served = state.served.contains(&server.id);
             let Some(line) = state.lines.get_mut(&server.id) else { continue };
             if served {
-                line.work.notify_one();
+                if let Some(other) = asleep.replace(line.work.clone()) {
+                    other.notify_one();
+                }
                 continue;
             }
             let on_line = LineThread::new(self.clone(), &server, line.renewal_timeout);
@@ -107,6 +111,7 @@ impl Renewer {
             match thread {
                 Ok(_) => drop(state.served.insert(server.id)),
                 Err(e) => {
+                    latest = None;
                     let error = ErrorKind::Unavailable
                         .because("the thread for renewals could not be started")
                         .caused_by(e);
@@ -115,10 +120,15 @@ impl Renewer {
             }
         }
         drop(state);
+        // It would wait for the mutex.
+        if let Some(line) = asleep {
+            line.notify_one();
+        }
         drop(closed);
         for (task, error) in unserved {
             self.finish(task, Moment::now(), Err(Some(Failure::Unsent(error))));
         }
+        returns
     }
 
     /// Returns the task with what it needs to be sent now. A task that needs no request is finished, or put
