@@ -21,7 +21,7 @@ cases! {
 
 fn a_renewed_hold_outlives_its_lease<K: Kind, W: Kind>(fixture: &Fixture<'_, K, W>) {
     // So long a lease that it is renewed in time even on a machine that stalls for seconds.
-    let (lease, often) = (Duration::from_secs(5), Duration::from_millis(200));
+    let (lease, often) = (Duration::from_secs(10), Duration::from_millis(200));
     let renewed =
         || fixture.client(|b| b.lease(lease).renew_every(often).waiter_timeout(LONG).command_timeout(LONG));
     let (lock, kept_out) = (fixture.lock(&renewed()), fixture.keeper());
