@@ -28,8 +28,9 @@ run() {
 }
 export -f run
 
-"$cargo" test --no-run --message-format=json-render-diagnostics "$@" |
-    sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1\t\2/p' |
-    # The longest first.
-    awk '{ print (/\/(faults|verify|locks|tools)-[^\/]*$/ ? 0 : 1) "\t" $0 }' | sort -s -n -k 1,1 | cut -f 2- |
-    xargs -r -d '\n' -P 2 -n 1 bash -c 'run "$1"' test
+binaries=$("$cargo" test --no-run --message-format=json-render-diagnostics "$@" |
+    sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1\t\2/p')
+[[ $binaries == *$'\n'* ]] || { echo "ci/test.sh: cargo named no test binaries" >&2; exit 1; }
+# The longest first.
+awk '{ print (/\/(faults|verify|locks|tools)-[^\/]*$/ ? 0 : 1) "\t" $0 }' <<<"$binaries" | sort -s -n -k 1,1 | cut -f 2- |
+    xargs -d '\n' -P 2 -n 1 bash -c 'run "$1"' test
