@@ -11,6 +11,8 @@ use crate::support::LONG;
 
 /// What it is, and what makes it of a lock that `a` is inside.
 type Scene = (&'static str, fn(&mut Rig));
+/// The commands that a script has run, each with how often.
+type Calls = Vec<(String, u64)>;
 
 fn both_wait(rig: &mut Rig, b: Ask<'_>) {
     let (first, second) = (rig.b(), rig.c());
@@ -383,7 +385,7 @@ struct Seen {
 /// the ms of a reply, and which commands were run.
 struct Aside {
     expire: Vec<i64>,
-    calls: Vec<(String, u64)>,
+    calls: Calls,
 }
 
 fn save(rig: &mut Rig) -> Saved {
@@ -466,7 +468,7 @@ fn both<'a>(
     rule: &str,
     scenes: &'a [Scene],
     scripts: impl Fn(&Rig) -> [(String, Vec<String>); 2],
-) -> Vec<(&'a Scene, [Vec<(String, u64)>; 2])> {
+) -> Vec<(&'a Scene, [Calls; 2])> {
     let server = server_that_fills();
     let mut rig = Rig::of(&server, kind, rule, "straight");
     // So that its owner ids have the form of ours, which says how long a simple lock's waiters may sleep.

@@ -372,7 +372,9 @@ fn a_guard_that_goes_with_its_thread_finds_the_pools_only_connection_kept() {
                 let kept = update.run(|read, _| {
                     let _: Option<u32> = read.get(KEY)?;
                     end.send(()).unwrap();
-                    ending.take().map(|thread| thread.join().unwrap());
+                    if let Some(thread) = ending.take() {
+                        thread.join().unwrap();
+                    }
                     Ok(Outcome::Abort(()))
                 });
                 kept.unwrap();
