@@ -36,7 +36,7 @@ pitfalls: setup
 # workspace's versions. All of them run, even if one fails.
 test: setup
 	CARGO="$(CARGO)" ci/test.sh --features redis-concurrent-cli/tls; first=$$?; \
-		$(CARGO) test --doc --features redis-concurrent-cli/tls && cp Cargo.lock $(OWN) && \
+		$(CARGO) test --doc --workspace --exclude verify && cp Cargo.lock $(OWN) && \
 		$(CARGO) test --manifest-path $(OWN)/Cargo.toml --target-dir target && exit $$first
 
 # The tests that may depend on the server, on servers other than the system's: on all of ci/servers.sh, or
