@@ -145,7 +145,7 @@ fn an_observer_that_does_not_return_costs_no_hold() {
     assert!(all.iter().all(|guard| guard.loss().is_none()));
     // What has no room is counted.
     assert_eq!(missed.load(Ordering::Relaxed), 0);
-    wait_until(8 * LONG, "there is no more room", || {
+    wait_until(20 * LONG, "there is no more room", || {
         thread::sleep(ms(200));
         client.request_count() > 20_000
     });
