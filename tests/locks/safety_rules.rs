@@ -215,7 +215,7 @@ fn a_lock_makes_its_client_listen_to_one_channel_of_others() {
     // With its own, the second one, by which scripts tell the library's subscribers from others, and the one that it
     // replaces.
     assert!(channels(&fixture.server).len() <= 4, "{:?}", channels(&fixture.server).len());
-    wait_until(SOON, "it listens there for a waiter timeout", || channels(&fixture.server).len() == 1);
+    wait_until(LONG, "it listens there for a waiter timeout", || channels(&fixture.server).len() == 1);
 }
 
 // ---- a new owner id each grant; the next head inherits the ask ----------------------------
