@@ -169,7 +169,7 @@ fn of_each_guard_of_a_lost_hold_is_lost() {
         drop((lock.lock().unwrap(), lock.lock().unwrap()));
         assert_eq!(recorder.failures(), 0);
     }
-    assert_eq!(recorder.losses(), 2);
+    wait_until(LONG, "both losses are told", || recorder.losses() == 2);
 }
 
 /// By force, before its client listened: nobody heard the message. The hold is younger than a heartbeat then, or older.
