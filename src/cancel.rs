@@ -62,14 +62,14 @@ impl WeakToken {
     }
 
     /// Whether anything keeps the token alive.
-    fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.0.strong_count() > 0
     }
 }
 
 /// Appends to a list that may contain what is no longer needed. That is removed when the list would grow: at
 /// most as much of it stays as is needed, and an insertion costs the same however long the list is.
-fn push_swept<T>(list: &mut Vec<T>, item: T, is_needed: impl FnMut(&T) -> bool) {
+pub(crate) fn push_swept<T>(list: &mut Vec<T>, item: T, is_needed: impl FnMut(&T) -> bool) {
     if list.len() == list.capacity() {
         list.retain(is_needed);
         list.reserve(list.len().max(4));

@@ -3,12 +3,13 @@
 //! One thread of the process sleeps until the first warning may be due. Renewals in the background do not wake
 //! it: when a margin would be reached without them, it checks how much of the hold is left, and sleeps again.
 //! What shortens or ends a hold has the warnings of this hold alone [checked](check_again) again. The thread
-//! ends a moment after the last warning.
+//! ends a moment after the last warning. They are a plain list, which is looked through each time: with 10,000
+//! of them that takes some 2 % of a core.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::cancel::{CancellationToken, WeakToken};
+use crate::cancel::{CancellationToken, WeakToken, push_swept};
 use crate::clock::Moment;
 use crate::sync::{Condvar, Global, Mutex, MutexGuard, thread};
 
@@ -86,11 +87,8 @@ impl Warned {
         }
         let warnings = Warnings::current();
         self.0.get_or_init(|| Box::new((warnings.clone(), holds.iter().map(|(key, _)| *key).collect())));
-        for (hold, left) in holds {
-            let warning = Warning { hold, left, margin, token: token.downgrade(), at: Moment::NEVER };
-            warnings.state.lock().warnings.push(warning);
-            warnings.check(|it| it.hold == hold);
-        }
+        let new = |(hold, left)| Warning { hold, left, margin, token: token.downgrade(), at: Moment::NEVER };
+        warnings.plan(holds.into_iter().map(new).collect());
         token
     }
 }
@@ -129,29 +127,32 @@ impl Warnings {
         }
     }
 
-    /// Cancels the tokens of those of these warnings that are due, and keeps the others for later. Without the
-    /// mutex while it asks how much is left and cancels, as both may run code of others.
+    /// Plans these warnings anew.
     fn check(self: &Arc<Self>, which: impl Fn(&Warning) -> bool) {
-        let mut state = self.state.lock();
-        let mut taken: Vec<_> = state.warnings.extract_if(.., |it| which(it)).collect();
+        let these = self.state.lock().warnings.extract_if(.., |it| which(it)).collect();
+        self.plan(these);
+    }
+
+    /// Cancels the tokens of those that are due, and keeps the others for later. Without the mutex while it asks
+    /// how much is left and cancels, as both may run code of others.
+    fn plan(self: &Arc<Self>, mut these: Vec<Warning>) {
         loop {
-            let changes = state.changes;
-            drop(state);
-            taken.retain_mut(Warning::is_to_come);
-            state = self.state.lock();
+            let changes = self.state.lock().changes;
+            these.retain_mut(Warning::is_to_come);
+            let mut state = self.state.lock();
             // What was shortened meanwhile was not seen by who shortened it.
             if state.changes == changes {
-                break;
+                let all = &mut state.warnings;
+                these.into_iter().for_each(|it| push_swept(all, it, |it| it.token.is_kept()));
+                return self.goes_on(state);
             }
         }
-        state.warnings.append(&mut taken);
-        self.goes_on(state);
     }
 
     /// Wakes the thread if it would sleep for too long, and starts it if it is needed.
     fn goes_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if state.running || state.warnings.is_empty() {
-            let first = state.first().unwrap_or_else(|| Moment::now().after(IDLE));
+            let first = first_due(&state.warnings).unwrap_or_else(|| Moment::now().after(IDLE));
             if state.running && first < state.wakes_at {
                 self.changed.notify_one();
             }
@@ -175,7 +176,7 @@ impl Warnings {
         let mut state = self.state.lock();
         loop {
             let now = Moment::now();
-            let until = match state.first() {
+            let until = match first_due(&state.warnings) {
                 Some(at) if at <= now => {
                     drop(state);
                     self.check(|it| it.at <= now);
@@ -198,10 +199,9 @@ impl Warnings {
     }
 }
 
-impl State {
-    fn first(&self) -> Option<Moment> {
-        self.warnings.iter().map(|it| it.at).min()
-    }
+/// Returns when the first of them may be due.
+fn first_due(warnings: &[Warning]) -> Option<Moment> {
+    warnings.iter().map(|it| it.at).min()
 }
 
 impl Warning {
@@ -209,15 +209,12 @@ impl Warning {
     fn is_to_come(&mut self) -> bool {
         let now = Moment::now();
         let Some(token) = self.token.upgrade().filter(|token| !token.is_cancelled()) else { return false };
-        match (self.left)(self.margin) {
-            Some(spare) if spare.is_zero() => token.cancel(),
-            Some(spare) => {
-                self.at = now.after(spare);
-                return true;
-            }
-            None => {}
+        let Some(spare) = (self.left)(self.margin) else { return false };
+        if spare.is_zero() {
+            token.cancel();
         }
-        false
+        self.at = now.after(spare);
+        !spare.is_zero()
     }
 }
 
