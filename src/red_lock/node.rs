@@ -188,8 +188,7 @@ pub(super) fn write(mut queries: Vec<&mut Query<'_>>, enough: usize, began: Mome
     for limit in [began, deadline] {
         for query in queries.iter_mut().filter(|query| query.posted.is_none() && query.away.is_none()) {
             if limit == began || written < enough {
-                query.posted =
-                    query.node.server.backend.post(slice::from_ref(&query.command), limit).ok().flatten();
+                query.posted = query.node.server.backend.post(slice::from_ref(&query.command), limit);
                 written += usize::from(query.posted.is_some());
             }
         }

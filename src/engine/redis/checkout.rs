@@ -48,7 +48,11 @@ struct Checkout<'a> {
     dialled: u32,
 }
 
-impl Checkout<'_> {
+impl<'a> Checkout<'a> {
+    fn new(backend: &'a Backend, limit: Moment, dialled_since: Option<Moment>, once: bool) -> Checkout<'a> {
+        Checkout { backend, limit, dialled_since, once, waits_since: None, before: None, dialled: 0 }
+    }
+
     /// Waits for a connection.
     fn wait(&mut self, pool: &Pool) -> Result<Pooled, Failure> {
         let now = Moment::now();
@@ -100,10 +104,27 @@ impl Checkout<'_> {
 impl Backend {
     /// From now on this thread keeps a connection, or no longer does.
     pub(in crate::engine) fn keeps(&self, keeps: bool) {
-        let _ = KEPT.try_with(|kept| match (keeps, &mut *kept.borrow_mut()) {
-            (true, all) => all.push(self),
-            (_, all) => drop(all.iter().rposition(|it| ptr::eq(*it, self)).map(|at| all.swap_remove(at))),
+        let _ = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if keeps {
+                kept.push(self);
+            } else if let Some(at) = kept.iter().rposition(|it| ptr::eq(*it, self)) {
+                kept.swap_remove(at);
+            }
         });
+    }
+
+    /// Returns the pool for a thread that found no connection idle: a clone, so that close() does not wait for it.
+    fn pool_to_wait_for(&self) -> Result<Pool, Failure> {
+        let pool = self.pool.read().as_ref().map(|(pool, _)| pool.clone());
+        let pool = pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))?;
+        // Where all wait for what the others keep, none would ever get one. (A thread that ends keeps none, even if
+        // the destructor of another thread-local still sends something.)
+        let keeps = |kept: &RefCell<Vec<_>>| kept.borrow().iter().any(|it| ptr::eq(*it, self));
+        if is_exhausted(&pool) && KEPT.try_with(keeps).unwrap_or(false) {
+            return Err(Failure::Denied(Error::new(ErrorKind::Unavailable, "").because(NONE_LEFT)));
+        }
+        Ok(pool)
     }
 
     /// Returns an idle connection of the pool, if there is one. Does not block.
@@ -132,28 +153,17 @@ impl Backend {
         let (mut joins, mut leader) = (alone.filter(|_| dialled_since.is_none()), None);
         // A connection that is idle now belongs to the leader, which is about to wake up and takes this
         // request along.
-        let queues = joins.is_some() && self.batch.led.load(Ordering::Relaxed);
-        let (mut others, backend, waits_since, before, dialled) = (queues, self, None, None, 0);
-        let mut checkout = Checkout { backend, limit, dialled_since, once, waits_since, before, dialled };
+        let mut queues = joins.is_some() && self.batch.led.load(Ordering::Relaxed);
+        let mut checkout = Checkout::new(self, limit, dialled_since, once);
         loop {
+            let queues = mem::take(&mut queues);
             // Usually one is idle, and then it is not worth reading the clock. The one that was put aside last comes
             // first: what a thread sends arrives behind what it has sent before.
-            let pooled = || self.pool.read().as_ref()?.0.try_get();
-            let idle = || self.aside.take(|_| true).or_else(pooled);
-            let mut connection = match if mem::take(&mut others) { None } else { idle() } {
+            let idle = || self.aside.take(|_| true).or_else(|| self.pool.read().as_ref()?.0.try_get());
+            let mut connection = match if queues { None } else { idle() } {
                 Some(connection) => connection,
                 None => {
-                    // A clone, so that close() does not wait for a thread that waits here.
-                    let pool = self.pool.read().as_ref().map(|(pool, _)| pool.clone());
-                    let pool = pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))?;
-                    // Where all wait for what the others keep, none would ever get one. (A thread that ends keeps none,
-                    // even if the destructor of another thread-local still sends something.)
-                    let keeps = |kept: &RefCell<Vec<_>>| kept.borrow().contains(&&raw const *self);
-                    if is_exhausted(&pool) && KEPT.try_with(keeps).unwrap_or(false) {
-                        return Err(Failure::Denied(
-                            Error::new(ErrorKind::Unavailable, "").because(NONE_LEFT),
-                        ));
-                    }
+                    let pool = self.pool_to_wait_for()?;
                     if let Some(packed) = joins.take_if(|_| queues || is_exhausted(&pool)) {
                         match self.batch.join(packed, limit) {
                             Joined::Leader(new) => leader = Some(new),

@@ -184,12 +184,10 @@ impl Backend {
         executed
     }
 
-    /// The first half of an exchange: waits until `limit` for a connection, and writes. `None` if another thread would.
-    pub(crate) fn post(&self, commands: &[Command<'_>], limit: Moment) -> Result<Option<Posted>, Failure> {
-        Ok(match self.sender(limit, None, false, None)? {
-            Sender::Own(connection, ..) => Some(self.post_on(connection, commands)),
-            Sender::Leader(_) => None,
-        })
+    /// The first half of an exchange: waits until `limit` for a connection, and writes. `None` if there was none.
+    pub(crate) fn post(&self, commands: &[Command<'_>], limit: Moment) -> Option<Posted> {
+        let Ok(Sender::Own(connection, ..)) = self.sender(limit, None, false, None) else { return None };
+        Some(self.post_on(connection, commands))
     }
 
     /// The same on this connection.
