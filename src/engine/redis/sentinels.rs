@@ -182,12 +182,13 @@ impl SentinelClient {
     /// primary is now. Blocks for `limit` at most at each step.
     pub(crate) fn subscribe(&self, node: usize, limit: Duration) -> Option<(Subscriber, Node)> {
         let mut connection = self.reach(node, limit).ok()?;
+        let until = Moment::now().after(limit);
         // In one write, so that nothing can happen in between.
         let subscribe = cmd("SUBSCRIBE").arg(&CHANNELS).get_packed_command();
-        let (now, asked) = (Moment::now(), [self.question().get_packed_command(), subscribe]);
-        let [answer, first] = connection.ask(asked, now.after(limit)).ok()?;
+        let asked = [self.question().get_packed_command(), subscribe];
+        let [answer, first] = connection.ask(asked, until).ok()?;
         first.extract_error().ok()?;
-        connection.recv_response(now, now.after(limit)).ok()?.extract_error().ok()?;
+        connection.recv_response(Moment::now(), until).ok()?.extract_error().ok()?;
         Some((Subscriber::new(connection, false), place(&answer).ok()?))
     }
 
