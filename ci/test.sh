@@ -17,8 +17,8 @@ run() {
     local folder executable output status=0 began=$SECONDS
     IFS=$'\t' read -r folder executable <<<"$1"
     output=$(mktemp)
-    # That one computes, and leaves the others no time if it runs on more threads than there are cores.
-    [[ $executable != */verify-* ]] || export RUST_TEST_THREADS=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
+    # That one computes: on half of the cores, it leaves the one beside it the others.
+    [[ $executable != */verify-* ]] || export RUST_TEST_THREADS=$((($(nproc) + 1) / 2))
     (cd "$folder" && exec "$executable") >"$output" 2>&1 || status=1
     exec 9<"$lock"
     flock 9
