@@ -1,4 +1,5 @@
-//! The straight paths of the operations end as the loop does; and what the loop must decide, it decides. Each scene is played twice from the same keys, the second time past the straight path.
+//! The straight paths of the operations end as the loop does; and what the loop must decide, it decides. Each scene is
+//! played twice from the same keys, the second time past the straight path.
 
 use redis::{Commands, RedisResult, pipe};
 use redis_concurrent::kinds::{Kind, Reentrant, Simple};
