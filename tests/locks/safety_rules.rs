@@ -212,10 +212,11 @@ fn a_lock_makes_its_client_listen_to_one_channel_of_others() {
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap());
     });
-    // With its own, the second one, by which scripts tell the library's subscribers from others, and the one that it
-    // replaces.
-    assert!(channels(&fixture.server).len() <= 4, "{:?}", channels(&fixture.server).len());
-    wait_until(LONG, "it listens there for a waiter timeout", || channels(&fixture.server).len() == 1);
+    // With the second one, by which scripts tell the library's subscribers from others, and the one that it replaces.
+    // (The holder's client listens to its own inbox, too, if it has held for longer than a heartbeat.)
+    let others = || channels(&fixture.server).iter().filter(|it| it.contains("strange")).count();
+    assert!(others() <= 3, "{:?}", channels(&fixture.server));
+    wait_until(LONG, "it listens there for a waiter timeout", || others() == 0);
 }
 
 // ---- a new owner id each grant; the next head inherits the ask ----------------------------
