@@ -186,11 +186,8 @@ fn pain_28_figures_sum_to_what_was_done() {
                 continue;
             }
             // The reply to a dropped guard's release is read by the next call on its connection, whose time may be too
-            // short for that: then the release is sent again, in the background.
-            DebugValue::Counter(n) if client_name("error") == Some("outcome unknown") => {
-                held += n as usize;
-                continue;
-            }
+            // short for that: then the release goes on in the background, and the hold has its length all the same.
+            DebugValue::Counter(_) if client_name("error") == Some("outcome unknown") => continue,
             DebugValue::Counter(_) => panic!("{key:?} is none of it"),
         };
         match key.key().name() {
