@@ -18,8 +18,8 @@ use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-pub(crate) use self::link::Origin;
-use self::link::{AROUND, File, Lines, Linker, OF_CONDITIONS, OPERATIONS, around, unwrapped};
+use self::link::{AROUND, File, Lines, Linker, OF_CONDITIONS, OPERATIONS, around};
+pub(crate) use self::link::{Origin, unwrapped};
 
 /// What was composed, by the process and the key: its clients share it. A forked process has its own.
 static COMPOSED: Mutex<BTreeMap<(u32, TypeId), Arc<Scripts>>> = Mutex::new(BTreeMap::new());

@@ -2,6 +2,7 @@
 //! lines to their source, so that an error from Redis can be reported in its author's terms.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::items::{Defines, Is, Item, Need, Token, Wrong, items, needs, tokens};
 
@@ -256,29 +257,21 @@ pub(super) fn around<'a>((file, source): File, operation: impl Fn(&str) -> &'a L
     lines
 }
 
-/// A line of the composed script.
-#[derive(Clone, Copy, Debug)]
-struct ScriptLine {
-    file: u16,
-    /// The line in the file, counted from 1.
-    line: u32,
-    function: u16,
-}
-
-/// A script while it is composed, and its line table.
+/// A script while it is composed, and where each of its lines comes from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
     pub(super) source: String,
-    lines: Vec<ScriptLine>,
-    files: Vec<SourceFile>,
-    functions: Vec<String>,
+    /// Each with its line in the file, counted from 1.
+    lines: Vec<(Arc<Place>, u32)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct SourceFile {
-    name: String,
+/// A function, and the file that it is in.
+#[derive(Debug)]
+struct Place {
+    file: String,
     /// Whether the file is a kind's rule.
     is_rule: bool,
+    function: String,
 }
 
 /// Where an error comes from.
@@ -290,33 +283,24 @@ pub(crate) struct Origin {
     pub(crate) is_rule: bool,
 }
 
-fn index_of<T: PartialEq>(all: &mut Vec<T>, it: T) -> u16 {
-    let at = all.iter().position(|known| *known == it).unwrap_or_else(|| {
-        all.push(it);
-        all.len() - 1
-    });
-    at as u16
-}
-
 impl Lines {
     /// Adds these tokens of the file `name`, with the same line breaks.
     pub(super) fn add(&mut self, name: &str, is_rule: bool, function: &str, tokens: &[Token<'_>]) {
-        let file = index_of(&mut self.files, SourceFile { name: name.to_owned(), is_rule });
-        let function = index_of(&mut self.functions, function.to_owned());
+        let place = Arc::new(Place { file: name.to_owned(), is_rule, function: function.to_owned() });
         let mut at = None;
         for token in tokens.iter().filter(|token| token.is != Is::Mark) {
             if at != Some(token.line) {
                 if !self.source.is_empty() {
                     self.source.push('\n');
                 }
-                self.lines.push(ScriptLine { file, line: token.line, function });
+                self.lines.push((place.clone(), token.line));
             } else if !token.joined {
                 self.source.push(' ');
             }
             self.source.push_str(token.text);
             // A string may span several lines.
             let more = token.text.matches('\n').count() as u32;
-            self.lines.extend((1..=more).map(|n| ScriptLine { file, line: token.line + n, function }));
+            self.lines.extend((1..=more).map(|n| (place.clone(), token.line + n)));
             at = Some(token.line + more);
         }
     }
@@ -327,19 +311,14 @@ impl Lines {
             self.source.push('\n');
         }
         self.source.push_str(&other.source);
-        for ScriptLine { file, line, function } in &other.lines {
-            let file = index_of(&mut self.files, other.files[*file as usize].clone());
-            let function = index_of(&mut self.functions, other.functions[*function as usize].clone());
-            self.lines.push(ScriptLine { file, line: *line, function });
-        }
+        self.lines.extend_from_slice(&other.lines);
     }
 
     /// Returns where line `n` of the script comes from.
     pub(super) fn origin(&self, n: usize) -> Option<Origin> {
-        let ScriptLine { file, line, function } = self.lines.get(n.checked_sub(1)?)?;
-        let (file, function) = (self.files.get(*file as usize)?, self.functions.get(*function as usize)?);
-        let place = format!("{function} ({}:{line})", file.name);
-        Some(Origin { place, is_rule: file.is_rule })
+        let (place, line) = self.lines.get(n.checked_sub(1)?)?;
+        let Place { file, is_rule, function } = &**place;
+        Some(Origin { place: format!("{function} ({file}:{line})"), is_rule: *is_rule })
     }
 }
 

@@ -36,7 +36,7 @@ use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::engine::redis::failure::Failure;
 use crate::error::{Error, ErrorKind};
-use crate::script::Script;
+use crate::script::{Script, unwrapped};
 
 /// Precedes the number of the script line that an error is from. Servers before 7.0 put it, and more, in
 /// front of their own message, code and all.
@@ -114,12 +114,10 @@ enum Meaning {
 /// Looks an error up in the table.
 fn meaning(code: &str, words: &str) -> Meaning {
     // An error that a script raises itself is read as if the server had said it.
-    let (code, words) = match words.split_once(AT_LINE) {
-        Some((before, at)) if before.starts_with(IN_SCRIPT) => of_script(at),
-        _ => match words.split_once(DISCARDED) {
-            Some((_, why)) if code == "EXECABORT" => why.split_once(' ').unwrap_or((why, "")),
-            _ => (code, words),
-        },
+    let (code, words) = match words.split_once(DISCARDED) {
+        Some((_, why)) if code == "EXECABORT" => why.split_once(' ').unwrap_or((why, "")),
+        _ if words.starts_with(IN_SCRIPT) => of_script(unwrapped(words).1),
+        _ => (code, words),
     };
     match code {
         "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" => Meaning::Passes,
@@ -144,31 +142,17 @@ fn meaning(code: &str, words: &str) -> Meaning {
     }
 }
 
-/// Splits the message behind `<line>: ` into code and words; `@user_script: <line>: -` may come before it
-/// once more. Not every message has a code: one without begins as a sentence does.
-fn of_script(at: &str) -> (&str, &str) {
-    let behind_line = |at: &str| -> Option<usize> {
-        let rest = at.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
-        Some(at.len() - rest.len())
-    };
-    let mut message = at;
-    while let Some(behind) = behind_line(message) {
-        message = &message[behind..];
-        match message.strip_prefix(AT_LINE) {
-            Some(again) => message = again,
-            None => break,
-        }
-    }
-    let message = message.strip_prefix('-').unwrap_or(message);
+/// Splits the message of a script into code and words. Not every message has a code: one without begins as a
+/// sentence does.
+fn of_script(message: &str) -> (&str, &str) {
     let (code, words) = message.split_once(' ').unwrap_or((message, ""));
     if code.bytes().all(|b| b.is_ascii_uppercase()) { (code, words) } else { ("", message) }
 }
 
 /// Returns what our scripts say of a key that is not theirs, without what servers put around it.
 fn what_is_there(words: &str) -> Option<&str> {
-    let text = &words[words.find(KEY_IS)?..];
-    let ends = text.rfind(" script: ").filter(|at| text[*at..].contains(AT_LINE.trim_end_matches(':')));
-    Some(&text[..ends.unwrap_or(text.len())])
+    let (_, message) = unwrapped(words);
+    Some(&message[message.find(KEY_IS)?..])
 }
 
 /// Whether the server does not know the command.
