@@ -3,6 +3,8 @@
 //! Asking takes one round trip, and only the rights that the client needs anyway. A server that leaves
 //! something open is given the benefit of the doubt: the first call that fails will show it.
 
+use std::collections::HashSet;
+
 use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::clock::Moment;
@@ -152,12 +154,9 @@ fn is_too_old(version: &str) -> bool {
 fn primaries(slots: &Value) -> usize {
     let primary = |range: &Value| {
         let node = list(list(range).get(2)?);
-        Some((text(node.first()).unwrap_or_default(), number(node.get(1)), text(node.get(2))))
+        Some((text(node.first()), number(node.get(1)), text(node.get(2))))
     };
-    let mut all: Vec<_> = list(slots).iter().filter_map(primary).collect();
-    all.sort();
-    all.dedup();
-    all.len()
+    list(slots).iter().filter_map(primary).collect::<HashSet<_>>().len()
 }
 
 /// Returns the error of a server that does not have the command, rather than of a user who may not use it.
