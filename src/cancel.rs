@@ -152,28 +152,28 @@ impl CancellationToken {
     /// nothing behind. With it, `tokio::select!` ends work whose lock is lost:
     /// `_ = guard.lost().cancelled() => …`.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static {
-        Cancelled { token: self.clone(), id: None }
+        Cancelled { token: self.clone(), waker: None }
     }
 
     /// Calls `then` once when the token is cancelled, on the thread that cancels it; if it already is, at
     /// once, on the calling thread. Dropping the registration revokes it, but does not stop a call that has
     /// begun. `then` must be quick: the token's other waiters are woken after it. A panic in it is caught.
-    pub(crate) fn on_cancel(&self, then: impl Fn() + Send + Sync + 'static) -> OnCancel<'_> {
+    pub(crate) fn on_cancel(&self, then: impl Fn() + Send + Sync + 'static) -> OnCancel {
         let mut state = self.0.state.lock();
         if self.is_cancelled() {
             drop(state);
             then();
-            return OnCancel { token: self, id: None };
+            return OnCancel { token: self.clone(), id: None };
         }
         let id = state.next;
         state.next += 1;
         state.wakers.insert(id, Arc::new(then));
-        OnCancel { token: self, id: Some(id) }
+        OnCancel { token: self.clone(), id: Some(id) }
     }
 
     /// Calls `waker` once when the token is cancelled (at once if it already is), as long as the token lives.
     pub(crate) fn when_cancelled(&self, waker: impl Fn() + Send + Sync + 'static) {
-        self.on_cancel(waker).keep();
+        self.on_cancel(waker).id = None;
     }
 }
 
@@ -233,34 +233,20 @@ impl Drop for Inner {
 /// See [`CancellationToken::cancelled`].
 struct Cancelled {
     token: CancellationToken,
-    /// The number of the registered waker, which each poll replaces.
-    id: Option<u64>,
-}
-
-impl Cancelled {
-    fn forget(&mut self) {
-        if let Some(id) = self.id.take() {
-            drop(OnCancel { token: &self.token, id: Some(id) });
-        }
-    }
+    /// The waker of the last poll, which each poll replaces.
+    waker: Option<OnCancel>,
 }
 
 impl Future for Cancelled {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.forget();
+        self.waker = None;
         let waker = context.waker().clone();
-        let id = self.token.on_cancel(move || waker.wake_by_ref()).keep();
-        self.id = id;
+        let registered = self.token.on_cancel(move || waker.wake_by_ref());
+        self.waker = Some(registered);
         // If the token was already cancelled, the waker was called at once; no further poll is needed.
         if self.token.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-impl Drop for Cancelled {
-    fn drop(&mut self) {
-        self.forget();
     }
 }
 
@@ -269,21 +255,13 @@ shows!(CancellationToken as "CancellationToken", |it| "cancelled": it.is_cancell
 /// A callback that is called when its token is cancelled, unless this is dropped first: see
 /// [`CancellationToken::on_cancel`].
 #[must_use = "dropped at once, it is never called"]
-pub(crate) struct OnCancel<'a> {
-    token: &'a CancellationToken,
+pub(crate) struct OnCancel {
+    token: CancellationToken,
+    /// The callback's number; `None` if the token was already cancelled, or the callback stays.
     id: Option<u64>,
 }
 
-shows!(OnCancel<'_> as "OnCancel", |it| "token": it.token);
-
-impl OnCancel<'_> {
-    /// Keeps the callback registered. Returns its number; `None` if the token was already cancelled.
-    fn keep(mut self) -> Option<u64> {
-        self.id.take()
-    }
-}
-
-impl Drop for OnCancel<'_> {
+impl Drop for OnCancel {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             let gone = self.token.0.state.lock().wakers.remove(&id);
