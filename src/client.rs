@@ -297,16 +297,9 @@ impl Client {
         pause(&self.0, Moment::now().after(time), wait);
     }
 
-    /// Sleeps for a random time after one more attempt that collided with others', and began at `began`.
-    pub(crate) fn back_off(
-        &self,
-        backoff: &mut Option<Backoff>,
-        began: Moment,
-        longest: Duration,
-        wait: &Wait<'_>,
-    ) {
-        let took = Moment::now().since(began);
-        self.pause(backoff.get_or_insert_with(Backoff::new).pause(took, longest), wait);
+    /// Sleeps for a random time after one more attempt that collided with others', and took so long.
+    pub(crate) fn back_off(&self, backoff: &mut Backoff, took: Duration, longest: Duration, wait: &Wait<'_>) {
+        backoff.pause(&self.0, took, longest, wait);
     }
 
     /// Runs a script that is not an operation on a lock, over keys of one slot, each in two parts. Errors show

@@ -56,6 +56,9 @@ mod lock_state_tests;
 #[cfg(all(test, not(shuttle)))]
 #[path = "../../verify/model/mod.rs"]
 mod model;
+#[cfg(test)]
+#[path = "../../verify/random.rs"]
+mod random;
 #[cfg(all(test, not(shuttle)))]
 #[path = "../../verify/scale/mod.rs"]
 mod scale;

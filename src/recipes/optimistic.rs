@@ -194,7 +194,7 @@ impl Optimistic {
         let name = self.name();
         let error = |kind, why: &str| Error::new(kind, &name).because(why);
         self.check().map_err(|why| error(ErrorKind::InvalidInput, &why))?;
-        let mut backoff = None;
+        let mut backoff = Default::default();
         let mut attempts = 0;
         loop {
             if wait.is_cancelled() {
@@ -209,7 +209,7 @@ impl Optimistic {
             let last = wait.once || attempts == self.max_attempts;
             if !last {
                 // No connection is occupied meanwhile.
-                self.client.back_off(&mut backoff, began, LONGEST_PAUSE, wait);
+                self.client.back_off(&mut backoff, Moment::now().since(began), LONGEST_PAUSE, wait);
             }
             if last || is_late(wait) {
                 let why =

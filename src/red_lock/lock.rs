@@ -8,7 +8,7 @@ use super::node::{Query, ask_all};
 use super::round::attempt;
 use super::servers::RedLockClient;
 use crate::clock::Moment;
-use crate::engine::call::backoff::{Backoff, pause};
+use crate::engine::call::backoff::Backoff;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::{commands, effects};
 use crate::engine::state::lock_state::{Request, Terms};
@@ -227,7 +227,7 @@ impl RedLock {
         let quorum = self.quorum()?;
         let clients = || self.servers.nodes.iter().map(|node| &node.shared);
         clients().try_for_each(|client| client.same_process()).map_err(|e| e.about(&self.name))?;
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         let mut out_of_reach = None;
         loop {
             if wait.is_cancelled() {
@@ -241,12 +241,10 @@ impl RedLock {
             };
             out_of_reach = trouble.as_ref().map(|_| out_of_reach.unwrap_or(began));
             if !wait.once {
-                let now = Moment::now();
-                let slot = now.since(began).max(SHORTEST_SLOT);
-                let until = now.after(backoff.pause(slot, LONGEST_PAUSE));
+                let slot = Moment::now().since(began).max(SHORTEST_SLOT);
                 // On behalf of a client that is not closed.
                 let open = clients().find(|client| !client.is_closed());
-                open.into_iter().for_each(|client| pause(client, until, wait));
+                open.into_iter().for_each(|client| backoff.pause(client, slot, LONGEST_PAUSE, wait));
             }
             let now = Moment::now();
             // A call without a deadline does not wait for a majority for ever.

@@ -7,8 +7,7 @@
 mod wire;
 
 use super::*;
-use crate::engine::call::backoff::Rng;
-use crate::engine::call::backoff::tests::first_seed;
+use crate::engine::random::{Rng, first_seed};
 use crate::engine::small_redis::{self, Message, Reply, Says, SmallRedis, millis};
 
 use wire::{Op, Packet};

@@ -14,7 +14,7 @@ use super::primary::{By, Primary, Sent};
 use super::scene::{Scene, What};
 use super::seen::Seen;
 use crate::clock::Moment;
-use crate::engine::call::backoff::Rng;
+use crate::engine::random::Rng;
 use crate::engine::small_redis::{Message, Op, PendingAcquire, Reply, millis};
 use crate::engine::state::lock_state::{
     Asking, Effects, Entered, Exit, HolderId, LockState, PendingRelease, Request, Shape, Step, Terms, Ticket,

@@ -15,7 +15,7 @@ use super::points::{Figure, points};
 use super::scene::{Scene, What, ms};
 use super::seen::Seen;
 use super::simulate;
-use crate::engine::call::backoff::Rng;
+use crate::engine::random::Rng;
 use crate::kinds::{Kind as LockKind, Simple};
 use crate::{CancellationToken, Client, OwnedGuard, RedisLock};
 

@@ -26,7 +26,7 @@ use self::costs::Costs;
 use self::fleet::Fleet;
 use self::scene::{Scene, ms};
 use self::seen::Seen;
-use crate::engine::call::backoff::tests::first_seed;
+use crate::engine::random::first_seed;
 
 /// Simulates a scene, and returns what was counted.
 fn simulate(scene: &Scene, costs: &Costs, seed: u64) -> Seen {

@@ -12,7 +12,7 @@ use super::plan::{Need, plans};
 use super::points::points;
 use super::scene::{Scene, ms};
 use super::simulate;
-use crate::engine::call::backoff::tests::first_seed;
+use crate::engine::random::first_seed;
 
 /// The seed of the page's tables.
 const SEED: u64 = 1;

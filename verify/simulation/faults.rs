@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::call::backoff::Rng;
+use crate::engine::random::Rng;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {

@@ -15,7 +15,7 @@ use super::part::WAITERS;
 use super::redis::{Reply, Told};
 use super::server::{EACH, Server};
 use crate::clock::Moment;
-use crate::engine::call::backoff::Rng;
+use crate::engine::random::Rng;
 use crate::engine::redis::slots::Slot;
 use crate::engine::redis::wire::memory::{Network, broken, refused};
 use crate::sync::{Condvar, Mutex, time};

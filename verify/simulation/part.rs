@@ -9,7 +9,7 @@ use super::faults::{Plan, Weather};
 use super::net::Net;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::engine::call::backoff::Rng;
+use crate::engine::random::Rng;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Held, Ownership};
 use crate::kinds::Reentrant;

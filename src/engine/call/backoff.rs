@@ -15,28 +15,29 @@ const DOUBLINGS: u32 = 10;
 /// The pauses of one call: "full jitter", after M. Brooker, *Exponential Backoff And Jitter*, AWS
 /// Architecture Blog, 2015. Each is a random time below a bound that doubles, so callers that failed together
 /// do not try again together.
+#[derive(Default)]
 pub(crate) struct Backoff {
-    rng: Rng,
     failures: u32,
-    slot: Duration,
+    /// The shortest try so far: longer ones include time in which other callers ran.
+    slot: Option<Duration>,
 }
 
 impl Backoff {
-    pub(crate) fn new() -> Self {
-        // Other processes may have begun in the same instant: only a random seed tells them apart.
-        let (seed, _) = Random::new_v4().as_u64_pair();
-        Backoff { rng: Rng(seed), failures: 0, slot: Duration::MAX }
+    /// Returns the pause after one more failure: a random time below one slot, doubled with each failure, and
+    /// below `longest`. As in Ethernet, a slot is as long as a try takes.
+    fn next(&mut self, took: Duration, longest: Duration) -> Duration {
+        let slot = self.slot.map_or(took, |slot| slot.min(took));
+        self.slot = Some(slot);
+        self.failures = (self.failures + 1).min(DOUBLINGS);
+        let bound = slot.saturating_mul(1 << self.failures).min(longest);
+        // (The version of the UUID is in its first half.)
+        let (_, random) = Random::new_v4().as_u64_pair();
+        Duration::from_nanos(random % u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1))
     }
 
-    /// Returns the pause after one more failure: a random time below one slot, doubled with each failure, and
-    /// below `longest`. As in Ethernet, a slot is as long as a try takes. The shortest try so far counts, as
-    /// longer ones include time in which other callers ran.
-    pub(crate) fn pause(&mut self, took: Duration, longest: Duration) -> Duration {
-        self.slot = self.slot.min(took);
-        self.failures = (self.failures + 1).min(DOUBLINGS);
-        let bound = self.slot.saturating_mul(1 << self.failures).min(longest);
-        let nanos = usize::try_from(bound.as_nanos()).unwrap_or(usize::MAX);
-        Duration::from_nanos(self.rng.below(nanos.max(1)) as u64)
+    /// Sleeps after a try that took so long, as [`pause`] does.
+    pub(crate) fn pause(&mut self, shared: &Shared, took: Duration, longest: Duration, wait: &Wait<'_>) {
+        pause(shared, Moment::now().after(self.next(took, longest)), wait);
     }
 }
 
@@ -65,16 +66,3 @@ pub(crate) fn pause(shared: &Shared, until: Moment, wait: &Wait<'_>) {
 #[cfg(all(test, not(shuttle)))]
 #[path = "../../../verify/unit/engine/call/backoff.rs"]
 pub(in crate::engine) mod tests;
-
-/// splitmix64: with a seed, so that tests are repeatable.
-pub(in crate::engine) struct Rng(pub(in crate::engine) u64);
-
-impl Rng {
-    pub(in crate::engine) fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-}

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::backoff::{Backoff, pause};
+use crate::engine::call::backoff::Backoff;
 pub(crate) use crate::engine::call::several::holds::Holds;
 pub use crate::engine::call::several::holds::Part;
 use crate::engine::call::several::holds::goes_with;
@@ -52,7 +52,7 @@ impl SeveralCall<'_> {
             return Err(Error::new(ErrorKind::Cancelled, ""));
         }
         let mut awaited: Option<usize> = None;
-        let mut backoff = None;
+        let mut backoff = Backoff::default();
         loop {
             let began = Moment::now();
             let mut holds = Holds::of(wait);
@@ -85,9 +85,7 @@ impl SeveralCall<'_> {
                 _ => awaited = Some(part),
             }
             if may_be_own {
-                let backoff = backoff.get_or_insert_with(Backoff::new);
-                let until = Moment::now().after(backoff.pause(Moment::now().since(began), LONGEST_PAUSE));
-                pause(&entry.shared, until, wait);
+                backoff.pause(&entry.shared, Moment::now().since(began), LONGEST_PAUSE, wait);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Random commands, and random requests of the scripts.
 
 use super::both::{COMMAND, KEYS, Play};
-use crate::engine::call::backoff::Rng;
+use crate::engine::random::Rng;
 use crate::recipes::fenced;
 use crate::recipes::rate_limiter;
 use crate::script::{Script, Scripts};

@@ -13,8 +13,7 @@ use std::collections::BTreeMap;
 
 use self::both::Both;
 use self::draw::Draw;
-use crate::engine::call::backoff::Rng;
-use crate::engine::call::backoff::tests::first_seed;
+use crate::engine::random::{Rng, first_seed};
 
 /// How many steps are compared in each walk, and how many walks there are.
 const STEPS: usize = 150;

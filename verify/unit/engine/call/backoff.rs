@@ -2,28 +2,15 @@
 
 use super::*;
 
-impl Rng {
-    /// True in `n` of a hundred cases.
-    pub(in crate::engine) fn percent(&mut self, n: usize) -> bool {
-        self.below(100) < n
-    }
-}
-
-/// The seed that `SEED` names, or one of this process.
-pub(in crate::engine) fn first_seed() -> u64 {
-    let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| u64::from(std::process::id()) << 16)
-}
-
 const SLOT: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(20);
 
 #[test]
 fn pauses_grow_to_a_bound_and_no_two_who_fail_together_go_on_alike() {
-    let mut crowd: Vec<_> = (0..200).map(|_| Backoff::new()).collect();
+    let mut crowd: Vec<_> = (0..200).map(|_| Backoff::default()).collect();
     for n in 1..=20 {
         let bound = (SLOT * (1 << n.min(DOUBLINGS))).min(LONGEST);
-        let mut pauses: Vec<_> = crowd.iter_mut().map(|b| b.pause(SLOT, LONGEST)).collect();
+        let mut pauses: Vec<_> = crowd.iter_mut().map(|b| b.next(SLOT, LONGEST)).collect();
         pauses.sort();
         assert!(pauses[199] < bound, "{n}: {pauses:?}");
         // If 200 are spread evenly, the chance that one half contains none of them is 10^-24.
@@ -35,15 +22,15 @@ fn pauses_grow_to_a_bound_and_no_two_who_fail_together_go_on_alike() {
 
 #[test]
 fn a_slot_is_the_shortest_and_none_or_an_endless_one_does_no_harm() {
-    let mut backoff = Backoff::new();
+    let mut backoff = Backoff::default();
     for _ in 0..100 {
-        assert!(backoff.pause(Duration::MAX, LONGEST) < LONGEST);
+        assert!(backoff.next(Duration::MAX, LONGEST) < LONGEST);
     }
     for _ in 0..100 {
-        assert!(backoff.pause(SLOT, LONGEST) < SLOT * (1 << DOUBLINGS));
-        assert!(backoff.pause(LONGEST, Duration::MAX) < SLOT * (1 << DOUBLINGS));
+        assert!(backoff.next(SLOT, LONGEST) < SLOT * (1 << DOUBLINGS));
+        assert!(backoff.next(LONGEST, Duration::MAX) < SLOT * (1 << DOUBLINGS));
     }
     for _ in 0..100 {
-        assert_eq!(backoff.pause(Duration::ZERO, LONGEST), Duration::ZERO);
+        assert_eq!(backoff.next(Duration::ZERO, LONGEST), Duration::ZERO);
     }
 }

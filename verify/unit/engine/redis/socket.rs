@@ -4,8 +4,7 @@ use std::net::TcpListener;
 use std::thread;
 
 use super::*;
-use crate::engine::call::backoff::Rng;
-use crate::engine::call::backoff::tests::first_seed;
+use crate::engine::random::{Rng, first_seed};
 
 /// A value of any type, as Redis writes it.
 fn any(rng: &mut Rng, depth: usize) -> Vec<u8> {
