@@ -56,9 +56,10 @@ impl<K: Kind> Hold<K> {
         mem::take(&mut self.ticket)
     }
 
-    /// Gives the hold back before its caller has seen it: no minimum hold time applies. Blocks until `limit`
-    /// at most.
-    pub(crate) fn never_counted(self, limit: Moment) {
+    /// Gives the hold back before its caller has seen it: no minimum hold time applies. Blocks for as long as `wait`
+    /// allows.
+    pub(crate) fn never_counted(self, wait: &Wait<'_>) {
+        let limit = wait.limit(Moment::now(), self.entry.shared.config.command_timeout);
         let _ = self.end(How::Unused(limit));
     }
 
@@ -105,7 +106,7 @@ impl<K: Kind> sealed::AnyHold for Hold<K> {
     }
 
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
-        engine::call::held::renew_for(&self.entry, self.ticket, lease)
+        engine::call::held::renew(&self.entry, self.ticket, lease, &Wait::forever())
     }
 
     fn release(self) -> Result<(), Error> {
@@ -189,11 +190,8 @@ impl<K: Kind> OwnedGuard<K> {
     /// Sets the lease to its full length, or else gives the hold back, as part of a call that may take as long
     /// as `wait` says.
     pub(crate) fn renewed(self, wait: &Wait<'_>) -> Result<Self, Error> {
-        let entry = &self.hold.entry;
-        let limit = || wait.limit(Moment::now(), entry.shared.config.command_timeout);
-        if let Err(error) = engine::call::held::renew_by(entry, self.hold.ticket, None, limit()) {
-            let limit = limit();
-            self.hold.never_counted(limit);
+        if let Err(error) = engine::call::held::renew(&self.hold.entry, self.hold.ticket, None, wait) {
+            self.hold.never_counted(wait);
             return Err(error);
         }
         Ok(self)

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use self::hold::Hold;
 use self::receipt::Receipt;
-use crate::clock::Moment;
 use crate::engine;
 use crate::engine::call::several::Part;
 use crate::engine::entries::entry::{LockEntries, LockEntry};
@@ -258,7 +257,7 @@ impl<K: Kind> RedisLock<K> {
         if let Some(replicas) = part.replicas
             && let Err(error) = engine::call::replicas::have(entry, hold.ticket, replicas, wait)
         {
-            hold.never_counted(wait.limit(Moment::now(), entry.shared.config.command_timeout));
+            hold.never_counted(wait);
             return Err(error);
         }
         Ok(Some(hold))

@@ -262,7 +262,8 @@ impl AnyHold for MultiHold {
 
     /// Renews each hold; returns the first error, in the order of the locks.
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
-        let renewed = self.holds.iter().map(|held| held::renew_for(&held.entry, held.ticket, lease));
+        let wait = Wait::forever();
+        let renewed = self.holds.iter().map(|held| held::renew(&held.entry, held.ticket, lease, &wait));
         renewed.fold(Ok(()), Result::and)
     }
 

@@ -20,6 +20,7 @@ use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
+use crate::wait::Wait;
 
 /// Returns the remaining lease of the hold; zero once it is lost.
 pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
@@ -108,32 +109,23 @@ pub(crate) fn is_last(entry: &LockEntry, ticket: Ticket) -> bool {
 }
 
 /// Sets the hold's lease to end `lease` from now; by default the lease for which it was acquired. Blocks for
-/// the command timeout at most.
-pub(crate) fn renew_for(
+/// the command timeout at most, and no longer than `wait` allows.
+pub(crate) fn renew(
     entry: &Arc<LockEntry>,
     ticket: Ticket,
     lease: Option<Duration>,
-) -> Result<(), Error> {
-    renew_by(entry, ticket, lease, Moment::now().after(entry.shared.config.command_timeout))
-}
-
-/// The same, waiting for the reply until `limit`.
-pub(crate) fn renew_by(
-    entry: &Arc<LockEntry>,
-    ticket: Ticket,
-    lease: Option<Duration>,
-    limit: Moment,
+    wait: &Wait<'_>,
 ) -> Result<(), Error> {
     let shared = &entry.shared;
     shared.same_process().map_err(|e| entry.error(e))?;
     let sent = Moment::now();
     let owner = renewing(entry, ticket, sent)?;
     let lease = lease.or_else(|| Some(terms(entry, ticket)?.lease)).unwrap_or(shared.config.lease);
-    let answer = requests::renew(entry, owner, lease, limit);
+    let answer = requests::renew(entry, owner, lease, wait.limit(sent, shared.config.command_timeout));
     renewed(entry, owner, sent, lease, answer)
 }
 
-/// The other half of [`renew_for`]: applies the outcome of the request that was sent at `sent`.
+/// The other half of [`renew`]: applies the outcome of the request that was sent at `sent`.
 pub(crate) fn renewed(
     entry: &Arc<LockEntry>,
     owner: u64,

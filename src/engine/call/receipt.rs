@@ -13,6 +13,7 @@ use crate::engine::redis::failure::Failure;
 use crate::engine::state::grant::{Doubt, Grant, Validity, ends_at};
 use crate::engine::state::lock_state::{Acquired, Answer, PendingRelease, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
+use crate::wait::Wait;
 
 /// Returns the lease of a hold that leaves: not the shorter one of a lock that lingers here.
 fn lease_of(entry: &LockEntry, terms: &Terms) -> Duration {
@@ -30,7 +31,7 @@ pub(crate) fn detach(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Er
         let grant = core.lock_state.may_detach(ticket, now).map_err(|it| entry.error(of_refusal(it)))?;
         (grant.owner, grant.renewal(now).max(lease_of(entry, &grant.terms)))
     };
-    held::renew_for(entry, ticket, Some(lease))?;
+    held::renew(entry, ticket, Some(lease), &Wait::forever())?;
     let mut core = lock(entry)?;
     let now = Moment::now();
     let since = core.lock_state.held(ticket, now);
