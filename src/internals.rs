@@ -1,56 +1,34 @@
 //! For the test kit, in the same version: not part of the public API, and without any guarantee of stability.
 
+use std::collections::BTreeMap;
+
 use crate::kind::Kind;
 use crate::recipes::{fenced, rate_limiter};
-use crate::{Client, Error, RedisLock, script};
+use crate::script::Scripts;
+use crate::{Client, Error, RedisLock};
 
-/// The source text of the operations over one rule, as `EVAL` takes it. Each takes the lock's six keys, and
-/// the arguments that are listed at the top of its file in `lua/lib/`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScriptTexts {
-    /// Acquire, take a queue position, or keep it alive.
-    pub acquire: String,
-    /// Leave the lock and the queue.
-    pub leave: String,
-    /// Renew a hold's lease.
-    pub renew: String,
-    /// List holders and waiters.
-    pub inspect: String,
-    /// Apply a user's update to the kind's state, for a rule that has `kind.update`.
-    pub update: Option<String>,
-    /// Transfer a hold from one owner to another, for a rule that has `kind.transfer`.
-    pub adopt: Option<String>,
-    /// `acquire` of a waiter for a condition.
-    pub wait_for: String,
-    /// `leave` of a waiter for a condition.
-    pub quit: String,
-    /// Signal a condition, or count its waiters.
-    pub signal: String,
-    /// `acquire` or `leave` of several locks in one script.
-    pub all: String,
-}
-
-/// Composes the operations over `rule` ([`Kind::RULE`](crate::kinds::Kind::RULE)).
+/// Composes the operations over `rule` ([`Kind::RULE`](crate::kinds::Kind::RULE)). Returns their source texts by the
+/// names of their files in `lua/lib/`.
 ///
 /// # Errors
 ///
 /// Says what is wrong with the rule.
-pub fn scripts(rule: &str) -> Result<ScriptTexts, String> {
-    let made = script::Scripts::of(rule)?;
-    let condition = script::Scripts::of_conditions(rule)?;
+pub fn scripts(rule: &str) -> Result<BTreeMap<&'static str, String>, String> {
+    let (made, condition) = (Scripts::of(rule)?, Scripts::of_conditions(rule)?);
     let all = made.all().source.clone();
-    Ok(ScriptTexts {
-        all,
-        acquire: made.acquire.source,
-        leave: made.leave.source,
-        renew: made.renew.source,
-        inspect: made.inspect.source,
-        update: made.update.map(|script| script.source),
-        adopt: made.adopt.map(|script| script.source),
-        wait_for: condition.acquire.source,
-        quit: condition.leave.source,
-        signal: condition.update.map(|signal| signal.source).unwrap_or_default(),
-    })
+    let each = [
+        ("acquire", Some(made.acquire)),
+        ("leave", Some(made.leave)),
+        ("renew", Some(made.renew)),
+        ("inspect", Some(made.inspect)),
+        ("update", made.update),
+        ("adopt", made.adopt),
+        ("await", Some(condition.acquire)),
+        ("quit", Some(condition.leave)),
+        ("signal", condition.update),
+    ];
+    let texts = each.into_iter().filter_map(|(name, script)| Some((name, script?.source)));
+    Ok(texts.chain([("all", all)]).collect())
 }
 
 /// Returns the source text of a script of `lua/rate_limiter/`, as `EVAL` takes it, with the limiter's key.
