@@ -316,7 +316,7 @@ impl ClientBuilder {
     pub fn connect_later(mut self) -> Result<Client, Error> {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.fit(self.waiter_timeout, self.command_timeout);
-        self.config.check()?;
+        self.config.check().map_err(bad)?;
         self.credentials = self.credentials.named(&self.config.client_name);
         #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let Address { mut server, mut sentinels, nodes } =

@@ -90,11 +90,10 @@ impl Config {
 
     /// Applies the settings that were given; the others get their default, or a value that fits those given.
     pub(crate) fn fit(&mut self, waiter_timeout: Option<Duration>, command_timeout: Option<Duration>) {
-        let (default_waiter_timeout, usual_timeout) = (self.waiter_timeout, self.command_timeout);
-        self.command_timeout = command_timeout
-            .unwrap_or_else(|| usual_timeout.min(waiter_timeout.unwrap_or(default_waiter_timeout)));
-        self.waiter_timeout = waiter_timeout
-            .unwrap_or_else(|| default_waiter_timeout.max(self.command_timeout.min(LONGEST_LEASE)));
+        let most = waiter_timeout.unwrap_or(self.waiter_timeout);
+        self.command_timeout = command_timeout.unwrap_or(self.command_timeout.min(most));
+        let least = self.command_timeout.min(LONGEST_LEASE);
+        self.waiter_timeout = waiter_timeout.unwrap_or(self.waiter_timeout.max(least));
     }
 
     /// Checks how long before the end of its hold work is to stop; returns an error text if that is out of
@@ -116,11 +115,8 @@ impl Config {
         Ok(())
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        self.checked().map_err(bad)
-    }
-
-    fn checked(&self) -> Result<(), String> {
+    /// Returns an error text if the settings are invalid, or do not fit together.
+    pub(crate) fn check(&self) -> Result<(), String> {
         let Config { lease, renew_every, waiter_timeout, command_timeout, .. } = *self;
         let (namespace, client_name) = (&self.namespace, &self.client_name);
         check_lease("lease", lease)?;

@@ -228,10 +228,7 @@ impl<K: Kind> RedisLock<K> {
     }
 
     pub(crate) fn part(&self) -> Result<&Part, Error> {
-        match &self.part {
-            Ok(part) => Ok(part),
-            Err(error) => Err(error.clone()),
-        }
+        self.part.as_ref().map_err(Clone::clone)
     }
 
     pub(crate) fn entry(&self) -> Result<&Arc<LockEntry>, Error> {

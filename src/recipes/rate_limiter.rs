@@ -272,11 +272,8 @@ impl Rate {
 
     /// How many permits may be acquired at once: the burst, or the limit of a fixed window. No call can ask
     /// for more.
-    const fn at_once(&self) -> u32 {
-        match self.burst {
-            Some(burst) => burst,
-            None => self.limit,
-        }
+    fn at_once(&self) -> u32 {
+        self.burst.unwrap_or(self.limit)
     }
 
     /// Returns an error text if the rate is invalid.

@@ -135,9 +135,8 @@ impl Holding {
 
     /// The error of a lost hold, derived from the errors of its members.
     fn too_few(&self, errors: Vec<Error>) -> Error {
-        let [closed, lost] =
-            [ErrorKind::Closed, ErrorKind::LeaseLost].map(|kind| (count(&errors, kind), kind));
-        let kind = if closed.0 > lost.0 { closed.1 } else { lost.1 };
+        let is_closed = count(&errors, ErrorKind::Closed) > count(&errors, ErrorKind::LeaseLost);
+        let kind = if is_closed { ErrorKind::Closed } else { ErrorKind::LeaseLost };
         let why = format!("fewer than {} servers still held it", self.quorum.servers.majority());
         Error::new(kind, self.quorum.name()).because(why).perhaps_by(errors.into_iter().next())
     }

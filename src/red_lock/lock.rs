@@ -103,10 +103,7 @@ impl RedLock {
     /// servers](RedLockClient#how-it-works) do not count for that long.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        let mut lock = self.clone();
-        lock.terms.lease = lease;
-        lock.terms.fixed = true;
-        lock
+        RedLock { terms: Terms { lease, fixed: true, ..self.terms.clone() }, ..self.clone() }
     }
 
     /// The lock's name.

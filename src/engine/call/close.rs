@@ -1,5 +1,6 @@
 //! Closing a client: everything that it holds or waits for leaves Redis, and its threads end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,15 +142,12 @@ fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec
 
 /// Groups the leaves by server.
 fn by_server(leaving: Vec<Leaving>) -> Vec<(Arc<Server>, Vec<Leaving>)> {
-    let mut parts: Vec<(Arc<Server>, Vec<Leaving>)> = Vec::new();
+    let mut parts = BTreeMap::new();
     for it in leaving {
-        let server = it.0.server();
-        match parts.iter_mut().find(|(known, _)| Arc::ptr_eq(known, server)) {
-            Some((_, part)) => part.push(it),
-            None => parts.push((server.clone(), vec![it])),
-        }
+        let server = it.0.server().clone();
+        parts.entry(server.id).or_insert_with(|| (server, Vec::new())).1.push(it);
     }
-    parts
+    parts.into_values().collect()
 }
 
 /// Sends each part to its server, in parallel: a server that hangs does not delay the others. Returns the

@@ -80,17 +80,15 @@ impl LockState {
         ticket: Ticket,
         now: Moment,
     ) -> Result<(SuspendedHold, Effects), Box<(LossReason, Effects)>> {
-        let Some(owner) = self.holds.get(ticket).map(|h| h.owner) else {
-            return Err((LossReason::Revoked, Effects::default()).into());
-        };
-        let then = self.expire(owner, now);
-        if let Some(loss) = self.grant(owner).map_or(Some(LossReason::Revoked), |t| Some(t.lost()?.why)) {
+        let owner = self.holds.get(ticket).map(|h| h.owner);
+        let then = owner.map(|owner| self.expire(owner, now)).unwrap_or_default();
+        if let Some(loss) = owner.and_then(|owner| Some(self.grant(owner)?.lost()?.why)) {
             return Err((loss, then).into());
         }
-        let (Some(hold), Some(grant)) = (self.holds.remove(ticket), self.grants.remove(owner)) else {
+        let grant = owner.and_then(|owner| self.grants.remove(owner));
+        let (Some(hold), Some(mut grant)) = (self.holds.remove(ticket), grant) else {
             return Err((LossReason::Revoked, then).into());
         };
-        let mut grant = grant;
         // While the grant is not here, no message finds it.
         grant.is_wanted(now);
         let suspended = SuspendedHold { hold, grant };
@@ -150,10 +148,8 @@ impl LockState {
     /// The hold `ticket` leaves this process, with its grant. Redis does not notice. The threads that wait
     /// here then ask Redis, as they would if another process had acquired the lock.
     pub(crate) fn detach(&mut self, ticket: Ticket, now: Moment) -> Result<(Grant, Effects), Refusal> {
-        let owner = self.may_detach(ticket, now)?.owner;
-        let Some(grant) = self.grants.remove(owner) else {
-            return Err(Refusal::LeaseLost(LossReason::Revoked));
-        };
+        let grant = self.may_detach(ticket, now)?.clone();
+        self.grants.remove(grant.owner);
         self.holds.remove(ticket);
         Ok((grant, Effects { wake: self.head(), ..Effects::default() }))
     }
