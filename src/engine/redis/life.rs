@@ -52,8 +52,7 @@ impl Life {
     pub(crate) fn wait_for_end(&self, limit: Moment) -> bool {
         let mut state = self.state.lock();
         while state.running && Moment::now() < limit {
-            let Some(instant) = limit.instant() else { return false };
-            self.changed.wait_until(&mut state, instant);
+            limit.wait_on(&self.changed, &mut state);
         }
         !state.running
     }

@@ -12,6 +12,7 @@
 //! timeout; if the slot has not moved by the end of it, the error is `Unavailable`, which a waiting call
 //! survives.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -237,10 +238,10 @@ impl Cluster {
                 break;
             }
             let until = if requests.asking { limit } else { again_at.min(limit) };
-            match until.instant().filter(|_| waits && now < limit) {
-                Some(instant) => drop(self.answered.wait_until(&mut requests, instant)),
-                None => return,
+            if !waits || limit <= now {
+                return;
             }
+            until.wait_on(&self.answered, &mut requests);
             if requests.attempts != attempts {
                 return;
             }
@@ -262,10 +263,8 @@ impl Cluster {
     fn ask(&self, times: usize, doubted: Option<u64>, limit: Moment) -> Result<Vec<Range>, Failure> {
         let (mut named, others): (Vec<_>, Vec<_>) =
             self.servers.all().enumerate().partition(|(n, _)| self.servers.has_slots(*n as u32));
-        if !named.is_empty() {
-            let first = times % named.len();
-            named.rotate_left(first);
-        }
+        let first = times % named.len().max(1);
+        named.rotate_left(first);
         named.sort_by_key(|(_, server)| doubted == Some(server.id));
         let all: Vec<_> = named.into_iter().chain(others).collect();
         let mut failed = None;
@@ -374,14 +373,9 @@ impl Cluster {
                 }
             }
         }
-        match (map, failed) {
-            (Some((_, map)), _) => {
-                self.suspected.store(false, Ordering::Release);
-                self.adopt(&map);
-            }
-            (None, Some(e)) => return Err(e),
-            (None, None) => {}
-        }
+        let Some((_, map)) = map else { return failed.map_or(Ok(()), Err) };
+        self.suspected.store(false, Ordering::Release);
+        self.adopt(&map);
         Ok(())
     }
 }
@@ -389,7 +383,6 @@ impl Cluster {
 /// Returns whether two maps are of the same cluster: they share a node. They need not be equal, as nodes
 /// learn of changes at different times.
 fn share_nodes(one: &[Range], other: &[Range]) -> bool {
-    let ids = |map: &[Range]| map.iter().flat_map(|range| range.ids.clone()).collect::<Vec<_>>();
-    let known = ids(one);
-    ids(other).iter().any(|id| known.contains(id))
+    let known: HashSet<_> = one.iter().flat_map(|range| &range.ids).collect();
+    other.iter().flat_map(|range| &range.ids).any(|id| known.contains(id))
 }
