@@ -13,7 +13,7 @@ use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::operations::effects::{LEAVE_TIMEOUT, carry_out, lock_at, no_longer_kept, report};
 use crate::engine::operations::requests;
 use crate::engine::redis::connection::Unread;
-use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::pool::Given;
 use crate::engine::state::lock_state::{
     Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
 };
@@ -73,7 +73,7 @@ pub(in crate::engine) struct Waiter<'a> {
     first: Option<Moment>,
     pub(super) position: Position,
     /// The connection on which its request must be sent, behind a leave that is unread.
-    pub(super) behind: Option<Pooled>,
+    pub(super) behind: Option<Given>,
     /// `Some` from its first sleep on.
     waits: Option<Waits<'a>>,
     pub(super) suspicion: Suspicion,

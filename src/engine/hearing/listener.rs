@@ -215,7 +215,7 @@ impl Listener {
                 }
                 needed = now;
             }
-            let requested = self.inbox.channels.take_requested();
+            let requested = if self.by_lock { self.inbox.channels.take_requested() } else { Vec::new() };
             line.ask(requested.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
             // Not held while the thread waits for a message: it would keep a client alive that has no other
             // user.

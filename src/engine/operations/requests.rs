@@ -14,7 +14,7 @@ use crate::engine::operations::replies::{
 };
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::pool::Given;
 use crate::engine::redis::refusal::{refused_script, unanswered};
 use crate::engine::redis::resp::{list, number, text};
 use crate::engine::redis::server_info::ServerInfo;
@@ -29,7 +29,7 @@ use crate::script::Script;
 pub(crate) fn acquire(
     entry: &Arc<LockEntry>,
     asking: &Asking,
-    mut behind: Option<Pooled>,
+    mut behind: Option<Given>,
     limit: Moment,
 ) -> Result<(Answer, bool), Failure> {
     let command = [commands::acquire(entry, asking)];

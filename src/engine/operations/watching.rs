@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::pool::Given;
 use crate::engine::redis::refusal::refused;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
@@ -21,7 +21,7 @@ use crate::wait::Wait;
 pub(crate) struct Watching<'a> {
     shared: &'a Shared,
     server: Arc<Server>,
-    connection: Pooled,
+    connection: Given,
     wait: &'a Wait<'a>,
     /// Whether Redis may still be watching.
     watched: bool,

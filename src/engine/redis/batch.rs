@@ -17,7 +17,7 @@ use redis::{RedisError, Value};
 
 use crate::clock::Moment;
 use crate::engine::redis::connection::{By, Connection};
-use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::pool::Given;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 
@@ -61,7 +61,7 @@ pub(crate) struct BatchReply {
 /// Which thread sends a request.
 pub(crate) enum Sender {
     /// Its own, on this connection, together with those of followers.
-    Own(Pooled, By, Followers),
+    Own(Given, By, Followers),
     /// Another thread has sent it.
     Leader(BatchReply),
 }
@@ -153,7 +153,7 @@ impl BatchLeader<'_> {
             led = next.becomes(State::Leads);
         }
         self.batch.led.store(led, Ordering::Relaxed);
-        Followers { waiting, by: Some(by) }
+        Followers(Some(Box::new(Followed { waiting, by })))
     }
 }
 
@@ -169,43 +169,47 @@ impl Drop for BatchLeader<'_> {
     }
 }
 
-/// The followers whose requests go in the next write. When it is dropped, those that have no reply yet get an
-/// error, as the connection is gone.
+/// The followers whose requests go in the next write. Boxed, as there are mostly none, and this is moved a few times.
 #[derive(Default)]
-pub(crate) struct Followers {
+pub(crate) struct Followers(Option<Box<Followed>>);
+
+/// When it is dropped, those that have no reply yet get an error, as the connection is gone.
+struct Followed {
     waiting: VecDeque<Arc<Follower>>,
-    /// The leader's connection; `None` if there are no followers.
-    by: Option<By>,
+    /// The leader's connection.
+    by: By,
 }
 
 impl Followers {
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.0.as_ref().map_or(0, |it| it.waiting.len())
     }
 
     /// Adds their requests.
     pub(crate) fn pack(&self, out: &mut Vec<u8>) {
-        self.waiting.iter().for_each(|follower| out.extend_from_slice(&follower.packed));
+        let all = self.0.iter().flat_map(|it| &it.waiting);
+        all.for_each(|follower| out.extend_from_slice(&follower.packed));
     }
 
     /// Reads their replies and hands them over, until `limit` at most: their own deadlines do not count.
-    pub(crate) fn receive(mut self, connection: &mut Connection, limit: Moment) {
-        while let (Some(follower), Some(by)) = (self.waiting.front(), self.by) {
+    pub(crate) fn receive(self, connection: &mut Connection, limit: Moment) {
+        let Some(mut followed) = self.0 else { return };
+        while let Some(follower) = followed.waiting.front() {
             // Without it the connection is broken, and the followers that still wait get that error.
             let Ok(value) = connection.read(limit) else { break };
-            follower.becomes(State::Replied(BatchReply { value: Ok(value), by }));
-            self.waiting.pop_front();
+            follower.becomes(State::Replied(BatchReply { value: Ok(value), by: followed.by }));
+            followed.waiting.pop_front();
         }
     }
 }
 
-impl Drop for Followers {
+impl Drop for Followed {
     fn drop(&mut self) {
-        while let (Some(follower), Some(by)) = (self.waiting.pop_front(), self.by) {
+        while let Some(follower) = self.waiting.pop_front() {
             // If there was a timeout, it was the leader's and not theirs: they may ask again.
             let gone = "the connection was given up before the reply came";
             let value = Err(io::Error::new(io::ErrorKind::ConnectionAborted, gone).into());
-            follower.becomes(State::Replied(BatchReply { value, by }));
+            follower.becomes(State::Replied(BatchReply { value, by: self.by }));
         }
     }
 }

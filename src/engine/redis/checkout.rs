@@ -12,7 +12,7 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::batch::{BatchLeader, Joined, Sender};
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::pool::{Pool, Pooled, breathe, is_exhausted};
+use crate::engine::redis::pool::{Given, Pool, breathe, is_exhausted};
 use crate::engine::redis::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, not_connected, unanswered};
 use crate::error::{Error, ErrorKind};
 
@@ -48,25 +48,17 @@ struct Checkout<'a> {
     dialled: u32,
 }
 
-impl<'a> Checkout<'a> {
-    fn new(backend: &'a Backend, limit: Moment, dialled_since: Option<Moment>, once: bool) -> Checkout<'a> {
-        Checkout { backend, limit, dialled_since, once, waits_since: None, before: None, dialled: 0 }
-    }
-
+impl Checkout<'_> {
     /// Waits for a connection.
-    fn wait(&mut self, pool: &Pool) -> Result<Pooled, Failure> {
+    fn wait(&mut self, pool: &Pool) -> Result<Given, Failure> {
         let now = Moment::now();
         self.waits_since.get_or_insert(now);
-        if let Some(connection) = self.backend.aside.last_or_wait() {
-            return Ok(connection);
-        }
-        let found = pool.get_timeout(self.limit.since(now));
-        self.backend.aside.no_longer_waits();
+        let found = self.backend.aside.last_or(|| pool.get_timeout(self.limit.since(now)).map(Box::new));
         found.map_err(|e| no_connection(e, self.before.take()))
     }
 
     /// Returns whether this connection will do; if not, another one is needed.
-    fn accepts(&mut self, connection: &mut Pooled) -> Result<bool, Failure> {
+    fn accepts(&mut self, connection: &mut Given) -> Result<bool, Failure> {
         match &connection.failure {
             None if connection.open.is_some()
                 && connection.is_since(self.backend.moved.get())
@@ -127,11 +119,16 @@ impl Backend {
         Ok(pool)
     }
 
+    /// Returns one that is idle in the pool, if there is one.
+    fn pooled(&self) -> Option<Given> {
+        self.pool.read().as_ref()?.0.try_get().map(Box::new)
+    }
+
     /// Returns an idle connection of the pool, if there is one. Does not block.
-    pub(crate) fn idle(&self) -> Option<Pooled> {
+    pub(crate) fn idle(&self) -> Option<Given> {
         loop {
             let aside = self.aside.take(|connection| connection.unread.is_none());
-            let mut connection = aside.or_else(|| self.pool.read().as_ref()?.0.try_get())?;
+            let mut connection = aside.or_else(|| self.pooled())?;
             if connection.open.is_some() && connection.is_since(self.moved.get()) {
                 return Some(connection);
             }
@@ -154,12 +151,13 @@ impl Backend {
         // A connection that is idle now belongs to the leader, which is about to wake up and takes this
         // request along.
         let mut queues = joins.is_some() && self.batch.led.load(Ordering::Relaxed);
-        let mut checkout = Checkout::new(self, limit, dialled_since, once);
+        let (backend, waits_since, before) = (self, None, None);
+        let mut checkout = Checkout { backend, limit, dialled_since, once, waits_since, before, dialled: 0 };
         loop {
             let queues = mem::take(&mut queues);
             // Usually one is idle, and then it is not worth reading the clock. The one that was put aside last comes
             // first: what a thread sends arrives behind what it has sent before.
-            let idle = || self.aside.take(|_| true).or_else(|| self.pool.read().as_ref()?.0.try_get());
+            let idle = || self.aside.take(|_| true).or_else(|| self.pooled());
             let mut connection = match if queues { None } else { idle() } {
                 Some(connection) => connection,
                 None => {

@@ -229,7 +229,7 @@ impl ConnectionManager {
 }
 
 impl r2d2::ManageConnection for ConnectionManager {
-    /// Boxed, as it is moved a dozen times on its way from the pool to a request and back.
+    /// Boxed, as the pool moves it, too.
     type Connection = Box<Connection>;
     type Error = RedisError;
 

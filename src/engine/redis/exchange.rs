@@ -20,7 +20,7 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::batch::{BatchReply, Followers, Sender};
 use crate::engine::redis::connection::{By, Connection, First, Unread};
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::pool::{Aside, Pooled};
+use crate::engine::redis::pool::{Aside, Given};
 use crate::engine::redis::refusal::{is_unknown_script, no_primary, refused, refused_script, unanswered};
 use crate::engine::redis::resp::{PackedCall, in_full};
 use crate::engine::redis::server_info::ServerInfo;
@@ -102,7 +102,7 @@ pub(crate) struct Exchanged<'a> {
     /// That to a single command; those to several are a list.
     value: Value,
     /// The connection that they came on, unless it was another thread's.
-    pub(crate) connection: Option<Pooled>,
+    pub(crate) connection: Option<Given>,
     sent: Moment,
     first_by: Option<Moment>,
 }
@@ -156,7 +156,7 @@ fn apart(value: Value, commands: usize) -> Vec<Value> {
 
 /// Commands that were written. If this is dropped unread, the connection is closed.
 pub(crate) struct Posted {
-    connection: Pooled,
+    connection: Given,
     by: By,
     sent: Result<(), RedisError>,
 }
@@ -191,7 +191,7 @@ impl Backend {
     }
 
     /// The same on this connection.
-    pub(crate) fn post_on(&self, mut connection: Pooled, commands: &[Command<'_>]) -> Posted {
+    pub(crate) fn post_on(&self, mut connection: Given, commands: &[Command<'_>]) -> Posted {
         let by = connection.by();
         let bytes = self.pack(&mut connection, commands, &Followers::default());
         let sent = connection.write(&bytes);
@@ -202,7 +202,7 @@ impl Backend {
 
     /// Writes a script's call, whose reply the connection's next user reads, or a thread of the pool a moment later.
     /// The first call on a connection is in full, as nobody would repeat it, and waits for the reply.
-    pub(crate) fn send(&self, mut connection: Pooled, command: &Command<'_>, unread: Unread) {
+    pub(crate) fn send(&self, mut connection: Given, command: &Command<'_>, unread: Unread) {
         let What::Script(script) = command.what else { return };
         let mut bytes = Vec::new();
         let given = connection.given.contains(&script.by_sha);
@@ -382,15 +382,16 @@ impl Backend {
         limit: Moment,
     ) -> Result<Value, RedisError> {
         let first = std::mem::take(&mut connection.first);
-        let tried = connection.read_all(first as usize, limit)?;
+        let told = |it: &Value| first == First::Server || matches!(it, Value::ServerError(_));
+        let tried = match first {
+            First::Nothing => None,
+            _ => connection.read_all(first as usize, limit)?.into_iter().find(told),
+        };
         let mut value = match commands {
             [_] => connection.read(limit)?,
             _ => Value::Array(connection.read_all(commands.len(), limit)?),
         };
-        match (
-            first,
-            tried.into_iter().find(|it| first == First::Server || matches!(it, Value::ServerError(_))),
-        ) {
+        match (first, tried) {
             (First::Server, Some(info)) => {
                 connection.server = Some(Arc::new(ServerInfo::read(&info, Moment::now())));
             }

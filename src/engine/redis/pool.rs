@@ -14,6 +14,9 @@ use crate::clock::Moment;
 use crate::engine::redis::connection::Connection;
 use crate::sync::Mutex;
 
+/// A connection that was taken from the pool. Boxed, as it is moved a dozen times on its way to a request and back.
+pub(crate) type Given = Box<Pooled>;
+
 /// How many threads open the connections of a client with one server, and of a client with several.
 pub(crate) const THREADS: usize = 3;
 pub(crate) const THREADS_OF_SEVERAL: usize = 6;
@@ -118,7 +121,7 @@ pub(crate) struct Aside(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     /// Those that were put aside last come last, each with about when that was.
-    connections: Vec<(Moment, Pooled)>,
+    connections: Vec<(Moment, Given)>,
     /// How many threads wait for the pool: while any does, no connection is put aside.
     waiting: usize,
     /// Whether a thread of the pool will look.
@@ -128,7 +131,7 @@ struct State {
 impl Aside {
     /// Puts aside a connection on which a reply is unread. If threads wait for the pool, it goes there instead,
     /// and this blocks for the reply.
-    pub(crate) fn put(&self, connection: Pooled, threads: &Threads) {
+    pub(crate) fn put(&self, connection: Given, threads: &Threads) {
         let now = Moment::now();
         let mut state = self.0.lock();
         if state.waiting > 0 {
@@ -146,7 +149,7 @@ impl Aside {
     }
 
     /// Keeps one for the next request, unless threads wait for the pool.
-    pub(super) fn keep(&self, connection: Pooled) {
+    pub(super) fn keep(&self, connection: Given) {
         let mut state = self.0.lock();
         if state.waiting == 0 && connection.is_sound() {
             state.connections.push((connection.used, connection));
@@ -160,23 +163,23 @@ impl Aside {
     }
 
     /// Takes out the one that was put aside last, of those that will do.
-    pub(crate) fn take(&self, will_do: impl Fn(&Connection) -> bool) -> Option<Pooled> {
+    pub(crate) fn take(&self, will_do: impl Fn(&Connection) -> bool) -> Option<Given> {
         let mut state = self.0.lock();
         let at = state.connections.iter().rposition(|(_, connection)| will_do(connection))?;
         Some(state.connections.remove(at).1)
     }
 
-    /// The same for a thread that waits for the pool if there is none, until it says that it
-    /// [no longer](Self::no_longer_waits) does.
-    pub(super) fn last_or_wait(&self) -> Option<Pooled> {
+    /// The same for a thread that `waits` for the pool if there is none.
+    pub(super) fn last_or<E>(&self, waits: impl FnOnce() -> Result<Given, E>) -> Result<Given, E> {
         let mut state = self.0.lock();
-        let last = state.connections.pop();
-        state.waiting += usize::from(last.is_none());
-        Some(last?.1)
-    }
-
-    pub(super) fn no_longer_waits(&self) {
+        if let Some((_, last)) = state.connections.pop() {
+            return Ok(last);
+        }
+        state.waiting += 1;
+        drop(state);
+        let found = waits();
         self.0.lock().waiting -= 1;
+        found
     }
 
     /// Reads what is unread on those that were put aside until `then`, until `limit` at most, and gives them to the
@@ -193,7 +196,7 @@ impl Aside {
     }
 }
 
-fn read(unread: Vec<(Moment, Pooled)>, limit: Moment) {
+fn read(unread: Vec<(Moment, Given)>, limit: Moment) {
     for (_, mut connection) in unread {
         let limit = connection.unread.as_ref().map_or(limit, |unread| unread.limit.min(limit));
         // An error is the unread request's.

@@ -11,11 +11,9 @@ use redis::Value;
 
 use crate::script::Script;
 
-/// What stands for the number of a call's elements until they are counted.
-const UNCOUNTED: &[u8] = b"*00\r\n";
-
 /// A script's call, as Redis reads it; or arguments alone, which become [part](Self::add_all) of one.
 pub(crate) struct PackedCall {
+    /// Without the end of the last line, which goes with what follows.
     bytes: Vec<u8>,
     count: usize,
     /// How many empty arguments go before the next that is not.
@@ -32,8 +30,9 @@ impl PackedCall {
     pub(crate) fn over(begins: &str, keys: &[[&str; 2]]) -> Self {
         // Most keys need less than 48 bytes, and most calls' arguments less than 256.
         let mut bytes = Vec::with_capacity(begins.len() + keys.len() * 48 + 256);
-        bytes.extend_from_slice(UNCOUNTED);
-        bytes.extend_from_slice(begins.as_bytes());
+        // The number of its elements is not known yet.
+        bytes.extend_from_slice(b"*00\r\n");
+        bytes.extend_from_slice(&begins.as_bytes()[..begins.len() - 2]);
         bulk(&mut bytes, [itoa::Buffer::new().format(keys.len())]);
         keys.iter().for_each(|key| bulk(&mut bytes, *key));
         PackedCall { bytes, count: 3 + keys.len(), left_out: 0 }
@@ -50,6 +49,7 @@ impl PackedCall {
             n @ 10..100 => self.bytes[1..3].copy_from_slice(&digits(n)),
             n => drop(self.bytes.splice(1..3, n.to_string().into_bytes())),
         }
+        self.bytes.extend_from_slice(b"\r\n");
         self.bytes
     }
 
@@ -82,7 +82,7 @@ impl PackedCall {
 
 /// Adds the call `packed`, which is by SHA1, as an `EVAL` of the script's source.
 pub(crate) fn in_full(out: &mut Vec<u8>, packed: &[u8], script: &Script) {
-    let head = packed.iter().position(|byte| *byte == b'$').unwrap_or_default();
+    let head = packed.iter().position(|byte| *byte == b'\r').unwrap_or_default();
     out.reserve(packed.len() + script.source.len());
     out.extend_from_slice(&packed[..head]);
     bulk(out, ["EVAL"]);
@@ -90,13 +90,12 @@ pub(crate) fn in_full(out: &mut Vec<u8>, packed: &[u8], script: &Script) {
     out.extend_from_slice(&packed[head + script.by_sha.len()..]);
 }
 
-/// Adds one argument, made of parts.
+/// Adds one argument, made of parts, behind the end of the line before it.
 fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
     length(out, parts.iter().map(|part| part.as_ref().len()).sum());
     for part in &parts {
         out.extend_from_slice(part.as_ref());
     }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Adds how long the argument is that follows. Most are short: written at once, their lengths take a fifth of the
@@ -104,12 +103,12 @@ fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
 #[inline(always)]
 fn length(out: &mut Vec<u8>, n: usize) {
     match n {
-        0..10 => out.extend_from_slice(&[b'$', b'0' + n as u8, b'\r', b'\n']),
+        0..10 => out.extend_from_slice(&[b'\r', b'\n', b'$', b'0' + n as u8, b'\r', b'\n']),
         10..100 => {
             let [tens, ones] = digits(n);
-            out.extend_from_slice(&[b'$', tens, ones, b'\r', b'\n']);
+            out.extend_from_slice(&[b'\r', b'\n', b'$', tens, ones, b'\r', b'\n']);
         }
-        _ => out.extend_from_slice(format!("${n}\r\n").as_bytes()),
+        _ => out.extend_from_slice(format!("\r\n${n}\r\n").as_bytes()),
     }
 }
 

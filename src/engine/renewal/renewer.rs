@@ -69,7 +69,7 @@ impl Renewer {
 
     /// Cancels the task at `due` of a grant that is over.
     pub(crate) fn forget(&self, entry: &LockEntry, owner: u64, due: Moment) {
-        let planned = self.state.lock().cancel(&(due, entry.shared.id, owner));
+        let planned = self.state.lock().schedule.remove(&(due, entry.shared.id, owner));
         drop(planned);
     }
 
@@ -104,7 +104,7 @@ impl Renewer {
             let renewer = self.clone();
             let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || renewer.run());
             if let Err(e) = thread {
-                let planned = state.cancel(&key);
+                let planned = state.schedule.remove(&key);
                 drop(state);
                 drop((planned, replaced));
                 return Err(ErrorKind::Unavailable

@@ -23,8 +23,8 @@ const MOST_LINES: usize = 16;
 
 #[derive(Default)]
 pub(crate) struct State {
-    /// The tasks, by due time, client and owner.
-    schedule: BTreeMap<Due, Planned>,
+    /// The tasks, by due time, client and owner. An entry must not be dropped under the mutex.
+    pub(crate) schedule: BTreeMap<Due, Planned>,
     /// The grants whose renewals are with the lines, by when they end, and how many renewals that are:
     /// another server may be asked while the reply of one is awaited. So an expired lease is reported in
     /// time, whatever the lines wait for.
@@ -111,11 +111,6 @@ impl State {
     /// Adds a task. Returns the one that was there before, whose entry must not be dropped under the mutex.
     pub(crate) fn insert(&mut self, task: Task) -> Option<Planned> {
         self.schedule.insert(task.key(), Planned { entry: task.entry, what: task.what, due: task.due })
-    }
-
-    /// Removes the task with this key. Its entry must not be dropped under the mutex.
-    pub(crate) fn cancel(&mut self, key: &Due) -> Option<Planned> {
-        self.schedule.remove(key)
     }
 
     /// Returns when the next task is due or the next grant ends.

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use crate::clock::Moment;
 use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::pool::Pooled;
+use crate::engine::redis::pool::Given;
 use crate::engine::redis::slots::Slot;
 use crate::engine::servers::cluster::Cluster;
 use crate::engine::servers::server::Server;
@@ -74,7 +74,7 @@ impl Route {
         &self,
         slot: Slot,
         commands: &[Command<'_>],
-        mut connection: Option<Pooled>,
+        mut connection: Option<Given>,
         limit: Moment,
     ) -> Result<Reply, Failure> {
         let mut posted =
