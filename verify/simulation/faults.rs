@@ -112,7 +112,16 @@ impl Plan {
                 *it = 1 + *it % (processes - 2);
             }
             if let Fault::Stops(_, lasts) = fault {
-                *lasts += RECOVERED;
+                *lasts += RECOVERED * 3;
+            }
+        }
+    }
+
+    /// Where messages are lost, or nothing goes between a process and a server, this is soon over.
+    pub(super) fn lasts_at_most(&mut self, most: Duration) {
+        for (.., fault) in &mut self.faults {
+            if let Fault::Mute(lasts) | Fault::Apart(_, lasts) = fault {
+                *lasts = most.min(*lasts);
             }
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::checks::{self, WHOLE, always, sometimes};
 use super::faults::{Plan, Weather};
 use super::net::Net;
+use super::signals::Role;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::random::Rng;
@@ -132,7 +133,8 @@ pub(super) struct Part {
     pub(super) linger: Duration,
     /// The first process signals the others.
     pub(super) signals: bool,
-    /// When others stop.
+    pub(super) role: Role,
+    /// When others stop or die.
     pub(super) stops: Vec<Duration>,
     /// Where there are several servers.
     pub(super) red: Option<RedLockClient>,

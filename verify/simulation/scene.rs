@@ -11,6 +11,7 @@ use super::cluster::PORT;
 use super::faults::{Plan, Weather};
 use super::net::{Ends, Net, host};
 use super::part::{KINDS, LOCKS, Part, Playing, QUEUES, SERVERS, gets_in};
+use super::signals::Role;
 use super::{recipes, signals};
 use crate::client::Client;
 use crate::engine::entries::runtime::Shared;
@@ -100,6 +101,9 @@ impl Scene {
         }
         // The pace, and within what time the faults begin, in ms.
         let (mut pace, within) = [(4_000, 60_000), (4_000, 60_000), (300, 15_000), (20, 3_000)][rng.below(4)];
+        // Who waits for a signal stops or dies: see `role()`.
+        let turns = signals && weather == Deadly;
+        let kinds = if turns { vec!["condition"] } else { kinds };
         // Together less than what a process subtracts from a lease.
         let drifts = rng.below(3) == 0;
         let drifts = (0..processes + servers).map(|i| {
@@ -121,14 +125,30 @@ impl Scene {
             "simple" => &["late", "late", "stops"],
             _ => &[],
         };
+        // So that between two of them all is well again, and threads go on to meet.
+        let (within, most) = match only {
+            ["mute"] => (within.max(60_000), 3),
+            ["apart"] => (120_000, 8),
+            _ => (if turns { 240_000 } else { within }, 60),
+        };
+        if only == ["apart"] {
+            pace = pace.min(300);
+        }
         let mut plan = Plan::new(&mut rng, weather, only, (processes, servers, cluster), within, without);
+        plan.lasts_at_most(Duration::from_secs(most));
         if signals {
             pace = pace.max(300);
             plan.stops_waiters(processes);
         }
         let same = rng.below(2) == 0;
         // So short that many wait for longer than a signal may take to pass by the dead.
-        let lease = if signals { [3, 3, 3] } else { [3, 10, 30] };
+        let lease = if signals {
+            [3, 3, 3]
+        } else if only == ["apart"] {
+            [30, 30, 30]
+        } else {
+            [3, 10, 30]
+        };
         let leases: Vec<_> = (0..processes).map(|_| Duration::from_secs(lease[rng.below(3)])).collect();
         Scene {
             seed,
@@ -140,10 +160,10 @@ impl Scene {
             cluster,
             kinds: kinds[..1 + rng.below(kinds.len()) * rng.below(2)].to_vec(),
             threads: [1, 1, 2, 3][rng.below(4)].max(if signals { 2 } else { 1 }),
-            rounds: (2 + rng.below(5)) * if pace < 4_000 { 6 } else { 1 + usize::from(signals) },
+            rounds: (2 + rng.below(5)) * if pace < 4_000 && !turns { 6 } else { 1 + usize::from(signals) },
             leases: if same { vec![leases[0]; processes] } else { leases },
             drifts,
-            linger: Duration::from_secs([2, 20][rng.below(2)]),
+            linger: Duration::from_secs([2, 20][rng.below(2).max(usize::from(only == ["mute"]))]),
             local_handoff: Duration::from_millis([0, 1, 20][rng.below(3)]),
             signals,
             plan,
@@ -209,6 +229,16 @@ impl Scene {
         time::wait_for_others();
     }
 
+    /// Where waiters stop and die, few signals come, and most are waiting then: so it often is a waiter's turn that has
+    /// just stopped.
+    fn role(&self, process: usize, thread: usize) -> Role {
+        match (process, thread) {
+            _ if !self.signals || self.weather != Weather::Deadly => Role::Either,
+            (0, 0) => Role::Signals,
+            _ => Role::Waits,
+        }
+    }
+
     /// Starts the threads of all processes.
     fn start(&self, clients: &[Vec<Client>], playing: &Arc<Playing>, net: &Arc<Net>) {
         for (process, its) in clients.iter().enumerate() {
@@ -225,7 +255,8 @@ impl Scene {
                     rng: Rng(self.seed ^ ((process * 8 + thread + 1) as u64) << 32),
                     linger: self.linger,
                     signals: self.signals,
-                    stops: self.plan.all_stops().map(|(at, _)| at).collect(),
+                    role: self.role(process, thread),
+                    stops: (0..self.processes).flat_map(|it| self.plan.stops_at(it)).collect(),
                     red: red.clone(),
                     playing: playing.clone(),
                     net: net.clone(),

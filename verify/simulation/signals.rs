@@ -6,12 +6,18 @@ use std::time::Duration;
 use super::checks::{self, WHOLE, sometimes};
 use super::faults::{Plan, Weather};
 use super::part::Part;
+use crate::guard::Guard;
+use crate::kinds::Reentrant;
+use crate::lock::ReentrantLock;
 use crate::sync::time;
 
 /// How much longer than this a waiter must still wait that must be signalled.
 const SURELY: Duration = Duration::from_millis(100);
 /// How long it may take until a signal has passed by one waiter that is dead or stands still, beside a lease.
 const PASSED: Duration = Duration::from_secs(8);
+/// How long a waiter that only waits does so mostly, in ms, and who signals seldom pauses at most.
+const PATIENCE: usize = 90_000;
+const PAUSE: usize = 20_000;
 
 /// How long after it goes on a waiter that stood still says that it was signalled.
 const RESUMED: Duration = Duration::from_secs(2);
@@ -44,76 +50,121 @@ pub(super) fn begin() {
     RECORDS.set(Records::default());
 }
 
+/// What a thread does with the condition.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Role {
+    /// It signals or waits, as it comes.
+    Either,
+    /// It signals once in a while, and mostly when another process has just stopped or died.
+    Signals,
+    /// It waits, as long as it can.
+    Waits,
+}
+
 impl Part {
-    /// Waits until another process has just stopped, whose turn it may be, if one soon does.
-    fn comes_when_one_stops(&mut self) -> bool {
-        let now = time::elapsed();
-        let next = self.stops.iter().map(|at| at.saturating_sub(now)).filter(|left| !left.is_zero()).min();
-        let Some(left) = next.filter(|left| *left < PASSED * 2 && self.rng.below(4) > 0) else {
-            return false;
-        };
-        time::sleep(left);
-        self.pause(1_000);
-        true
+    pub(super) fn signal_or_wait(&mut self) {
+        match self.role {
+            Role::Either => self.either(),
+            Role::Signals => self.signal_when_one_stops(),
+            Role::Waits => self.wait_at_once(),
+        }
     }
 
-    pub(super) fn signal_or_wait(&mut self) {
+    fn either(&mut self) {
         let lock = self.client.reentrant_lock("exchange");
-        let filled = lock.condition("filled");
         let (asked, _about) = (time::elapsed(), checks::about("exchange", self.process));
-        let Some(mut guard) = self.expects(lock.lock()) else { return };
-        let mut hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
+        let Some(guard) = self.expects(lock.lock()) else { return };
+        let hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
         let signals = match self.process {
             0 if self.signals => self.rng.below(8) > 0,
             _ => self.rng.below(if self.signals { 8 } else { 3 }) == 0,
         };
-        let at_once = signals && self.process == 0 && self.signals && self.comes_when_one_stops();
         // Who signals at once may come between two requests of who begins to wait.
-        if !at_once && (!signals || self.rng.below(2) == 0) {
+        if !signals || self.rng.below(2) == 0 {
             self.stay(hold, &guard);
         }
-        if signals {
-            let now = time::elapsed();
-            if self.expects(filled.signal(&guard)).is_some() {
-                with(|it| it.signals.push((now, self.process)));
-            }
-            // Whom it has woken waits for the lock meanwhile.
-            if self.rng.below(2) == 0 {
-                self.stay(hold, &guard);
-            }
-        } else {
-            checks::ends(hold);
-            checks::released(hold, false);
-            let limit = Duration::from_millis(
-                1 + [self.rng.below(self.pace), self.rng.below(30_000), self.rng.below(90_000), 90_000]
-                    [self.rng.below(4)] as u64,
-            );
-            let (process, began) = (self.process, time::elapsed());
-            let waits = Waits { process, began, until: began + limit, ended: None, signalled: false };
-            let at = with(|it| {
-                it.waits.push(waits);
-                it.waits.len() - 1
-            });
-            let token = guard.token();
-            let woken = filled.wait_with(&mut guard, limit);
-            let signalled = self.expects(woken);
-            let now = time::elapsed();
-            with(|it| (it.waits[at].ended, it.waits[at].signalled) = (Some(now), signalled == Some(true)));
-            if signalled == Some(true) {
-                sometimes("a waiter for a condition is signalled");
-            }
-            if signalled.is_none() {
-                return drop(guard);
-            }
-            if signalled == Some(false) && guard.token() == token {
-                // The time was up before the wait could begin: the lock was not released at all.
-                checks::goes_on(hold);
-            } else {
-                hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), now);
-            }
+        if !signals {
+            let all = [self.rng.below(self.pace), self.rng.below(30_000), self.rng.below(90_000), 90_000];
+            let limit = Duration::from_millis(1 + all[self.rng.below(4)] as u64);
+            let Some((hold, guard)) = self.wait_for_signal(&lock, hold, guard, limit) else { return };
+            self.stay(hold, &guard);
+            return self.releases(hold, guard);
+        }
+        self.signal(&lock, &guard);
+        // Whom it has woken waits for the lock meanwhile.
+        if self.rng.below(2) == 0 {
             self.stay(hold, &guard);
         }
         self.releases(hold, guard);
+    }
+
+    /// Signals when another process has just stopped, whose turn it may be.
+    fn signal_when_one_stops(&mut self) {
+        let now = time::elapsed();
+        let next = self.stops.iter().map(|at| at.saturating_sub(now)).filter(|left| !left.is_zero()).min();
+        match next.filter(|_| self.rng.below(4) > 0) {
+            Some(left) => time::sleep(left),
+            None => self.pause(PAUSE),
+        }
+        self.pause(1_000);
+        let lock = self.client.reentrant_lock("exchange");
+        let (asked, _about) = (time::elapsed(), checks::about("exchange", self.process));
+        let Some(guard) = self.expects(lock.lock()) else { return };
+        let hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
+        self.signal(&lock, &guard);
+        self.releases(hold, guard);
+    }
+
+    /// Has the lock only as long as it must, so that others wait for a signal, rather than for the lock.
+    fn wait_at_once(&mut self) {
+        let lock = self.client.reentrant_lock("exchange");
+        let (asked, _about) = (time::elapsed(), checks::about("exchange", self.process));
+        let Some(guard) = self.expects(lock.lock()) else { return };
+        let hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
+        let limit =
+            Duration::from_millis([self.rng.below(30_000), PATIENCE, PATIENCE][self.rng.below(3)] as u64);
+        let Some((hold, guard)) = self.wait_for_signal(&lock, hold, guard, limit) else { return };
+        self.releases(hold, guard);
+    }
+
+    fn signal(&mut self, lock: &ReentrantLock, guard: &Guard<Reentrant>) {
+        let now = time::elapsed();
+        if self.expects(lock.condition("filled").signal(guard)).is_some() {
+            with(|it| it.signals.push((now, self.process)));
+        }
+    }
+
+    /// Waits for a signal, or for so long. Returns the hold that it has then.
+    fn wait_for_signal(
+        &mut self,
+        lock: &ReentrantLock,
+        hold: usize,
+        mut guard: Guard<Reentrant>,
+        limit: Duration,
+    ) -> Option<(usize, Guard<Reentrant>)> {
+        checks::ends(hold);
+        checks::released(hold, false);
+        let (process, began) = (self.process, time::elapsed());
+        let waits = Waits { process, began, until: began + limit, ended: None, signalled: false };
+        let at = with(|it| {
+            it.waits.push(waits);
+            it.waits.len() - 1
+        });
+        let token = guard.token();
+        let woken = lock.condition("filled").wait_with(&mut guard, limit);
+        let signalled = self.expects(woken);
+        let now = time::elapsed();
+        with(|it| (it.waits[at].ended, it.waits[at].signalled) = (Some(now), signalled == Some(true)));
+        if signalled == Some(true) {
+            sometimes("a waiter for a condition is signalled");
+        }
+        // The time was up before the wait could begin: the lock was not released at all.
+        if !signalled? && guard.token() == token {
+            checks::goes_on(hold);
+            return Some((hold, guard));
+        }
+        let hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), now);
+        Some((hold, guard))
     }
 }
 
