@@ -37,6 +37,8 @@ pub(super) const SITUATIONS: &[&str] = &[
     "a message arrives twice",
     "a message is lost",
     "a message reaches nobody",
+    "a node goes on that is cut off",
+    "a node is succeeded by its replica",
     "a party passes a barrier",
     "a process goes on whose lease ran out",
     "a queue is full",
@@ -366,9 +368,14 @@ pub(super) fn finish(run: &Run<'_>) {
         of_it.sort_by_key(|hold| hold.began);
         let of_it: Vec<&Hold> = of_it.iter().collect();
         // In a storm that loses writes, Redis may forget a hold that its process still has.
-        if run.weather != Weather::Lossy || run.lost.len() > 1 {
+        if run.weather != Weather::Lossy || lock == "red" {
             one_owner(&of_it);
             tokens_grow(&of_it);
+        } else {
+            // But not for longer than for a lease: who has it still has renewed it where the others ask.
+            let settled = run.plan.settled() + run.lease;
+            let later = |it: &&Hold| it.began > settled && !lock.starts_with("order");
+            one_owner(&of_it.iter().copied().filter(later).collect::<Vec<_>>());
         }
         // Who waits for several at once leaves each while another is not free, and tries again.
         let queues = !["left", "right", "red"].contains(&lock) && !lock.starts_with("order");
@@ -537,7 +544,9 @@ fn situations(holds: &[&Hold], plan: &Plan, lease: Duration) {
             sometimes("a writer waits for readers");
         }
         let outlives = |(at, _, fault): &Planned| {
-            matches!(fault, Fault::Failover(_)) && hold.began < *at && *at + lease < hold.last
+            matches!(fault, Fault::Failover(_) | Fault::Promoted(..) | Fault::Isolated(_))
+                && hold.began < *at
+                && *at + lease < hold.last
         };
         if plan.faults.iter().any(outlives) {
             sometimes("a hold outlives a failover");

@@ -1,7 +1,7 @@
 //! The simulated servers as nodes of a cluster: which of them has which slot, by what each of them knows, and how a slot
 //! moves, a key at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::checks::sometimes;
 use super::net::host;
@@ -16,19 +16,87 @@ pub(super) const PORT: u16 = 6379;
 const OF_NO_KEY: &[&str] =
     &["CLIENT", "CLUSTER", "INFO", "PING", "PUBLISH", "ROLE", "SCRIPT", "SUBSCRIBE", "UNSUBSCRIBE"];
 
+/// The first nodes are primaries in the beginning, and those after them their replicas, in the same order.
 pub(super) struct Slots {
     /// Who has each slot, by what each node knows.
     known: Vec<Vec<usize>>,
+    /// The primaries now.
+    primaries: Vec<usize>,
+    /// Those that are cut off from the other nodes.
+    isolated: BTreeSet<usize>,
+    /// Those that have noticed that they are, and serve nobody.
+    down: BTreeSet<usize>,
     /// The slots that are on their way, from one node to another.
     moving: BTreeMap<usize, (usize, usize)>,
 }
 
 impl Slots {
-    pub(super) fn new(nodes: usize) -> Slots {
+    pub(super) fn new(servers: usize) -> Slots {
+        let nodes = servers / 2;
         // Each has one of the first ones, as a client looks there first, a step of the scheduler for each.
         let owner = |slot: usize| if slot < nodes { slot } else { slot * nodes / SLOTS };
         let owners: Vec<usize> = (0..SLOTS).map(owner).collect();
-        Slots { known: vec![owners; nodes], moving: BTreeMap::new() }
+        Slots {
+            known: vec![owners; servers],
+            primaries: (0..nodes).collect(),
+            isolated: BTreeSet::new(),
+            down: BTreeSet::new(),
+            moving: BTreeMap::new(),
+        }
+    }
+
+    /// The other node that has the same slots, or had them, or will have.
+    pub(super) fn partner(&self, node: usize) -> usize {
+        (node + self.primaries.len()) % self.known.len()
+    }
+
+    /// The primary of what this node was in the beginning.
+    pub(super) fn primary(&self, node: usize) -> usize {
+        self.primaries[node]
+    }
+
+    pub(super) fn primaries(&self) -> usize {
+        self.primaries.len()
+    }
+
+    /// Whether what one node publishes reaches another.
+    pub(super) fn hears(&self, node: usize, other: usize) -> bool {
+        node != other && !self.isolated.contains(&node) && !self.isolated.contains(&other)
+    }
+
+    /// A node is cut off from the others. Returns whether that is new.
+    pub(super) fn isolates(&mut self, node: usize) -> bool {
+        self.isolated.insert(node)
+    }
+
+    pub(super) fn is_isolated(&self, node: usize) -> bool {
+        self.isolated.contains(&node)
+    }
+
+    /// A node notices that it is cut off.
+    pub(super) fn notices(&mut self, node: usize) {
+        self.down.insert(node);
+    }
+
+    /// The replica of a node takes over; the others learn of it later.
+    pub(super) fn promotes(&mut self, node: usize) {
+        let (next, nodes) = (self.partner(node), self.primaries.len());
+        self.primaries[node % nodes] = next;
+        self.hears_of(next, next);
+    }
+
+    /// A node learns who has the slots of another one now.
+    pub(super) fn hears_of(&mut self, node: usize, primary: usize) {
+        let before = self.partner(primary);
+        let owners = self.known[node].iter_mut().filter(|owner| **owner == before);
+        owners.for_each(|owner| *owner = primary);
+    }
+
+    /// A former primary is a replica of the one that took over.
+    pub(super) fn follows(&mut self, node: usize) {
+        self.isolated.remove(&node);
+        self.down.remove(&node);
+        self.hears_of(node, self.partner(node));
     }
 
     /// The reply to `CLUSTER SLOTS` of a node to a process.
@@ -41,11 +109,13 @@ impl Slots {
             if slot + 1 < SLOTS && owners[slot + 1] == owners[first] {
                 continue;
             }
-            let owner = owners[first];
-            let name = Reply::Bulk(host((process, owner)).into_bytes());
-            let id = Reply::Bulk(format!("{owner:040}").into_bytes());
-            let primary = Reply::List(vec![name, number(PORT.into()), id]);
-            ranges.push(Reply::List(vec![number(first), number(slot), primary]));
+            let named = |node: usize| {
+                let name = Reply::Bulk(host((process, node)).into_bytes());
+                let id = Reply::Bulk(format!("{node:040}").into_bytes());
+                Reply::List(vec![name, number(PORT.into()), id, Reply::List(Vec::new())])
+            };
+            let (primary, replica) = (named(owners[first]), named(self.partner(owners[first])));
+            ranges.push(Reply::List(vec![number(first), number(slot), primary, replica]));
             first = slot + 1;
         }
         Reply::List(ranges)
@@ -60,6 +130,9 @@ impl Slots {
     ) -> Option<Reply> {
         let keys = keys(command);
         let slot = Slot::of(keys.first()?.as_bytes()).index();
+        if self.down.contains(&node) {
+            return Some(Reply::Error("CLUSTERDOWN The cluster is down".to_owned()));
+        }
         let says = |code: &str, to: usize| {
             Some(Reply::Error(format!("{code} {slot} {}:{PORT}", host((process, to)))))
         };
@@ -70,6 +143,9 @@ impl Slots {
         if owner != node {
             sometimes("a request is sent on to another node");
             return says("MOVED", owner);
+        }
+        if self.isolated.contains(&node) {
+            sometimes("a node goes on that is cut off");
         }
         let to = self.moving.get(&slot).filter(|(from, _)| *from == node).map(|(_, to)| *to)?;
         // A channel is not a key.
@@ -89,7 +165,7 @@ impl Slots {
 
     /// A slot begins to move, unless it does already.
     pub(super) fn begins(&mut self, slot: usize, from: usize, to: usize) -> bool {
-        let owns = self.known.iter().all(|owners| owners[slot] == from);
+        let owns = self.known.iter().all(|owners| owners[slot] == from) && to < self.primaries.len();
         let begins = owns && from != to && !self.moving.contains_key(&slot);
         if begins {
             self.moving.insert(slot, (from, to));

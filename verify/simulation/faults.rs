@@ -40,6 +40,11 @@ pub(super) enum Fault {
     Failover(Duration),
     /// A slot that it has moves to another node, and takes so long.
     Moves(Duration),
+    /// A node dies, and after so long its replica, which lacks the writes of the last so long, takes over at its own
+    /// address.
+    Promoted(Duration, Duration),
+    /// A node is cut off from the others, but not from its clients, until its replica takes over after so long.
+    Isolated(Duration),
     /// Its clock is set by so many µs.
     Clock(i64),
 }
@@ -53,6 +58,9 @@ pub(super) const DOUBLED: Duration = Duration::from_secs(5);
 const RECOVERED: Duration = Duration::from_secs(6);
 /// How much later at most arrives what was sent between two that were apart: it is sent again at growing intervals.
 pub(super) const RESENT: Duration = Duration::from_secs(8);
+/// How long it takes at least, and at most, until a replica takes over.
+const SWIFT: Duration = Duration::from_millis(200);
+const SLOW: Duration = Duration::from_secs(6);
 /// How many faults a run has at most.
 pub(super) const MOST: usize = 8;
 
@@ -83,7 +91,9 @@ impl Plan {
         within: usize,
         without: &[usize],
     ) -> Plan {
-        let mut kinds = if only.is_empty() { Fault::kinds(rng, weather, servers > 1) } else { only.to_vec() };
+        let several = servers > 1 && !cluster;
+        let mut kinds =
+            if only.is_empty() { Fault::kinds(rng, weather, several, cluster) } else { only.to_vec() };
         if cluster && weather == Weather::Rough {
             // In half of the cases.
             kinds.extend(vec!["moves"; kinds.len()]);
@@ -93,9 +103,9 @@ impl Plan {
         for i in 0..most {
             let (at, server) = (Duration::from_millis(500 + rng.below(within) as u64), rng.below(servers));
             let kind = kinds[rng.below(kinds.len())];
-            let fault = Fault::draw(rng, kind, processes, servers > 1);
+            let fault = Fault::draw(rng, kind, processes, several);
             // Most servers at about the same time.
-            let again = weather == Weather::Lossy && servers > 1 && i % 2 == 1;
+            let again = weather == Weather::Lossy && several && i % 2 == 1;
             last = if again { (last.0 + at / 64, (last.1 + 1) % servers) } else { (at, server) };
             if !without.contains(&i) {
                 faults.push((last.0, last.1, fault));
@@ -128,6 +138,15 @@ impl Plan {
 
     pub(super) fn fails_over(&self) -> bool {
         self.faults.iter().any(|(.., fault)| matches!(fault, Fault::Failover(_)))
+    }
+
+    /// Whether replicas take over.
+    pub(super) fn has_replicas(&self) -> bool {
+        self.fails_over() || self.promotes()
+    }
+
+    pub(super) fn promotes(&self) -> bool {
+        self.faults.iter().any(|(.., fault)| matches!(fault, Fault::Promoted(..) | Fault::Isolated(_)))
     }
 
     /// Whether this process stops, or is killed.
@@ -177,7 +196,7 @@ impl Plan {
             Fault::Slow(lasts, by) | Fault::Late(lasts, by) => *at + *lasts + *by,
             Fault::Doubles(lasts) => *at + *lasts + DOUBLED,
             Fault::Empty(lasts) | Fault::Replaced(lasts) => *at + *lasts,
-            Fault::Moves(lasts) => *at + *lasts * 2,
+            Fault::Moves(lasts) | Fault::Promoted(_, lasts) | Fault::Isolated(lasts) => *at + *lasts * 2,
             _ => *at,
         }
     }
@@ -266,12 +285,14 @@ const ROUGH: &[&str] = &[
     "dies",
 ];
 const LOSSY: &[&str] = &["empty", "replaced", "clock", "failover"];
+/// The same of a cluster.
+const LOSSY_OF_A_CLUSTER: &[&str] = &["promoted", "isolated"];
 /// What RedLock promises even then: no server may be set forward, as it would forget what it granted.
 const LOSSY_OF_SEVERAL: &[&str] = &["empty", "replaced", "clock"];
 
 impl Fault {
     /// What may go wrong in one run: little of it in half of the runs, so that it comes often.
-    fn kinds(rng: &mut Rng, weather: Weather, several: bool) -> Vec<&'static str> {
+    fn kinds(rng: &mut Rng, weather: Weather, several: bool, cluster: bool) -> Vec<&'static str> {
         let of = |rng: &mut Rng, all: &[&'static str]| -> Vec<&'static str> {
             let some = [1, 1, 2, all.len()][rng.below(4)];
             (0..some).map(|i| if some < all.len() { all[rng.below(all.len())] } else { all[i] }).collect()
@@ -281,7 +302,11 @@ impl Fault {
             Weather::Deadly => DEADLY.to_vec(),
             Weather::Rough => of(rng, ROUGH),
             Weather::Lossy => {
-                let lossy = of(rng, if several { LOSSY_OF_SEVERAL } else { LOSSY });
+                let lossy = match (several, cluster) {
+                    (true, _) => of(rng, LOSSY_OF_SEVERAL),
+                    (_, true) => of(rng, LOSSY_OF_A_CLUSTER),
+                    _ => of(rng, LOSSY),
+                };
                 let rough = if rng.below(2) == 0 { of(rng, ROUGH) } else { Vec::new() };
                 [lossy, rough].concat()
             }
@@ -317,6 +342,8 @@ impl Fault {
             "clock" if several => Fault::Clock(-(rng.below(20_000_000) as i64)),
             "clock" => Fault::Clock((rng.below(40_000_000) as i64) - 20_000_000),
             "failover" => Fault::Failover(soon * 2),
+            "promoted" => Fault::Promoted(soon, lasts.clamp(SWIFT, SLOW)),
+            "isolated" => Fault::Isolated(lasts.clamp(SWIFT, SLOW)),
             _ => unreachable!("{kind}"),
         }
     }

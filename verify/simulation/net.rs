@@ -12,7 +12,7 @@ use super::checks::{always, drawn, happens, sometimes};
 use super::cluster::Slots;
 use super::faults::{DOUBLED, Fault, Plan, RESENT};
 use super::part::WAITERS;
-use super::redis::{Reply, Told};
+use super::redis::{Keyspace, Reply, Told};
 use super::server::{EACH, Server};
 use crate::clock::Moment;
 use crate::engine::random::Rng;
@@ -83,6 +83,14 @@ enum Event {
     /// A slot moves on, and again after so long.
     Moves(usize, Duration),
     Replicates,
+    /// A node that is cut off notices it.
+    Notices(usize),
+    /// The replica of a node takes over, with these data.
+    Promotes(usize, Keyspace),
+    /// A node learns of it.
+    Hears(usize, usize),
+    /// The former primary does, and follows it.
+    Follows(usize),
 }
 
 impl State {
@@ -163,7 +171,8 @@ impl State {
         let mut told = std::mem::take(&mut server.redis.state.told);
         if self.slots.is_some() && command[0] == "PUBLISH" {
             // To all nodes.
-            for (_, other) in self.servers.iter_mut().enumerate().filter(|(number, _)| *number != ends.1) {
+            let hears = |other| self.slots.as_ref().is_some_and(|slots| slots.hears(ends.1, other));
+            for (_, other) in self.servers.iter_mut().enumerate().filter(|(number, _)| hears(*number)) {
                 other.run(0, 0, command);
                 told.append(&mut other.redis.state.told);
             }
@@ -217,7 +226,8 @@ impl State {
             return;
         }
         let slot = Slot::of(keys[self.rng.below(keys.len())].0.as_bytes()).index();
-        let to = (from + 1 + self.rng.below(self.servers.len() - 1)) % self.servers.len();
+        let nodes = self.slots.as_ref().map_or(0, Slots::primaries);
+        let to = (from + 1 + self.rng.below(nodes - 1)) % nodes;
         if self.slots.as_mut().is_some_and(|slots| slots.begins(slot, from, to)) {
             self.at(time::real().after(lasts / 8), Event::Moves(slot, lasts / 8));
         }
@@ -241,6 +251,11 @@ impl State {
         }
         let ended = self.servers[from].redis.ends_channels(|channel| Slot::of(channel).index() == slot);
         sometimes("a slot has moved");
+        self.ends_channels(ended);
+    }
+
+    /// Tells subscribers that they hear no more of these sharded channels.
+    fn ends_channels(&mut self, ended: Vec<(u64, Vec<u8>)>) {
         for (connection, channel) in ended {
             let ends =
                 Reply::List(vec![Reply::Bulk(b"sunsubscribe".to_vec()), Reply::Bulk(channel), Reply::Int(0)]);
@@ -248,6 +263,30 @@ impl State {
             let when = self.answer_arrives(ends_at);
             self.at(when, Event::Reply(connection, ends.into()));
         }
+    }
+
+    /// A node's replica is to take over after so long, with these data.
+    fn is_succeeded(&mut self, node: usize, after: Duration, keys: Keyspace) {
+        self.at(time::real().after(after), Event::Promotes(node, keys));
+    }
+
+    fn promotes(&mut self, node: usize, keys: Keyspace) {
+        let slots = self.slots.as_mut().expect("a cluster");
+        slots.promotes(node);
+        let next = slots.partner(node);
+        self.servers[next].takes_over(keys);
+        sometimes("a node is succeeded by its replica");
+        for other in (0..self.servers.len()).filter(|other| ![node, next].contains(other)) {
+            let later = self.hears_later();
+            self.at(later, Event::Hears(other, next));
+        }
+        let later = self.hears_later();
+        self.at(later, Event::Follows(node));
+    }
+
+    /// When a node learns what has just happened to another one.
+    fn hears_later(&mut self) -> Moment {
+        time::real().after(Duration::from_millis(self.rng.below(200) as u64))
     }
 
     fn happens(&mut self, event: Event) {
@@ -279,12 +318,24 @@ impl State {
                 self.servers.iter_mut().for_each(Server::replicates);
                 self.at(time::real().after(EACH), Event::Replicates);
             }
+            Event::Notices(node) => self.slots.as_mut().expect("a cluster").notices(node),
+            Event::Promotes(node, keys) => self.promotes(node, keys),
+            Event::Hears(node, primary) => {
+                self.slots.as_mut().expect("a cluster").hears_of(node, primary);
+            }
+            Event::Follows(node) => {
+                self.slots.as_mut().expect("a cluster").follows(node);
+                let ended = self.servers[node].follows();
+                self.ends_channels(ended);
+            }
         }
     }
 
     fn begins(&mut self, i: usize) {
         let now = time::real();
         let (_, server, fault) = self.plan.faults[i];
+        // Where a replica has taken over, to that.
+        let server = self.slots.as_ref().map_or(server, |slots| slots.primary(server));
         if self.shows {
             println!("{:?} server {server}: {fault:?}", time::elapsed());
         }
@@ -319,11 +370,35 @@ impl State {
             Fault::Failover(lag) => self.servers[server].fails_over(lag),
             Fault::Moves(lasts) => self.moves(server, lasts),
             Fault::Clock(micros) => self.servers[server].ahead += micros,
+            Fault::Promoted(..) | Fault::Isolated(_) if self.is_in_trouble(server) => {}
+            Fault::Promoted(lag, after) => {
+                let had = self.servers[server].had(lag);
+                let keys =
+                    had.map_or_else(|| self.servers[server].redis.state.keys.clone(), |(_, keys)| keys);
+                self.servers[server].restarts(after * 2);
+                self.is_succeeded(server, after, keys);
+            }
+            Fault::Isolated(after) => {
+                let keys = self.servers[server].redis.state.keys.clone();
+                self.slots.as_mut().expect("a cluster").isolates(server);
+                self.at(now.after(after / 8 * 7), Event::Notices(server));
+                self.is_succeeded(server, after, keys);
+            }
         }
         drawn(&format!("fault {}", fault.name()));
-        if matches!(fault, Fault::Restart(_) | Fault::Empty(_) | Fault::Replaced(_) | Fault::Failover(_)) {
+        let breaks =
+            matches!(fault, Fault::Restart(_) | Fault::Empty(_) | Fault::Replaced(_) | Fault::Failover(_));
+        if breaks || matches!(fault, Fault::Promoted(..)) && !self.servers[server].is_up() {
             self.cut_all(|line| line.ends.1 == server);
         }
+    }
+
+    /// Whether a node or its replica is down or cut off, so that no other fault of the kind can befall them.
+    fn is_in_trouble(&self, node: usize) -> bool {
+        let slots = self.slots.as_ref().expect("a cluster");
+        let other = slots.partner(node);
+        let apart = |it: usize| !self.servers[it].is_up() || slots.is_isolated(it);
+        apart(node) || apart(other) || !self.servers[other].is_replica
     }
 }
 
@@ -336,10 +411,11 @@ fn message(told: &Told) -> Event {
 impl Net {
     pub(super) fn new(seed: u64, drifts: &[i64], cluster: bool, plan: Plan) -> Net {
         let now = time::real();
+        let replicas = drifts.iter().filter(|_| cluster).map(|drift| Server::replica(*drift));
         let mut state = State {
             rng: Rng(seed),
-            servers: drifts.iter().copied().map(Server::new).collect(),
-            slots: cluster.then(|| Slots::new(drifts.len())),
+            servers: drifts.iter().copied().map(Server::new).chain(replicas).collect(),
+            slots: cluster.then(|| Slots::new(drifts.len() * 2)),
             lines: BTreeMap::new(),
             events: BTreeMap::new(),
             sequence: 0,
@@ -358,7 +434,7 @@ impl Net {
         for i in 0..state.plan.faults.len() {
             state.at(now.after(state.plan.faults[i].0), Event::Fault(i));
         }
-        if state.plan.fails_over() {
+        if state.plan.has_replicas() {
             state.at(now, Event::Replicates);
         }
         Net { state: Mutex::new(state), changed: Condvar::new() }
@@ -404,7 +480,8 @@ impl Net {
 
     /// When each server lost what it had for good.
     pub(super) fn lost(&self) -> Vec<Vec<Duration>> {
-        self.state.lock().servers.iter().map(|server| server.lost.clone()).collect()
+        let state = self.state.lock();
+        state.servers.iter().map(|server| server.lost.clone()).collect()
     }
 
     /// Waits until `take` finds something on this connection.

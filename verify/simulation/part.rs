@@ -138,6 +138,8 @@ pub(super) struct Part {
     pub(super) stops: Vec<Duration>,
     /// Where there are several servers.
     pub(super) red: Option<RedLockClient>,
+    /// When for a lease nothing has gone wrong.
+    pub(super) settled: Duration,
     pub(super) playing: Arc<Playing>,
     pub(super) net: Arc<Net>,
 }
@@ -443,9 +445,10 @@ impl Part {
         }
     }
 
-    /// held-while-valid: as long as what a process holds is valid by its clock, Redis keeps it.
+    /// held-while-valid: as long as what a process holds is valid by its clock, Redis keeps it; where writes are lost,
+    /// from a lease after the last of that on.
     fn is_held(&self, hold: usize, left: Duration) {
-        if self.weather == Weather::Lossy || self.red.is_some() {
+        if self.red.is_some() || self.weather == Weather::Lossy && time::elapsed() < self.settled {
             return;
         }
         let (lock, process) = checks::of(hold);

@@ -81,10 +81,6 @@ impl Scene {
         let servers = [SERVERS, SERVERS, 2, 1, 1, 1, 1, 1, 1, 1][rng.below(10)];
         let cluster = servers == 2 || servers > 1 && rng.below(2) == 0;
         let several = servers > 1 && !cluster;
-        if cluster && weather == Lossy {
-            // A node that is promoted is a server of its own.
-            weather = Rough;
-        }
         if several && rng.below(2) == 0 {
             // What only several servers promise.
             weather = Lossy;
@@ -115,6 +111,7 @@ impl Scene {
         let only: &[_] = match kinds[0] {
             "condition" if weather == Deadly => &["stops", "stops", "stops", "stops", "dies"],
             // What is held when a replica takes over.
+            "reentrant" if weather == Lossy && cluster => &["promoted", "isolated"],
             "reentrant" if weather == Lossy => &["failover"],
             _ if weather != Rough || rng.below(2) == 0 => &[],
             // Who keeps the lock is not told that others wait.
@@ -229,6 +226,11 @@ impl Scene {
         time::wait_for_others();
     }
 
+    /// The longest.
+    fn lease(&self) -> Duration {
+        self.leases.iter().max().copied().unwrap_or_default()
+    }
+
     /// Where waiters stop and die, few signals come, and most are waiting then: so it often is a waiter's turn that has
     /// just stopped.
     fn role(&self, process: usize, thread: usize) -> Role {
@@ -258,6 +260,7 @@ impl Scene {
                     role: self.role(process, thread),
                     stops: (0..self.processes).flat_map(|it| self.plan.stops_at(it)).collect(),
                     red: red.clone(),
+                    settled: self.plan.settled() + self.lease(),
                     playing: playing.clone(),
                     net: net.clone(),
                 };
@@ -305,7 +308,7 @@ impl Scene {
         let now = time::elapsed();
         let alive = |(process, _): &(usize, _)| self.plan.death(*process).is_none_or(|at| at > now);
         time::sleep(self.plan.settled().saturating_sub(time::elapsed()));
-        let lease = self.leases.iter().max().copied().unwrap_or_default();
+        let lease = self.lease();
         // A clock may have been set back, so that the lease of a dead process takes as much longer.
         let back = if self.weather == Weather::Lossy { Duration::from_secs(160) } else { Duration::ZERO };
         let limit = lease + GETS_IN + back;

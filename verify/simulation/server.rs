@@ -21,6 +21,8 @@ pub(super) struct Server {
     pub(super) ahead: i64,
     /// By how many parts in a million it runs fast, or slow.
     drift: i64,
+    /// It follows another one.
+    pub(super) is_replica: bool,
     /// How often it has started.
     starts: u64,
     up_since: Duration,
@@ -34,6 +36,11 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(drift: i64) -> Server {
         Server { drift, ..Server::default() }
+    }
+
+    /// One that follows another.
+    pub(super) fn replica(drift: i64) -> Server {
+        Server { is_replica: true, ..Server::new(drift) }
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -60,9 +67,9 @@ impl Server {
 
     fn info(&self, number: usize) -> String {
         let up = (time::elapsed() + UP).saturating_sub(self.up_since).as_secs();
-        let run = self.starts;
+        let (run, role) = (self.starts, if self.is_replica { "slave" } else { "master" });
         format!(
-            "redis_version:7.0.15\r\nrun_id:{number:020x}{run:020x}\r\nuptime_in_seconds:{up}\r\nrole:master\r\n"
+            "redis_version:7.0.15\r\nrun_id:{number:020x}{run:020x}\r\nuptime_in_seconds:{up}\r\nrole:{role}\r\n"
         )
     }
 
@@ -90,15 +97,34 @@ impl Server {
         }
     }
 
+    /// What a replica had so long ago, and since when.
+    pub(super) fn had(&self, lag: Duration) -> Option<(Duration, Keyspace)> {
+        let then = time::elapsed().saturating_sub(lag);
+        self.replica.iter().rev().find(|(at, _)| *at <= then).cloned()
+    }
+
     /// A replica takes over, with what it had so long ago.
     pub(super) fn fails_over(&mut self, lag: Duration) {
-        let then = time::elapsed().saturating_sub(lag);
-        let before = self.replica.iter().rev().find(|(at, _)| *at <= then);
-        if let Some((at, keys)) = before {
-            self.redis.state.keys = keys.clone();
-            self.lost.retain(|lost| lost <= at);
+        if let Some((at, keys)) = self.had(lag) {
+            self.redis.state.keys = keys;
+            self.lost.retain(|lost| *lost <= at);
         }
         self.restarts(Duration::ZERO);
+    }
+
+    /// A replica takes over, with these data.
+    pub(super) fn takes_over(&mut self, keys: Keyspace) {
+        self.replica = VecDeque::from([(time::elapsed(), keys.clone())]);
+        self.redis.state.keys = keys;
+        self.is_replica = false;
+    }
+
+    /// It follows another one from now on, which takes the subscribers of its sharded channels from it: returns them.
+    pub(super) fn follows(&mut self) -> Vec<(u64, Vec<u8>)> {
+        self.is_replica = true;
+        self.redis.state.keys.keys.clear();
+        self.replica.clear();
+        self.redis.ends_channels(|_| true)
     }
 
     /// How long what a client holds of a lock lasts, if it holds any.
