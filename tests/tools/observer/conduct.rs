@@ -147,9 +147,11 @@ fn an_observer_that_does_not_return_costs_no_hold() {
     assert_eq!(missed.load(Ordering::Relaxed), 0);
     wait_until(20 * LONG, "there is no more room", || {
         thread::sleep(ms(200));
-        client.request_count() > 20_000
+        // A busy machine takes its time; one that is not renewed at all is lost.
+        let renewed = client.request_count();
+        assert!(all.iter().all(|guard| guard.loss().is_none()), "lost after {renewed} requests");
+        renewed > 20_000
     });
-    assert!(all.iter().all(|guard| guard.loss().is_none()));
     drop(sender);
     wait_until(LONG, "it is told", || missed.load(Ordering::Relaxed) > 0);
 }
