@@ -19,14 +19,18 @@ rows! { fair_lock:
 
 /// Redisson RedissonFairLockTest.testLeaseTimeout (1 s leases there).
 fn leases_that_end_let_in_by_arrival<K: Tried>(fixture: &Fixture<K>) {
-    let in_order = |granted: &[usize]| granted.iter().copied().eq(0..granted.len());
+    let in_order = |granted: &[(usize, u64)]| {
+        granted.iter().map(|(i, _)| *i).eq(0..granted.len())
+            && granted.windows(2).all(|pair| pair[0].1 < pair[1].1)
+    };
     // A thread that sleeps for the whole lease asks anew, behind the others: then once more, with a longer one.
     let tries = [400, 1500, 1500, 1500].map(ms).into_iter();
     assert!(tries.map(|lease| let_in(fixture, lease)).any(|granted| in_order(&granted)));
 }
 
-/// Eight callers arrive one after another, and each keeps the lock until its lease ends: who was let in, in order.
-fn let_in<K: Tried>(fixture: &Fixture<K>, lease: Duration) -> Vec<usize> {
+/// Eight callers arrive one after another, and each keeps the lock until its lease ends: who was let in, in the
+/// order in which they ran, with their tokens.
+fn let_in<K: Tried>(fixture: &Fixture<K>, lease: Duration) -> Vec<(usize, u64)> {
     const THREADS: usize = 8;
     let locks: Vec<_> = (0..THREADS).map(|_| fixture.lock().with_lease(lease)).collect();
     let (granted, ended) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
@@ -47,14 +51,12 @@ fn let_in<K: Tried>(fixture: &Fixture<K>, lease: Duration) -> Vec<usize> {
             wait_until(LONG, "it waits, or is in", || here() > i);
         }
     });
-    let mut granted = granted.into_inner();
-    let last = granted.iter().map(|(_, at, _)| *at).max().unwrap();
-    // A thread may run only after the next one was let in, but their tokens are in order.
-    granted.sort_by_key(|(.., token)| *token);
+    let granted = granted.into_inner();
+    let (_, last, _) = granted.last().unwrap();
     // Each lease but the last one was waited for. A waiter counts its own from when it last asked,
     // and takes a grant of which that leaves more than half.
-    assert!(last > 7 * lease / 2 && last < 11 * lease + 2 * LATE, "{last:?}");
-    granted.into_iter().map(|(i, ..)| i).collect()
+    assert!(*last > 7 * lease / 2 && *last < 11 * lease + 2 * LATE, "{last:?}");
+    granted.into_iter().map(|(i, _, token)| (i, token)).collect()
 }
 
 /// Redisson RedissonFairLockTest.testLockAcquiredTimeoutDrift_Descrete: a queue position has no deadline here
