@@ -64,9 +64,9 @@ impl Slots {
         node != other && !self.isolated.contains(&node) && !self.isolated.contains(&other)
     }
 
-    /// A node is cut off from the others. Returns whether that is new.
-    pub(super) fn isolates(&mut self, node: usize) -> bool {
-        self.isolated.insert(node)
+    /// A node is cut off from the others.
+    pub(super) fn isolates(&mut self, node: usize) {
+        self.isolated.insert(node);
     }
 
     pub(super) fn is_isolated(&self, node: usize) -> bool {

@@ -142,11 +142,8 @@ impl Plan {
 
     /// Whether replicas take over.
     pub(super) fn has_replicas(&self) -> bool {
-        self.fails_over() || self.promotes()
-    }
-
-    pub(super) fn promotes(&self) -> bool {
-        self.faults.iter().any(|(.., fault)| matches!(fault, Fault::Promoted(..) | Fault::Isolated(_)))
+        let promotes = |fault: &Fault| matches!(fault, Fault::Promoted(..) | Fault::Isolated(_));
+        self.fails_over() || self.faults.iter().any(|(.., fault)| promotes(fault))
     }
 
     /// Whether this process stops, or is killed.

@@ -265,11 +265,6 @@ impl State {
         }
     }
 
-    /// A node's replica is to take over after so long, with these data.
-    fn is_succeeded(&mut self, node: usize, after: Duration, keys: Keyspace) {
-        self.at(time::real().after(after), Event::Promotes(node, keys));
-    }
-
     fn promotes(&mut self, node: usize, keys: Keyspace) {
         let slots = self.slots.as_mut().expect("a cluster");
         slots.promotes(node);
@@ -376,13 +371,13 @@ impl State {
                 let keys =
                     had.map_or_else(|| self.servers[server].redis.state.keys.clone(), |(_, keys)| keys);
                 self.servers[server].restarts(after * 2);
-                self.is_succeeded(server, after, keys);
+                self.at(now.after(after), Event::Promotes(server, keys));
             }
             Fault::Isolated(after) => {
                 let keys = self.servers[server].redis.state.keys.clone();
                 self.slots.as_mut().expect("a cluster").isolates(server);
                 self.at(now.after(after / 8 * 7), Event::Notices(server));
-                self.is_succeeded(server, after, keys);
+                self.at(now.after(after), Event::Promotes(server, keys));
             }
         }
         drawn(&format!("fault {}", fault.name()));
@@ -480,8 +475,7 @@ impl Net {
 
     /// When each server lost what it had for good.
     pub(super) fn lost(&self) -> Vec<Vec<Duration>> {
-        let state = self.state.lock();
-        state.servers.iter().map(|server| server.lost.clone()).collect()
+        self.state.lock().servers.iter().map(|server| server.lost.clone()).collect()
     }
 
     /// Waits until `take` finds something on this connection.

@@ -70,11 +70,16 @@ impl Part {
         }
     }
 
-    fn either(&mut self) {
-        let lock = self.client.reentrant_lock("exchange");
-        let (asked, _about) = (time::elapsed(), checks::about("exchange", self.process));
-        let Some(guard) = self.expects(lock.lock()) else { return };
+    fn enters(&mut self) -> Option<(ReentrantLock, usize, Guard<Reentrant>)> {
+        let (lock, asked) = (self.client.reentrant_lock("exchange"), time::elapsed());
+        let guard = self.expects(lock.lock())?;
         let hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
+        Some((lock, hold, guard))
+    }
+
+    fn either(&mut self) {
+        let _about = checks::about("exchange", self.process);
+        let Some((lock, hold, guard)) = self.enters() else { return };
         let signals = match self.process {
             0 if self.signals => self.rng.below(8) > 0,
             _ => self.rng.below(if self.signals { 8 } else { 3 }) == 0,
@@ -107,20 +112,16 @@ impl Part {
             None => self.pause(PAUSE),
         }
         self.pause(1_000);
-        let lock = self.client.reentrant_lock("exchange");
-        let (asked, _about) = (time::elapsed(), checks::about("exchange", self.process));
-        let Some(guard) = self.expects(lock.lock()) else { return };
-        let hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
+        let _about = checks::about("exchange", self.process);
+        let Some((lock, hold, guard)) = self.enters() else { return };
         self.signal(&lock, &guard);
         self.releases(hold, guard);
     }
 
     /// Has the lock only as long as it must, so that others wait for a signal, rather than for the lock.
     fn wait_at_once(&mut self) {
-        let lock = self.client.reentrant_lock("exchange");
-        let (asked, _about) = (time::elapsed(), checks::about("exchange", self.process));
-        let Some(guard) = self.expects(lock.lock()) else { return };
-        let hold = checks::held("exchange", self.process, (WHOLE, WHOLE), Some(guard.token()), asked);
+        let _about = checks::about("exchange", self.process);
+        let Some((lock, hold, guard)) = self.enters() else { return };
         let limit =
             Duration::from_millis([self.rng.below(30_000), PATIENCE, PATIENCE][self.rng.below(3)] as u64);
         let Some((hold, guard)) = self.wait_for_signal(&lock, hold, guard, limit) else { return };
