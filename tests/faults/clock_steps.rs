@@ -22,18 +22,29 @@ const BOUND: Duration = Duration::from_secs(30);
 type Work = fn(&Client) -> Result<(), Error>;
 
 const ALL: [(&str, Work); 10] = [
-    ("simple lock", |c| c.simple_lock("simple").lock()?.unlock()),
-    ("reentrant lock", |c| c.reentrant_lock("reentrant").lock()?.unlock()),
-    ("fair lock with a fixed lease", |c| c.reentrant_lock("f").fair().with_lease(ms(2000)).lock()?.unlock()),
-    ("write lock", |c| c.read_write_lock("read-write").write_lock().lock()?.unlock()),
+    ("simple lock", |c| held(c.simple_lock("simple").lock()?).unlock()),
+    ("reentrant lock", |c| held(c.reentrant_lock("reentrant").lock()?).unlock()),
+    ("fair lock with a fixed lease", |c| {
+        held(c.reentrant_lock("f").fair().with_lease(ms(2000)).lock()?).unlock()
+    }),
+    ("write lock", |c| held(c.read_write_lock("read-write").write_lock().lock()?).unlock()),
     // Writers that never rest would keep other readers out for good.
-    ("read lock", |c| c.read_write_lock("read-write").arrival_order().read_lock().lock()?.unlock()),
-    ("semaphore", |c| c.semaphore("semaphore").acquire(1)?.release()),
-    ("inventory lock", |c| c.inventory("gate").inventory_lock("sku", 1).lock()?.unlock()),
-    ("multi-lock", |c| MultiLock::new(&[&c.simple_lock("one"), &c.simple_lock("two")]).lock()?.unlock()),
+    ("read lock", |c| held(c.read_write_lock("read-write").arrival_order().read_lock().lock()?).unlock()),
+    ("semaphore", |c| held(c.semaphore("semaphore").acquire(1)?).release()),
+    ("inventory lock", |c| held(c.inventory("gate").inventory_lock("sku", 1).lock()?).unlock()),
+    ("multi-lock", |c| {
+        held(MultiLock::new(&[&c.simple_lock("one"), &c.simple_lock("two")]).lock()?).unlock()
+    }),
     ("condition", wait_or_signal),
     ("barrier", meet),
 ];
+
+/// Most of the time there is a holder, and the others wait: they are who must not hang. Threads that came and went as
+/// fast as they can would take all of the machine, and meet nobody.
+fn held<T>(hold: T) -> T {
+    thread::sleep(ms(10));
+    hold
+}
 
 /// When a clock is set forward, all waiters look silent for a moment, which may break a barrier.
 fn meet(client: &Client) -> Result<(), Error> {
@@ -41,7 +52,7 @@ fn meet(client: &Client) -> Result<(), Error> {
     loop {
         match barrier.wait_with(BOUND) {
             Err(error) if error.kind() == ErrorKind::Broken => barrier.reset()?,
-            met => return met.map(drop),
+            met => return held(met).map(drop),
         }
     }
 }
@@ -53,7 +64,7 @@ fn wait_or_signal(client: &Client) -> Result<(), Error> {
     let turn = lock.condition("turn");
     turn.signal(&guard)?;
     turn.wait_with(&mut guard, ms(300))?;
-    guard.unlock()
+    held(guard).unlock()
 }
 
 struct Worker {
