@@ -169,6 +169,16 @@ impl State {
             always("no-more-wait-than-may", waiting <= WAITERS, || format!("{waiting}"));
         }
         let mut told = std::mem::take(&mut server.redis.state.told);
+        let published = std::mem::take(&mut server.redis.state.published);
+        if let Some(slots) = self.slots.as_ref().filter(|slots| slots.hears(ends.1, slots.partner(ends.1))) {
+            // To the replica, too.
+            let other = &mut self.servers[slots.partner(ends.1)].redis.state;
+            for [channel, text] in published {
+                other.publish(true, &channel, &text);
+            }
+            other.published.clear();
+            told.append(&mut other.told);
+        }
         if self.slots.is_some() && command[0] == "PUBLISH" {
             // To all nodes.
             let hears = |other| self.slots.as_ref().is_some_and(|slots| slots.hears(ends.1, other));
@@ -249,7 +259,9 @@ impl State {
         for node in 0..self.servers.len() {
             self.slots.as_mut().expect("a cluster").learns(node, slot, to);
         }
-        let ended = self.servers[from].redis.ends_channels(|channel| Slot::of(channel).index() == slot);
+        let nodes = [from, self.slots.as_ref().expect("a cluster").partner(from)];
+        let of_it = |channel: &[u8]| Slot::of(channel).index() == slot;
+        let ended = nodes.iter().flat_map(|node| self.servers[*node].redis.ends_channels(of_it)).collect();
         sometimes("a slot has moved");
         self.ends_channels(ended);
     }

@@ -47,6 +47,8 @@ pub(crate) struct State {
     /// The subscribers of each channel, those of a sharded one apart.
     channels: BTreeMap<(bool, Vec<u8>), BTreeSet<u64>>,
     pub(crate) told: Vec<Told>,
+    /// What was published on sharded channels, which a replica tells its own subscribers.
+    pub(crate) published: Vec<[Vec<u8>; 2]>,
     /// The memory is full.
     pub(crate) full: bool,
     /// A server before 7.0, without sharded channels.
@@ -103,7 +105,10 @@ impl State {
         self.channels.get(&(sharded, channel.to_vec())).into_iter().flatten().copied()
     }
 
-    fn publish(&mut self, sharded: bool, channel: &[u8], text: &[u8]) -> Reply {
+    pub(crate) fn publish(&mut self, sharded: bool, channel: &[u8], text: &[u8]) -> Reply {
+        if sharded {
+            self.published.push([channel.to_vec(), text.to_vec()]);
+        }
         let to: Vec<u64> = self.subscribers(sharded, channel).collect();
         let told = |connection| Told { connection, sharded, channel: channel.to_vec(), text: text.to_vec() };
         self.told.extend(to.iter().map(|connection| told(*connection)));
