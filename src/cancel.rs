@@ -38,7 +38,7 @@ struct Inner {
 }
 
 /// Called once, when the token is cancelled, on the cancelling thread.
-type Waker = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -158,7 +158,7 @@ impl CancellationToken {
     /// Calls `then` once when the token is cancelled, on the thread that cancels it; if it already is, at
     /// once, on the calling thread. Dropping the registration revokes it, but does not stop a call that has
     /// begun. `then` must be quick: the token's other waiters are woken after it. A panic in it is caught.
-    pub(crate) fn on_cancel(&self, then: impl Fn() + Send + Sync + 'static) -> OnCancel {
+    pub(crate) fn on_cancel(&self, then: Waker) -> OnCancel {
         let mut state = self.0.state.lock();
         if self.is_cancelled() {
             drop(state);
@@ -167,12 +167,12 @@ impl CancellationToken {
         }
         let id = state.next;
         state.next += 1;
-        state.wakers.insert(id, Arc::new(then));
+        state.wakers.insert(id, then);
         OnCancel { token: self.clone(), id: Some(id) }
     }
 
     /// Calls `waker` once when the token is cancelled (at once if it already is), as long as the token lives.
-    pub(crate) fn when_cancelled(&self, waker: impl Fn() + Send + Sync + 'static) {
+    pub(crate) fn when_cancelled(&self, waker: Waker) {
         self.on_cancel(waker).id = None;
     }
 }
@@ -243,7 +243,7 @@ impl Future for Cancelled {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         self.waker = None;
         let waker = context.waker().clone();
-        let registered = self.token.on_cancel(move || waker.wake_by_ref());
+        let registered = self.token.on_cancel(Arc::new(move || waker.wake_by_ref()));
         self.waker = Some(registered);
         // If the token was already cancelled, the waker was called at once; no further poll is needed.
         if self.token.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }

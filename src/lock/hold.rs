@@ -98,7 +98,7 @@ impl<K: Kind> sealed::AnyHold for Hold<K> {
     }
 
     fn remaining(&self) -> Duration {
-        engine::call::held::remaining(&self.entry, self.ticket)
+        engine::call::held::remaining(&self.entry, self.ticket, Moment::now())
     }
 
     fn lost(&self) -> CancellationToken {

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::cancel::CancellationToken;
+use crate::clock::Moment;
 use crate::engine::call::release::Stay;
 use crate::engine::call::several::{Holds, Part, SeveralCall, TWICE};
 use crate::engine::call::{held, unheard, warning};
@@ -242,7 +243,8 @@ impl AnyHold for MultiHold {
 
     /// Always `None`: there is a token for each lock.
     fn remaining(&self) -> Duration {
-        let each = self.holds.iter().map(|held| held::remaining(&held.entry, held.ticket));
+        let now = Moment::now();
+        let each = self.holds.iter().map(|held| held::remaining(&held.entry, held.ticket, now));
         each.min().unwrap_or_default()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::node::{Query, Voter, ask_all};
 use super::servers::RedLockClient;
-use crate::cancel::CancellationToken;
+use crate::cancel::{CancellationToken, Waker};
 use crate::clock::Moment;
 use crate::engine::call::release::{Stay, begin_release};
 use crate::engine::call::warning::{Holds, until};
@@ -28,8 +28,13 @@ pub(super) struct ServerHold {
 }
 
 impl ServerHold {
-    pub(super) fn remaining(&self) -> Duration {
-        held::remaining(&self.entry, self.ticket)
+    fn remaining(&self, now: Moment) -> Duration {
+        held::remaining(&self.entry, self.ticket, now)
+    }
+
+    /// Calls `look` when it is lost.
+    fn watch(&self, look: Waker) {
+        held::lost_token(&self.entry, self.ticket).when_cancelled(look);
     }
 
     /// Releases it without waiting: the renewal thread does it.
@@ -81,9 +86,12 @@ impl State {
 impl Holding {
     /// A hold of `members`; others may join later.
     pub(super) fn new(quorum: &Quorum, members: Vec<ServerHold>) -> Arc<Holding> {
-        let state = Mutex::new(State { members: members.clone(), is_lost: false });
+        let state = Mutex::new(State { members: Vec::new(), is_lost: false });
         let holding = Arc::new(Holding { quorum: quorum.clone(), lost: CancellationToken::new(), state });
-        members.iter().for_each(|member| holding.watch(member));
+        let look = holding.look();
+        members.iter().for_each(|member| member.watch(look.clone()));
+        // A loss until now is seen by who looks first: the attempt.
+        holding.state.lock().members = members;
         holding
     }
 
@@ -102,25 +110,25 @@ impl Holding {
         }
         state.members.push(member.clone());
         drop(state);
-        self.watch(&member);
+        member.watch(self.look());
     }
 
-    /// Watches for the loss of a member.
-    fn watch(self: &Arc<Self>, member: &ServerHold) {
+    /// Looks whether the hold is lost, as a member is.
+    fn look(self: &Arc<Self>) -> Waker {
         let holding = Arc::downgrade(self);
-        held::lost_token(&member.entry, member.ticket).when_cancelled(move || {
+        Arc::new(move || {
             holding.upgrade().map(|holding| holding.remaining());
-        });
+        })
     }
 
     /// How long a majority of the members is certain to last. If that is over, reports the loss, and releases
     /// the members that are still valid: they only block other callers.
     pub(super) fn remaining(&self) -> Duration {
-        let Ok(mut state) = self.state() else { return Duration::ZERO };
+        let (now, Ok(mut state)) = (Moment::now(), self.state()) else { return Duration::ZERO };
         if !state.is_held() {
             return Duration::ZERO;
         }
-        let mut left: Vec<_> = state.members.iter().map(ServerHold::remaining).collect();
+        let mut left: Vec<_> = state.members.iter().map(|member| member.remaining(now)).collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
         let left = left.get(self.quorum.servers.majority() - 1).copied().unwrap_or_default();
         if left.is_zero() {
@@ -128,7 +136,7 @@ impl Holding {
             let rest = state.members.clone();
             drop(state);
             self.lost.cancel();
-            rest.iter().filter(|member| !member.remaining().is_zero()).for_each(ServerHold::defer);
+            rest.iter().filter(|member| !member.remaining(now).is_zero()).for_each(ServerHold::defer);
         }
         left
     }
@@ -181,8 +189,9 @@ impl RedLockHold {
 
     /// The number of servers on which the lock is held; 0 once the hold is lost.
     pub(super) fn servers(&self) -> usize {
+        let is_valid = |m: &&ServerHold| !m.remaining(Moment::now()).is_zero();
         match self.holding.state().as_deref() {
-            Ok(state) if state.is_held() => state.members.iter().filter(|m| !m.remaining().is_zero()).count(),
+            Ok(state) if state.is_held() => state.members.iter().filter(is_valid).count(),
             _ => 0,
         }
     }
@@ -301,7 +310,8 @@ fn count(errors: &[Error], kind: ErrorKind) -> usize {
 /// not reply, the renewal thread releases its member.
 pub(super) fn give_back(members: &[ServerHold], deadline: Moment) -> Vec<Result<(), Error>> {
     let began = Moment::now();
-    let (mut outcomes, mut queries) = (Vec::new(), Vec::new());
+    let all = members.len();
+    let (mut outcomes, mut queries) = (Vec::with_capacity(all), Vec::with_capacity(all));
     for ServerHold { node, entry, ticket } in members {
         match begin_release(entry, *ticket, Stay::Agreed) {
             Ok(Some(release)) => {

@@ -20,6 +20,9 @@ use crate::sync::{Mutex, thread};
 
 /// The first and the longest pause between two probes of a server that did not reply.
 const PROBE_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
+/// For how long a reply is read at least: servers are waited for one after another, so what the last one has replied is
+/// read even if the first took all of the time.
+const GRACE: Duration = Duration::from_millis(2);
 /// The tolerance in comparisons of reply times.
 pub(super) const JITTER: Duration = Duration::from_millis(1);
 
@@ -171,7 +174,8 @@ impl<'a> Query<'a> {
             return Err(Failure::Unsent(error));
         }
         let (awaited, backend, command) = (Moment::now(), &node.server.backend, slice::from_ref(&command));
-        let reply = backend.read(posted, command, deadline);
+        let limit = deadline.max(awaited.after(GRACE));
+        let reply = backend.exchange(posted, command, limit).and_then(|it| it.reply(command));
         match &reply {
             Err(Failure::Unsent(_) | Failure::Unanswered(_)) if has_time => {}
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => node.failed(e.clone()),

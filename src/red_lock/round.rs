@@ -92,7 +92,7 @@ pub(super) fn attempt(
         is_cut_short: deadline < began.after(limit),
         lease: (!quorum.servers.skips_startup_delay).then_some(quorum.lease),
     };
-    let (granted, behind, errors) = Default::default();
+    let (granted, behind, errors) = (Vec::with_capacity(quorum.entries.len()), Vec::new(), Vec::new());
     let mut poll = Poll { quorum, terms, granted, busy: 0, behind, errors };
     let questions = poll.begin(request);
     let late = poll.ask(questions);
@@ -163,10 +163,9 @@ impl<'a> Poll<'a> {
         }
         // A connection that is being opened is waited for only if there is no majority without it.
         write(questions.iter_mut().map(|it| &mut it.query).collect(), missing, began, deadline);
-        let (written, others): (Vec<_>, Vec<_>) =
-            questions.into_iter().partition(|it| it.query.posted.is_some());
+        questions.sort_by_key(|it| it.query.posted.is_none());
         let mut late = Vec::new();
-        for question in written.into_iter().chain(others) {
+        for question in questions {
             // A reply that should have arrived is read here even after a majority: a server that hangs costs
             // this once.
             let is_due =

@@ -13,7 +13,7 @@ const LIST: &str = "tests/tools/api.txt";
 const BUDGETS: &[(&str, usize, usize)] = &[
     ("lines of code in src/", 17_957, 16_000),
     ("files in src/", 145, 150),
-    ("lines of code in src/engine/", 10_608, 8_500),
+    ("lines of code in src/engine/", 10_598, 8_500),
     ("names at the crate's root", 32, 32),
     ("public methods", 289, 290),
     ("public methods that are a form of another", 29, 29),

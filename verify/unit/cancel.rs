@@ -24,12 +24,12 @@ fn wakers_are_called_once_and_can_be_taken_back() {
             calls.fetch_add(1, Ordering::SeqCst);
         }
     };
-    drop(token.on_cancel(count(&calls)));
-    let kept = token.on_cancel(count(&calls));
+    drop(token.on_cancel(Arc::new(count(&calls))));
+    let kept = token.on_cancel(Arc::new(count(&calls)));
     token.cancel();
     token.cancel();
     drop(kept);
-    drop(token.on_cancel(count(&calls)));
+    drop(token.on_cancel(Arc::new(count(&calls))));
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
@@ -38,9 +38,9 @@ fn a_panic_in_a_waker_keeps_nobody_waiting() {
     let token = CancellationToken::new();
     let (child, receiver, woken) = (token.child(), token.receiver(), Arc::new(AtomicBool::new(false)));
     // Without the panic hook's message on standard error.
-    token.when_cancelled(|| std::panic::resume_unwind(Box::new("on purpose")));
+    token.when_cancelled(Arc::new(|| std::panic::resume_unwind(Box::new("on purpose"))));
     let wakes = woken.clone();
-    token.when_cancelled(move || wakes.store(true, Ordering::SeqCst));
+    token.when_cancelled(Arc::new(move || wakes.store(true, Ordering::SeqCst)));
     token.cancel();
     assert!(woken.load(Ordering::SeqCst) && child.is_cancelled());
     assert!(receiver.try_recv().is_err_and(|e| e.is_disconnected()));
@@ -151,7 +151,7 @@ fn each_is_woken_before_its_children_in_their_order() {
     let woken = Arc::new(Mutex::new(Vec::new()));
     let tells = |token: &CancellationToken, name: &'static str| {
         let woken = woken.clone();
-        token.when_cancelled(move || woken.lock().push(name));
+        token.when_cancelled(Arc::new(move || woken.lock().push(name)));
     };
     let (a, b) = (root.child(), root.child());
     let (of_a, of_b) = (a.child(), b.child());
@@ -191,7 +191,7 @@ fn what_a_waker_owned_may_use_the_token_when_it_goes() {
         polls(&mut one, std::task::Waker::noop());
         assert_eq!(token.0.state.lock().wakers.len(), 1);
         let cancels = Cancels(token.clone());
-        drop(token.on_cancel(move || drop(cancels.0.clone())));
+        drop(token.on_cancel(Arc::new(move || drop(cancels.0.clone()))));
         assert!(token.is_cancelled());
         let _ = sender.send(());
     });

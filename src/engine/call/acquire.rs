@@ -55,7 +55,7 @@ fn wait_for(
             Ok(Progress::In(acquired)) => acquired,
             Ok(Progress::Out) => return Ok(None),
             Ok(Progress::Next(mut waiter)) => {
-                let _registered = wait.cancel.map(|token| token.on_cancel(waiter.waker()));
+                let _registered = wait.cancel.map(|token| token.on_cancel(Arc::new(waiter.waker())));
                 loop {
                     match waiter.advance(MayPark::Yes)? {
                         Progress::In(acquired) => break acquired,
@@ -67,7 +67,7 @@ fn wait_for(
         };
         // The hold was valid when it was handed on, but it may have expired before this thread woke.
         let handed_on = matches!(acquired.via, AcquiredVia::HandedOff | AcquiredVia::Joined);
-        if !handed_on || !held::remaining(entry, acquired.ticket).is_zero() {
+        if !handed_on || !held::remaining(entry, acquired.ticket, Moment::now()).is_zero() {
             return Ok(Some(acquired));
         }
         end(entry, acquired.ticket, How::Unused(wait.limit(Moment::now(), timeout)))?;

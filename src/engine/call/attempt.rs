@@ -15,9 +15,13 @@ use crate::engine::state::lock_state::{Acquired, Answer, Asking, Request, Ticket
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
-/// An attempt whose request must be sent, or was. If it is dropped without an [answer](OneTry::answered),
-/// its request counts as sent: whatever it was granted is given back in the background.
-pub(crate) struct OneTry<'a> {
+/// An attempt whose request must be sent, or was. If it is dropped without an [answer](OneAttempt::answered),
+/// its request counts as sent: whatever it was granted is given back in the background. (Boxed, as it is moved a dozen
+/// times.)
+pub(crate) type OneTry<'a> = Box<OneAttempt<'a>>;
+
+/// What an attempt consists of.
+pub(crate) struct OneAttempt<'a> {
     waiter: Waiter<'a>,
     asking: Asking,
 }
@@ -33,7 +37,7 @@ pub(crate) fn begin<'a>(
     let entered = Moment::now();
     let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered, || limit)? {
         Progress::In(acquired)
-            if acquired.is_outermost() && held::remaining(entry, acquired.ticket).is_zero() =>
+            if acquired.is_outermost() && held::remaining(entry, acquired.ticket, entered).is_zero() =>
         {
             end(entry, acquired.ticket, How::Unused(limit))?;
             return Ok(busy(entry, entered));
@@ -47,12 +51,12 @@ pub(crate) fn begin<'a>(
         Progress::Out => busy(entry, entered),
         Progress::Next((asking, _)) => {
             waiter.position = Position::Asking { owner: asking.owner, sent: true };
-            Progress::Next(OneTry { waiter, asking })
+            Progress::Next(Box::new(OneAttempt { waiter, asking }))
         }
     })
 }
 
-fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> Progress<OneTry<'a>> {
+fn busy<T>(entry: &Arc<LockEntry>, entered: Moment) -> Progress<T> {
     let waited = Moment::now().since(entered);
     entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, None));
     Progress::Out
@@ -81,7 +85,7 @@ impl Detached {
     pub(crate) fn attach(&mut self) -> Option<OneTry<'_>> {
         let asking = self.asking.take()?;
         let waiter = Waiter::resumed(&self.entry, self.ticket, self.entered, asking.owner);
-        Some(OneTry { waiter, asking })
+        Some(Box::new(OneAttempt { waiter, asking }))
     }
 }
 
@@ -91,7 +95,7 @@ impl Drop for Detached {
     }
 }
 
-impl<'a> OneTry<'a> {
+impl<'a> OneAttempt<'a> {
     /// The request to send.
     pub(crate) fn asking(&self) -> &Asking {
         &self.asking
@@ -103,8 +107,8 @@ impl<'a> OneTry<'a> {
     }
 
     /// Makes the attempt one that another thread can resume.
-    pub(crate) fn detach(self) -> Detached {
-        let OneTry { mut waiter, mut asking } = self;
+    pub(crate) fn detach(self: Box<Self>) -> Detached {
+        let OneAttempt { mut waiter, mut asking } = *self;
         asking.thread = this_name();
         waiter.position = Position::Left;
         let Waiter { entry, ticket, entered, .. } = waiter;
@@ -112,22 +116,22 @@ impl<'a> OneTry<'a> {
     }
 
     /// Ends the attempt, whose request was not sent.
-    pub(crate) fn called_off(mut self) {
+    pub(crate) fn called_off(mut self: Box<Self>) {
         if let Position::Asking { sent, .. } = &mut self.waiter.position {
             // Dropping the waiter makes it due again.
             *sent = false;
         }
-        busy(self.waiter.entry, self.waiter.entered);
+        busy::<()>(self.waiter.entry, self.waiter.entered);
     }
 
     /// Ends the attempt with Redis's reply. Returns `None` if the lock is busy. A grant that must be renewed
     /// before it is used is renewed within `limit`.
     pub(crate) fn answered(
-        self,
+        mut self: Box<Self>,
         outcome: Result<(Answer, bool), Failure>,
         limit: Moment,
     ) -> Result<Option<Acquired>, Error> {
-        let OneTry { mut waiter, asking } = self;
+        let OneAttempt { waiter, asking } = &mut *self;
         let (entry, entered) = (waiter.entry, waiter.entered);
         let ended = waiter.learn(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
         let ended = match ended {
@@ -136,7 +140,7 @@ impl<'a> OneTry<'a> {
             Ok(Progress::Out | Progress::Next(_)) => Ok(None),
             Err(error) => Err(error),
         };
-        drop(waiter);
+        drop(self);
         let waited = Moment::now().since(entered);
         entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, ended.as_ref().err()));
         ended

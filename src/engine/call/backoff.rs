@@ -45,16 +45,14 @@ impl Backoff {
 /// The caller has to check which it was.
 pub(crate) fn pause(shared: &Shared, until: Moment, wait: &Wait<'_>) {
     let bed = Arc::new((Mutex::new(()), Condvar::new()));
-    let wake = || {
-        let bed = bed.clone();
-        move || {
-            // Locked so that a thread about to sleep either sees the reason first or is woken by it.
-            drop(bed.0.lock());
-            bed.1.notify_one();
-        }
-    };
-    let _ended = shared.ended.on_cancel(wake());
-    let _cancelled = wait.cancel.map(|token| token.on_cancel(wake()));
+    let its = bed.clone();
+    let wake = Arc::new(move || {
+        // Locked so that a thread about to sleep either sees the reason first or is woken by it.
+        drop(its.0.lock());
+        its.1.notify_one();
+    });
+    let _ended = shared.ended.on_cancel(wake.clone());
+    let _cancelled = wait.cancel.map(|token| token.on_cancel(wake));
     let until = wait.deadline.map_or(until, |deadline| until.min(deadline));
     let mut asleep = bed.0.lock();
     // In a loop, as a machine that was suspended has slept less than its clock says.

@@ -22,9 +22,8 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 use crate::wait::Wait;
 
-/// Returns the remaining lease of the hold; zero once it is lost.
-pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
-    let now = Moment::now();
+/// Returns the lease that remains of the hold at `now`, which the caller has just read; zero once it is lost.
+pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket, now: Moment) -> Duration {
     // A forked child does not hold what its parent holds.
     let Ok(core) = lock_at(entry, now) else { return Duration::ZERO };
     core.lock_state.grant_of(ticket).map_or(Duration::ZERO, |grant| left(grant, now))
@@ -85,19 +84,20 @@ pub(crate) fn loss(entry: &LockEntry, ticket: Ticket) -> Option<Error> {
 
 /// Returns a token that is cancelled when the hold is lost. Makes the client listen for messages about it.
 pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken {
-    let Ok(mut core) = lock(entry) else {
+    let now = Moment::now();
+    let Ok(mut core) = lock_at(entry, now) else {
         let token = CancellationToken::new();
         token.cancel();
         return token;
     };
     let grant = core.lock_state.grant_of(ticket);
-    let is_lost = grant.is_none_or(|t| t.loss(Moment::now()).is_some());
+    let is_lost = grant.is_none_or(|t| t.loss(now).is_some());
     let owner = grant.map(|t| t.owner);
     let token = owner.map(|owner| core.loss_token(owner)).unwrap_or_default();
     drop(core);
     if is_lost {
         token.cancel();
-    } else if entry.shared.same_process().is_ok() {
+    } else {
         entry.will_listen(|| true);
     }
     token

@@ -188,7 +188,7 @@ impl Shared {
     /// # Errors
     /// `Forked` if it is not: connections, threads and holds are the parent's.
     pub(crate) fn same_process(&self) -> Result<(), Error> {
-        self.is_process(std::process::id())
+        self.is_process(process::id(Moment::now()))
     }
 
     fn is_process(&self, id: u32) -> Result<(), Error> {

@@ -6,7 +6,7 @@
 //! what that means to a lock.
 //!
 //! An exchange has two halves, so that several servers can be asked at once: all are [written](Backend::post)
-//! before any is [read](Backend::read).
+//! before the replies of any are [read](Backend::exchange).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -186,13 +186,12 @@ impl Backend {
 
     /// The first half of an exchange: waits until `limit` for a connection, and writes. `None` if there was none.
     pub(crate) fn post(&self, commands: &[Command<'_>], limit: Moment) -> Option<Posted> {
-        let Ok(Sender::Own(connection, ..)) = self.sender(limit, None, false, None) else { return None };
-        Some(self.post_on(connection, commands))
+        let Ok(Sender::Own(connection, by, _)) = self.sender(limit, None, false, None) else { return None };
+        Some(self.post_on((by, connection), commands))
     }
 
     /// The same on this connection.
-    pub(crate) fn post_on(&self, mut connection: Given, commands: &[Command<'_>]) -> Posted {
-        let by = connection.by();
+    pub(crate) fn post_on(&self, (by, mut connection): (By, Given), commands: &[Command<'_>]) -> Posted {
         let bytes = self.pack(&mut connection, commands, &Followers::default());
         let sent = connection.write(&bytes);
         // Until the replies are read, the next request would take them for its own.
@@ -221,19 +220,6 @@ impl Backend {
             // So long a request may be read in pieces, between which the server hears others.
             let _ = connection.catch_up(limit);
         }
-    }
-
-    /// The second half, or both if nothing was posted: waits until `limit` for the replies. Servers are waited for one
-    /// after another, so what the last one has replied is read even if the first took all of the time.
-    pub(crate) fn read(
-        &self,
-        posted: Option<Posted>,
-        commands: &[Command<'_>],
-        limit: Moment,
-    ) -> Result<Reply, Failure> {
-        const GRACE: Duration = Duration::from_millis(2);
-        let limit = limit.max(Moment::now().after(GRACE));
-        self.exchange(posted, commands, limit)?.reply(commands)
     }
 
     /// Makes one attempt, and returns the replies, with the connection. After an I/O error that leaves time for

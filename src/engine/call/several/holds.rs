@@ -120,7 +120,8 @@ impl Holds {
 
     /// Checks that no hold was lost before the last one was acquired.
     pub(super) fn are_valid(&self) -> Result<(), Error> {
-        let lost = self.held.iter().find(|held| held::remaining(&held.entry, held.ticket).is_zero());
+        let now = Moment::now();
+        let lost = self.held.iter().find(|held| held::remaining(&held.entry, held.ticket, now).is_zero());
         let Some(HeldPart { entry, .. }) = lost else { return Ok(()) };
         let error = ErrorKind::LeaseLost.because("the lease expired before the other locks were acquired");
         Err(entry.error(error))
