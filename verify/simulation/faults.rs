@@ -127,11 +127,15 @@ impl Plan {
         }
     }
 
-    /// Where messages are lost, or nothing goes between a process and a server, this is soon over.
-    pub(super) fn lasts_at_most(&mut self, most: Duration) {
+    /// Where messages are lost or late, or nothing goes from a process to a server or back, this lasts so long.
+    pub(super) fn lasts(&mut self, least: Duration, most: Duration) {
         for (.., fault) in &mut self.faults {
-            if let Fault::Mute(lasts) | Fault::Apart(_, lasts) = fault {
-                *lasts = most.min(*lasts);
+            if let Fault::Mute(lasts)
+            | Fault::Apart(_, lasts)
+            | Fault::Unheard(_, lasts)
+            | Fault::Slow(lasts, _) = fault
+            {
+                *lasts = (*lasts).clamp(least, most);
             }
         }
     }

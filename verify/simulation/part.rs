@@ -27,6 +27,9 @@ const LATE: Duration = Duration::from_millis(250);
 /// was waited for is renewed.
 const BRIEF: Duration = Duration::from_millis(400);
 
+/// How much earlier than something goes wrong threads take part at most.
+const BEFORE: Duration = Duration::from_millis(200);
+
 /// How many may wait for the lock that few may wait for.
 pub(super) const WAITERS: usize = 1;
 
@@ -134,8 +137,10 @@ pub(super) struct Part {
     /// The first process signals the others.
     pub(super) signals: bool,
     pub(super) role: Role,
-    /// When others stop or die.
-    pub(super) stops: Vec<Duration>,
+    /// Its threads take part when something goes wrong.
+    pub(super) meets: bool,
+    /// When that is.
+    pub(super) faults: Vec<Duration>,
     /// Where there are several servers.
     pub(super) red: Option<RedLockClient>,
     /// When for a lease nothing has gone wrong.
@@ -148,6 +153,10 @@ impl Part {
     pub(super) fn play(mut self, kinds: &[&str], rounds: usize) {
         for _ in 0..rounds {
             self.pause(self.pace);
+            if let Some(next) = self.next_fault().filter(|_| self.meets && self.rng.below(2) == 0) {
+                time::sleep(next.saturating_sub(BEFORE));
+                self.pause(1_000);
+            }
             if checks::is_over() {
                 return;
             }
@@ -172,6 +181,12 @@ impl Part {
             }
         }
         self.playing.moves(self.process, None);
+    }
+
+    /// How long it is until something goes wrong.
+    pub(super) fn next_fault(&self) -> Option<Duration> {
+        let now = time::elapsed();
+        self.faults.iter().filter(|at| now < **at).min().map(|at| *at - now)
     }
 
     fn reentrant(&mut self) {

@@ -69,6 +69,8 @@ pub(super) struct Scene {
     linger: Duration,
     /// What its threads take part in: the fewer kinds, the more they meet.
     kinds: Vec<&'static str>,
+    /// Its threads take part when something goes wrong.
+    meets: bool,
 }
 
 impl Scene {
@@ -76,7 +78,7 @@ impl Scene {
         use Weather::{Calm, Deadly, Lossy, Rough};
         let mut rng = Rng(seed);
         let mut weather = [Calm, Deadly, Rough, Rough, Lossy][rng.below(5)];
-        let mut processes = [1, 2, 2, 3, 3, 4][rng.below(6)];
+        let processes = [1, 2, 2, 3, 3, 4][rng.below(6)];
         // A lock of several servers has a scene of its own.
         let servers = [SERVERS, SERVERS, 2, 1, 1, 1, 1, 1, 1, 1][rng.below(10)];
         let cluster = servers == 2 || servers > 1 && rng.below(2) == 0;
@@ -92,9 +94,13 @@ impl Scene {
         // What is promised of signals: the first process signals, others wait, and some of them stop or die.
         let signals = kinds[0] == "condition";
         if signals {
-            processes = processes.max(3);
             weather = if weather == Rough { Deadly } else { weather };
         }
+        let processes = processes.max(match kinds[0] {
+            "condition" | "read/write" => 3,
+            _ if weather == Rough => 2,
+            _ => 1,
+        });
         // The pace, and within what time the faults begin, in ms.
         let (mut pace, within) = [(4_000, 60_000), (4_000, 60_000), (300, 15_000), (20, 3_000)][rng.below(4)];
         // Who waits for a signal stops or dies: see `role()`.
@@ -109,7 +115,7 @@ impl Scene {
         let drifts = drifts.collect();
         // What is promised of this kind, where one thing goes wrong again and again.
         let only: &[_] = match kinds[0] {
-            "condition" if weather == Deadly => &["stops", "stops", "stops", "stops", "dies"],
+            "condition" if weather == Deadly => &["stops", "stops", "dies"],
             // What is held when a replica takes over.
             "reentrant" if weather == Lossy && cluster => &["promoted", "isolated"],
             "reentrant" if weather == Lossy => &["failover"],
@@ -120,19 +126,35 @@ impl Scene {
             "receipt" => &["apart"],
             // Who stood still hears late of what it had meanwhile.
             "simple" => &["late", "late", "stops"],
+            // Who is in the queue dies, and what a reader does not hear of is done again.
+            "read/write" => &["unheard", "unheard", "dies"],
+            // What is asked for arrives when it is not wanted any more.
+            "limited" | "urgent" => &["slow"],
             _ => &[],
         };
-        // So that between two of them all is well again, and threads go on to meet.
-        let (within, most) = match only {
-            ["mute"] => (within.max(60_000), 3),
-            ["apart"] => (120_000, 8),
-            _ => (if turns { 240_000 } else { within }, 60),
+        // For how many seconds at most.
+        let most = match only {
+            ["mute"] => 3,
+            ["slow"] => 4,
+            ["unheard", ..] => 6,
+            ["apart"] => 8,
+            _ => 60,
         };
-        if only == ["apart"] {
-            pace = pace.min(300);
+        // So that between two of them all is well again.
+        let again = most < 60;
+        let within = if again || turns { 240_000 } else { within };
+        let kinds = match only {
+            ["apart"] => vec!["receipt", "limiter"],
+            _ if again => vec![kinds[0]],
+            _ => kinds,
+        };
+        if again {
+            // Some read still when another one's reply comes at last.
+            pace = if kinds[0] == "read/write" { 4_000 } else { pace.min(300) };
         }
         let mut plan = Plan::new(&mut rng, weather, only, (processes, servers, cluster), within, without);
-        plan.lasts_at_most(Duration::from_secs(most));
+        let most = Duration::from_secs(most);
+        plan.lasts(if again { most * 3 / 4 } else { Duration::ZERO }, most);
         if signals {
             pace = pace.max(300);
             plan.stops_waiters(processes);
@@ -141,12 +163,13 @@ impl Scene {
         // So short that many wait for longer than a signal may take to pass by the dead.
         let lease = if signals {
             [3, 3, 3]
-        } else if only == ["apart"] {
+        } else if matches!(only, ["apart" | "slow"]) {
             [30, 30, 30]
         } else {
             [3, 10, 30]
         };
         let leases: Vec<_> = (0..processes).map(|_| Duration::from_secs(lease[rng.below(3)])).collect();
+        let some = 1 + rng.below(kinds.len()) * rng.below(2);
         Scene {
             seed,
             pace,
@@ -155,9 +178,14 @@ impl Scene {
             processes,
             servers,
             cluster,
-            kinds: kinds[..1 + rng.below(kinds.len()) * rng.below(2)].to_vec(),
-            threads: [1, 1, 2, 3][rng.below(4)].max(if signals { 2 } else { 1 }),
-            rounds: (2 + rng.below(5)) * if pace < 4_000 && !turns { 6 } else { 1 + usize::from(signals) },
+            kinds: if again { kinds } else { kinds[..some].to_vec() },
+            meets: again,
+            threads: match [1, 1, 2, 3][rng.below(4)] {
+                _ if again => 1,
+                threads => threads.max(if signals { 2 } else { 1 }),
+            },
+            rounds: (2 + rng.below(5))
+                * if again || pace < 4_000 && !turns { 6 } else { 1 + usize::from(signals) },
             leases: if same { vec![leases[0]; processes] } else { leases },
             drifts,
             linger: Duration::from_secs([2, 20][rng.below(2).max(usize::from(only == ["mute"]))]),
@@ -258,7 +286,8 @@ impl Scene {
                     linger: self.linger,
                     signals: self.signals,
                     role: self.role(process, thread),
-                    stops: (0..self.processes).flat_map(|it| self.plan.stops_at(it)).collect(),
+                    meets: self.meets,
+                    faults: self.plan.faults.iter().map(|(at, ..)| *at).collect(),
                     red: red.clone(),
                     settled: self.plan.settled() + self.lease(),
                     playing: playing.clone(),

@@ -105,16 +105,17 @@ impl Part {
 
     /// Signals when another process has just stopped, whose turn it may be.
     fn signal_when_one_stops(&mut self) {
-        let now = time::elapsed();
-        let next = self.stops.iter().map(|at| at.saturating_sub(now)).filter(|left| !left.is_zero()).min();
-        match next.filter(|_| self.rng.below(4) > 0) {
+        match self.next_fault().filter(|_| self.rng.below(4) > 0) {
             Some(left) => time::sleep(left),
             None => self.pause(PAUSE),
         }
         self.pause(1_000);
         let _about = checks::about("exchange", self.process);
         let Some((lock, hold, guard)) = self.enters() else { return };
-        self.signal(&lock, &guard);
+        // So that it is more than one waiter's turn.
+        for _ in 0..1 + self.rng.below(3) {
+            self.signal(&lock, &guard);
+        }
         self.releases(hold, guard);
     }
 
