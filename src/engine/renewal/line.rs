@@ -72,10 +72,10 @@ impl LineThread {
     pub(crate) fn run(mut self) {
         serves_holds();
         while let Some((tasks, waiting)) = self.next() {
-            if tasks.is_empty() {
+            let reads = tasks.is_empty() || waiting == 0;
+            self.send(tasks, waiting);
+            if reads {
                 self.receive();
-            } else {
-                self.send(tasks, waiting);
             }
         }
     }
@@ -83,8 +83,7 @@ impl LineThread {
     /// Returns the tasks to write next, and how many wait behind them; no tasks if replies must be read
     /// first. Returns `None` if the client is gone, or has had no work for two periods.
     fn next(&mut self) -> Option<(Vec<Task>, usize)> {
-        let renewer = self.renewer.clone();
-        let mut state = renewer.state.lock();
+        let mut state = self.renewer.state.lock();
         let mut idle_until = None;
         while let Some(line) = state.lines.get_mut(&self.id) {
             if self.connection.is_none() {
@@ -110,7 +109,7 @@ impl LineThread {
             until.wait_on(&work, &mut state);
         }
         state.served.remove(&self.id);
-        renewer.ended.notify_all();
+        self.renewer.ended.notify_all();
         None
     }
 

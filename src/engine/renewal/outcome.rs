@@ -25,7 +25,6 @@ impl Renewer {
     /// Applies one reply, and puts the task back if there is more to do. Without a failure, an error says that the
     /// request may have run, or may still do so.
     pub(crate) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Option<Failure>>) {
-        let now = Moment::now();
         let config = &task.entry.shared.config;
         // Soon only after a broken connection or a `MOVED`: after another error reply, the next may be an
         // error, too.
@@ -47,7 +46,7 @@ impl Renewer {
             TaskKind::Leave(..) if answer.is_ok() || foreign => self.state.lock().settle(&task),
             TaskKind::Leave(leave) => {
                 // Other callers wait for the release, however long its lease is.
-                let due = now.after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
+                let due = Moment::now().after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
                 self.again(task, due);
             }
             TaskKind::Grant => {

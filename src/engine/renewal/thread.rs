@@ -49,19 +49,20 @@ impl Renewer {
         loop {
             let mut state = self.state.lock();
             let now = Moment::now();
-            let (ended, due) = (state.take_ended(now), state.take_due(now));
-            if !(ended.is_empty() && due.is_empty()) {
+            let next = state.next();
+            if next.is_some_and(|next| next <= now) {
+                let (ended, due) = (state.take_ended(now), state.take_due(now));
                 idle_since = None;
                 state.wakes_at = Moment::default();
                 drop(state);
                 for (owner, entry) in ended {
                     report(&entry, |state, now| state.expire(owner, now));
                 }
-                returns = self.round(due);
+                returns = self.round(due, now);
                 continue;
             }
             // The thread ends after one period without work, or at once if no client is left.
-            let next = match state.next() {
+            let next = match next {
                 Some(next) => {
                     idle_since = None;
                     next
@@ -84,8 +85,8 @@ impl Renewer {
 
     /// Looks at all tasks that are due, and passes those that must be sent to the lines. Returns when the first of them
     /// will be due again.
-    fn round(self: &Arc<Self>, due: Vec<Task>) -> Moment {
-        let ready: Vec<_> = due.into_iter().filter_map(|task| self.check(task)).collect();
+    fn round(self: &Arc<Self>, due: Vec<Task>, now: Moment) -> Moment {
+        let ready: Vec<_> = due.into_iter().filter_map(|task| self.check(task, now)).collect();
         // Tasks that cannot be sent are kept here, to be dropped outside the mutex.
         let (mut closed, mut unserved) = (Vec::new(), Vec::new());
         let (mut returns, mut asleep, mut latest) = (Moment::NEVER, None::<Arc<Condvar>>, None);
@@ -133,8 +134,7 @@ impl Renewer {
 
     /// Returns the task with what it needs to be sent now. A task that needs no request is finished, or put
     /// back.
-    fn check(self: &Arc<Self>, mut task: Task) -> Option<Task> {
-        let now = Moment::now();
+    fn check(self: &Arc<Self>, mut task: Task, now: Moment) -> Option<Task> {
         match &task.what {
             TaskKind::Leave(leave) if leave.1 <= now => {
                 self.state.lock().settle(&task);
