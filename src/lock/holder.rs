@@ -137,7 +137,7 @@ fn notify(entry: &Arc<LockEntry>, owner: &str, reason: &str, limit: Moment) -> b
     let uuid = owner.split(':').next().unwrap_or_default();
     let text = format!("no:forced 0 0 {reason}");
     if uuid == entry.shared.uuid {
-        dispatch(&entry.shared, owner, text.trim_end());
+        dispatch(&entry.shared, owner, text.trim_end(), Moment::now());
         return true;
     }
     let receivers = entry.publish(uuid, format!("{owner} {text}").trim_end(), limit).inspect_err(|failure| {

@@ -13,6 +13,7 @@ use crate::clock::Moment;
 use crate::engine::entries::runtime::{SEQUENCE_BITS, Shared};
 use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::resp::unsigned;
 use crate::engine::redis::slots::Slot;
 use crate::engine::servers::server::Server;
 use crate::engine::state::grant::KEEPS;
@@ -318,9 +319,9 @@ impl Core {
 
 /// Parses the number in an owner id: `<n>`, or `<n>~` if the process may keep the grant.
 pub(crate) fn owner_number(text: &str) -> Option<u64> {
-    match text.strip_suffix('~') {
-        Some(text) => text.parse::<u64>().ok().map(|n| n | KEEPS),
-        None => text.parse().ok(),
+    match text.as_bytes() {
+        [digits @ .., b'~'] => unsigned(digits).map(|n| n | KEEPS),
+        digits => unsigned(digits),
     }
 }
 

@@ -151,13 +151,6 @@ impl Listener {
         Some((self.shared.upgrade()?, self.server.upgrade()?))
     }
 
-    /// Returns whether the listener is connected to another server than the one that has the locks.
-    fn is_elsewhere(&self) -> bool {
-        self.server.upgrade().is_some_and(|server| {
-            self.inbox.is_elsewhere(server.backend.moved.get(), server.backend.refused.get())
-        })
-    }
-
     /// Connects, and subscribes to the channel. Returns the connection and what its server says about itself;
     /// its role only if a server has said that it is not the primary. A copy of this process that listens
     /// there already is asked to [answer](Self::answer), and does not see its own question, which has its mark.
@@ -201,10 +194,18 @@ impl Listener {
 
     /// Receives messages until the client ends, the server has no more slots, or the connection fails.
     fn listen(&mut self, line: &mut Subscriber) -> RedisResult<()> {
-        let (mut needed, mut swept) = (Moment::now(), Moment::now());
-        while self.goes_on() && !self.is_elsewhere() {
-            let Some((shared, _)) = self.client() else { break };
+        let (mut needed, mut swept, mut pushed) = (Moment::now(), Moment::now(), None);
+        // Messages of a former primary do not count.
+        while self.goes_on()
+            && let Some((shared, server)) = self.client()
+            && !self.inbox.is_elsewhere(server.backend.moved.get(), server.backend.refused.get())
+        {
             let now = Moment::now();
+            if let Some(pushed) = pushed {
+                server.known.replied(now);
+                self.receive(pushed, &shared, &server, line, now)?;
+            }
+            self.notices.expire(line, now)?;
             if SWEEP < now.since(swept) {
                 self.sweep(line, &shared, now)?;
                 swept = now;
@@ -215,22 +216,14 @@ impl Listener {
                 }
                 needed = now;
             }
-            let requested = if self.by_lock { self.inbox.channels.take_requested() } else { Vec::new() };
-            line.ask(requested.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
+            if self.by_lock {
+                let requested = self.inbox.channels.take_requested();
+                line.ask(requested.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
+            }
             // Not held while the thread waits for a message: it would keep a client alive that has no other
             // user.
-            drop(shared);
-            let pushed = line.next()?;
-            let Some((shared, server)) = self.client() else { break };
-            // Messages of a former primary no longer count.
-            if self.is_elsewhere() {
-                break;
-            }
-            if let Some(pushed) = pushed {
-                server.known.replied(Moment::now());
-                self.receive(pushed, &shared, &server, line)?;
-            }
-            self.notices.expire(line, Moment::now())?;
+            drop((shared, server));
+            pushed = line.next()?;
         }
         Ok(())
     }
@@ -241,6 +234,7 @@ impl Listener {
         shared: &Shared,
         server: &Server,
         line: &mut Subscriber,
+        now: Moment,
     ) -> RedisResult<()> {
         let channels = &self.inbox.channels;
         match pushed {
@@ -249,7 +243,6 @@ impl Listener {
                     entries.iter().for_each(ask_again);
                     return Ok(());
                 }
-                let now = Moment::now();
                 match text.split_once(' ').unwrap_or_default() {
                     (TWIN, request) if request != self.mark && TICK < now.since(self.answered) => {
                         self.answer(shared, server, request);
@@ -259,7 +252,7 @@ impl Listener {
                     (owner, what) if what.starts_with(LISTEN) => {
                         self.on_listen(shared, owner, &what[LISTEN.len()..], line)?;
                     }
-                    (owner, what) => dispatch(shared, owner, what),
+                    (owner, what) => dispatch(shared, owner, what, now),
                 }
             }
             // Something may have been announced before on the channel of another program.
@@ -329,10 +322,8 @@ impl Listener {
         let (Some(ms), Some(channel), Some(owner)) = (ms, words.next(), owner) else { return Ok(()) };
         let entry = shared.entries.lock().of_owner(owner);
         let until = Moment::now().after(Duration::from_millis(ms).min(shared.config.waiter_timeout));
-        match entry.filter(|entry| entry.core.lock().lock_state.knows(owner)) {
-            Some(entry) => self.notices.listen(line, &entry, channel, until),
-            None => Ok(()),
-        }
+        let entry = entry.filter(|entry| entry.core.lock().lock_state.knows(owner));
+        entry.map_or(Ok(()), |entry| self.notices.listen(line, &entry, channel, until))
     }
 }
 

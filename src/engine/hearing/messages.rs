@@ -8,17 +8,18 @@ use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry, owner_number};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::effects::{carry_out, report};
+use crate::engine::redis::resp::unsigned;
 use crate::engine::renewal::successor;
 use crate::engine::state::lock_state::LockState;
 
 /// Applies the message to `owner`, `<uuid>:<n>`, of `text`, `<what> <number> <lease ms> [<value>]`; the value of a forced
 /// unlock is its reason. A message to an owner that is not known here is ignored: whoever may publish could have sent it.
-pub(crate) fn dispatch(shared: &Shared, owner: &str, text: &str) {
-    let mut words = text.split(' ');
-    let what = words.next().unwrap_or_default();
+pub(crate) fn dispatch(shared: &Shared, owner: &str, text: &str, now: Moment) {
+    let mut words = text.as_bytes().split(|byte| *byte == b' ');
+    let what = &text[..words.next().map_or(0, <[u8]>::len)];
     let ours = owner.strip_prefix(&shared.uuid).and_then(|number| number.strip_prefix(':'));
     let Some(owner) = ours.and_then(owner_number) else { return };
-    let mut next = || words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    let mut next = || words.next().and_then(unsigned).unwrap_or(0);
     let (number, lease, value) = (next(), next(), next());
     let entry = shared.entries.lock().of_owner(owner);
     let Some(mut entry) = entry else { return };
@@ -30,7 +31,6 @@ pub(crate) fn dispatch(shared: &Shared, owner: &str, text: &str) {
         let Some(lock) = awaited.lock.upgrade() else { return };
         entry = lock;
     }
-    let now = Moment::now();
     let mut core = entry.core.lock();
     if !core.lock_state.knows(owner) {
         return;

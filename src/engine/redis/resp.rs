@@ -118,6 +118,12 @@ fn digits(n: usize) -> [u8; 2] {
     [b'0' + n / 10, b'0' + n % 10]
 }
 
+/// Reads digits, as many as fit in any case.
+pub(crate) fn unsigned(digits: &[u8]) -> Option<u64> {
+    let more = |n: u64, digit: &u8| digit.is_ascii_digit().then(|| n * 10 + u64::from(digit - b'0'));
+    Some(digits).filter(|it| (1..20).contains(&it.len()))?.iter().try_fold(0, more)
+}
+
 /// Reads a number: an integer, or text that parses as one.
 pub(crate) fn number(value: Option<&Value>) -> Option<i64> {
     match value? {

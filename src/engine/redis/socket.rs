@@ -14,6 +14,7 @@ use redis::{
 
 use crate::clock::Moment;
 use crate::engine::redis::credentials::Credentials;
+use crate::engine::redis::resp::unsigned;
 
 /// What a buffer holds at first: most replies, and most messages.
 const BUFFER: usize = 1024;
@@ -301,17 +302,11 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Reads a number that fits in any case.
 fn number(line: &[u8]) -> Option<i64> {
-    let (sign, digits) = match line {
-        [b'-', digits @ ..] => (-1, digits),
-        digits => (1, digits),
-    };
-    if !(1..19).contains(&digits.len()) {
-        return None;
+    match line {
+        [b'-', digits @ ..] => Some(-i64::try_from(unsigned(digits)?).ok()?),
+        digits => unsigned(digits)?.try_into().ok(),
     }
-    let more = |n: i64, digit: &u8| digit.is_ascii_digit().then(|| n * 10 + i64::from(digit - b'0'));
-    Some(sign * digits.iter().try_fold(0, more)?)
 }
 
 fn garbled() -> Option<Box<RedisError>> {
