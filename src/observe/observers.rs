@@ -89,6 +89,11 @@ impl Observers {
         }
     }
 
+    /// Whether an observer may want to know of a wait, or a subscriber of its span.
+    pub(crate) fn may_hear_of_waits(&self) -> bool {
+        self.is_observed() || tracing::level_filters::LevelFilter::current() >= tracing::Level::DEBUG
+    }
+
     fn has_listeners(&self) -> bool {
         #[cfg(feature = "tracing")]
         let traced = Tracing::is_on();

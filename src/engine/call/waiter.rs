@@ -74,7 +74,7 @@ pub(in crate::engine) struct Waiter<'a> {
     pub(super) position: Position,
     /// The connection on which its request must be sent, behind a leave that is unread.
     pub(super) behind: Option<Given>,
-    /// `Some` from its first sleep on.
+    /// `Some` from its first sleep on of which somebody may hear.
     waits: Option<Waits<'a>>,
     pub(super) suspicion: Suspicion,
 }
@@ -269,9 +269,9 @@ impl<'a> Waiter<'a> {
         Some(self.entry.error(error))
     }
 
-    /// Sleeps until it is woken, until its deadline, or until `until`. The first call, except of a wait for a
-    /// condition, only reports the wait to the observers, outside the mutex, and one that is due only looks for a
-    /// deadlock: the caller must check the state again.
+    /// Sleeps until it is woken, until its deadline, or until `until`. The first call, except of a wait for a condition,
+    /// only reports the wait to the observers, outside the mutex, if somebody may hear of it; and one that is due only
+    /// looks for a deadlock: the caller must check the state again.
     fn park(&mut self, mut core: MutexGuard<'_, Core>, until: Moment, now: Moment) -> Result<(), Error> {
         if self.gives_up(&core, now) {
             return Err(self.unavailable(&core));
@@ -282,9 +282,9 @@ impl<'a> Waiter<'a> {
             return Ok(());
         }
         // (A waiter for a signal does not wait for the lock.)
-        if self.waits.is_none() && self.entry.condition.is_none() {
+        let entry = self.entry;
+        if self.waits.is_none() && entry.condition.is_none() && entry.shared.observers.may_hear_of_waits() {
             drop(core);
-            let entry = self.entry;
             entry.shared.observers.tell_often(|o| o.wait_began(entry.observed()));
             self.waits = Some(Waits { entry, _span: Span::wait(|| entry.observed()) });
             return Ok(());
@@ -297,7 +297,7 @@ impl<'a> Waiter<'a> {
         // with the listener up, a release can put the next head into the queue in the same round trip. A
         // waiter that is already listening asks for its channel, too: otherwise the channel would be given up
         // with the entry that first wanted it.
-        self.entry.will_listen(|| true);
+        entry.will_listen(|| true);
         let condvar = Arc::new(Condvar::new());
         core.park(self.ticket, condvar.clone(), self.suspicion.published().cloned());
         until.wait_on(&condvar, &mut core);
