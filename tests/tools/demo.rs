@@ -109,8 +109,8 @@ impl Orders {
 
 #[test]
 fn the_drawn_orders_do_damage_without_a_lock_and_none_with_one() {
-    // A quarter of what `make demo` sells.
-    let output = run("flash_sale", &["--json", "--orders", "1500"].map(OsStr::new), None);
+    // A tenth of what `make demo` sells.
+    let output = run("flash_sale", &["--json", "--orders", "600"].map(OsStr::new), None);
     let damage = ["oversold", "lost_updates", "duplicates"];
     for (variant, run) in runs(&output) {
         for what in damage {
