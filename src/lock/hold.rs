@@ -44,6 +44,7 @@ impl<K: Kind> sealed::HasHold for K {
 }
 
 impl<K: Kind> Hold<K> {
+    #[inline(always)]
     pub(crate) fn new(entry: Arc<LockEntry>, acquired: Acquired) -> Self {
         let Acquired { ticket, token, value, .. } = acquired;
         let span = acquired.is_outermost().then(|| Span::hold(|| entry.observed())).flatten();

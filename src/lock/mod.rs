@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind};
 use crate::forms::{forms, timed_out};
 use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
-use crate::kind::{Kind, Queued, Queueing, Sharing};
+use crate::kind::{Kind, Queued, Queueing, Reentrancy, Sharing};
 use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple, Spring};
 use crate::names;
 use crate::settings::within;
@@ -142,8 +142,10 @@ impl<K: Kind> RedisLock<K> {
     fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
         let token_is_value = K::TOKEN_IS_VALUE;
         let terms = Terms { fair: token_is_value, token_is_value, ..Terms::new(shared.config.lease, "") };
-        let (other_mode, sharing, replicas, max_waiters) = (None, K::SHARING, None, None);
-        let part = entry.map(|entry| Part { entry, other_mode, sharing, terms, replicas, max_waiters });
+        let (sharing, counted) = (K::SHARING, K::REENTRANCY == Reentrancy::Counted);
+        let (other_mode, replicas, max_waiters) = (None, None, None);
+        let part =
+            entry.map(|entry| Part { entry, other_mode, sharing, counted, terms, replicas, max_waiters });
         let lock = RedisLock { kind: Arc::new(kind), part }.asking();
         // Nothing is held: a longer lease would only make others wait longer for a process that died.
         if K::SHARING == Sharing::PassThrough { lock.leased_as_a_waiter() } else { lock }
@@ -186,9 +188,7 @@ impl<K: Kind> RedisLock<K> {
         let (part, thread) = (self.part()?, this_thread());
         let ours = part.other_mode.as_ref().is_some_and(|it| Arc::ptr_eq(it, &guard.hold.entry));
         if !ours {
-            return Err(
-                Error::new(ErrorKind::NotOwner, self.name()).because("the guard belongs to another lock")
-            );
+            return Err(self.error(ErrorKind::NotOwner, "the guard belongs to another lock"));
         }
         if guard.is_lost() {
             // Unlocking it returns the loss.
@@ -237,15 +237,17 @@ impl<K: Kind> RedisLock<K> {
 
     fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<K, O>>, Error> {
         let (part, thread) = (self.part()?, this_thread());
-        let request = part.request(holder::<O>(thread), thread, wait.once);
-        Ok(Self::take(part, request, wait)?.map(Guard::new))
+        let holder = holder::<O>(thread);
+        let again = if part.counted && !wait.is_cancelled() { part.again(holder, thread) } else { None };
+        if let Some(acquired) = again {
+            return Ok(Some(Guard::new(Hold::new(part.entry.clone(), acquired))));
+        }
+        Ok(Self::take(part, part.request(holder, thread, wait.once), wait)?.map(Guard::new))
     }
 
     fn take(part: &Part, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
-        let own = match K::QUEUEING {
-            Queueing::PerCaller => Some(LockEntries::alone(&part.entry, None)?),
-            Queueing::PerProcess => None,
-        };
+        let alone = matches!(K::QUEUEING, Queueing::PerCaller);
+        let own = if alone { Some(LockEntries::alone(&part.entry, None)?) } else { None };
         let entry = own.as_ref().unwrap_or(&part.entry);
         let readers = part.readers(&mut request)?;
         let Some(acquired) = engine::call::acquire(entry, readers, &request, wait)? else { return Ok(None) };
@@ -264,12 +266,8 @@ impl<K: Kind> RedisLock<K> {
     pub(crate) fn adopt(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
         let entry = self.entry()?;
         if receipt.kind() != K::NAME {
-            let error = Error::new(ErrorKind::WrongType, receipt.name());
-            return Err(error.because(format!(
-                "the receipt is for a {}, not for a {}",
-                receipt.kind(),
-                K::NAME
-            )));
+            let why = format!("the receipt is for a {}, not for a {}", receipt.kind(), K::NAME);
+            return Err(Error::new(ErrorKind::WrongType, receipt.name()).because(why));
         }
         let mut grant = receipt.grant();
         grant.terms.token_is_value = K::TOKEN_IS_VALUE;

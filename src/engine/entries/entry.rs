@@ -266,13 +266,8 @@ impl Core {
     /// Moves the renewer's look at this grant from `old` to `new`. Returns `false`, and moves nothing, if the
     /// look is no longer the one at `old`: a `renew_for` has planned another, and two would renew forever.
     pub(crate) fn move_due(&mut self, owner: u64, old: Moment, new: Moment) -> bool {
-        match self.sides.get_mut(owner).filter(|s| s.due == old) {
-            Some(side) => {
-                side.due = new;
-                true
-            }
-            None => false,
-        }
+        let side = self.sides.get_mut(owner).filter(|s| s.due == old);
+        side.map(|side| side.due = new).is_some()
     }
 
     /// The grant is over. Returns when the renewer would have looked at it.

@@ -144,10 +144,8 @@ fn is_replica(info: &str, at: &str) -> Option<Error> {
 /// A version whose numbers cannot be read is not too old.
 fn is_too_old(version: &str) -> bool {
     let mut numbers = version.split('.').map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => [major, minor] < OLDEST,
-        _ => false,
-    }
+    let first_two = (numbers.next(), numbers.next());
+    matches!(first_two, (Some(Ok(major)), Some(Ok(minor))) if [major, minor] < OLDEST)
 }
 
 /// Returns how many primaries the cluster of this node has.

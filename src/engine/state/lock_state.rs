@@ -214,23 +214,8 @@ impl LockState {
         if self.closed {
             return Err(Refusal::Closed);
         }
-        let mine = match self.shape.reentrancy {
-            Reentrancy::Independent => None,
-            _ => self.holds.of_thread(request.thread).next(),
-        };
-        if let Some(hold) = mine {
-            let grant = self.grant(hold.owner);
-            if let Some(loss) = grant.and_then(|t| t.loss(now)) {
-                return Err(Refusal::LeaseLost(loss));
-            }
-            if self.shape.reentrancy == Reentrancy::Forbidden || request.holder == HolderId::Guard {
-                return Err(Refusal::WouldDeadlock);
-            }
-            let (acquired, ticket) = (hold.acquired(grant), hold.ticket);
-            if let Some(hold) = self.holds.get_mut(ticket) {
-                hold.count = hold.count.saturating_add(1);
-            }
-            return Ok(Entered::Again(Acquired { count: acquired.count + 1, ..acquired }));
+        if let Some(again) = self.again(request.holder, request.thread, now) {
+            return again.map(Entered::Again);
         }
         let ticket = self.line.ticket();
         // This passes the waiters here, which may join as well as soon as they run.
@@ -266,6 +251,24 @@ impl LockState {
             self.line.have_places();
         }
         Ok(Entered::Waits(ticket))
+    }
+
+    /// The thread `id` re-enters its hold, if it has one. (Inlined, it costs the others' calls nothing.)
+    #[inline(always)]
+    pub(crate) fn again(&mut self, by: HolderId, id: u64, now: Moment) -> Option<Result<Acquired, Refusal>> {
+        let mine = self.holds.of_thread(id).next();
+        let hold = mine.filter(|_| self.shape.reentrancy != Reentrancy::Independent)?;
+        let (ticket, grant) = (hold.ticket, self.grants.get(hold.owner));
+        if let Some(loss) = grant.and_then(|t| t.loss(now)) {
+            return Some(Err(Refusal::LeaseLost(loss)));
+        }
+        if self.shape.reentrancy == Reentrancy::Forbidden || by == HolderId::Guard {
+            return Some(Err(Refusal::WouldDeadlock));
+        }
+        let acquired = hold.acquired(grant);
+        let hold = self.holds.get_mut(ticket)?;
+        hold.count = hold.count.saturating_add(1);
+        Some(Ok(Acquired { count: acquired.count + 1, ..acquired }))
     }
 
     /// Returns how many waiters, counted from the back, rank after `newcomer`, which goes ahead of them. It does not
