@@ -44,6 +44,7 @@ impl<K: Kind> sealed::HasHold for K {
 }
 
 impl<K: Kind> Hold<K> {
+    // Otherwise a kept lock takes 2 % more, as acquiring calls it in two places.
     #[inline(always)]
     pub(crate) fn new(entry: Arc<LockEntry>, acquired: Acquired) -> Self {
         let Acquired { ticket, token, value, .. } = acquired;

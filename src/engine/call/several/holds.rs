@@ -59,7 +59,7 @@ impl Part {
     /// [request](Self::request), which is not put together for this. (Inlined, it would cost the other calls more.)
     #[inline(never)]
     pub(crate) fn again(&self, holder: HolderId, thread: u64) -> Option<Acquired> {
-        let may = self.other_mode.is_none() && self.replicas.is_none();
+        let may = self.other_mode.is_none() && self.replicas.is_none() && !self.entry.shared.is_closed();
         let now = may.then(Moment::now)?;
         lock_at(&self.entry, now).ok()?.lock_state.again(holder, thread, now)?.ok()
     }
