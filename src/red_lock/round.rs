@@ -33,7 +33,7 @@ struct Question<'a> {
     at: usize,
     /// How long its replies usually take.
     usual: Duration,
-    attempt: OneTry<'a>,
+    attempt: Box<OneTry<'a>>,
     query: Query<'a>,
 }
 
@@ -44,7 +44,7 @@ fn query<'a>(node: &'a Arc<Voter>, attempt: &OneTry<'a>) -> Query<'a> {
 impl RoundTerms {
     /// Waits for the reply. Returns the grant, or `None` if the lock is busy there. The grant of a server that does
     /// not count is released.
-    fn hear(&self, attempt: OneTry<'_>, query: Query<'_>) -> Result<Option<ServerHold>, Error> {
+    fn hear(&self, attempt: Box<OneTry<'_>>, query: Query<'_>) -> Result<Option<ServerHold>, Error> {
         let node = query.node;
         let reply = query.read(self.began, self.deadline, self.is_cut_short);
         let (entry, lease) = (attempt.entry().clone(), attempt.asking().terms.lease);

@@ -15,13 +15,10 @@ use crate::engine::state::lock_state::{Acquired, Answer, Asking, Request, Ticket
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
-/// An attempt whose request must be sent, or was. If it is dropped without an [answer](OneAttempt::answered),
-/// its request counts as sent: whatever it was granted is given back in the background. (Boxed, as it is moved a dozen
-/// times.)
-pub(crate) type OneTry<'a> = Box<OneAttempt<'a>>;
-
-/// What an attempt consists of.
-pub(crate) struct OneAttempt<'a> {
+/// An attempt whose request must be sent, or was. If it is dropped without an [answer](OneTry::answered),
+/// its request counts as sent: whatever it was granted is given back in the background. (Used in a box, as it is moved a
+/// dozen times.)
+pub(crate) struct OneTry<'a> {
     waiter: Waiter<'a>,
     asking: Asking,
 }
@@ -33,7 +30,7 @@ pub(crate) fn begin<'a>(
     entry: &'a Arc<LockEntry>,
     request: &Request,
     limit: Moment,
-) -> Result<Progress<OneTry<'a>>, Error> {
+) -> Result<Progress<Box<OneTry<'a>>>, Error> {
     let entered = Moment::now();
     let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered, || limit)? {
         Progress::In(acquired)
@@ -51,7 +48,7 @@ pub(crate) fn begin<'a>(
         Progress::Out => busy(entry, entered),
         Progress::Next((asking, _)) => {
             waiter.position = Position::Asking { owner: asking.owner, sent: true };
-            Progress::Next(Box::new(OneAttempt { waiter, asking }))
+            Progress::Next(Box::new(OneTry { waiter, asking }))
         }
     })
 }
@@ -82,10 +79,10 @@ pub(crate) struct Detached {
 
 impl Detached {
     /// Resumes the attempt in this thread. Returns `None` from the second time on.
-    pub(crate) fn attach(&mut self) -> Option<OneTry<'_>> {
+    pub(crate) fn attach(&mut self) -> Option<Box<OneTry<'_>>> {
         let asking = self.asking.take()?;
         let waiter = Waiter::resumed(&self.entry, self.ticket, self.entered, asking.owner);
-        Some(Box::new(OneAttempt { waiter, asking }))
+        Some(Box::new(OneTry { waiter, asking }))
     }
 }
 
@@ -95,7 +92,7 @@ impl Drop for Detached {
     }
 }
 
-impl<'a> OneAttempt<'a> {
+impl<'a> OneTry<'a> {
     /// The request to send.
     pub(crate) fn asking(&self) -> &Asking {
         &self.asking
@@ -108,7 +105,7 @@ impl<'a> OneAttempt<'a> {
 
     /// Makes the attempt one that another thread can resume.
     pub(crate) fn detach(self: Box<Self>) -> Detached {
-        let OneAttempt { mut waiter, mut asking } = *self;
+        let OneTry { mut waiter, mut asking } = *self;
         asking.thread = this_name();
         waiter.position = Position::Left;
         let Waiter { entry, ticket, entered, .. } = waiter;
@@ -131,7 +128,7 @@ impl<'a> OneAttempt<'a> {
         outcome: Result<(Answer, bool), Failure>,
         limit: Moment,
     ) -> Result<Option<Acquired>, Error> {
-        let OneAttempt { waiter, asking } = &mut *self;
+        let OneTry { waiter, asking } = &mut *self;
         let (entry, entered) = (waiter.entry, waiter.entered);
         let ended = waiter.learn(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
         let ended = match ended {

@@ -42,12 +42,12 @@ impl<'a> SeveralCall<'a> {
         self.ended(i, attempt, outcome, limit, holds)
     }
 
-    fn ask_all(&self, attempts: Vec<(usize, OneTry<'a>)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
-        let all: Vec<_> = attempts.iter().map(|(_, attempt)| (attempt.entry(), attempt.asking())).collect();
+    fn ask_all(&self, tries: Vec<(usize, Box<OneTry<'a>>)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
+        let all: Vec<_> = tries.iter().map(|(_, attempt)| (attempt.entry(), attempt.asking())).collect();
         let (answers, resent) = match several::acquire_all(&all, limit) {
             Ok(answers) => answers,
             Err(failure) => {
-                let ended = attempts
+                let ended = tries
                     .into_iter()
                     .map(|(i, attempt)| self.ended(i, attempt, Err(failure.clone()), limit, holds));
                 return first(ended);
@@ -56,7 +56,7 @@ impl<'a> SeveralCall<'a> {
         let sent = answers.len();
         let all_in = answers.iter().all(replies::is_in);
         let mut answers = answers.into_iter();
-        let ended = attempts.into_iter().enumerate().map(|(n, (i, attempt))| {
+        let ended = tries.into_iter().enumerate().map(|(n, (i, attempt))| {
             let Some(answer) = answers.next() else {
                 // It was not tried, unless an earlier copy of the request got further.
                 if !resent {
@@ -75,7 +75,7 @@ impl<'a> SeveralCall<'a> {
     fn ended(
         &self,
         i: usize,
-        attempt: OneTry<'a>,
+        attempt: Box<OneTry<'a>>,
         outcome: Result<(Answer, bool), Failure>,
         limit: Moment,
         holds: &mut Holds,
