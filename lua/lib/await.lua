@@ -80,6 +80,7 @@ elseif position and position.condition == F[10] and position.since then
     since = position.since
   else
     call('ZREM', K[6], F[10] .. '|' .. position.since .. '|' .. w.owner)
+    forget_signalled()
     -- If the lock is free, it needs no other position.
     call('HDEL', K[3], w.owner)
     came_back, w.condition = true, false

@@ -112,6 +112,12 @@ end
 -- expiry.
 local others_wait
 
+-- forget_signalled(): once nobody waits for a signal, none can be passed on: see pass_lapsed(). What is kept of the
+-- last one would outlast the positions.
+local function forget_signalled()
+  if call('EXISTS', K[6]) == 0 then call('HDEL', K[3], 'signalled') end
+end
+
 -- signal(condition, arrival, begins) -> the request of the live waiter that has waited longest for the
 -- condition, moved into the queue, to that arrival | nil, true if there are more waiters before it than this
 -- script looks at. Drops the dead waiters before it. begins: whether the queue is empty; nil if that is not
@@ -121,7 +127,7 @@ local function signal(condition, arrival, begins)
     -- '|' ends a condition's name in its members, and '}' is the character after it.
     local from, to = '[' .. condition .. '|', '(' .. condition .. '}'
     local member = call('ZRANGEBYLEX', K[6], from, to, 'LIMIT', '0', '1')[1]
-    if not member then return end
+    if not member then return forget_signalled() end
     rest = rest - 1
     call('ZREM', K[6], member)
     others_wait = nil

@@ -7,6 +7,7 @@ local was_inside = kind.release(F[1])
 local position = not was_inside and waiting(F[1])
 if position and position.condition and position.since then
   call('ZREM', K[6], position.condition .. '|' .. position.since .. '|' .. F[1])
+  forget_signalled()
 end
 if not (position and pass_on(position)) then drop(F[1]) end
 if was_inside then

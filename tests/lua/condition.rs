@@ -263,6 +263,33 @@ fn who_is_let_in_by_a_signal_is_remembered_while_others_wait() {
     }
 }
 
+/// With the last waiter that it could be told of: otherwise it would outlast all of them.
+#[test]
+fn who_is_let_in_by_a_signal_is_forgotten_once_nobody_waits() {
+    for how in ["back", "quit", "silent"] {
+        for mut rig in rigs(&format!("forgotten-{how}")) {
+            rig.wait("a");
+            rig.wait("b");
+            rig.lock("h");
+            assert_eq!(rig.signal("h", "one"), "1");
+            rig.leave("h");
+            match how {
+                "back" => assert_eq!(rig.ask("back", "b", "")[..2], ["2", "0"]),
+                "quit" => assert_eq!(rig.quit("b", ""), ["0"]),
+                _ => {
+                    assert_eq!(rig.signal("a", "one"), "1");
+                    rig.age("b", 3_001);
+                }
+            }
+            rig.leave("a");
+            if how == "back" {
+                rig.leave("b");
+            }
+            rig.is_clean();
+        }
+    }
+}
+
 #[test]
 fn a_waiter_that_comes_back_without_a_signal_is_told_so_and_has_none_to_pass_on() {
     for mut rig in rigs("back") {

@@ -67,6 +67,12 @@ impl Awaiting {
         }
     }
 
+    fn forget_signalled(&mut self) {
+        if self.members.is_empty() {
+            self.signalled = None;
+        }
+    }
+
     pub(super) fn forget_when(&mut self) {
         self.positions.values_mut().for_each(|waits| (waits.heartbeat, waits.steady) = (0, Some(0)));
         self.ends = FOR_EVER;
@@ -105,6 +111,7 @@ impl SmallRedis {
                 return self.stays(ask, condition, since, now, tell);
             }
             self.awaiting.members.remove(&(condition, since));
+            self.awaiting.forget_signalled();
             let left = self.awaiting.positions.remove(&ask.owner);
             self.awaiting.left = left.map(|waits| (ask.owner, (waits.heartbeat, waits.steady)));
             stage = Stage::Back;
@@ -195,9 +202,11 @@ impl SmallRedis {
     /// Moves the waiter that has waited longest for the condition to this arrival in the queue.
     fn signal(&mut self, condition: u8, arrival: u64, now: u64) -> Option<u64> {
         loop {
-            let (member, owner) =
-                self.awaiting.members.range((condition, 0)..=(condition, u64::MAX)).next()?;
-            let (member, owner) = (*member, *owner);
+            let next = self.awaiting.members.range((condition, 0)..=(condition, u64::MAX)).next();
+            let Some((member, owner)) = next.map(|(member, owner)| (*member, *owner)) else {
+                self.awaiting.forget_signalled();
+                return None;
+            };
             self.awaiting.members.remove(&member);
             let Some(waits) = self.awaiting.positions.get(&owner) else { continue };
             let dead = self.dead(owner, waits.heartbeat, waits.steady, now);
@@ -272,6 +281,7 @@ impl SmallRedis {
     fn quits(&mut self, owner: u64, now: u64) {
         if let Some(waits) = self.awaiting.positions.remove(&owner) {
             self.awaiting.members.remove(&(waits.condition, waits.since));
+            self.awaiting.forget_signalled();
         }
         if let Some(arrival) = self.arrival(owner)
             && let Some(position) = self.queue.remove(&arrival)

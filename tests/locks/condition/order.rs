@@ -123,6 +123,30 @@ fn a_signal_that_nobody_waits_for_is_for_nobody() {
 }
 
 #[test]
+fn a_wait_that_times_out_while_a_signalled_thread_is_inside_leaves_nothing() {
+    let fixture = Fixture::new();
+    let (first, second) = (fixture.lock(), fixture.lock());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut guard = first.lock().unwrap();
+            not_empty(&first).wait(&mut guard).unwrap();
+            // The other one's time is over.
+            fixture.await_waiting(0);
+            guard.unlock().unwrap();
+        });
+        fixture.await_waiting(1);
+        scope.spawn(|| {
+            let mut guard = second.lock().unwrap();
+            assert!(!replied(|| not_empty(&second).wait_with(&mut guard, ms(1000))));
+            guard.unlock().unwrap();
+        });
+        fixture.await_waiting(2);
+        signal(&fixture.lock());
+    });
+    nothing_left(&fixture.server);
+}
+
+#[test]
 fn whose_time_is_over_in_the_instant_of_its_signal_is_one_owner_still() {
     let fixture = Fixture::new();
     let clients = [fixture.client(), fixture.client()];
