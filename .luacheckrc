@@ -17,7 +17,7 @@ files['lua/lib/*.lua'] = {
   read_globals = {'K', 'F', 'call', 'now', 'number', 'foreign_key', 'fetch', 'fmt', 'waiting', 'silent', 'steadily', 'dead', 'drop', 'tombstone',
     'admit_waiters', 'inbox', 'left_to', 'let_in', 'keeps', 'CLASS', 'STEP', 'lifetime',
     'has_tombstone', 'last', 'carried', 'try', 'share', 'join', 'tell', 'sharded', 'deaf', 'enqueue',
-    'signal', 'pass_on', 'wanted', 'has_waiters', 'pass_lapsed', 'after', 'carry_on', 'behind_all', 'ranked', 'scored', 'arrived', 'place', 'remain', 'busy', 'stay', 'behind', 'is_inside'},
+    'signal', 'forget_signalled', 'pass_on', 'wanted', 'has_waiters', 'pass_lapsed', 'after', 'carry_on', 'behind_all', 'ranked', 'scored', 'arrived', 'place', 'remain', 'busy', 'stay', 'behind', 'is_inside'},
   ignore = {'211', '221', '231'},
 }
 
