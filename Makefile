@@ -20,6 +20,9 @@ TEST ?= engine::interleavings
 # How many states of each world `make models` explores at most.
 MODELS_STATES ?= 1000000
 
+# As what all tests and examples in the documentation are built, so that no package is built twice.
+TESTED = --features redis-concurrent-cli/tls
+
 # A crate of an author of a kind.
 OWN = examples/own-once
 
@@ -35,8 +38,7 @@ pitfalls: setup
 # Unit tests, tests/, and the examples in the documentation; then the tests of a crate outside the workspace, with the
 # workspace's versions. All of them run, even if one fails.
 test: setup
-	CARGO="$(CARGO)" ci/test.sh --features redis-concurrent-cli/tls; first=$$?; \
-		$(CARGO) test --doc --workspace --exclude verify && cp Cargo.lock $(OWN) && \
+	CARGO="$(CARGO)" ci/test.sh $(TESTED); first=$$?; $(CARGO) test --doc $(TESTED) && cp Cargo.lock $(OWN) && \
 		$(CARGO) test --manifest-path $(OWN)/Cargo.toml --target-dir target && exit $$first
 
 # The tests that may depend on the server, on servers other than the system's: on all of ci/servers.sh, or

@@ -43,8 +43,8 @@ build() {
         exit 1
     fi
     while IFS= read -r line; do
-        [[ $line =~ Executable\ (unittests\ (\.\./)?src/lib|tests/([a-z_]+)(/main)?)\.rs\ \((.*)\) ]] || continue
-        binary[${BASH_REMATCH[3]:-lib}]=${BASH_REMATCH[5]}
+        [[ $line =~ Executable\ (\.\./src/lib|tests/([a-z_]+)(/main)?)\.rs\ \((.*)\) ]] || continue
+        binary[${BASH_REMATCH[2]:-lib}]=${BASH_REMATCH[4]}
     done <"$output"
 }
 
