@@ -29,7 +29,7 @@ pub(crate) fn within<T: PartialOrd + Debug>(
 
 /// Checks the length of a lease, or of another `what`; returns an error text if it is out of range.
 pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
-    within(&format!("a {what}"), lease, SHORTEST_LEASE..=LONGEST_LEASE)
+    within(what, lease, SHORTEST_LEASE..=LONGEST_LEASE).map_err(|why| format!("a {why}"))
 }
 
 /// The shortest time that a hold may stay taken after its release.

@@ -241,7 +241,7 @@ impl AnyHold for RedLockHold {
                 Err(error) => failed = Some(error),
             }
         }
-        for ((entry, owner), reply) in ask_all(queries, sent, sent.after(*limit)) {
+        for ((entry, owner), reply) in ask_all(&mut queries.into_iter(), sent, sent.after(*limit)) {
             match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
                 Ok(()) => renewed += 1,
                 Err(error) => failed = Some(error),
@@ -309,19 +309,17 @@ fn count(errors: &[Error], kind: ErrorKind) -> usize {
 /// Releases the members, and waits until `deadline` for the servers to confirm. If a server is down or does
 /// not reply, the renewal thread releases its member.
 pub(super) fn give_back(members: &[ServerHold], deadline: Moment) -> Vec<Result<(), Error>> {
-    let began = Moment::now();
-    let all = members.len();
-    let (mut outcomes, mut queries) = (Vec::with_capacity(all), Vec::with_capacity(all));
-    for ServerHold { node, entry, ticket } in members {
-        match begin_release(entry, *ticket, Stay::Agreed) {
-            Ok(Some(release)) => {
-                let leave = commands::leave(entry, &release.leaving, release.next.as_deref());
-                queries.push((release, Query::new(node, leave)));
-            }
-            over => outcomes.push(over.map(drop)),
-        }
-    }
-    for (release, reply) in ask_all(queries, began, deadline) {
+    let (began, mut outcomes) = (Moment::now(), Vec::with_capacity(members.len()));
+    let mut leaves = members.iter().filter_map(|ServerHold { node, entry, ticket }| {
+        let begun = begin_release(entry, *ticket, Stay::Agreed);
+        let Ok(Some(release)) = begun else {
+            outcomes.push(begun.map(drop));
+            return None;
+        };
+        let leave = commands::leave(entry, &release.leaving, release.next.as_deref());
+        Some((release, Query::new(node, leave)))
+    });
+    for (release, reply) in ask_all(&mut leaves, began, deadline) {
         let left = reply.and_then(|reply| left(&reply.value, release.next.as_deref(), reply.first_by));
         outcomes.push(release.answered(left));
     }

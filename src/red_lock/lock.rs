@@ -23,9 +23,6 @@ use crate::lock::{RedisLock, this_thread};
 use crate::settings::{check_lease, within};
 use crate::wait::Wait;
 
-/// The default node timeout is a twentieth of the lease, within these bounds: a server that hangs costs it
-/// once, and a thread on a busy machine may well not run for some 10 ms.
-const NODE_TIMEOUTS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(200)];
 /// The shortest node timeout.
 const SHORTEST_NODE_TIMEOUT: Duration = Duration::from_millis(1);
 /// The first pause after a failed attempt is at most about as long as that attempt took, but at least this.
@@ -203,8 +200,8 @@ impl RedLock {
         let (quorum, began) = (self.quorum()?, Moment::now());
         let each = || self.servers.nodes.iter().zip(&*quorum.entries);
         each().try_for_each(|(node, _)| node.shared.usable()).map_err(|e| e.about(&self.name))?;
-        let queries = each().map(|at| (at, Query::new(at.0, commands::inspect(at.1, "", ""))));
-        let replies = ask_all(queries.collect(), began, began.after(quorum.limit));
+        let mut queries = each().map(|at| (at, Query::new(at.0, commands::inspect(at.1, "", ""))));
+        let replies: Vec<_> = ask_all(&mut queries, began, began.after(quorum.limit)).collect();
         let replies = replies.into_iter().map(|((node, entry), reply)| {
             let holder = match reply {
                 Ok(reply) => {
@@ -256,9 +253,10 @@ impl RedLock {
     }
 }
 
+/// A twentieth of the lease, within bounds: a server that hangs costs it once, and a thread on a busy machine may well
+/// not run for some 10 ms.
 fn default_node_timeout(lease: Duration) -> Duration {
-    let [least, most] = NODE_TIMEOUTS;
-    (lease / 20).clamp(least, most)
+    (lease / 20).clamp(Duration::from_millis(25), Duration::from_millis(200))
 }
 
 #[cfg(all(test, not(shuttle)))]

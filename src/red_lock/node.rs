@@ -166,6 +166,16 @@ impl<'a> Query<'a> {
         Query { node, command, posted: None, away: None }
     }
 
+    /// Writes the request, unless it was written or is not sent, once there is a connection for it, by `limit`. Returns
+    /// whether it did.
+    fn post(&mut self, limit: Moment) -> bool {
+        let is_due = self.posted.is_none() && self.away.is_none();
+        if is_due {
+            self.posted = self.node.server.backend.post(slice::from_ref(&self.command), limit);
+        }
+        is_due && self.posted.is_some()
+    }
+
     /// Waits for the reply until `deadline`. A server that does not reply is left out from now on, unless it
     /// `has_time`: others may wait longer.
     pub(super) fn read(self, began: Moment, deadline: Moment, has_time: bool) -> Result<Reply, Failure> {
@@ -188,28 +198,26 @@ impl<'a> Query<'a> {
 /// Writes the requests for which there is a connection by `began`; then, by `deadline`, as many of the others, whose
 /// connections are being opened in the meantime, as are missing to `enough`.
 pub(super) fn write(mut queries: Vec<&mut Query<'_>>, enough: usize, began: Moment, deadline: Moment) {
-    let mut written = 0;
-    for limit in [began, deadline] {
-        for query in queries.iter_mut().filter(|query| query.posted.is_none() && query.away.is_none()) {
-            if limit == began || written < enough {
-                query.posted = query.node.server.backend.post(slice::from_ref(&query.command), limit);
-                written += usize::from(query.posted.is_some());
-            }
-        }
-    }
+    let written = queries.iter_mut().filter_map(|query| query.post(began).then_some(())).count();
+    let more = queries.into_iter().filter_map(|query| query.post(deadline).then_some(()));
+    more.take(enough.saturating_sub(written)).for_each(drop);
 }
 
-/// Sends all requests, but those to servers that are away, and returns the replies, each with what it is about.
-pub(super) fn ask_all<T>(
-    mut queries: Vec<(T, Query<'_>)>,
+/// Sends all requests, but those to servers that are away, each as soon as it is put together: its server is busy while
+/// the next is. Reads the replies, as they are asked for, each with what it is about.
+pub(super) fn ask_all<'a, T>(
+    queries: &mut dyn Iterator<Item = (T, Query<'a>)>,
     began: Moment,
     deadline: Moment,
-) -> Vec<(T, Result<Reply, Failure>)> {
-    for (_, query) in &mut queries {
+) -> impl Iterator<Item = (T, Result<Reply, Failure>)> + use<'a, T> {
+    let post = |(of, mut query): (T, Query<'a>)| {
         query.away = query.node.usual(None, began).err().map(|(error, _)| error);
-    }
-    write(queries.iter_mut().map(|(_, query)| query).collect(), usize::MAX, began, deadline);
-    queries.into_iter().map(|(of, query)| (of, query.read(began, deadline, false))).collect()
+        query.post(began);
+        (of, query)
+    };
+    let mut queries: Vec<_> = queries.map(post).collect();
+    queries.iter_mut().for_each(|(_, query)| _ = query.post(deadline));
+    queries.into_iter().map(move |(of, query)| (of, query.read(began, deadline, false)))
 }
 
 /// Why a server that has been there since then does not count: that is less than a whole lease ago.

@@ -155,9 +155,8 @@ fn run_ids(nodes: &[Arc<Voter>]) -> Result<Vec<Option<String>>, Error> {
     let longest =
         |node: &Arc<Voter>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(longest).max().unwrap_or(Duration::ZERO));
-    let ping = || Command::plain(&redis::cmd("PING")).identified();
-    let queries = nodes.iter().map(|node| (node, Query::new(node, ping()))).collect();
-    let names = ask_all(queries, began, limit).into_iter().map(|(node, reply)| {
+    let ping = |node| (node, Query::new(node, Command::plain(&redis::cmd("PING")).identified()));
+    let names = ask_all(&mut nodes.iter().map(ping), began, limit).map(|(node, reply)| {
         let server = reply.map_err(|failure| node.failed(failure.error())).ok()?.server?;
         connected(&node.shared, &node.server, &server);
         server.run_id.clone()
