@@ -77,6 +77,14 @@ if full and (full == true or string.byte(full, -1) ~= 126)
     return busy(w, arrival, nil, deaf(w))
   end
 end
+--@ otherwise
+-- Nobody waits: so it is for the rule alone to say whether a newcomer may be beside those that are inside.
+if F[5] ~= 'keep' and F[5] ~= 'share' and F[10] ~= '1' and not (left or kind.reject and kind.reject(w))
+  and not (kind.is_full and kind.is_full()) and call('EXISTS', K[2]) == 0 then
+  local ok
+  ok, n, value = kind.try_acquire(w)
+  if ok then return {1, n, w.lease, value} end
+end
 --@ parts
 if F[5] == 'share' then return share(w, left, n, value) end
 -- Redis looks only at the first value returned. The second one tells `all` that the hold was there before.
