@@ -150,7 +150,7 @@ impl Client {
     ///
     /// // another program, with a different client
     /// let mut theirs = redis::cmd("SET");
-    /// theirs.arg("nightly:report").arg("cron@db7").arg("NX").arg("PX").arg(500);
+    /// theirs.arg("nightly:report").arg("cron@db7").arg("NX").arg("PX").arg(3000);
     /// theirs.exec(&mut redis)?;
     ///
     /// assert!(lock.try_lock()?.is_none());
