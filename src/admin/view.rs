@@ -189,7 +189,7 @@ impl<'a> Lookup<'a> {
 
     fn question<'s>(&self, scripts: &'s Scripts, shared: &Shared) -> Command<'s> {
         let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, &self.page, self.mode, "1"];
-        let call = PackedCall::over(&scripts.inspect.by_sha, &self.names.keys()).with(&args);
+        let call = PackedCall::over(&scripts.inspect.by_sha, &self.names.keys(), &mut Vec::new()).with(&args);
         Command::script(&scripts.inspect, call)
     }
 

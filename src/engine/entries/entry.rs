@@ -200,9 +200,7 @@ impl Core {
     }
 
     pub(crate) fn wake_all(&self) {
-        for parked in &self.parked {
-            parked.condvar.notify_one();
-        }
+        self.parked.iter().for_each(|parked| _ = parked.condvar.notify_one());
     }
 
     /// A call gives up that others may be queued behind: records for them since when Redis has not replied.

@@ -2,6 +2,7 @@
 //! as ARGV (see `lua/README.md`).
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -57,9 +58,21 @@ pub(crate) fn inspect<'a>(entry: &'a LockEntry, page: &str, mode: &str) -> Comma
     Command::script(script, over(entry, script).with(&args))
 }
 
+thread_local! {
+    /// The lock that this thread last sent a request about, by the prefix of its keys, and these, packed: the next is
+    /// mostly about the same.
+    static LAST: Cell<(String, Vec<u8>)> = const { Cell::new((String::new(), Vec::new())) };
+}
+
 /// A call of a script over the lock's keys.
 pub(crate) fn over(entry: &LockEntry, script: &Script) -> PackedCall {
-    PackedCall::over(&script.by_sha, &entry.names.keys())
+    let (mut of, mut packed) = LAST.try_with(Cell::take).unwrap_or_default();
+    packed.truncate(if of == entry.names.stem() { packed.len() } else { 0 });
+    entry.names.stem().clone_into(&mut of);
+    let call = PackedCall::over(&script.by_sha, &entry.names.keys(), &mut packed);
+    // (A thread that ends has no place for them.)
+    let _ = LAST.try_with(|last| last.set((of, packed)));
+    call
 }
 
 /// Adds the arguments that every operation begins with: the owner, its lease, where its process receives grants, and the

@@ -83,7 +83,7 @@ impl<'a> Several<'a> {
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
         let entry = self.first.ok_or_else(|| unexpected_reply(&[]))?;
         let script = entry.scripts.all();
-        let mut call = PackedCall::over(&script.by_sha, &self.keys);
+        let mut call = PackedCall::over(&script.by_sha, &self.keys, &mut Vec::new());
         call.add_packed(&self.args);
         let reply = entry.ask(&[Command::script(script, call)], limit)?;
         match &reply.value {

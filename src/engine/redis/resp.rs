@@ -26,15 +26,18 @@ impl PackedCall {
         PackedCall { bytes: Vec::new(), count: 0, left_out: 0 }
     }
 
-    /// The call of a script that `begins` so, over keys, each in two parts.
-    pub(crate) fn over(begins: &str, keys: &[[&str; 2]]) -> Self {
+    /// The call of a script that `begins` so, over keys, each in two parts, which are packed unless they are `known`.
+    pub(crate) fn over(begins: &str, keys: &[[&str; 2]], known: &mut Vec<u8>) -> Self {
         // Most keys need less than 48 bytes, and most calls' arguments less than 256.
         let mut bytes = Vec::with_capacity(begins.len() + keys.len() * 48 + 256);
         // The number of its elements is not known yet.
         bytes.extend_from_slice(b"*00\r\n");
         bytes.extend_from_slice(&begins.as_bytes()[..begins.len() - 2]);
-        bulk(&mut bytes, [itoa::Buffer::new().format(keys.len())]);
-        keys.iter().for_each(|key| bulk(&mut bytes, *key));
+        if known.is_empty() {
+            bulk(known, [itoa::Buffer::new().format(keys.len())]);
+            keys.iter().for_each(|key| bulk(known, *key));
+        }
+        bytes.extend_from_slice(known);
         PackedCall { bytes, count: 3 + keys.len(), left_out: 0 }
     }
 

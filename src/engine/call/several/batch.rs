@@ -47,10 +47,8 @@ impl<'a> SeveralCall<'a> {
         let (answers, resent) = match several::acquire_all(&all, limit) {
             Ok(answers) => answers,
             Err(failure) => {
-                let ended = tries
-                    .into_iter()
-                    .map(|(i, attempt)| self.ended(i, attempt, Err(failure.clone()), limit, holds));
-                return first(ended);
+                let ended = |(i, attempt)| self.ended(i, attempt, Err(failure.clone()), limit, holds);
+                return tries.into_iter().map(ended).fold(None, Option::or);
             }
         };
         let sent = answers.len();
@@ -69,7 +67,8 @@ impl<'a> SeveralCall<'a> {
             let out = self.ended(i, attempt, answer.map(|answer| (answer, resent)), limit, holds);
             out.filter(|_| !given_back)
         });
-        first(ended)
+        // The first that is busy, after all attempts have ended.
+        ended.fold(None, Option::or)
     }
 
     fn ended(
@@ -89,11 +88,6 @@ impl<'a> SeveralCall<'a> {
             Err(error) => Some(Out { part: i, error: Some(error) }),
         }
     }
-}
-
-/// Returns the first that is busy, after all attempts have ended.
-fn first(ended: impl Iterator<Item = Option<Out>>) -> Option<Out> {
-    ended.fold(None, Option::or)
 }
 
 /// Returns a busy reply in place of a grant that was given back for another lock. No other owner got its

@@ -30,11 +30,9 @@ impl LockState {
         grant.holds -= 1;
         let last = grant.holds == 0;
         if let Some(&Lost { why: loss, remains, .. }) = grant.lost() {
-            let Some(grant) =
-                last.then(|| self.grants.remove(owner)).flatten().filter(|_| remains == Remains::Entry)
-            else {
-                return Exit::Lost(loss, then);
-            };
+            let removed =
+                last.then(|| self.grants.remove(owner)).flatten().filter(|_| remains == Remains::Entry);
+            let Some(grant) = removed else { return Exit::Lost(loss, then) };
             self.leaves.in_flight += 1;
             let stays_until = grant.stays_until(since);
             let leave = Some(PendingRelease { stays_until, ..PendingRelease::of(&grant, now) });

@@ -30,10 +30,8 @@ impl LockState {
     /// The time of this state's wait is over. Returns whether the wait goes on until it has the lock again;
     /// if not, it never gave the lock up.
     pub(crate) fn turns_back(&mut self, now: Moment) -> bool {
-        let Some(waiter) = self.waits_for.condition().filter(|waiter| waiter.given_up != HasGivenUp::No)
-        else {
-            return false;
-        };
+        let waiter = self.waits_for.condition();
+        let Some(waiter) = waiter.filter(|it| it.given_up != HasGivenUp::No) else { return false };
         if waiter.signal == Signal::Awaited {
             waiter.signal = Signal::TimedOut;
         }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::ask::{InFlight, PendingAcquire, Phase, Source};
-use super::{Acquired, Behind, InLine, LockState, Request, Step, Terms, Ticket};
+use super::{Acquired, Behind, LockState, Request, Step, Terms, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::{Grant, Joining, KEEPS, Keep, Reuse, Standing, Validity};
 use crate::kind::Sharing;
@@ -27,11 +27,9 @@ impl LockState {
         }
         let nap = now.after(self.shape.heartbeat);
         let wait = |until: Moment| if over { Step::GiveUp } else { Step::Park(until.min(nap)) };
-        let Some(InLine { request, attempted, .. }) =
-            self.line.waiters.front().filter(|w| w.ticket == ticket).cloned()
-        else {
-            return wait(nap);
-        };
+        let first = self.line.waiters.front().filter(|w| w.ticket == ticket);
+        let first = first.map(|w| (w.request.clone(), w.attempted));
+        let Some((request, attempted)) = first else { return wait(nap) };
         if let Some(until) = self.in_the_way(now).map(|t| t.validity.until) {
             // A hold that came back from a wait for a condition may find that the head has a queue position,
             // which must be kept meanwhile.

@@ -14,7 +14,7 @@ fn it_is_what_the_redis_crate_would_send() {
         cmd.arg(key.concat());
     }
     cmd.arg(&args);
-    let out = PackedCall::over(&script.by_sha, &names.keys()).with(&args).packed();
+    let out = PackedCall::over(&script.by_sha, &names.keys(), &mut Vec::new()).with(&args).packed();
     assert_eq!(out, cmd.get_packed_command());
 }
 
@@ -28,7 +28,9 @@ fn any_number_of_keys_is_told() {
             cmd.arg("a:b");
         }
         cmd.arg(b"\0\xff");
-        let out = PackedCall::over(&Script::plain("return 1").by_sha, &keys).with(&[b"\0\xff"]).packed();
+        let out = PackedCall::over(&Script::plain("return 1").by_sha, &keys, &mut Vec::new())
+            .with(&[b"\0\xff"])
+            .packed();
         assert_eq!(out, cmd.get_packed_command(), "{n}");
     }
 }
@@ -37,7 +39,9 @@ fn any_number_of_keys_is_told() {
 fn a_call_by_sha_becomes_one_in_full() {
     let script = Script::plain("return 1");
     let mut full = Vec::new();
-    let by_sha = PackedCall::over(&script.by_sha, &[["a", ":b"], ["c", ""]]).with(&["$7", ""]).packed();
+    let by_sha = PackedCall::over(&script.by_sha, &[["a", ":b"], ["c", ""]], &mut Vec::new())
+        .with(&["$7", ""])
+        .packed();
     in_full(&mut full, &by_sha, &script);
     let mut expected = redis::cmd("EVAL");
     expected.arg("return 1").arg(2).arg(&["a:b", "c", "$7", ""]);
