@@ -136,14 +136,17 @@ impl Drawn {
         processes(&self.mark).into_iter().find(begins)
     }
 
-    /// Sends a signal to the process in front, or to all of its group.
-    fn signal(&self, name: &str, group: bool) {
-        let Some(pid) = self.process([PROGRAM, "-v"]) else { return };
+    /// The process in front, or all of its group, as `kill` calls it.
+    fn target(&self, group: bool) -> Option<String> {
+        let pid = self.process([PROGRAM, "-v"])?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let of_group = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(2));
-        match of_group.filter(|_| group) {
-            Some(id) => kill(name, &format!("-{id}")),
-            None => kill(name, &pid.to_string()),
+        Some(of_group.filter(|_| group).map_or(pid.to_string(), |id| format!("-{id}")))
+    }
+
+    fn signal(&self, name: &str, group: bool) {
+        if let Some(target) = self.target(group) {
+            kill(name, &target);
         }
     }
 
@@ -265,9 +268,11 @@ fn contend(size: usize, options: &[&str], numbers: &[&str]) {
                 }
             }
             7 => {
-                crowd[one].signal(chance.of(&STOPS), group);
-                thread::park_timeout(chance.pause());
-                crowd[one].signal("CONT", group);
+                let (target, stop, pause) = (crowd[one].target(group), chance.of(&STOPS), chance.pause());
+                target.iter().for_each(|it| kill(stop, it));
+                thread::park_timeout(pause);
+                // The process in front may have ended meanwhile, and its caller still be stopped.
+                target.iter().for_each(|it| kill("CONT", it));
             }
             _ => match &mut crowd[one].place {
                 Place::Plain(_) => crowd[one].signal(chance.of(&["INT", "HUP"]), group),
