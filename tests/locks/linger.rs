@@ -8,18 +8,13 @@ mod used;
 use std::time::Duration;
 
 use redis_concurrent::kinds::Exclusive;
-use redis_concurrent::{Client, ClientBuilder, RedisLock};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent::{Client, RedisLock};
+use redis_concurrent_testkit::wait_until;
 
-use crate::support::{LONG, builder};
+use crate::support::LONG;
 
 /// Longer than a test: what is given back earlier is given back for a reason.
 const LINGER: Duration = Duration::from_secs(60);
-
-/// Of a client that sends what is asked of it and nothing else: renewals are requests, too.
-fn renews_late(server: &RedisServer) -> ClientBuilder {
-    builder(&server.url()).lease(10 * LONG)
-}
 
 /// Takes the lock until its process keeps it: its last unlock sent nothing.
 #[track_caller]

@@ -263,7 +263,7 @@ fn who_is_let_in_by_a_signal_is_remembered_while_others_wait() {
     }
 }
 
-/// With the last waiter that it could be told of: otherwise it would outlast all of them.
+/// With the last waiter that its signal could go on to: what is remembered would outlast all of them.
 #[test]
 fn who_is_let_in_by_a_signal_is_forgotten_once_nobody_waits() {
     for how in ["back", "quit", "silent"] {

@@ -10,11 +10,13 @@ use redis_concurrent_testkit::{Barrier, Proxy, wait_until};
 use crate::read_write::Fixture;
 use crate::support::{LONG, SOON, builder, nothing_left};
 
-/// (Renewals, which would be counted, come late.)
+/// (Renewals and heartbeats, which would be counted, come late.)
 #[test]
 fn threads_join_within_a_slice_without_a_request() {
     let fixture = Fixture::new();
-    let client = fixture.client_with(|b| b.local_handoff(Duration::from_secs(600)).lease(10 * LONG));
+    let client = fixture.client_with(|b| {
+        b.local_handoff(Duration::from_secs(600)).waiter_timeout(10 * LONG).lease(10 * LONG)
+    });
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
@@ -34,7 +36,8 @@ fn threads_join_within_a_slice_without_a_request() {
 #[test]
 fn without_a_slice_each_thread_asks() {
     let fixture = Fixture::new();
-    let client = fixture.client_with(|b| b.local_handoff(Duration::ZERO).lease(10 * LONG));
+    let client =
+        fixture.client_with(|b| b.local_handoff(Duration::ZERO).waiter_timeout(10 * LONG).lease(10 * LONG));
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
