@@ -9,23 +9,23 @@ use stateright::{Checker, HasDiscoveries, Model};
 const MOST_OF_LARGE: usize = 80_000_000;
 
 /// Explores the first, smaller world or, with `MODELS=large` (`make models`), the others, up to
-/// `MODELS_STATES` states of each. Without faults, everything that a world's threads want to do must get
-/// done: `goes_through` checks that.
+/// `MODELS_STATES` states of each. Without faults, everything that the threads of any of them want to do must
+/// get done: `goes_through` checks that.
 pub(super) fn check<W>(small: W, large: impl IntoIterator<Item = W>, goes_through: fn(&W) -> bool)
 where
     W: Model + Clone + Debug + Send + Sync + 'static,
     W::State: Clone + Hash + Debug + PartialEq + Send + Sync,
     W::Action: Clone + Debug + PartialEq + Send + Sync,
 {
-    let explore = |world: &W, threads, most| {
-        assert!(goes_through(world), "the model gets nowhere");
-        explore(world, threads, most);
-    };
+    let large: Vec<W> = large.into_iter().collect();
+    for world in std::iter::once(&small).chain(&large) {
+        assert!(goes_through(world), "nobody gets anywhere in {world:?}");
+    }
     if std::env::var("MODELS").is_ok_and(|v| v == "large") {
         let threads = std::thread::available_parallelism().map_or(1, Into::into);
         let most = std::env::var("MODELS_STATES");
         let most = most.map_or(MOST_OF_LARGE, |n| n.parse().expect("MODELS_STATES is a number"));
-        large.into_iter().for_each(|world| explore(&world, threads, most));
+        large.iter().for_each(|world| explore(world, threads, most));
     } else {
         explore(&small, 1, 2_000_000);
     }

@@ -227,18 +227,22 @@ fn run_out(world: &World, state: State) -> Option<State> {
             return Some(state);
         }
         world.actions(&state, &mut steps);
-        let mut step = steps.drain(..).next()?;
-        if step == Step::Tick {
-            if let Some((p, t)) = unsignalled(&state) {
-                state.left.time_outs = 1;
-                step = Step::TimeOut(p, t);
-            } else if state.tick == last {
-                return None;
-            }
-        }
-        state = world.next_state(&state, step)?;
+        // Where as many wait as may, a newcomer is turned away: it comes again after the others' steps.
+        state = steps.drain(..).find_map(|step| match step {
+            Step::Tick => waits_on(&world, &state, last),
+            step => world.next_state(&state, step),
+        })?;
     }
     None
+}
+
+/// Nothing else is to be done: time passes, unless a wait for a signal ends or the time is up.
+fn waits_on(world: &World, state: &State, last: u8) -> Option<State> {
+    if let Some((p, t)) = unsignalled(state) {
+        let left = Faults { time_outs: 1, ..state.left.clone() };
+        return world.next_state(&State { left, ..state.clone() }, Step::TimeOut(p, t));
+    }
+    world.next_state(state, Step::Tick).filter(|_| state.tick != last)
 }
 
 /// Returns a thread that has a position in a condition and has not timed out.
