@@ -100,6 +100,10 @@ pub(super) const IN_RUST: &[InRust] = places! {
               self.hears_nothing(now)
           }
           fn hears_nothing(&mut self, now: Moment) -> Effects }
+    "told-after-it-listens" in "src":
+        { self.inbox.came_up(dialled, info.is_primary == Some(false)); } =>
+        { self.inbox.came_up(dialled, info.is_primary == Some(false));
+          if PLANTED { self.for_all(deaf); } }
     "idle-end-is-a-loss" in "src":
         { let idle = grant.is_idle(); } =>
         { let idle = grant.is_idle() && !PLANTED; }

@@ -70,10 +70,7 @@ impl Inbox {
     }
 
     pub(crate) fn came_up(&self, dialled: Moment, at_replica: bool) {
-        let mut state = self.state.lock();
-        state.at_replica = at_replica;
-        (state.failure, state.elsewhere, state.since) = (None, false, Moment::now());
-        state.dialled = dialled;
+        *self.state.lock() = State { since: Moment::now(), dialled, at_replica, ..State::default() };
         self.up.store(true, Ordering::Release);
     }
 
@@ -189,21 +186,32 @@ impl Channels {
         sent.collect()
     }
 
-    /// The server has confirmed the channel, or denied it to the client, as it will again. Returns the owner numbers of
-    /// the entries that requested it.
-    fn turns_to(&self, stem: &str, phase: Stage) -> Vec<u64> {
+    /// The server has confirmed the channel. Calls `tell` with the owner numbers of the entries that requested it, which
+    /// it returns: with each before the channel counts as subscribed.
+    pub(crate) fn confirmed(&self, stem: &str, tell: impl Fn(&[u64])) -> Vec<u64> {
+        let mut told = 0;
+        loop {
+            let mut state = self.0.lock();
+            let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
+            let owners = channel.owners.clone();
+            if owners.len() == told {
+                channel.phase = Stage::Subscribed(Moment::now());
+                return owners;
+            }
+            // Entries are looked at outside this mutex. Meanwhile there may be more owners, but not fewer.
+            drop(state);
+            tell(&owners[told..]);
+            told = owners.len();
+        }
+    }
+
+    /// The server has denied the channel to the client, as it will again. Returns the owner numbers of the entries that
+    /// requested it.
+    pub(crate) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
         let mut state = self.0.lock();
         let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
-        channel.phase = phase;
+        channel.phase = Stage::Denied(Moment::now(), why);
         channel.owners.clone()
-    }
-
-    pub(crate) fn confirmed(&self, stem: &str) -> Vec<u64> {
-        self.turns_to(stem, Stage::Subscribed(Moment::now()))
-    }
-
-    pub(crate) fn denied(&self, stem: &str, why: Failure) -> Vec<u64> {
-        self.turns_to(stem, Stage::Denied(Moment::now(), why))
     }
 
     /// The server has ended the subscription, as the slot is elsewhere. Returns the owner numbers of the

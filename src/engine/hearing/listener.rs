@@ -17,9 +17,8 @@ use crate::engine::call::close::abandon;
 use crate::engine::entries::entry::{LockEntry, owner_number};
 use crate::engine::entries::runtime::Shared;
 use crate::engine::hearing::inbox::Inbox;
-use crate::engine::hearing::messages::{ask_again, dispatch, hears, missed};
+use crate::engine::hearing::messages::{ask_again, deaf, dispatch, hears, missed, tell};
 use crate::engine::hearing::notices::Notices;
-use crate::engine::operations::effects::report;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
@@ -29,7 +28,6 @@ use crate::engine::redis::wire::Connection;
 use crate::engine::renewal::successor;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
-use crate::engine::state::lock_state::LockState;
 use crate::error::{Error, ErrorKind};
 use crate::names::{channel, fresh_uuid, stem_of};
 use crate::observe::serves_holds;
@@ -86,45 +84,33 @@ struct Listener {
 impl Listener {
     fn run(mut self) {
         serves_holds();
-        let mut down = Moment::now();
-        let mut first = true;
+        let mut down = None::<Moment>;
         let mut pause = FIRST_PAUSE;
         while self.goes_on() && self.is_needed() {
             let dialled = Moment::now();
             self.mark = self.shared.upgrade().map_or_else(String::new, |shared| fresh_uuid(&shared.identity));
             match self.connect() {
                 Ok((connection, info)) => {
-                    let missed = (!first).then(|| Moment::now().since(down));
+                    let missed = down.map(|down| Moment::now().since(down));
                     let mut line = Subscriber::new(connection, self.by_lock);
                     // Before waiters ask again: a message that comes after their requests must be received.
                     let resumed = self.notices.resume(&mut line);
-                    self.inbox.came_up(dialled, info.is_primary == Some(false));
-                    if let Some((shared, at)) = self.client() {
-                        if info.is_primary == Some(true) && at.backend.refused.get() > at.backend.moved.get()
-                        {
-                            at.backend.moved.put(dialled);
-                        }
-                        successor::connected(&shared, &at, &info);
-                    }
-                    // Only now, so that waiters ask on connections that lead to this server.
-                    self.came_up(missed);
-                    first = false;
+                    self.came_up(dialled, &info, missed);
                     pause = FIRST_PAUSE;
                     // An error says that the connection has failed: it is dropped.
                     let _ = resumed.and_then(|()| self.listen(&mut line));
                     self.inbox.went_down();
-                    down = Moment::now();
-                    self.is_deaf();
+                    down = Some(Moment::now());
+                    self.for_all(deaf);
                 }
                 Err(failure) => {
-                    let permanent = failure.is_final();
+                    pause = if failure.is_final() { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
                     if let Some((shared, server)) = self.client() {
                         shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
                     }
                     // So that waiters see it.
                     self.inbox.failed(failure);
-                    self.came_up(None);
-                    pause = if permanent { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
+                    self.for_all(hears);
                     self.inbox.life.sleep(pause);
                 }
             }
@@ -161,10 +147,8 @@ impl Listener {
             self.server.upgrade().is_some_and(|server| server.backend.refused.get() > Moment::BEGINNING);
         let info = if doubted { redis::cmd("INFO").get_packed_command() } else { ServerInfo::request() };
         // In a cluster, the client's other listeners would hear it, too.
-        let twin = match self.by_lock {
-            false => self.says(&format!("{TWIN} {}", self.mark)).get_packed_command(),
-            true => Vec::new(),
-        };
+        let question = || self.says(&format!("{TWIN} {}", self.mark)).get_packed_command();
+        let twin = if self.by_lock { Vec::new() } else { question() };
         let [info, _, subscribed] =
             connection.ask([info, twin, subscribe], self.manager.due()).map_err(not_connected)?;
         match subscribed {
@@ -173,23 +157,30 @@ impl Listener {
         }
     }
 
-    /// Makes waiters ask for what was announced while nobody listened, and wakes threads that wait for the
-    /// inbox.
-    fn came_up(&self, missed: Option<Duration>) {
+    /// Listens from now on. Makes waiters ask for what was announced while nobody listened, on connections that lead to
+    /// this server, and wakes threads that wait for the inbox.
+    fn came_up(&self, dialled: Moment, info: &ServerInfo, missed: Option<Duration>) {
         let Some((shared, server)) = self.client() else { return };
+        if info.is_primary == Some(true) && server.backend.refused.get() > server.backend.moved.get() {
+            server.backend.moved.put(dialled);
+        }
+        successor::connected(&shared, &server, info);
+        // Messages about grants from before may have been missed, also before it listened at all. Threads are told so
+        // before they keep a lock because the inbox is up: what they keep then has missed nothing, and stays.
+        self.for_all(deaf);
+        self.inbox.came_up(dialled, info.is_primary == Some(false));
         if let Some(missed) = missed {
             shared.observers.tell_apart(1, move |o| o.reconnected(missed));
         }
-        // Messages about grants from before may have been missed, too, also before it listened at all.
-        self.is_deaf();
-        for_all(&shared, &server, hears);
+        self.for_all(hears);
     }
 
-    /// Gives back kept grants: a message that another caller wants one would not be received.
-    fn is_deaf(&self) {
-        if let Some((shared, server)) = self.client() {
-            for_all(&shared, &server, |entry| report(entry, LockState::deaf));
-        }
+    /// Calls `act` for all locks of this server.
+    fn for_all(&self, act: fn(&Arc<LockEntry>)) {
+        let Some((shared, server)) = self.client() else { return };
+        // Not in the head of the loop: that would keep the table locked for all of it.
+        let entries = shared.entries.lock().all();
+        entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), &server)).for_each(act);
     }
 
     /// Receives messages until the client ends, the server has no more slots, or the connection fails.
@@ -258,7 +249,10 @@ impl Listener {
             // Something may have been announced before on the channel of another program.
             Pushed::Confirmed(channel) => match self.notices.on_message(&channel) {
                 Some(entries) => entries.iter().for_each(ask_again),
-                None => missed(shared, &channels.confirmed(&stem(shared, &channel))),
+                None => {
+                    let owners = channels.confirmed(&stem(shared, &channel), |new| tell(shared, new, deaf));
+                    tell(shared, &owners, hears);
+                }
             },
             // The waiters' requests go to the server that has the slot now, and they listen there.
             Pushed::Ended(channel) => missed(shared, &channels.ended(&stem(shared, &channel))),
@@ -340,11 +334,4 @@ fn not_subscribed(channel: &str, e: RedisError) -> Failure {
     let error =
         ErrorKind::Unavailable.because(format!("waiting requires permission to subscribe to {channel}"));
     Failure::Never(error.caused_by(e).permanent())
-}
-
-/// Calls `act` for all locks of this server.
-fn for_all(shared: &Arc<Shared>, server: &Arc<Server>, act: fn(&Arc<LockEntry>)) {
-    // Not in the head of the loop: that would keep the table locked for all of it.
-    let entries = shared.entries.lock().all();
-    entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)).for_each(act);
 }

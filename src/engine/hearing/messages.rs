@@ -55,16 +55,24 @@ pub(crate) fn ask_again(entry: &Arc<LockEntry>) {
     report(entry, LockState::ask_again);
 }
 
-/// The entries of these owner numbers receive messages from now on, or no longer do. Makes them ask for what
-/// they may have missed, and give back what they kept, as a message that another caller wants it could be
-/// missed.
+/// The entries of these owner numbers no longer receive messages. Makes them give back what they keep, and ask.
 pub(crate) fn missed(shared: &Shared, owners: &[u64]) {
+    tell(shared, owners, deaf);
+    tell(shared, owners, hears);
+}
+
+/// Calls `act` for the entries of these owner numbers.
+pub(crate) fn tell(shared: &Shared, owners: &[u64], act: fn(&Arc<LockEntry>)) {
     for owner in owners {
         let entry = shared.entries.lock().of_owner(*owner);
-        let Some(entry) = entry else { continue };
-        report(&entry, LockState::deaf);
-        hears(&entry);
+        entry.iter().for_each(act);
     }
+}
+
+/// What the lock was granted, or is being granted, is not kept: a message that another caller wants it may have been
+/// missed, or would be.
+pub(crate) fn deaf(entry: &Arc<LockEntry>) {
+    report(entry, LockState::deaf);
 }
 
 /// Makes the lock ask for what it may have missed. A message that a hold has ended may have been missed, too:

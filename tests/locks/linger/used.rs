@@ -6,7 +6,7 @@ use redis_concurrent::{Client, Error, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{RedisServer, closes_in_time};
 
 use super::{LINGER, is_given_back, is_kept};
-use crate::support::{Event, Recorder, connect, ms, nothing_left, quiet};
+use crate::support::{Event, Recorder, connect, ms, nothing_left, queued, quiet};
 
 fn of_a_kind<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>) {
     closes_in_time(|| is_kept_for_its_process(&make));
@@ -102,6 +102,30 @@ fn threads_of_its_process_share_it() {
     assert_eq!(client.request_count(), before);
 }
 
+/// A client that begins to listen tells all its locks that they may have missed messages, which takes a while: not those of
+/// them that it keeps because it listens.
+#[test]
+fn it_stays_from_the_first_time_on() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let _many: Vec<_> = (0..20_000).map(|n| client.simple_lock(&n.to_string())).collect();
+    let (lock, last) = (client.simple_lock("it").linger(LINGER), client.simple_lock("last"));
+    let (others, token) = (other.simple_lock("last"), || {
+        let guard = lock.lock().unwrap();
+        (guard.token(), guard.unlock().unwrap()).0
+    });
+    let held = others.lock().unwrap();
+    std::thread::scope(|scope| {
+        // It waits at a position once its client listens, and has told this lock, too.
+        let waits = scope.spawn(|| last.lock().unwrap().unlock().unwrap());
+        let kept = std::iter::repeat_with(|| (token(), token())).find(|(first, next)| first + 1 == *next);
+        queued(&others, 1);
+        assert_eq!(kept.map(|(_, token)| token + 1), Some(token()), "it is the same grant");
+        held.unlock().unwrap();
+        waits.join().unwrap();
+    });
+}
+
 #[test]
 fn with_other_terms_it_does_not_linger() {
     let server = RedisServer::start().unwrap();
@@ -126,7 +150,7 @@ fn with_other_terms_it_does_not_linger() {
 #[test]
 fn other_terms_cost_one_request() {
     let server = RedisServer::start().unwrap();
-    let client = connect(&server);
+    let client = quiet(&server).connect().unwrap();
     let lock = client.simple_lock("it");
     is_kept(&client, &lock.linger(ms(1_000)));
     is_kept(&client, &lock.linger(LINGER));

@@ -41,6 +41,11 @@ pub(super) const FAULTS: &[Fault] = &[
             ("locks", "linger::trouble::its_inbox_breaks", "the lock is given back"),
         ],
     },
+    // A client that begins to listen gives back what it keeps since then, as if that had missed messages, too.
+    Fault {
+        name: "told-after-it-listens",
+        caught_by: &[("locks", "linger::used::it_stays_from_the_first_time_on", "it is the same grant")],
+    },
     // The end of a kept lock that no thread held is reported as a loss.
     Fault {
         name: "idle-end-is-a-loss",
