@@ -299,9 +299,6 @@ impl Connection {
     pub(crate) fn catch_up(&mut self, limit: Moment) -> Result<(), RedisError> {
         let Some(mut unread) = self.unread.take() else { return Ok(()) };
         let reply = self.read_next(limit);
-        if reply.as_ref().is_ok_and(is_unknown_script) {
-            self.given.clear();
-        }
         let failed = reply.as_ref().err().cloned();
         if let Some(on_reply) = unread.on_reply.take() {
             on_reply(reply);
@@ -314,6 +311,9 @@ impl Connection {
         self.used = now;
         let answer = self.opened().and_then(|socket| socket.recv_response(now, limit));
         self.broken |= answer.is_err();
+        if answer.as_ref().is_ok_and(is_unknown_script) {
+            self.given.clear();
+        }
         self.demoted |= answer.as_ref().is_ok_and(|value| no_primary(value).is_some());
         answer
     }

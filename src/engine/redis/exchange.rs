@@ -72,6 +72,17 @@ impl<'a> Command<'a> {
         Command { first: First::Transaction, ..self }
     }
 
+    /// Whether its script must be sent in full on this connection: for the first time, if nobody would repeat a call that
+    /// Redis does not know.
+    fn is_first_on(&self, connection: &mut Connection) -> bool {
+        let What::Script(script) = self.what else { return false };
+        let first = !connection.given.contains(&script.by_sha);
+        if first {
+            connection.given.push(script.by_sha.clone());
+        }
+        first
+    }
+
     fn pack(&self, out: &mut Vec<u8>, full: bool) {
         match self.what {
             What::Script(script) if full => in_full(out, &self.packed, script),
@@ -200,21 +211,19 @@ impl Backend {
     }
 
     /// Writes a script's call, whose reply the connection's next user reads, or a thread of the pool a moment later.
-    /// The first call on a connection is in full, as nobody would repeat it, and waits for the reply.
+    /// The first call on a connection, which is in full, waits for the reply.
     pub(crate) fn send(&self, mut connection: Given, command: &Command<'_>, unread: Unread) {
-        let What::Script(script) = command.what else { return };
         let mut bytes = Vec::new();
-        let given = connection.given.contains(&script.by_sha);
-        if !given {
-            connection.given.push(script.by_sha.clone());
+        let full = command.is_first_on(&mut connection);
+        if full {
             command.pack(&mut bytes, true);
         }
         self.count(1);
-        let sent = connection.write(if given { &command.packed } else { &bytes });
+        let sent = connection.write(if full { &bytes } else { &command.packed });
         let limit = unread.limit;
         connection.unread = Some(unread);
         let threads = self.pool.read().as_ref().map(|(_, threads)| threads.clone());
-        if let Some(threads) = threads.filter(|_| given && sent.is_ok()) {
+        if let Some(threads) = threads.filter(|_| !full && sent.is_ok()) {
             self.aside.put(connection, &threads);
         } else if sent.is_ok() {
             // So long a request may be read in pieces, between which the server hears others.
@@ -424,51 +433,13 @@ impl Backend {
     }
 }
 
-/// Tasks with their replies; `None` is one that did not come.
-pub(crate) type Replies<T> = Vec<(T, Option<Value>)>;
-
-/// Commands in flight on a connection that has others in flight: one for each task.
-pub(crate) struct Flight<T> {
-    pub(crate) tasks: Vec<T>,
-    /// A time just before they were written.
-    pub(crate) sent: Moment,
-}
-
-impl<T> Flight<T> {
-    /// Writes a command for each task, the scripts in `full` or by their SHA1.
-    pub(crate) fn begin(
-        connection: &mut Connection,
-        tasks: Vec<T>,
-        command: impl Fn(&T) -> Command<'_>,
-        full: bool,
-    ) -> Flight<T> {
-        let mut bytes = Vec::new();
-        for command in tasks.iter().map(command) {
-            // Mostly it is one, which need not be copied.
-            if bytes.is_empty() && !full { bytes = command.packed } else { command.pack(&mut bytes, full) }
-        }
-        let flight = Flight { tasks, sent: Moment::now() };
-        // An error shows up when the replies are read.
-        let _ = connection.write(&bytes);
-        flight
+/// Writes these commands, whose replies are read later. An error shows up when they are.
+pub(crate) fn write_each<'a>(connection: &mut Connection, commands: impl Iterator<Item = Command<'a>>) {
+    let mut bytes = Vec::new();
+    for command in commands {
+        let full = command.is_first_on(connection);
+        // Mostly it is one, which need not be copied.
+        if bytes.is_empty() && !full { bytes = command.packed } else { command.pack(&mut bytes, full) }
     }
-
-    /// Reads the replies until `limit`, up to the first that does not come. What has to be sent in full is
-    /// written again, and its flight is returned, too.
-    pub(crate) fn read(
-        self,
-        connection: &mut Connection,
-        limit: Moment,
-        command: impl Fn(&T) -> Command<'_>,
-    ) -> (Replies<T>, Option<Flight<T>>) {
-        let (mut replies, mut unknown) = (Vec::with_capacity(self.tasks.len()), Vec::new());
-        for task in self.tasks {
-            match if connection.broken { None } else { connection.read(limit).ok() } {
-                Some(value) if is_unknown_script(&value) => unknown.push(task),
-                reply => replies.push((task, reply)),
-            }
-        }
-        let again = (!unknown.is_empty()).then(|| Self::begin(connection, unknown, command, true));
-        (replies, again)
-    }
+    let _ = connection.write(&bytes);
 }

@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::commands;
 use crate::engine::redis::connection::{Connection, ConnectionManager};
-use crate::engine::redis::exchange::{Command, Flight, Replies};
+use crate::engine::redis::exchange::{Command, write_each};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
 use crate::engine::renewal::outcome::RELEASE_AGAIN;
@@ -27,6 +27,16 @@ use crate::observe::serves_holds;
 
 /// The most requests in flight at once: some 2 MB of requests, 40 kB of replies.
 pub(crate) const MAX_IN_FLIGHT: usize = 64 * BATCH;
+
+/// Tasks whose requests were written together.
+struct Flight {
+    tasks: Vec<Task>,
+    /// A time just before that.
+    sent: Moment,
+}
+
+/// Tasks with their replies; `None` is one that did not come.
+type Replies = Vec<(Task, Option<Value>)>;
 
 /// The thread of one server's line.
 pub(crate) struct LineThread {
@@ -45,7 +55,7 @@ pub(crate) struct LineThread {
     failed_at: Moment,
     connects_at: Moment,
     /// The batches in flight, in the order in which they were written.
-    flights: VecDeque<Flight<Task>>,
+    flights: VecDeque<Flight>,
     under_way: usize,
     /// When a reply last came.
     last_reply: Moment,
@@ -122,21 +132,17 @@ impl LineThread {
             self.broke();
         }
         let refusal = self.connect(&shared, &server).err();
-        let requests = tasks.len();
+        let (requests, sent) = (tasks.len(), Moment::now());
         if let Some(connection) = &mut self.connection {
-            self.flights.push_back(Flight::begin(connection, tasks, command, false));
+            write_each(connection, tasks.iter().map(command));
+            self.flights.push_back(Flight { tasks, sent });
             self.under_way += requests;
             if connection.broken {
                 self.broke();
             }
         } else if let Some(mut lent) = server.backend.idle() {
-            let mut next = Some(Flight::begin(&mut lent, tasks, command, false));
-            while let Some(flight) = next {
-                let sent = flight.sent;
-                let (replies, again) = flight.read(&mut lent, sent.after(self.renewal_timeout), command);
-                self.finish(replies, sent);
-                next = again;
-            }
+            write_each(&mut lent, tasks.iter().map(command));
+            self.finish(read(&mut lent, tasks, sent.after(self.renewal_timeout)), sent);
         } else {
             let why = refusal.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
             for task in tasks {
@@ -182,22 +188,19 @@ impl LineThread {
 
     /// Reads the replies to the batch that was written first.
     fn receive(&mut self) {
-        let (Some(flight), Some(connection)) = (self.flights.pop_front(), &mut self.connection) else {
+        let (Some(Flight { tasks, sent }), Some(connection)) =
+            (self.flights.pop_front(), &mut self.connection)
+        else {
             return;
         };
-        self.under_way -= flight.tasks.len();
+        self.under_way -= tasks.len();
         // As long as replies come, the next ones are on their way: so the timeout counts from the last ones.
-        let sent = flight.sent;
         let limit = sent.max(self.last_reply).after(self.renewal_timeout);
-        let (mut replies, again) = flight.read(connection, limit, command);
+        let mut replies = read(connection, tasks, limit);
         self.last_reply = Moment::now();
         let (broken, demoted) = (connection.broken, connection.demoted);
         let server = self.server.upgrade();
         let replaced = server.as_ref().is_some_and(|server| !connection.is_since(server.backend.moved.get()));
-        if let Some(again) = again {
-            self.under_way += again.tasks.len();
-            self.flights.push_back(again);
-        }
         if replaced {
             // Its successor may not know the leases that it has extended.
             replies.iter_mut().for_each(|(_, reply)| *reply = None);
@@ -222,7 +225,7 @@ impl LineThread {
         }
     }
 
-    fn finish(&self, replies: Replies<Task>, sent: Moment) {
+    fn finish(&self, replies: Replies, sent: Moment) {
         for (task, reply) in replies {
             self.renewer.finish(task, sent, reply.ok_or(None));
         }
@@ -231,7 +234,7 @@ impl LineThread {
     /// Learns from replies which say that their keys are elsewhere. After a failover all keys are. To learn
     /// of each slot by its own renewal would cost a pass over all holds each time, so the whole map is asked
     /// for.
-    fn learn(&self, server: &Server, replies: &Replies<Task>) {
+    fn learn(&self, server: &Server, replies: &Replies) {
         let mut caught_up = false;
         for (task, reply) in replies {
             let Some(Value::ServerError(e)) = reply else { continue };
@@ -252,6 +255,12 @@ impl LineThread {
             self.finish(tasks.into_iter().map(|task| (task, None)).collect(), sent);
         }
     }
+}
+
+/// Reads the replies until `limit`, up to the first that does not come.
+fn read(connection: &mut Connection, tasks: Vec<Task>, limit: Moment) -> Replies {
+    let reply = |task| (task, if connection.broken { None } else { connection.read(limit).ok() });
+    tasks.into_iter().map(reply).collect()
 }
 
 /// What is sent for a task.

@@ -10,7 +10,7 @@ use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::carry_out;
 use crate::engine::operations::replies;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::refusal::refused_script;
+use crate::engine::redis::refusal::{is_unknown_script, refused_script};
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::state::lock_state::Renewal;
@@ -25,6 +25,10 @@ impl Renewer {
     /// Applies one reply, and puts the task back if there is more to do. Without a failure, an error says that the
     /// request may have run, or may still do so.
     pub(crate) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Option<Failure>>) {
+        if answer.as_ref().is_ok_and(is_unknown_script) {
+            // It is sent again at once, in full.
+            return self.again(task, Moment::now());
+        }
         let config = &task.entry.shared.config;
         // Soon only after a broken connection or a `MOVED`: after another error reply, the next may be an
         // error, too.
