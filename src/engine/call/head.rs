@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::outcomes::of_ask;
 use crate::engine::call::waiter::{Position, Waiter};
 use crate::engine::operations::effects::carry_out;
 use crate::engine::operations::requests;
@@ -82,12 +81,7 @@ impl Waiter<'_> {
         let entry = self.entry;
         let mut core = entry.core.lock();
         self.position = Position::Waiting;
-        let (answer, resent, error) = of_ask(outcome);
-        if resent {
-            core.lock_state.unsettle(owner);
-        }
-        let then = core.lock_state.answered(owner, answer, Moment::now());
-        core.trouble = error.as_ref().map(|(e, _)| e.clone());
+        let (then, error) = core.learn(owner, outcome);
         carry_out(entry, core, then);
         match error {
             Some((error, never)) if never || self.wait.once => Err(entry.error(error)),

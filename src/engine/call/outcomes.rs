@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::report;
 use crate::engine::redis::failure::Failure;
-use crate::engine::state::lock_state::{Answer, NOT_INSIDE, Refusal};
+use crate::engine::state::lock_state::{NOT_INSIDE, Refusal};
 use crate::error::{Error, ErrorKind};
 use crate::names::unescape;
 use crate::observe::LossReason;
@@ -36,22 +36,6 @@ pub(crate) fn failed(failure: Failure, may: &'static str) -> Error {
     match failure {
         Failure::Unanswered(e) => ErrorKind::OutcomeUnknown.because(may).caused_by(e),
         failure => failure.error(),
-    }
-}
-
-/// Returns a request's outcome for the lock state, whether the request was sent twice, and the error for the
-/// thread, if any, with whether it is final.
-pub(in crate::engine) fn of_ask(
-    outcome: Result<(Answer, bool), Failure>,
-) -> (Answer, bool, Option<(Error, bool)>) {
-    match outcome {
-        Ok((answer, resent)) => (answer, resent, None),
-        Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, false, Some((e, false))),
-        Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
-        Err(failure) if failure.is_wrong_kind() => (Answer::Failed, false, Some((failure.error(), true))),
-        Err(Failure::Denied(e)) => (Answer::Failed, false, Some((e, true))),
-        // What a script wrote before it failed stays.
-        Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
     }
 }
 

@@ -8,15 +8,15 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::call::lost;
 use crate::engine::call::outcomes::lost_as;
-use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
-use crate::engine::operations::effects::{carry_out, lock, lock_at};
+use crate::engine::operations::effects::{carry_out, has_left, lock, lock_at};
 use crate::engine::operations::replies::Left;
 use crate::engine::operations::requests::{self, Fate, Known};
 use crate::engine::redis::connection::Unread;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::grant::Grant;
-use crate::engine::state::lock_state::{Answer, Asking, Effects, Exit, LockState, PendingRelease, Ticket};
+use crate::engine::state::lock_state::{Asking, Exit, LockState, PendingRelease, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 use crate::settings::check_stay;
@@ -223,16 +223,7 @@ impl OngoingRelease<'_> {
     pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
         let OngoingRelease { entry, leaving, next, began, limit, grant, held, lost: token, .. } = self;
         let shared = &entry.shared;
-        let mut core = entry.core.lock();
-        let at = Moment::now();
-        if let Err(failure) = &outcome
-            && !failure.is_wrong_kind()
-        {
-            // Under the mutex, so that a client that closes finds the leave there or here.
-            shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving.clone() });
-        }
-        let then = has_left(&mut core, leaving.owner, next.as_deref(), &outcome, at);
-        carry_out(entry, core, then);
+        has_left(entry, &leaving, next.as_deref(), &outcome);
         let was_lost = || {
             if let Some(token) = &token {
                 token.cancel();
@@ -288,51 +279,6 @@ fn continues(failure: Failure) -> Error {
     };
     let error = kind.because("the release continues in the background");
     error.caused_by(failure.error())
-}
-
-/// Applies the outcome of a leave that was answered, or is the renewer's task now, and of the request that
-/// went with it.
-fn has_left(
-    core: &mut Core,
-    owner: u64,
-    next: Option<&Asking>,
-    outcome: &Result<Left, Failure>,
-    at: Moment,
-) -> Effects {
-    core.remove_leave(owner);
-    let mut then = Effects::default();
-    if let Some(next) = next {
-        let answer = match outcome {
-            Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
-            Err(Failure::Unanswered(_)) => Answer::Unanswered,
-            Err(_) => Answer::Failed,
-        };
-        if outcome.as_ref().is_ok_and(|left| left.resent.is_some()) {
-            core.lock_state.unsettle(next.owner);
-        }
-        then = core.lock_state.answered(next.owner, answer, at);
-    }
-    let left = core.lock_state.left();
-    core.wake(left.wake);
-    then
-}
-
-/// Gives back a kept grant that the head cannot use, and sends the head's request with it.
-pub(in crate::engine) fn leave_and_ask(
-    entry: &Arc<LockEntry>,
-    leaving: PendingRelease,
-    asking: &Asking,
-    limit: Moment,
-) {
-    let outcome = requests::leave(entry, &leaving, Some(asking), limit);
-    let mut core = entry.core.lock();
-    let owner = leaving.owner;
-    if outcome.as_ref().is_err_and(|failure| !failure.is_wrong_kind()) {
-        entry.shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving });
-    }
-    let then = has_left(&mut core, owner, Some(asking), &outcome, Moment::now());
-    core.trouble = outcome.err().map(Failure::error);
-    carry_out(entry, core, then);
 }
 
 /// Ends the hold `ticket` here. In Redis it ends by another request: an update, or one for the lock's other

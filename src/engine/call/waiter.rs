@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::call::deadlock::Suspicion;
-use crate::engine::call::outcomes::{of_ask, of_refusal, of_rule};
-use crate::engine::call::release::leave_and_ask;
+use crate::engine::call::outcomes::{of_refusal, of_rule};
 use crate::engine::call::{How, end, modes};
 use crate::engine::entries::entry::{Core, LockEntry};
-use crate::engine::operations::effects::{LEAVE_TIMEOUT, carry_out, lock_at, no_longer_kept, report};
+use crate::engine::operations::effects::{
+    LEAVE_TIMEOUT, carry_out, has_left, lock_at, no_longer_kept, report,
+};
+use crate::engine::operations::replies::of_ask;
 use crate::engine::operations::requests;
 use crate::engine::redis::connection::Unread;
 use crate::engine::redis::pool::Given;
@@ -231,7 +233,8 @@ impl<'a> Waiter<'a> {
                     let kept = core.ends(entry, leaving.owner);
                     drop(core);
                     no_longer_kept(entry, kept.then_some(KeptEnd::Replaced));
-                    leave_and_ask(entry, leaving, &asking, limit());
+                    let left = requests::leave(entry, &leaving, Some(&asking), limit());
+                    has_left(entry, &leaving, Some(&asking), &left);
                 }
                 Step::Park(until) if matches!(may_park, MayPark::Yes) => self.park(core, until, now)?,
                 ending => {

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::operations::replies::{Left, of_ask};
 use crate::engine::operations::requests;
 use crate::engine::redis::failure::Failure;
-use crate::engine::state::lock_state::{Effects, LockState, PendingRelease};
-use crate::error::Error;
+use crate::engine::state::lock_state::{Answer, Asking, Effects, LockState, PendingRelease};
+use crate::error::{Error, ErrorKind};
 use crate::observe::KeptEnd;
 use crate::sync::MutexGuard;
 
@@ -66,6 +67,20 @@ pub(crate) fn report(entry: &Arc<LockEntry>, event: impl FnOnce(&mut LockState, 
 }
 
 impl Core {
+    /// Reports the outcome of a head's request to the lock state. Returns the error, too, and whether it is final.
+    pub(crate) fn learn(
+        &mut self,
+        owner: u64,
+        outcome: Result<(Answer, bool), Failure>,
+    ) -> (Effects, Option<(Error, bool)>) {
+        let (answer, resent, error) = of_ask(outcome);
+        if resent {
+            self.lock_state.unsettle(owner);
+        }
+        self.trouble = error.as_ref().map(|(e, _)| e.clone());
+        (self.lock_state.answered(owner, answer, Moment::now()), error)
+    }
+
     /// A grant is over: the renewer forgets it. Returns whether there was one.
     pub(crate) fn ends(&mut self, entry: &LockEntry, owner: u64) -> bool {
         let due = self.forget(owner);
@@ -87,18 +102,34 @@ pub(crate) fn no_longer_kept(entry: &Arc<LockEntry>, why: Option<KeptEnd>) {
 /// Makes an owner that no thread needs any more leave Redis, once its leave was [recorded](Core::add_leave):
 /// at once if Redis replies, otherwise in the background.
 fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
-    let owner = leaving.owner;
-    // If Redis did not reply a moment ago, the caller's time is not spent on another try.
-    let left = !leaving.maybe_in_flight && {
-        let limit = Moment::now().after(LEAVE_TIMEOUT);
-        let same = entry.shared.same_process().map_err(Failure::Never);
-        same.and_then(|()| requests::leave(entry, &leaving, None, limit)).is_ok()
+    let outcome = match entry.shared.same_process() {
+        // If Redis did not reply a moment ago, the caller's time is not spent on another try.
+        Ok(()) if leaving.maybe_in_flight => Err(Failure::Unsent(Error::new(ErrorKind::Unavailable, ""))),
+        Ok(()) => requests::leave(entry, &leaving, None, Moment::now().after(LEAVE_TIMEOUT)),
+        Err(forked) => Err(Failure::Never(forked)),
     };
-    if !left {
-        entry.shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving });
-    }
+    has_left(entry, &leaving, None, &outcome);
+}
+
+/// Applies the outcome of a leave, and of the request that went with it. What was not answered is the renewer's task.
+pub(crate) fn has_left(
+    entry: &Arc<LockEntry>,
+    leaving: &PendingRelease,
+    next: Option<&Asking>,
+    outcome: &Result<Left, Failure>,
+) {
     let mut core = entry.core.lock();
-    core.remove_leave(owner);
-    let then = core.lock_state.left();
-    core.wake(then.wake);
+    if outcome.as_ref().is_err_and(|failure| !failure.is_wrong_kind()) {
+        // Under the mutex, so that a client that closes finds the leave there or here.
+        entry.shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving.clone() });
+    }
+    core.remove_leave(leaving.owner);
+    let mut then = Effects::default();
+    if let Some(next) = next {
+        let left = |left: &Left| (left.next.clone().unwrap_or(Answer::Failed), left.resent.is_some());
+        then = core.learn(next.owner, outcome.as_ref().map(left).map_err(Clone::clone)).0;
+    }
+    let left = core.lock_state.left();
+    core.wake(left.wake);
+    carry_out(entry, core, then);
 }

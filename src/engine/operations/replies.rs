@@ -147,6 +147,20 @@ pub(crate) fn one_of<'a>(entry: &LockEntry, value: &'a Value) -> Result<&'a Valu
     }
 }
 
+/// Returns a request's outcome for the lock state, whether the request was sent twice, and the error for the
+/// thread, if any, with whether it is final.
+pub(crate) fn of_ask(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool, Option<(Error, bool)>) {
+    match outcome {
+        Ok((answer, resent)) => (answer, resent, None),
+        Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, false, Some((e, false))),
+        Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
+        Err(failure) if failure.is_wrong_kind() => (Answer::Failed, false, Some((failure.error(), true))),
+        Err(Failure::Denied(e)) => (Answer::Failed, false, Some((e, true))),
+        // What a script wrote before it failed stays.
+        Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
+    }
+}
+
 pub(crate) fn unexpected_reply(items: &[Value]) -> Failure {
     Failure::Never(ErrorKind::Protocol.because(format!("unexpected reply from a script: {items:?}")))
 }
