@@ -286,7 +286,7 @@ impl<L: Held, O: Ownership> Guard<L, O> {
     fn set_lease(&self, lease: Option<Duration>) -> Result<(), Error> {
         let renewed = self.hold.renew(lease);
         // Without a reply, less of the hold may be certain than before.
-        warning::check_again(self.hold.time_left());
+        warning::check_again(&self.hold.time_left());
         renewed
     }
 

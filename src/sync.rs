@@ -4,6 +4,8 @@
 //! passes when a test says so: `make shuttle` runs the unchanged engine in orders of steps that no machine
 //! would produce by itself.
 
+use std::sync::Arc;
+
 #[cfg(shuttle)]
 #[path = "../verify/shuttle/scheduled.rs"]
 mod scheduled;
@@ -25,3 +27,26 @@ pub(crate) use parking_lot::{Condvar, Mutex, Mutex as Global, MutexGuard, RwLock
 pub(crate) use std::{hash::RandomState, sync::atomic, thread, thread_local};
 #[cfg(not(shuttle))]
 pub(crate) use uuid::Uuid as Random;
+
+/// What a process has one of, from its first use on; a forked child has one of its own.
+pub(crate) struct OfProcess<T: 'static>(Global<Option<(u32, Arc<T>)>>);
+
+impl<T: Default> OfProcess<T> {
+    pub(crate) const fn new() -> Self {
+        OfProcess(Global::new(None))
+    }
+
+    pub(crate) fn get(&self) -> Arc<T> {
+        let pid = std::process::id();
+        let mut current = self.0.lock();
+        match &*current {
+            Some((of, it)) if *of == pid => it.clone(),
+            _ => {
+                let new = Arc::<T>::default();
+                // The parent's is not dropped: its mutex may be held by a thread that does not exist here.
+                std::mem::forget(current.replace((pid, new.clone())));
+                new
+            }
+        }
+    }
+}

@@ -74,25 +74,25 @@ pub(super) struct Process {
 impl Process {
     /// Creates a process with its own renewal thread, as real processes have.
     pub(super) fn new() -> Process {
-        Process::with(Arc::new(Renewer::new()), Observers::default())
+        Process::with(Arc::default(), Observers::default())
     }
 
     /// Creates a process whose calls without a deadline fail as soon as Redis is unreachable.
     pub(super) fn hasty() -> Process {
         let config = Config { unreachable_timeout: Duration::ZERO, ..config() };
-        Process::made(config, Arc::new(Renewer::new()), Observers::default())
+        Process::made(config, Arc::default(), Observers::default())
     }
 
     /// Creates a process whose client may have at most this many connections.
     pub(super) fn with_connections(most: u32) -> Process {
         let config = Config { max_connections: most, ..config() };
-        Process::made(config, Arc::new(Renewer::new()), Observers::default())
+        Process::made(config, Arc::default(), Observers::default())
     }
 
     /// Creates a process whose drops do not wait for a reply where a connection is idle.
     pub(super) fn that_drops(connections: u32) -> Process {
         let config = Config { max_connections: connections, drop_waits: false, ..config() };
-        Process::made(config, Arc::new(Renewer::new()), Observers::default())
+        Process::made(config, Arc::default(), Observers::default())
     }
 
     /// Ends the hold as a guard that is dropped does.

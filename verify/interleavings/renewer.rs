@@ -53,7 +53,7 @@ pub(super) fn it_ends_only_when_nothing_is_left() {
     server.knows_scripts();
     time::pass_when_quiet(Duration::from_secs(25));
     let renewals = Renewals::default();
-    let process = Process::with(Arc::new(Renewer::new()), renewals.observers());
+    let process = Process::with(Arc::default(), renewals.observers());
     let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     threads.visitor(&process, &room, 1, 1);
     threads.play("clock", || time::pass(RENEW_EVERY));
@@ -66,7 +66,7 @@ pub(super) fn it_ends_only_when_nothing_is_left() {
 pub(super) fn clients_come_and_go() {
     let server = fixture::begin();
     time::pass_when_quiet(Duration::from_secs(25));
-    let (renewer, renewals) = (Arc::new(Renewer::new()), Renewals::default());
+    let (renewer, renewals) = (Arc::<Renewer>::default(), Renewals::default());
     let goes = Process::with(renewer.clone(), Observers::default());
     let comes = Process::with(renewer, renewals.observers());
     let (threads, room) = (Threads::default(), Arc::new(Room::default()));

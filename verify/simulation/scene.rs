@@ -22,7 +22,6 @@ use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::pool::{Pools, THREADS};
 use crate::engine::redis::slots::Node;
 use crate::engine::redis::wire::memory;
-use crate::engine::renewal::renewer::Renewer;
 use crate::engine::servers::cluster::Cluster;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
@@ -214,7 +213,7 @@ impl Scene {
         };
         let observers = Observers::default();
         observers.add(Losses(ends.0));
-        let shared = Shared::new(config, route, Arc::new(Renewer::new()), observers);
+        let shared = Shared::new(config, route, Arc::default(), observers);
         takeover::keep_up(&shared);
         Client(shared)
     }

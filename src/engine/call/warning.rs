@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::cancel::{CancellationToken, WeakToken, push_swept};
 use crate::clock::Moment;
-use crate::sync::{Condvar, Global, Mutex, MutexGuard, thread};
+use crate::sync::{Condvar, Mutex, MutexGuard, OfProcess, thread};
 
 /// Returns the time until less than the given margin of a hold remains: zero if that is so now, or the hold
 /// is lost; `None` once the hold has ended.
@@ -37,8 +37,8 @@ pub(crate) fn until(left: Duration, margin: Duration) -> Duration {
 }
 
 /// The warnings of this process.
+#[derive(Default)]
 struct Warnings {
-    pid: u32,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -64,12 +64,12 @@ struct Warning {
     at: Moment,
 }
 
-static CURRENT: Global<Option<Arc<Warnings>>> = Global::new(None);
+static CURRENT: OfProcess<Warnings> = OfProcess::new();
 
-/// The holds of a guard for which it was asked for warnings. When it is dropped, after its hold, no warning of
-/// a hold that has ended is left.
+/// The holds of a guard for which it was asked for warnings, and the process that asked. When it is dropped, after its
+/// hold, no warning of a hold that has ended is left.
 #[derive(Default)]
-pub(crate) struct Warned(OnceLock<Box<(Arc<Warnings>, Vec<HoldKey>)>>);
+pub(crate) struct Warned(OnceLock<Box<(u32, Holds)>>);
 
 impl Warned {
     /// Returns a token that is cancelled when less than `margin` is left of any of the holds, or when `lost`
@@ -85,10 +85,9 @@ impl Warned {
         if token.is_cancelled() {
             return token;
         }
-        let warnings = Warnings::current();
-        self.0.get_or_init(|| Box::new((warnings.clone(), holds.iter().map(|(key, _)| *key).collect())));
+        self.0.get_or_init(|| Box::new((std::process::id(), holds.clone())));
         let new = |(hold, left)| Warning { hold, left, margin, token: token.downgrade(), at: Moment::NEVER };
-        warnings.plan(holds.into_iter().map(new).collect());
+        CURRENT.get().plan(holds.into_iter().map(new).collect());
         token
     }
 }
@@ -96,37 +95,20 @@ impl Warned {
 impl Drop for Warned {
     #[inline]
     fn drop(&mut self) {
-        if let Some((warnings, keys)) = self.0.get().map(|it| &**it)
-            && warnings.pid == std::process::id()
-        {
-            warnings.check(|it| keys.contains(&it.hold));
+        if let Some((_, holds)) = self.0.get().map(|it| &**it).filter(|(pid, _)| *pid == std::process::id()) {
+            check_again(holds);
         }
     }
 }
 
 /// Checks the warnings of these holds again, as they may now end earlier than planned.
-pub(crate) fn check_again(holds: Holds) {
-    let warnings = Warnings::current();
+pub(crate) fn check_again(holds: &Holds) {
+    let warnings = CURRENT.get();
     warnings.state.lock().changes += 1;
     warnings.check(|it| holds.iter().any(|(hold, _)| *hold == it.hold));
 }
 
 impl Warnings {
-    /// Returns the warnings of this process; a forked child has its own.
-    fn current() -> Arc<Warnings> {
-        let pid = std::process::id();
-        let mut current = CURRENT.lock();
-        match &*current {
-            Some(warnings) if warnings.pid == pid => warnings.clone(),
-            _ => {
-                let warnings = Arc::new(Warnings { pid, state: Mutex::default(), changed: Condvar::new() });
-                // The parent's is not dropped: its mutex may be held by a thread that does not exist here.
-                std::mem::forget(current.replace(warnings.clone()));
-                warnings
-            }
-        }
-    }
-
     /// Plans these warnings anew.
     fn check(self: &Arc<Self>, which: impl Fn(&Warning) -> bool) {
         let these = self.state.lock().warnings.extract_if(.., |it| which(it)).collect();

@@ -14,8 +14,8 @@ use crate::error::{Error, ErrorKind};
 use crate::sync::{Condvar, Mutex, thread};
 
 /// The schedule, and the condvars that wake its threads.
+#[derive(Default)]
 pub(crate) struct Renewer {
-    pub(crate) pid: u32,
     pub(crate) state: Mutex<State>,
     /// Notified when something is due earlier than the thread of the schedule would wake.
     pub(crate) alarm: Condvar,
@@ -24,11 +24,6 @@ pub(crate) struct Renewer {
 }
 
 impl Renewer {
-    pub(crate) fn new() -> Renewer {
-        let (pid, state) = (std::process::id(), Mutex::default());
-        Renewer { pid, state, alarm: Condvar::new(), ended: Condvar::new() }
-    }
-
     /// Adds a server of a client.
     pub(crate) fn add(&self, client: u64, server: &Server, renew_every: Duration, renewal_timeout: Duration) {
         let line = ServerLine { client, renew_every, renewal_timeout, ..ServerLine::default() };

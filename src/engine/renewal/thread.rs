@@ -21,23 +21,13 @@ use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::state::lock_state::Effects;
 use crate::error::ErrorKind;
 use crate::observe::{Observer, serves_holds};
-use crate::sync::{Condvar, Global, thread};
+use crate::sync::{Condvar, OfProcess, thread};
 
 impl Renewer {
     /// Returns the renewer of this process; a forked child has one of its own.
     pub(crate) fn current() -> Arc<Renewer> {
-        static CURRENT: Global<Option<Arc<Renewer>>> = Global::new(None);
-        let pid = std::process::id();
-        let mut current = CURRENT.lock();
-        match &*current {
-            Some(renewer) if renewer.pid == pid => renewer.clone(),
-            _ => {
-                let renewer = Arc::new(Renewer::new());
-                // The parent's is not dropped: its mutex may be held by a thread that does not exist here.
-                std::mem::forget(current.replace(renewer.clone()));
-                renewer
-            }
-        }
+        static CURRENT: OfProcess<Renewer> = OfProcess::new();
+        CURRENT.get()
     }
 
     pub(crate) fn run(self: Arc<Self>) {

@@ -30,7 +30,7 @@ fn comes_at_once(shortened_at: usize) {
     let left = move || {
         let look = looks.fetch_add(1, Ordering::Relaxed);
         if look == shortened_at {
-            check_again(hold(number, || None));
+            check_again(&hold(number, || None));
             return Some(LONG);
         }
         let soon = Duration::from_millis(if look < shortened_at { 1 } else { 100 });
@@ -53,7 +53,7 @@ fn one_hold_is_looked_at_alone() {
     let (warned, mine) = (Warned::default(), hold(11, || Some(LONG)));
     let _tokens = [&others, &mine].map(|holds| ends_within(&warned, holds));
     for _ in 0..100 {
-        check_again(mine.clone());
+        check_again(&mine);
         drop(ends_within(&Warned::default(), &mine));
     }
     assert_eq!(requests.load(Ordering::Relaxed), 1);
@@ -65,7 +65,7 @@ fn nothing_is_kept_of_a_hold_that_has_ended_nor_of_a_token_that_was_dropped() {
     let ends = ended.clone();
     let held = hold(20, move || (ends.load(Ordering::Relaxed) == 0).then_some(LONG));
     let count = |holds: &Holds| {
-        let warnings = Warnings::current();
+        let warnings = CURRENT.get();
         let state = warnings.state.lock();
         state.warnings.iter().filter(|it| it.hold == holds[0].0).count()
     };
@@ -85,6 +85,6 @@ fn nothing_is_kept_of_a_hold_that_has_ended_nor_of_a_token_that_was_dropped() {
     let held = hold(21, || Some(LONG));
     let guard = Warned::default();
     drop(ends_within(&guard, &held));
-    check_again(held.clone());
+    check_again(&held);
     assert_eq!(count(&held), 0);
 }
