@@ -134,17 +134,17 @@ impl Shared {
     }
 
     /// Returns a number of [`SEQUENCE_BITS`] bits that was never returned before, and that nobody can guess:
-    /// who knows an owner id, and may publish, can lie to its waiter. A Feistel network shuffles all numbers.
+    /// who knows an owner id, and may publish, can lie to its waiter. A Feistel network shuffles all numbers; with fewer
+    /// than four rounds, numbers of the same low half would tell of each other.
     pub(crate) fn sequence(&self) -> u64 {
         const LOW: u32 = SEQUENCE_BITS / 2;
         let n = self.sequence.fetch_add(1, Ordering::Relaxed);
         let (mut high, mut low) = (n >> LOW, n % (1 << LOW));
         // One number to hash each time, in which the halves are told apart: it takes half of the instructions.
         // It begins with the half that changes: the other is the same for a million numbers.
-        high ^= self.secret.hash_one(low << 3) % (1 << (SEQUENCE_BITS - LOW));
-        for round in 1..3 {
-            low ^= self.secret.hash_one(high << 3 | round << 1) % (1 << LOW);
-            high ^= self.secret.hash_one(low << 3 | round << 1 | 1) % (1 << (SEQUENCE_BITS - LOW));
+        for round in 0..2 {
+            high ^= self.secret.hash_one(low << 2 | round) % (1 << (SEQUENCE_BITS - LOW));
+            low ^= self.secret.hash_one(high << 2 | 2 | round) % (1 << LOW);
         }
         high << LOW | low
     }
