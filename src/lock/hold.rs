@@ -104,7 +104,7 @@ impl<K: Kind> sealed::AnyHold for Hold<K> {
     }
 
     fn lost(&self) -> CancellationToken {
-        engine::call::held::lost_token(&self.entry, self.ticket)
+        engine::call::held::lost_token(&self.entry, self.ticket, Moment::now())
     }
 
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {

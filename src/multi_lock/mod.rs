@@ -249,7 +249,7 @@ impl AnyHold for MultiHold {
     }
 
     fn lost(&self) -> CancellationToken {
-        let each = || self.holds.iter().map(|held| held::lost_token(&held.entry, held.ticket));
+        let each = || self.holds.iter().map(|held| held::lost_token(&held.entry, held.ticket, Moment::now()));
         // Checked again each time, so that a loss that has just happened is reported.
         if let Some(lost) = each().find(CancellationToken::is_cancelled) {
             return lost;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::node::{Query, Voter, ask_all};
+use super::node::{Query, Voter, read_all};
 use super::servers::RedLockClient;
 use crate::cancel::{CancellationToken, Waker};
 use crate::clock::Moment;
@@ -33,8 +33,8 @@ impl ServerHold {
     }
 
     /// Calls `look` when it is lost.
-    fn watch(&self, look: Waker) {
-        held::lost_token(&self.entry, self.ticket).when_cancelled(look);
+    fn watch(&self, look: Waker, now: Moment) {
+        held::lost_token(&self.entry, self.ticket, now).when_cancelled(look);
     }
 
     /// Releases it without waiting: the renewal thread does it.
@@ -88,17 +88,17 @@ impl Holding {
     pub(super) fn new(quorum: &Quorum, members: Vec<ServerHold>) -> Arc<Holding> {
         let state = Mutex::new(State { members: Vec::new(), is_lost: false });
         let holding = Arc::new(Holding { quorum: quorum.clone(), lost: CancellationToken::new(), state });
-        let look = holding.look();
-        members.iter().for_each(|member| member.watch(look.clone()));
+        let (look, now) = (holding.look(), Moment::now());
+        members.iter().for_each(|member| member.watch(look.clone(), now));
         // A loss until now is seen by who looks first: the attempt.
         holding.state.lock().members = members;
         holding
     }
 
     /// Locks the state. An error in a forked child, which has no part in its parent's holds.
-    fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
+    fn state(&self, now: Moment) -> Result<MutexGuard<'_, State>, Error> {
         let first = &self.quorum.entries[0];
-        first.shared.lock(&self.state, Moment::now()).map_err(|e| e.about(first.name()))
+        first.shared.lock(&self.state, now).map_err(|e| e.about(first.name()))
     }
 
     /// Adds a server that granted the lock later than the others; or releases that grant, if the hold has ended.
@@ -110,7 +110,7 @@ impl Holding {
         }
         state.members.push(member.clone());
         drop(state);
-        member.watch(self.look());
+        member.watch(self.look(), Moment::now());
     }
 
     /// Looks whether the hold is lost, as a member is.
@@ -124,7 +124,8 @@ impl Holding {
     /// How long a majority of the members is certain to last. If that is over, reports the loss, and releases
     /// the members that are still valid: they only block other callers.
     pub(super) fn remaining(&self) -> Duration {
-        let (now, Ok(mut state)) = (Moment::now(), self.state()) else { return Duration::ZERO };
+        let now = Moment::now();
+        let Ok(mut state) = self.state(now) else { return Duration::ZERO };
         if !state.is_held() {
             return Duration::ZERO;
         }
@@ -153,7 +154,7 @@ impl Holding {
     pub(super) fn end(&self, deadline: Moment) -> Result<(), Error> {
         // If the lease has expired, the hold counts as lost, whatever the servers say.
         let was_lost = self.remaining().is_zero();
-        let members = std::mem::take(&mut self.state()?.members);
+        let members = std::mem::take(&mut self.state(Moment::now())?.members);
         let outcomes = give_back(&members, deadline);
         let all = outcomes.len();
         let errors: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
@@ -189,8 +190,9 @@ impl RedLockHold {
 
     /// The number of servers on which the lock is held; 0 once the hold is lost.
     pub(super) fn servers(&self) -> usize {
-        let is_valid = |m: &&ServerHold| !m.remaining(Moment::now()).is_zero();
-        match self.holding.state().as_deref() {
+        let now = Moment::now();
+        let is_valid = |m: &&ServerHold| !m.remaining(now).is_zero();
+        match self.holding.state(now).as_deref() {
             Ok(state) if state.is_held() => state.members.iter().filter(is_valid).count(),
             _ => 0,
         }
@@ -226,7 +228,7 @@ impl AnyHold for RedLockHold {
             return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
         }
         let lost = || Error::new(ErrorKind::LeaseLost, self.name());
-        let members = self.holding.state()?.members.clone();
+        let members = self.holding.state(Moment::now())?.members.clone();
         if self.remaining().is_zero() {
             return Err(lost());
         }
@@ -236,12 +238,12 @@ impl AnyHold for RedLockHold {
             match held::renewing(entry, *ticket, sent) {
                 Ok(owner) => {
                     let renew = commands::renew(entry, owner, lease, false);
-                    queries.push(((entry, owner), Query::new(node, renew)));
+                    queries.push(((entry, owner), Query::sent(node, renew, sent)));
                 }
                 Err(error) => failed = Some(error),
             }
         }
-        for ((entry, owner), reply) in ask_all(&mut queries.into_iter(), sent, sent.after(*limit)) {
+        for ((entry, owner), reply) in read_all(queries, sent, sent.after(*limit)) {
             match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
                 Ok(()) => renewed += 1,
                 Err(error) => failed = Some(error),
@@ -263,7 +265,7 @@ impl AnyHold for RedLockHold {
         if !self.remaining().is_zero() {
             return None;
         }
-        Some(match self.holding.state().map(|state| state.members.clone()) {
+        Some(match self.holding.state(Moment::now()).map(|state| state.members.clone()) {
             Ok(members) => {
                 let losses = members.iter().filter_map(|m| held::loss(&m.entry, m.ticket));
                 self.holding.too_few(losses.collect())
@@ -277,7 +279,7 @@ impl AnyHold for RedLockHold {
         let holding = Arc::downgrade(&self.holding);
         let left = move |margin| {
             let holding = holding.upgrade()?;
-            let has_ended = holding.state().ok()?.members.is_empty();
+            let has_ended = holding.state(Moment::now()).ok()?.members.is_empty();
             (!has_ended).then(|| until(holding.remaining(), margin))
         };
         vec![(key, Arc::new(left))]
@@ -294,7 +296,7 @@ shows!(RedLockHold as "Guard", |it| "lock": it.name());
 impl Drop for RedLockHold {
     fn drop(&mut self) {
         let holding = &self.holding;
-        if holding.state().is_ok_and(|state| !state.members.is_empty())
+        if holding.state(Moment::now()).is_ok_and(|state| !state.members.is_empty())
             && let Err(error) = holding.end(Moment::now().after(holding.quorum.limit))
         {
             unheard(&holding.quorum.entries[0], &error);
@@ -309,17 +311,19 @@ fn count(errors: &[Error], kind: ErrorKind) -> usize {
 /// Releases the members, and waits until `deadline` for the servers to confirm. If a server is down or does
 /// not reply, the renewal thread releases its member.
 pub(super) fn give_back(members: &[ServerHold], deadline: Moment) -> Vec<Result<(), Error>> {
-    let (began, mut outcomes) = (Moment::now(), Vec::with_capacity(members.len()));
-    let mut leaves = members.iter().filter_map(|ServerHold { node, entry, ticket }| {
+    let (began, all) = (Moment::now(), members.len());
+    let (mut leaves, mut outcomes) = (Vec::with_capacity(all), Vec::with_capacity(all));
+    for ServerHold { node, entry, ticket } in members {
         let begun = begin_release(entry, *ticket, Stay::Agreed);
         let Ok(Some(release)) = begun else {
             outcomes.push(begun.map(drop));
-            return None;
+            continue;
         };
         let leave = commands::leave(entry, &release.leaving, release.next.as_deref());
-        Some((release, Query::new(node, leave)))
-    });
-    for (release, reply) in ask_all(&mut leaves, began, deadline) {
+        // Its server is busy while the next is put together.
+        leaves.push((release, Query::sent(node, leave, began)));
+    }
+    for (release, reply) in read_all(leaves, began, deadline) {
         let left = reply.and_then(|reply| left(&reply.value, release.next.as_deref(), reply.first_by));
         outcomes.push(release.answered(left));
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::holding::{Holding, Quorum, RedLockHold};
-use super::node::{Query, ask_all};
+use super::node::{Query, read_all};
 use super::round::attempt;
 use super::servers::RedLockClient;
 use crate::clock::Moment;
@@ -200,8 +200,8 @@ impl RedLock {
         let (quorum, began) = (self.quorum()?, Moment::now());
         let each = || self.servers.nodes.iter().zip(&*quorum.entries);
         each().try_for_each(|(node, _)| node.shared.usable()).map_err(|e| e.about(&self.name))?;
-        let mut queries = each().map(|at| (at, Query::new(at.0, commands::inspect(at.1, "", ""))));
-        let replies: Vec<_> = ask_all(&mut queries, began, began.after(quorum.limit)).collect();
+        let queries = each().map(|at| (at, Query::sent(at.0, commands::inspect(at.1, "", ""), began)));
+        let replies: Vec<_> = read_all(queries.collect(), began, began.after(quorum.limit)).collect();
         let replies = replies.into_iter().map(|((node, entry), reply)| {
             let holder = match reply {
                 Ok(reply) => {

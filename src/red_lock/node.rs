@@ -166,9 +166,17 @@ impl<'a> Query<'a> {
         Query { node, command, posted: None, away: None }
     }
 
+    /// The same, written at once if there is a connection for it by `now`; but not to a server that is away.
+    pub(super) fn sent(node: &'a Arc<Voter>, command: Command<'a>, now: Moment) -> Self {
+        let away = node.usual(None, now).err().map(|(error, _)| error);
+        let mut query = Query { away, ..Query::new(node, command) };
+        query.post(now);
+        query
+    }
+
     /// Writes the request, unless it was written or is not sent, once there is a connection for it, by `limit`. Returns
     /// whether it did.
-    fn post(&mut self, limit: Moment) -> bool {
+    pub(super) fn post(&mut self, limit: Moment) -> bool {
         let is_due = self.posted.is_none() && self.away.is_none();
         if is_due {
             self.posted = self.node.server.backend.post(slice::from_ref(&self.command), limit);
@@ -178,14 +186,14 @@ impl<'a> Query<'a> {
 
     /// Waits for the reply until `deadline`. A server that does not reply is left out from now on, unless it
     /// `has_time`: others may wait longer.
-    pub(super) fn read(self, began: Moment, deadline: Moment, has_time: bool) -> Result<Reply, Failure> {
-        let Query { node, command, posted, away } = self;
-        if let Some(error) = away {
+    pub(super) fn read(&mut self, began: Moment, deadline: Moment, has_time: bool) -> Result<Reply, Failure> {
+        if let Some(error) = self.away.take() {
             return Err(Failure::Unsent(error));
         }
-        let (awaited, backend, command) = (Moment::now(), &node.server.backend, slice::from_ref(&command));
+        let (node, command, awaited) = (self.node, slice::from_ref(&self.command), Moment::now());
         let limit = deadline.max(awaited.after(GRACE));
-        let reply = backend.exchange(posted, command, limit).and_then(|it| it.reply(command));
+        let exchanged = node.server.backend.exchange(self.posted.take(), command, limit);
+        let reply = exchanged.and_then(|it| it.reply(command));
         match &reply {
             Err(Failure::Unsent(_) | Failure::Unanswered(_)) if has_time => {}
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => node.failed(e.clone()),
@@ -195,29 +203,15 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Writes the requests for which there is a connection by `began`; then, by `deadline`, as many of the others, whose
-/// connections are being opened in the meantime, as are missing to `enough`.
-pub(super) fn write(mut queries: Vec<&mut Query<'_>>, enough: usize, began: Moment, deadline: Moment) {
-    let written = queries.iter_mut().filter_map(|query| query.post(began).then_some(())).count();
-    let more = queries.into_iter().filter_map(|query| query.post(deadline).then_some(()));
-    more.take(enough.saturating_sub(written)).for_each(drop);
-}
-
-/// Sends all requests, but those to servers that are away, each as soon as it is put together: its server is busy while
-/// the next is. Reads the replies, as they are asked for, each with what it is about.
-pub(super) fn ask_all<'a, T>(
-    queries: &mut dyn Iterator<Item = (T, Query<'a>)>,
+/// Writes those requests for which there has been no connection yet, by `deadline`. Reads the replies, as they are asked
+/// for, each with what it is about.
+pub(super) fn read_all<'a, T>(
+    mut queries: Vec<(T, Query<'a>)>,
     began: Moment,
     deadline: Moment,
 ) -> impl Iterator<Item = (T, Result<Reply, Failure>)> + use<'a, T> {
-    let post = |(of, mut query): (T, Query<'a>)| {
-        query.away = query.node.usual(None, began).err().map(|(error, _)| error);
-        query.post(began);
-        (of, query)
-    };
-    let mut queries: Vec<_> = queries.map(post).collect();
     queries.iter_mut().for_each(|(_, query)| _ = query.post(deadline));
-    queries.into_iter().map(move |(of, query)| (of, query.read(began, deadline, false)))
+    queries.into_iter().map(move |(of, mut query)| (of, query.read(began, deadline, false)))
 }
 
 /// Why a server that has been there since then does not count: that is less than a whole lease ago.

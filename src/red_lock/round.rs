@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::holding::{Holding, Quorum, ServerHold, give_back};
-use super::node::{JITTER, Query, Voter, write};
+use super::node::{JITTER, Query, Voter};
 use crate::clock::Moment;
 use crate::engine::call::attempt::{OneTry, begin, unheard};
 use crate::engine::call::waiter::Progress;
@@ -44,7 +44,7 @@ fn query<'a>(node: &'a Arc<Voter>, attempt: &OneTry<'a>) -> Query<'a> {
 impl RoundTerms {
     /// Waits for the reply. Returns the grant, or `None` if the lock is busy there. The grant of a server that does
     /// not count is released.
-    fn hear(&self, attempt: Box<OneTry<'_>>, query: Query<'_>) -> Result<Option<ServerHold>, Error> {
+    fn hear(&self, attempt: Box<OneTry<'_>>, query: &mut Query<'_>) -> Result<Option<ServerHold>, Error> {
         let node = query.node;
         let reply = query.read(self.began, self.deadline, self.is_cut_short);
         let (entry, lease) = (attempt.entry().clone(), attempt.asking().terms.lease);
@@ -135,7 +135,7 @@ impl<'a> Poll<'a> {
         let mut questions = Vec::with_capacity(some.len());
         for (usual, at) in some {
             let (node, entry) = (&nodes[at], &self.quorum.entries[at]);
-            match begin(entry, request, deadline) {
+            match begin(entry, request, began, deadline) {
                 Ok(Progress::Next(attempt)) => {
                     let query = query(node, &attempt);
                     questions.push(Question { at, usual, attempt, query });
@@ -162,19 +162,21 @@ impl<'a> Poll<'a> {
             return Vec::new();
         }
         // A connection that is being opened is waited for only if there is no majority without it.
-        write(questions.iter_mut().map(|it| &mut it.query).collect(), missing, began, deadline);
+        let mut written = questions.iter_mut().filter_map(|it| it.query.post(began).then_some(())).count();
+        for question in &mut questions {
+            written += usize::from(written < missing && question.query.post(deadline));
+        }
         questions.sort_by_key(|it| it.query.posted.is_none());
         let mut late = Vec::new();
-        for question in questions {
+        for mut question in questions {
             // A reply that should have arrived is read here even after a majority: a server that hangs costs
             // this once.
-            let is_due =
-                question.query.posted.is_some() && question.usual <= Moment::now().since(began) * 2 + JITTER;
-            if self.is_held() && !is_due {
+            let is_due = || question.usual <= Moment::now().since(began) * 2 + JITTER;
+            if self.is_held() && !(question.query.posted.is_some() && is_due()) {
                 late.push(question);
                 continue;
             }
-            match self.terms.hear(question.attempt, question.query) {
+            match self.terms.hear(question.attempt, &mut question.query) {
                 Ok(Some(member)) => self.granted.push(member),
                 Ok(None) => self.busy += 1,
                 Err(error) => self.errors.push((question.at, error)),
@@ -238,7 +240,7 @@ fn hear_later(questions: Vec<Question<'_>>, terms: RoundTerms, holding: &Arc<Hol
             let Some(attempt) = detached.attach() else { continue };
             let mut query = query(&node, &attempt);
             query.posted = posted;
-            let Ok(Some(member)) = terms.hear(attempt, query) else { continue };
+            let Ok(Some(member)) = terms.hear(attempt, &mut query) else { continue };
             match holding.upgrade() {
                 Some(holding) => holding.joined(member),
                 None => member.defer(),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::node::{Query, Voter, ask_all};
+use super::node::{Query, Voter, read_all};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::exchange::Command;
@@ -155,8 +155,8 @@ fn run_ids(nodes: &[Arc<Voter>]) -> Result<Vec<Option<String>>, Error> {
     let longest =
         |node: &Arc<Voter>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(longest).max().unwrap_or(Duration::ZERO));
-    let ping = |node| (node, Query::new(node, Command::plain(&redis::cmd("PING")).identified()));
-    let names = ask_all(&mut nodes.iter().map(ping), began, limit).map(|(node, reply)| {
+    let ping = |node| (node, Query::sent(node, Command::plain(&redis::cmd("PING")).identified(), began));
+    let names = read_all(nodes.iter().map(ping).collect(), began, limit).map(|(node, reply)| {
         let server = reply.map_err(|failure| node.failed(failure.error())).ok()?.server?;
         connected(&node.shared, &node.server, &server);
         server.run_id.clone()

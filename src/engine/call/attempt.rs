@@ -29,9 +29,9 @@ pub(crate) struct OneTry<'a> {
 pub(crate) fn begin<'a>(
     entry: &'a Arc<LockEntry>,
     request: &Request,
+    entered: Moment,
     limit: Moment,
 ) -> Result<Progress<Box<OneTry<'a>>>, Error> {
-    let entered = Moment::now();
     let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered, || limit)? {
         Progress::In(acquired)
             if acquired.is_outermost() && held::remaining(entry, acquired.ticket, entered).is_zero() =>

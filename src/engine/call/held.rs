@@ -83,8 +83,7 @@ pub(crate) fn loss(entry: &LockEntry, ticket: Ticket) -> Option<Error> {
 }
 
 /// Returns a token that is cancelled when the hold is lost. Makes the client listen for messages about it.
-pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken {
-    let now = Moment::now();
+pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket, now: Moment) -> CancellationToken {
     let Ok(mut core) = lock_at(entry, now) else {
         let token = CancellationToken::new();
         token.cancel();

@@ -16,9 +16,9 @@ impl<'a> SeveralCall<'a> {
         let mut limit = Moment::NEVER;
         let mut attempts = Vec::new();
         for i in batch {
-            let entry = &self.parts[i].entry;
-            limit = self.wait.limit(Moment::now(), entry.shared.config.command_timeout);
-            let error = match self.request(i, true).and_then(|(request, _)| begin(entry, &request, limit)) {
+            let (entry, now) = (&self.parts[i].entry, Moment::now());
+            limit = self.wait.limit(now, entry.shared.config.command_timeout);
+            let error = match self.request(i, true).and_then(|(it, _)| begin(entry, &it, now, limit)) {
                 Ok(Progress::In(acquired)) => {
                     holds.add(self.parts, i, acquired);
                     continue;
