@@ -187,10 +187,10 @@ impl<'a> Lookup<'a> {
         Ok(failed)
     }
 
-    fn question<'s>(&self, scripts: &'s Scripts, shared: &Shared) -> Command<'s> {
+    fn question<'s>(&self, Scripts { inspect, .. }: &'s Scripts, shared: &Shared) -> Command<'s> {
         let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, &self.page, self.mode, "1"];
-        let call = PackedCall::over(&scripts.inspect.by_sha, &self.names.keys(), &mut Vec::new()).with(&args);
-        Command::script(&scripts.inspect, call)
+        let call = PackedCall::over(&inspect.by_sha, &PackedCall::keys(&self.names.keys())).with(&args);
+        Command::script(inspect, call)
     }
 
     /// Adds a page to its inspection. Returns the next question.

@@ -90,7 +90,7 @@ impl Shared {
             id,
             uuid: fresh_uuid(&identity),
             identity,
-            receiver: PackedCall::new().with(&[&inbox_prefix, &waiter_timeout]),
+            receiver: PackedCall::default().with(&[&inbox_prefix, &waiter_timeout]),
             inbox_prefix,
             waiter_timeout,
             config,
@@ -127,7 +127,7 @@ impl Shared {
         once: bool,
     ) -> Result<Reply, Failure> {
         let slot = self.route.slot(keys.first().map_or(b"", |[key, _]| key.as_bytes()));
-        let call = PackedCall::over(&script.by_sha, keys, &mut Vec::new()).with(args);
+        let call = PackedCall::over(&script.by_sha, &PackedCall::keys(keys)).with(args);
         let mut command = Command::script(script, call);
         command.once = once;
         self.route.ask(slot, &[command], None, limit)

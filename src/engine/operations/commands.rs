@@ -59,19 +59,21 @@ pub(crate) fn inspect<'a>(entry: &'a LockEntry, page: &str, mode: &str) -> Comma
 }
 
 thread_local! {
-    /// The lock that this thread last sent a request about, by the prefix of its keys, and these, packed: the next is
-    /// mostly about the same.
-    static LAST: Cell<(String, Vec<u8>)> = const { Cell::new((String::new(), Vec::new())) };
+    /// The lock that this thread last sent a request about, by the prefix of its keys, and these: the next is mostly about
+    /// the same.
+    static LAST: Cell<(String, PackedCall)> = Cell::default();
 }
 
 /// A call of a script over the lock's keys.
 pub(crate) fn over(entry: &LockEntry, script: &Script) -> PackedCall {
-    let (mut of, mut packed) = LAST.try_with(Cell::take).unwrap_or_default();
-    packed.truncate(if of == entry.names.stem() { packed.len() } else { 0 });
-    entry.names.stem().clone_into(&mut of);
-    let call = PackedCall::over(&script.by_sha, &entry.names.keys(), &mut packed);
+    let mut last = LAST.try_with(Cell::take).unwrap_or_default();
+    if last.0 != entry.names.stem() {
+        entry.names.stem().clone_into(&mut last.0);
+        last.1 = PackedCall::keys(&entry.names.keys());
+    }
+    let call = PackedCall::over(&script.by_sha, &last.1);
     // (A thread that ends has no place for them.)
-    let _ = LAST.try_with(|last| last.set((of, packed)));
+    let _ = LAST.try_with(|of| of.set(last));
     call
 }
 

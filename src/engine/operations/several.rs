@@ -23,7 +23,7 @@ pub(crate) fn acquire_all(
     all: &[(&Arc<LockEntry>, &Asking)],
     limit: Moment,
 ) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
-    let asks = all.iter().map(|(entry, asking)| (*entry, acquire_args(PackedCall::new(), entry, asking)));
+    let asks = all.iter().map(|(entry, asking)| (*entry, acquire_args(PackedCall::default(), entry, asking)));
     let request = Several::of("acquire", asks);
     let mut resent = false;
     let reply = loop {
@@ -52,7 +52,7 @@ pub(crate) fn leave_all(
     limit: Moment,
 ) -> Result<Vec<Result<Left, Failure>>, Failure> {
     let leaves =
-        all.iter().map(|(at, leaving, next)| (*at, leave_args(PackedCall::new(), at, leaving, *next)));
+        all.iter().map(|(at, leaving, next)| (*at, leave_args(PackedCall::default(), at, leaving, *next)));
     let request = Several::of("leave", leaves);
     let reply = request.send(limit)?;
     let answers = list(&reply.value);
@@ -71,7 +71,7 @@ struct Several<'a> {
 
 impl<'a> Several<'a> {
     fn of(operation: &str, each: impl Iterator<Item = (&'a Arc<LockEntry>, PackedCall)>) -> Self {
-        let (mut first, mut keys, mut args) = (None, Vec::new(), PackedCall::new().with(&[operation]));
+        let (mut first, mut keys, mut args) = (None, Vec::new(), PackedCall::default().with(&[operation]));
         for (entry, its) in each {
             first.get_or_insert(entry);
             keys.extend(entry.names.keys());
@@ -83,7 +83,7 @@ impl<'a> Several<'a> {
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
         let entry = self.first.ok_or_else(|| unexpected_reply(&[]))?;
         let script = entry.scripts.all();
-        let mut call = PackedCall::over(&script.by_sha, &self.keys, &mut Vec::new());
+        let mut call = PackedCall::over(&script.by_sha, &PackedCall::keys(&self.keys));
         call.add_packed(&self.args);
         let reply = entry.ask(&[Command::script(script, call)], limit)?;
         match &reply.value {

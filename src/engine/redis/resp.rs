@@ -12,6 +12,7 @@ use redis::Value;
 use crate::script::Script;
 
 /// A script's call, as Redis reads it; or arguments alone, which become [part](Self::add_all) of one.
+#[derive(Default)]
 pub(crate) struct PackedCall {
     /// Without the end of the last line, which goes with what follows.
     bytes: Vec<u8>,
@@ -21,24 +22,23 @@ pub(crate) struct PackedCall {
 }
 
 impl PackedCall {
-    /// No arguments yet.
-    pub(crate) fn new() -> Self {
-        PackedCall { bytes: Vec::new(), count: 0, left_out: 0 }
+    /// These keys, each in two parts, behind their number. (Most need less than 48 bytes.)
+    pub(crate) fn keys(keys: &[[&str; 2]]) -> Self {
+        let mut packed = PackedCall { bytes: Vec::with_capacity(keys.len() * 48), ..Self::default() };
+        packed.add([itoa::Buffer::new().format(keys.len())]);
+        keys.iter().for_each(|key| packed.add(*key));
+        packed
     }
 
-    /// The call of a script that `begins` so, over keys, each in two parts, which are packed unless they are `known`.
-    pub(crate) fn over(begins: &str, keys: &[[&str; 2]], known: &mut Vec<u8>) -> Self {
-        // Most keys need less than 48 bytes, and most calls' arguments less than 256.
-        let mut bytes = Vec::with_capacity(begins.len() + keys.len() * 48 + 256);
+    /// The call of a script that `begins` so, over these [keys](Self::keys).
+    pub(crate) fn over(begins: &str, keys: &PackedCall) -> Self {
+        // Most calls' arguments need less than 256 bytes.
+        let mut bytes = Vec::with_capacity(begins.len() + keys.bytes.len() + 256);
         // The number of its elements is not known yet.
         bytes.extend_from_slice(b"*00\r\n");
         bytes.extend_from_slice(&begins.as_bytes()[..begins.len() - 2]);
-        if known.is_empty() {
-            bulk(known, [itoa::Buffer::new().format(keys.len())]);
-            keys.iter().for_each(|key| bulk(known, *key));
-        }
-        bytes.extend_from_slice(known);
-        PackedCall { bytes, count: 3 + keys.len(), left_out: 0 }
+        bytes.extend_from_slice(&keys.bytes);
+        PackedCall { bytes, count: 2 + keys.count, left_out: 0 }
     }
 
     pub(crate) fn with<A: AsRef<[u8]>>(mut self, args: &[A]) -> Self {

@@ -157,7 +157,7 @@ impl Real {
 
     pub(super) fn send(&mut self, verb: &str, script: &str, args: &[&str]) -> RedisResult<Value> {
         let begins = format!("${}\r\n{verb}\r\n${}\r\n{script}\r\n", verb.len(), script.len());
-        let request = PackedCall::over(&begins, &self.names.keys(), &mut Vec::new()).with(args).packed();
+        let request = PackedCall::over(&begins, &PackedCall::keys(&self.names.keys())).with(args).packed();
         self.con.req_packed_command(&request)?.extract_error()
     }
 

@@ -14,7 +14,7 @@ fn it_is_what_the_redis_crate_would_send() {
         cmd.arg(key.concat());
     }
     cmd.arg(&args);
-    let out = PackedCall::over(&script.by_sha, &names.keys(), &mut Vec::new()).with(&args).packed();
+    let out = PackedCall::over(&script.by_sha, &PackedCall::keys(&names.keys())).with(&args).packed();
     assert_eq!(out, cmd.get_packed_command());
 }
 
@@ -28,7 +28,7 @@ fn any_number_of_keys_is_told() {
             cmd.arg("a:b");
         }
         cmd.arg(b"\0\xff");
-        let out = PackedCall::over(&Script::plain("return 1").by_sha, &keys, &mut Vec::new())
+        let out = PackedCall::over(&Script::plain("return 1").by_sha, &PackedCall::keys(&keys))
             .with(&[b"\0\xff"])
             .packed();
         assert_eq!(out, cmd.get_packed_command(), "{n}");
@@ -39,7 +39,7 @@ fn any_number_of_keys_is_told() {
 fn a_call_by_sha_becomes_one_in_full() {
     let script = Script::plain("return 1");
     let mut full = Vec::new();
-    let by_sha = PackedCall::over(&script.by_sha, &[["a", ":b"], ["c", ""]], &mut Vec::new())
+    let by_sha = PackedCall::over(&script.by_sha, &PackedCall::keys(&[["a", ":b"], ["c", ""]]))
         .with(&["$7", ""])
         .packed();
     in_full(&mut full, &by_sha, &script);
@@ -50,10 +50,10 @@ fn a_call_by_sha_becomes_one_in_full() {
 
 #[test]
 fn only_the_empty_arguments_at_the_end_are_left_out() {
-    let mut packed = PackedCall::new();
+    let mut packed = PackedCall::default();
     ["", "a", "", "", "$0\r\n", "", ""].iter().for_each(|arg| packed.add_if_any(arg));
-    let mut all = PackedCall::new().with(&["b", ""]);
+    let mut all = PackedCall::default().with(&["b", ""]);
     all.add_all(&packed);
-    let expected = PackedCall::new().with(&["b", "", "5", "", "a", "", "", "$0\r\n"]);
+    let expected = PackedCall::default().with(&["b", "", "5", "", "a", "", "", "$0\r\n"]);
     assert_eq!((all.bytes, all.count), (expected.bytes, expected.count));
 }
