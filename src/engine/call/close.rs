@@ -1,14 +1,18 @@
 //! Closing a client: everything that it holds or waits for leaves Redis, and its threads end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::commands;
+use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
+use crate::sync::thread;
 
 /// How long `close` may take in all.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(900);
@@ -28,10 +32,9 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     }
     // First all guards and waiters are notified, then Redis.
     let Some(leaving) = end(shared) else { return Ok(()) };
-    shared.renewer.leave_all(shared.id, leaving, limit.before(END_TIMEOUT));
-    let mut left = 0;
-    for entry in shared.renewer.remove(shared.id) {
-        left += 1;
+    let leaving = release_all(shared, leaving, limit.before(END_TIMEOUT));
+    let left = leaving.len();
+    for (entry, _) in leaving {
         let error =
             entry.error(ErrorKind::Closed.because("not released in time: the hold expires with its lease"));
         shared.observers.tell(|o| o.unlock_failed(entry.observed(), &error));
@@ -66,7 +69,6 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
 pub(in crate::engine) fn abandon(shared: &Shared) {
     shared.is_a_copy();
     if end(shared).is_some() {
-        drop(shared.renewer.remove(shared.id));
         tracing::error!(client = shared.uuid, "closed: this process is a copy of another, which goes on");
         shared.route.servers().iter().for_each(|server| server.backend.close());
     }
@@ -79,10 +81,13 @@ fn end(shared: &Shared) -> Option<Vec<Leaving>> {
         return None;
     }
     shared.ended.cancel();
-    let leaving = end_all(shared);
+    let mut leaving = end_all(shared);
     for server in shared.route.servers() {
         server.stop();
     }
+    // Releases that were left to the background are sent now, some of them perhaps for a second time.
+    let unfinished = shared.renewer.remove(shared.id).into_iter();
+    leaving.extend(unfinished.map(|(entry, l)| (entry, PendingRelease { maybe_in_flight: true, ..l })));
     Some(leaving)
 }
 
@@ -118,4 +123,59 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
         leaving.extend(mine.into_iter().chain(under_way).map(|l| (entry.clone(), l)));
     }
     leaving
+}
+
+/// Sends these leaves, each to the server that has its lock. In a cluster, sends those without an answer
+/// again, as their locks may have moved. Returns those that were not answered in time.
+fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
+    /// The second time is for locks that had moved.
+    const TIMES: usize = 2;
+    for _ in 0..TIMES {
+        leaving = release_at_once(by_server(leaving), limit);
+        match leaving.first() {
+            Some((entry, _)) if Moment::now() < limit && shared.route.lost(entry.server(), limit) => {}
+            _ => break,
+        }
+    }
+    leaving
+}
+
+/// Groups the leaves by server.
+fn by_server(leaving: Vec<Leaving>) -> Vec<(Arc<Server>, Vec<Leaving>)> {
+    let mut parts = BTreeMap::new();
+    for it in leaving {
+        let server = it.0.server().clone();
+        parts.entry(server.id).or_insert_with(|| (server, Vec::new())).1.push(it);
+    }
+    parts.into_values().collect()
+}
+
+/// Sends each part to its server, in parallel: a server that hangs does not delay the others. Returns the
+/// leaves that were not answered in time.
+fn release_at_once(parts: Vec<(Arc<Server>, Vec<Leaving>)>, limit: Moment) -> Vec<Leaving> {
+    let Some(((server, own), others)) = parts.split_first() else { return Vec::new() };
+    thread::scope(|scope| {
+        let started = others.iter().map(|(server, part)| {
+            let thread = thread::Builder::new().name("rc-close".to_owned());
+            thread.spawn_scoped(scope, move || release(server, part, limit))
+        });
+        let started: Vec<_> = started.collect();
+        let mut left = release(server, own, limit);
+        for (thread, (server, part)) in started.into_iter().zip(others) {
+            left.extend(match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|_| part.clone()),
+                // The thread could not be started.
+                Err(_) => release(server, part, limit),
+            });
+        }
+        left
+    })
+}
+
+/// Sends these leaves to this server. Returns those that it did not answer in time.
+fn release(server: &Server, leaving: &[Leaving], limit: Moment) -> Vec<Leaving> {
+    let commands: Vec<_> =
+        leaving.iter().map(|(entry, leaving)| commands::leave_alone(entry, leaving)).collect();
+    let executed = server.backend.execute_each(&commands, limit);
+    leaving.iter().zip(executed).filter(|(_, executed)| !executed).map(|(leave, _)| leave.clone()).collect()
 }

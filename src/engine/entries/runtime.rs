@@ -268,6 +268,6 @@ impl Drop for Shared {
         for server in self.route.servers() {
             server.stop();
         }
-        drop(self.renewer.remove(self.id));
+        self.renewer.remove(self.id);
     }
 }

@@ -137,22 +137,24 @@ impl Reply {
 }
 
 impl Exchanged<'_> {
+    /// Returns what became of each command.
+    fn each(self, commands: &[Command<'_>]) -> impl Iterator<Item = Result<Value, Failure>> {
+        let resent = self.first_by.is_some();
+        let values = apart(self.value, commands.len()).into_iter();
+        values.zip(commands).map(move |(value, command)| command.outcome(value, resent))
+    }
+
     /// Returns the reply, if no command was refused. The connection is left to the next request.
     pub(crate) fn reply(mut self, commands: &[Command<'_>]) -> Result<Reply, Failure> {
         let connection = self.connection.take();
         let server = connection.as_ref().and_then(|connection| connection.server.clone());
         connection.into_iter().for_each(|connection| self.aside.keep(connection));
-        let Exchanged { value, sent, first_by, .. } = self;
-        let resent = first_by.is_some();
+        let (sent, first_by) = (self.sent, self.first_by);
         let value = match commands {
-            [command] => command.outcome(value, resent)?,
-            _ => {
-                let each = apart(value, commands.len()).into_iter().zip(commands);
-                let each = each.map(|(value, command)| command.outcome(value, resent));
-                Value::Array(each.collect::<Result<_, _>>()?)
-            }
+            [command] => command.outcome(self.value, first_by.is_some()),
+            _ => self.each(commands).collect::<Result<_, _>>().map(Value::Array),
         };
-        Ok(Reply { value, sent, first_by, server })
+        Ok(Reply { value: value?, sent, first_by, server })
     }
 }
 
@@ -175,6 +177,22 @@ impl Backend {
     pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
         let command = [Command::plain(cmd)];
         self.exchange(None, &command, limit)?.reply(&command).map(|reply| reply.value)
+    }
+
+    /// Sends commands that have nothing to do with each other, until `limit` or until one write has no reply. Returns of
+    /// each whether it was executed.
+    pub(crate) fn execute_each(&self, commands: &[Command<'_>], limit: Moment) -> Vec<bool> {
+        const BATCH: usize = 64;
+        let mut executed = Vec::with_capacity(commands.len());
+        for batch in commands.chunks(BATCH) {
+            let Ok(exchanged) = self.exchange(None, batch, limit) else { break };
+            executed.extend(exchanged.each(batch).map(|outcome| outcome.is_ok()));
+            if limit <= Moment::now() {
+                break;
+            }
+        }
+        executed.resize(commands.len(), false);
+        executed
     }
 
     /// The first half of an exchange: waits until `limit` for a connection, and writes. `None` if there was none.

@@ -47,7 +47,7 @@ impl Renewer {
         // If the key no longer holds this kind of lock, it does not hold ours either.
         let foreign = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
         match &task.what {
-            TaskKind::Leave(..) if answer.is_ok() || foreign => self.done(&task),
+            TaskKind::Leave(..) if answer.is_ok() || foreign => self.state.lock().settle(&task),
             TaskKind::Leave(leave) => {
                 // Other callers wait for the release, however long its lease is.
                 let due = Moment::now().after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
@@ -100,7 +100,7 @@ impl Renewer {
         });
         let next = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at));
         carry_out(&task.entry, core, then);
-        let Some((until, at)) = next else { return self.done(&task) };
+        let Some((until, at)) = next else { return self.state.lock().settle(&task) };
         if done {
             let lag = sent.since(task.due);
             let lock = task.entry.clone();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry};
-use crate::engine::renewal::schedule::{ServerLine, State, Task, TaskKind};
+use crate::engine::renewal::schedule::{Planned, ServerLine, State, Task, TaskKind};
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
@@ -19,7 +19,7 @@ pub(crate) struct Renewer {
     pub(crate) state: Mutex<State>,
     /// Notified when something is due earlier than the thread of the schedule would wake.
     pub(crate) alarm: Condvar,
-    /// Notified when a thread has ended, or the last leave of a client was answered.
+    /// Notified when a thread has ended.
     pub(crate) ended: Condvar,
 }
 
@@ -30,36 +30,15 @@ impl Renewer {
         self.state.lock().lines.insert(server.id, line);
     }
 
-    /// Removes a client with all its tasks. Returns the locks that Redis has not answered a leave of.
-    pub(crate) fn remove(&self, client: u64) -> impl Iterator<Item = Arc<LockEntry>> {
+    /// Removes a client with all its tasks. Returns the leaves that Redis has not answered.
+    pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<LockEntry>, PendingRelease)> {
         // Entries and sockets are dropped outside the mutex.
-        let (_lines, leaving, _planned, _ends) = {
+        let (_lines, leaving, planned, _ends) = {
             let mut state = self.state.lock();
             self.alarm.notify_one();
             state.remove(client)
         };
-        leaving.into_values()
-    }
-
-    /// Makes the owners of a client that is closed leave Redis, and waits until all have, until `limit` at most. They are
-    /// planned together, so that they go in full batches.
-    pub(crate) fn leave_all(
-        self: &Arc<Self>,
-        client: u64,
-        mut all: Vec<(Arc<LockEntry>, PendingRelease)>,
-        limit: Moment,
-    ) {
-        let last = all.pop();
-        let mut state = self.state.lock();
-        let tasks = all.into_iter().map(|(entry, leaving)| Task::leave(entry, leaving));
-        let replaced: Vec<_> = tasks.filter_map(|task| state.insert(task)).collect();
-        drop(state);
-        drop(replaced);
-        last.into_iter().for_each(|(entry, leaving)| self.leave(&entry, leaving));
-        let mut state = self.state.lock();
-        while state.is_leaving(client) && Moment::now() < limit {
-            limit.wait_on(&self.ended, &mut state);
-        }
+        planned.into_values().filter_map(Planned::into_leave).chain(leaving.into_values()).collect()
     }
 
     /// Schedules a look at the grant for `due`, in place of what was planned before. If its client does not
@@ -95,7 +74,11 @@ impl Renewer {
         if entry.shared.same_process().is_err() {
             return;
         }
-        if let Err(error) = self.schedule(Task::leave(entry.clone(), leaving)) {
+        let now = Moment::now();
+        let until = leaving.valid_until.max(now.after(leaving.lease));
+        let owner = leaving.owner;
+        let task = Task::new(entry.clone(), owner, TaskKind::Leave(Box::new((leaving, until))), now, now);
+        if let Err(error) = self.schedule(task) {
             // The caller may hold the entry's mutex, so no observer is called here.
             tracing::warn!(lock = entry.name(), error = %format_args!("{error:#}"), "left to its lease");
         }
@@ -116,9 +99,9 @@ impl Renewer {
             let renewer = self.clone();
             let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || renewer.run());
             if let Err(e) = thread {
-                let task = (state.schedule.remove(&key), state.leaving.remove(&(key.1, key.2)));
+                let planned = state.schedule.remove(&key);
                 drop(state);
-                drop((task, replaced));
+                drop((planned, replaced));
                 return Err(ErrorKind::Unavailable
                     .because("the renewal thread could not be started")
                     .caused_by(e));
@@ -146,22 +129,13 @@ impl Renewer {
         }
     }
 
-    /// There is no more to do for this task.
-    pub(crate) fn done(&self, task: &Task) {
-        let mut state = self.state.lock();
-        state.settle(task);
-        if !state.is_leaving(task.entry.shared.id) {
-            self.ended.notify_all();
-        }
-    }
-
     /// Schedules the same task again at `at`, unless it is a look at a grant that has ended, or one that a
     /// `renew_for` has replaced meanwhile: two would renew forever.
     pub(crate) fn again(self: &Arc<Self>, task: Task, at: Moment) {
         if let TaskKind::Grant = task.what
             && !task.entry.core.lock().move_due(task.owner, task.at, at)
         {
-            return self.done(&task);
+            return self.state.lock().settle(&task);
         }
         self.put_back(task, at);
     }

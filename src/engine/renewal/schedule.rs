@@ -31,8 +31,8 @@ pub(crate) struct State {
     ends: Ends,
     /// The lines, by server, of clients that are not closed.
     pub(crate) lines: BTreeMap<u64, ServerLine>,
-    /// The locks of the leaves that Redis has not answered, by client and owner.
-    pub(crate) leaving: Leaving,
+    /// The leaves that are with a line, by client and owner: no longer in the schedule, and not yet done.
+    leaving: Leaving,
     /// The servers whose lines have a thread.
     pub(crate) served: BTreeSet<u64>,
     /// Whether the schedule has a thread.
@@ -93,24 +93,23 @@ impl Task {
         Task { entry, owner, what, at, due, until, lease }
     }
 
-    /// Creates the task of a leave, which is due now.
-    pub(crate) fn leave(entry: Arc<LockEntry>, leaving: PendingRelease) -> Task {
-        let (now, owner) = (Moment::now(), leaving.owner);
-        let until = leaving.valid_until.max(now.after(leaving.lease));
-        Task::new(entry, owner, TaskKind::Leave(Box::new((leaving, until))), now, now)
-    }
-
     fn key(&self) -> Due {
         (self.at, self.entry.shared.id, self.owner)
+    }
+}
+
+impl Planned {
+    pub(crate) fn into_leave(self) -> Option<(Arc<LockEntry>, PendingRelease)> {
+        match self.what {
+            TaskKind::Leave(leave) => Some((self.entry, leave.0)),
+            TaskKind::Grant => None,
+        }
     }
 }
 
 impl State {
     /// Adds a task. Returns the one that was there before, whose entry must not be dropped under the mutex.
     pub(crate) fn insert(&mut self, task: Task) -> Option<Planned> {
-        if let TaskKind::Leave(_) = task.what {
-            self.leaving.insert((task.entry.shared.id, task.owner), task.entry.clone());
-        }
         self.schedule.insert(task.key(), Planned { entry: task.entry, what: task.what, due: task.due })
     }
 
@@ -146,7 +145,11 @@ impl State {
             }
             *mine += 1;
             let Planned { entry, what, due: first_due } = entry.remove();
-            tasks.push(Task::new(entry, owner, what, due, first_due));
+            let task = Task::new(entry, owner, what, due, first_due);
+            if let TaskKind::Leave(leave) = &task.what {
+                self.leaving.insert((client, owner), (task.entry.clone(), leave.0.clone()));
+            }
+            tasks.push(task);
         }
         tasks
     }
@@ -173,8 +176,8 @@ impl State {
         None
     }
 
-    /// Records that a task is no longer with its line: it is done, or about to be inserted again. The caller still has
-    /// the task, so that its entry is not dropped here, under the mutex.
+    /// Records that a task is no longer with its line. The caller still has the task, so that its entry is
+    /// not dropped here, under the mutex.
     pub(crate) fn settle(&mut self, task: &Task) {
         let (_, client, owner) = task.key();
         match task.what {
@@ -190,13 +193,8 @@ impl State {
         }
     }
 
-    /// Whether Redis has yet to answer a leave of this client.
-    pub(crate) fn is_leaving(&self, client: u64) -> bool {
-        self.leaving.range((client, 0)..=(client, u64::MAX)).next().is_some()
-    }
-
-    /// Removes a client: its lines, its leaves, its tasks and the ends of its grants. They must not be dropped under the
-    /// mutex.
+    /// Removes a client: its lines, the leaves in their hands, its tasks and the ends of its grants. They must not be
+    /// dropped under the mutex.
     pub(crate) fn remove(&mut self, client: u64) -> Removed {
         let lines = take(&mut self.lines, |_, line| line.client == client);
         for line in lines.values() {
@@ -208,7 +206,7 @@ impl State {
     }
 }
 
-type Leaving = BTreeMap<(u64, u64), Arc<LockEntry>>;
+type Leaving = BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>;
 type Ends = BTreeMap<Due, (Arc<LockEntry>, u32)>;
 
 /// What a client had here.

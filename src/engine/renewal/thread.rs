@@ -127,7 +127,7 @@ impl Renewer {
     fn check(self: &Arc<Self>, mut task: Task, now: Moment) -> Option<Task> {
         match &task.what {
             TaskKind::Leave(leave) if leave.1 <= now => {
-                self.done(&task);
+                self.state.lock().settle(&task);
                 let entry = &task.entry;
                 let error = entry.error(ErrorKind::OutcomeUnknown.because("no reply to its release"));
                 let lock = entry.clone();
