@@ -226,11 +226,13 @@ fn clients_close_with_nothing_held_after_attempts_without_an_answer() {
         let outcomes: Vec<_> = clients.iter().map(Client::close).collect();
         proxies.iter().for_each(|proxy| proxy.delay(Duration::ZERO));
         assert!(error.as_ref().is_none_or(Error::is_unavailable), "{error:?}");
-        error.map(|_| outcomes)
+        (format!("{NAME}-{round}"), error.is_some(), outcomes)
     };
     // A loaded machine may wake the call so late that the answers are there; or it may not have the time that closing
-    // takes at most.
-    let outcomes: Vec<_> = (0..5).filter_map(closed).collect();
-    assert!(outcomes.iter().any(|all| all.iter().all(Result::is_ok)), "{outcomes:?}");
-    fixture.nothing_stays();
+    // takes at most: then what is left has its lease.
+    let rounds: Vec<_> = (0..5).map(closed).collect();
+    let (well, late): (Vec<_>, Vec<_>) = rounds.iter().partition(|(_, _, all)| all.iter().all(Result::is_ok));
+    assert!(well.iter().any(|(_, unanswered, _)| *unanswered), "{rounds:?}");
+    let is_late = |key: &String| late.iter().any(|(name, ..)| key.contains(&format!("{{{name}}}")));
+    wait_until(LEASE / 2, "nothing is left behind", || fixture.lasting_keys().iter().all(is_late));
 }
