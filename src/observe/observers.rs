@@ -7,9 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tracing::Level;
-use tracing::level_filters::LevelFilter;
-
 use super::events::Observer;
 #[cfg(feature = "tracing")]
 use super::tracing::Tracing;
@@ -87,19 +84,27 @@ impl Observers {
     /// Notifies all observers of an event that happens for each hold. If nobody listens, `what` is not even
     /// called.
     pub(crate) fn tell_often(&self, what: impl Fn(&dyn Observer)) {
-        if self.may_hear(Level::TRACE) {
+        if self.has_listeners() {
             self.tell(what);
         }
     }
 
-    /// Whether there is an observer, or a subscriber that may want something of this level.
-    pub(crate) fn may_hear(&self, level: Level) -> bool {
-        self.is_observed() || LevelFilter::current() >= level
+    /// Whether an observer may want to know of a wait, or a subscriber of its span.
+    pub(crate) fn may_hear_of_waits(&self) -> bool {
+        self.is_observed() || tracing::level_filters::LevelFilter::current() >= tracing::Level::DEBUG
+    }
+
+    fn has_listeners(&self) -> bool {
+        #[cfg(feature = "tracing")]
+        let traced = Tracing::is_on();
+        #[cfg(not(feature = "tracing"))]
+        let traced = false;
+        traced || self.is_observed()
     }
 
     /// Like [`tell_apart`](Self::tell_apart), for an event that happens for each renewal or hold.
     pub(crate) fn tell_often_apart(&self, what: impl Fn(&dyn Observer) + Send + 'static) {
-        if self.may_hear(Level::TRACE) {
+        if self.has_listeners() {
             self.tell_apart(1, what);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tracing::{debug, info, trace, warn};
+use tracing::{Level, debug, enabled, info, trace, warn};
 
 use super::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
 use crate::error::Error;
@@ -11,6 +11,13 @@ use crate::error::Error;
 pub(super) const TARGET: &str = "redis_concurrent";
 
 pub(super) struct Tracing;
+
+impl Tracing {
+    /// Whether a subscriber wants the most frequent events.
+    pub(super) fn is_on() -> bool {
+        enabled!(target: TARGET, Level::TRACE)
+    }
+}
 
 impl Observer for Tracing {
     fn acquired(&self, lock: LockInfo<'_>, waited: Duration, via: AcquiredVia) {

@@ -285,10 +285,10 @@ impl<'a> Waiter<'a> {
             return Ok(());
         }
         // (A waiter for a signal does not wait for the lock.)
-        let (entry, observers) = (self.entry, &self.entry.shared.observers);
-        if self.waits.is_none() && entry.condition.is_none() && observers.may_hear(tracing::Level::DEBUG) {
+        let entry = self.entry;
+        if self.waits.is_none() && entry.condition.is_none() && entry.shared.observers.may_hear_of_waits() {
             drop(core);
-            observers.tell_often(|o| o.wait_began(entry.observed()));
+            entry.shared.observers.tell_often(|o| o.wait_began(entry.observed()));
             self.waits = Some(Waits { entry, _span: Span::wait(|| entry.observed()) });
             return Ok(());
         }
