@@ -28,10 +28,10 @@ pub fn builder(url: &str) -> ClientBuilder {
     Client::builder().url(url)
 }
 
-/// Of a client that sends what is asked of it and nothing else: its heartbeats and renewals, which are requests, too, come
+/// For a client that sends what is asked of it and nothing else: its heartbeats and renewals, which are requests, too, come
 /// after the test.
-pub fn quiet(server: &RedisServer) -> ClientBuilder {
-    builder(&server.url()).waiter_timeout(10 * LONG).lease(10 * LONG)
+pub fn quiet(builder: ClientBuilder) -> ClientBuilder {
+    builder.waiter_timeout(10 * LONG).lease(10 * LONG)
 }
 
 /// A machine that is busy may take longer than these short timeouts for the first answer.

@@ -7,7 +7,7 @@ use std::thread;
 use redis_concurrent_testkit::wait_until;
 
 use crate::condition::fixture::{Fixture, not_empty, signal};
-use crate::support::{LONG, Random, ms, nothing_left, replied};
+use crate::support::{LONG, Random, ms, nothing_left, quiet, replied};
 
 #[test]
 fn the_longest_waiter_is_signalled_first_and_does_not_have_to_fight() {
@@ -55,8 +55,8 @@ fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
     const N: usize = 100;
     let fixture = Fixture::new();
     // Their heartbeats would count too.
-    let quiet = || fixture.client_with(|b| b.waiter_timeout(10 * LONG).lease(10 * LONG));
-    let clients = [quiet(), quiet()];
+    let client = || fixture.client_with(quiet);
+    let clients = [client(), client()];
     let signaller = fixture.lock();
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -89,8 +89,8 @@ fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
 fn a_signal_and_a_switch_are_two_requests() {
     const TURNS: usize = 200;
     let fixture = Fixture::new();
-    let quiet = || fixture.client_with(|b| b.waiter_timeout(10 * LONG).lease(10 * LONG));
-    let clients = [quiet(), quiet()];
+    let client = || fixture.client_with(quiet);
+    let clients = [client(), client()];
     let turn = Mutex::new(0);
     thread::scope(|scope| {
         for (me, client) in clients.iter().enumerate() {

@@ -7,7 +7,7 @@ use redis_concurrent::kinds::Reentrant;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use super::{LINGER, is_given_back, is_kept};
-use crate::support::{LONG, connect, ms, nothing_left, queued, quiet};
+use crate::support::{LONG, builder, connect, ms, nothing_left, queued, quiet};
 
 #[test]
 fn a_keeper_signals_and_waits() {
@@ -40,7 +40,7 @@ fn a_keeper_signals_and_waits() {
 #[test]
 fn several_locks_keep_their_members() {
     let server = RedisServer::start().unwrap();
-    let (a, b) = (quiet(&server).connect().unwrap(), connect(&server));
+    let (a, b) = (quiet(builder(&server.url())).connect().unwrap(), connect(&server));
     let (one, two) = (a.reentrant_lock("one").linger(LINGER), a.reentrant_lock("two").linger(LINGER));
     let both = MultiLock::new(&[&one, &two]);
     is_kept(&a, &one);

@@ -6,7 +6,7 @@ use redis_concurrent::{Client, Error, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{RedisServer, closes_in_time};
 
 use super::{LINGER, is_given_back, is_kept};
-use crate::support::{Event, Recorder, connect, ms, nothing_left, queued, quiet};
+use crate::support::{Event, Recorder, builder, connect, ms, nothing_left, queued, quiet};
 
 fn of_a_kind<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>) {
     closes_in_time(|| is_kept_for_its_process(&make));
@@ -16,7 +16,7 @@ fn of_a_kind<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>) {
 fn is_kept_for_its_process<K: Exclusive>(make: impl Fn(&Client) -> RedisLock<K>) -> Result<(), Error> {
     let server = RedisServer::start().unwrap();
     let recorder = Recorder::default();
-    let client = quiet(&server).observer(recorder.clone()).connect().unwrap();
+    let client = quiet(builder(&server.url())).observer(recorder.clone()).connect().unwrap();
     let other = connect(&server);
     let (lock, others) = (make(&client).linger(LINGER), make(&other));
     is_kept(&client, &lock);
@@ -69,7 +69,7 @@ fn a_write_lock_is_kept() {
 #[test]
 fn it_is_reentered_and_ends_with_its_last_guard() {
     let server = RedisServer::start().unwrap();
-    let client = quiet(&server).connect().unwrap();
+    let client = quiet(builder(&server.url())).connect().unwrap();
     let lock = client.reentrant_lock("it").linger(LINGER);
     is_kept(&client, &lock);
     let before = client.request_count();
@@ -90,7 +90,7 @@ fn it_is_reentered_and_ends_with_its_last_guard() {
 #[test]
 fn threads_of_its_process_share_it() {
     let server = RedisServer::start().unwrap();
-    let client = quiet(&server).local_handoff(ms(1)).connect().unwrap();
+    let client = quiet(builder(&server.url())).local_handoff(ms(1)).connect().unwrap();
     let lock = client.simple_lock("it").linger(LINGER);
     is_kept(&client, &lock);
     let before = client.request_count();
@@ -150,7 +150,7 @@ fn with_other_terms_it_does_not_linger() {
 #[test]
 fn other_terms_cost_one_request() {
     let server = RedisServer::start().unwrap();
-    let client = quiet(&server).connect().unwrap();
+    let client = quiet(builder(&server.url())).connect().unwrap();
     let lock = client.simple_lock("it");
     is_kept(&client, &lock.linger(ms(1_000)));
     is_kept(&client, &lock.linger(LINGER));

@@ -8,15 +8,13 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{Barrier, Proxy, wait_until};
 
 use crate::read_write::Fixture;
-use crate::support::{LONG, SOON, builder, nothing_left};
+use crate::support::{LONG, SOON, builder, nothing_left, quiet};
 
 /// (Renewals and heartbeats, which would be counted, come late.)
 #[test]
 fn threads_join_within_a_slice_without_a_request() {
     let fixture = Fixture::new();
-    let client = fixture.client_with(|b| {
-        b.local_handoff(Duration::from_secs(600)).waiter_timeout(10 * LONG).lease(10 * LONG)
-    });
+    let client = fixture.client_with(|b| quiet(b).local_handoff(Duration::from_secs(600)));
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
@@ -36,8 +34,7 @@ fn threads_join_within_a_slice_without_a_request() {
 #[test]
 fn without_a_slice_each_thread_asks() {
     let fixture = Fixture::new();
-    let client =
-        fixture.client_with(|b| b.local_handoff(Duration::ZERO).waiter_timeout(10 * LONG).lease(10 * LONG));
+    let client = fixture.client_with(|b| quiet(b).local_handoff(Duration::ZERO));
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());

@@ -4,7 +4,7 @@ use redis_concurrent::kinds::Kind;
 use redis_concurrent::{Client, ErrorKind, MultiLock, RedisLock};
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
-use crate::support::{LONG, SOON, connect, ms, nothing_left, quiet};
+use crate::support::{LONG, SOON, builder, connect, ms, nothing_left, quiet};
 
 /// A re-entry by a handle of other terms is the hold that it was, and asks nothing. The client is this lock's alone: what a
 /// lease leaves that ended is released in the background, and that is a request.
@@ -42,7 +42,7 @@ fn a_re_entry_keeps_the_terms_of_its_hold<K: Kind>(
 #[test]
 fn a_re_entry_is_on_the_terms_of_the_hold() {
     let server = RedisServer::start().unwrap();
-    let connect = || quiet(&server).connect().unwrap();
+    let connect = || quiet(builder(&server.url())).connect().unwrap();
     let (client, readers, writers) = (connect(), connect(), connect());
     let lock = client.reentrant_lock("it");
     a_re_entry_keeps_the_terms_of_its_hold(&client, &lock, &MultiLock::new(&[&lock]));
