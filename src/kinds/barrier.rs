@@ -99,6 +99,7 @@ impl Client {
     pub fn cyclic_barrier(&self, name: &str, parties: usize) -> CyclicBarrier {
         // The shorter it is, the sooner others learn that the party whose action runs has died.
         let lock = self.lock_with_kind(name, Barrier::default()).leased_as_a_waiter();
+        let lock = lock.checked(|| within("parties", parties, 1..=MOST_PARTIES));
         CyclicBarrier { lock, parties }
     }
 }
@@ -160,7 +161,6 @@ impl CyclicBarrier {
     /// # Errors
     /// See [the type](CyclicBarrier#errors-of-all-forms).
     pub fn is_broken(&self) -> Result<bool, Error> {
-        self.usable()?;
         self.lock.inspect_state("", Wait::forever())
     }
 
@@ -169,7 +169,6 @@ impl CyclicBarrier {
     /// # Errors
     /// See [the type](CyclicBarrier#errors-of-all-forms).
     pub fn number_waiting(&self) -> Result<usize, Error> {
-        self.usable()?;
         Ok(self.lock.inspect()?.waiting.len())
     }
 
@@ -179,14 +178,12 @@ impl CyclicBarrier {
     /// # Errors
     /// `OutcomeUnknown` if there was no reply. See also [the type](CyclicBarrier#errors-of-all-forms).
     pub fn reset(&self) -> Result<(), Error> {
-        self.usable()?;
         self.lock.update_state(&["reset"])
     }
 
     // ---- underneath ------------------------------------------------------------------------
 
     fn meet(&self, wait: &Wait<'_>, action: Option<impl FnOnce()>) -> Result<usize, Error> {
-        self.usable()?;
         let parties = self.parties.to_string();
         let args = if action.is_some() { format!("{parties} then") } else { parties.clone() };
         let Some(guard) = self.lock.with_kind(Barrier { args }).lock_owned_with(*wait)? else {
@@ -211,11 +208,6 @@ impl CyclicBarrier {
         }
         drop(passed);
         usize::try_from(value / 2).map_err(|e| self.lock.error(ErrorKind::Protocol, e.to_string()))
-    }
-
-    fn usable(&self) -> Result<(), Error> {
-        let checked = within("parties", self.parties, 1..=MOST_PARTIES);
-        checked.map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))
     }
 }
 
