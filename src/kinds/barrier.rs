@@ -1,8 +1,6 @@
 //! A cyclic barrier: threads wait for each other, round after round.
 
 use crate::client::Client;
-use crate::clock::Moment;
-use crate::engine::call::{How, end};
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
@@ -87,9 +85,7 @@ struct Passed {
 impl Drop for Passed {
     fn drop(&mut self) {
         // Whatever the outcome, the party has passed: its entry in Redis would expire by itself.
-        let Passed { guard: OwnedGuard { hold, .. }, wait } = self;
-        let limit = wait.limit(Moment::now(), hold.entry.shared.config.command_timeout);
-        let _ = end(&hold.entry, hold.ticket, How::Unused(limit));
+        self.guard.hold.never_counted(&self.wait);
     }
 }
 

@@ -60,9 +60,10 @@ impl<K: Kind> Hold<K> {
 
     /// Gives the hold back before its caller has seen it: no minimum hold time applies. Blocks for as long as `wait`
     /// allows.
-    pub(crate) fn never_counted(self, wait: &Wait<'_>) {
+    pub(crate) fn never_counted(&mut self, wait: &Wait<'_>) {
         let limit = wait.limit(Moment::now(), self.entry.shared.config.command_timeout);
-        let _ = self.end(How::Unused(limit));
+        let ticket = self.ends();
+        let _ = engine::call::end(&self.entry, ticket, How::Unused(limit));
     }
 
     /// Ends the hold here, but not in Redis.
@@ -191,7 +192,7 @@ impl<K: Exclusive, O: Ownership> Guard<K, O> {
 impl<K: Kind> OwnedGuard<K> {
     /// Sets the lease to its full length, or else gives the hold back, as part of a call that may take as long
     /// as `wait` says.
-    pub(crate) fn renewed(self, wait: &Wait<'_>) -> Result<Self, Error> {
+    pub(crate) fn renewed(mut self, wait: &Wait<'_>) -> Result<Self, Error> {
         if let Err(error) = engine::call::held::renew(&self.hold.entry, self.hold.ticket, None, wait) {
             self.hold.never_counted(wait);
             return Err(error);
