@@ -47,7 +47,8 @@ pub enum ErrorKind {
     InvalidInput,
     /// Unexpected reply from Redis (a bug here, or nonsense returned by a custom kind's rule).
     Protocol,
-    /// The timeout expired in a call that does not return an `Option`.
+    /// The timeout expired in a call that does not return an `Option`. (A server that does not reply in time is
+    /// `Unavailable` instead.)
     Timeout,
 }
 
@@ -198,13 +199,6 @@ impl Error {
     /// ([`OutcomeUnknown`](ErrorKind::OutcomeUnknown)).
     pub fn is_outcome_unknown(&self) -> bool {
         self.kind() == ErrorKind::OutcomeUnknown
-    }
-
-    /// Whether the call's own timeout expired ([`Timeout`](ErrorKind::Timeout)), in a call that does not
-    /// return an `Option`. A server that does not reply in time is [`Unavailable`](ErrorKind::Unavailable)
-    /// instead.
-    pub fn is_timeout(&self) -> bool {
-        self.kind() == ErrorKind::Timeout
     }
 }
 

@@ -13,7 +13,7 @@ fn the_error_of_a_caller_that_gave_up_says_who_holds_the_lock() {
     let lock = client.reentrant_lock("it");
     let held = billing.reentrant_lock("it").lock_owned().unwrap();
     // The first of each sends its script.
-    assert!(lock.try_lock().unwrap().is_none() && lock.busy_error().is_timeout());
+    assert!(lock.try_lock().unwrap().is_none() && lock.busy_error().kind() == ErrorKind::Timeout);
     let before = client.request_count();
     assert!(lock.try_lock().unwrap().is_none());
     assert_eq!(client.request_count(), before + 1, "an attempt asks for nothing more");
@@ -21,7 +21,7 @@ fn the_error_of_a_caller_that_gave_up_says_who_holds_the_lock() {
     assert_eq!(client.request_count(), before + 2);
     let text = error.to_string();
     let by = format!("\"it\": timed out: held by billing {}@", std::process::id());
-    assert!(error.is_timeout() && text.starts_with(&by) && text.ends_with(" s"), "{text}");
+    assert!(error.kind() == ErrorKind::Timeout && text.starts_with(&by) && text.ends_with(" s"), "{text}");
     held.unlock().unwrap();
     assert_eq!(lock.busy_error().to_string(), "\"it\": timed out: it was held, but is free now");
 
@@ -46,7 +46,10 @@ fn the_error_of_a_caller_that_gave_up_says_who_holds_the_lock() {
     for (error, kind) in [(wrong, ErrorKind::WrongType), (closed, ErrorKind::Closed)] {
         let source =
             std::error::Error::source(&error).and_then(|it| it.downcast_ref::<redis_concurrent::Error>());
-        assert!(error.is_timeout() && source.is_some_and(|it| it.kind() == kind), "{error:?}");
+        assert!(
+            error.kind() == ErrorKind::Timeout && source.is_some_and(|it| it.kind() == kind),
+            "{error:?}"
+        );
     }
 }
 
@@ -70,7 +73,10 @@ fn the_error_of_a_semaphore_says_who_has_how_many_permits() {
     let error = semaphore.try_acquire(2).unwrap().ok_or_else(|| semaphore.busy_error()).unwrap_err();
     let text = error.to_string();
     let by = format!("held by billing {}@", std::process::id());
-    assert!(error.is_timeout() && text.matches("billing ").count() == 2 && text.contains(&by), "{text}");
+    assert!(
+        error.kind() == ErrorKind::Timeout && text.matches("billing ").count() == 2 && text.contains(&by),
+        "{text}"
+    );
     for part in [" (2 permits) for ", " (1 permit) for ", " s; 1 of 4 permits is available"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -95,7 +101,10 @@ fn the_error_of_a_multi_lock_says_which_of_its_locks_are_held_and_by_whom() {
     let error = all.busy_error();
     let text = error.to_string();
     let is_held = |name: &str| format!("\"{name}\" is held by billing {}@", std::process::id());
-    assert!(error.is_timeout() && text.contains(&is_held("a")) && text.contains(&is_held("c")), "{text}");
+    assert!(
+        error.kind() == ErrorKind::Timeout && text.contains(&is_held("a")) && text.contains(&is_held("c")),
+        "{text}"
+    );
     assert!(!text.contains("\"b\"") && cause(&error).is_none(), "{text}");
     // One that cannot say it: the others are told, and why it is not known.
     other.close().unwrap();

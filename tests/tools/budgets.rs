@@ -15,7 +15,7 @@ const BUDGETS: &[(&str, usize, usize)] = &[
     ("files in src/", 145, 150),
     ("lines of code in src/engine/", 10_515, 8_500),
     ("names at the crate's root", 32, 32),
-    ("public methods", 289, 290),
+    ("public methods", 288, 288),
     ("public methods that are a form of another", 29, 29),
     ("type names defined more than once in src/", 0, 0),
     ("fields of the largest struct of the state machine", 10, 10),

@@ -65,7 +65,7 @@ fn the_error_of_a_red_lock_says_what_each_server_says() {
     fixture.await_held_on(3);
     let error = mine.busy_error();
     let text = error.to_string();
-    assert!(error.is_timeout() && text.contains("timed out: on 3 of 3 servers, "), "{text}");
+    assert!(error.kind() == ErrorKind::Timeout && text.contains("timed out: on 3 of 3 servers, "), "{text}");
     for (server, owner) in fixture.servers.iter().zip(fixture.owners()) {
         let by = format!("127.0.0.1:{}: held by {} for ", server.port(), owner.unwrap());
         assert!(text.contains(&by), "{by}: {text}");
