@@ -288,10 +288,6 @@ impl Client {
         &self.0
     }
 
-    pub(crate) fn config(&self) -> &Config {
-        &self.0.config
-    }
-
     /// Sleeps for `time`, or until the end of the call or of the client.
     pub(crate) fn pause(&self, time: Duration, wait: &Wait<'_>) {
         pause(&self.0, Moment::now().after(time), wait);
@@ -315,7 +311,7 @@ impl Client {
         args: &[A],
         wait: &Wait<'_>,
     ) -> Result<T, Error> {
-        let limit = wait.limit(Moment::now(), self.config().command_timeout);
+        let limit = wait.limit(Moment::now(), self.0.config.command_timeout);
         self.0.usable().map_err(|e| e.about(name))?;
         let reply = self.0.eval(script, keys, args, limit, effect == Effect::Adds).map_err(|failure| {
             if effect == Effect::Reads { failure.error() } else { failed(failure, UNKNOWN) }.about(name)

@@ -86,7 +86,7 @@ impl Client {
     pub fn election(&self, name: &str) -> Election {
         let lock = self.lock_with_kind(name, Candidate::default());
         let watching = self.lock_with_kind(name, Observing::default());
-        Election { client: self.clone(), lock, watching, stop_before: self.config().lease / 6 }
+        Election { client: self.clone(), lock, watching, stop_before: self.shared().config.lease / 6 }
     }
 }
 
@@ -111,7 +111,7 @@ impl Election {
     /// must come first: with any other value each call that campaigns returns `InvalidInput`.
     #[must_use]
     pub fn stop_before(&self, margin: Duration) -> Self {
-        let lock = self.lock.clone().checked(|| self.client.config().check_margin(margin));
+        let lock = self.lock.clone().checked(|| self.client.shared().config.check_margin(margin));
         Election { lock, stop_before: margin, ..self.clone() }
     }
 
@@ -171,7 +171,7 @@ impl Election {
             }
             let over = match wait.deadline {
                 Some(deadline) => deadline <= Moment::now(),
-                None => wait.once || in_vain >= self.client.config().unreachable_timeout,
+                None => wait.once || in_vain >= self.client.shared().config.unreachable_timeout,
             };
             // (If it was cancelled, the lock returns that error in the next round.)
             if over && !wait.is_cancelled() {

@@ -87,7 +87,7 @@ impl Client {
     /// The fenced resource `name`: accepts a write only with a token not lower than the highest it has seen.
     /// It may have the same name as the lock that guards it.
     pub fn fenced(&self, name: &str) -> Fenced {
-        let names = Names::of("fenced resource", &self.config().namespace, name);
+        let names = Names::of("fenced resource", &self.shared().config.namespace, name);
         Fenced { client: self.clone(), name: name.into(), names }
     }
 }

@@ -108,7 +108,7 @@ impl Client {
     /// handle.
     #[doc(alias = "getRateLimiter")]
     pub fn rate_limiter(&self, name: &str, rate: Rate) -> RateLimiter {
-        let names = Names::new(&self.config().namespace, name);
+        let names = Names::new(&self.shared().config.namespace, name);
         RateLimiter { client: self.clone(), name: name.into(), names, rate }
     }
 }
