@@ -255,12 +255,8 @@ impl Inventory {
     }
 
     fn checked(self, what: &str, time: Duration) -> Self {
-        let Err(why) = check_lease(what, time) else { return self };
-        Inventory {
-            units: self.units.checked(|| Err(why.clone())),
-            lock: self.lock.checked(|| Err(why)),
-            ..self
-        }
+        let check = || check_lease(what, time);
+        Inventory { units: self.units.checked(check), lock: self.lock.checked(check), ..self }
     }
 }
 
