@@ -53,7 +53,7 @@ impl Names {
 
     /// The same for something other than a lock, which errors call `what`.
     pub(crate) fn of(what: &str, namespace: &str, name: &str) -> Result<Self, Error> {
-        check_of(what, name)?;
+        check(what, name)?;
         let state: Box<str> = state(namespace, name).into();
         let named = Names::Named(state.clone());
         if named.name() == name {
@@ -147,7 +147,7 @@ fn state(namespace: &str, name: &str) -> String {
 pub(crate) fn of_state(namespace: &str, key: &str) -> Option<String> {
     let escaped = key.strip_prefix(namespace)?.strip_prefix(":{")?.strip_suffix('}')?;
     let name = unescape(escaped)?;
-    let is_one = check(&name).is_ok() && state(namespace, &name) == key;
+    let is_one = check("lock", &name).is_ok() && state(namespace, &name) == key;
     is_one.then_some(name)
 }
 
@@ -168,12 +168,8 @@ fn tag(key: &str) -> Option<&str> {
     std::str::from_utf8(hashed).ok().filter(|tag| tag.len() < key.len())
 }
 
-/// Whether a lock can have this name.
-pub(crate) fn check(name: &str) -> Result<(), Error> {
-    check_of("lock", name)
-}
-
-fn check_of(what: &str, name: &str) -> Result<(), Error> {
+/// Whether a `what` can have this name.
+pub(crate) fn check(what: &str, name: &str) -> Result<(), Error> {
     measure(&format!("{what}'s name"), name)
         .map_err(|why| Error::new(ErrorKind::InvalidInput, &short(name)).because(why))
 }

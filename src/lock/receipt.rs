@@ -141,7 +141,7 @@ impl FromStr for Receipt {
         if receipt.kind.is_empty() {
             return Err(bad("kind"));
         }
-        names::check(&receipt.name)?;
+        names::check("lock", &receipt.name)?;
         check_lease("lease", receipt.lease).map_err(wrong)?;
         // Each receipt has exactly one text, with one checksum: one that differs was altered on its way.
         if receipt.to_string() != text {
