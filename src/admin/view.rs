@@ -16,7 +16,7 @@ use crate::engine::redis::refusal::refused;
 use crate::engine::redis::resp::{PackedCall, number, text};
 use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
-use crate::kind::Kind;
+use crate::kind::{Kind, Sharing};
 use crate::kinds::barrier::Barrier;
 use crate::kinds::latch::Latch;
 use crate::kinds::{Permits, Redisson, Reentrant, Simple, Write};
@@ -42,42 +42,36 @@ pub(super) struct View {
     counts: &'static [&'static str],
 }
 
-const fn view<K: Kind>(
-    tag: &'static str,
-    modes: &'static [(&'static str, bool)],
-    counts: &'static [&'static str],
-) -> View {
+/// How a kind is examined whose tag is its name, and which has one mode.
+const fn view<K: Kind>(counts: &'static [&'static str]) -> View {
+    let modes = const { &[("", matches!(K::SHARING, Sharing::Exclusive))] };
     let scripts = |shared: &Shared| Ok(shared.kind::<K>()?.0);
     let entry = |shared: &Arc<Shared>, name: &str| LockEntries::get::<K>(shared, name, false);
-    View { tag, modes, scripts, entry, counts }
+    View { tag: K::NAME, modes, scripts, entry, counts }
 }
 
-const EXCLUSIVE: &[(&str, bool)] = &[("", true)];
-const SHARED: &[(&str, bool)] = &[("", false)];
-
 /// A lock that is shared with Redisson, at its key.
-pub(super) static REDISSON: View = view::<Redisson>(Redisson::NAME, EXCLUSIVE, &[]);
+pub(super) static REDISSON: View = view::<Redisson>(&[]);
 
 static VIEWS: [View; 9] = [
-    view::<Simple>("simple lock", EXCLUSIVE, &[]),
-    view::<Reentrant>("reentrant lock", EXCLUSIVE, &[]),
-    view::<Write>("read-write lock", &[("write", true), ("read", false)], &[]),
-    view::<Permits>("semaphore", SHARED, &["permits", "used"]),
-    view::<Units>(INVENTORY, &[("take", false), ("lock", true)], &[]),
-    view::<Candidate>("election", EXCLUSIVE, &[]),
-    view::<Attempts>("idempotency key", EXCLUSIVE, &[]),
-    view::<Latch>("count-down latch", SHARED, &["count"]),
-    view::<Barrier>("cyclic barrier", SHARED, &["broken"]),
+    view::<Simple>(&[]),
+    view::<Reentrant>(&[]),
+    View { tag: "read-write lock", modes: &[("write", true), ("read", false)], ..view::<Write>(&[]) },
+    view::<Permits>(&["permits", "used"]),
+    View { modes: &[("take", false), ("lock", true)], ..view::<Units>(&[]) },
+    view::<Candidate>(&[]),
+    view::<Attempts>(&[]),
+    view::<Latch>(&["count"]),
+    view::<Barrier>(&["broken"]),
 ];
 
-/// The only kind with a stock, for which its rule is asked in a mode of its own; not by a listing.
-const INVENTORY: &str = "inventory";
+/// The mode in which an inventory's rule is asked for its stock; not by a listing.
 const STOCK: &str = "stock";
 
 /// Returns the view for a key of this type whose hash has this tag, and the name of the kind.
 pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, String) {
     let kind = match (type_of, tag) {
-        ("string", _) => "simple lock".to_owned(),
+        ("string", _) => Simple::NAME.to_owned(),
         ("none" | "", _) => "not in use".to_owned(),
         (_, Some(tag)) => tag,
         (other, None) => format!("a {other}"),
@@ -88,7 +82,7 @@ pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, 
 /// How this kind of lock is examined.
 pub(super) fn named(kind: &str) -> Option<&'static View> {
     // A name that is not in use may still have a queue, whose positions any rule can read.
-    let tag = if kind == "not in use" { "simple lock" } else { kind };
+    let tag = if kind == "not in use" { Simple::NAME } else { kind };
     VIEWS.iter().find(|view| view.tag == tag)
 }
 
@@ -96,7 +90,7 @@ impl View {
     /// What is asked about the lock of these names, for the inspection with this index: once in each mode, and for `all`
     /// pages also for the stock.
     pub(super) fn lookups<'a>(&'static self, of: usize, names: &'a Names, all: bool) -> Vec<Lookup<'a>> {
-        let stock = (all && self.tag == INVENTORY).then_some(&(STOCK, false));
+        let stock = (all && self.tag == Units::NAME).then_some(&(STOCK, false));
         let modes = self.modes.iter().chain(stock);
         let lookup = |(mode, ordered): &(&'static str, bool)| {
             let (mode, ordered, page) = (*mode, *ordered, String::new());
@@ -107,7 +101,7 @@ impl View {
 
     /// Adds what a page says; the queue is the same in all modes.
     fn add(&self, found: &mut Inspection, rows: Rows, mode: &str, ordered: bool) {
-        let shares = if self.tag == "semaphore" { &rows.state[..] } else { &[] };
+        let shares = if self.tag == Permits::NAME { &rows.state[..] } else { &[] };
         let is_first = !self.counts.is_empty() && found.counts.is_empty();
         if is_first {
             let counts = self.counts.iter().zip(&rows.state);
