@@ -224,10 +224,8 @@ impl Semaphore {
     /// # Errors
     /// See [`set_permits`](Semaphore::set_permits).
     pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
-        let checked = check_lease("time to live", timeout);
-        checked.map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))?;
-        // It was just checked to be far below that.
-        self.changes("expire", i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX))
+        check_lease("time to live", timeout).map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))?;
+        self.lock.update_state(&["expire", &timeout.as_millis().to_string()])
     }
 
     /// Deletes the semaphore: holders lose their permits, and learn of it at their next renewal; waiters are
@@ -237,7 +235,7 @@ impl Semaphore {
     /// # Errors
     /// See [`set_permits`](Semaphore::set_permits).
     pub fn delete(&self) -> Result<bool, Error> {
-        self.changes("delete", 0)
+        self.lock.update_state(&["delete"])
     }
 
     // ---- underneath ------------------------------------------------------------------------
