@@ -68,12 +68,11 @@ enum Why {
     Likewise(Node),
 }
 
-/// Why none of the sentinels led to the primary.
-enum Failed {
-    /// The servers reject this client.
-    Denied(RedisError),
-    ForEach(Vec<(usize, Why)>),
-}
+/// The connection to the primary, and where that is.
+type Found = (wire::Connection, Node);
+
+/// Why each of the sentinels that were asked did not lead there, by their numbers.
+type Reasons = Vec<(usize, Why)>;
 
 impl SentinelClient {
     /// The sentinels at `nodes`, which know the primary as `master`. `login` says how to log in there.
@@ -103,24 +102,24 @@ impl SentinelClient {
 
     /// Sentinels do not learn of a failover at the same time, and a former primary that is alive does not
     /// know of it for seconds. So an address that contradicts what was heard last is tried last.
-    fn find(&self, limit: Duration) -> Result<(wire::Connection, Node), RedisError> {
+    fn find(&self, limit: Duration) -> Result<Found, RedisError> {
         let until = Moment::now().after(limit);
         let share = |limit: Duration| limit / u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
         let patience = SENTINEL_TIMEOUT.min(share(limit));
-        let mut found = self.ask_all(until, patience);
+        let mut found = self.ask_all(until, patience)?;
         let more = LONG_SENTINEL_TIMEOUT.min(share(until.since(Moment::now())));
         let silent = |(_, why): &(usize, Why)| matches!(why, Why::Away(e) if e.is_timeout());
-        if matches!(&found, Err(Failed::ForEach(why)) if why.iter().any(silent)) && more > patience {
-            found = self.ask_all(until, more);
+        if found.as_ref().is_err_and(|reasons| reasons.iter().any(silent)) && more > patience {
+            found = self.ask_all(until, more)?;
         }
-        found.map_err(|failed| match failed {
-            Failed::Denied(e) => e,
-            Failed::ForEach(reasons) => self.no_primary(&reasons),
-        })
+        found.map_err(|reasons| self.no_primary(&reasons))
     }
 
-    /// Asks each of them, for `patience` at most, until one leads to the primary.
-    fn ask_all(&self, until: Moment, patience: Duration) -> Result<(wire::Connection, Node), Failed> {
+    /// Asks each of them, for `patience` at most, until one leads to the primary; or returns why none did.
+    ///
+    /// # Errors
+    /// The servers reject this client.
+    fn ask_all(&self, until: Moment, patience: Duration) -> Result<Result<Found, Reasons>, RedisError> {
         let known = self.known.lock().clone();
         let (mut tried, mut others, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for node in self.in_order() {
@@ -142,9 +141,9 @@ impl SentinelClient {
                 self.dial(place, if reasons.len() + 1 < self.nodes.len() { left / 2 } else { left })
             });
             match found {
-                Ok(found) => return Ok(self.right(node, found)),
+                Ok(found) => return Ok(Ok(self.right(node, found))),
                 // By way of any other sentinel it would be the same.
-                Err(Why::Unreachable(_, e)) if is_denied(&e) => return Err(Failed::Denied(e)),
+                Err(Why::Unreachable(_, e)) if is_denied(&e) => return Err(e),
                 Err(why) => reasons.push((node, why)),
             }
         }
@@ -157,17 +156,17 @@ impl SentinelClient {
             }
             tried.push(place.clone());
             match self.dial(place, left / 2) {
-                Ok(found) => return Ok(self.right(node, found)),
+                Ok(found) => return Ok(Ok(self.right(node, found))),
                 Err(why) => reasons.push((node % self.nodes.len(), why)),
             }
         }
         // Those that had no turn come first the next time.
         self.first.fetch_add(reasons.len(), Ordering::Relaxed);
-        Err(Failed::ForEach(reasons))
+        Ok(Err(reasons))
     }
 
     /// Remembers that this sentinel led to the primary.
-    fn right(&self, node: usize, found: (wire::Connection, Node)) -> (wire::Connection, Node) {
+    fn right(&self, node: usize, found: Found) -> Found {
         self.first.store(node, Ordering::Relaxed);
         self.known.lock().get_or_insert_with(|| found.1.clone());
         found
@@ -260,7 +259,7 @@ impl SentinelClient {
     }
 
     /// Connects to the server there, if it is a primary.
-    fn dial(&self, place: Node, limit: Duration) -> Result<(wire::Connection, Node), Why> {
+    fn dial(&self, place: Node, limit: Duration) -> Result<Found, Why> {
         let connected = || {
             let (info, until) = (place.like(&self.login), Moment::now().after(limit));
             let mut connection = wire::connect(&info, &self.credentials_of_primary, limit)?;
