@@ -66,6 +66,10 @@ const NO_SUCH_COMMAND: &str = "unknown command";
 /// How Redis says `NOAUTH` to a request with many or long arguments.
 const NO_PASSWORD: &str = "Protocol error: unauthenticated";
 
+/// What a node of a cluster means that does not have the key.
+const ELSEWHERE: &str =
+    "another node of the Redis Cluster has the key, or is about to; redis+cluster:// finds it";
+
 /// How a server that is not part of a cluster answers the question for the slots.
 const NO_CLUSTER: &str = "This instance has cluster support disabled";
 
@@ -87,58 +91,15 @@ pub(crate) const NO_CONNECTION_IN_TIME: &str = "no connection to Redis in time";
 /// The time was up once there was a connection.
 pub(crate) const NO_ANSWER_IN_TIME: &str = "no answer from Redis in time";
 
-/// What an error reply means.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Meaning {
-    Passes,
-    /// There was no time left to send the script itself.
-    OutOfTime,
-    /// Another node of the cluster has the key.
-    Elsewhere,
-    /// It may pass, or has already passed if another server is the primary now.
-    NoPrimary,
-    /// The request had not started.
-    Denied,
-    /// The same, as the server is not part of a cluster.
-    NoCluster,
-    /// No connection was made, as the server has no such database.
-    NoDatabase,
-    /// Part of the request may have been executed.
-    DeniedInScript,
-    /// It may pass; part of the request may have been executed.
-    Halfway,
-    WrongType,
-    Fault,
-}
+/// How a server says that it is not the primary. (The last ends a `WAIT` on one that has just been made a replica.)
+const NO_PRIMARY: [&str; 3] = ["READONLY", "MASTERDOWN", "UNBLOCKED"];
 
-/// Looks an error up in the table.
-fn meaning(code: &str, words: &str) -> Meaning {
-    // An error that a script raises itself is read as if the server had said it.
-    let (code, words) = match words.split_once(DISCARDED) {
+/// Returns the code and the words of an error. One that a script raises itself is read as if the server had said it.
+fn said<'a>(code: &'a str, words: &'a str) -> (&'a str, &'a str) {
+    match words.split_once(DISCARDED) {
         Some((_, why)) if code == "EXECABORT" => why.split_once(' ').unwrap_or((why, "")),
         _ if words.starts_with(IN_SCRIPT) => of_script(unwrapped(words).1),
         _ => (code, words),
-    };
-    match code {
-        "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" => Meaning::Passes,
-        "NOSCRIPT" => Meaning::OutOfTime,
-        "MOVED" | "ASK" => Meaning::Elsewhere,
-        // The last ends a WAIT on a server that has just been made a replica.
-        "READONLY" | "MASTERDOWN" | "UNBLOCKED" => Meaning::NoPrimary,
-        "WRONGTYPE" => Meaning::WrongType,
-        // How servers from 7.0 on pass on what our scripts raise.
-        "ERR" if words.starts_with("WRONGTYPE ") => Meaning::WrongType,
-        "NOPERM" if words.contains(AT_LINE) || words.starts_with(NO_RIGHT_IN_SCRIPT[0]) => {
-            Meaning::DeniedInScript
-        }
-        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "NOPROTO" => Meaning::Denied,
-        _ if NO_RIGHT_IN_SCRIPT.iter().any(|no_right| words.starts_with(no_right)) => Meaning::DeniedInScript,
-        _ if NOT_HERE_IN_SCRIPT.iter().any(|not_here| words.starts_with(not_here)) => Meaning::Halfway,
-        _ if words.starts_with(TOO_MANY_CLIENTS) => Meaning::Passes,
-        _ if [NO_SUCH_COMMAND, NO_PASSWORD].iter().any(|denied| words.starts_with(denied)) => Meaning::Denied,
-        _ if words.starts_with(NO_CLUSTER) => Meaning::NoCluster,
-        _ if NO_DATABASE.iter().any(|none| words.starts_with(none)) => Meaning::NoDatabase,
-        _ => Meaning::Fault,
     }
 }
 
@@ -165,39 +126,51 @@ pub(crate) fn refused(e: RedisError) -> Failure {
     refused_script(None, e)
 }
 
-/// Returns what an error of the server means for a caller of this script. An error in the script is reported
-/// by the function and the line that its author wrote.
+/// Returns what an error of the server means for a caller of this script, by the table. An error in the script is
+/// reported by the function and the line that its author wrote.
 pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure {
-    let unavailable = Error::new(ErrorKind::Unavailable, "");
-    match meaning(e.code().unwrap_or_default(), e.detail().unwrap_or_default()) {
-        Meaning::Passes | Meaning::NoPrimary => {
-            Failure::Later(unavailable.because("Redis cannot serve requests now").caused_by(e))
+    let (code, words) = said(e.code().unwrap_or_default(), e.detail().unwrap_or_default());
+    let begins = |all: &[&str]| all.iter().any(|begin| words.starts_with(begin));
+    match code {
+        "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" => passes(e),
+        _ if NO_PRIMARY.contains(&code) => passes(e),
+        // There was no time left to send the script itself.
+        "NOSCRIPT" => {
+            Failure::Later(ErrorKind::Unavailable.because(NO_ANSWER_IN_TIME).caused_by(timed_out()))
         }
-        Meaning::OutOfTime => Failure::Later(unavailable.because(NO_ANSWER_IN_TIME).caused_by(timed_out())),
-        Meaning::Elsewhere => {
-            let why =
-                "another node of the Redis Cluster has the key, or is about to; redis+cluster:// finds it";
-            Failure::Later(unavailable.because(why).caused_by(e))
+        "MOVED" | "ASK" => Failure::Later(ErrorKind::Unavailable.because(ELSEWHERE).caused_by(e)),
+        "WRONGTYPE" => Failure::Never(wrong_type(e)),
+        // How servers from 7.0 on pass on what our scripts raise.
+        "ERR" if words.starts_with("WRONGTYPE ") => Failure::Never(wrong_type(e)),
+        // Part of the request may have been executed.
+        "NOPERM" if words.contains(AT_LINE) || words.starts_with(NO_RIGHT_IN_SCRIPT[0]) => {
+            Failure::Never(rejected(e))
         }
-        Meaning::Denied => Failure::Denied(rejected(e)),
-        Meaning::NoCluster => {
-            let why = "this server is not a node of a Redis Cluster";
-            Failure::Denied(Error::new(ErrorKind::InvalidInput, "").because(why))
-        }
-        Meaning::NoDatabase => Failure::Denied(no_database(e)),
-        Meaning::DeniedInScript => Failure::Never(rejected(e)),
-        Meaning::Halfway => {
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "NOPROTO" => Failure::Denied(rejected(e)),
+        _ if begins(&NO_RIGHT_IN_SCRIPT) => Failure::Never(rejected(e)),
+        _ if begins(&NOT_HERE_IN_SCRIPT) => {
             let why = "a node of the Redis Cluster stopped a script halfway";
-            Failure::Unanswered(unavailable.because(why).caused_by(e))
+            Failure::Unanswered(ErrorKind::Unavailable.because(why).caused_by(e))
         }
-        Meaning::WrongType => {
-            let error = Error::new(ErrorKind::WrongType, "");
-            Failure::Never(match what_is_there(e.detail().unwrap_or_default()) {
-                Some(text) => error.because(text),
-                None => error.because("a key holds a value of another type").caused_by(e),
-            })
+        _ if begins(&[TOO_MANY_CLIENTS]) => passes(e),
+        _ if begins(&[NO_SUCH_COMMAND, NO_PASSWORD]) => Failure::Denied(rejected(e)),
+        _ if begins(&[NO_CLUSTER]) => {
+            let why = "this server is not a node of a Redis Cluster";
+            Failure::Denied(ErrorKind::InvalidInput.because(why))
         }
-        Meaning::Fault => Failure::Never(fault(script, e)),
+        _ if begins(&NO_DATABASE) => Failure::Denied(no_database(e)),
+        _ => Failure::Never(fault(script, e)),
+    }
+}
+
+fn passes(e: RedisError) -> Failure {
+    Failure::Later(ErrorKind::Unavailable.because("Redis cannot serve requests now").caused_by(e))
+}
+
+fn wrong_type(e: RedisError) -> Error {
+    match what_is_there(e.detail().unwrap_or_default()) {
+        Some(text) => ErrorKind::WrongType.because(text),
+        None => ErrorKind::WrongType.because("a key holds a value of another type").caused_by(e),
     }
 }
 
@@ -240,12 +213,13 @@ pub(crate) fn is_broken_off(e: &RedisError) -> bool {
 
 /// Whether it is about this client's identity, so that it would be rejected the next time, too.
 pub(crate) fn is_denied(e: &RedisError) -> bool {
-    e.kind() == redis::ErrorKind::AuthenticationFailed
-        || matches!(meaning_of(e), Some(Meaning::Denied | Meaning::NoDatabase))
+    e.kind() == redis::ErrorKind::AuthenticationFailed || denial(e).is_some()
 }
 
-fn meaning_of(e: &RedisError) -> Option<Meaning> {
-    Some(meaning(e.code()?, e.detail().unwrap_or_default()))
+/// Returns the error, if a server said that it will never serve this client.
+fn denial(e: &RedisError) -> Option<Error> {
+    e.code()?;
+    if let Failure::Denied(error) = refused(e.clone()) { Some(error) } else { None }
 }
 
 /// Returns what the [sentinels](crate::engine::redis::sentinels) said of a primary, if they could not lead to it.
@@ -266,8 +240,8 @@ pub(crate) fn not_connected(e: RedisError) -> Failure {
     if e.is_timeout() {
         return Failure::Unsent(error.because(NO_CONNECTION_IN_TIME).caused_by(timed_out()));
     }
-    if meaning_of(&e) == Some(Meaning::NoDatabase) {
-        return Failure::Denied(no_database(e));
+    if let Some(no_database) = denial(&e).filter(|error| error.kind() == ErrorKind::InvalidInput) {
+        return Failure::Denied(no_database);
     }
     let error = error.because("no connection to Redis").caused_by(e);
     if denied { Failure::Denied(error.permanent()) } else { Failure::Unsent(error) }
@@ -280,7 +254,7 @@ pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
     match answer {
         Value::Array(several) => several.iter().find_map(no_primary),
         Value::ServerError(e) => {
-            Some(e).filter(|e| meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary)
+            Some(e).filter(|e| NO_PRIMARY.contains(&said(e.code(), e.details().unwrap_or_default()).0))
         }
         _ => None,
     }
