@@ -280,15 +280,15 @@ impl LockState {
         self.line.waiters.iter().rev().take(behind).take_while(passes).count()
     }
 
-    /// Creates a pending acquire for `request` under a new owner id. If one on the same terms was displaced,
-    /// the new one has its arrival.
-    fn new_ask(&mut self, owner: u64, request: &Request, now: Moment) -> Box<PendingAcquire> {
+    /// Begins a pending acquire for `request` under a new owner id; there is no other. If one on the same terms was
+    /// displaced, the new one has its arrival.
+    fn new_ask(&mut self, owner: u64, request: &Request, now: Moment) -> &mut PendingAcquire {
         let owner = owner | self.keeps(&request.terms, now);
         let mut ask = Box::new(PendingAcquire::new(owner, request, now));
         if let Some(arrival) = self.past.displaced_arrival(&request.terms) {
             ask.arrival = arrival;
         }
-        ask
+        self.ask.insert(ask)
     }
 
     /// The thread with this hold has learned that it has the lock.

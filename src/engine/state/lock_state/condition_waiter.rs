@@ -103,7 +103,7 @@ pub(crate) struct SuspendedHold {
 impl SuspendedHold {
     /// Returns the release of the hold that is given up.
     pub(crate) fn leaving(&self, now: Moment) -> PendingRelease {
-        PendingRelease::of(&self.grant, now)
+        PendingRelease::of(&self.grant, Moment::default(), now)
     }
 
     /// Returns the request by which its thread waits in its place.

@@ -34,8 +34,7 @@ impl LockState {
                 last.then(|| self.grants.remove(owner)).flatten().filter(|_| remains == Remains::Entry);
             let Some(grant) = removed else { return Exit::Lost(loss, then) };
             self.leaves.in_flight += 1;
-            let stays_until = grant.stays_until(since);
-            let leave = Some(PendingRelease { stays_until, ..PendingRelease::of(&grant, now) });
+            let leave = Some(PendingRelease::of(&grant, grant.stays_until(since), now));
             return Exit::Lost(loss, Effects { leave, ..then });
         }
         if !last {
@@ -53,17 +52,12 @@ impl LockState {
         let Some(grant) = self.grants.remove(owner) else { return Exit::Held };
         self.was_kept(&grant, now);
         self.leaves.in_flight += 1;
-        let leaving =
-            PendingRelease { stays_until: grant.stays_until(since), ..PendingRelease::of(&grant, now) };
+        let leaving = PendingRelease::of(&grant, grant.stays_until(since), now);
         // A hold that stays for its minimum time sends no leave that a request could go with.
         let asks = inbox && leaving.stays_until <= now && self.ask.is_none() && self.exclusive();
         let next = self.line.waiters.front().filter(|w| asks && !w.request.once).map(|w| w.request.clone());
-        let asking = next.map(|next| {
-            let mut ask = self.new_ask(fresh(), &next, now);
-            let asking = ask.send(AcquireMode::Wait, self.line.waiters.len(), now);
-            self.ask = Some(ask);
-            asking
-        });
+        let threads = self.line.waiters.len();
+        let asking = next.map(|next| self.new_ask(fresh(), &next, now).send(AcquireMode::Wait, threads, now));
         Exit::Leave(leaving, asking)
     }
 
@@ -166,10 +160,7 @@ impl LockState {
         for grant in self.grants.iter_mut() {
             if grant.lost().is_none() {
                 let since = self.holds.of_owner(grant.owner).next().and_then(|h| h.since);
-                leave.push(PendingRelease {
-                    stays_until: grant.stays_until(since),
-                    ..PendingRelease::of(grant, now)
-                });
+                leave.push(PendingRelease::of(grant, grant.stays_until(since), now));
                 grant.loses(LossReason::Closed);
             }
         }

@@ -43,13 +43,14 @@ pub(crate) struct PendingRelease {
 }
 
 impl PendingRelease {
-    pub(super) fn of(grant: &Grant, now: Moment) -> Self {
+    /// The release of this grant, which stays in Redis until then, or does not: the default.
+    pub(super) fn of(grant: &Grant, stays_until: Moment, now: Moment) -> Self {
         PendingRelease {
             owner: grant.owner,
             maybe_in_flight: grant.validity.doubt.exists(),
             valid_until: grant.validity.until,
             lease: grant.renewal(now),
-            stays_until: Moment::default(),
+            stays_until,
         }
     }
 

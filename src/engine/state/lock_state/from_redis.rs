@@ -277,8 +277,7 @@ impl LockState {
         } else if grant.validity.doubt.exists() || (idle && remains == Remains::Entry) {
             leave = Some(Moment::default());
         }
-        let background =
-            leave.map(|stays_until| PendingRelease { stays_until, ..PendingRelease::of(grant, now) });
+        let background = leave.map(|stays_until| PendingRelease::of(grant, stays_until, now));
         let ended = Effects { wake: self.head(), background, ..Effects::default() };
         if idle {
             // No thread held it, so nothing is lost.

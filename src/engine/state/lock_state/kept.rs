@@ -66,10 +66,9 @@ impl LockState {
         if request.once || request.from.is_some() || request.most.is_some() || !inbox || self.ask.is_some() {
             return Step::Leave(leaving);
         }
-        let mut ask = self.new_ask(fresh(), request, now);
-        let asking = ask.send(AcquireMode::Wait, self.line.waiters.len(), now);
-        self.ask = Some(ask);
-        Step::LeaveAndAsk(leaving, asking)
+        let threads = self.line.waiters.len();
+        let ask = self.new_ask(fresh(), request, now);
+        Step::LeaveAndAsk(leaving, ask.send(AcquireMode::Wait, threads, now))
     }
 
     /// Stops keeping the grant, and returns its release.
@@ -77,7 +76,7 @@ impl LockState {
         let owner = self.idle()?.owner;
         let grant = self.grants.remove(owner)?;
         self.was_kept(&grant, now);
-        Some(PendingRelease::of(&grant, now))
+        Some(PendingRelease::of(&grant, Moment::default(), now))
     }
 
     /// A grant that may have been kept leaves: records whether keeping it has paid.

@@ -114,7 +114,7 @@ impl LockState {
         if self.closed && grant.lost().is_none() {
             grant.loses(LossReason::Closed);
             self.leaves.in_flight += 1;
-            leave = Some(PendingRelease::of(&grant, now));
+            leave = Some(PendingRelease::of(&grant, Moment::default(), now));
         }
         // The observers know of the new grant, which `close` did not report, as it was not here.
         let closed = grant

@@ -120,7 +120,7 @@ impl LockState {
             return Step::Ask(share.asks(request, threads, last, now));
         }
         if self.ask.is_none() {
-            self.ask = Some(self.new_ask(fresh(), request, now));
+            self.new_ask(fresh(), request, now);
         }
         let Some(ask) = &mut self.ask else { return Step::Park(nap) };
         if ask.again_at > now && !request.once {
