@@ -9,7 +9,6 @@ use crate::engine::call::{held, waiter};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::{carry_out, lock};
 use crate::engine::operations::requests;
-use crate::engine::redis::failure::Failure;
 use crate::engine::state::grant::{Doubt, Grant, Validity, ends_at};
 use crate::engine::state::lock_state::{Acquired, Answer, PendingRelease, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
@@ -76,9 +75,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
         Ok((Answer::Ended, _)) => Error::new(ErrorKind::Closed, ""),
         Ok(_) => ErrorKind::NotOwner
             .because("the hold of this receipt has ended, or was adopted by another process"),
-        Err(failure @ (Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_))) => failure.error(),
-        Err(failure) if failure.is_wrong_kind() => failure.error(),
-        // What a script wrote before it failed stays.
+        Err(failure) if !failure.may_have_run() => failure.error(),
         Err(failure) => {
             shared.renewer.leave(entry, leaving);
             failed(failure, "the hold may have been adopted; if so, it is released in the background")

@@ -271,14 +271,8 @@ impl OngoingRelease<'_> {
 
 /// Returns the error of a release that the renewer continues.
 fn continues(failure: Failure) -> Error {
-    let kind = match failure {
-        // Redis has not executed it.
-        Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_) => ErrorKind::Unavailable,
-        // What a script wrote before it failed stays.
-        Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
-    };
-    let error = kind.because("the release continues in the background");
-    error.caused_by(failure.error())
+    let kind = if failure.may_have_run() { ErrorKind::OutcomeUnknown } else { ErrorKind::Unavailable };
+    kind.because("the release continues in the background").caused_by(failure.error())
 }
 
 /// Ends the hold `ticket` here. In Redis it ends by another request: an update, or one for the lock's other

@@ -120,8 +120,8 @@ impl Renewed {
             Ok(renewal) => (renewal, None),
             // A key that is no longer of this kind is not our hold either.
             Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
-            Err(Failure::Unsent(e) | Failure::Later(e) | Failure::Denied(e)) => (Renewal::Failed, Some(e)),
-            Err(Failure::Unanswered(e) | Failure::Never(e)) => (Renewal::Unanswered, Some(e)),
+            Err(failure) if failure.may_have_run() => (Renewal::Unanswered, Some(failure.error())),
+            Err(failure) => (Renewal::Failed, Some(failure.error())),
         };
         Renewed { renewal, resent, error }
     }
@@ -152,12 +152,11 @@ pub(crate) fn one_of<'a>(entry: &LockEntry, value: &'a Value) -> Result<&'a Valu
 pub(crate) fn of_ask(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool, Option<(Error, bool)>) {
     match outcome {
         Ok((answer, resent)) => (answer, resent, None),
-        Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, false, Some((e, false))),
-        Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
-        Err(failure) if failure.is_wrong_kind() => (Answer::Failed, false, Some((failure.error(), true))),
-        Err(Failure::Denied(e)) => (Answer::Failed, false, Some((e, true))),
-        // What a script wrote before it failed stays.
-        Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
+        Err(failure) => {
+            let answer = if failure.may_have_run() { Answer::Unanswered } else { Answer::Failed };
+            let is_final = failure.is_final();
+            (answer, false, Some((failure.error(), is_final)))
+        }
     }
 }
 

@@ -28,6 +28,12 @@ impl Failure {
         matches!(self, Failure::Never(_) | Failure::Denied(_))
     }
 
+    /// Whether it may have been executed, or a part of it: what a script wrote before it failed stays. (That a key is
+    /// not of its kind, it finds before it writes.)
+    pub(crate) fn may_have_run(&self) -> bool {
+        matches!(self, Failure::Unanswered(_) | Failure::Never(_)) && !self.is_wrong_kind()
+    }
+
     pub(crate) fn error(self) -> Error {
         match self {
             Failure::Unsent(e)
