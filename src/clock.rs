@@ -100,12 +100,12 @@ impl Moment {
     /// The same moment for a parking_lot wait, which takes only an `Instant`. It may come late by the time
     /// for which the machine was suspended, so a woken thread compares with this clock again.
     #[cfg(not(shuttle))]
-    pub(crate) fn instant(self) -> Option<Instant> {
+    fn instant(self) -> Option<Instant> {
         Instant::now().checked_add(self.since(Moment::now()))
     }
 
     #[cfg(shuttle)]
-    pub(crate) fn instant(self) -> Option<Moment> {
+    fn instant(self) -> Option<Moment> {
         (self < Moment::NEVER).then_some(self)
     }
 

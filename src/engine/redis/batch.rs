@@ -103,10 +103,7 @@ impl Batch {
                 }
                 waiting => *state = waiting,
             }
-            match limit.instant() {
-                Some(instant) => drop(follower.changed.wait_until(&mut state, instant)),
-                None => follower.changed.wait(&mut state),
-            }
+            limit.wait_on(&follower.changed, &mut state);
         }
     }
 }
