@@ -13,7 +13,7 @@ use redis::Value;
 use crate::clock::Moment;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::commands;
-use crate::engine::redis::connection::{Connection, ConnectionManager};
+use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::{Command, write_each};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
@@ -44,7 +44,6 @@ pub(crate) struct LineThread {
     id: u64,
     /// Weak: the pool ends with its client.
     server: Weak<Server>,
-    manager: ConnectionManager,
     renewal_timeout: Duration,
     connection: Option<Connection>,
     /// Whether the connection leads to a server that is no longer the primary: no more is sent on it, and it
@@ -67,7 +66,6 @@ impl LineThread {
             renewer,
             id: server.id,
             server: Arc::downgrade(server),
-            manager: server.manager.clone(),
             renewal_timeout,
             connection: None,
             moved: false,
@@ -144,9 +142,8 @@ impl LineThread {
             write_each(&mut lent, tasks.iter().map(command));
             self.finish(read(&mut lent, tasks, sent.after(self.renewal_timeout)), sent);
         } else {
-            let why = refusal.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
             for task in tasks {
-                self.renewer.finish(task, Moment::now(), Err(Some(Failure::Unsent(why.clone()))));
+                self.renewer.finish(task, Moment::now(), Err(refusal.clone().map(Failure::Unsent)));
             }
             return;
         }
@@ -166,7 +163,7 @@ impl LineThread {
         if now < self.connects_at && server.found.get() <= self.failed_at {
             return Err(no_connection());
         }
-        let connection = self.manager.apart().and_then(|mut connection| {
+        let connection = server.manager.apart().and_then(|mut connection| {
             connection.opened()?.set_write_timeout(Some(self.renewal_timeout))?;
             let info = connection.identify(Moment::now().after(self.renewal_timeout))?;
             Ok((connection, info))
