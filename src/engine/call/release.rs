@@ -75,7 +75,8 @@ pub(crate) struct OngoingRelease<'a> {
     /// The request that goes with it, for the next head. Boxed, as there is mostly none, and this is moved a few times.
     pub(crate) next: Option<Box<Asking>>,
     began: Moment,
-    limit: Moment,
+    /// Until when the reply is waited for.
+    pub(crate) limit: Moment,
     /// Whether it is part of a call that ends at `limit`, as opposed to a release by the holder.
     bounded: bool,
     grant: Known,
@@ -201,11 +202,6 @@ impl OngoingRelease<'_> {
         let core = entry.core.lock();
         core.wake(core.lock_state.head());
         Ok(())
-    }
-
-    /// Returns until when the reply is waited for.
-    pub(crate) fn limit(&self) -> Moment {
-        self.limit
     }
 
     /// Returns whether the call has no time left to send the leave. A release by the holder is always sent.

@@ -196,7 +196,7 @@ fn leave(
         [(_, first), _, ..] if !first.is_late() => {
             let all: Vec<_> =
                 releases.iter().map(|(_, it)| (it.entry, &it.leaving, it.next.as_deref())).collect();
-            match several::leave_all(&all, first.limit()) {
+            match several::leave_all(&all, first.limit) {
                 Ok(outcomes) => outcomes,
                 Err(failure) => releases.iter().map(|_| Err(failure.clone())).collect(),
             }
