@@ -19,27 +19,26 @@ impl Waiter<'_> {
         let entry = self.entry;
         let owner = asking.owner;
         let behind = self.behind.take();
-        if !asking.enqueues() || entry.hears() {
-            let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
-            if queues {
-                asking.blocked = self.suspicion.record(entry);
+        let deaf = asking.enqueues() && !entry.hears();
+        if deaf {
+            if self.awaits_inbox(owner)? {
+                return Ok(());
             }
-            self.position = Position::Asking { owner, sent: true };
-            self.learn(owner, requests::acquire(entry, &asking, behind, limit))?;
-            // The queue position may be at another server now, where the client does not listen yet.
-            if queues && !entry.hears() {
-                entry.listens().map_err(|e| entry.error(e))?;
-            }
-            return Ok(());
+            // No queue position, as the grant would not be received; but the lock may be free now.
+            asking.how = AcquireMode::Try;
         }
-        if self.awaits_inbox(owner)? {
-            return Ok(());
+        let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
+        if queues {
+            asking.blocked = self.suspicion.record(entry);
         }
-        // No queue position, as the grant would not be received; but the lock may be free now.
         self.position = Position::Asking { owner, sent: true };
-        asking.how = AcquireMode::Try;
         self.learn(owner, requests::acquire(entry, &asking, behind, limit))?;
-        entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_TIMEOUT));
+        if deaf {
+            entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_TIMEOUT));
+        } else if queues && !entry.hears() {
+            // The queue position may be at another server now, where the client does not listen yet.
+            entry.listens().map_err(|e| entry.error(e))?;
+        }
         Ok(())
     }
 
