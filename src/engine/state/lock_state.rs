@@ -200,6 +200,11 @@ impl LockState {
         self.grants.get_mut(owner)
     }
 
+    /// Returns the pending acquire, if it has this owner id.
+    fn ask_of(&mut self, owner: u64) -> Option<&mut PendingAcquire> {
+        self.ask.as_deref_mut().filter(|ask| ask.owner == owner)
+    }
+
     /// Returns the valid grant that a thread here holds exclusively, and for which other threads have to
     /// wait.
     fn in_the_way(&self, now: Moment) -> Option<&Grant> {

@@ -60,7 +60,7 @@ impl LockState {
     /// A request of this pending acquire was sent twice before it was answered: a copy may still be in
     /// flight.
     pub(crate) fn unsettle(&mut self, owner: u64) {
-        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+        if let Some(ask) = self.ask_of(owner) {
             ask.doubt.begins();
         }
     }
@@ -78,9 +78,7 @@ impl LockState {
 
     /// The lock was busy, and gave no queue position: it is asked for again at `at`.
     pub(crate) fn try_later(&mut self, owner: u64, at: Moment) {
-        if let Some(ask) =
-            self.ask.as_mut().filter(|a| a.owner == owner && a.in_flight.is_none() && !a.is_queued())
-        {
+        if let Some(ask) = self.ask_of(owner).filter(|a| a.in_flight.is_none() && !a.is_queued()) {
             ask.again_at = ask.again_at.max(at);
         }
     }
@@ -88,7 +86,7 @@ impl LockState {
     /// The request was not sent, as the inbox is not ready: it is due at `again_at`, or when the thread is
     /// woken.
     pub(crate) fn postponed(&mut self, owner: u64, again_at: Moment) {
-        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+        if let Some(ask) = self.ask_of(owner) {
             ask.in_flight = None;
             ask.again_at = again_at;
         }
@@ -121,7 +119,7 @@ impl LockState {
     ) -> Effects {
         let seen = if self.joined() { now } else { Moment::default() };
         let first_lease = self.shape.first_lease;
-        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
+        if let Some(ask) = self.ask_of(owner)
             && !ask.is_granted()
             && number > ask.last_number
             && number <= MOST_NUMBER
@@ -139,7 +137,7 @@ impl LockState {
 
     /// A message: `owner` will never be admitted.
     pub(crate) fn refused(&mut self, owner: u64, why: String) -> Effects {
-        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+        if let Some(ask) = self.ask_of(owner) {
             ask.is_rejected(why);
             return Effects { wake: self.head(), ..Effects::default() };
         }
@@ -148,9 +146,7 @@ impl LockState {
 
     /// The reply to [`Step::Confirm`].
     pub(crate) fn confirmed(&mut self, owner: u64, answer: Renewal, now: Moment) -> Effects {
-        let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
-            return Effects::default();
-        };
+        let Some(ask) = self.ask_of(owner) else { return Effects::default() };
         let Some(sent) = ask.in_flight.take().map(|request| request.sent) else { return Effects::default() };
         let lease = ask.sought.terms.lease;
         match (answer, &mut ask.phase) {
@@ -211,7 +207,7 @@ impl LockState {
         if let Some(grant) = self.grant_mut(owner) {
             grant.doubt(sent, lease);
         }
-        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+        if let Some(ask) = self.ask_of(owner) {
             ask.doubt.caps(lease);
         }
     }

@@ -91,7 +91,7 @@ impl LockState {
 
     /// A message: another caller wants the grant of `owner`. If no thread holds it, it leaves.
     pub(crate) fn is_wanted(&mut self, owner: u64, now: Moment) -> Effects {
-        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+        if let Some(ask) = self.ask_of(owner) {
             ask.wanted.get_or_insert(now);
         }
         if let Some(grant) = self.grant_mut(owner) {

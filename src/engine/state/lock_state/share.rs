@@ -68,7 +68,7 @@ impl LockState {
     /// A message: there is a waiter that the shared holds of `owner` must not pass.
     pub(crate) fn yields(&mut self, owner: u64) {
         self.close_to_others(owner);
-        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+        if let Some(ask) = self.ask_of(owner) {
             ask.wanted = Some(Moment::default());
         }
     }
