@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::engine::call::{held, lost};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::{lock, report};
-use crate::engine::operations::{commands, replies, requests};
+use crate::engine::operations::{commands, replies};
 use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::{list, number};
@@ -116,8 +116,9 @@ pub(crate) fn have(
     replicas.acknowledged(entry, answers.get(1), "the hold")
 }
 
-/// Updates the state as [`requests::update`] does, and waits until that many replicas have the update.
-/// Returns the rule's reply, and the error if too few have it in time: the update is made all the same.
+/// Updates the state as [an update](crate::engine::operations::requests::update) does that is not replicated, and waits
+/// until that many replicas have it. Returns the rule's reply, and the error if too few have it in time: the update is made
+/// all the same.
 pub(crate) fn update(
     entry: &Arc<LockEntry>,
     owner: u64,
@@ -125,8 +126,7 @@ pub(crate) fn update(
     replicas: Replicas,
     wait: &Wait<'_>,
 ) -> Result<(Vec<Value>, Result<(), Error>), Failure> {
-    let update = commands::update(entry, owner, what).ok_or_else(requests::no_update)?;
-    let reply = replicas.after(entry, update, Moment::now(), wait)?;
+    let reply = replicas.after(entry, commands::update(entry, owner, what)?, Moment::now(), wait)?;
     let answers = list(&reply.value);
     let answer = answers.first().map(list).unwrap_or_default().to_vec();
     Ok((answer, replicas.acknowledged(entry, answers.get(1), "the outcome")))

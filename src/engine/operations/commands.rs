@@ -8,9 +8,11 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::exchange::Command;
+use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::PackedCall;
 use crate::engine::servers::route::Route;
 use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease, Terms};
+use crate::error::ErrorKind;
 use crate::script::Script;
 
 pub(crate) fn acquire<'a>(entry: &'a LockEntry, asking: &Asking) -> Command<'a> {
@@ -45,10 +47,11 @@ pub(crate) fn leave<'a>(
     Command::script(script, leave_args(over(entry, script), entry, leaving, next))
 }
 
-/// An update of the kind's state, if its rule has any.
-pub(crate) fn update<'a>(entry: &'a LockEntry, owner: u64, what: &[&str]) -> Option<Command<'a>> {
-    let script = entry.scripts.update.as_ref()?;
-    Some(Command::script(script, caller(over(entry, script), entry, owner, Duration::ZERO).with(what)))
+/// An update of the kind's state. Its rule may have none.
+pub(crate) fn update<'a>(entry: &'a LockEntry, owner: u64, what: &[&str]) -> Result<Command<'a>, Failure> {
+    let none = || Failure::Never(ErrorKind::InvalidInput.because("the rule of this kind has no kind.update"));
+    let script = entry.scripts.update.as_ref().ok_or_else(none)?;
+    Ok(Command::script(script, caller(over(entry, script), entry, owner, Duration::ZERO).with(what)))
 }
 
 /// The question for a page of the lock's state; on a lock with several modes, of that of `mode`.

@@ -98,8 +98,8 @@ pub(crate) fn update(
     what: &[&str],
     limit: Moment,
 ) -> Result<Vec<Value>, Failure> {
-    let command = commands::update(entry, owner, what).ok_or_else(no_update)?;
-    Ok(list(&entry.ask(&[command], limit)?.value).to_vec())
+    let reply = entry.ask(&[commands::update(entry, owner, what)?], limit)?;
+    Ok(list(&reply.value).to_vec())
 }
 
 /// Makes the hold of `from` that of `owner`. Returns the reply, and whether the request was sent twice to get
@@ -167,10 +167,6 @@ pub(crate) fn force(
     }
     let inside = number(Some(&reply.value)).ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
     Ok((inside == 1 || reply.resent()).then_some(Duration::ZERO))
-}
-
-pub(crate) fn no_update() -> Failure {
-    Failure::Never(ErrorKind::InvalidInput.because("the rule of this kind has no kind.update"))
 }
 
 pub(crate) fn no_rule() -> Error {
