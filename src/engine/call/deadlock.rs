@@ -147,7 +147,7 @@ impl Suspicion {
                 shared.observers.tell(|o| o.deadlock(entry.observed(), &text, chosen));
             }
             known.reported = true;
-            let error = || entry.error(Error::new(ErrorKind::Deadlock, "").because(text));
+            let error = || entry.error(ErrorKind::Deadlock.because(text));
             known.error = chosen.then(error);
         }
     }

@@ -114,7 +114,7 @@ impl Backend {
         // the destructor of another thread-local still sends something.)
         let keeps = |kept: &RefCell<Vec<_>>| kept.borrow().iter().any(|it| ptr::eq(*it, self));
         if is_exhausted(&pool) && KEPT.try_with(keeps).unwrap_or(false) {
-            return Err(Failure::Denied(Error::new(ErrorKind::Unavailable, "").because(NONE_LEFT)));
+            return Err(Failure::Denied(ErrorKind::Unavailable.because(NONE_LEFT)));
         }
         Ok(pool)
     }
@@ -206,7 +206,7 @@ impl Backend {
 /// The time was up before there was a connection. `before`: why there was none the last time, if that is
 /// known.
 fn no_connection(e: impl std::error::Error + Send + Sync + 'static, before: Option<RedisError>) -> Failure {
-    let error = Error::new(ErrorKind::Unavailable, "").because(NO_CONNECTION_IN_TIME);
+    let error = ErrorKind::Unavailable.because(NO_CONNECTION_IN_TIME);
     Failure::Unsent(match before {
         Some(before) if !before.is_timeout() => error.caused_by(before),
         _ => error.caused_by(e),

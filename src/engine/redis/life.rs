@@ -36,7 +36,7 @@ impl Life {
         }
         thread::Builder::new().name(name.to_owned()).spawn(prepare()).map_err(|e| {
             let why = format!("the thread {name} could not be started");
-            Error::new(ErrorKind::Unavailable, "").because(why).caused_by(e)
+            ErrorKind::Unavailable.because(why).caused_by(e)
         })?;
         state.running = true;
         Ok(())

@@ -136,7 +136,7 @@ fn is_replica(info: &str, at: &str) -> Option<Error> {
     field(info, "role:").filter(|role| *role == "slave")?;
     let of = |name| field(info, name).unwrap_or("?");
     let (host, port) = (of("master_host:"), of("master_port:"));
-    Some(Error::new(ErrorKind::Unavailable, "").because(format!(
+    Some(ErrorKind::Unavailable.because(format!(
         "the server at {at} is a replica of {host}:{port}: locks need an address that leads to the primary"
     )))
 }

@@ -175,13 +175,13 @@ fn wrong_type(e: RedisError) -> Error {
 }
 
 fn rejected(e: RedisError) -> Error {
-    let error = Error::new(ErrorKind::Unavailable, "").because("Redis rejected the request");
+    let error = ErrorKind::Unavailable.because("Redis rejected the request");
     error.caused_by(e).permanent()
 }
 
 fn no_database(e: RedisError) -> Error {
     let why = "the server has no database of this number (as many as its configuration says, 16 by default: 0 to 15)";
-    Error::new(ErrorKind::InvalidInput, "").because(why).caused_by(e)
+    ErrorKind::InvalidInput.because(why).caused_by(e)
 }
 
 /// Returns the error of a script: its author's, if it is a kind's rule that failed.
@@ -192,17 +192,13 @@ fn fault(script: Option<&Script>, e: RedisError) -> Error {
     match script.and_then(|script| script.blames(&message)) {
         Some((origin, why)) if !origin.is_rule && why.contains(NO_SUCH_OPTION) => {
             let old = "this server does not know what a script asks of it: Redis 6.2 is the first that does";
-            Error::new(ErrorKind::InvalidInput, "").because(format!(
-                "{old} ({}: {})",
-                origin.place,
-                why.trim()
-            ))
+            ErrorKind::InvalidInput.because(format!("{old} ({}: {})", origin.place, why.trim()))
         }
         Some((origin, why)) => {
             let kind = if origin.is_rule { ErrorKind::InvalidInput } else { ErrorKind::Protocol };
             Error::new(kind, "").because(format!("{}: {why}", origin.place))
         }
-        None => Error::new(ErrorKind::Protocol, "").because("Redis rejected a script").caused_by(e),
+        None => ErrorKind::Protocol.because("Redis rejected a script").caused_by(e),
     }
 }
 
@@ -231,19 +227,15 @@ pub(crate) fn no_sentinel_leads_there(e: &RedisError) -> Option<&str> {
 
 /// Returns what it means for a caller that there is no connection.
 pub(crate) fn not_connected(e: RedisError) -> Failure {
-    let denied = is_denied(&e);
-    let error = Error::new(ErrorKind::Unavailable, "");
-    if let Some(text) = no_sentinel_leads_there(&e) {
-        let error = error.because(text);
-        return if denied { Failure::Denied(error.permanent()) } else { Failure::Unsent(error) };
-    }
-    if e.is_timeout() {
-        return Failure::Unsent(error.because(NO_CONNECTION_IN_TIME).caused_by(timed_out()));
-    }
     if let Some(no_database) = denial(&e).filter(|error| error.kind() == ErrorKind::InvalidInput) {
         return Failure::Denied(no_database);
     }
-    let error = error.because("no connection to Redis").caused_by(e);
+    let (denied, unavailable) = (is_denied(&e), ErrorKind::Unavailable);
+    let error = match no_sentinel_leads_there(&e) {
+        Some(text) => unavailable.because(text),
+        None if e.is_timeout() => unavailable.because(NO_CONNECTION_IN_TIME).caused_by(timed_out()),
+        None => unavailable.because("no connection to Redis").caused_by(e),
+    };
     if denied { Failure::Denied(error.permanent()) } else { Failure::Unsent(error) }
 }
 
@@ -267,11 +259,11 @@ pub(crate) fn is_unknown_script(answer: &Value) -> bool {
 
 /// Returns the error for a reply that did not arrive; `within` is how long it was to be waited for.
 pub(crate) fn unanswered(e: RedisError, within: Duration) -> Error {
-    let error = Error::new(ErrorKind::Unavailable, "");
     if e.is_timeout() {
-        return error.because(format!("no answer within {}", spelled(within))).caused_by(timed_out());
+        let why = format!("no answer within {}", spelled(within));
+        return ErrorKind::Unavailable.because(why).caused_by(timed_out());
     }
-    error.because("no answer from Redis").caused_by(e)
+    ErrorKind::Unavailable.because("no answer from Redis").caused_by(e)
 }
 
 /// The system's message for a timeout, "Resource temporarily unavailable", would only mislead.

@@ -71,7 +71,7 @@ impl Node {
 
     /// Returns the error for a server that is not part of a cluster.
     pub(crate) fn is_of_no_cluster(&self) -> Error {
-        Error::new(ErrorKind::InvalidInput, "").because(format!(
+        ErrorKind::InvalidInput.because(format!(
             "the server at {self} is not a node of a Redis Cluster: connect by redis://{self}"
         ))
     }
