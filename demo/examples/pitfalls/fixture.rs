@@ -30,9 +30,9 @@ impl Fixture {
         all?.try_into().map_err(|_| "so many were made".into())
     }
 
-    /// Returns processes that use the library.
+    /// Returns processes that use the library, and wait for the server for as long as a busy machine takes.
     pub fn clients<const N: usize>(&self) -> Result<[Client; N], Failure> {
-        let all: Result<Vec<_>, _> = (0..N).map(|_| Client::connect(&self.server.url())).collect();
+        let all: Result<Vec<_>, _> = (0..N).map(|_| patient(&self.server.url()).connect()).collect();
         all?.try_into().map_err(|_| "so many were made".into())
     }
 
@@ -49,6 +49,10 @@ impl Fixture {
         let ended: bool = self.server.connection()?.pexpire(key, 0)?;
         if ended { Ok(()) } else { Err(format!("{key} had ended before").into()) }
     }
+}
+
+fn patient(url: &str) -> ClientBuilder {
+    Client::builder().url(url).connect_timeout(SURELY).command_timeout(SURELY)
 }
 
 /// Returns a builder for a client whose server will go away for good: the client soon gives up releasing what
