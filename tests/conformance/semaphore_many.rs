@@ -11,7 +11,7 @@ use redis_concurrent_testkit::{Barrier, Proxy, closes_in_time, wait_until};
 use crate::conformance::fixture::{Fixture, LATE, LEASE, NAME, Tried};
 use crate::conformance::rows::rows;
 use crate::conformance::semaphore::It;
-use crate::support::{LONG, Random, in_brief, ms};
+use crate::support::{LONG, Random, SetOnDrop, in_brief, ms};
 
 rows! { one_lock:
     threads_of_one_client_count_to_15
@@ -233,6 +233,7 @@ fn work_stops_while_the_server_is_away<K: Tried>(fixture: &Fixture<K>) {
                 }
             });
         }
+        let _ends = SetOnDrop(&ends);
         rises("work goes on");
         proxy.refuse_connections(true).unwrap();
         proxy.cut_all();
@@ -246,7 +247,6 @@ fn work_stops_while_the_server_is_away<K: Tried>(fixture: &Fixture<K>) {
         assert_eq!(grants.load(SeqCst), before, "nobody gets in");
         proxy.heal().unwrap();
         rises("work goes on again");
-        ends.store(true, SeqCst);
     });
     wait_until(LONG, "it is back", || it.available().unwrap() == 1);
     // More than one may have been inside: a release whose answer was lost let the next one in, and that

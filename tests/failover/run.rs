@@ -15,7 +15,7 @@ use crate::history::holds::History;
 use crate::history::log::{Event, read_all};
 use crate::history::pulse;
 use crate::history::times::Span;
-use crate::support::{LONG, Random, builder, clock, ms};
+use crate::support::{LONG, Random, SetOnDrop, builder, clock, ms};
 
 const PROCESSES: u64 = 3;
 
@@ -89,18 +89,9 @@ fn during<T>(stalls: &Mutex<Vec<Span>>, act: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let pulse = || pulse::of_process(&over, |span| stalls.lock().push(span));
         thread::Builder::new().name("machine pulse".into()).spawn_scoped(scope, pulse).unwrap();
-        // Also where it panics: else the scope waits for ever.
-        let _over = AtLast(&over);
+        let _over = SetOnDrop(&over);
         act()
     })
-}
-
-struct AtLast<'a>(&'a std::sync::atomic::AtomicBool);
-
-impl Drop for AtLast<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
 }
 
 /// One failover after the other, until the time is up.

@@ -35,12 +35,8 @@ fn only_the_process_that_acquired_releases() {
         let server = RedisServer::start().unwrap();
         let recorder = Recorder::default();
         let lease = ms(4500);
-        let client = builder(&server.url())
-            .lease(lease)
-            .renew_every(ms(300))
-            .observer(recorder.clone())
-            .connect()
-            .unwrap();
+        let client =
+            connected(|| builder(&server.url()).lease(lease).renew_every(ms(300)).observer(recorder.clone()));
         let (x, y, z) = (client.reentrant_lock("x"), client.reentrant_lock("y"), client.reentrant_lock("z"));
         let other = connect(&server);
         let (xs, ys) = (other.reentrant_lock("x"), other.reentrant_lock("y"));
@@ -109,7 +105,7 @@ fn a_child_forked_before_there_is_a_client_makes_its_own() {
         let server = RedisServer::start().unwrap();
         let url = server.url();
         let lives = || {
-            let client = builder(&url).lease(ms(9000)).renew_every(ms(300)).connect().unwrap();
+            let client = connected(|| builder(&url).lease(ms(9000)).renew_every(ms(300)));
             let lock = client.reentrant_lock("y");
             let guard = lock.lock().unwrap();
             renewed_again(|| guard.remaining());
@@ -131,7 +127,7 @@ fn a_forked_child_drops_all_it_was_left() {
     alone("a_forked_child_drops_all_it_was_left", || {
         let server = RedisServer::start().unwrap();
         let held = connect(&server).reentrant_lock("y").lock_owned().unwrap();
-        let client = builder(&server.url()).lease(ms(9000)).renew_every(ms(300)).connect().unwrap();
+        let client = connected(|| builder(&server.url()).lease(ms(9000)).renew_every(ms(300)));
         assert!(in_brief(client.reentrant_lock("y").try_lock_for(ms(50))).is_none());
         let mut owned = Some(client.reentrant_lock("x").lock_owned().unwrap());
         let mut client: Option<Client> = Some(client);
@@ -158,15 +154,6 @@ fn a_forked_child_drops_all_it_was_left() {
     });
 }
 
-/// Tells threads to stop when it goes.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// At the fork other threads are anywhere: inside our mutexes too, which stay taken in the child.
 #[test]
 fn a_child_forked_in_the_middle_of_things_does_not_hang() {
@@ -189,7 +176,7 @@ fn a_child_forked_in_the_middle_of_things_does_not_hang() {
                 });
             }
             // Also when an assertion fails below: the threads are waited for.
-            let _stop = Stop(&stop);
+            let _stop = SetOnDrop(&stop);
             let began = Instant::now();
             let mut forks = 0;
             while began.elapsed() < Duration::from_secs(3) {

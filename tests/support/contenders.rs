@@ -5,7 +5,7 @@ use std::thread;
 
 use redis_concurrent::{Client, ReentrantLock};
 
-use crate::support::{LONG, ms};
+use crate::support::{LONG, SetOnDrop, ms};
 
 /// Counts of the holds that the contenders had.
 #[derive(Debug, Default)]
@@ -29,8 +29,7 @@ impl Contenders {
                 let all = &all;
                 scope.spawn(move || all.come_and_go(holds, &client.reentrant_lock("it")));
             }
-            // Also if `during` panics: otherwise, the threads would run forever.
-            let _over = Over(&all.over);
+            let _over = SetOnDrop(&all.over);
             during(&all);
         });
         all
@@ -61,13 +60,5 @@ impl Contenders {
     /// Returns how many holds overlapped another, and how many had a token no higher than an earlier one.
     pub fn double_and_fallen(&self) -> (u64, u64) {
         (self.double.load(SeqCst), self.fallen.load(SeqCst))
-    }
-}
-
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -134,6 +135,16 @@ impl Observer for Recorder {
     }
     fn unlock_failed(&self, _: LockInfo<'_>, error: &Error) {
         self.note(Event::UnlockFailed(error.kind()));
+    }
+}
+
+/// Sets the flag when it is dropped: threads that go on until then end also where a test fails. Else their scope
+/// would wait for them for ever.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
     }
 }
 

@@ -21,15 +21,6 @@ const BREAKS: u64 = 45;
 /// What the server sends to subscribers.
 const MESSAGE: &[u8] = b"$7\r\nmessage\r\n";
 
-/// Tells another thread to stop when it goes, however that comes about.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Runs `play` with three clients, each for a process: again and again while subscriptions are broken, then
 /// once with messages of which none comes. It takes so many `steps`, each of which somebody waits for.
 fn whatever_becomes_of_messages(steps: u32, play: impl Fn(&RedisServer, &[Client])) {
@@ -50,7 +41,7 @@ fn whatever_becomes_of_messages(steps: u32, play: impl Fn(&RedisServer, &[Client
                     broken.fetch_add(server.kill_clients(ClientKind::PubSub).unwrap(), Ordering::Relaxed);
                 }
             });
-            let _stop = Stop(&stop);
+            let _stop = SetOnDrop(&stop);
             while plays == 0 || !lost && broken.load(Ordering::Relaxed) < BREAKS {
                 let began = Instant::now();
                 play(&server, &clients);

@@ -14,7 +14,7 @@ use crate::support::*;
 fn pain_10_subscriptions_do_not_grow_with_the_locks_waited_for() {
     let server = RedisServer::start().unwrap();
     // It would listen as well once it has held one for longer than its heartbeat.
-    let holder = builder(&server.url()).waiter_timeout(ms(60_000)).connect().unwrap();
+    let holder = connected(|| builder(&server.url()).waiter_timeout(ms(60_000)));
     let names: Vec<String> = (0..200).map(|i| format!("x{i}")).collect();
     let guards: Vec<_> = names.iter().map(|name| holder.reentrant_lock(name).lock_owned().unwrap()).collect();
     let client = connect(&server);
@@ -126,6 +126,7 @@ fn pain_12_two_scripts_a_grant_and_nobody_starves() {
                 });
             }
         }
+        let _stop = SetOnDrop(&stop);
         let total = || turns.iter().map(|t| t.load(Ordering::Relaxed)).sum::<u64>();
         let count = || server.command_calls().unwrap().get("evalsha").copied().unwrap_or(0);
         wait_until(LONG, "all take part", || turns.iter().all(|t| t.load(Ordering::Relaxed) > 10));
@@ -133,7 +134,6 @@ fn pain_12_two_scripts_a_grant_and_nobody_starves() {
         wait_until(3 * LONG, "a thousand turns", || total() > grants_before + 1000);
         scripts = count() - scripts_before;
         grants = total() - grants_before;
-        stop.store(true, Ordering::Relaxed);
     });
     // Some turns end between the two counts.
     let each = scripts as f64 / grants as f64;

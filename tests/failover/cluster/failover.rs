@@ -8,7 +8,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{RedisCluster, wait_until};
 
 use super::{home, patient, spread};
-use crate::support::{Event, LONG, Recorder, ms, pttl, queued};
+use crate::support::{Event, LONG, Recorder, SetOnDrop, ms, pttl, queued};
 
 /// Replicas take the place of a primary that was silent for that long: longer than a busy machine stands still.
 const SILENT: Duration = Duration::from_secs(3);
@@ -24,14 +24,6 @@ struct Contention {
     inside: AtomicU64,
     double: AtomicU64,
     end: AtomicBool,
-}
-
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 impl Contention {
@@ -62,8 +54,8 @@ impl Contention {
     }
 
     /// It goes on until that is dropped, by a test that fails, too.
-    fn until_dropped(&self) -> Ends<'_> {
-        Ends(&self.end)
+    fn until_dropped(&self) -> SetOnDrop<'_> {
+        SetOnDrop(&self.end)
     }
 
     fn goes_on(&self, for_holds: u64) {

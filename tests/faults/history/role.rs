@@ -11,7 +11,7 @@ use redis_concurrent_testkit::{Child, hear_parent, tell_parent};
 
 use crate::history::log::{Event, Journal, Who};
 use crate::history::pulse;
-use crate::support::{clock, env};
+use crate::support::{SetOnDrop, clock, env};
 
 /// Starts a worker that plays this role and writes its log into this folder.
 pub fn spawn(role: &str, process: u64, folder: &Path, more: &[(&str, &str)]) -> std::io::Result<Child> {
@@ -70,9 +70,9 @@ impl Role {
                 });
             };
             thread::Builder::new().name("pulse".into()).spawn_scoped(scope, pulse).unwrap();
+            let _stop = SetOnDrop(&stop);
             tell_parent("ready").unwrap();
             let _ = hear_parent();
-            stop.store(true, Ordering::Relaxed);
         });
     }
 }

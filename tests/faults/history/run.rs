@@ -1,7 +1,7 @@
 //! A run: workers, faults, and in the end the checks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::history::report::summary;
 use crate::history::rounds::Style;
 use crate::history::worker::Orders;
 use crate::server_days::{connected, key};
-use crate::support::{Random, builder, clock, nothing_left};
+use crate::support::{Random, SetOnDrop, builder, clock, nothing_left};
 
 /// How many of the things that are wrong are told.
 const MOST_SHOWN: usize = 20;
@@ -78,7 +78,7 @@ pub fn storm(fixture: &Fixture, processes: &mut Processes<'_>, plan: &Plan, leng
     let start = Instant::now();
     thread::scope(|scope| {
         // Also if something panics in here: the scope waits for its threads.
-        let _over = AtLast(&over);
+        let _over = SetOnDrop(&over);
         named(scope, "machine pulse", || {
             pulse::of_process(&over, |span| fixture.stall(span, "slow machine"));
         });
@@ -109,15 +109,6 @@ fn forget(server: &RedisServer, lines: &[Line]) {
     for name in names.chain(["s", "meet"]) {
         let (state, ends) = (key(name), key(name) + ":conditions");
         redis::cmd("DEL").arg(&[state, ends]).exec(&mut connection).unwrap();
-    }
-}
-
-/// Sets the flag when it is dropped.
-struct AtLast<'a>(&'a AtomicBool);
-
-impl Drop for AtLast<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

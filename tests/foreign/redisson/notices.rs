@@ -9,7 +9,7 @@ use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::fixture::{CHANNEL, Fixture, Java, KEY, LEASE, TOMBSTONES};
 use crate::server_days::connected;
-use crate::support::{LONG, builder, comes_in, connect, in_brief, ms};
+use crate::support::{LONG, SetOnDrop, builder, comes_in, connect, in_brief, ms};
 
 fn its_release_wakes_up(fixture: &Fixture, java: &mut Java, lock: &RedissonLock) {
     assert_eq!(java.takes(LEASE), Ok(()));
@@ -154,7 +154,7 @@ fn redisson_has_its_turn_between_holders_that_never_rest() {
             });
         }
         // Also where this fails.
-        let _ends = Sets(&done);
+        let _ends = SetOnDrop(&done);
         let mut java = fixture.java(1);
         let mut connection = fixture.server.connection().unwrap();
         let mut pubsub = connection.as_pubsub();
@@ -172,15 +172,6 @@ fn redisson_has_its_turn_between_holders_that_never_rest() {
     });
 }
 
-/// Sets it when dropped.
-struct Sets<'a>(&'a AtomicBool);
-
-impl Drop for Sets<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
 /// Without the right to Redisson's channels nobody is woken up, and everybody comes in.
 #[test]
 fn rights_to_the_channel_are_needed_to_be_quick_and_not_to_be_right() {
@@ -193,7 +184,7 @@ fn rights_to_the_channel_are_needed_to_be_quick_and_not_to_be_right() {
         set.arg("SETUSER").arg(user).arg("on").arg(">secret").arg("~*").arg("resetchannels").arg(channels);
         set.arg("+@all").exec(&mut admin).unwrap();
         let url = format!("redis://{user}:secret@127.0.0.1:{}/", fixture.server.port());
-        let lock = builder(&url).connect().unwrap().redisson_lock(KEY);
+        let lock = connected(|| builder(&url)).redisson_lock(KEY);
         let mut java = fixture.java(1);
         assert_eq!(java.takes(LEASE), Ok(()));
         thread::scope(|scope| {

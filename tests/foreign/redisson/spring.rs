@@ -11,7 +11,7 @@ use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::fixture::Fixture;
 use crate::redisson::jvm::Jvm;
-use crate::support::{LONG, comes_in, ms, patient};
+use crate::support::{LONG, SetOnDrop, comes_in, ms, patient};
 
 const KEY: &str = "orders:43";
 const CHANNEL: &str = "orders-channel";
@@ -147,9 +147,8 @@ fn the_real_spring_and_ours_wake_each_other_up() {
                 }
             });
         }
+        let _rest = SetOnDrop(&rest);
         java.say(0, "turns 10");
-        let turns = java.receives(0);
-        rest.store(true, Ordering::SeqCst);
-        assert_eq!(turns, "out");
+        assert_eq!(java.receives(0), "out");
     });
 }

@@ -10,7 +10,7 @@ use redis_concurrent::{CancellationToken, Error, ErrorKind, Guard, ReentrantLock
 use redis_concurrent_testkit::wait_until;
 
 use crate::condition::fixture::{Fixture, is_held, not_empty, signal};
-use crate::support::{Event, LONG, Recorder, SOON, ms, nothing_left, replied};
+use crate::support::{Event, LONG, Recorder, SOON, SetOnDrop, ms, nothing_left, replied};
 
 /// A form of a wait: whether it was signalled. None of them comes to its end by itself.
 type Form = fn(&ReentrantLock, &mut Guard<Reentrant>, &CancellationToken) -> Result<bool, Error>;
@@ -371,12 +371,12 @@ fn threads_of_the_waiters_process_get_in_meanwhile_and_after() {
                 }
             });
         }
+        let _stop = SetOnDrop(&stop);
         for _ in 0..30 {
             let mut guard = lock.lock().unwrap();
             not_empty(&lock).wait(&mut guard).unwrap();
             is_held(&lock, guard);
         }
-        stop.store(true, Ordering::SeqCst);
     });
     nothing_left(&fixture.server);
 }

@@ -27,8 +27,9 @@ fn until_the_last_gets_in(fair: bool, local_handoff: Duration, work: Duration) -
     let log = Log::default();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = SetOnDrop(&stop);
         for process in 0..3 {
-            let client = builder(&server.url()).local_handoff(local_handoff).connect().unwrap();
+            let client = connected(|| unhurried(&server.url()).local_handoff(local_handoff));
             let lock = client.reentrant_lock("x");
             let lock = if fair { lock.fair() } else { lock };
             for _ in 0..2 {
@@ -49,7 +50,6 @@ fn until_the_last_gets_in(fair: bool, local_handoff: Duration, work: Duration) -
         }
         held.unlock().unwrap();
         wait_until(LONG, "the last gets in", || log.lock().iter().any(|(p, ..)| *p == 2));
-        stop.store(true, Ordering::Relaxed);
     });
     let mut log = log.into_inner();
     log.sort_by_key(|(_, token, _)| *token);

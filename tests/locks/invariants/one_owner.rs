@@ -61,9 +61,9 @@ fn role_contender() {
                 }
             });
         }
+        let _stop = SetOnDrop(&stop);
         tell_parent("ready").unwrap();
         let _ = hear_parent();
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
