@@ -10,7 +10,7 @@ use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::conformance::fixture::{EVERY, Fixture, LEASE, NAME, Tried};
 use crate::conformance::rows::rows;
-use crate::support::{LONG, in_brief, ms};
+use crate::support::{LONG, builder, connected, in_brief, ms};
 
 rows! { one_lock:
     ten_threads_count_to_50_by_three_servers
@@ -123,7 +123,7 @@ fn it_is_got_whichever_server_is_taken<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(3);
     let lock = servers.lock();
     for server in &servers.0 {
-        let client = Client::connect(&server.url()).unwrap();
+        let client = connected(|| builder(&server.url()));
         let single = client.simple_lock(NAME);
         let taken = single.lock().unwrap();
         let guard = lock.try_lock_for(LONG).unwrap().expect("two are a majority");
@@ -279,7 +279,7 @@ fn a_lease_is_in_whole_milliseconds<K: Tried>(_: &Fixture<K>) {
 /// rslock test_lock_manager_from_clients_partial_quorum.
 fn of_two_servers_both_are_needed<K: Tried>(_: &Fixture<K>) {
     let servers = Servers::of(2);
-    let connect = || servers.0.iter().map(|s| Client::connect(&s.url()).unwrap()).collect::<Vec<_>>();
+    let connect = || servers.0.iter().map(|s| connected(|| builder(&s.url()))).collect::<Vec<_>>();
     let (mine, yours) = (connect(), connect());
     assert_eq!(RedLockClient::new(&mine).unwrap_err().kind(), ErrorKind::InvalidInput);
     let [a, b] = [0, 1].map(|i| mine[i].simple_lock(NAME));

@@ -174,8 +174,8 @@ fn an_observer_that_panics_changes_nothing() {
 fn a_panic_upon_a_loss_stops_no_renewal() {
     let (server, other) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     let door = Proxy::start(server.port()).unwrap();
-    let client = builder(&door.url()).lease(ms(4000)).renew_every(ms(100)).connect().unwrap();
-    let elsewhere = builder(&other.url()).lease(ms(9000)).renew_every(ms(300)).connect().unwrap();
+    let client = connected(|| builder(&door.url()).lease(ms(4000)).renew_every(ms(100)));
+    let elsewhere = connected(|| builder(&other.url()).lease(ms(9000)).renew_every(ms(300)));
     let (lost, held) =
         (client.simple_lock("x").lock_owned().unwrap(), elsewhere.simple_lock("y").lock_owned().unwrap());
     let (token, warning) = (lost.lost(), lost.ends_within(ms(200)));

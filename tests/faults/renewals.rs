@@ -115,11 +115,11 @@ fn a_hold_lives_on_where_no_connection_is_to_be_had_for_its_renewals() {
 #[test]
 fn a_forced_unlock_is_told_at_once_to_a_holder_that_asked_or_holds_on() {
     let server = RedisServer::start().unwrap();
-    let other = Client::connect(&server.url()).unwrap().reentrant_lock("x");
+    let other = connected(|| builder(&server.url())).reentrant_lock("x");
     for fixed in [None, Some(ms(30_000))] {
         for asks in [true, false] {
             let recorder = Recorder::default();
-            let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
+            let client = connected(|| builder(&server.url()).observer(recorder.clone()));
             let lock = client.reentrant_lock("x");
             let lock = match fixed {
                 Some(lease) => lock.with_lease(lease),
@@ -143,7 +143,7 @@ fn a_forced_unlock_is_told_at_once_to_a_holder_that_asked_or_holds_on() {
 fn a_forced_unlock_says_that_nobody_was_told() {
     let server = RedisServer::start().unwrap();
     // It would listen, and be told, once it has held the lock for a heartbeat: a third of the lease here.
-    let client = builder(&server.url()).waiter_timeout(ms(60_000)).connect().unwrap();
+    let client = connected(|| builder(&server.url()).waiter_timeout(ms(60_000)));
     let other = connect(&server).reentrant_lock("x");
     let nobody = other.force_unlock().unwrap();
     assert!(nobody.holders == 0 && nobody.notified == 0, "{nobody:?}");

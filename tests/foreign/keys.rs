@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::thread;
 
+use redis_concurrent::ErrorKind;
 use redis_concurrent::internals::lock_count;
-use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::foreign::fixture::Fixture;
-use crate::support::{LONG, builder, comes_in, ms};
+use crate::support::{LONG, builder, comes_in, connected, ms};
 
 /// By the word of Redis itself, which knows slots where it could be one of a cluster.
 #[test]
@@ -53,7 +53,7 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
 fn the_key_of_a_named_lock_is_that_lock() {
     let fixture = Fixture::new();
     let minutes = ms(120_000);
-    let patient = || builder(&fixture.server.url()).lease(minutes).waiter_timeout(minutes).connect().unwrap();
+    let patient = || connected(|| builder(&fixture.server.url()).lease(minutes).waiter_timeout(minutes));
     let (mine, yours) = (patient(), patient());
     for (name, key) in [("a", "rc:{a}"), ("a{%}", "rc:{a%7B%25%7D}")] {
         let (named, at, theirs) =
@@ -77,7 +77,7 @@ fn the_key_of_a_named_lock_is_that_lock() {
 #[test]
 fn namespaces_exclude_each_other_at_one_key() {
     let fixture = Fixture::new();
-    let other = builder(&fixture.server.url()).namespace("elsewhere").connect().unwrap();
+    let other = connected(|| builder(&fixture.server.url()).namespace("elsewhere"));
     for key in ["job", "rc:{a}"] {
         let (here, there) = (fixture.client().simple_lock_at(key), other.simple_lock_at(key));
         for (first, second) in [(&here, &there), (&there, &here)] {
@@ -122,7 +122,7 @@ fn rights_to_the_namespace_and_to_the_key_are_enough() {
     set.arg("SETUSER").arg("locks").arg("on").arg(">secret").arg("~rc:{*").arg("~job:*").arg("&rc:inbox:*");
     set.arg("+@all").exec(&mut fixture.server.connection().unwrap()).unwrap();
     let url = format!("redis://locks:secret@127.0.0.1:{}/", fixture.server.port());
-    let (mine, yours) = (Client::connect(&url).unwrap(), Client::connect(&url).unwrap());
+    let (mine, yours) = (connected(|| builder(&url)), connected(|| builder(&url)));
     for key in ["job:7", "job:{7}"] {
         let (lock, other) = (mine.simple_lock_at(key), yours.simple_lock_at(key));
         let guard = lock.lock().unwrap();

@@ -9,7 +9,7 @@ use redis_concurrent::{ErrorKind, Receipt};
 use redis_concurrent_testkit::wait_until;
 
 use crate::foreign::fixture::{Fixture, KEY, LEASE};
-use crate::support::{LONG, builder, in_brief, ms};
+use crate::support::{LONG, builder, connected, in_brief, ms};
 
 #[test]
 fn what_we_hold_looks_as_set_nx_px_leaves_it() {
@@ -31,7 +31,7 @@ fn a_hold_is_renewed_and_keeps_foreign_holders_out_beyond_its_lease() {
     let fixture = Fixture::new();
     // Renewed so often that a machine that stands still for a while does not end it.
     let lease = ms(4000);
-    let client = builder(&fixture.server.url()).lease(lease).renew_every(ms(300)).connect().unwrap();
+    let client = connected(|| builder(&fixture.server.url()).lease(lease).renew_every(ms(300)));
     let lock = client.simple_lock_at(KEY);
     let mut foreign = fixture.foreign_holder("theirs");
     let guard = lock.lock().unwrap();

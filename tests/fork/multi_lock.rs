@@ -12,7 +12,7 @@ fn a_child_holds_and_releases_none_of_its_parents_locks() {
     alone("multi_lock::a_child_holds_and_releases_none_of_its_parents_locks", || {
         let server = RedisServer::start().unwrap();
         let recorder = Recorder::default();
-        let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
+        let client = connected(|| builder(&server.url()).observer(recorder.clone()));
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| client.reentrant_lock(name));
         let (held, other) = (MultiLock::new(&[&a, &b]), MultiLock::new(&[&c, &d]));
         let free = MultiLock::new(&[&client.reentrant_lock("e"), &client.simple_lock("f")]);

@@ -20,7 +20,7 @@ fn a_child_has_nothing_of_its_parents_majority() {
                 let builder = builder(&server.url()).lease(lease);
                 if observed { builder.observer(recorder.clone()) } else { builder }
             };
-            servers.iter().map(|server| builder(server).connect().unwrap()).collect()
+            servers.iter().map(|server| connected(|| builder(server))).collect()
         };
         let clients = connect(true);
         let red = |clients: &[Client]| {

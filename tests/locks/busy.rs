@@ -3,13 +3,12 @@
 use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::RedisServer;
 
-use crate::support::{builder, connect};
+use crate::support::{builder, connect, connected};
 
 #[test]
 fn the_error_of_a_caller_that_gave_up_says_who_holds_the_lock() {
     let server = RedisServer::start().unwrap();
-    let (billing, client) =
-        (builder(&server.url()).client_name("billing").connect().unwrap(), connect(&server));
+    let (billing, client) = (connected(|| builder(&server.url()).client_name("billing")), connect(&server));
     let lock = client.reentrant_lock("it");
     let held = billing.reentrant_lock("it").lock_owned().unwrap();
     // The first of each sends its script.
@@ -62,8 +61,7 @@ fn cause(error: &redis_concurrent::Error) -> Option<ErrorKind> {
 #[test]
 fn the_error_of_a_semaphore_says_who_has_how_many_permits() {
     let server = RedisServer::start().unwrap();
-    let (billing, client) =
-        (builder(&server.url()).client_name("billing").connect().unwrap(), connect(&server));
+    let (billing, client) = (connected(|| builder(&server.url()).client_name("billing")), connect(&server));
     let semaphore = client.semaphore("it");
     let text = semaphore.busy_error().to_string();
     assert_eq!(text, "\"it\": timed out: it was held, but is free now; 0 of 0 permits are available");
@@ -90,7 +88,7 @@ fn the_error_of_a_semaphore_says_who_has_how_many_permits() {
 #[test]
 fn the_error_of_a_multi_lock_says_which_of_its_locks_are_held_and_by_whom() {
     let server = RedisServer::start().unwrap();
-    let billing = builder(&server.url()).client_name("billing").connect().unwrap();
+    let billing = connected(|| builder(&server.url()).client_name("billing"));
     let (client, other) = (connect(&server), connect(&server));
     let (a, b, c) = (client.reentrant_lock("a"), client.simple_lock("b"), other.read_write_lock("c"));
     let all = MultiLock::new(&[&a, &b, c.read_lock()]);

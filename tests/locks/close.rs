@@ -136,7 +136,7 @@ fn close_is_final_and_may_be_repeated() {
 fn is_final() -> Result<(), Error> {
     let server = RedisServer::start().unwrap();
     let recorder = Recorder::default();
-    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&server.url()).observer(recorder.clone()));
     let before = client.reentrant_lock("x");
     let guard = before.lock().unwrap();
     let clone = client.clone();
@@ -343,7 +343,7 @@ fn close_tells_its_observer_outside_all_locks() {
         let server = RedisServer::start().unwrap();
         closes_in_time(|| {
             let asks = Asks::default();
-            let client = builder(&server.url()).observer(asks.clone()).connect().unwrap();
+            let client = connected(|| builder(&server.url()).observer(asks.clone()));
             *asks.0.lock() = Some(client.clone());
             let guards: Vec<_> =
                 (0..3).map(|i| client.reentrant_lock(&format!("x{i}")).lock_owned().unwrap()).collect();
@@ -375,7 +375,7 @@ fn close_by_an_observer_or_with_a_guard_in_hand() {
     let server = RedisServer::start().unwrap();
     closes_in_time(|| {
         let closes = Closes::default();
-        let client = builder(&server.url()).observer(closes.clone()).connect().unwrap();
+        let client = connected(|| builder(&server.url()).observer(closes.clone()));
         *closes.0.lock() = Some(client.clone());
         let held = client.reentrant_lock("held").lock_owned().unwrap();
         client.reentrant_lock("x").lock_owned().unwrap().unlock().unwrap();

@@ -74,7 +74,7 @@ fn it_does_not_wait_and_the_next_request_goes_behind_it() {
 fn a_client_that_is_told_to_waits() {
     let Fixture { server, proxy, .. } = fixture();
     let recorder = Recorder::default();
-    let client = builder(&proxy.url()).drop_waits(true).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).drop_waits(true).observer(recorder.clone()));
     proxy.delay(ms(20));
     for round in 1..=5 {
         drop(client.reentrant_lock("x").lock().unwrap());
@@ -121,7 +121,7 @@ fn another_lock_of_the_same_threads_goes_behind_it_too() {
 fn a_read_write_lock_is_free_for_readers_when_its_writer_is_dropped() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(LONG));
     let lock = client.read_write_lock("x");
     proxy.delay(ms(5));
     for _ in 0..10 {
@@ -235,7 +235,7 @@ fn role_ends() {
     if !is_role("dropping::role_ends") {
         return;
     }
-    let client = builder(&std::env::var("URL").unwrap()).connect().unwrap();
+    let client = connected(|| builder(&std::env::var("URL").unwrap()));
     drop(client.reentrant_lock("x").lock().unwrap());
 }
 

@@ -25,7 +25,7 @@ struct Fixture {
 fn fixture() -> Fixture {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let (waits, holds) = (Client::connect(&proxy.url()).unwrap(), connect(&server));
+    let (waits, holds) = (connected(|| builder(&proxy.url())), connect(&server));
     Fixture { server, proxy, waits, holds }
 }
 

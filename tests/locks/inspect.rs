@@ -9,7 +9,7 @@ use redis_concurrent::kinds::Permits;
 use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
-use crate::support::{LONG, SOON, builder, channels, connect, ms, queued};
+use crate::support::{LONG, SOON, builder, channels, connect, connected, ms, queued};
 
 fn waiting(found: &Inspection) -> usize {
     found.waiters.iter().map(|it| it.threads).sum()
@@ -22,8 +22,7 @@ fn inspect(client: &Client, name: &str) -> Inspection {
 #[test]
 fn each_kind_is_known_by_its_name_alone() {
     let server = RedisServer::start().unwrap();
-    let (client, viewer) =
-        (builder(&server.url()).client_name("billing").connect().unwrap(), connect(&server));
+    let (client, viewer) = (connected(|| builder(&server.url()).client_name("billing")), connect(&server));
     let simple = client.simple_lock("simple").lock_owned().unwrap();
     let reentrant = client.reentrant_lock("reentrant").lock_owned().unwrap();
     let writer = client.read_write_lock("writer").write_lock().lock_owned().unwrap();
@@ -155,7 +154,7 @@ fn the_thread_that_was_granted_a_lock_is_known_by_its_name() {
 #[test]
 fn a_lock_shared_with_redisson_is_looked_at_by_its_key() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).client_name("billing").connect().unwrap();
+    let client = connected(|| builder(&server.url()).client_name("billing"));
     assert!(client.inspect_key("stock").unwrap().is_none());
     // A fenced lock's tokens are another counter's, so an inspection has none.
     let guard = client.redisson_fenced_lock("stock").lock_owned().unwrap();
@@ -200,7 +199,7 @@ fn a_hold_that_only_stays_is_told_apart() {
 fn waiters_are_shown_with_process_threads_and_heartbeat() {
     let server = RedisServer::start().unwrap();
     let (holder, waits, viewer) =
-        (connect(&server), builder(&server.url()).client_name("shop").connect().unwrap(), connect(&server));
+        (connect(&server), connected(|| builder(&server.url()).client_name("shop")), connect(&server));
     let guard = holder.reentrant_lock("job").lock_owned().unwrap();
     let lock = waits.reentrant_lock("job");
     thread::scope(|scope| {
@@ -247,7 +246,7 @@ fn a_listing_has_each_of_many_once_and_holds_its_rate() {
     let client = connect(&server);
     let guards: Vec<_> =
         (0..300).map(|i| client.reentrant_lock(&format!("l{i}")).lock_owned().unwrap()).collect();
-    let other = builder(&server.url()).namespace("other").connect().unwrap();
+    let other = connected(|| builder(&server.url()).namespace("other"));
     let _theirs = other.reentrant_lock("theirs").lock_owned().unwrap();
     let mut names: Vec<_> = client.list().map(|it| it.unwrap().name).collect();
     names.sort();
@@ -307,7 +306,7 @@ fn a_listing_examines_no_name_that_is_only_remembered() {
     let simple = client.simple_lock("simple").lock_owned().unwrap();
     // A waiter of which nothing is heard is all that there is of this name.
     let proxy = Proxy::start(server.port()).unwrap();
-    let waits = builder(&proxy.url()).waiter_timeout(LONG).connect().unwrap();
+    let waits = connected(|| builder(&proxy.url()).waiter_timeout(LONG));
     let (holder, awaited) = (client.reentrant_lock("awaited"), waits.reentrant_lock("awaited"));
     let guard = holder.lock_owned().unwrap();
     thread::scope(|scope| {
@@ -338,7 +337,7 @@ fn a_listing_has_what_is_held_right_after_many_leases_were_over() {
     let server = RedisServer::start().unwrap();
     let viewer = connect(&server);
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = Client::connect(&proxy.url()).unwrap();
+    let client = connected(|| builder(&proxy.url()));
     let semaphores = ["held", "free"].map(|name| viewer.semaphore(name));
     let goods = ["reserved", "stocked"];
     let inventories = goods.map(|name| viewer.inventory(name));
@@ -403,7 +402,7 @@ fn a_revoked_hold_keeps_others_out_even_if_a_renewal_of_it_had_no_reply() {
     let proxy = Proxy::start(server.port()).unwrap();
     // With a heartbeat of its own only: the loss is told, or found out by a renewal that is asked for.
     for notified in [true, false] {
-        let client = builder(&proxy.url()).lease(ms(60_000)).connect().unwrap();
+        let client = connected(|| builder(&proxy.url()).lease(ms(60_000)));
         let other = connect(&server);
         let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
         let guard = lock.lock().unwrap();
@@ -428,7 +427,7 @@ fn a_revoked_hold_keeps_others_out_even_if_a_renewal_of_it_had_no_reply() {
 #[test]
 fn a_revoked_hold_keeps_others_out_until_its_lease_is_over() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).lease(ms(60_000)).connect().unwrap();
+    let client = connected(|| builder(&server.url()).lease(ms(60_000)));
     let other = connect(&server);
     let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
     let guard = lock.lock().unwrap();

@@ -33,9 +33,8 @@ fn it_goes_over_once<K: Kind + Default>(
     let (recorder_here, recorder_there) = (Recorder::default(), Recorder::default());
     // Renewed often, but long enough for a busy machine while nobody renews it.
     let brisk = |recorder: &Recorder| {
-        builder(&server.url()).lease(LONG).renew_every(ms(300)).observer(recorder.clone())
+        connected(|| unhurried(&server.url()).lease(LONG).renew_every(ms(300)).observer(recorder.clone()))
     };
-    let brisk = |recorder| brisk(recorder).connect().unwrap();
     let (here, there, third) = (brisk(&recorder_here), brisk(&recorder_there), connect(&server));
     let (mine, theirs, others) = (make(&here), make(&there), make(&third));
     let guard = mine.lock_owned().unwrap();
@@ -132,7 +131,7 @@ fn a_read_lock_goes_over_and_knows_the_last_write() {
     guard.unlock().unwrap();
     assert!(locks[2].write_lock().try_lock().unwrap().is_some());
     // One that other threads share stays where it is.
-    let client = builder(&server.url()).local_handoff(LONG).connect().unwrap();
+    let client = connected(|| builder(&server.url()).local_handoff(LONG));
     let lock = client.read_write_lock("it");
     let (one, other) = (lock.read_lock().lock_owned().unwrap(), lock.read_lock().lock_owned().unwrap());
     fails_with(one.into_receipt(), ErrorKind::Refused);
@@ -153,7 +152,7 @@ fn it_goes_over_once_of_a_semaphore() {
 #[test]
 fn a_token_has_its_hand_overs_with_it() {
     let server = RedisServer::start().unwrap();
-    let here = builder(&server.url()).local_handoff(LONG).connect().unwrap();
+    let here = connected(|| builder(&server.url()).local_handoff(LONG));
     let lock = here.reentrant_lock("it");
     let first = lock.lock_owned().unwrap();
     let (token, guard) = thread::scope(|scope| {
@@ -217,7 +216,7 @@ fn between_two_processes_nobody_renews() {
     let there = connect(&server);
     let theirs = there.simple_lock("it");
     let is_kept = |lease| {
-        let here = builder(&server.url()).lease(lease).connect().unwrap();
+        let here = connected(|| builder(&server.url()).lease(lease));
         let Ok(receipt) = here.simple_lock("it").lock_owned().unwrap().into_receipt() else { return false };
         let left = theirs.holder().unwrap().and_then(|it| it.remaining);
         assert!(left <= Some(lease + ms(1)), "{left:?}");
@@ -233,7 +232,7 @@ fn between_two_processes_nobody_renews() {
 #[test]
 fn a_fixed_lease_stays_one() {
     let server = RedisServer::start().unwrap();
-    let (here, there) = (connect(&server), builder(&server.url()).lease(ms(600)).connect().unwrap());
+    let (here, there) = (connect(&server), connected(|| builder(&server.url()).lease(ms(600))));
     let fixed = here.reentrant_lock("it").with_lease(ms(900));
     // (Again where it was over before it was adopted.)
     let (began, guard) = eventually(LONG, || {
@@ -354,7 +353,7 @@ struct Fixture {
 fn fixture(command_timeout: Duration) -> Fixture {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(command_timeout).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(command_timeout));
     let straight = connect(&server);
     // What is swallowed later is then the answer of a run of one.
     let another = on_paper(straight.reentrant_lock("another").lock_owned().unwrap());
@@ -432,7 +431,7 @@ fn role_adopter() {
         return;
     }
     let receipt: Receipt = hear_parent().unwrap().unwrap().parse().unwrap();
-    let guard = Client::connect(&env("URL")).unwrap().adopt::<Reentrant>(&receipt).unwrap();
+    let guard = connected(|| builder(&env("URL"))).adopt::<Reentrant>(&receipt).unwrap();
     tell_parent(&guard.token().to_string()).unwrap();
     hear_parent().unwrap();
     guard.unlock().unwrap();

@@ -20,7 +20,7 @@ const ROUNDS: u64 = 10;
 fn fixture() -> (RedisServer, Proxy, Client) {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).max_connections(1).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).max_connections(1));
     (server, proxy, client)
 }
 

@@ -3,9 +3,9 @@
 
 use std::thread;
 
+use redis_concurrent::ErrorKind;
 use redis_concurrent::kinds::{Kind, Permits, Reentrant};
 use redis_concurrent::observe::{AcquiredVia, LossReason};
-use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::*;
@@ -29,7 +29,7 @@ fn of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let recorder = Recorder::default();
-    let client = builder(&proxy.url()).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).observer(recorder.clone()));
     // No renewal tells it, and no other connection than the pool's finds out: that asks for `INFO server` first.
     let lock = client.reentrant_lock("x").with_lease(LONG);
     proxy.only_matching(b"$6\r\nserver");
@@ -58,7 +58,7 @@ fn of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since() {
 fn of_a_hold_that_is_gone_with_the_server_that_was_told_is_unknown_where_another_holds_since() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(SOON).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(SOON));
     let lock = client.reentrant_lock("x");
     drop(lock.lock().unwrap());
     let guard = lock.lock_owned().unwrap();
@@ -87,7 +87,7 @@ fn answer_lost_with_another_waiting<K: Kind>(
 ) -> Option<ErrorKind> {
     let proxy = Proxy::start(server.port()).unwrap();
     let url = url.replace(&format!(":{}", server.port()), &format!(":{}", proxy.port()));
-    let client = Client::connect(&url).unwrap();
+    let client = connected(|| builder(&url));
     let [mine, theirs] = kind;
     let (lock, other) = (client.lock_with_kind("x", mine), connect(server).lock_with_kind("x", theirs));
     // Redis knows the scripts.
@@ -131,7 +131,7 @@ fn of_a_hold_that_is_gone_is_unknown_where_redis_may_not_be_asked() {
     assert_eq!(came, Some(ErrorKind::OutcomeUnknown));
     let proxy = Proxy::start(server.port()).unwrap();
     let url = proxy.url().replace("redis://", "redis://app:secret@");
-    let lock = Client::connect(&url).unwrap().reentrant_lock("alone");
+    let lock = connected(|| builder(&url)).reentrant_lock("alone");
     drop(lock.lock().unwrap());
     let guard = lock.lock().unwrap();
     proxy.only_matching(b"rc:{alone}");
@@ -146,7 +146,7 @@ fn of_a_hold_that_is_gone_is_unknown_where_redis_may_not_be_asked() {
 fn of_each_guard_of_a_lost_hold_is_lost() {
     let server = RedisServer::start().unwrap();
     let recorder = Recorder::default();
-    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&server.url()).observer(recorder.clone()));
     let lock = client.reentrant_lock("x");
     // Known by its deadline, and by Redis's word.
     for forced in [false, true] {

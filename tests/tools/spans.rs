@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use redis_concurrent::{Client, MultiLock, RedLockClient};
+use redis_concurrent::{MultiLock, RedLockClient};
 use redis_concurrent_testkit::RedisServer;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Id, Level, Metadata, Subscriber, span};
 
-use crate::support::{alone, in_brief, ms};
+use crate::support::{alone, builder, connected, in_brief, ms};
 
 /// What was opened and closed on this thread, in order.
 #[derive(Clone, Default)]
@@ -61,7 +61,7 @@ fn a_wait_and_a_hold_are_spans() {
 
 fn a_wait_and_a_hold() {
     let server = RedisServer::start().unwrap();
-    let (client, other) = (Client::connect(&server.url()).unwrap(), Client::connect(&server.url()).unwrap());
+    let (client, other) = (connected(|| builder(&server.url())), connected(|| builder(&server.url())));
     let lock = client.reentrant_lock("it");
     let spans = Spans::default();
     tracing::subscriber::with_default(spans.clone(), || {
@@ -86,7 +86,7 @@ fn the_hold_of_several_locks_and_of_several_servers_is_one_span() {
 
 fn holds_of_several() {
     let servers = [(); 3].map(|()| RedisServer::start().unwrap());
-    let clients = servers.each_ref().map(|server| Client::connect(&server.url()).unwrap());
+    let clients = servers.each_ref().map(|server| connected(|| builder(&server.url())));
     let (a, b) = (clients[0].simple_lock("a"), clients[0].simple_lock("b"));
     let red = RedLockClient::new(&clients).unwrap().skip_startup_delay();
     let spans = Spans::default();

@@ -211,7 +211,7 @@ fn silence_is_told(server: &RedisServer) -> Option<()> {
 #[test]
 fn pain_27_a_reason_is_told_once() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).unreachable_timeout(ms(100)).connect().unwrap();
+    let client = connected(|| builder(&server.url()).unreachable_timeout(ms(100)));
     let mut errors =
         vec![Client::connect(&server.url().replace("://", "://nobody:wrong@")).map(drop).unwrap_err()];
     let lock = client.reentrant_lock("x");
@@ -232,7 +232,7 @@ fn pain_27_a_reason_is_told_once() {
 fn pain_27_a_lost_hold_is_released_at_once() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).lease(ms(600)).command_timeout(ms(30_000)).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).lease(ms(600)).command_timeout(ms(30_000)));
     let lock = client.reentrant_lock("x");
     let guards: Vec<_> =
         (0..5).map(|i| client.reentrant_lock(&format!("x{i}")).lock_owned().unwrap()).collect();

@@ -76,7 +76,7 @@ fn pain_30_names_leave_nothing() {
 #[test]
 fn pain_30_permits_of_a_dead_process_come_back() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).lease(LEASE).renew_every(ms(300)).connect().unwrap();
+    let client = connected(|| builder(&server.url()).lease(LEASE).renew_every(ms(300)));
     let semaphore = client.semaphore("x");
     semaphore.set_permits(10).unwrap();
     let three = semaphore.acquire(3).unwrap();
@@ -105,7 +105,7 @@ fn role_holds_five() {
     if !is_role(HOLDS) {
         return;
     }
-    let client = builder(&env("URL")).lease(LEASE).renew_every(ms(300)).connect().unwrap();
+    let client = connected(|| builder(&env("URL")).lease(LEASE).renew_every(ms(300)));
     let permits = [2, 3].map(|n| client.semaphore("x").acquire(n).unwrap());
     tell_parent("has five").unwrap();
     hear_parent().unwrap();

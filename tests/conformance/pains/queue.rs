@@ -201,7 +201,7 @@ fn pain_18_waits_whose_connections_are_cut_leave_no_position() {
     let writes = holder.read_write_lock("y").write_lock().lock_owned().unwrap();
     let permit = semaphore.acquire(1).unwrap();
     // No queue position ends by itself while this test runs.
-    let client = builder(&proxy.url()).waiter_timeout(ms(60_000)).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).waiter_timeout(ms(60_000)));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let cuts = scope.spawn(|| {

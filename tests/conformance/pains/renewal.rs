@@ -24,7 +24,7 @@ fn pain_01_nothing_is_renewed_after_its_release() {
     let server = RedisServer::start().unwrap();
     // Renewed at once if at all, and no hold of a thread that stands still for a while is lost.
     let every = ms(100);
-    let client = || builder(&server.url()).lease(ms(10_000)).renew_every(every).connect().unwrap();
+    let client = || connected(|| builder(&server.url()).lease(ms(10_000)).renew_every(every));
     let clients: Vec<_> = (0..2).map(|_| client()).collect();
     thread::scope(|scope| {
         for i in 0..4 {
@@ -60,7 +60,7 @@ fn pain_01_nothing_is_renewed_after_its_release() {
 fn pain_02_a_held_lock_is_renewed_whatever_was_before() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).lease(ms(9000)).renew_every(ms(200)).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).lease(ms(9000)).renew_every(ms(200)));
     let lock = client.reentrant_lock("x");
     let is_renewed = || {
         let guard = lock.lock().unwrap();
@@ -98,7 +98,7 @@ fn pain_05_a_release_during_a_renewal_is_no_loss() {
     let proxy = Proxy::start(server.port()).unwrap();
     let recorder = Recorder::default();
     let client =
-        builder(&proxy.url()).lease(LONG).renew_every(ms(5)).observer(recorder.clone()).connect().unwrap();
+        connected(|| builder(&proxy.url()).lease(LONG).renew_every(ms(5)).observer(recorder.clone()));
     // Answers to renewals come when the release is long over.
     proxy.delay(ms(4));
     let (holds, hardly_renewed) = (AtomicUsize::new(0), || recorder.count(Event::Renewed) <= 10);

@@ -50,7 +50,7 @@ fn role_takes_part() {
     if !is_role(ROLE) {
         return;
     }
-    let client = builder(&env("URL")).client_name(&env("LABEL")).connect().unwrap();
+    let client = connected(|| builder(&env("URL")).client_name(&env("LABEL")));
     let lock = client.reentrant_lock("x");
     let threads: usize = env("THREADS").parse().unwrap();
     if threads == 0 {
@@ -233,7 +233,7 @@ impl Recorder for Broken {
 #[test]
 fn pain_28_a_recorder_that_fails_breaks_no_lock() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).observer(MetricsObserver::default()).connect().unwrap();
+    let client = connected(|| builder(&server.url()).observer(MetricsObserver::default()));
     let lock = client.reentrant_lock("x");
     // On this thread only, which is where all of this is told.
     metrics::with_local_recorder(&Broken, || {

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use redis_concurrent::{Client, ClientBuilder};
 use redis_concurrent_testkit::{RedisCluster, RedisServer};
 
-use super::support::ms;
+use super::support::{builder, connected, ms};
 
 /// Three primaries that stay as they are.
 fn calm() -> &'static RedisCluster {
@@ -26,7 +26,7 @@ fn calm() -> &'static RedisCluster {
 }
 
 fn connect(cluster: &RedisCluster) -> Client {
-    Client::connect(&cluster.url()).unwrap()
+    connected(|| builder(&cluster.url()))
 }
 
 /// A client that may be cut off for as long as a failover takes on a busy machine.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent_testkit::RedisCluster;
 
 use super::{home, key, patient};
-use crate::support::{Recorder, SOON, builder, ms, pttl, queued, renewed_again};
+use crate::support::{Recorder, SOON, builder, connected, ms, pttl, queued, renewed_again};
 
 /// A lock whose slot moves while it is held and waited for: the hold goes with it, is renewed there, and the waiter
 /// is let in there.
@@ -53,7 +53,7 @@ fn a_slot_that_is_half_moved_is_unavailable_for_as_long_as_that_lasts() {
     let name = "half";
     let (from, slot) = (home(&cluster, name), cluster.slot_of(&key(name)).unwrap());
     let to = cluster.primaries().unwrap().into_iter().find(|node| node.port() != from.port()).unwrap();
-    let client = builder(&cluster.url()).connect().unwrap();
+    let client = connected(|| builder(&cluster.url()));
     let lock = client.reentrant_lock(name);
     lock.lock().unwrap().unlock().unwrap();
     cluster.begin_move(slot, &to).unwrap();

@@ -10,13 +10,13 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 use super::{calm, has_shards, spread};
 use crate::redisson::jvm::Jvm;
 use crate::server_days::ask;
-use crate::support::{LONG, builder, queued};
+use crate::support::{LONG, builder, connected, queued};
 
 /// A waiter that is not told would find out by itself in more than a minute.
 const LEASE: Duration = Duration::from_secs(5 * LONG.as_secs());
 
 fn lock(key: &str) -> RedissonLock {
-    let client = builder(&calm().url()).waiter_timeout(4 * LONG).lease(LEASE).connect().unwrap();
+    let client = connected(|| builder(&calm().url()).waiter_timeout(4 * LONG).lease(LEASE));
     client.redisson_lock(key)
 }
 

@@ -9,7 +9,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use super::{calm, connect, has_shards, home, key, spread};
-use crate::support::{Event, LONG, Recorder, SOON, builder, comes_in, ms, queued};
+use crate::support::{Event, LONG, Recorder, SOON, builder, comes_in, connected, ms, queued};
 
 #[test]
 fn those_of_the_page() {
@@ -31,7 +31,7 @@ fn those_of_the_page() {
         user("less", &[]);
     }
     let url = |user: &str| calm().url().replace("://", &format!("://{user}:secret@"));
-    let (holder, waiter) = (Client::connect(&url("locks")).unwrap(), Client::connect(&url("locks")).unwrap());
+    let (holder, waiter) = (connected(|| builder(&url("locks"))), connected(|| builder(&url("locks"))));
     for name in spread(calm(), "rights") {
         let lock = holder.reentrant_lock(&name);
         let guard = lock.lock().unwrap();
@@ -78,7 +78,7 @@ const IDLE: Duration = ms(800);
 fn listens_to(user: &str, locks: &str, recorder: &Recorder) -> Client {
     may_listen_to(user, &["resetchannels", "&rc:inbox:*", locks]);
     let url = calm().url().replace("://", &format!("://{user}:secret@"));
-    builder(&url).observer(recorder.clone()).connect().unwrap()
+    connected(|| builder(&url).observer(recorder.clone()))
 }
 
 /// A user that may listen to some locks only: who waits for another is told, and nobody else is.

@@ -7,11 +7,11 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisCluster, RedisServer, wait_until};
 
 use super::{channels_of_locks, connect, has_shards, home, key};
-use crate::support::{LONG, builder, channels, queued};
+use crate::support::{LONG, builder, channels, connected, queued};
 
 /// A client that would need half a minute to find by itself what it was not told.
 fn drowsy(cluster: &RedisCluster) -> Client {
-    builder(&cluster.url()).waiter_timeout(5 * LONG).lease(15 * LONG).connect().unwrap()
+    connected(|| builder(&cluster.url()).waiter_timeout(5 * LONG).lease(15 * LONG))
 }
 
 /// How many messages this node has sent to the others, as classic ones are.

@@ -28,7 +28,7 @@ const ALL: [Make; 6] = [
 ];
 
 fn client(url: &str) -> Client {
-    let client = builder(url).lease(LEASE).connect().unwrap();
+    let client = connected(|| builder(url).lease(LEASE));
     client.semaphore("permit").try_set_permits(1).unwrap();
     client
 }

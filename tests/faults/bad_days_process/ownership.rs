@@ -137,7 +137,7 @@ fn waiting_for_oneself_would_deadlock() {
 #[test]
 fn a_guard_of_a_lost_hold_must_go_before_its_thread_locks_again() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).renew_every(ms(100)).connect().unwrap();
+    let client = connected(|| builder(&server.url()).renew_every(ms(100)));
     for fixed in [false, true] {
         let lock = client.reentrant_lock("x");
         let lock = if fixed { lock.with_lease(LONG) } else { lock };
@@ -170,7 +170,7 @@ fn a_guard_of_a_lost_hold_must_go_before_its_thread_locks_again() {
 #[test]
 fn an_owned_guard_of_a_lost_hold_keeps_nobody_out() {
     let server = RedisServer::start().unwrap();
-    let lock = builder(&server.url()).renew_every(ms(100)).connect().unwrap().reentrant_lock("x");
+    let lock = connected(|| builder(&server.url()).renew_every(ms(100))).reentrant_lock("x");
     let old = lock.lock_owned().unwrap();
     assert!(delete(&server, "rc:{x}"));
     assert!(old.lost().wait_timeout(SOON));

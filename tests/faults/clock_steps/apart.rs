@@ -8,7 +8,7 @@ use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use super::clock::SteppedServer;
 use crate::flock::{follow, info, promote};
-use crate::support::{Event, LONG, Recorder, SOON, builder, in_brief, ms};
+use crate::support::{Event, LONG, Recorder, SOON, builder, connected, in_brief, ms};
 
 /// By how much the clocks differ, in seconds: more than any lease here.
 const APART: i64 = 120;
@@ -34,7 +34,7 @@ impl Pair {
     }
 
     fn connect(&self, recorder: &Recorder) -> Client {
-        builder(&self.door.url()).lease(LEASE).observer(recorder.clone()).connect().unwrap()
+        connected(|| builder(&self.door.url()).lease(LEASE).observer(recorder.clone()))
     }
 
     /// The primary dies, and clients find the replica.

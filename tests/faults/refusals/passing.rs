@@ -80,7 +80,7 @@ fn what_may_pass_is_waited_for_by_everything_that_waits() {
 fn what_may_pass_is_told_at_once_where_nothing_waits_and_at_the_deadline() {
     for Refusing { says, on, off } in ALL {
         let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
-        let client = builder(&server.url()).unreachable_timeout(ms(700)).connect().unwrap();
+        let client = connected(|| builder(&server.url()).unreachable_timeout(ms(700)));
         let lock = client.reentrant_lock("x");
         drop(lock.lock().unwrap());
         tell(&server, on);

@@ -11,7 +11,7 @@ use redis_concurrent::kinds::Reentrant;
 use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::fixture::{Fixture, KEY, LEASE};
-use crate::support::{LONG, builder, in_brief, ms};
+use crate::support::{LONG, builder, connected, in_brief, ms};
 
 #[test]
 fn a_hold_of_ours_looks_to_redisson_like_one_of_its_own() {
@@ -58,7 +58,7 @@ fn a_hold_is_renewed_and_keeps_redisson_out_beyond_its_lease() {
     let fixture = Fixture::new();
     // Renewed so often that a machine that stands still for a while does not end it.
     let lease = ms(4_000);
-    let client = builder(&fixture.server.url()).lease(lease).renew_every(ms(300)).connect().unwrap();
+    let client = connected(|| builder(&fixture.server.url()).lease(lease).renew_every(ms(300)));
     let lock = client.redisson_lock(KEY);
     let guard = lock.lock().unwrap();
     let began = Instant::now();

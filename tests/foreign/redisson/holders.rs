@@ -7,7 +7,7 @@ use redis_concurrent::observe::LossReason;
 use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::fixture::{Fixture, KEY, LEASE};
-use crate::support::{Event, LONG, Recorder, builder, comes_in, ms};
+use crate::support::{Event, LONG, Recorder, builder, comes_in, connected, ms};
 
 #[test]
 fn a_dead_holder_of_redissons_is_waited_for_until_its_lease_ends_and_no_longer() {
@@ -34,8 +34,7 @@ fn a_dead_holder_of_ours_is_gone_for_redisson_when_its_lease_ends() {
 fn a_forced_unlock_by_redisson_is_a_loss_that_is_reported() {
     let fixture = Fixture::new();
     let recorder = Recorder::default();
-    let client =
-        builder(&fixture.server.url()).lease(ms(6_000)).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&fixture.server.url()).lease(ms(6_000)).observer(recorder.clone()));
     let lock = client.redisson_lock(KEY);
     let guard = lock.lock().unwrap();
     let mut java = fixture.java(1);

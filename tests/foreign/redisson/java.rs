@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::conformance::fixture::in_vain;
 use crate::redisson::fixture::{Fixture, KEY};
 use crate::redisson::jvm::Jvm;
-use crate::support::{LONG, builder, ms};
+use crate::support::{LONG, builder, connected, ms};
 
 /// Until a holder that died is waited for, on both sides.
 const SHORT: Duration = ms(3_000);
@@ -87,7 +87,7 @@ fn each_may_take_it_from_the_other(fixture: &Fixture, java: &mut Jvm) {
     assert_eq!(java.does(1, "lock"), "in");
     assert!(lock.force_unlock().unwrap().holders > 0);
     assert_eq!(java.does(1, "unlock"), "failed: IllegalMonitorStateException");
-    let brisk = builder(&fixture.server.url()).lease(ms(6_000)).connect().unwrap().redisson_lock(KEY);
+    let brisk = connected(|| builder(&fixture.server.url()).lease(ms(6_000))).redisson_lock(KEY);
     let guard = brisk.lock().unwrap();
     assert_eq!(java.does(1, "force"), "forced");
     wait_until(LONG, "the loss", || guard.is_lost());
@@ -96,7 +96,7 @@ fn each_may_take_it_from_the_other(fixture: &Fixture, java: &mut Jvm) {
 
 fn both_renew_and_see_the_other_renew(fixture: &Fixture, java: &mut Jvm) {
     // Renewed so often that a machine that stands still for a while does not end it.
-    let client = builder(&fixture.server.url()).lease(ms(4_000)).renew_every(ms(300)).connect().unwrap();
+    let client = connected(|| builder(&fixture.server.url()).lease(ms(4_000)).renew_every(ms(300)));
     let lock = client.redisson_lock(KEY);
     let guard = lock.lock().unwrap();
     assert_eq!(java.does(1, "try 4500"), "busy");
@@ -134,7 +134,7 @@ fn java_is_stopped(fixture: &Fixture, java: &mut Jvm) {
 
 fn connections_break(fixture: &Fixture, java: &mut Jvm) {
     // (Redisson may miss a message while it reconnects; then it looks when our lease ends.)
-    let lock = builder(&fixture.server.url()).lease(SHORT).connect().unwrap().redisson_lock(KEY);
+    let lock = connected(|| builder(&fixture.server.url()).lease(SHORT)).redisson_lock(KEY);
     for _ in 0..3 {
         assert_eq!(java.does(1, "lock"), "in");
         thread::scope(|scope| {
@@ -187,7 +187,7 @@ fn role_holder() {
         return;
     }
     let url = std::env::var("URL").unwrap();
-    let lock = builder(&url).lease(SHORT).connect().unwrap().redisson_lock(KEY);
+    let lock = connected(|| builder(&url).lease(SHORT)).redisson_lock(KEY);
     let _guard = lock.lock().unwrap();
     tell_parent("in").unwrap();
     let _ = hear_parent();
@@ -234,7 +234,7 @@ fn both_storm(fixture: &Fixture, java: &mut Jvm, harm: impl Fn(u64)) -> Shares {
     java.say(1, &format!("storm 2 {}", seconds * 1_000));
     let ours: Vec<Side> = thread::scope(|scope| {
         let sides = [(); 2].map(|()| {
-            let client = builder(&fixture.server.url()).lease(SHORT).connect().unwrap();
+            let client = connected(|| builder(&fixture.server.url()).lease(SHORT));
             scope.spawn(|| storm(fixture, client, end))
         });
         for round in 0.. {

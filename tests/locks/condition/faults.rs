@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::kinds::Reentrant;
-use redis_concurrent::{Client, ErrorKind, Guard, ReentrantLock};
+use redis_concurrent::{ErrorKind, Guard, ReentrantLock};
 use redis_concurrent_testkit::{Child, ClientKind, Proxy, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::condition::fixture::{Fixture, is_held, not_empty, signal};
@@ -20,7 +20,7 @@ fn role_waiter() {
     if !is_role(WAITER) {
         return;
     }
-    let lock = Client::connect(&env(URL)).unwrap().reentrant_lock("it");
+    let lock = connected(|| builder(&env(URL))).reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     assert!(not_empty(&lock).wait_with(&mut guard, LONG).unwrap());
     tell_parent("in").unwrap();
@@ -103,7 +103,7 @@ fn a_waiter_that_died_is_skipped() {
 fn a_lost_message_costs_a_heartbeat() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
-    let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
+    let lock = connected(|| builder(&proxy.url())).reentrant_lock("it");
     let other = fixture.lock();
     fixture.while_one_waits(&lock, || {
         proxy.swallow_replies_with(b"message");
@@ -155,8 +155,8 @@ fn lost_answers_lose_neither_the_lock_nor_a_signal() {
     for lost in [&b"$4\r\nwait\r\n"[..], b"$4\r\nback\r\n", b"$3\r\none\r\n"] {
         let fixture = Fixture::new();
         let proxy = Proxy::start(fixture.server.port()).unwrap();
-        let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
-        let other = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
+        let lock = connected(|| builder(&proxy.url())).reentrant_lock("it");
+        let other = connected(|| builder(&proxy.url())).reentrant_lock("it");
         proxy.only_matching(lost);
         proxy.swallow_next_reply_and_reset();
         thread::scope(|scope| {
@@ -283,7 +283,7 @@ fn a_client_that_closes_ends_its_waits() {
 fn while_redis_is_silent_a_wait_gives_up_and_says_that_nothing_is_held() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
-    let client = builder(&proxy.url()).lease(ms(3000)).unreachable_timeout(ms(1000)).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).lease(ms(3000)).unreachable_timeout(ms(1000)));
     let (lock, other) = (client.reentrant_lock("it"), fixture.lock());
     let mut guard = lock.lock().unwrap();
     thread::scope(|scope| {
@@ -306,7 +306,7 @@ fn while_redis_is_silent_a_wait_gives_up_and_says_that_nothing_is_held() {
 fn a_wait_that_cannot_even_begin_keeps_the_hold() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
-    let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
+    let lock = connected(|| builder(&proxy.url())).reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     let token = guard.token();
     proxy.refuse_connections(true).unwrap();
@@ -377,7 +377,7 @@ fn the_rights_that_are_written_down_are_enough() {
     let mut redis = fixture.server.connection().unwrap();
     let _: () = redis::cmd("ACL").arg("SETUSER").arg(rights.collect::<Vec<_>>()).query(&mut redis).unwrap();
     let url = fixture.server.url().replace("redis://", "redis://locks:secret@");
-    let [lock, other] = [(); 2].map(|()| builder(&url).connect().unwrap().reentrant_lock("it"));
+    let [lock, other] = [(); 2].map(|()| connected(|| builder(&url)).reentrant_lock("it"));
     thread::scope(|scope| {
         let waits = scope.spawn(|| waits_twice(&lock));
         fixture.await_waiting(1);
@@ -396,7 +396,7 @@ fn without_the_right_to_subscribe_a_wait_is_refused_and_the_hold_stays() {
     let rights = ["locks", "on", ">secret", "~*", "resetchannels", "+@all"];
     let _: () = redis::cmd("ACL").arg("SETUSER").arg(&rights).query(&mut redis).unwrap();
     let url = fixture.server.url().replace("redis://", "redis://locks:secret@");
-    let lock = builder(&url).connect().unwrap().reentrant_lock("it");
+    let lock = connected(|| builder(&url)).reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     let token = guard.token();
     let error = not_empty(&lock).wait(&mut guard).unwrap_err();

@@ -122,7 +122,7 @@ fn a_grant_is_never_dropped_by_one_attempt_that_is_answered_late() {
     let lease = ms(1500);
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).lease(lease).command_timeout(SOON).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).lease(lease).command_timeout(SOON));
     let lock = client.reentrant_lock("x");
     drop(lock.lock().unwrap());
     let tombstone = || exists(&server, "rc:{x}:tombstones");

@@ -11,7 +11,7 @@ fn no_connection_while_parked() {
     let server = RedisServer::start().unwrap();
     let elsewhere = connect(&server).reentrant_lock("busy");
     let held = elsewhere.lock().unwrap();
-    let client = builder(&server.url()).max_connections(1).connect().unwrap();
+    let client = connected(|| builder(&server.url()).max_connections(1));
     let busy = client.reentrant_lock("busy");
     thread::scope(|scope| {
         let waits: Vec<_> = (0..3).map(|_| scope.spawn(|| busy.lock().map(drop))).collect();
@@ -32,14 +32,14 @@ fn renewal_never_waits_for_the_pool() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let recorder = Recorder::default();
-    let client = builder(&proxy.url())
-        .max_connections(1)
-        .lease(LONG)
-        .renew_every(ms(300))
-        .command_timeout(3 * LONG)
-        .observer(recorder.clone())
-        .connect()
-        .unwrap();
+    let client = connected(|| {
+        builder(&proxy.url())
+            .max_connections(1)
+            .lease(LONG)
+            .renew_every(ms(300))
+            .command_timeout(3 * LONG)
+            .observer(recorder.clone())
+    });
     let lock = client.reentrant_lock("held");
     let guard = lock.lock().unwrap();
     proxy.only_matching(b"rc:{stuck}");

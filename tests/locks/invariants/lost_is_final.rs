@@ -123,7 +123,7 @@ fn lost_is_final_and_a_drop_tells_the_observer_once() {
 fn lost_is_final_when_the_release_finds_out() {
     let server = RedisServer::start().unwrap();
     let recorder = Recorder::default();
-    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&server.url()).observer(recorder.clone()));
     let lock = client.reentrant_lock("x");
     let guard = lock.lock().unwrap();
     assert!(delete(&server, KEY));
@@ -214,7 +214,7 @@ fn renewal_never_creates() {
 fn renewal_never_creates_when_its_answer_is_late() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).lease(LEASE).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).lease(LEASE));
     let lock = client.reentrant_lock("x");
     let guard = lock.lock().unwrap();
     proxy.hold_requests(true);

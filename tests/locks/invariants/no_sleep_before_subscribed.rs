@@ -15,7 +15,7 @@ fn no_sleep_before_subscribed() {
     let proxy = Proxy::start(server.port()).unwrap();
     let holder = connect(&server).reentrant_lock("x");
     let held = holder.lock().unwrap();
-    let waiter = builder(&proxy.url()).connect().unwrap().reentrant_lock("x");
+    let waiter = connected(|| builder(&proxy.url())).reentrant_lock("x");
     proxy.only_matching(b"SUBSCRIBE");
     proxy.hold_requests(true);
     thread::scope(|scope| {

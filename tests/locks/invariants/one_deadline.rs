@@ -15,7 +15,7 @@ const TOLERANCE: Duration = ms(250 + 4000);
 
 /// A client that bears a silent server for long.
 fn patient(url: &str) -> Client {
-    builder(url).command_timeout(LONG).connect_timeout(LONG).connect().unwrap()
+    connected(|| builder(url).command_timeout(LONG).connect_timeout(LONG))
 }
 
 type Outcome = Result<bool, Error>;

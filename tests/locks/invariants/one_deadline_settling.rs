@@ -18,7 +18,7 @@ const TOLERANCE: Duration = ms(250 + 4000);
 
 /// A client that bears a silent server for long, with a connection.
 fn patient(proxy: &Proxy) -> Client {
-    let client = builder(&proxy.url()).command_timeout(LONG).connect_timeout(LONG).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(LONG).connect_timeout(LONG));
     drop(client.simple_lock("warm").lock().unwrap());
     client
 }

@@ -70,7 +70,7 @@ fn validity_from_before_send_of_grants_by_message() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let holder = connect(&server).reentrant_lock("x");
-    let waiter = builder(&proxy.url()).lease(SOON).connect().unwrap().reentrant_lock("x");
+    let waiter = connected(|| builder(&proxy.url()).lease(SOON)).reentrant_lock("x");
     for delay in [0, 90, 400] {
         proxy.delay(ms(delay));
         let held = holder.lock().unwrap();
@@ -92,7 +92,7 @@ fn validity_from_before_send_of_grants_by_message() {
 fn validity_from_before_send_of_a_grant_by_a_holder_with_a_shorter_lease() {
     let server = RedisServer::start().unwrap();
     let holder = connect(&server).reentrant_lock("x").with_lease(SOON);
-    let waiter = builder(&server.url()).waiter_timeout(LONG).connect().unwrap().reentrant_lock("x");
+    let waiter = connected(|| builder(&server.url()).waiter_timeout(LONG)).reentrant_lock("x");
     let held = holder.lock().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
@@ -110,7 +110,7 @@ fn validity_from_before_send_of_a_grant_by_a_holder_with_a_shorter_lease() {
 fn validity_from_before_send_makes_an_answer_older_than_its_lease_worthless() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).lease(ms(400)).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).lease(ms(400)));
     let lock = client.reentrant_lock("x");
     proxy.delay(ms(600));
     // Never a hold: the time is up, perhaps in the middle of a request.
@@ -134,7 +134,7 @@ fn role_sleeper() {
     if !is_role(SLEEPER) {
         return;
     }
-    let lock = builder(&env("URL")).lease(ms(1500)).connect().unwrap().reentrant_lock("x");
+    let lock = connected(|| builder(&env("URL")).lease(ms(1500))).reentrant_lock("x");
     tell_parent("waits").unwrap();
     let guard = lock.lock().unwrap();
     assert!(!guard.is_lost(), "an expired hold was returned");

@@ -7,7 +7,7 @@ use redis_concurrent::Client;
 use redis_concurrent_testkit::{RedisServer, closes_in_time, eventually, wait_until};
 
 use super::{LINGER, is_given_back, is_kept};
-use crate::support::{LONG, Recorder, builder, connect, ms, nothing_left, queued};
+use crate::support::{LONG, Recorder, builder, connect, connected, ms, nothing_left, queued};
 
 #[test]
 fn to_a_waiter_at_once() {
@@ -62,7 +62,7 @@ fn to_a_waiter_from_before_it_listened() {
     let server = RedisServer::start().unwrap();
     let a = connect(&server);
     // The waiter's next heartbeat is far away.
-    let b = builder(&server.url()).waiter_timeout(LINGER * 2).lease(LINGER * 2).connect().unwrap();
+    let b = connected(|| builder(&server.url()).waiter_timeout(LINGER * 2).lease(LINGER * 2));
     let (lock, others) = (a.simple_lock("it").linger(LINGER), b.simple_lock("it"));
     let guard = lock.lock().unwrap();
     thread::scope(|scope| {
@@ -85,7 +85,7 @@ fn to_a_waiter_from_before_it_listened() {
 fn when_its_time_is_up() {
     let server = RedisServer::start().unwrap();
     let recorder = Recorder::default();
-    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&server.url()).observer(recorder.clone()));
     let lock = client.simple_lock("it").linger(ms(300));
     wait_until(LONG, "the lock is kept", || {
         lock.lock().unwrap().unlock().unwrap();
@@ -140,7 +140,7 @@ fn when_its_client_closes() {
 fn by_force() {
     let server = RedisServer::start().unwrap();
     let recorder = Recorder::default();
-    let a = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
+    let a = connected(|| builder(&server.url()).observer(recorder.clone()));
     let b = connect(&server);
     let (lock, others) = (a.simple_lock("it").linger(LINGER), b.simple_lock("it"));
     is_kept(&a, &lock);

@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::Client;
 use redis_concurrent_testkit::{
     Child, ClientKind, RedisServer, eventually, hear_parent, is_role, tell_parent, wait_until,
 };
 
 use super::{LINGER, is_given_back, is_kept};
-use crate::support::{LONG, SOON, connect, env, ms};
+use crate::support::{LONG, SOON, builder, connect, connected, env, ms};
 
 const ROLE: &str = "linger::trouble::keeps_in_a_process_of_its_own";
 
@@ -20,7 +19,7 @@ fn keeps_in_a_process_of_its_own() {
     if !is_role(ROLE) {
         return;
     }
-    let client = Client::connect(&env("URL")).unwrap();
+    let client = connected(|| builder(&env("URL")));
     let lock = client.simple_lock("it").linger(SHORT);
     while let Some(line) = hear_parent().unwrap() {
         let guard = lock.lock().unwrap();
@@ -131,7 +130,7 @@ fn mute(server: &RedisServer, rights: &str) -> String {
 #[test]
 fn a_lost_message_costs_a_heartbeat() {
     let server = RedisServer::start().unwrap();
-    let (a, b) = (connect(&server), Client::connect(&mute(&server, "-publish")).unwrap());
+    let (a, b) = (connect(&server), connected(|| builder(&mute(&server, "-publish"))));
     let (lock, others) = (a.simple_lock("it").linger(LINGER), b.simple_lock("it"));
     is_kept(&a, &lock);
     std::thread::scope(|scope| {
@@ -149,7 +148,7 @@ fn a_lost_message_costs_a_heartbeat() {
 #[test]
 fn without_messages_its_time_ends_it() {
     let server = RedisServer::start().unwrap();
-    let (a, b) = (connect(&server), Client::connect(&mute(&server, "-publish")).unwrap());
+    let (a, b) = (connect(&server), connected(|| builder(&mute(&server, "-publish"))));
     let (lock, others) = (a.simple_lock("it").linger(SOON), b.simple_lock("it"));
     lock.lock().unwrap().unlock().unwrap();
     wait_until(LONG, "the lock is kept", || {

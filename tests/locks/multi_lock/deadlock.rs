@@ -6,7 +6,7 @@ use redis::Commands;
 use redis_concurrent::{Client, MultiLock};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
 
-use crate::support::{connect, env, nothing_left};
+use crate::support::{builder, connect, connected, env, nothing_left};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// Far more than a round takes, even where both stand in each other's way again and again.
@@ -25,7 +25,7 @@ fn role_takes_turns() {
         return;
     }
     let (url, clients) = (env("URL"), env("CLIENTS").parse::<usize>().unwrap());
-    let clients: Vec<_> = (0..clients).map(|_| Client::connect(&url).unwrap()).collect();
+    let clients: Vec<_> = (0..clients).map(|_| connected(|| builder(&url))).collect();
     let mut locks: Vec<_> =
         NAMES.iter().enumerate().map(|(i, name)| clients[i % clients.len()].reentrant_lock(name)).collect();
     if env("BACKWARDS") == "true" {

@@ -13,7 +13,7 @@ use redis_concurrent::{
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::multi_lock::fixture::{Fixture, locks, multi};
-use crate::support::{LONG, builder, in_brief, ms, queued};
+use crate::support::{LONG, builder, connected, in_brief, ms, queued};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -93,7 +93,7 @@ fn one_attempt_gets_what_very_many_expired_leases_are_in_front_of() {
     const BRIEF: Duration = Duration::from_secs(2);
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
-    let (client, gone) = (fixture.client(), Client::connect(&proxy.url()).unwrap());
+    let (client, gone) = (fixture.client(), connected(|| builder(&proxy.url())));
     let names = ["a", "b"];
     for name in names {
         client.semaphore(name).set_permits(HOLDS).unwrap();
@@ -348,7 +348,7 @@ impl Observer for Ended {
 fn they_are_given_back_in_reverse() {
     let fixture = Fixture::new();
     let ended = Ended::default();
-    let watched = || builder(&fixture.server.url()).observer(ended.clone()).connect().unwrap();
+    let watched = || connected(|| builder(&fixture.server.url()).observer(ended.clone()));
     // By one request, and by one each.
     for clients in [[&watched(); 3], [&watched(), &watched(), &watched()]] {
         let locks: Vec<_> = [0, 1, 2].map(|i| clients[i].reentrant_lock(NAMES[i])).into();

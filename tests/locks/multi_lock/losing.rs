@@ -8,13 +8,13 @@ use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::{Proxy, closes_in_time, wait_until};
 
 use crate::multi_lock::fixture::{Fixture, locks, multi};
-use crate::support::{Event, LONG, Recorder, SOON, builder, channels, delete, ms};
+use crate::support::{Event, LONG, Recorder, SOON, builder, channels, connected, delete, ms};
 
 #[test]
 fn one_that_was_unlocked_by_force() {
     let fixture = Fixture::new();
     // Before its first wait or renewal a client is told by its next renewal.
-    let here = builder(&fixture.server.url()).lease(ms(3000)).connect().unwrap();
+    let here = connected(|| builder(&fixture.server.url()).lease(ms(3000)));
     let there = fixture.client();
     let (it, theirs) = (multi(&here, &["a", "b", "c"]), locks(&there, &["a", "b", "c"]));
     for lost in 0..3 {
@@ -72,7 +72,7 @@ fn one_whose_key_is_gone() {
 #[test]
 fn one_that_a_renewal_finds_gone() {
     let fixture = Fixture::new();
-    let client = builder(&fixture.server.url()).lease(ms(1500)).connect().unwrap();
+    let client = connected(|| builder(&fixture.server.url()).lease(ms(1500)));
     let it = multi(&client, &["a", "b"]);
     let guard = it.lock().unwrap();
     let fires = guard.lost();
@@ -106,7 +106,7 @@ fn one_whose_lease_ended() {
 fn of_several_the_first_is_told_and_observers_hear_of_the_others() {
     let fixture = Fixture::new();
     let recorder = Recorder::default();
-    let client = builder(&fixture.server.url()).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&fixture.server.url()).observer(recorder.clone()));
     let it = multi(&client, &["a", "b", "c"]);
     let guard = it.lock().unwrap();
     assert!(delete(&fixture.server, "rc:{b}") && delete(&fixture.server, "rc:{c}"));
@@ -166,7 +166,7 @@ fn one_whose_client_closes() {
 fn one_that_ends_before_the_others_are_there() {
     let (near, far) = (Fixture::new(), Fixture::new());
     let proxy = Proxy::start(far.server.port()).unwrap();
-    let (here, there) = (near.client(), builder(&proxy.url()).connect().unwrap());
+    let (here, there) = (near.client(), connected(|| builder(&proxy.url())));
     let (a, b) = (here.reentrant_lock("a").with_lease(ms(300)), there.reentrant_lock("b"));
     let it = MultiLock::new(&[&a, &b]);
     b.lock().unwrap().unlock().unwrap();

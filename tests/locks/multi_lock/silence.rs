@@ -142,7 +142,7 @@ fn a_late_copy_of_an_ask_that_was_sent_twice_takes_nothing() {
 fn a_late_copy_takes_nothing_from_a_later_holder() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
-    let (client, other) = (builder(&proxy.url()).command_timeout(LONG).connect().unwrap(), fixture.client());
+    let (client, other) = (connected(|| builder(&proxy.url()).command_timeout(LONG)), fixture.client());
     let it = multi(&client, &["a", "b"]);
     it.lock().unwrap().unlock().unwrap();
     let (a, theirs) = (client.reentrant_lock("a"), other.reentrant_lock("b").lock_owned().unwrap());

@@ -8,7 +8,7 @@ use redis_concurrent::{CancellationToken, ErrorKind, MultiLock, Wait};
 use redis_concurrent_testkit::wait_until;
 
 use crate::multi_lock::fixture::{Fixture, locks, multi};
-use crate::support::{Event, LONG, Recorder, SOON, builder, in_brief, ms, queued};
+use crate::support::{Event, LONG, Recorder, SOON, builder, connected, in_brief, ms, queued};
 
 #[test]
 fn it_waits_for_one_and_holds_none_of_the_others_meanwhile() {
@@ -134,7 +134,7 @@ fn a_waiter_for_one_of_them_is_let_in_as_all_are_given_back() {
 fn observers_hear_of_each_hold_as_of_any_other() {
     let fixture = Fixture::new();
     let recorder = Recorder::default();
-    let client = builder(&fixture.server.url()).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&fixture.server.url()).observer(recorder.clone()));
     let it = multi(&client, &["a", "b", "c"]);
     it.lock().unwrap().unlock().unwrap();
     assert_eq!(recorder.count(Event::Acquired(AcquiredVia::Free)), 3);

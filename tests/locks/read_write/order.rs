@@ -8,7 +8,7 @@ use redis_concurrent::{CancellationToken, ErrorKind};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::read_write::Fixture;
-use crate::support::{LONG, SOON, builder, in_brief, ms, nothing_left};
+use crate::support::{LONG, SOON, builder, connected, in_brief, ms, nothing_left};
 
 #[test]
 fn a_waiting_writer_keeps_new_readers_out_but_not_present_ones() {
@@ -236,8 +236,7 @@ fn no_reader_passes_a_writer_of_its_process_that_has_no_position_in_redis_yet() 
     for (local_handoff, in_order) in [(LONG, false), (LONG, true), (ms(0), false), (ms(0), true)] {
         let fixture = Fixture::new();
         let proxy = Proxy::start(fixture.server.port()).unwrap();
-        let client =
-            builder(&proxy.url()).local_handoff(local_handoff).command_timeout(LONG).connect().unwrap();
+        let client = connected(|| builder(&proxy.url()).local_handoff(local_handoff).command_timeout(LONG));
         let lock = client.read_write_lock("it");
         let lock = if in_order { lock.arrival_order() } else { lock };
         proxy.only_matching(b"SUBSCRIBE");
@@ -278,7 +277,7 @@ fn no_reader_passes_a_writer_of_its_process_that_has_no_position_in_redis_yet() 
 fn a_writer_that_gives_up_without_a_position_lets_the_readers_of_its_process_in() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(LONG));
     let lock = client.read_write_lock("it");
     proxy.only_matching(b"SUBSCRIBE");
     proxy.hold_requests(true);

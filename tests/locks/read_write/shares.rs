@@ -8,7 +8,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{Barrier, Proxy, wait_until};
 
 use crate::read_write::Fixture;
-use crate::support::{LONG, SOON, builder, nothing_left, quiet};
+use crate::support::{LONG, SOON, builder, connected, nothing_left, quiet};
 
 /// (Renewals and heartbeats, which would be counted, come late.)
 #[test]
@@ -82,7 +82,7 @@ fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
 fn readers_come_in_also_where_each_reply_takes_longer_than_the_slice() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
-    let client = builder(&proxy.url()).local_handoff(Duration::from_micros(100)).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).local_handoff(Duration::from_micros(100)));
     let lock = client.read_write_lock("it");
     let read = lock.read_lock().lock().unwrap();
     proxy.delay(Duration::from_millis(5));
@@ -157,8 +157,7 @@ fn a_reader_that_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
     let local_handoff = Duration::from_secs(4);
-    let client =
-        builder(&proxy.url()).local_handoff(local_handoff).command_timeout(2 * LONG).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).local_handoff(local_handoff).command_timeout(2 * LONG));
     let lock = client.read_write_lock("it");
     let read = lock.read_lock().lock().unwrap();
     let began = Instant::now();

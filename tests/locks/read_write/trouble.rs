@@ -6,7 +6,7 @@ use std::time::Instant;
 use redis_concurrent_testkit::{Child, Proxy, wait_until};
 
 use crate::read_write::{Fixture, HALF, URL};
-use crate::support::{Event, LONG, Recorder, SOON, builder, in_brief, ms, nothing_left};
+use crate::support::{Event, LONG, Recorder, SOON, builder, connected, in_brief, ms, nothing_left};
 
 fn dying(fixture: &Fixture, half: &str) -> Child {
     Child::spawn("read_write::dies", &[(URL, &fixture.server.url()), (HALF, half)]).unwrap()
@@ -92,7 +92,7 @@ fn a_renewed_reader_outlives_its_lease() {
 fn lost_answers_leave_nobody_inside() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(SOON).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(SOON));
     let (lock, other) = (client.read_write_lock("it"), fixture.lock());
     for _ in 0..3 {
         proxy.swallow_next_reply_and_reset();
@@ -113,7 +113,7 @@ fn lost_answers_leave_nobody_inside() {
 fn a_downgrade_whose_answer_is_lost_is_asked_for_again() {
     let fixture = Fixture::new();
     let proxy = Proxy::start(fixture.server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(SOON).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(SOON));
     let (lock, other) = (client.read_write_lock("it"), fixture.lock());
     let write = lock.write_lock().lock().unwrap();
     proxy.swallow_next_reply_and_reset();

@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, ErrorKind, RedLockClient, Wait};
+use redis_concurrent::{ErrorKind, RedLockClient, Wait};
 use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent, wait_until};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::red_lock::fixture::{Fixture, LONG, NAME, ms};
-use crate::support::Random;
+use crate::support::{Random, builder, connected};
 
 const LEASE: Duration = Duration::from_secs(1);
 const PROCESSES: usize = 3;
@@ -57,7 +57,7 @@ fn role_taker() {
     }
     let (urls, seed) =
         (std::env::var("URLS").unwrap(), std::env::var("SEED").unwrap().parse::<u64>().unwrap());
-    let connect = |url: &str| Client::builder().url(url).lease(LEASE).connect().unwrap();
+    let connect = |url: &str| connected(|| builder(url).lease(LEASE));
     let red = RedLockClient::new(urls.split(' ').map(connect).collect::<Vec<_>>()).unwrap();
     let red = red.with_node_timeout(NODE_LIMIT);
     tell_parent("ready").unwrap();

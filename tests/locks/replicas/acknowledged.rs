@@ -260,7 +260,7 @@ fn what_cannot_be_is_told() {
 #[test]
 fn pain_14_a_primary_that_wants_replicas_refuses_and_keeps_nothing() {
     let flock = Flock::start(0);
-    let client = builder(&flock.primary.url()).unreachable_timeout(ms(200)).connect().unwrap();
+    let client = connected(|| builder(&flock.primary.url()).unreachable_timeout(ms(200)));
     let lock = client.reentrant_lock("it");
     let wants = |n: usize| {
         let mut connection = flock.primary.connection().unwrap();
@@ -317,7 +317,7 @@ fn too_few_keep_it_for_no_time_at_all() {
 fn silence_is_not_borne_beyond_the_call_s_deadline() {
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(LONG));
     let lock = client.simple_lock("it").with_replicas(1, PATIENCE);
     lock.lock().unwrap().unlock().unwrap();
     proxy.only_matching(b"WAIT");
@@ -339,7 +339,7 @@ fn replicas_have_an_outcome_that_was_stored() {
     let flock = Flock::start(1);
     flock.link.delay(ms(100));
     let door = Proxy::start(flock.primary.port()).unwrap();
-    let client = builder(&door.url()).connect().unwrap();
+    let client = connected(|| builder(&door.url()));
     for round in 0..6 {
         let once = client.once(&round.to_string()).with_replicas(1, PATIENCE);
         let attempt = begun(&once);

@@ -7,7 +7,9 @@ use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::flock::{Flock, follow, info, promote};
-use crate::support::{Event, LONG, Recorder, SOON, builder, channels, connect, exists, in_brief, ms, pttl};
+use crate::support::{
+    Event, LONG, Recorder, SOON, builder, channels, connect, connected, exists, in_brief, ms, pttl,
+};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -16,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn pain_15_no_grant_that_all_replicas_had_is_lost() {
     let flock = Flock::start(2);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
-    let client = builder(&proxy.url()).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()));
     let guards: Vec<_> = (0..20)
         .map(|i| client.simple_lock(&format!("it-{i}")).with_replicas(2, PATIENCE).lock_owned().unwrap())
         .collect();
@@ -44,7 +46,7 @@ fn pain_15_a_holder_whose_hold_went_with_the_primary_is_told_and_writes_nothing(
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
     let recorder = Recorder::default();
-    let client = builder(&proxy.url()).renew_every(ms(300)).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).renew_every(ms(300)).observer(recorder.clone()));
     let new = &flock.replicas[0];
     // From here on the replica hears nothing.
     flock.link.black_hole(true);
@@ -75,7 +77,7 @@ fn a_holder_whose_hold_went_with_the_primary_is_told_long_before_its_next_renewa
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
     // Renewed every ten seconds.
-    let client = builder(&proxy.url()).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()));
     let lock = client.reentrant_lock("it");
     listens(&client, &flock);
     flock.link.black_hole(true);
@@ -100,7 +102,7 @@ fn a_holder_whose_hold_went_with_the_primary_is_told_long_before_its_next_renewa
 fn a_holder_whose_hold_went_by_a_demotion_is_told_with_any_request() {
     let flock = Flock::start(1);
     let door = Proxy::start(flock.primary.port()).unwrap();
-    let client = builder(&door.url()).connect().unwrap();
+    let client = connected(|| builder(&door.url()));
     listens(&client, &flock);
     flock.link.black_hole(true);
     let guard = client.reentrant_lock("it").lock_owned().unwrap();
@@ -133,7 +135,7 @@ fn a_restart_without_data_is_told_long_before_the_next_renewal() {
 fn a_restart_without_data_is_told_of_old_holds_too() {
     const LEASE: Duration = Duration::from_secs(90);
     let flock = Flock::start(0);
-    let client = builder(&flock.primary.url()).lease(LEASE).connect().unwrap();
+    let client = connected(|| builder(&flock.primary.url()).lease(LEASE));
     listens(&client, &flock);
     let guard = client.reentrant_lock("it").lock_owned().unwrap();
     let old = |left: Duration| left < LEASE - Duration::from_secs(6);
@@ -155,7 +157,7 @@ fn no_call_is_sent_to_a_primary_that_went_silent_once_its_successor_is_known() {
         let flock = Flock::start(1);
         let door = Proxy::start(flock.primary.port()).unwrap();
         let recorder = Recorder::default();
-        let client = builder(&door.url()).renew_every(ms(500)).observer(recorder.clone()).connect().unwrap();
+        let client = connected(|| builder(&door.url()).renew_every(ms(500)).observer(recorder.clone()));
         let (lock, new) = (client.reentrant_lock("it"), &flock.replicas[0]);
         if listening {
             listens(&client, &flock);
@@ -186,7 +188,7 @@ fn a_young_hold_that_is_known_to_the_new_primary_stays() {
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
     let recorder = Recorder::default();
-    let client = builder(&proxy.url()).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).observer(recorder.clone()));
     listens(&client, &flock);
     let guard = client.reentrant_lock("it").lock_owned().unwrap();
     let new = &flock.replicas[0];

@@ -7,14 +7,14 @@ use redis_concurrent_testkit::{Proxy, closes_in_time, wait_until};
 
 use crate::contenders::Contenders;
 use crate::flock::Flock;
-use crate::support::{LONG, builder, channels, ms};
+use crate::support::{LONG, builder, channels, connected, ms};
 
 /// What the old primary refuses as a replica was not carried out, and is sent to the new one.
 #[test]
 fn an_unlock_over_a_planned_failover_is_ok() {
     let flock = Flock::start(1);
     let door = Proxy::start(flock.primary.port()).unwrap();
-    let client = builder(&door.url()).connect().unwrap();
+    let client = connected(|| builder(&door.url()));
     let guards: Vec<_> =
         (0..3).map(|i| client.simple_lock(&format!("it-{i}")).lock_owned().unwrap()).collect();
     let reads = client.read_write_lock("pages").read_lock().lock_owned().unwrap();
@@ -38,14 +38,14 @@ fn what_a_client_holds_over_a_planned_failover_is_released_as_it_closes() {
 fn closes_over_a_planned_failover() -> Result<(), Error> {
     let flock = Flock::start(1);
     let door = Proxy::start(flock.primary.port()).unwrap();
-    let client = builder(&door.url()).connect().unwrap();
+    let client = connected(|| builder(&door.url()));
     let held: Vec<_> = (0..3).map(|i| client.simple_lock(&format!("it-{i}")).lock_owned().unwrap()).collect();
     flock.fail_over();
     door.set_target(flock.replicas[0].port());
     let closed = client.close();
     assert!(held.iter().all(|guard| guard.is_lost()));
     closed?;
-    let others = builder(&door.url()).connect().unwrap();
+    let others = connected(|| builder(&door.url()));
     for i in 0..3 {
         assert!(others.simple_lock(&format!("it-{i}")).try_lock().unwrap().is_some(), "{i}");
     }
@@ -73,7 +73,7 @@ fn nor_where_only_those_that_listen_stay_connected() {
 fn nobody_holds_beside_another(with_the_old: impl FnOnce(&Flock)) {
     let flock = Flock::start(1);
     let door = Proxy::start(flock.primary.port()).unwrap();
-    let client = || builder(&door.url()).local_handoff(ms(0)).lease(ms(3000)).connect().unwrap();
+    let client = || connected(|| builder(&door.url()).local_handoff(ms(0)).lease(ms(3000)));
     let clients: Vec<Client> = (0..3).map(|_| client()).collect();
     let came = Contenders::contend(&clients, |all| {
         let more = |than: Vec<u64>, n: u64| {

@@ -194,7 +194,7 @@ fn what_cannot_be_is_told() {
 fn a_late_copy_of_its_ask_takes_nothing() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(LONG));
     let (lock, others) = (client.simple_lock("job").min_hold(SHORT), connect(&server).simple_lock("job"));
     // So that the next ask has a connection.
     client.simple_lock("other").lock().unwrap().unlock().unwrap();
@@ -218,7 +218,7 @@ fn a_late_copy_of_its_ask_takes_nothing() {
 fn a_late_renewal_does_not_shorten_it() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).lease(ms(3000)).renew_every(ms(300)).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).lease(ms(3000)).renew_every(ms(300)));
     let (lock, others) = (client.simple_lock("job").min_hold(LEAST), connect(&server).simple_lock("job"));
     let guard = lock.lock().unwrap();
     let before = client.request_count();

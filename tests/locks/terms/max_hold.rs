@@ -6,18 +6,14 @@ use redis_concurrent::observe::LossReason;
 use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::support::{Event, LONG, Recorder, builder, connect, ms};
+use crate::support::{Event, LONG, Recorder, builder, connect, connected, ms};
 
 #[test]
 fn a_forgotten_guard_loses_its_hold() {
     let server = RedisServer::start().unwrap();
     let recorder = Recorder::default();
-    let client = builder(&server.url())
-        .lease(ms(1500))
-        .max_hold(ms(1000))
-        .observer(recorder.clone())
-        .connect()
-        .unwrap();
+    let client =
+        connected(|| builder(&server.url()).lease(ms(1500)).max_hold(ms(1000)).observer(recorder.clone()));
     let lock = client.reentrant_lock("job");
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
@@ -44,7 +40,7 @@ fn a_younger_one_is_renewed() {
 #[test]
 fn readers_that_come_later_do_not_share_what_ends() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).renew_every(ms(50)).max_hold(ms(200)).connect().unwrap();
+    let client = connected(|| builder(&server.url()).renew_every(ms(50)).max_hold(ms(200)));
     let lock = client.read_write_lock("job").read_lock().clone();
     let forgotten = lock.lock_owned().unwrap();
     let renewed = forgotten.remaining();

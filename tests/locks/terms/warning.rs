@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{CancellationToken, Client, ErrorKind, MultiLock, RedLockClient};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::support::{LONG, SOON, builder, channels, connect, ms};
+use crate::support::{LONG, SOON, builder, channels, connect, connected, ms};
 
 const LEASE: Duration = Duration::from_secs(4);
 
 fn short(server: &RedisServer) -> Client {
-    builder(&server.url()).lease(LEASE).renew_every(ms(300)).connect().unwrap()
+    connected(|| builder(&server.url()).lease(LEASE).renew_every(ms(300)))
 }
 
 fn warned(stop: &CancellationToken) -> bool {
@@ -41,7 +41,7 @@ fn it_comes_before_the_hold_ends_while_redis_is_silent() {
 #[test]
 fn it_comes_when_a_renewal_without_a_reply_has_left_less() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).lease(Duration::from_secs(60)).connect().unwrap();
+    let client = connected(|| builder(&server.url()).lease(Duration::from_secs(60)));
     let guard = client.reentrant_lock("job").lock_owned().unwrap();
     // It takes two seconds to say so.
     let stop = guard.ends_within(LEASE + ms(2500));
@@ -73,7 +73,7 @@ fn a_first_lease_is_no_reason_and_half_of_it_is_the_margin() {
     let other = connect(&server).reentrant_lock("job");
     // A hold of 60 s that was waited for: its first lease is `first`.
     let waited_for = |first| {
-        let client = builder(&server.url()).lease(ms(60_000)).waiter_timeout(first).connect().unwrap();
+        let client = connected(|| builder(&server.url()).lease(ms(60_000)).waiter_timeout(first));
         let before = other.lock().unwrap();
         let waits = std::thread::spawn(move || client.reentrant_lock("job").lock_owned().unwrap());
         wait_until(LONG, "it waits", || other.queue_length().unwrap() == 1);

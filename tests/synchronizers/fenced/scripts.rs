@@ -86,7 +86,7 @@ fn a_script_that_fails_says_why_and_in_which_of_its_own_lines() {
 fn a_script_whose_answer_was_lost_is_unknown_and_not_sent_again() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let it = builder(&proxy.url()).connect().unwrap().fenced("it");
+    let it = connected(|| builder(&proxy.url())).fenced("it");
     let count = it.script("return redis.call('INCR', KEYS[1])");
     assert_eq!(count.run::<u64>(1, &["n"], NONE).unwrap(), 1);
     // And not what a new connection begins with.

@@ -147,7 +147,7 @@ fn a_key_of_somebody_else_s_is_left_alone() {
 fn a_set_whose_answer_was_lost_is_sent_again() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let it = builder(&proxy.url()).connect().unwrap().fenced("it");
+    let it = connected(|| builder(&proxy.url())).fenced("it");
     it.set(1, "before").unwrap();
     // And not what a new connection begins with.
     proxy.only_matching(b"EVALSHA");
@@ -176,7 +176,7 @@ fn a_set_without_an_answer_is_unknown_and_a_get_is_not() {
 fn a_late_copy_deletes_nothing_that_came_after_it() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let it = builder(&proxy.url()).command_timeout(LONG).connect().unwrap().fenced("it");
+    let it = connected(|| builder(&proxy.url()).command_timeout(LONG)).fenced("it");
     it.set(1, "old").unwrap();
     proxy.hold_next_requests(1);
     std::thread::scope(|scope| {

@@ -15,7 +15,7 @@ use crate::support::*;
 fn a_waiter_is_refused_the_moment_that_nothing_is_left() {
     let server = RedisServer::start().unwrap();
     // No waiter asks again by itself meanwhile: one that wakes was told.
-    let patient = || builder(&server.url()).lease(6 * LONG).waiter_timeout(6 * LONG).connect().unwrap();
+    let patient = || connected(|| builder(&server.url()).lease(6 * LONG).waiter_timeout(6 * LONG));
     let clients: Vec<_> = (0..4).map(|_| patient()).collect();
     let inventories: Vec<_> = clients.iter().map(|client| client.inventory("sale")).collect();
     inventories[0].add_stock("tee", 2).unwrap();
@@ -95,7 +95,7 @@ fn threads_of_one_process_are_refused_as_their_turns_come() {
 #[test]
 fn it_is_one_lock_for_all_skus_and_not_reentrant() {
     let server = RedisServer::start().unwrap();
-    let brisk = builder(&server.url()).lease(ms(6000)).connect().unwrap();
+    let brisk = connected(|| builder(&server.url()).lease(ms(6000)));
     let (here, there) = (brisk.inventory("sale"), connect(&server).inventory("sale"));
     here.add_stock("tee", 2).unwrap();
     here.add_stock("mug", 2).unwrap();

@@ -298,7 +298,7 @@ fn a_reservation_whose_gate_is_deleted_is_lost() {
 fn an_observer_hears_of_reservations_as_of_holds() {
     let server = RedisServer::start().unwrap();
     let recorder = Recorder::default();
-    let client = builder(&server.url()).observer(recorder.clone()).connect().unwrap();
+    let client = connected(|| builder(&server.url()).observer(recorder.clone()));
     let inventory = client.inventory("sale");
     inventory.add_stock("tee", 2).unwrap();
     taken(inventory.try_reserve(&Order::of("tee", 1))).commit().unwrap();

@@ -163,7 +163,7 @@ fn draining_takes_all_that_are_there() {
 fn how_many_each_holder_has_is_told() {
     let server = RedisServer::start().unwrap();
     let (_one, mine) = semaphore(&server, 10);
-    let other = builder(&server.url()).client_name("other").connect().unwrap();
+    let other = connected(|| builder(&server.url()).client_name("other"));
     let theirs = other.semaphore("it");
     let (_two, _five) = (mine.acquire(2).unwrap(), theirs.acquire(5).unwrap());
     let mut holders = mine.holders().unwrap();
@@ -201,7 +201,7 @@ fn a_fixed_lease_brings_them_back_and_a_renewed_one_keeps_them() {
 #[test]
 fn an_end_that_was_set_ends_it_with_its_permits() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).lease(ms(600)).connect().unwrap();
+    let client = connected(|| builder(&server.url()).lease(ms(600)));
     let semaphore = client.semaphore("it");
     assert!(!semaphore.expire_after(ms(200)).unwrap(), "there is none");
     semaphore.set_permits(3).unwrap();
@@ -218,7 +218,7 @@ fn an_end_that_was_set_ends_it_with_its_permits() {
 fn a_change_without_an_answer_is_made_once_or_unknown() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(ms(2000)).connect().unwrap();
+    let client = connected(|| builder(&proxy.url()).command_timeout(ms(2000)));
     let semaphore = client.semaphore("it");
     semaphore.set_permits(2).unwrap();
     proxy.only_matching(b"rc:{it}");
