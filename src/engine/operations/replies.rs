@@ -116,14 +116,19 @@ impl Renewed {
     /// Reads the reply.
     pub(crate) fn of(reply: Result<Reply, Failure>) -> Renewed {
         let resent = reply.as_ref().is_ok_and(Reply::resent);
-        let (renewal, error) = match reply.and_then(|reply| renewed(&reply.value)) {
-            Ok(renewal) => (renewal, None),
-            // A key that is no longer of this kind is not our hold either.
-            Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
-            Err(failure) if failure.may_have_run() => (Renewal::Unanswered, Some(failure.error())),
-            Err(failure) => (Renewal::Failed, Some(failure.error())),
-        };
+        let (renewal, error) = renewal(reply.map(|reply| reply.value));
         Renewed { renewal, resent, error }
+    }
+}
+
+/// Returns the outcome of a renewal for the lock state, and the error for the thread, if any.
+pub(crate) fn renewal(reply: Result<Value, Failure>) -> (Renewal, Option<Error>) {
+    match reply.and_then(|value| renewed(&value)) {
+        Ok(renewal) => (renewal, None),
+        // A key that is no longer of this kind is not our hold either.
+        Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
+        Err(failure) if failure.may_have_run() => (Renewal::Unanswered, Some(failure.error())),
+        Err(failure) => (Renewal::Failed, Some(failure.error())),
     }
 }
 

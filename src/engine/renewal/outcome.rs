@@ -14,7 +14,7 @@ use crate::engine::redis::refusal::{is_unknown_script, refused_script};
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::state::lock_state::Renewal;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 
 /// The longest pause before a release is tried again.
 pub(crate) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
@@ -54,13 +54,12 @@ impl Renewer {
                 self.again(task, due);
             }
             TaskKind::Grant => {
-                let (renewal, failure) = match answer {
-                    Ok(value) => (replies::renewed(&value).unwrap_or(Renewal::Failed), None),
+                let (renewal, error) = match answer {
                     Err(None) => (Renewal::Unanswered, None),
-                    Err(failure) if foreign => (Renewal::NotInside, failure),
-                    Err(failure) => (Renewal::Failed, failure),
+                    Err(Some(failure)) => replies::renewal(Err(failure)),
+                    Ok(value) => replies::renewal(Ok(value)),
                 };
-                self.renewed(task, sent, renewal, pause, failure);
+                self.renewed(task, sent, renewal, pause, error);
             }
         }
     }
@@ -73,7 +72,7 @@ impl Renewer {
         sent: Moment,
         renewal: Renewal,
         pause: impl Fn(Duration) -> Duration,
-        failure: Option<Failure>,
+        error: Option<Error>,
     ) {
         let mut core = task.entry.core.lock();
         // Read under the mutex: if another thread has seen the grant expired, so does this one.
@@ -92,10 +91,7 @@ impl Renewer {
             let every = task.entry.shared.config.renew_every;
             // After a quick reply, a period after this one: for that the thread of the schedule wakes by itself.
             let from = if now.since(task.due) < every / 4 { task.due } else { now };
-            let due = match done {
-                true => grant.due(from, every),
-                false => now.after(pause()).min(until),
-            };
+            let due = if done { grant.due(from, every) } else { now.after(pause()).min(until) };
             (until, due)
         });
         let next = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at));
@@ -107,15 +103,15 @@ impl Renewer {
             task.entry.shared.observers.tell_often_apart(move |o| o.renewed(lock.observed(), lag, left));
             self.put_back(Task { due: at, ..task }, at);
         } else {
-            tell_failure(&task.entry, until.since(now), failure);
+            tell_failure(&task.entry, until.since(now), error);
             self.put_back(task, at);
         }
     }
 }
 
-pub(crate) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, failure: Option<Failure>) {
+pub(crate) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, error: Option<Error>) {
     let unanswered = || ErrorKind::OutcomeUnknown.because("no usable reply to a renewal");
-    let error = entry.error(failure.map_or_else(unanswered, Failure::error));
+    let error = entry.error(error.unwrap_or_else(unanswered));
     let lock = entry.clone();
     entry.shared.observers.tell_apart(1, move |o| o.renewal_failed(lock.observed(), left, &error));
 }

@@ -174,7 +174,7 @@ impl Renewer {
                     self.again(task, until);
                     if forgotten {
                         let error = ErrorKind::InvalidInput.because("held for longer than max_hold");
-                        tell_failure(&entry, until.since(now), Some(Failure::Never(error)));
+                        tell_failure(&entry, until.since(now), Some(error));
                     }
                     return None;
                 }
