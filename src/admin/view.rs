@@ -111,9 +111,9 @@ impl View {
         let shares = shares.get(if is_first { 2 } else { 0 }..).unwrap_or_default();
         // (The tokens of Redisson's fenced locks come from another counter.)
         let is_counted = self.tag == Redisson::NAME && !rows.state.is_empty();
-        let last = if ordered { rows.number } else { 0 };
-        for mut holder in holders_of(rows.holders, last, shares) {
-            holder.token = (ordered && holder.since.is_some() && !is_counted).then(|| token_of(rows.number));
+        let last = rows.holders.first().map_or(0, |held| held.last);
+        for mut holder in holders_of(rows.holders, ordered, shares) {
+            holder.token = (ordered && holder.since.is_some() && !is_counted).then(|| token_of(last));
             if !found.holders.iter().any(|other| other.owner == holder.owner) {
                 found.holders.push(holder);
             }

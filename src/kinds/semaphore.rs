@@ -322,7 +322,7 @@ fn counts(rows: &Rows) -> (Option<i64>, i64) {
 
 /// The holders, each with its permits.
 fn holders(rows: Rows) -> Vec<Holder> {
-    holders_of(rows.holders, 0, rows.state.get(2..).unwrap_or_default())
+    holders_of(rows.holders, false, rows.state.get(2..).unwrap_or_default())
 }
 
 impl Semaphore {

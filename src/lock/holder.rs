@@ -16,7 +16,7 @@ use crate::engine::redis::resp::{number, text};
 use crate::engine::state::grant::{first_token, number_of};
 use crate::error::{Error, ErrorKind, printable};
 use crate::kind::Sharing;
-use crate::lock::inspect::{HeldRow, Process, Rows, granted_at, inspect};
+use crate::lock::inspect::{HeldRow, Process, granted_at, inspect};
 
 /// A holder of a lock, as Redis knows it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,9 +108,8 @@ pub(crate) fn take_away(
     let reason = reason.replace(char::is_control, " ");
     let mut forced = ForcedUnlock::default();
     for (mode, ordered) in modes {
-        let Rows { number, holders, .. } = inspect(entry, mode)?;
-        for held in holders {
-            if !held_by.is(&held.owner, if *ordered && held.is_ours() { number } else { 0 }) {
+        for held in inspect(entry, mode)?.holders {
+            if !held_by.is(&held.owner, if *ordered && held.is_ours() { held.last } else { 0 }) {
                 forced.skipped += 1;
                 continue;
             }
@@ -162,21 +161,19 @@ pub(crate) fn holders_of_either_half(part: &Part) -> Result<Vec<Holder>, Error> 
 
 /// The holders, as [`RedisLock::holders`](crate::RedisLock::holders) describes them.
 pub(super) fn holders_in(entry: &Arc<LockEntry>, mode: &str, sharing: Sharing) -> Result<Vec<Holder>, Error> {
-    let Rows { holders, number, .. } = inspect(entry, mode)?;
-    // The last number of a shared kind belongs to some grant, but perhaps not to this holder's.
-    let number = if sharing == Sharing::Exclusive { number } else { 0 };
-    Ok(holders_of(holders, number, &[]))
+    Ok(holders_of(inspect(entry, mode)?.holders, sharing == Sharing::Exclusive, &[]))
 }
 
-/// The holders, granted under the number `last` (0: not known). For holders of permits, `shares` has each one's owner,
-/// its number of permits, and its grant number.
-pub(crate) fn holders_of(held: Vec<HeldRow>, last: u64, shares: &[Value]) -> Vec<Holder> {
+/// The holders. The last number of a shared kind belongs to some grant, but perhaps not to this holder's: only where
+/// the kind is `exclusive` it is the holder's. For holders of permits, `shares` has each one's owner, its number of
+/// permits, and its grant number.
+pub(crate) fn holders_of(held: Vec<HeldRow>, exclusive: bool, shares: &[Value]) -> Vec<Holder> {
     let shares = shares.chunks(3).filter_map(|it| Some((text(it.first())?, it)));
     let shares: HashMap<String, &[Value]> = shares.collect();
     let holder = |held: HeldRow| {
         let of = |i: usize| u64::try_from(number(shares.get(&held.owner)?.get(i))?).ok();
         let permits = of(1).map(|n| n.try_into().unwrap_or(u32::MAX));
-        let number = of(2).unwrap_or(last);
+        let number = of(2).unwrap_or(if exclusive { held.last } else { 0 });
         Holder { permits, ..Holder::new(held, number) }
     };
     held.into_iter().map(holder).collect()

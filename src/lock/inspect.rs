@@ -24,6 +24,8 @@ pub(crate) struct HeldRow {
     /// `None` if it does not expire.
     pub(crate) remaining: Option<Duration>,
     pub(crate) record: String,
+    /// The number of the lock's last grant.
+    pub(crate) last: u64,
     /// It was released, and only stays for the rest of a time. Known if asked for in detail.
     pub(crate) stays: bool,
 }
@@ -99,8 +101,6 @@ pub(crate) fn granted_at(number: u64) -> SystemTime {
 /// The reply to `inspect`: a page, or all of them.
 #[derive(Default)]
 pub(crate) struct Rows {
-    /// The number of the last grant.
-    pub(crate) number: u64,
     pub(crate) holders: Vec<HeldRow>,
     /// The waiting processes.
     pub(crate) waiting: Vec<Waiter>,
@@ -121,7 +121,6 @@ pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Rows, Error>
     let mut next = Some(String::new());
     while let Some(page) = next {
         let page = inspect_page(entry, mode, &page, &Wait::forever())?;
-        all.number = all.number.max(page.number);
         // A holder that is renewed, or moves, between two pages may be on both.
         all.holders.extend(page.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
         all.waiting.extend(page.waiting.into_iter().filter(|it| waiting.insert(it.owner.clone())));
@@ -154,7 +153,7 @@ fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str, wait: &Wait<'_>)
 pub(crate) fn read(answer: &Value) -> Rows {
     let items = list(answer);
     let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
-    let stays = texts(5);
+    let (stays, last) = (texts(5), number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0));
     let held = |(i, chunk): (usize, &[Value])| {
         let owner = text(chunk.first())?;
         Some(HeldRow {
@@ -165,6 +164,7 @@ pub(crate) fn read(answer: &Value) -> Rows {
             owner,
             remaining: number(chunk.get(1)).and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
             record: text(chunk.get(2))?,
+            last,
             stays: number(stays.get(i)) == Some(1),
         })
     };
@@ -179,7 +179,6 @@ pub(crate) fn read(answer: &Value) -> Rows {
     // the beginning. In detail, the last page has an empty `next`.
     let is_last = |next: &String| next.is_empty() && items.len() > 5;
     Rows {
-        number: number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0),
         holders: texts(1).chunks(3).enumerate().filter_map(held).collect(),
         state: texts(3).to_vec(),
         waiting: texts(2).chunks(2).enumerate().filter_map(in_queue).collect(),

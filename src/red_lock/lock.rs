@@ -17,8 +17,8 @@ use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Ownership};
 use crate::kinds::Simple;
-use crate::lock::holder::{Holder, busy, held_by, several_busy};
-use crate::lock::inspect::{Rows, read};
+use crate::lock::holder::{Holder, busy, held_by, holders_of, several_busy};
+use crate::lock::inspect::read;
 use crate::lock::{RedisLock, this_thread};
 use crate::settings::{check_lease, within};
 use crate::wait::Wait;
@@ -204,10 +204,7 @@ impl RedLock {
         let replies: Vec<_> = read_all(queries.collect(), began, began.after(quorum.limit)).collect();
         let replies = replies.into_iter().map(|((node, entry), reply)| {
             let holder = match reply {
-                Ok(reply) => {
-                    let Rows { holders, number, .. } = read(&reply.value);
-                    Ok(holders.into_iter().next().map(|held| Holder::new(held, number)))
-                }
+                Ok(reply) => Ok(holders_of(read(&reply.value).holders, true, &[]).into_iter().next()),
                 Err(failure) if failure.is_wrong_kind() => return Err(entry.error(failure.error())),
                 Err(failure) => Err(failure.error()),
             };
