@@ -214,7 +214,7 @@ impl Drop for Counted {
 }
 
 fn patient(url: &str) -> ClientBuilder {
-    Client::builder().url(url).command_timeout(PATIENT).lease(PATIENT)
+    Client::builder().url(url).connect_timeout(PATIENT).command_timeout(PATIENT).lease(PATIENT)
 }
 
 /// In a child: does what its role says, if it has one. Returns whether it has.

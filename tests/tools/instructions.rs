@@ -12,7 +12,7 @@ fn role_counted() {
 
 #[test]
 fn no_operation_executes_more_instructions_than_its_budget() {
-    let args = ["instructions::role_counted", "--exact", "--include-ignored"];
+    let args = ["instructions::role_counted", "--exact", "--include-ignored", "--nocapture"];
     let over = count::compare(count::Build::Tests, &args).unwrap();
     assert!(over.is_empty(), "{over:#?}");
 }

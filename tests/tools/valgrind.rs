@@ -15,7 +15,8 @@ fn role_pair() {
     let Ok(url) = std::env::var(URL) else { return };
     // The clock of a program under valgrind is some fifty times slower.
     let patient = Duration::from_secs(60);
-    let client = Client::builder().url(&url).command_timeout(patient).lease(patient).connect().unwrap();
+    let client = Client::builder().url(&url).connect_timeout(patient).command_timeout(patient).lease(patient);
+    let client = client.connect().unwrap();
     client.simple_lock("stock").lock().unwrap().unlock().unwrap();
     client.reentrant_lock("stock").try_lock().unwrap().unwrap().unlock().unwrap();
     client.close().unwrap();
