@@ -21,7 +21,7 @@ fn one_that_was_unlocked_by_force() {
         let guard = it.lock().unwrap();
         let (fires, alone) = (guard.lost(), here.reentrant_lock(["b", "c", "a"][lost]));
         assert!(theirs[lost].force_unlock().unwrap().holders > 0);
-        assert!(fires.wait_timeout(SOON), "told of {lost}");
+        assert!(fires.wait_timeout(LONG), "told of {lost}");
         assert!(guard.is_lost() && guard.remaining().is_zero());
         assert!(alone.is_held_by_current_thread(), "the others are held until it ends");
         let error = guard.unlock().unwrap_err();
