@@ -75,7 +75,7 @@ fn a_busy_lock_says_whose_it_is() {
     guard.unlock().unwrap();
     assert!(first.done().ends(0).err.is_empty());
     let it = done(&url, &["run", "-v", "--trust-server", name, "true"]).ends(0);
-    assert!(it.says("told was acquired after 0.").err.lines().count() < 4);
+    assert!(it.says("told was acquired after ").err.lines().count() < 4);
 }
 
 /// It would wait for itself.

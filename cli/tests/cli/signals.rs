@@ -126,7 +126,8 @@ fn whatever_signal_it_gets_it_ends_with_its_command_or_neither_does() {
         let begun = some.iter().map(|(n, group)| {
             let (file, name) = (folder.path().join(format!("{group}{n}")), format!("kill{group}{n}"));
             let script = says_its_pid(&file, "exec sleep 60");
-            let args = ["run", "--lease", "4s", &name, "--", "sh", "-c", &script];
+            // What is killed leaves its lock to its lease, which a busy machine must have time to renew before.
+            let args = ["run", "--trust-server", "--lease", "8s", &name, "--", "sh", "-c", &script];
             let mut command = std::process::Command::new("sh");
             command.args(["-c", "ulimit -c 0; exec setsid env --default-signal \"$@\"", "sh", PROGRAM]);
             command.args(args).env("REDIS_URL", shared().url()).stdin(std::process::Stdio::null());
