@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, ReentrantLock, Wait};
+use redis_concurrent::{CancellationToken, Error, ErrorKind, ReentrantLock, Wait};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -12,11 +12,6 @@ const LIMIT: Duration = ms(300);
 /// The promised quarter of a second, and what a loaded machine may add.
 /// Far below the limits of a connection or a command here, whose neglect of the deadline would show.
 const TOLERANCE: Duration = ms(250 + 4000);
-
-/// A client that bears a silent server for long.
-fn patient(url: &str) -> Client {
-    connected(|| builder(url).command_timeout(LONG).connect_timeout(LONG))
-}
 
 type Outcome = Result<bool, Error>;
 
@@ -131,7 +126,7 @@ fn one_deadline_while_the_inbox_starts() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let _held = connect(&server).reentrant_lock("x").lock_owned().unwrap();
-    let client = patient(&proxy.url());
+    let client = patiently(&proxy.url());
     proxy.only_matching(b"SUBSCRIBE");
     proxy.hold_requests(true);
     all_end_in_time(&client.reentrant_lock("x"), "the inbox is starting", |o| busy(o) || unavailable(o));
@@ -158,7 +153,7 @@ fn one_deadline_with_the_pool_exhausted() {
 #[test]
 fn one_deadline_while_redis_is_silent_or_gone() {
     let server = RedisServer::start().unwrap();
-    let client = patient(&server.url());
+    let client = patiently(&server.url());
     let lock = client.reentrant_lock("x");
     drop(lock.lock().unwrap());
     server.stop().unwrap();
@@ -168,7 +163,7 @@ fn one_deadline_while_redis_is_silent_or_gone() {
     server.restart().unwrap();
     free_at_once(&lock);
     // Silent from the first connection on.
-    let fresh = patient(&server.url());
+    let fresh = patiently(&server.url());
     let lock = fresh.reentrant_lock("x");
     server.stop().unwrap();
     all_end_in_time(&lock, "Redis is silent to a new client", unavailable);

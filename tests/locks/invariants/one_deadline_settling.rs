@@ -18,7 +18,7 @@ const TOLERANCE: Duration = ms(250 + 4000);
 
 /// A client that bears a silent server for long, with a connection.
 fn patient(proxy: &Proxy) -> Client {
-    let client = connected(|| builder(&proxy.url()).command_timeout(LONG).connect_timeout(LONG));
+    let client = patiently(&proxy.url());
     drop(client.simple_lock("warm").lock().unwrap());
     client
 }
