@@ -144,8 +144,10 @@ package:
 	@ci/setup.sh cc
 	@CARGO="$(CARGO)" ci/package.sh
 
+# Also of what is private, for who reads the engine; the public pages come last, and stay.
 doc:
 	@ci/setup.sh cc
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --document-private-items --package redis-concurrent
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --package redis-concurrent --package redis-concurrent-testkit \
 		--package redis-concurrent-tokio --package redis-concurrent-partitions --package redis-concurrent-tower
 

@@ -26,7 +26,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// ```
 ///
 /// In async code, [`cancelled`](CancellationToken::cancelled) is a future that completes when the token is
-/// cancelled. In a `select!` of [`crossbeam_channel`](crate::crossbeam_channel),
+/// cancelled. In a `select!` of [`crossbeam_channel`],
 /// [`receiver`](CancellationToken::receiver) becomes ready (disconnected) then.
 #[derive(Clone, Default)]
 pub struct CancellationToken(Arc<Inner>);

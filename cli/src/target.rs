@@ -40,7 +40,7 @@ impl Target {
         }
     }
 
-    /// Takes it from its holders, as [`Client::force_unlock`] does.
+    /// Takes it from its holders, as [`Client::force_unlock_if`] does.
     pub fn take_away(
         self,
         client: &Client,

@@ -210,7 +210,7 @@ impl CyclicBarrier {
 /// For the methods without an action.
 const NO_ACTION: Option<fn()> = None;
 
-/// The kind of [`CyclicBarrier`](crate::CyclicBarrier): the queue itself is the round. Redis admits the last
+/// The kind of [`CyclicBarrier`]: the queue itself is the round. Redis admits the last
 /// party to arrive, and then the waiting ones.
 ///
 /// Each admitted party has an entry in Redis until its own thread removes it, so a party that missed its

@@ -177,7 +177,7 @@ impl CountDownLatch {
     }
 }
 
-/// The kind of [`CountDownLatch`](crate::CountDownLatch): a hash with the count, which is the user's own
+/// The kind of [`CountDownLatch`]: a hash with the count, which is the user's own
 /// state and does not expire unless the user says so.
 ///
 /// A latch has no holders. A caller that is admitted has passed: Redis keeps no record of it, and there is

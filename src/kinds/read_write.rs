@@ -151,7 +151,7 @@ shows!(ReadWriteLock as "ReadWriteLock", |it| "name": it.name(), "read_holds": i
 
 const RULE: &str = rule_file!("../../lua/read_write.lua");
 
-/// The kind of a [`ReadLock`](crate::ReadLock): many may read at a time, while there is no writer. The
+/// The kind of a [`ReadLock`]: many may read at a time, while there is no writer. The
 /// threads of a process share a hold in Redis, with a lease of its own.
 ///
 /// Its guards' [`value`](crate::Guard::value) is the number of the last write, by any process: two reads with the same
@@ -175,7 +175,7 @@ impl Kind for Read {
     }
 }
 
-/// The kind of a [`WriteLock`](crate::WriteLock): one writes at a time, while there are no other readers.
+/// The kind of a [`WriteLock`]: one writes at a time, while there are no other readers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Write;
 

@@ -264,7 +264,7 @@ impl Semaphore {
 /// The most permits that a semaphore has, or that a caller may ask for.
 const MOST: u32 = i32::MAX as u32;
 
-/// The kind of [`Semaphore`](crate::Semaphore): a hash with the number of permits, the number acquired, and
+/// The kind of [`Semaphore`]: a hash with the number of permits, the number acquired, and
 /// for each owner how many it has, until when.
 ///
 /// The number available is counted, not summed up: acquiring costs the same however many holders there are.

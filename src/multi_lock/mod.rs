@@ -241,7 +241,6 @@ impl AnyHold for MultiHold {
         &self.name
     }
 
-    /// Always `None`: there is a token for each lock.
     fn remaining(&self) -> Duration {
         let now = Moment::now();
         let each = self.holds.iter().map(|held| held::remaining(&held.entry, held.ticket, now));
@@ -304,7 +303,7 @@ shows!(MultiHold as "MultiHold", |it| "holds": {
     it.holds.iter().map(|held| (&held.entry, held.token())).collect::<Vec<_>>()
 });
 
-/// A lock that may be part of a [`MultiLock`](crate::MultiLock): a [`RedisLock`] of any kind and any client.
+/// A lock that may be part of a [`MultiLock`]: a [`RedisLock`] of any kind and any client.
 /// This trait is sealed.
 pub trait Member: part::AsPart {}
 

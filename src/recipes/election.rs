@@ -296,7 +296,7 @@ shows!(Election as "Election", |it| "name": it.name(), "value": it.lock.kind().v
 /// The longest value of a leader, in bytes.
 const LONGEST_VALUE: usize = 4096;
 
-/// The kind of a [`Term`](crate::election::Term): a candidate that leads.
+/// The kind of a [`Term`]: a candidate that leads.
 #[derive(Clone, Debug, Default)]
 pub struct Candidate {
     value: String,

@@ -290,7 +290,7 @@ const RULE: &str = rule_file!("../../lua/inventory.lua");
 /// The most units of a SKU that can ever be stocked: all numbers up to this one are exact in Lua.
 const MOST: u64 = (1 << 53) - 1;
 
-/// The kind of a [`Reservation`](crate::inventory::Reservation): units that an [`Inventory`](crate::Inventory) has set
+/// The kind of a [`Reservation`]: units that an [`Inventory`] has set
 /// aside, in one hash with the counts of all its SKUs. They are either sold or returned.
 ///
 /// A reservation never waits, and asks Redis by itself: neither other threads of its process nor the waiters
@@ -319,7 +319,7 @@ impl Kind for Units {
     }
 }
 
-/// The kind of an [`InventoryLock`](crate::inventory::InventoryLock): exclusive, and available only while there are
+/// The kind of an [`InventoryLock`]: exclusive, and available only while there are
 /// enough units of a SKU.
 ///
 /// It is a second kind over the rule of [`Units`]: one holder at a time for the whole inventory, whichever

@@ -84,7 +84,7 @@ pub struct RateLimiter {
     rate: Rate,
 }
 
-/// The decision of a [`RateLimiter`](crate::RateLimiter) on one request, as of the moment when Redis made it:
+/// The decision of a [`RateLimiter`] on one request, as of the moment when Redis made it:
 /// other requests may have been admitted since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a caller that is not allowed must be kept out"]
@@ -230,7 +230,7 @@ impl RateLimiter {
 /// The highest limit or burst: the same as for the permits of a semaphore.
 const MOST: u32 = i32::MAX as u32;
 
-/// How many permits a [`RateLimiter`](crate::RateLimiter) admits: a number per window, and how they may be
+/// How many permits a [`RateLimiter`] admits: a number per window, and how they may be
 /// distributed in it.
 ///
 /// A rate can be created from any values; an invalid one is reported by the first call of a limiter. A number

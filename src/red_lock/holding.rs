@@ -204,7 +204,6 @@ impl AnyHold for RedLockHold {
         self.holding.quorum.name()
     }
 
-    /// Always `None`: the servers do not know each other's grant numbers.
     fn remaining(&self) -> Duration {
         self.holding.remaining()
     }

@@ -2,7 +2,7 @@
 //!
 //! A plain state machine: each method is an event, and its return value says what must be done. It does no
 //! I/O, reads no clock and starts no threads, so that it can be model-checked as it is. Its driver
-//! ([`super::acquire`] and the modules beside it) holds the entry's mutex during a step and never during I/O.
+//! ([`crate::engine::call`]) holds the entry's mutex during a step and never during I/O.
 //!
 //! # The protocol in this process
 //!

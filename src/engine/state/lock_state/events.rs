@@ -81,7 +81,7 @@ pub(crate) enum Refusal {
 pub(crate) enum Entered {
     Again(Acquired),
     /// It shares a hold with other threads, or has the grant that its process kept. With a request to send and
-    /// to report by [`LockState::answered`], if one is due: whether still more threads may join.
+    /// to report by [`answered`](super::LockState::answered), if one is due: whether still more threads may join.
     Joined(Acquired, Option<Asking>),
     Waits(Ticket),
 }
@@ -91,18 +91,19 @@ pub(crate) enum Entered {
 pub(crate) enum Step {
     /// It has its hold; wake the new head, if any.
     In(Acquired, Option<Ticket>),
-    /// Send this and report by [`LockState::answered`].
+    /// Send this and report by [`answered`](super::LockState::answered).
     Ask(Asking),
-    /// The grant is too old to be used as it is: renew it and report by [`LockState::confirmed`].
+    /// The grant is too old to be used as it is: renew it and report by
+    /// [`confirmed`](super::LockState::confirmed).
     Confirm(u64, Duration),
-    /// Leave, report by [`LockState::left`], and take another turn: what was granted is not what this head
-    /// asked for.
+    /// Leave, report by [`left`](super::LockState::left), and take another turn: what was granted is not
+    /// what this head asked for.
     Leave(PendingRelease),
-    /// The same, with a request to acquire in the same round trip: report that by [`LockState::answered`],
-    /// too.
+    /// The same, with a request to acquire in the same round trip: report that by
+    /// [`answered`](super::LockState::answered), too.
     LeaveAndAsk(PendingRelease, Asking),
-    /// Take the connection on which a leave is unread, report by [`LockState::goes_behind`], take another turn, and
-    /// send its request there; if another thread is using the connection, sleep until then at most.
+    /// Take the connection on which a leave is unread, report by [`goes_behind`](super::LockState::goes_behind), take
+    /// another turn, and send its request there; if another thread is using the connection, sleep until then at most.
     Behind(Moment),
     /// Sleep until then at most.
     Park(Moment),
@@ -119,7 +120,7 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Effects {
     pub(crate) wake: Option<Ticket>,
-    /// Leave Redis now, and report by [`LockState::left`].
+    /// Leave Redis now, and report by [`left`](super::LockState::left).
     pub(crate) leave: Option<PendingRelease>,
     /// Leave Redis in the background: no thread waits for it.
     pub(crate) background: Option<PendingRelease>,
@@ -145,8 +146,8 @@ pub(crate) enum Exit {
     /// It had been lost before, which each of its guards reports. With what must be done, if that was found
     /// out just now.
     Lost(LossReason, Effects),
-    /// Send this leave, with the request for the next head if there is one, and report by [`LockState::left`]
-    /// and [`LockState::answered`].
+    /// Send this leave, with the request for the next head if there is one, and report by
+    /// [`left`](super::LockState::left) and [`answered`](super::LockState::answered).
     Leave(PendingRelease, Option<Asking>),
 }
 

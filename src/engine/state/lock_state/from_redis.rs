@@ -144,7 +144,7 @@ impl LockState {
         Effects::default()
     }
 
-    /// The reply to [`Step::Confirm`].
+    /// The reply to [`Step::Confirm`](super::Step::Confirm).
     pub(crate) fn confirmed(&mut self, owner: u64, answer: Renewal, now: Moment) -> Effects {
         let Some(ask) = self.ask_of(owner) else { return Effects::default() };
         let Some(sent) = ask.in_flight.take().map(|request| request.sent) else { return Effects::default() };
