@@ -17,7 +17,7 @@ use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::{Command, write_each};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
-use crate::engine::renewal::outcome::RELEASE_AGAIN;
+use crate::engine::renewal::outcome::{RELEASE_AGAIN, no_reply};
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{BATCH, Task, TaskKind};
 use crate::engine::renewal::successor;
@@ -45,17 +45,14 @@ pub(crate) struct LineThread {
     /// Weak: the pool ends with its client.
     server: Weak<Server>,
     renewal_timeout: Duration,
+    /// If its server is no longer the primary, no more is sent on it, and it is replaced once all is read.
     connection: Option<Connection>,
-    /// Whether the connection leads to a server that is no longer the primary: no more is sent on it, and it
-    /// is replaced.
-    moved: bool,
     /// When the last attempt to connect failed, and when the next one may be made, unless a server is found
     /// at the address before.
     failed_at: Moment,
     connects_at: Moment,
     /// The batches in flight, in the order in which they were written.
     flights: VecDeque<Flight>,
-    under_way: usize,
     /// When a reply last came.
     last_reply: Moment,
 }
@@ -68,11 +65,9 @@ impl LineThread {
             server: Arc::downgrade(server),
             renewal_timeout,
             connection: None,
-            moved: false,
             failed_at: Moment::default(),
             connects_at: Moment::default(),
             flights: VecDeque::new(),
-            under_way: 0,
             last_reply: Moment::default(),
         }
     }
@@ -97,10 +92,8 @@ impl LineThread {
             if self.connection.is_none() {
                 self.connection = line.connection.take();
             }
-            if self.flights.is_empty() {
-                self.moved = false;
-            }
-            if !line.queue.is_empty() && self.under_way < MAX_IN_FLIGHT && !self.moved {
+            let demoted = self.connection.as_ref().is_some_and(|it| it.demoted);
+            if !line.queue.is_empty() && self.under_way() < MAX_IN_FLIGHT && !demoted {
                 let batch = line.queue.len().min(BATCH);
                 return Some((line.queue.drain(..batch).collect(), line.queue.len()));
             }
@@ -129,26 +122,26 @@ impl LineThread {
         if self.connection.as_ref().is_some_and(|it| !it.is_since(server.backend.moved.get())) {
             self.broke();
         }
-        let refusal = self.connect(&shared, &server).err();
+        let connected = self.connect(&shared, &server);
         let (requests, sent) = (tasks.len(), Moment::now());
-        if let Some(connection) = &mut self.connection {
+        if let Err(refusal) = connected {
+            let Some(mut lent) = server.backend.idle() else {
+                for task in tasks {
+                    self.renewer.finish(task, Moment::now(), Err(Failure::Unsent(refusal.clone())));
+                }
+                return;
+            };
+            write_each(&mut lent, tasks.iter().map(command));
+            self.finish(read(&mut lent, tasks, sent.after(self.renewal_timeout)), sent);
+        } else if let Some(connection) = &mut self.connection {
             write_each(connection, tasks.iter().map(command));
             self.flights.push_back(Flight { tasks, sent });
-            self.under_way += requests;
             if connection.broken {
                 self.broke();
             }
-        } else if let Some(mut lent) = server.backend.idle() {
-            write_each(&mut lent, tasks.iter().map(command));
-            self.finish(read(&mut lent, tasks, sent.after(self.renewal_timeout)), sent);
-        } else {
-            for task in tasks {
-                self.renewer.finish(task, Moment::now(), Err(refusal.clone().map(Failure::Unsent)));
-            }
-            return;
         }
         server.backend.count(requests);
-        let load = self.under_way.max(requests) + waiting;
+        let load = self.under_way().max(requests) + waiting;
         shared.observers.tell_often_apart(move |o| o.renewal_load(load, MAX_IN_FLIGHT));
     }
 
@@ -190,7 +183,6 @@ impl LineThread {
         else {
             return;
         };
-        self.under_way -= tasks.len();
         // As long as replies come, the next ones are on their way: so the timeout counts from the last ones.
         let limit = sent.max(self.last_reply).after(self.renewal_timeout);
         let mut replies = read(connection, tasks, limit);
@@ -206,7 +198,6 @@ impl LineThread {
         }
         if let Some(server) = server {
             if demoted {
-                self.moved = true;
                 server.backend.refused.put(sent);
                 server.inbox.is_deaf(sent);
             } else if replies.iter().any(|(_, reply)| reply.is_some()) {
@@ -217,15 +208,20 @@ impl LineThread {
         self.finish(replies, sent);
         if broken {
             self.broke();
-        } else if self.moved && self.flights.is_empty() {
+        } else if demoted && self.flights.is_empty() {
             self.connection = None;
         }
     }
 
     fn finish(&self, replies: Replies, sent: Moment) {
         for (task, reply) in replies {
-            self.renewer.finish(task, sent, reply.ok_or(None));
+            self.renewer.finish(task, sent, reply.ok_or_else(|| Failure::Unanswered(no_reply())));
         }
+    }
+
+    /// The number of requests in flight.
+    fn under_way(&self) -> usize {
+        self.flights.iter().map(|flight| flight.tasks.len()).sum()
     }
 
     /// Learns from replies which say that their keys are elsewhere. After a failover all keys are. To learn
@@ -247,7 +243,6 @@ impl LineThread {
     /// Drops the connection, which is out of step. The requests in flight on it count as unanswered.
     fn broke(&mut self) {
         self.connection = None;
-        self.under_way = 0;
         for Flight { tasks, sent } in std::mem::take(&mut self.flights) {
             self.finish(tasks.into_iter().map(|task| (task, None)).collect(), sent);
         }

@@ -22,9 +22,8 @@ pub(crate) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
 const SOON: Duration = Duration::from_millis(5);
 
 impl Renewer {
-    /// Applies one reply, and puts the task back if there is more to do. Without a failure, an error says that the
-    /// request may have run, or may still do so.
-    pub(crate) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Option<Failure>>) {
+    /// Applies one reply, and puts the task back if there is more to do.
+    pub(crate) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Failure>) {
         if answer.as_ref().is_ok_and(is_unknown_script) {
             // It is sent again at once, in full.
             return self.again(task, Moment::now());
@@ -33,7 +32,7 @@ impl Renewer {
         // Soon only after a broken connection or a `MOVED`: after another error reply, the next may be an
         // error, too.
         let moved = matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::Moved));
-        let soon = moved || matches!(answer, Err(None));
+        let soon = moved || matches!(answer, Err(Failure::Unanswered(_)));
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
         let scripts = &task.entry.scripts;
         let script = match &task.what {
@@ -41,11 +40,11 @@ impl Renewer {
             _ => &scripts.renew,
         };
         let answer = match answer {
-            Ok(Value::ServerError(e)) => Err(Some(refused_script(Some(script), e.into()))),
+            Ok(Value::ServerError(e)) => Err(refused_script(Some(script), e.into())),
             answer => answer,
         };
         // If the key no longer holds this kind of lock, it does not hold ours either.
-        let foreign = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
+        let foreign = matches!(&answer, Err(failure) if failure.is_wrong_kind());
         match &task.what {
             TaskKind::Leave(..) if answer.is_ok() || foreign => self.state.lock().settle(&task),
             TaskKind::Leave(leave) => {
@@ -54,11 +53,7 @@ impl Renewer {
                 self.again(task, due);
             }
             TaskKind::Grant => {
-                let (renewal, error) = match answer {
-                    Err(None) => (Renewal::Unanswered, None),
-                    Err(Some(failure)) => replies::renewal(Err(failure)),
-                    Ok(value) => replies::renewal(Ok(value)),
-                };
+                let (renewal, error) = replies::renewal(answer);
                 self.renewed(task, sent, renewal, pause, error);
             }
         }
@@ -103,15 +98,18 @@ impl Renewer {
             task.entry.shared.observers.tell_often_apart(move |o| o.renewed(lock.observed(), lag, left));
             self.put_back(Task { due: at, ..task }, at);
         } else {
-            tell_failure(&task.entry, until.since(now), error);
+            tell_failure(&task.entry, until.since(now), error.unwrap_or_else(no_reply));
             self.put_back(task, at);
         }
     }
 }
 
-pub(crate) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, error: Option<Error>) {
-    let unanswered = || ErrorKind::OutcomeUnknown.because("no usable reply to a renewal");
-    let error = entry.error(error.unwrap_or_else(unanswered));
+pub(crate) fn no_reply() -> Error {
+    ErrorKind::OutcomeUnknown.because("no usable reply to a renewal")
+}
+
+pub(crate) fn tell_failure(entry: &Arc<LockEntry>, left: Duration, error: Error) {
+    let error = entry.error(error);
     let lock = entry.clone();
     entry.shared.observers.tell_apart(1, move |o| o.renewal_failed(lock.observed(), left, &error));
 }

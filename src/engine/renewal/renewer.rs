@@ -85,7 +85,7 @@ impl Renewer {
     }
 
     fn schedule(self: &Arc<Self>, task: Task) -> Result<(), Error> {
-        let (at, key) = (task.at, (task.at, task.entry.shared.id, task.owner));
+        let (at, key) = (task.at, task.key());
         let mut state = self.state.lock();
         state.settle(&task);
         if !state.lines.contains_key(&task.entry.server().id) {

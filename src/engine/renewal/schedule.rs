@@ -93,7 +93,7 @@ impl Task {
         Task { entry, owner, what, at, due, until, lease }
     }
 
-    fn key(&self) -> Due {
+    pub(super) fn key(&self) -> Due {
         (self.at, self.entry.shared.id, self.owner)
     }
 }

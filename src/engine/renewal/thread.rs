@@ -117,7 +117,7 @@ impl Renewer {
         }
         drop(closed);
         for (task, error) in unserved {
-            self.finish(task, Moment::now(), Err(Some(Failure::Unsent(error))));
+            self.finish(task, Moment::now(), Err(Failure::Unsent(error)));
         }
         returns
     }
@@ -174,7 +174,7 @@ impl Renewer {
                     self.again(task, until);
                     if forgotten {
                         let error = ErrorKind::InvalidInput.because("held for longer than max_hold");
-                        tell_failure(&entry, until.since(now), Some(error));
+                        tell_failure(&entry, until.since(now), error);
                     }
                     return None;
                 }
