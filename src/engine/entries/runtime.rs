@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::entries::entry::LockEntries;
+use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::redis::exchange::{Command, Reply};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::process;
@@ -216,6 +216,14 @@ impl Shared {
     /// `Forked` in a forked child.
     pub(crate) fn entries(&self) -> Result<MutexGuard<'_, LockEntries>, Error> {
         self.lock(&self.entries, Moment::now())
+    }
+
+    /// Returns the entries of the locks that are at this server now.
+    pub(crate) fn entries_at(&self, server: &Arc<Server>) -> Vec<Arc<LockEntry>> {
+        // The others are dropped here, outside the mutex: dropping the last reference to an entry locks it.
+        let mut entries = self.entries.lock().all();
+        entries.retain(|entry| Arc::ptr_eq(entry.server(), server));
+        entries
     }
 
     /// Checks that the client may send requests: it is not closed, and this is not a forked child.

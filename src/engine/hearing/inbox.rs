@@ -52,7 +52,7 @@ impl Inbox {
         self.state.lock().failure.clone()
     }
 
-    /// Reports that the server, asked at `asked`, has no subscriber for this client. If the listener was up
+    /// Reports that the server, asked at `requested`, has no subscriber for this client. If the listener was up
     /// before that, it is connected to another server: it reconnects within a tick.
     pub(crate) fn is_deaf(&self, requested: Moment) {
         let mut state = self.state.lock();

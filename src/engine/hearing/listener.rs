@@ -14,7 +14,7 @@ use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::clock::Moment;
 use crate::engine::call::close::abandon;
-use crate::engine::entries::entry::{LockEntry, owner_number};
+use crate::engine::entries::entry::owner_number;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::hearing::inbox::Inbox;
 use crate::engine::hearing::messages::{ask_again, deaf, dispatch, hears, missed, tell};
@@ -101,16 +101,18 @@ impl Listener {
                     let _ = resumed.and_then(|()| self.listen(&mut line));
                     self.inbox.went_down();
                     down = Some(Moment::now());
-                    self.for_all(deaf);
+                    if let Some((shared, server)) = self.client() {
+                        shared.entries_at(&server).iter().for_each(deaf);
+                    }
                 }
                 Err(failure) => {
                     pause = if failure.is_final() { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
                     if let Some((shared, server)) = self.client() {
                         shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
+                        // So that waiters see it.
+                        self.inbox.failed(failure);
+                        shared.entries_at(&server).iter().for_each(hears);
                     }
-                    // So that waiters see it.
-                    self.inbox.failed(failure);
-                    self.for_all(hears);
                     self.inbox.life.sleep(pause);
                 }
             }
@@ -167,20 +169,12 @@ impl Listener {
         successor::connected(&shared, &server, info);
         // Messages about grants from before may have been missed, also before it listened at all. Threads are told so
         // before they keep a lock because the inbox is up: what they keep then has missed nothing, and stays.
-        self.for_all(deaf);
+        shared.entries_at(&server).iter().for_each(deaf);
         self.inbox.came_up(dialled, info.is_primary == Some(false));
         if let Some(missed) = missed {
             shared.observers.tell_apart(1, move |o| o.reconnected(missed));
         }
-        self.for_all(hears);
-    }
-
-    /// Calls `act` for all locks of this server.
-    fn for_all(&self, act: fn(&Arc<LockEntry>)) {
-        let Some((shared, server)) = self.client() else { return };
-        // Not in the head of the loop: that would keep the table locked for all of it.
-        let entries = shared.entries.lock().all();
-        entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), &server)).for_each(act);
+        shared.entries_at(&server).iter().for_each(hears);
     }
 
     /// Receives messages until the client ends, the server has no more slots, or the connection fails.
@@ -250,12 +244,12 @@ impl Listener {
             Pushed::Confirmed(channel) => match self.notices.on_message(&channel) {
                 Some(entries) => entries.iter().for_each(ask_again),
                 None => {
-                    let owners = channels.confirmed(&stem(shared, &channel), |new| tell(shared, new, deaf));
+                    let owners = channels.confirmed(stem(shared, &channel), |new| tell(shared, new, deaf));
                     tell(shared, &owners, hears);
                 }
             },
             // The waiters' requests go to the server that has the slot now, and they listen there.
-            Pushed::Ended(channel) => missed(shared, &channels.ended(&stem(shared, &channel))),
+            Pushed::Ended(channel) => missed(shared, &channels.ended(stem(shared, &channel))),
             Pushed::Refused(channel, why) => self.refused(shared, server, &channel, why),
             Pushed::Nothing => {}
         }
@@ -269,9 +263,9 @@ impl Listener {
         let (channels, stem) = (&self.inbox.channels, stem(shared, channel));
         let failure = not_subscribed(channel, why);
         if failure.is_final() {
-            return missed(shared, &channels.denied(&stem, failure));
+            return missed(shared, &channels.denied(stem, failure));
         }
-        let owners = channels.refused(&stem);
+        let owners = channels.refused(stem);
         if shared.route.learn(server, &failure) {
             missed(shared, &owners);
         }
@@ -322,8 +316,8 @@ impl Listener {
 }
 
 /// Returns the stem of the lock that this channel is for.
-fn stem(shared: &Shared, channel: &str) -> String {
-    stem_of(channel, &shared.uuid).map(str::to_owned).unwrap_or_default()
+fn stem<'a>(shared: &Shared, channel: &'a str) -> &'a str {
+    stem_of(channel, &shared.uuid).unwrap_or_default()
 }
 
 /// Returns the failure of a client that cannot listen to this channel.

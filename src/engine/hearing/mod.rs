@@ -48,11 +48,12 @@ impl LockEntry {
         inbox.failure().or_else(|| self.has_a_channel().then(denial).flatten())
     }
 
-    /// Reports that this server, asked at `asked`, has no subscriber for this lock and client.
-    pub(crate) fn is_deaf(&self, server: &Server, requested: Moment) {
-        let since = || server.inbox.channels.subscribed_since(self.names.stem());
+    /// Reports that its server, asked at `requested`, has no subscriber for this lock and client.
+    pub(crate) fn is_deaf(&self, requested: Moment) {
+        let inbox = &self.server().inbox;
+        let since = || inbox.channels.subscribed_since(self.names.stem());
         if !self.has_a_channel() || since().is_some_and(|since| since < requested) {
-            server.inbox.is_deaf(requested);
+            inbox.is_deaf(requested);
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn acquire(
     loop {
         let reply = entry.shared.route.ask(entry.hash_slot, &command, behind.take(), limit)?;
         if is_deaf(list(&reply.value)) {
-            entry.is_deaf(entry.server(), reply.sent);
+            entry.is_deaf(reply.sent);
         }
         resent |= reply.resent();
         if !is_unfinished(&reply.value, asking, limit) {
@@ -62,7 +62,7 @@ pub(crate) fn leave(
     let command = [commands::leave(entry, leaving, next)];
     let reply = entry.shared.route.ask(entry.hash_slot, &command, None, limit)?;
     if is_deaf(list(&reply.value).get(1..).unwrap_or_default()) {
-        entry.is_deaf(entry.server(), reply.sent);
+        entry.is_deaf(reply.sent);
     }
     left(&reply.value, next, reply.first_by)
 }

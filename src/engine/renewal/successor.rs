@@ -37,8 +37,7 @@ pub(crate) fn identified(shared: &Arc<Shared>, server: &Arc<Server>, limit: Mome
 /// Schedules a renewal of every grant at this server for now.
 pub(crate) fn renew_all(shared: &Arc<Shared>, server: &Arc<Server>) {
     server.found.put(Moment::now());
-    let entries = shared.entries.lock().all();
-    for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)) {
+    for entry in &shared.entries_at(server) {
         renew(entry, &mut entry.core.lock(), Moment::now(), |_, _| true);
     }
 }
