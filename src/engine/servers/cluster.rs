@@ -14,6 +14,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -195,18 +196,11 @@ impl Cluster {
     /// of date. Returns the redirection, if the failure was one.
     pub(crate) fn learn(&self, server: &Server, failure: &Failure) -> Option<Redirect> {
         let redirect = server.node.as_ref().and_then(|node| Redirect::of(failure, node));
+        if let Some(Redirect::Moved(slot, Some(node))) = &redirect {
+            self.assign([(slot.index()..=slot.index(), node)]);
+        }
         match &redirect {
-            Some(Redirect::Moved(slot, Some(node))) => {
-                if let Some(n) = self.number_of(node)
-                    && self.servers.set(slot.index(), n)
-                {
-                    let mut moved = vec![false; SLOTS];
-                    moved[slot.index()] = true;
-                    self.tell_moved(&moved);
-                }
-                // A slot rarely moves alone, so the rest of the map is suspect too.
-                self.suspect();
-            }
+            // A slot rarely moves alone, so the rest of the map is suspect too.
             Some(_) => self.suspect(),
             None if matches!(failure, Failure::Unsent(_) | Failure::Unanswered(_)) => self.doubt(server),
             None => {}
@@ -299,22 +293,23 @@ impl Cluster {
 
     /// Adopts a map that a node returned.
     fn adopt(&self, map: &[Range]) {
+        self.assign(map.iter().map(|range| (range.indices(), &range.primary)));
+        self.mapped.store(true, Ordering::Release);
+    }
+
+    /// Records which nodes have these slots, and reports those that another had before.
+    fn assign<'a>(&self, slots: impl IntoIterator<Item = (RangeInclusive<usize>, &'a Node)>) {
         let mut moved = vec![false; SLOTS];
-        for range in map {
-            let Some(n) = self.number_of(&range.primary) else { continue };
-            for slot in range.indices() {
+        for (slots, node) in slots {
+            let Some(n) = self.number_of(node) else { continue };
+            for slot in slots {
                 moved[slot] = self.servers.set(slot, n);
             }
         }
-        self.mapped.store(true, Ordering::Release);
-        if moved.contains(&true) {
-            self.tell_moved(&moved);
-        }
-    }
-
-    fn tell_moved(&self, slots: &[bool]) {
-        if let Some(watch) = self.watch.get() {
-            watch.moved(slots);
+        if moved.contains(&true)
+            && let Some(watch) = self.watch.get()
+        {
+            watch.moved(&moved);
         }
     }
 
