@@ -59,10 +59,10 @@ impl Checkout<'_> {
 
     /// Returns whether this connection will do; if not, another one is needed.
     fn accepts(&mut self, connection: &mut Given) -> Result<bool, Failure> {
-        match &connection.failure {
-            None if connection.open.is_some()
-                && connection.is_since(self.backend.moved.get())
-                && self.dialled_since.is_none_or(|moment| connection.is_since(moment)) =>
+        match &connection.open {
+            Ok(_)
+                if connection.is_since(self.backend.moved.get())
+                    && self.dialled_since.is_none_or(|moment| connection.is_since(moment)) =>
             {
                 if !self.once || self.backend.is_still_open(connection, self.limit)? {
                     return Ok(true);
@@ -73,7 +73,7 @@ impl Checkout<'_> {
                 connection.discarded = true;
             }
             // An error from before says nothing about the present.
-            Some(failure) if self.waits_since.is_some_and(|since| since <= connection.born) => {
+            Err(Some(failure)) if self.waits_since.is_some_and(|since| since <= connection.born) => {
                 self.dialled += 1;
                 let broke = is_broken_off(failure) && self.dialled < DIALS;
                 let failure = not_connected(failure.clone());
@@ -83,8 +83,8 @@ impl Checkout<'_> {
                 }
                 connection.discarded = true;
             }
-            failure => {
-                self.before.clone_from(failure);
+            unusable => {
+                self.before = unusable.as_ref().err().cloned().flatten();
                 self.waits_since.get_or_insert_with(Moment::now);
                 connection.discarded = true;
             }
@@ -129,7 +129,7 @@ impl Backend {
         loop {
             let aside = self.aside.take(|connection| connection.unread.is_none());
             let mut connection = aside.or_else(|| self.pooled())?;
-            if connection.open.is_some() && connection.is_since(self.moved.get()) {
+            if connection.open.is_ok() && connection.is_since(self.moved.get()) {
                 return Some(connection);
             }
             connection.discarded = true;

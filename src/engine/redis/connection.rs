@@ -41,8 +41,8 @@ pub(crate) struct ConnectionManager {
 /// responds to a failure by connecting again and again until the waiter has no time left. So a failure counts as a
 /// connection too, which returns the error to the waiter at once.)
 pub(crate) struct Connection {
-    pub(super) open: Option<wire::Connection>,
-    pub(super) failure: Option<RedisError>,
+    /// Without an error, it was closed.
+    pub(super) open: Result<wire::Connection, Option<RedisError>>,
     /// How many of its pool are open.
     pub(super) links: Arc<AtomicUsize>,
     /// Set by any I/O error, timeouts included: the connection is out of step, since a late reply would be
@@ -207,11 +207,9 @@ impl ConnectionManager {
         dialled: Moment,
     ) -> Connection {
         links.fetch_add(usize::from(made.is_ok()), Ordering::Relaxed);
-        let failure = made.as_ref().err().cloned();
         let born = Moment::now();
         Connection {
-            open: made.ok(),
-            failure,
+            open: made.map_err(Some),
             links,
             broken: false,
             demoted: false,
@@ -261,20 +259,21 @@ impl Drop for Connection {
 
 impl Connection {
     fn close(&mut self) {
-        if self.open.take().is_some() {
+        if self.open.is_ok() {
+            self.open = Err(None);
             self.links.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Whether the next request may have it. It owes no reply.
     pub(super) fn is_sound(&self) -> bool {
-        self.open.is_some() && self.unread.is_none() && !(self.broken || self.demoted || self.discarded)
+        self.open.is_ok() && self.unread.is_none() && !(self.broken || self.demoted || self.discarded)
     }
 
     /// Returns its socket, if it is open.
     pub(crate) fn opened(&mut self) -> RedisResult<&mut wire::Connection> {
         let closed = || io::Error::from(io::ErrorKind::NotConnected).into();
-        self.open.as_mut().ok_or_else(|| self.failure.clone().unwrap_or_else(closed))
+        self.open.as_mut().map_err(|failure| failure.clone().unwrap_or_else(closed))
     }
 
     /// Writes requests whose replies are [read](Connection::read) later.

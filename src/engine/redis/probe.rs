@@ -33,9 +33,7 @@ const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<(ServerInfo, Moment), Error> {
     let (mut connection, answer) = ask(manager, channel)?;
     let (received, info, at) = (Moment::now(), lines(&answer), manager.address());
-    if let Some(error) = is_replica(&info, &at) {
-        return Err(error);
-    }
+    not_a_replica(&info, &at)?;
     if field(&info, "cluster_enabled:") == Some("1") {
         let primaries = primaries(&slots_of(manager, &mut connection)?);
         if primaries > 1 {
@@ -92,9 +90,7 @@ fn ask(manager: &ConnectionManager, channel: &str) -> Result<(Connection, Value)
         connection.ask(all, manager.due()).map_err(|e| failed(manager, e))?;
     pong.extract_error().map_err(|e| failed(manager, e))?;
     let (info, at) = (lines(&answer), manager.address());
-    if let Some(error) = unfit(&info, &at) {
-        return Err(error);
-    }
+    fit(&info, &at)?;
     if let Some(why) = is_missing(&scripts).filter(|e| e.kind() != Some(ServerErrorKind::NoScript)) {
         let error = bad(format!("the server at {at} does not run scripts, of which every lock is made"));
         return Err(error.caused_by(RedisError::from(why.clone())));
@@ -113,30 +109,32 @@ fn failed(manager: &ConnectionManager, e: RedisError) -> Error {
     if e.is_timeout() { unanswered(e, manager.command_timeout) } else { not_connected(e).error() }
 }
 
-/// Returns why a server that says this of itself cannot have any locks.
-fn unfit(info: &str, at: &str) -> Option<Error> {
+/// Returns why a server that says this of itself cannot have any locks, if it cannot.
+fn fit(info: &str, at: &str) -> Result<(), Error> {
     let mode = field(info, "redis_mode:").or_else(|| field(info, "server_mode:"));
     if mode == Some("sentinel") {
-        return Some(bad(format!(
+        return Err(bad(format!(
             "the server at {at} is a Sentinel, which has no data: redis+sentinel://{at}/<name of a primary> leads to the \
              primary that it watches by this name"
         )));
     }
     if let Some(version) = field(info, "redis_version:").filter(|version| is_too_old(version)) {
         let [major, minor] = OLDEST;
-        return Some(bad(format!(
+        return Err(bad(format!(
             "the server at {at} is Redis {version}: {major}.{minor} is the first that can be used"
         )));
     }
-    None
+    Ok(())
 }
 
 /// Returns the error for a server that says it is a replica.
-fn is_replica(info: &str, at: &str) -> Option<Error> {
-    field(info, "role:").filter(|role| *role == "slave")?;
+fn not_a_replica(info: &str, at: &str) -> Result<(), Error> {
+    if field(info, "role:") != Some("slave") {
+        return Ok(());
+    }
     let of = |name| field(info, name).unwrap_or("?");
     let (host, port) = (of("master_host:"), of("master_port:"));
-    Some(ErrorKind::Unavailable.because(format!(
+    Err(ErrorKind::Unavailable.because(format!(
         "the server at {at} is a replica of {host}:{port}: locks need an address that leads to the primary"
     )))
 }

@@ -5,8 +5,9 @@ use super::*;
 #[test]
 fn a_server_is_unfit_by_its_mode_its_version_or_its_role() {
     let at = "redis.example:6379";
-    let rejection =
-        |info: &str| unfit(info, at).or_else(|| is_replica(info, at)).map(|e| (e.kind(), e.to_string()));
+    let rejection = |info: &str| {
+        fit(info, at).and_then(|()| not_a_replica(info, at)).err().map(|e| (e.kind(), e.to_string()))
+    };
     for fit in [
         "",
         "redis_version:6.2.14\r\nredis_mode:standalone\r\nrole:master\r\n",
