@@ -57,6 +57,25 @@ fn a_unix_socket() {
     works(&Client::connect(&url).unwrap(), &Client::connect(&server.url()).unwrap());
 }
 
+/// As at a server that hangs, once the queue of its socket is full: the kernel lets others wait for it without an end.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_unix_socket_that_accepts_nobody() {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("redis.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _in_the_queue = UnixStream::connect(&path).unwrap();
+    let url = format!("redis+unix://{}", path.display());
+    let (says, hears) = std::sync::mpsc::channel();
+    let client = Client::builder().url(&url).connect_timeout(Duration::from_millis(200));
+    std::thread::spawn(move || says.send(client.connect().map(drop)));
+    let error = hears.recv_timeout(LONG).expect("the connect timeout ends it").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    assert!(error.to_string().contains("no connection to Redis in time"), "{error:#}");
+}
+
 #[test]
 fn both_protocols_and_one_beside_the_other() {
     let server = RedisServer::start().unwrap();

@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 #[cfg(unix)]
-use std::os::{fd::OwnedFd, unix::net::UnixStream};
+use std::path::Path;
 use std::time::Duration;
 
 use redis::{
@@ -133,9 +133,7 @@ fn dialled(addr: &ConnectionAddr, credentials: &Credentials, until: Moment) -> R
             Ok(Box::new(timed(dial(host, *port, until)?, until)))
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            Ok(Box::new(timed(TcpStream::from(OwnedFd::from(UnixStream::connect(path)?)), until)))
-        }
+        ConnectionAddr::Unix(path) => Ok(Box::new(timed(dial_unix(path, until)?, until))),
         #[cfg(feature = "tls")]
         ConnectionAddr::TcpTls { host, port, insecure: false, .. } => {
             let tls = credentials.tls.clone().ok_or_else(|| io::Error::other("no certificates"))?;
@@ -163,6 +161,23 @@ fn dial(host: &str, port: u16, until: Moment) -> io::Result<TcpStream> {
         }
     }
     Err(failed)
+}
+
+/// Where a server accepts nobody and its queue is full, Linux makes the next one wait, for as long as it may send;
+/// other systems refuse it.
+#[cfg(unix)]
+fn dial_unix(path: &Path, until: Moment) -> io::Result<TcpStream> {
+    #[cfg(target_os = "linux")]
+    let socket = {
+        use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(left(until)))?;
+        net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        socket
+    };
+    #[cfg(not(target_os = "linux"))]
+    let socket = std::os::fd::OwnedFd::from(std::os::unix::net::UnixStream::connect(path)?);
+    Ok(socket.into())
 }
 
 /// A timeout of zero would mean none.
