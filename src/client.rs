@@ -12,7 +12,6 @@ use crate::engine::call::held::UNKNOWN;
 use crate::engine::call::outcomes::failed;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::watching::Watching;
-use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::{Pools, THREADS, THREADS_OF_SEVERAL};
@@ -91,10 +90,7 @@ impl Client {
     ) -> Result<Client, Error> {
         let threads = if nodes.is_empty() { THREADS } else { THREADS_OF_SEVERAL };
         let route = Pools::new(&config, threads).and_then(|pools| match nodes {
-            [] => {
-                let pool = pools.pool(manager.clone())?;
-                Ok(Route::One(Server::new(manager, Backend::new(pool, pools.threads.clone()), None)))
-            }
+            [] => Ok(Route::One(Server::new(manager, &pools, None)?)),
             [first, others @ ..] => {
                 Ok(Route::Cluster(Box::new(Cluster::new(manager, pools, first, others)?)))
             }

@@ -16,7 +16,6 @@ use crate::engine::call::end::{How, end};
 use crate::engine::call::release::Stay;
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::pool::{Pools, THREADS};
@@ -127,8 +126,8 @@ impl Process {
             &config,
         );
         let pools = Pools::new(&config, THREADS).expect("no threads");
-        let backend = Backend::new(pools.pool(manager.clone()).expect("no threads"), pools.threads);
-        let route = Route::One(engine::servers::server::Server::new(manager, backend, None));
+        let server = engine::servers::server::Server::new(manager, &pools, None);
+        let route = Route::One(server.expect("no threads"));
         let shared = Shared::new(config, route, renewer, observers);
         let entry = entry_of::<Reentrant>(&shared, "lock");
         Process { shared, entry }

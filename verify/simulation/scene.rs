@@ -16,7 +16,6 @@ use super::{recipes, signals};
 use crate::client::Client;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::random::Rng;
-use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::pool::{Pools, THREADS};
@@ -208,8 +207,7 @@ impl Scene {
             let (first, others) = (node(0), (1..self.servers).map(node).collect::<Vec<_>>());
             Route::Cluster(Box::new(Cluster::new(manager, pools, &first, &others).expect("no threads")))
         } else {
-            let backend = Backend::new(pools.pool(manager.clone()).expect("no threads"), pools.threads);
-            Route::One(Server::new(manager, backend, None))
+            Route::One(Server::new(manager, &pools, None).expect("no threads"))
         };
         let observers = Observers::default();
         observers.add(Losses(ends.0));

@@ -1,11 +1,13 @@
 //! The pool of a server's connections, and what is known of them. What is sent on them is an
 //! [exchange](crate::engine::redis::exchange).
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::LatestMoment;
 use crate::engine::redis::batch::Batch;
-use crate::engine::redis::pool::{Aside, Pool, Threads};
+use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::pool::{Aside, Pool, Pools, Threads};
 use crate::sync::RwLock;
 
 /// The pool, and the state and counters beside it.
@@ -27,8 +29,9 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    pub(crate) fn new(pool: Pool, threads: Threads) -> Self {
-        Backend { pool: RwLock::new(Some((pool, threads))), ..Backend::default() }
+    pub(crate) fn new(pools: &Pools, manager: ConnectionManager) -> io::Result<Self> {
+        let pool = (pools.pool(manager)?, pools.threads.clone());
+        Ok(Backend { pool: RwLock::new(Some(pool)), ..Backend::default() })
     }
 
     /// Requests sent so far, by any thread.

@@ -19,7 +19,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::exchange::Reply;
 use crate::engine::redis::failure::Failure;
@@ -293,7 +292,7 @@ impl Cluster {
 
     /// Adopts a map that a node returned.
     fn adopt(&self, map: &[Range]) {
-        self.assign(map.iter().map(|range| (range.indices(), &range.primary)));
+        self.assign(map.iter().map(|range| (range.slots.clone(), &range.primary)));
         self.mapped.store(true, Ordering::Release);
     }
 
@@ -337,9 +336,7 @@ fn unknown() -> Failure {
 }
 
 fn server_at(template: &ConnectionManager, pools: &Pools, node: &Node) -> io::Result<Arc<Server>> {
-    let manager = template.at(node).map_err(io::Error::other)?;
-    let pool = pools.pool(manager.clone())?;
-    Ok(Server::new(manager, Backend::new(pool, pools.threads.clone()), Some(node.clone())))
+    Server::new(template.at(node).map_err(io::Error::other)?, pools, Some(node.clone()))
 }
 
 impl Cluster {

@@ -77,9 +77,8 @@ impl Route {
         mut connection: Option<Given>,
         limit: Moment,
     ) -> Result<Reply, Failure> {
-        let mut posted = |server: &Arc<Server>| {
-            connection.take().map(|it| server.backend.post_on((it.by(), it), commands))
-        };
+        let mut posted =
+            |server: &Arc<Server>| connection.take().map(|it| server.backend.post_on(it, commands));
         let once = || commands.iter().any(|it| it.once);
         match self {
             Route::One(server) => server.backend.exchange(posted(server), commands, limit)?.reply(commands),

@@ -1,6 +1,7 @@
 //! One Redis server of a client, and what the client has there. The [route](crate::engine::servers::route) decides which
 //! server has a key.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +10,7 @@ use crate::engine::hearing::inbox::Inbox;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::life::Life;
+use crate::engine::redis::pool::Pools;
 use crate::engine::redis::server_info::LastServer;
 use crate::engine::redis::slots::Node;
 
@@ -34,19 +36,23 @@ pub(crate) struct Server {
 
 impl Server {
     /// Creates the server, which has the address `node` in its cluster, if it is part of one.
-    pub(crate) fn new(manager: ConnectionManager, backend: Backend, node: Option<Node>) -> Arc<Server> {
+    pub(crate) fn new(
+        manager: ConnectionManager,
+        pools: &Pools,
+        node: Option<Node>,
+    ) -> io::Result<Arc<Server>> {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let sentinels = manager.sentinels().map_or(0, |sentinels| sentinels.count());
-        Arc::new(Server {
+        Ok(Arc::new(Server {
             switchover: (0..sentinels).map(|_| Arc::default()).collect(),
             id: SERVERS.fetch_add(1, Ordering::Relaxed),
+            backend: Backend::new(pools, manager.clone())?,
             manager,
-            backend,
             inbox: Arc::default(),
             known: LastServer::default(),
             found: LatestMoment::default(),
             node,
-        })
+        }))
     }
 
     /// Whether both have the same data, as far as their addresses and what is known of the servers there tell.
