@@ -196,16 +196,14 @@ impl ConnectionManager {
 
     /// Opens a connection outside the pool.
     pub(crate) fn apart(&self) -> Result<Connection, RedisError> {
-        let dialled = Moment::now();
-        Ok(self.over(Ok(self.raw()?), Arc::default(), dialled))
+        let mut connection = self.made(Arc::default());
+        connection.opened()?;
+        Ok(connection)
     }
 
-    fn over(
-        &self,
-        made: RedisResult<wire::Connection>,
-        links: Arc<AtomicUsize>,
-        dialled: Moment,
-    ) -> Connection {
+    /// One of these `links`.
+    fn made(&self, links: Arc<AtomicUsize>) -> Connection {
+        let (dialled, made) = (Moment::now(), self.raw());
         links.fetch_add(usize::from(made.is_ok()), Ordering::Relaxed);
         let born = Moment::now();
         Connection {
@@ -233,8 +231,7 @@ impl r2d2::ManageConnection for ConnectionManager {
 
     /// Always returns `Ok`, so that a waiter learns of a failure at once: see [`Connection`].
     fn connect(&self) -> Result<Box<Connection>, RedisError> {
-        let dialled = Moment::now();
-        Ok(Box::new(self.over(self.raw(), self.links.clone(), dialled)))
+        Ok(Box::new(self.made(self.links.clone())))
     }
 
     /// The pool does not ask: a broken connection is replaced, and its request sent again.

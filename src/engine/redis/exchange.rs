@@ -197,12 +197,13 @@ impl Backend {
 
     /// The first half of an exchange: waits until `limit` for a connection, and writes. `None` if there was none.
     pub(crate) fn post(&self, commands: &[Command<'_>], limit: Moment) -> Option<Posted> {
-        let Ok(Sender::Own(connection, by, _)) = self.sender(limit, None, false, None) else { return None };
-        Some(self.post_on((by, connection), commands))
+        let Ok(Sender::Own(connection, ..)) = self.sender(limit, None, false, None) else { return None };
+        Some(self.post_on(connection, commands))
     }
 
     /// The same on this connection.
-    pub(crate) fn post_on(&self, (by, mut connection): (By, Given), commands: &[Command<'_>]) -> Posted {
+    pub(crate) fn post_on(&self, mut connection: Given, commands: &[Command<'_>]) -> Posted {
+        let by = connection.by();
         let bytes = self.pack(&mut connection, commands, &Followers::default());
         let sent = connection.write(&bytes);
         // Until the replies are read, the next request would take them for its own.

@@ -231,7 +231,7 @@ impl SentinelClient {
     }
 
     fn address_of(&self, node: usize) -> String {
-        self.nodes.get(node).map(|node| node.addr().to_string()).unwrap_or_default()
+        self.nodes[node].addr().to_string()
     }
 
     /// Returns all of them, starting with the one that was right last.
@@ -245,8 +245,7 @@ impl SentinelClient {
     }
 
     fn reach(&self, node: usize, patience: Duration) -> Result<wire::Connection, RedisError> {
-        let missing = || RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
-        wire::connect(self.nodes.get(node).ok_or_else(missing)?, &self.credentials, patience)
+        wire::connect(&self.nodes[node], &self.credentials, patience)
     }
 
     /// Asks this sentinel where the primary is.

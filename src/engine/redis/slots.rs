@@ -2,6 +2,7 @@
 //! keys that it does not have, or not all of. Source: the Redis Cluster specification.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use redis::{ConnectionAddr, ConnectionInfo, Value};
 
@@ -123,18 +124,11 @@ impl Redirect {
 /// A range of slots that one primary has.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    first: Slot,
-    last: Slot,
+    /// The indices of its slots.
+    pub(crate) slots: RangeInclusive<usize>,
     pub(crate) primary: Node,
     /// The ids of the primary and its replicas.
     pub(crate) ids: Vec<String>,
-}
-
-impl Range {
-    /// The indices of its slots.
-    pub(crate) fn indices(&self) -> std::ops::RangeInclusive<usize> {
-        self.first.index()..=self.last.index()
-    }
 }
 
 /// The request for the slot map.
@@ -150,9 +144,9 @@ pub(crate) fn read(answer: &Value, source: &Node) -> Vec<Range> {
         let [first, last, nodes @ ..] = list(value) else { return None };
         let primary = list(nodes.first()?);
         let port = number(primary.get(1))?.try_into().ok()?;
+        let index = |value| Some(Slot::new(number(Some(value))?)?.index());
         Some(Range {
-            first: Slot::new(number(Some(first))?)?,
-            last: Slot::new(number(Some(last))?)?,
+            slots: index(first)?..=index(last)?,
             primary: Node::named(host(primary).as_deref(), port, source)?,
             ids: nodes.iter().filter_map(|node| text(list(node).get(2))).collect(),
         })

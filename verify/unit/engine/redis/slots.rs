@@ -63,7 +63,7 @@ fn a_map_is_read_with_hostnames_and_without_hosts() {
         Value::Nil,
     ]);
     let map = read(&answer, &node("seed", 7));
-    let ranges: Vec<_> = map.iter().map(|range| (range.indices(), range.primary.to_string())).collect();
+    let ranges: Vec<_> = map.iter().map(|range| (range.slots.clone(), range.primary.to_string())).collect();
     assert_eq!(
         ranges,
         [(0..=99, "a.example:1".into()), (100..=100, "seed:3".into()), (101..=199, "seed:4".to_owned())]
