@@ -1,5 +1,6 @@
 //! The command line: the options, the help and the man page are generated from this file.
 
+use std::env::{self, VarError};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::duration::parse as duration;
+use crate::exit::{Failure, code};
 
 /// Hold distributed locks from the shell, inspect them, and take them from their holders.
 #[derive(Parser, Debug)]
@@ -37,12 +39,26 @@ Durations are 500ms, 30s, 5m, 1h30m; a bare number is seconds.";
 impl Args {
     /// Sets what is not given from the environment. (To the parser a variable that is set is an option that is
     /// given: it would show it in the usage of each error.)
-    pub fn with_environment(mut self) -> Args {
+    pub fn with_environment(mut self) -> Result<Args, Failure> {
         let global = &mut self.global;
-        let set = |name| std::env::var(name).ok();
-        global.url = global.url.take().or_else(|| set("REDIS_URL"));
-        global.namespace = global.namespace.take().or_else(|| set("REDIS_CONCURRENT_NAMESPACE"));
-        self
+        for (option, name) in
+            [(&mut global.url, "REDIS_URL"), (&mut global.namespace, "REDIS_CONCURRENT_NAMESPACE")]
+        {
+            if option.is_none() {
+                *option = variable(name)?;
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// Returns a variable, if it is set. One that is not UTF-8 must not pass for one that is not: a lock at the default
+/// server, or in the default namespace, keeps nobody out.
+fn variable(name: &str) -> Result<Option<String>, Failure> {
+    match env::var(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(Failure::new(code::CONFIG, format!("${name} is not UTF-8"))),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -219,13 +220,13 @@ fn logins(url: &str) -> [Option<(String, String)>; 2] {
 
 fn with_password_of_environment(url: String) -> String {
     // An empty one is none, as it is to redis-cli.
-    let password = std::env::var("REDISCLI_AUTH").ok().filter(|it| !it.is_empty());
-    password.map_or(url.clone(), |it| with_password(&url, &it))
+    let password = std::env::var_os("REDISCLI_AUTH").filter(|it| !it.is_empty());
+    password.map_or(url.clone(), |it| with_password(&url, it.as_bytes()))
 }
 
 /// Returns the URL with this password, unless it already has one.
-fn with_password(url: &str, password: &str) -> String {
-    let password: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
+fn with_password(url: &str, password: &[u8]) -> String {
+    let password: String = password.iter().map(|byte| format!("%{byte:02X}")).collect();
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     // A socket's is in the query.
     if scheme.ends_with("unix") {
@@ -335,7 +336,7 @@ mod tests {
             ("redis+sentinel://app@a,b/m", "redis+sentinel://app:%70%40@a,b/m"),
             ("redis+sentinel://app:own@a,b/m", "redis+sentinel://app:own@a,b/m"),
         ] {
-            assert_eq!(with_password(url, "p@"), with);
+            assert_eq!(with_password(url, b"p@"), with);
         }
     }
 }

@@ -84,10 +84,11 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let why = format!("{error:#}");
         let code = match error.kind() {
-            _ if is_denied(&why) => code::DENIED,
+            // Its text has a reason that an operator gave, in any words; the others have the lock's name.
+            ErrorKind::LeaseLost => code::LOST,
+            _ if is_denied(&why.replace(error.name(), "")) => code::DENIED,
             ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => code::UNAVAILABLE,
             ErrorKind::WrongType | ErrorKind::InvalidInput | ErrorKind::Refused => code::CONFIG,
-            ErrorKind::LeaseLost => code::LOST,
             _ => return Failure::internal(why),
         };
         Failure { code, why }

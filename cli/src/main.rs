@@ -30,7 +30,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use args::Command;
+use args::{Args, Command};
 use clap::Parser;
 use exit::Failure;
 
@@ -40,12 +40,20 @@ fn main() -> ExitCode {
     }
     let mut args = std::env::args_os().collect();
     let front = run::front::taken_from(&mut args);
-    let args = match args::Args::try_parse_from(args) {
-        Ok(args) => args.with_environment(),
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
         Err(error) => return exit::of_usage(&error),
     };
+    done(args, front).unwrap_or_else(|failure| {
+        failure.report();
+        failure.code()
+    })
+}
+
+fn done(args: Args, front: Option<i32>) -> Result<ExitCode, Failure> {
+    let args = args.with_environment()?;
     let say = say::Say::new(args.global.quiet, args.global.verbose);
-    let done = match args.command {
+    match args.command {
         Command::Run(run) => match front {
             None => run::front::run(),
             Some(front) => run::run(&args.global, &run.with_shell_behind_name(), front, say),
@@ -61,9 +69,5 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::bench(&args.global, &bench),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { command } => pages::man(command.as_deref()),
-    };
-    done.unwrap_or_else(|failure: Failure| {
-        failure.report();
-        failure.code()
-    })
+    }
 }

@@ -1,6 +1,8 @@
 //! Each row of the table of exit statuses.
 
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
@@ -218,6 +220,9 @@ fn a_name_or_a_setting_that_cannot_work() {
     let server = shared();
     client(server).semaphore("config").set_permits(2).unwrap();
     run(&["config", "true"]).ends(78).says("is a semaphore, not a reentrant lock");
+    // A name that reads as a right does that is refused.
+    client(server).semaphore("NOAUTH").set_permits(2).unwrap();
+    run(&["NOAUTH", "true"]).ends(78).says("is a semaphore, not a reentrant lock");
     run(&["", "true"]).ends(78).says("must not be empty");
     run(&[&"x".repeat(1025), "true"]).ends(78).says("at most 1024 bytes");
     run(&["--grace", "2s", "config2", "true"]).ends(78).says("half of --lease");
@@ -228,6 +233,18 @@ fn a_name_or_a_setting_that_cannot_work() {
     done(&server.url(), &["run", "--lease", "50ms", "x", "true"]).ends(78).says("100ms");
     done(&server.url(), &["run", "--lease", "0", "x", "true"]).ends(78).says("100ms");
     done("", &["ls"]).ends(78).says("it is empty");
+    // Ignored, each would have the lock elsewhere, where it keeps nobody out.
+    for (variable, says) in [
+        ("REDIS_URL", "$REDIS_URL is not UTF-8"),
+        ("REDIS_CONCURRENT_NAMESPACE", "$REDIS_CONCURRENT_NAMESPACE is not UTF-8"),
+        ("REDISCLI_AUTH", "not valid UTF-8"),
+    ] {
+        for command in [&["run", "-n", "config2", "true"][..], &["ls"]] {
+            let mut command = program(&server.url(), command);
+            let done = Done::of(command.env(variable, OsStr::from_bytes(b"\xff")).output().unwrap());
+            done.ends(78).says(says);
+        }
+    }
     done("http://127.0.0.1/", &["run", "x", "true"]).ends(78).says("redis://");
     done("redis://:hush@127.0.0.1:65536/", &["ls"]).ends(78).says("between 1 and 65535, got 65536");
     for (database, message) in [
@@ -244,7 +261,7 @@ fn a_name_or_a_setting_that_cannot_work() {
     }
     let out_of_range = done(&format!("redis://127.0.0.1:{}/16", server.port()), &["doctor"]).ends(2);
     assert!(out_of_range.out.contains("out of range"), "{out_of_range:?}");
-    run(&["--slots", "2147483648", "config4", "true"]).ends(78).says("between 1 and 2147483647");
+    run(&["--slots", "2147483648", "config4", "true"]).ends(78).says("and 2147483647");
     run(&["--at-least", "41d", "config4", "true"]).ends(78).says("3456000s");
     run(&["--once-for", "41d", "config4", "true"]).ends(78).says("at most 40 days");
     let long = "x".repeat(1025);
