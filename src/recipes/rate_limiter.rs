@@ -78,7 +78,7 @@ pub(crate) fn script(source: &str) -> Script {
 /// `WrongType` if the key is in use by something else. `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct RateLimiter {
-    client: Client,
+    pub(crate) client: Client,
     name: Arc<str>,
     names: Result<Names, Error>,
     rate: Rate,
@@ -136,11 +136,8 @@ impl RateLimiter {
     /// See [the type](RateLimiter#errors-of-all-forms).
     pub fn acquire(&self, n: u32) -> Result<(), Error> {
         // Without a deadline, the wait cannot time out.
-        if self.acquire_with(n, Wait::forever())?.allowed {
-            Ok(())
-        } else {
-            Err(self.error(ErrorKind::Timeout, ""))
-        }
+        let in_time = self.acquire_with(n, Wait::forever())?.allowed;
+        in_time.then_some(()).ok_or_else(|| self.error(ErrorKind::Timeout, ""))
     }
 
     /// Waits for `n` permits as `wait` says (a timeout, a deadline, a token, a [`Wait`]). If Redis reports

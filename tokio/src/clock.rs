@@ -34,7 +34,7 @@ impl Drop for Entry {
 }
 
 /// Waits until then; longer if no thread can be started.
-pub(crate) async fn until(time: Instant) {
+async fn until(time: Instant) {
     let (sender, woken) = oneshot::channel();
     let (entry, starts) = {
         let mut times = TIMES.lock();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_concurrent::election::Term;
 use redis_concurrent::once::{Attempt, Begun, Ending};
 use redis_concurrent::rate_limiter::Decision;
-use redis_concurrent::{CancellationToken, Election, Error, ErrorKind, Once, RateLimiter};
+use redis_concurrent::{CancellationToken, Election, Error, ErrorKind, Once, RateLimiter, internals};
 
 use crate::clock;
 use crate::turn::Turn;
@@ -231,11 +231,11 @@ impl AsyncRateLimiter {
             let decision = self.try_acquire(n).await?;
             let again = clock::after(decision.retry_after);
             let is_late = deadline.is_some_and(|deadline| again.is_none_or(|again| deadline < again));
-            match again {
-                _ if decision.allowed || is_late => return Ok(decision),
-                Some(again) => clock::until(again).await,
-                None => std::future::pending().await,
+            if decision.allowed || is_late {
+                return Ok(decision);
             }
+            // A client that is closed meanwhile says so when it is asked again.
+            let _ = clock::by(again, internals::ended(&self.0).cancelled()).await;
         }
     }
 }

@@ -201,6 +201,31 @@ fn tasks_wait_for_a_rate_without_a_thread() {
     });
 }
 
+/// The time for which it would wait may be hours.
+#[test]
+fn a_task_that_waits_for_a_rate_learns_that_its_client_is_closed() {
+    let server = RedisServer::start().unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    let limiter = AsyncRateLimiter::new(client.rate_limiter("slow", Rate::fixed_window(1, 10 * LONG)));
+    runtime().block_on(async {
+        limiter.acquire(1).await.unwrap();
+        let closes = async {
+            // By then those that wait have been told for how long.
+            for _ in 0..3 {
+                assert!(!limiter.try_acquire(1).await.unwrap().allowed);
+            }
+            std::thread::spawn(move || client.close()).join().unwrap()
+        };
+        let began = Instant::now();
+        let waits = (limiter.acquire(1), limiter.try_acquire_for(1, 20 * LONG));
+        let (first, second, closed) = tokio::join!(waits.0, waits.1, closes);
+        closed.unwrap();
+        assert_eq!(first.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(second.unwrap_err().kind(), ErrorKind::Closed);
+        assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+    });
+}
+
 /// Always lost.
 #[derive(Debug)]
 struct Lossy;
