@@ -1,5 +1,7 @@
 //! A counting semaphore: a number of permits, shared by all processes.
 
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::client::Client;
@@ -170,7 +172,8 @@ impl Semaphore {
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// type](Semaphore#errors-of-all-forms).
     pub fn acquire_with<'w>(&self, n: u32, wait: impl Into<Wait<'w>>) -> Result<Option<Permit>, Error> {
-        self.lock.with_kind(Permits(Some(self.checked(n)?))).lock_owned_with(wait)
+        self.checked(n, 1..=MOST)?;
+        self.lock.with_kind(Permits(Some(n))).lock_owned_with(wait)
     }
 
     /// Acquires all available permits, as one `Permit`; `None` if there are none, or if there is a waiter.
@@ -192,7 +195,8 @@ impl Semaphore {
     /// `InvalidInput`, `Unavailable`, `WrongType`, `Closed`, `Forked`; `OutcomeUnknown` if Redis did not
     /// reply.
     pub fn set_permits(&self, n: u32) -> Result<(), Error> {
-        self.changes("set", self.at_most(n)?).map(drop)
+        self.checked(n, 0..=MOST)?;
+        self.changes("set", n.into()).map(drop)
     }
 
     /// Sets the number of permits to `n`, 0 to 2^31-1, if it was never set. Returns whether it did. One
@@ -201,7 +205,8 @@ impl Semaphore {
     /// # Errors
     /// See [`set_permits`](Semaphore::set_permits).
     pub fn try_set_permits(&self, n: u32) -> Result<bool, Error> {
-        self.changes("first", self.at_most(n)?)
+        self.checked(n, 0..=MOST)?;
+        self.changes("first", n.into())
     }
 
     /// Adds `n` permits, from 1 to 2^31-1, or removes so many if it is negative; the first ones, if the number was never
@@ -213,7 +218,7 @@ impl Semaphore {
     /// `InvalidInput` for 0 or more than 2^31-1, `Refused` if there would be more than that in all; otherwise
     /// see [`set_permits`](Semaphore::set_permits).
     pub fn add_permits(&self, n: i64) -> Result<(), Error> {
-        self.checked(u32::try_from(n.unsigned_abs()).unwrap_or(u32::MAX))?;
+        self.checked(n.unsigned_abs(), 1..=MOST.into())?;
         self.changes("add", n).map(drop)
     }
 
@@ -240,22 +245,14 @@ impl Semaphore {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    fn checked(&self, n: u32) -> Result<u32, Error> {
-        Permits::of(n).map(|_| n).map_err(|e| e.about(self.name()))
-    }
-
-    /// Checks a number of permits to set: 0 is valid too.
-    fn at_most(&self, n: u32) -> Result<i64, Error> {
-        if n > 0 { self.checked(n).map(i64::from) } else { Ok(0) }
+    fn checked<N: PartialOrd + Debug>(&self, n: N, range: RangeInclusive<N>) -> Result<(), Error> {
+        within("permits", n, range).map_err(|why| self.lock.error(ErrorKind::InvalidInput, why))
     }
 
     /// Updates the number of permits. Returns whether it did.
     fn changes(&self, what: &str, n: i64) -> Result<bool, Error> {
         match self.lock.update_state(&[what, &n.to_string()])? {
-            -1 => {
-                let why = format!("a semaphore can have at most {MOST} permits");
-                Err(self.lock.error(ErrorKind::Refused, why))
-            }
+            -1 => Err(self.lock.error(ErrorKind::Refused, format!("a semaphore has at most {MOST} permits"))),
             did => Ok(did == 1),
         }
     }

@@ -67,6 +67,11 @@ fn what_a_semaphore_cannot_do_changes_nothing() {
             all_say((ErrorKind::InvalidInput, "it", &format!("got {huge}"), calls));
         }
     }
+    let beyond = 1 << 40;
+    let calls = vec![it.add_permits(beyond), it.add_permits(-beyond)];
+    all_say((ErrorKind::InvalidInput, "it", &format!("between 1 and {most}, got {beyond}"), calls));
+    let sets = vec![it.set_permits(u32::MAX), it.try_set_permits(u32::MAX).map(drop)];
+    all_say((ErrorKind::InvalidInput, "it", &format!("between 0 and {most}"), sets));
     for more in [4, most] {
         all_say((ErrorKind::Refused, "it", "3 permits", asks(more)));
     }
