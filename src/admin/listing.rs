@@ -2,7 +2,6 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{ServerError, Value};
@@ -14,6 +13,7 @@ use crate::engine::redis::resp::{list, text};
 use crate::engine::servers::server::Server;
 use crate::error::Error;
 use crate::names::{self, Names};
+use crate::wait::Wait;
 
 /// The number of keys that a `SCAN` examines.
 const PAGE: &str = "200";
@@ -110,7 +110,8 @@ impl Listing {
             let Some(cursor) = scan.cursor.take() else { return Ok(true) };
             scan.cursor = self.scan(&mut scan, &cursor)?;
         }
-        let batch: Vec<String> = self.found.drain(..BATCH.min(self.found.len())).collect();
+        let most = self.rate.map_or(BATCH, |rate| BATCH.min(rate as usize));
+        let batch: Vec<String> = self.found.drain(..most.min(self.found.len())).collect();
         if !batch.is_empty() {
             let inspections = self.inspect(&mut scan, &batch)?;
             self.looked += batch.len() as u64;
@@ -121,7 +122,7 @@ impl Listing {
         self.at = Some(scan);
         if let Some(rate) = self.rate {
             let due = Duration::from_secs_f64(self.looked as f64 / f64::from(rate));
-            thread::sleep(due.saturating_sub(self.began.elapsed()));
+            self.client.pause(due.saturating_sub(self.began.elapsed()), &Wait::forever());
         }
         Ok(true)
     }

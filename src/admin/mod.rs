@@ -219,8 +219,7 @@ impl Client {
     /// Asks the cluster which server now has the locks of this one, which failed: blocks for at most the
     /// command timeout. Returns false if there is no cluster.
     fn asks_where(&self, server: &Server) -> bool {
-        let shared = self.shared();
-        shared.route.lost(server, Moment::now().after(shared.config.command_timeout))
+        self.0.route.lost(server, Moment::now().after(self.0.config.command_timeout))
     }
 
     /// Sends all requests at once; error replies are among the answers.
@@ -230,6 +229,7 @@ impl Client {
         connection: &mut Connection,
         requests: &[Command<'_>],
     ) -> Result<Vec<Value>, Error> {
+        self.shared().usable()?;
         let limit = Moment::now().after(self.shared().config.command_timeout);
         server.backend.exchange_on(connection, requests, limit).map_err(Failure::error)
     }

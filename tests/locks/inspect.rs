@@ -256,6 +256,10 @@ fn a_listing_has_each_of_many_once_and_holds_its_rate() {
     let began = std::time::Instant::now();
     assert_eq!(client.list().rate(600).count(), 300);
     assert!(began.elapsed() > ms(400), "{:?}", began.elapsed());
+    // Also of those in its first second.
+    let mut slow = client.list().rate(3);
+    assert!(slow.next().unwrap().is_ok());
+    assert!(format!("{slow:?}").contains("looked: 3,"), "{slow:?}");
     assert_eq!(other.list().count(), 1);
     drop(guards);
     wait_until(LONG, "nothing is held", || client.list().count() == 0);

@@ -190,3 +190,26 @@ fn a_closed_client_says_so_at_every_synchronizer() {
     assert!(connect(&server).semaphore("semaphore").delete().unwrap());
     nothing_left(&server);
 }
+
+/// It examines a hundred at a time; the slow one, at its rate, would go on for minutes.
+#[test]
+fn a_listing_under_way_at_the_close_ends() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let locks: Vec<_> = (0..150).map(|i| other.simple_lock(&i.to_string())).collect();
+    let held: Vec<_> = locks.iter().map(|it| it.lock_owned().unwrap()).collect();
+    let (mut listing, slow) = (client.list(), client.list().rate(1));
+    assert!(listing.next().unwrap().is_ok());
+    let requests = client.request_count();
+    let began = Instant::now();
+    let slow = thread::spawn(move || slow.map(|it| it.map_err(|e| e.kind())).collect::<Vec<_>>());
+    wait_until(LONG, "it lists", || client.request_count() > requests);
+    client.close().unwrap();
+    let listing = listing.map(|it| it.map_err(|e| e.kind())).collect::<Vec<_>>();
+    for all in [listing, slow.join().unwrap()] {
+        assert_eq!(all.last().unwrap().as_ref().err(), Some(&ErrorKind::Closed));
+        assert!(all.len() <= 101, "{}", all.len());
+    }
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+    drop(held);
+}
