@@ -148,20 +148,18 @@ fn notify(entry: &Arc<LockEntry>, owner: &str, reason: &str, limit: Moment) -> b
 /// The holders that may block a caller: for either half of a read/write lock, also those of the other half.
 pub(crate) fn holders_of_either_half(part: &Part) -> Result<Vec<Holder>, Error> {
     let args = &part.terms.args;
-    let mut holders = holders_in(&part.entry, args, part.sharing)?;
+    let mut holders = holders_in(&part.entry, args)?;
     if let Some(other_mode) = &part.other_mode {
-        let (mode, sharing) = match args.starts_with("read") {
-            true => ("write", Sharing::Exclusive),
-            false => ("read", Sharing::Shared),
-        };
-        holders.extend(holders_in(other_mode, mode, sharing)?);
+        let mode = if args.starts_with("read") { "write" } else { "read" };
+        holders.extend(holders_in(other_mode, mode)?);
     }
     Ok(holders)
 }
 
 /// The holders, as [`RedisLock::holders`](crate::RedisLock::holders) describes them.
-pub(super) fn holders_in(entry: &Arc<LockEntry>, mode: &str, sharing: Sharing) -> Result<Vec<Holder>, Error> {
-    Ok(holders_of(inspect(entry, mode)?.holders, sharing == Sharing::Exclusive, &[]))
+pub(super) fn holders_in(entry: &Arc<LockEntry>, mode: &str) -> Result<Vec<Holder>, Error> {
+    let exclusive = entry.shape.sharing == Sharing::Exclusive;
+    Ok(holders_of(inspect(entry, mode)?.holders, exclusive, &[]))
 }
 
 /// The holders. The last number of a shared kind belongs to some grant, but perhaps not to this holder's: only where

@@ -142,10 +142,9 @@ impl<K: Kind> RedisLock<K> {
     fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
         let token_is_value = K::TOKEN_IS_VALUE;
         let terms = Terms { fair: token_is_value, token_is_value, ..Terms::new(shared.config.lease, "") };
-        let (sharing, counted) = (K::SHARING, K::REENTRANCY == Reentrancy::Counted);
+        let counted = K::REENTRANCY == Reentrancy::Counted;
         let (other_mode, replicas, max_waiters) = (None, None, None);
-        let part =
-            entry.map(|entry| Part { entry, other_mode, sharing, counted, terms, replicas, max_waiters });
+        let part = entry.map(|entry| Part { entry, other_mode, counted, terms, replicas, max_waiters });
         let lock = RedisLock { kind: Arc::new(kind), part }.asking();
         // Nothing is held: a longer lease would only make others wait longer for a process that died.
         if K::SHARING == Sharing::PassThrough { lock.leased_as_a_waiter() } else { lock }

@@ -47,7 +47,7 @@ impl<K: Kind> RedisLock<K> {
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
         let part = self.part()?;
-        holders_in(&part.entry, &part.terms.args, part.sharing)
+        holders_in(&part.entry, &part.terms.args)
     }
 
     /// Returns the error of a caller that did not get the lock in time: a [`Timeout`](ErrorKind::Timeout)

@@ -188,7 +188,7 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
         let same_key = by_key.entry(part.entry.names.key()).or_default();
         let why = if same_key.iter().any(|other| part.entry.is_same_key(&other.entry)) {
             TWICE
-        } else if part.sharing == Sharing::PassThrough {
+        } else if part.entry.shape.sharing == Sharing::PassThrough {
             "a lock of this kind has no holders, so it cannot be part of a multi-lock"
         } else {
             same_key.push(part);

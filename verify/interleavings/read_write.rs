@@ -52,7 +52,7 @@ fn take<K: Kind, O: Kind>(
 ) -> Result<Option<Acquired>, Error> {
     let (entry, other_mode) = (process.entry::<K>(), process.entry::<O>());
     let mut request = request(thread, terms, wait);
-    let readers = modes::consider(&entry, &other_mode, K::SHARING, &mut request)?;
+    let readers = modes::consider(&entry, &other_mode, &mut request)?;
     acquire(&entry, readers, &request, wait)
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::clock::Moment;
 use crate::deadlock::{Blocked, Claim, believed, circle, described, since_1970, unread, victim};
-use crate::engine::entries::entry::{Core, LockEntry};
+use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::resp::{list, text};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
@@ -48,9 +48,9 @@ struct Sighting {
 
 impl Suspicion {
     /// The suspicion of a thread that enters `entry` now.
-    pub(super) fn begins(entry: &LockEntry, core: &Core, thread: u64, now: Moment) -> Self {
+    pub(super) fn begins(entry: &LockEntry, thread: u64, now: Moment) -> Self {
         // What another thread publishes of this one may be a heartbeat old.
-        let after = entry.shared.config.deadlock_timeout.max(core.lock_state.shape().heartbeat);
+        let after = entry.shared.config.deadlock_timeout.max(entry.shape.heartbeat);
         let checks_at = Some(now.after(after)).filter(|at| entry.condition.is_none() && *at < Moment::NEVER);
         Suspicion { thread, entered: now, checks_at, known: None }
     }
@@ -83,15 +83,15 @@ impl Suspicion {
     /// nothing.
     fn blocked(&mut self, entry: &LockEntry, now: Moment) -> Vec<Blocked> {
         let (shared, thread, known) = (&entry.shared, self.thread, self.known.get_or_insert_default());
-        let claim = |it: &LockEntry, core: &Core, number| {
-            let shared = core.lock_state.shape().sharing != Sharing::Exclusive;
+        let claim = |it: &LockEntry, number| {
+            let shared = it.shape.sharing != Sharing::Exclusive;
             Claim { stem: it.names.stem().to_owned(), number, shared }
         };
         let holds = |it: &LockEntry| {
             let core = it.core.lock();
             let grant =
                 core.lock_state.held_by(thread, now).and_then(|owner| core.lock_state.grant(owner))?;
-            Some((claim(it, &core, grant.number), core.blocked()))
+            Some((claim(it, grant.number), core.blocked()))
         };
         if known.times == 0 {
             let all = shared.entries().map_or_else(|_| Vec::new(), |entries| entries.all());
@@ -110,7 +110,7 @@ impl Suspicion {
             who: format!("{}\t{}", shared.identity, current.name().unwrap_or_default()),
             since: known.since,
             times: known.times,
-            wants: claim(entry, &entry.core.lock(), 0),
+            wants: claim(entry, 0),
             holds,
         }];
         all.extend(behind.iter().flatten().flat_map(|it| it.split('\t')).filter_map(Blocked::read));
@@ -126,7 +126,7 @@ impl Suspicion {
         if all.is_empty() {
             return;
         }
-        let heartbeat = entry.core.lock().lock_state.shape().heartbeat;
+        let heartbeat = entry.shape.heartbeat;
         self.checks_at = Some(now.after(heartbeat / 2));
         let limit = wait.limit(now, shared.config.command_timeout.min(heartbeat));
         while let Some(stem) = unread(&all, &read).filter(|_| read.len() < MOST).map(str::to_owned) {

@@ -9,8 +9,8 @@ use crate::engine::state::lock_state::Request;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 
-/// Checks the lock's other mode for a request in the mode that `sharing` describes. Returns the readers if
-/// they must [queue behind](queue_behind) this request while it waits.
+/// Checks the lock's other mode for a request. Returns the readers if they must [queue behind](queue_behind) this
+/// request while it waits.
 ///
 /// # Errors
 /// `WouldDeadlock` if the thread holds the lock in its shared mode and wants exclusive access: it would wait
@@ -18,11 +18,10 @@ use crate::kind::Sharing;
 pub(crate) fn consider<'a>(
     entry: &Arc<LockEntry>,
     other_mode: &'a Arc<LockEntry>,
-    sharing: Sharing,
     request: &mut Request,
 ) -> Result<Option<&'a Arc<LockEntry>>, Error> {
     let now = Moment::now();
-    if sharing != Sharing::Exclusive {
+    if entry.shape.sharing != Sharing::Exclusive {
         // The thread's own exclusive hold admits it, and is then not handed on: the two holds end separately.
         let mut core = lock(other_mode)?;
         request.from = core.lock_state.held_by(request.thread, now);

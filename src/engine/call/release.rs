@@ -105,7 +105,7 @@ pub(crate) fn begin_release(
     let ending = core.lock_state.grant_of(ticket);
     let reason = ending.and_then(Grant::reason).map(str::to_owned);
     let lingers = ending.is_some_and(|grant| grant.terms.lingers());
-    let grant = Known::of(core.lock_state.shape().sharing, ending, now);
+    let grant = Known::of(entry, ending, now);
     let exit = core.lock_state.exit(ticket, now, inbox, || entry.fresh());
     let stays_here = match exit {
         Exit::Held => return Ok(None),

@@ -125,7 +125,7 @@ impl<'a> Waiter<'a> {
                 if let Some(arrived) = wait.arrived {
                     core.take_trouble_on(arrived);
                 }
-                let suspicion = Suspicion::begins(entry, &core, request.thread, entered);
+                let suspicion = Suspicion::begins(entry, request.thread, entered);
                 drop(core);
                 let mut waiter = Waiter::resumed(entry, ticket, entered, 0);
                 (waiter.readers, waiter.wait, waiter.first) = (readers, wait, Some(entered));

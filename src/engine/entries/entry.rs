@@ -38,8 +38,7 @@ pub(crate) struct LockEntry {
     slot: u32,
     /// The slot of its keys in a cluster.
     pub(crate) hash_slot: Slot,
-    /// Whether a grant is held, as opposed to passed through.
-    is_held: bool,
+    pub(crate) shape: Arc<Shape>,
     pub(crate) core: Mutex<Core>,
 }
 
@@ -59,8 +58,9 @@ pub(crate) struct Core {
     parked: Vec<Parked>,
     /// The leaves that threads are sending.
     leaves: Vec<PendingRelease>,
-    /// When a call gave up that other calls are queued behind, and since when Redis had not replied.
-    gave_up: Option<(Moment, Moment)>,
+    /// When a call gave up that other calls are queued behind, and since when Redis had not replied. Boxed, as it is
+    /// rare.
+    gave_up: Option<Box<(Moment, Moment)>>,
     /// The error of the head's last request, if it failed.
     pub(crate) trouble: Option<Error>,
 }
@@ -121,7 +121,9 @@ impl LockEntry {
 
     /// Returns what observers are given about this lock.
     pub(crate) fn observed(&self) -> LockInfo<'_> {
-        LockInfo { kind: self.kind.name, name: self.name(), is_held: self.is_held }
+        // A grant may also be passed through.
+        let is_held = self.shape.sharing != Sharing::PassThrough;
+        LockInfo { kind: self.kind.name, name: self.name(), is_held }
     }
 
     /// Returns the server that has its keys now. Callers must not keep it: see [`route`](crate::engine::servers::route).
@@ -206,7 +208,7 @@ impl Core {
     /// A call gives up that others may be queued behind: records for them since when Redis has not replied.
     pub(crate) fn pass_trouble_on(&mut self, now: Moment) {
         if let Some(since) = self.lock_state.trouble() {
-            self.gave_up = Some((now, since));
+            self.gave_up = Some(Box::new((now, since)));
         }
     }
 
@@ -214,7 +216,7 @@ impl Core {
     pub(crate) fn take_trouble_on(&mut self, arrived: Moment) {
         let gave_up = self.gave_up.take();
         // For a call that was queued later, it is not known whether Redis replied in between.
-        if let Some((_, since)) = gave_up.filter(|(at, _)| arrived <= *at) {
+        if let Some((_, since)) = gave_up.map(|it| *it).filter(|(at, _)| arrived <= *at) {
             self.lock_state.in_trouble_since(since);
         }
     }
@@ -364,14 +366,12 @@ impl LockEntries {
         condition: Option<(&str, &Arc<Scripts>)>,
     ) -> Result<Arc<LockEntry>, Error> {
         let shared = &entry.shared;
-        let shape =
-            shared.lock(&entry.core, Moment::now()).map_err(|e| entry.error(e))?.lock_state.shape().clone();
         let scripts = condition.map_or(&entry.scripts, |(_, scripts)| scripts).clone();
         let awaited = condition.map(|(name, _)| {
             Box::new(AwaitedCondition { name: name.to_owned(), lock: Arc::downgrade(entry) })
         });
         let mut entries = shared.entries().map_err(|e| entry.error(e))?;
-        entries.add(shared, (entry.kind, entry.names.clone(), scripts, shape), awaited)
+        entries.add(shared, (entry.kind, entry.names.clone(), scripts, entry.shape.clone()), awaited)
     }
 
     /// Returns all entries of this kind and name: this one, and those of single threads' waits.
@@ -400,12 +400,11 @@ impl LockEntries {
                 return Err(error.because(format!("a client can have at most {SLOTS} locks at a time")));
             }
         };
-        let is_held = shape.sharing != Sharing::PassThrough;
         let core = Core {
             lock_state: if condition.is_some() {
-                LockState::of_condition_waiter(shape)
+                LockState::of_condition_waiter(shape.clone())
             } else {
-                LockState::new(shape)
+                LockState::new(shape.clone())
             },
             sides: Table::new(),
             parked: Vec::new(),
@@ -421,7 +420,7 @@ impl LockEntries {
             scripts,
             condition,
             slot,
-            is_held,
+            shape,
             core: Mutex::new(core),
         });
         self.slots[slot as usize] = Some(Arc::downgrade(&entry));

@@ -80,6 +80,6 @@ pub(crate) fn deaf(entry: &Arc<LockEntry>) {
 pub(crate) fn hears(entry: &Arc<LockEntry>) {
     ask_again(entry);
     let mut core = entry.core.lock();
-    let soon = Moment::now().after(core.lock_state.shape().heartbeat);
+    let soon = Moment::now().after(entry.shape.heartbeat);
     successor::renew(entry, &mut core, soon, Core::needs_messages);
 }

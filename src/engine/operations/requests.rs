@@ -194,10 +194,10 @@ pub(crate) enum Fate {
 }
 
 impl Known {
-    /// What is known of a hold that ends now, by its grant and its lock's `sharing`.
-    pub(crate) fn of(sharing: Sharing, grant: Option<&Grant>, now: Moment) -> Known {
+    /// What is known of a hold of this lock that ends now, by its grant.
+    pub(crate) fn of(entry: &LockEntry, grant: Option<&Grant>, now: Moment) -> Known {
         let (number, since) = grant.map_or((0, now), |t| (t.number, t.since));
-        Known { number: (sharing == Sharing::Exclusive).then_some(number), since }
+        Known { number: (entry.shape.sharing == Sharing::Exclusive).then_some(number), since }
     }
 
     /// Returns the outcome of the grant whose leave was about to be sent at `began`, on a connection made at

@@ -54,7 +54,7 @@ impl Renewer {
     ) -> Result<(), Error> {
         let at = match entry.holder_hears(|| core.needs_messages(owner)) {
             true => due,
-            false => due.min(now.after(core.lock_state.shape().heartbeat)),
+            false => due.min(now.after(entry.shape.heartbeat)),
         };
         if let Some(before) = core.set_due(owner, at) {
             self.forget(entry, owner, before);

@@ -22,7 +22,6 @@ pub struct Part {
     pub(crate) entry: Arc<LockEntry>,
     /// The same lock in its other mode.
     pub(crate) other_mode: Option<Arc<LockEntry>>,
-    pub(crate) sharing: Sharing,
     /// Whether a thread may re-enter its hold. (A constant of the kind, but looked up: otherwise the compiler lays out
     /// the rest of an acquisition so that a kept lock takes 5 % more.)
     pub(crate) counted: bool,
@@ -68,7 +67,7 @@ impl Part {
     /// must queue behind it.
     pub(crate) fn readers(&self, request: &mut Request) -> Result<Option<&Arc<LockEntry>>, Error> {
         let Some(other_mode) = &self.other_mode else { return Ok(None) };
-        modes::consider(&self.entry, other_mode, self.sharing, request)
+        modes::consider(&self.entry, other_mode, request)
     }
 }
 
@@ -111,8 +110,8 @@ impl Holds {
     }
 
     pub(super) fn add(&mut self, parts: &[Part], part: usize, acquired: Acquired) {
-        let Part { entry, sharing, .. } = &parts[part];
-        let first_token = (*sharing == Sharing::Exclusive).then_some(acquired.token);
+        let entry = &parts[part].entry;
+        let first_token = (entry.shape.sharing == Sharing::Exclusive).then_some(acquired.token);
         let at = self.held.partition_point(|held| held.part < part);
         self.held.insert(at, HeldPart { part, entry: entry.clone(), ticket: acquired.ticket, first_token });
     }

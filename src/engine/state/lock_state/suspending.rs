@@ -22,11 +22,6 @@ impl LockState {
         }
     }
 
-    /// Returns the shape of this lock.
-    pub(crate) fn shape(&self) -> &Arc<Shape> {
-        &self.shape
-    }
-
     /// The time of this state's wait is over. Returns whether the wait goes on until it has the lock again;
     /// if not, it never gave the lock up.
     pub(crate) fn turns_back(&mut self, now: Moment) -> bool {
