@@ -38,7 +38,7 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_grant() {
     let came = waiter.is_in(ticket, 20);
     let grant = waiter.lock_state.hand_over(came.ticket).unwrap();
     assert!(waiter.lock_state.is_idle());
-    assert!(!waiter.lock_state.wait_outcome().unsignalled);
+    assert!(!waiter.lock_state.wait_outcome().1);
 
     assert_eq!(driver.lock_state.put_back(suspended, Some(grant), None, at(20)), Effects::default());
     assert_eq!(driver.lock_state.hold_count(1, at(20)), 3);
@@ -95,7 +95,7 @@ fn when_its_time_is_over_it_comes_back_and_is_told_whether_it_was_signalled() {
         assert_eq!(back.how, AcquireMode::Back);
         let answer = if unsignalled { Answer::Back(Box::new(busy(10))) } else { busy(10) };
         waiter.answer(&back, answer, 1_101);
-        assert_eq!(waiter.lock_state.wait_outcome().unsignalled, unsignalled);
+        assert_eq!(waiter.lock_state.wait_outcome().1, unsignalled);
         // A server may have taken over that does not know it.
         assert_eq!(waiter.asks(ticket, 3_000).how, AcquireMode::Back);
     }
@@ -109,7 +109,7 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
     waiter.answer(&asking, Answer::Failed, 1);
     assert!(!waiter.lock_state.turns_back(at(2)));
     assert_eq!(waiter.turn_with(ticket, 2, true, true), Step::GiveUp);
-    assert_eq!(waiter.lock_state.wait_outcome().given_up, HasGivenUp::No);
+    assert_eq!(waiter.lock_state.wait_outcome().0, HasGivenUp::No);
     assert_eq!(waiter.lock_state.give_up(ticket, at(2)), GaveUp::Out(Effects::default()));
 }
 
@@ -220,12 +220,12 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
     let (mut waiter, ticket, _) = wait(true);
     let asking = waiter.asks(ticket, 1);
     assert_eq!(waiter.answer(&asking, Answer::Failed, 2).background, None);
-    assert_eq!(waiter.lock_state.wait_outcome().given_up, HasGivenUp::No);
+    assert_eq!(waiter.lock_state.wait_outcome().0, HasGivenUp::No);
     let asking = waiter.asks(ticket, 1_000);
     let then = waiter.answer(&asking, Answer::Refused("not-inside".into()), 1_001);
     // The driver sends it, as it must if nothing was answered.
     assert_eq!(then.background, None);
-    assert_ne!(waiter.lock_state.wait_outcome().given_up, HasGivenUp::Yes);
+    assert_ne!(waiter.lock_state.wait_outcome().0, HasGivenUp::Yes);
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn what_comes_is_held_and_leaves_as_any_other() {
     let acquired = driver.lock_state.adopt(adopted(99)).unwrap();
     assert_eq!((acquired.owner, acquired.token, acquired.via), (99, 7 << 12 | 3, AcquiredVia::Adopted));
     assert!(driver.lock_state.holds_valid(acquired.ticket, at(LEASE - DRIFT - 1)));
-    assert_eq!(driver.lock_state.enter(&once(1), at(1)), Err(Refusal::Busy));
+    assert_eq!(driver.lock_state.enter(&once(1), at(1)), Ok(Entered::Busy));
     let (leaving, next) = leaves(driver.exit(acquired, 2));
     assert_eq!((leaving.owner, next), (99, None));
     driver.lock_state.left();

@@ -172,11 +172,11 @@ fn one_attempt_is_one_request_and_no_position() {
 fn one_attempt_never_barges() {
     let mut driver = Driver::new();
     let (head, _) = driver.queue_up(request(1), 5, 0);
-    assert_eq!(driver.lock_state.enter(&once(2), at(1)), Err(Refusal::Busy));
+    assert_eq!(driver.lock_state.enter(&once(2), at(1)), Ok(Entered::Busy));
     out(driver.lock_state.give_up(head, at(2)));
     driver.lock_state.left();
     let acquired = driver.come_in(request(3), 6, 3);
-    assert_eq!(driver.lock_state.enter(&once(4), at(4)), Err(Refusal::Busy), "a local thread holds it");
+    assert_eq!(driver.lock_state.enter(&once(4), at(4)), Ok(Entered::Busy), "a local thread holds it");
     driver.exit(acquired, 5);
 }
 

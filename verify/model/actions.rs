@@ -191,6 +191,7 @@ impl World {
                 }
             }
             Entered::Again(_) => {}
+            Entered::Busy => return None,
         }
         Some(())
     }

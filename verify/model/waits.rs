@@ -54,8 +54,8 @@ impl State {
         let process = &mut self.processes[p as usize];
         let Some(mut wait) = process.lock_states.end(t) else { return };
         let granted = ticket.and_then(|ticket| wait.lock_state.hand_over(ticket));
-        let stay = wait.lock_state.wait_outcome();
-        let loss = (stay.given_up != HasGivenUp::No && granted.is_none()).then_some(LossReason::Revoked);
+        let (given_up, unsignalled) = wait.lock_state.wait_outcome();
+        let loss = (given_up != HasGivenUp::No && granted.is_none()).then_some(LossReason::Revoked);
         let leaving = wait.suspended.leaving(now);
         let owner = granted.as_ref().map(|grant| grant.owner);
         let token = granted.as_ref().filter(|t| t.loss(now).is_none()).map(|t| t.token());
@@ -66,16 +66,15 @@ impl State {
         let valid = lock.holds_valid(wait.hold, now);
         let caller = &mut process.callers[t as usize];
         (caller.lock_state, caller.thread) = (WRITES, Thread::Holding(wait.hold));
-        if stay.given_up != HasGivenUp::Yes && (loss.is_some() || tombstone) {
+        if given_up != HasGivenUp::Yes && (loss.is_some() || tombstone) {
             self.background(p, WRITES, &leaving);
         }
         self.carry_out(p, WRITES, then);
         // A wait that never gave the lock up reports that it has it, unless there is an error to report.
-        let says_so =
-            owner.is_some() || stay.given_up == HasGivenUp::No && wait.lock_state.trouble().is_none();
+        let says_so = owner.is_some() || given_up == HasGivenUp::No && wait.lock_state.trouble().is_none();
         self.empty_handed |= says_so && !lost_is_told && !valid;
         if let Some(owner) = owner {
-            self.signals.returns(owner, stay.unsignalled);
+            self.signals.returns(owner, unsignalled);
         }
         if let Some(token) = token {
             self.rises(token, false);

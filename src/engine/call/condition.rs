@@ -10,9 +10,7 @@ use crate::engine::call::{acquire, held, lost};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::operations::effects::{carry_out, lock};
 use crate::engine::operations::requests;
-use crate::engine::state::lock_state::{
-    Acquired, HasGivenUp, PendingRelease, SuspendedHold, Ticket, WaitOutcome,
-};
+use crate::engine::state::lock_state::{Acquired, HasGivenUp, PendingRelease, SuspendedHold, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 use crate::script::Scripts;
@@ -47,9 +45,9 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     let via = given_up.suspended.via();
     waiter.core.lock().lock_state.gives_up(&given_up.leaving);
     let outcome = acquire(&waiter, None, &given_up.suspended.request(thread), limits);
-    let stay = come_back(entry, &waiter, given_up, &outcome)?;
+    let unsignalled = come_back(entry, &waiter, given_up, &outcome)?;
     match outcome {
-        Ok(Some(_)) if !stay.unsignalled => Ok(true),
+        Ok(Some(_)) if !unsignalled => Ok(true),
         Ok(Some(_)) if limits.is_cancelled() => cancelled(),
         Ok(Some(_)) => Ok(false),
         // No request of the wait was sent: the hold was never given up.
@@ -93,28 +91,28 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     Ok(GivenUp { suspended, leaving, token })
 }
 
-/// Puts the hold back into the state of its lock, with what the wait was granted. Returns an error if it is
-/// lost.
+/// Puts the hold back into the state of its lock, with what the wait was granted. Returns whether the wait ended
+/// before it was signalled, or an error if the hold is lost.
 fn come_back(
     entry: &Arc<LockEntry>,
     waiter: &Arc<LockEntry>,
     given_up: GivenUp,
     outcome: &Result<Option<Acquired>, Error>,
-) -> Result<WaitOutcome, Error> {
+) -> Result<bool, Error> {
     let shared = &entry.shared;
     let GivenUp { suspended, leaving, token } = given_up;
-    let (stay, granted) = {
+    let ((has_given_up, unsignalled), granted) = {
         let mut core = waiter.core.lock();
         let acquired = outcome.as_ref().ok().and_then(Option::as_ref);
         let granted = acquired.and_then(|acquired| core.lock_state.hand_over(acquired.ticket));
         (core.lock_state.wait_outcome(), granted)
     };
     let loss = match outcome {
-        _ if stay.given_up == HasGivenUp::No || granted.is_some() => None,
+        _ if has_given_up == HasGivenUp::No || granted.is_some() => None,
         Err(error) if error.kind() == ErrorKind::Closed => Some(LossReason::Closed),
         _ => Some(LossReason::Revoked),
     };
-    if stay.given_up != HasGivenUp::Yes && (loss.is_some() || granted.is_some() && leaving.maybe_in_flight) {
+    if has_given_up != HasGivenUp::Yes && (loss.is_some() || granted.is_some() && leaving.maybe_in_flight) {
         // Redis may not have given up the hold, or a copy of one of its requests may still run.
         shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving.clone() });
     }
@@ -133,7 +131,7 @@ fn come_back(
     let over =
         core.lock_state.grant(owner).map_or(Some(LossReason::Revoked), |grant| Some(grant.lost()?.why));
     carry_out(entry, core, then);
-    let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| entry.error(e)) };
+    let Some(loss) = over else { return watched.map(|()| unsignalled).map_err(|e| entry.error(e)) };
     if let Some(token) = token {
         token.cancel();
     }

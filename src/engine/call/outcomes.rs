@@ -66,7 +66,6 @@ pub(in crate::engine) fn of_refusal(refusal: Refusal) -> Error {
         Refusal::LeaseLost(loss) => lost(loss),
         Refusal::Shared => ErrorKind::Refused.because("other threads of this process share the hold"),
         Refusal::WouldDeadlock => ErrorKind::WouldDeadlock.because("this thread already holds it"),
-        Refusal::Busy => Error::new(ErrorKind::Timeout, ""),
         Refusal::QueueFull(n) => of_rule(&format!("{QUEUE_FULL}{n}-threads-wait")),
     }
 }

@@ -17,7 +17,7 @@ use crate::engine::operations::requests;
 use crate::engine::redis::connection::Unread;
 use crate::engine::redis::pool::Given;
 use crate::engine::state::lock_state::{
-    Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
+    Acquired, Answer, Asking, Effects, Entered, GaveUp, Request, Step, Ticket,
 };
 use crate::error::{Error, ErrorKind};
 use crate::observe::{AcquiredVia, KeptEnd, Span};
@@ -50,6 +50,8 @@ pub(in crate::engine) enum MayPark {
 
 /// Where a thread is in the lock state.
 pub(super) enum Position {
+    /// It takes its first turn at the time of the call, so that one attempt is made whatever the deadline.
+    New,
     Waiting,
     /// A request of this owner is being sent, and Redis may have received it if it is `sent`. If the thread
     /// ends early (an error, a panic), the pending acquire must not wait for the reply.
@@ -70,9 +72,6 @@ pub(in crate::engine) struct Waiter<'a> {
     pub(in crate::engine) ticket: Ticket,
     pub(super) wait: Wait<'a>,
     pub(in crate::engine) entered: Moment,
-    /// The time of the call, at which the first turn is taken, so that one attempt is made whatever the
-    /// deadline. `None` afterwards.
-    first: Option<Moment>,
     pub(super) position: Position,
     /// The connection on which its request must be sent, behind a leave that is unread.
     pub(super) behind: Option<Given>,
@@ -127,12 +126,12 @@ impl<'a> Waiter<'a> {
                 }
                 let suspicion = Suspicion::begins(entry, request.thread, entered);
                 drop(core);
-                let mut waiter = Waiter::resumed(entry, ticket, entered, 0);
-                (waiter.readers, waiter.wait, waiter.first) = (readers, wait, Some(entered));
-                (waiter.position, waiter.suspicion) = (Position::Waiting, suspicion);
+                let (position, behind, waits) = (Position::New, None, None);
+                let waiter =
+                    Waiter { entry, readers, ticket, wait, entered, position, behind, waits, suspicion };
                 Ok(Progress::Next(waiter))
             }
-            Err(Refusal::Busy) => Ok(Progress::Out),
+            Ok(Entered::Busy) => Ok(Progress::Out),
             Err(refusal) => Err(entry.error(of_refusal(refusal))),
         }
     }
@@ -144,10 +143,9 @@ impl<'a> Waiter<'a> {
         entered: Moment,
         asking: u64,
     ) -> Self {
-        let (readers, wait, first) = (None, Wait::once(), None);
+        let (readers, wait, suspicion) = (None, Wait::once(), Suspicion::default());
         let (position, behind, waits) = (Position::Asking { owner: asking, sent: true }, None, None);
-        let suspicion = Suspicion::default();
-        Waiter { entry, readers, ticket, wait, entered, first, position, behind, waits, suspicion }
+        Waiter { entry, readers, ticket, wait, entered, position, behind, waits, suspicion }
     }
 
     /// Returns what wakes this waiter when its call is cancelled.
@@ -165,8 +163,8 @@ impl<'a> Waiter<'a> {
         let entry = self.entry;
         loop {
             let mut core = entry.core.lock();
-            let again = self.first.is_none();
-            let now = self.first.take().unwrap_or_else(Moment::now);
+            let again = !matches!(std::mem::replace(&mut self.position, Position::Waiting), Position::New);
+            let now = if again { Moment::now() } else { self.entered };
             // Redis has not replied to the calls ahead for too long: this one sends no request.
             if !again && self.wait.arrived.is_some() && self.gives_up(&core, now) {
                 return Err(self.unavailable(&core));
@@ -202,7 +200,7 @@ impl<'a> Waiter<'a> {
                     (Some(mut connection), MayPark::No { limit }) => {
                         drop(core);
                         let _ = connection.catch_up(limit);
-                        self.first = (!again).then_some(now);
+                        self.position = if again { Position::Waiting } else { Position::New };
                         continue;
                     }
                 };
@@ -357,7 +355,7 @@ impl Drop for Waiter<'_> {
             Position::Asking { owner, sent: false } => {
                 entry.core.lock().lock_state.postponed(owner, Moment::now());
             }
-            Position::Waiting => {}
+            Position::New | Position::Waiting => {}
         }
         self.leave(entry.core.lock());
     }

@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use self::ask::PendingAcquire;
 use self::condition_waiter::WaitsFor;
-pub(crate) use self::condition_waiter::{HasGivenUp, NOT_INSIDE, SuspendedHold, WaitOutcome};
+pub(crate) use self::condition_waiter::{HasGivenUp, NOT_INSIDE, SuspendedHold};
 pub(crate) use self::events::{
     Acquired, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step,
 };
@@ -192,6 +192,11 @@ impl LockState {
         self.line.waiters.front().map(|w| w.ticket)
     }
 
+    /// The head must look at the state again.
+    fn wakes_head(&self) -> Effects {
+        Effects { wake: self.head(), ..Effects::default() }
+    }
+
     pub(crate) fn grant(&self, owner: u64) -> Option<&Grant> {
         self.grants.get(owner)
     }
@@ -241,7 +246,7 @@ impl LockState {
         let held = self.in_the_way(now).is_some();
         let waits = held || !self.line.waiters.is_empty();
         if request.once && waits {
-            return Err(Refusal::Busy);
+            return Ok(Entered::Busy);
         }
         let queued = self.ask.as_ref().filter(|ask| ask.is_queued());
         let others = queued.map_or(0, |ask| ask.others()) + self.line.waiters.len();

@@ -86,13 +86,6 @@ pub(super) enum Signal {
     Missed,
 }
 
-/// The outcome of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WaitOutcome {
-    pub(crate) given_up: HasGivenUp,
-    pub(crate) unsignalled: bool,
-}
-
 /// A hold while its thread waits for a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SuspendedHold {

@@ -111,7 +111,7 @@ impl LockState {
     /// A leave was answered, or has become another thread's task.
     pub(crate) fn left(&mut self) -> Effects {
         self.leaves = Leaves { in_flight: self.leaves.in_flight.saturating_sub(1), ..Leaves::default() };
-        Effects { wake: self.head(), ..Effects::default() }
+        self.wakes_head()
     }
 
     /// A thread stops waiting. If it was the head, the next thread continues with the pending acquire, and
@@ -127,29 +127,28 @@ impl LockState {
         }
         if self.line.waiters.is_empty() {
             self.trouble = None;
-            let leave = self.abandon(now);
-            return GaveUp::Out(Effects { leave, ..Effects::default() });
+            return GaveUp::Out(self.goes_on(now));
         }
         // The rejection was meant for this head; the next one asks under an id of its own.
         let refused = self.ask.take_if(|a| a.is_refused() && a.in_flight.is_none());
         if let Some(leave) = refused.filter(|a| a.doubt.exists()).map(|a| a.leaving(now)) {
-            return GaveUp::Out(Effects { wake: self.head(), background: Some(leave), ..Effects::default() });
+            return GaveUp::Out(Effects { background: Some(leave), ..self.wakes_head() });
         }
         if let Some(ask) = &mut self.ask {
             ask.again_at = ask.again_at.min(now);
         }
-        GaveUp::Out(Effects { wake: self.head(), ..Effects::default() })
+        GaveUp::Out(self.wakes_head())
     }
 
-    /// No thread wants the pending acquire any more: it leaves, unless Redis cannot know of it. If it is in
-    /// flight, it stays until it is answered; its sender then gets here again.
-    pub(super) fn abandon(&mut self, now: Moment) -> Option<PendingRelease> {
-        let ask = self.ask.take_if(|a| a.in_flight.is_none())?;
-        if !ask.is_there() {
-            return None;
-        }
-        self.leaves.in_flight += 1;
-        Some(ask.leaving(now))
+    /// The head continues with the pending acquire. If there is none, no thread wants that any more: it leaves,
+    /// unless Redis cannot know of it. If it is in flight, it stays until it is answered; its sender then gets here
+    /// again.
+    pub(super) fn goes_on(&mut self, now: Moment) -> Effects {
+        let alone = self.line.waiters.is_empty();
+        let unwanted = self.ask.take_if(|ask| alone && ask.in_flight.is_none());
+        let leave = unwanted.filter(|ask| ask.is_there()).map(|ask| ask.leaving(now));
+        self.leaves.in_flight += u16::from(leave.is_some());
+        Effects { leave, ..self.wakes_head() }
     }
 
     /// The client closes: no thread is admitted any more, and all holds are lost. Returns what must leave

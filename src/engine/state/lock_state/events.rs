@@ -71,8 +71,6 @@ pub(crate) enum Refusal {
     /// This thread's own hold is lost; its guard must be released first.
     LeaseLost(LossReason),
     WouldDeadlock,
-    /// A single attempt, and a local thread is ahead.
-    Busy,
     /// So many threads wait already.
     QueueFull(usize),
 }
@@ -84,6 +82,8 @@ pub(crate) enum Entered {
     /// to report by [`answered`](super::LockState::answered), if one is due: whether still more threads may join.
     Joined(Acquired, Option<Asking>),
     Waits(Ticket),
+    /// A single attempt, and a local thread is ahead.
+    Busy,
 }
 
 /// What the thread with this ticket must do next.

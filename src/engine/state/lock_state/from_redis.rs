@@ -11,11 +11,10 @@ use crate::observe::{AcquiredVia, KeptEnd, LossReason};
 impl LockState {
     /// The reply to the request of `owner`, whichever thread sent it.
     pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Effects {
-        let alone = self.line.waiters.is_empty();
         let joined = self.joined();
         if let Some(grant) = self.grant_mut(owner).filter(|t| t.share_in_flight()) {
             grant.may_be_joined_since(&answer);
-            return Effects { wake: self.head(), ..Effects::default() };
+            return self.wakes_head();
         }
         let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
             return Effects::default();
@@ -24,7 +23,7 @@ impl LockState {
         let answer = self.waits_for.hears(ask, answer);
         if answer == Answer::Ended {
             self.ask = None;
-            return Effects { wake: self.head(), ..Effects::default() };
+            return self.wakes_head();
         }
         let replied = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
@@ -51,10 +50,7 @@ impl LockState {
             ask.again_at = now.after(LONGEST_BACKOFF.min(BACKOFF * trouble.failures));
         }
         let background = self.forget_given_up();
-        if alone {
-            return Effects { leave: self.abandon(now), background, ..Effects::default() };
-        }
-        Effects { wake: self.head(), background, ..Effects::default() }
+        Effects { background, ..self.goes_on(now) }
     }
 
     /// A request of this pending acquire was sent twice before it was answered: a copy may still be in
@@ -104,7 +100,7 @@ impl LockState {
                 request.unheard = true;
             }
         }
-        Effects { wake: self.head(), ..Effects::default() }
+        self.wakes_head()
     }
 
     /// A message: `owner` was granted the lock. It is worth no more than a script can have granted, whoever
@@ -130,7 +126,7 @@ impl LockState {
             let confirmed = false;
             let granted = PendingGrant { number, value, seen, valid_until, since, lease, by, via, confirmed };
             ask.phase = Phase::Granted(granted);
-            return Effects { wake: self.head(), ..Effects::default() };
+            return self.wakes_head();
         }
         Effects::default()
     }
@@ -139,7 +135,7 @@ impl LockState {
     pub(crate) fn refused(&mut self, owner: u64, why: String) -> Effects {
         if let Some(ask) = self.ask_of(owner) {
             ask.is_rejected(why);
-            return Effects { wake: self.head(), ..Effects::default() };
+            return self.wakes_head();
         }
         Effects::default()
     }
@@ -166,7 +162,7 @@ impl LockState {
             (Renewal::NotInside | Renewal::Tombstone, _) => {
                 let maybe_in_flight = ask.doubt.exists() && answer == Renewal::NotInside;
                 let background = self.ask.take().filter(|_| maybe_in_flight).map(|a| a.leaving(now));
-                return Effects { wake: self.head(), background, ..Effects::default() };
+                return Effects { background, ..self.wakes_head() };
             }
             // What is left of the lease is still ours.
             (Renewal::Unanswered, Phase::Granted(granted)) => {
@@ -176,10 +172,7 @@ impl LockState {
             (Renewal::Failed, Phase::Granted(granted)) => granted.confirmed = true,
             _ => {}
         }
-        if self.line.waiters.is_empty() {
-            return Effects { leave: self.abandon(now), ..Effects::default() };
-        }
-        Effects { wake: self.head(), ..Effects::default() }
+        self.goes_on(now)
     }
 
     /// The outcome of a grant's renewal, sent at `sent`. If there was no reply, [`doubt`](LockState::doubt)
@@ -253,7 +246,7 @@ impl LockState {
     fn ends_early(&mut self, owner: u64, now: Moment, how: impl FnOnce(&mut Grant)) -> Effects {
         if self.ask.take_if(|a| a.owner == owner).is_some() {
             // Taken away before its thread learned that it was granted: this id is done with.
-            return Effects { wake: self.head(), ..Effects::default() };
+            return self.wakes_head();
         }
         let since = self.holds.of_owner(owner).next().and_then(|h| h.since);
         let Some(grant) = self.grant_mut(owner) else { return Effects::default() };
@@ -274,7 +267,7 @@ impl LockState {
             leave = Some(Moment::default());
         }
         let background = leave.map(|stays_until| PendingRelease::of(grant, stays_until, now));
-        let ended = Effects { wake: self.head(), background, ..Effects::default() };
+        let ended = Effects { background, ..self.wakes_head() };
         if idle {
             // No thread held it, so nothing is lost.
             self.grants.remove(owner);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::condition_waiter::{HasGivenUp, Signal, SuspendedHold, WaitOutcome, WaitsFor};
+use super::condition_waiter::{HasGivenUp, Signal, SuspendedHold, WaitsFor};
 use super::{Acquired, Effects, HolderId, LockState, OurHold, PendingRelease, Refusal, Shape, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::{Grant, Standing};
@@ -50,13 +50,11 @@ impl LockState {
         in_flight
     }
 
-    /// Returns the outcome of this state's wait.
-    pub(crate) fn wait_outcome(&self) -> WaitOutcome {
+    /// Returns whether this state's wait has given up the hold, and whether it ended before it was signalled.
+    pub(crate) fn wait_outcome(&self) -> (HasGivenUp, bool) {
         match &self.waits_for {
-            WaitsFor::Condition(waiter) => {
-                WaitOutcome { given_up: waiter.given_up, unsignalled: waiter.signal == Signal::Missed }
-            }
-            _ => WaitOutcome { given_up: HasGivenUp::No, unsignalled: false },
+            WaitsFor::Condition(waiter) => (waiter.given_up, waiter.signal == Signal::Missed),
+            _ => (HasGivenUp::No, false),
         }
     }
 
@@ -85,7 +83,7 @@ impl LockState {
         // While the grant is not here, no message finds it.
         grant.is_wanted(now);
         let suspended = SuspendedHold { hold, grant };
-        Ok((suspended, Effects { wake: self.head(), ..Effects::default() }))
+        Ok((suspended, self.wakes_head()))
     }
 
     /// Resumes a suspended hold, with as many guards as before: with the grant that its wait was given
@@ -144,7 +142,7 @@ impl LockState {
         let grant = self.may_detach(ticket, now)?.clone();
         self.grants.remove(grant.owner);
         self.holds.remove(ticket);
-        Ok((grant, Effects { wake: self.head(), ..Effects::default() }))
+        Ok((grant, self.wakes_head()))
     }
 
     /// Takes over, for a guard, a grant that another process had. Returns `None` if the client was closed
