@@ -27,9 +27,14 @@ pub(crate) fn acquire(
         Err(error) if error.kind() == ErrorKind::Forked => return Err(error),
         Err(error) => Some(error),
     };
-    let waited = LazyCell::new(|| Moment::now().since(entered));
-    entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), *waited, error.as_ref()));
+    not_acquired(entry, entered, error.as_ref());
     error.map_or(Ok(None), Err)
+}
+
+/// Reports a call, or one of its attempts, that began at `entered` and ends without a hold.
+pub(super) fn not_acquired(entry: &LockEntry, entered: Moment, error: Option<&Error>) {
+    let waited = LazyCell::new(|| Moment::now().since(entered));
+    entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), *waited, error));
 }
 
 /// Takes a position in the lock state, and asks Redis when it is this thread's turn.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
+use crate::engine::call::acquire::not_acquired;
 use crate::engine::call::waiter::{MayPark, Position, Progress, UNHEARD, Waiter, this_name};
 use crate::engine::call::{How, end, held};
 use crate::engine::entries::entry::LockEntry;
@@ -54,8 +55,7 @@ pub(crate) fn begin<'a>(
 }
 
 fn busy<T>(entry: &Arc<LockEntry>, entered: Moment) -> Progress<T> {
-    let waited = Moment::now().since(entered);
-    entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, None));
+    not_acquired(entry, entered, None);
     Progress::Out
 }
 
@@ -118,7 +118,7 @@ impl<'a> OneTry<'a> {
             // Dropping the waiter makes it due again.
             *sent = false;
         }
-        busy::<()>(self.waiter.entry, self.waiter.entered);
+        not_acquired(self.waiter.entry, self.waiter.entered, None);
     }
 
     /// Ends the attempt with Redis's reply. Returns `None` if the lock is busy. A grant that must be renewed
@@ -138,8 +138,7 @@ impl<'a> OneTry<'a> {
             Err(error) => Err(error),
         };
         drop(self);
-        let waited = Moment::now().since(entered);
-        entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, ended.as_ref().err()));
+        not_acquired(entry, entered, ended.as_ref().err());
         ended
     }
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::engine::call::outcomes::revoked;
 use crate::engine::call::release::{Stay, begin_release, replaced, unheard};
 use crate::engine::call::replicas::{self, Replicas};
-use crate::engine::call::{backoff, held, lost};
+use crate::engine::call::{backoff, held};
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::effects::{lock, report};
+use crate::engine::operations::effects::lock;
 use crate::engine::operations::requests;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::number;
 use crate::engine::state::lock_state::Ticket;
 use crate::error::{Error, ErrorKind};
-use crate::observe::LossReason;
 use crate::wait::Wait;
 
 /// The first pause after a failed request, and the longest.
@@ -143,10 +143,6 @@ fn by_update(
 
 /// Ends a hold that Redis has revoked. Returns the error for its caller.
 fn over(entry: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
-    let gone = lost(if entry.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
-    report(entry, |state, now| state.lose(owner, LossReason::Revoked, now));
-    match end(entry, ticket, How::Released(Stay::Agreed)) {
-        Err(error) => error,
-        Ok(()) => entry.error(gone),
-    }
+    let gone = revoked(entry, owner);
+    end(entry, ticket, How::Released(Stay::Agreed)).err().unwrap_or(gone)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::call::outcomes::{failed, of_refusal};
+use crate::engine::call::release::released;
 use crate::engine::call::{held, waiter};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::{carry_out, lock};
@@ -33,15 +34,13 @@ pub(crate) fn detach(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Er
     held::renew(entry, ticket, Some(lease), &Wait::forever())?;
     let mut core = lock(entry)?;
     let now = Moment::now();
-    let since = core.lock_state.held(ticket, now);
+    let held = core.lock_state.held(ticket, now);
     let (mut grant, then) =
         core.lock_state.detach(ticket, now).map_err(|stays| entry.error(of_refusal(stays)))?;
     core.ends(entry, owner);
     carry_out(entry, core, then);
     grant.terms.lease = lease_of(entry, &grant.terms);
-    if let Some(since) = since {
-        entry.shared.observers.tell_often(|o| o.released(entry.observed(), since));
-    }
+    released(entry, held);
     Ok(grant)
 }
 

@@ -100,7 +100,6 @@ pub(crate) fn begin_release(
     stay.closes(&mut core.lock_state, ticket, now);
     // No request goes with a hold that stays.
     let inbox = !matches!(stay, Stay::For(_)) && entry.hears();
-    // A hold whose beginning was not reported is not reported as released either.
     let held = core.lock_state.held(ticket, now);
     let ending = core.lock_state.grant_of(ticket);
     let reason = ending.and_then(Grant::reason).map(str::to_owned);
@@ -147,7 +146,8 @@ pub(crate) fn begin_release(
     stays_here.map(|()| None).map_err(|e| entry.error(e))
 }
 
-fn released(entry: &LockEntry, held: Option<Duration>) {
+/// Reports a released hold, unless its beginning was not reported either.
+pub(super) fn released(entry: &LockEntry, held: Option<Duration>) {
     if let Some(held) = held {
         entry.shared.observers.tell_often(|o| o.released(entry.observed(), held));
     }

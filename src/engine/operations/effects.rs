@@ -11,7 +11,7 @@ use crate::engine::operations::replies::{Left, of_ask};
 use crate::engine::operations::requests;
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Answer, Asking, Effects, LockState, PendingRelease};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::observe::KeptEnd;
 use crate::sync::MutexGuard;
 
@@ -30,10 +30,16 @@ pub(crate) fn lock_at(entry: &LockEntry, now: Moment) -> Result<MutexGuard<'_, C
 
 /// Carries out what the lock state returned: under the mutex what needs it, the rest once it is released. A
 /// caller that continues must lock it again, and look at the state again.
-pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, then: Effects) {
+pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, mut then: Effects) {
     core.wake(then.wake);
     if let Some(leaving) = then.background {
         entry.shared.renewer.leave(entry, leaving);
+    }
+    // If Redis did not reply a moment ago, the caller's time is not spent on another try.
+    if let Some(leaving) = then.leave.take_if(|it| it.maybe_in_flight) {
+        entry.shared.renewer.leave(entry, leaving);
+        let left = core.lock_state.left();
+        core.wake(left.wake);
     }
     if let Some(leaving) = &then.leave {
         core.add_leave(leaving);
@@ -102,12 +108,9 @@ pub(crate) fn no_longer_kept(entry: &Arc<LockEntry>, why: Option<KeptEnd>) {
 /// Makes an owner that no thread needs any more leave Redis, once its leave was [recorded](Core::add_leave):
 /// at once if Redis replies, otherwise in the background.
 fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
-    let outcome = match entry.shared.same_process() {
-        // If Redis did not reply a moment ago, the caller's time is not spent on another try.
-        Ok(()) if leaving.maybe_in_flight => Err(Failure::Unsent(Error::new(ErrorKind::Unavailable, ""))),
-        Ok(()) => requests::leave(entry, &leaving, None, Moment::now().after(LEAVE_TIMEOUT)),
-        Err(forked) => Err(Failure::Never(forked)),
-    };
+    let until = Moment::now().after(LEAVE_TIMEOUT);
+    let may = entry.shared.same_process().map_err(Failure::Never);
+    let outcome = may.and_then(|()| requests::leave(entry, &leaving, None, until));
     has_left(entry, &leaving, None, &outcome);
 }
 
