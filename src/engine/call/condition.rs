@@ -128,14 +128,13 @@ fn come_back(
         core.take_over(owner, due, token.clone(), granted_to);
         watched = shared.renewer.plan(entry, &mut core, owner, now, due);
     }
-    let over =
-        core.lock_state.grant(owner).map_or(Some(LossReason::Revoked), |grant| Some(grant.lost()?.why));
+    let over = held::valid(core.lock_state.grant(owner), now).err();
     carry_out(entry, core, then);
     let Some(loss) = over else { return watched.map(|()| unsignalled).map_err(|e| entry.error(e)) };
     if let Some(token) = token {
         token.cancel();
     }
-    Err(outcome.as_ref().err().cloned().unwrap_or_else(|| entry.error(lost(loss))))
+    Err(outcome.as_ref().err().cloned().unwrap_or_else(|| entry.error(loss)))
 }
 
 /// Signals the condition's waiters on behalf of the hold `ticket`: `one` or `all`; or only counts them

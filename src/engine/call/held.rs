@@ -46,11 +46,13 @@ pub(crate) fn terms(entry: &LockEntry, ticket: Ticket) -> Option<Terms> {
 /// Returns the owner number under which the hold is valid, or an error if it is lost.
 pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
     let core = lock_at(entry, now)?;
-    let grant = core.lock_state.grant_of(ticket);
-    match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
-        Some(loss) => Err(entry.error(lost_as(loss, grant.and_then(Grant::reason)))),
-        None => Ok(grant.map_or(0, |t| t.owner)),
-    }
+    valid(core.lock_state.grant_of(ticket), now).map(|grant| grant.owner).map_err(|e| entry.error(e))
+}
+
+/// Returns the grant if it is valid, or an error that says how it was lost.
+pub(super) fn valid(grant: Option<&Grant>, now: Moment) -> Result<&Grant, Error> {
+    let Some(grant) = grant else { return Err(lost(LossReason::Revoked)) };
+    grant.loss(now).map_or(Ok(grant), |loss| Err(lost_as(loss, grant.reason())))
 }
 
 /// The same for a hold that its holder is about to renew, in addition to the renewal thread.
@@ -142,11 +144,11 @@ pub(crate) fn renewed(
     if matches!(answer.renewal, Renewal::Left(_)) {
         core.lock_state.must_last(owner, sent.after(lease));
     }
-    let due = core.lock_state.grant(owner).filter(|t| t.loss(now).is_none());
+    let due = valid(core.lock_state.grant(owner), now);
     let due = due.map(|grant| grant.due(now, shared.config.renew_every.min(lease / 3)));
-    let watched = due.map(|due| shared.renewer.plan(entry, &mut core, owner, now, due));
+    let watched = due.and_then(|due| shared.renewer.plan(entry, &mut core, owner, now, due));
     carry_out(entry, core, then);
-    watched.ok_or_else(|| entry.error(lost(LossReason::Revoked)))?.map_err(|e| entry.error(e))?;
+    watched.map_err(|e| entry.error(e))?;
     match answer.error {
         None => Ok(()),
         Some(e) if answer.renewal == Renewal::Unanswered => {

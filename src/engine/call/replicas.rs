@@ -11,7 +11,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::clock::Moment;
-use crate::engine::call::{held, lost};
+use crate::engine::call::held;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::{lock, report};
 use crate::engine::operations::{commands, replies};
@@ -20,7 +20,6 @@ use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::{list, number};
 use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
-use crate::observe::LossReason;
 use crate::wait::Wait;
 
 /// How late Redis may notice that a WAIT has timed out: it checks ten times a second.
@@ -108,10 +107,7 @@ pub(crate) fn have(
     let renewal = answers.first().map(replies::renewed);
     let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
     report(entry, |state, now| state.renewed(owner, sent, renewal, now));
-    if renewal.is_over() {
-        return Err(entry.error(lost(LossReason::Revoked)));
-    }
-    // The lease may have expired while the replicas were waited for.
+    // Redis may not know it, or the lease may have expired while the replicas were waited for.
     held::owner(entry, ticket, Moment::now())?;
     replicas.acknowledged(entry, answers.get(1), "the hold")
 }

@@ -181,6 +181,19 @@ fn lost_is_final_and_local_successors_see_it() {
 }
 
 #[test]
+fn lost_is_final_where_a_renewal_is_answered_too_late() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let recorder = Recorder::default();
+    let client = builder(&proxy.url()).observer(recorder.clone()).connect().unwrap();
+    let guard = client.reentrant_lock("x").with_lease(LEASE).lock().unwrap();
+    proxy.delay(LEASE + ms(300));
+    let error = guard.renew_for(KEPT).unwrap_err();
+    assert!(error.is_lease_lost() && error.to_string().contains("expired"), "{error}");
+    assert_eq!(recorder.count(Event::Lost(LossReason::Expired)), 1, "{:?}", recorder.all());
+}
+
+#[test]
 fn renewal_never_creates() {
     let server = RedisServer::start().unwrap();
     let recorder = Recorder::default();
