@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::fixture::{self, Limit, Process, Room, Threads, either};
 use super::server::Faults;
 use crate::CancellationToken;
+use crate::engine::call::receipt;
+use crate::engine::state::grant::Grant;
 use crate::sync::time;
 use crate::wait::Wait;
 
@@ -203,6 +205,33 @@ pub(super) fn a_client_closes_while_its_threads_wait_and_hold() {
     threads.bow();
     assert_eq!(room.visits(), 2);
     fixture::curtain(&server, &[a, b]);
+}
+
+/// A client closes while it adopts a hold: that is still the receipt's, or leaves with the client.
+pub(super) fn a_client_closes_while_it_adopts() {
+    let server = fixture::begin();
+    let (a, b, c) = (Process::new(), Process::new(), Process::new());
+    let threads = Threads::default();
+    let acquired = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+    let grant = receipt::detach(&a.entry, acquired.ticket).expect("it is held");
+    let (from, grant) = (a.entry.owner_id(grant.owner), Grant::new(0, 0, grant.terms));
+    let (process, it) = (b.clone(), (from.clone(), grant.clone()));
+    threads.play("adopts", move || {
+        if let Ok(acquired) = receipt::adopt(&process.entry, &it.0, it.1) {
+            let _ = process.unlock(acquired);
+        }
+    });
+    let process = b.clone();
+    threads.play("close", move || process.close());
+    threads.bow();
+    let acquired = match receipt::adopt(&c.entry, &from, grant) {
+        Err(e) if e.kind() == crate::ErrorKind::NotOwner => {
+            c.lock(2, &Wait::once()).expect("no fault").expect("nothing is left behind")
+        }
+        adopted => adopted.expect("no fault"),
+    };
+    c.unlock(acquired).expect("no fault");
+    fixture::curtain(&server, &[a, b, c]);
 }
 
 /// Requests or their replies get lost: there is still one owner, and nobody needs a lease to expire in order

@@ -57,6 +57,7 @@ scenarios! {
     lock_state::a_lease_ends_as_it_is_released,
     lock_state::a_grant_grows_old,
     lock_state::a_client_closes_while_its_threads_wait_and_hold,
+    lock_state::a_client_closes_while_it_adopts,
     lock_state::requests_get_lost,
     connections::threads_share_a_connection,
     connections::requests_that_go_together_get_lost,

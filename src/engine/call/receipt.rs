@@ -48,13 +48,16 @@ pub(crate) fn detach(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Er
 /// which it continues.
 pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<Acquired, Error> {
     let shared = &entry.shared;
-    shared.usable().map_err(|e| entry.error(e))?;
     let (owner, lease) = (entry.fresh(), grant.terms.lease);
     let sent = Moment::now();
-    // Until it is in the lock state, a client that closes releases it like the leaves in flight.
+    // Until it is in the lock state, a client that closes releases it like the leaves in flight: that it is not closed
+    // is checked under the mutex under which it would find it.
     let (valid_until, stays_until) = (sent.after(lease), Moment::default());
     let leaving = PendingRelease { owner, maybe_in_flight: true, valid_until, lease, stays_until };
-    lock(entry)?.add_leave(&leaving);
+    let mut core = lock(entry)?;
+    shared.not_closed().map_err(|e| entry.error(e))?;
+    core.add_leave(&leaving);
+    drop(core);
     let outcome = requests::adopt(entry, owner, from, lease, sent.after(shared.config.command_timeout));
     let mut core = entry.core.lock();
     let now = Moment::now();
