@@ -112,7 +112,8 @@ impl<K: Kind> RedisLock<K> {
     /// get the last one. Each process counts as the number of its threads that waited when it was last heard, at
     /// most a heartbeat ago (a third of the [waiter timeout](crate::ClientBuilder::waiter_timeout), at most a
     /// second). Behind a thread of its own process, a caller sends no request: then that process counts, its own
-    /// threads now, and the others' as of its last heartbeat. Threads behind a holder of their own process are
+    /// threads now (also one whose first request is not answered yet, as it may have to wait), and the others' as of its
+    /// last heartbeat. Threads behind a holder of their own process are
     /// not in Redis's queue yet, and only that process counts them. Who waits is never turned away again, and one
     /// who would wait for a [condition](crate::Condition) is not counted.
     ///
