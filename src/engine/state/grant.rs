@@ -260,10 +260,23 @@ impl Grant {
     pub(crate) fn may_be_handed_to(&self, next: &Terms, local_handoff: Duration, now: Moment) -> bool {
         let within = |since: Moment| now.since(since) < local_handoff;
         let wanted = self.keep().and_then(|keep| keep.wanted);
-        self.can_serve(next, now)
-            && !self.is_prolonged(now)
+        self.may_go_on(now)
+            && self.terms.can_serve(next)
             && (within(self.since) || wanted.is_some_and(within))
-            && self.hand_overs < MOST_HAND_OVERS
+    }
+
+    /// Whether one more hold of this process may have it after the present one.
+    fn may_go_on(&self, now: Moment) -> bool {
+        self.is_healthy(now) && !self.is_prolonged(now) && self.hand_overs < MOST_HAND_OVERS
+    }
+
+    /// It goes to the next hold of this process, on the terms `next`; `kept`: as it was kept for that.
+    pub(crate) fn goes_to(&mut self, next: &Terms, kept: bool) {
+        if let Some(keep) = self.keep_mut() {
+            keep.used |= kept;
+        }
+        self.hand_overs += 1;
+        self.terms.linger = next.linger;
     }
 
     /// Whether the process may keep it for a hold on the terms `next`: no other caller is known to want it.
@@ -274,10 +287,7 @@ impl Grant {
     /// Whether the process may keep it for a hold on its own terms.
     pub(crate) fn may_be_kept(&self, now: Moment) -> bool {
         let keep = self.keep().filter(|keep| keep.wanted.is_none());
-        keep.is_some_and(|keep| keep.until.is_none_or(|until| now < until))
-            && self.is_healthy(now)
-            && !self.is_prolonged(now)
-            && self.hand_overs < MOST_HAND_OVERS
+        keep.is_some_and(|keep| keep.until.is_none_or(|until| now < until)) && self.may_go_on(now)
     }
 
     /// Whether the process keeps it while no thread holds it.

@@ -75,11 +75,7 @@ impl LockState {
             return None;
         }
         grant.kept_from(now);
-        if let Some(keep) = grant.keep_mut() {
-            keep.used |= !handed_on;
-        }
-        grant.hand_overs += 1;
-        grant.terms.linger = next.terms.linger;
+        grant.goes_to(&next.terms, !handed_on);
         let InLine { ticket, request, .. } = self.line.take_first()?;
         self.holds.take(grant, ticket, request.holder, AcquiredVia::HandedOff);
         Some(ticket)

@@ -35,9 +35,7 @@ impl LockState {
         let free = self.line.waiters.is_empty() && self.ask.is_none() && request.from.is_none();
         let owner = self.idle().filter(|grant| free && grant.may_be_kept_for(&request.terms, now))?.owner;
         let grant = self.grants.get_mut(owner)?;
-        grant.keep_mut()?.used = true;
-        grant.hand_overs += 1;
-        grant.terms.linger = request.terms.linger;
+        grant.goes_to(&request.terms, true);
         Some(self.holds.take(grant, ticket, request.holder, AcquiredVia::Kept))
     }
 

@@ -8,8 +8,16 @@ use crate::clock::Moment;
 impl LockState {
     /// How many times this thread holds the lock, if its grant is valid.
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
-        let mine = self.holds.of_thread(thread);
-        mine.filter(|h| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none())).map(OurHold::guards).sum()
+        self.valid(self.holds.of_thread(thread), now).map(OurHold::guards).sum()
+    }
+
+    /// Those of these holds whose grants are valid.
+    fn valid<'a>(
+        &self,
+        holds: impl Iterator<Item = &'a OurHold>,
+        now: Moment,
+    ) -> impl Iterator<Item = &'a OurHold> {
+        holds.filter(move |h| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none()))
     }
 
     /// How many guards this hold has.
@@ -19,14 +27,12 @@ impl LockState {
 
     /// How many threads and guards hold it on a valid grant.
     pub(crate) fn holders(&self, now: Moment) -> usize {
-        let valid = |h: &&OurHold| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none());
-        self.holds.iter().filter(valid).count()
+        self.valid(self.holds.iter(), now).count()
     }
 
     /// Returns the owner of the valid grant that this thread holds, if it holds one.
     pub(crate) fn held_by(&self, thread: u64, now: Moment) -> Option<u64> {
-        let mut mine = self.holds.of_thread(thread).map(|h| h.owner);
-        mine.find(|owner| self.grant(*owner).is_some_and(|t| t.loss(now).is_none()))
+        self.valid(self.holds.of_thread(thread), now).next().map(|hold| hold.owner)
     }
 
     /// For how long this hold's thread has known that it has the lock, if it knows.
