@@ -8,7 +8,7 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::call::release::Stay;
 use crate::engine::call::several::{Holds, Part, SeveralCall, TWICE};
-use crate::engine::call::{held, unheard, warning};
+use crate::engine::call::{held, unlock_failed, warning};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
 use crate::guard::sealed::{self, AnyHold, holder};
@@ -293,7 +293,7 @@ impl MultiHold {
         let mut errors = self.holds.release(stay).into_iter();
         let first = errors.next();
         for (entry, error) in errors {
-            unheard(&entry, &error);
+            unlock_failed(&entry, &error);
         }
         first.map_or(Ok(()), |(_, error)| Err(error))
     }

@@ -9,7 +9,7 @@ use crate::cancel::{CancellationToken, Waker};
 use crate::clock::Moment;
 use crate::engine::call::release::{Stay, begin_release};
 use crate::engine::call::warning::{Holds, until};
-use crate::engine::call::{held, unheard};
+use crate::engine::call::{held, unlock_failed};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::{Renewed, left};
@@ -298,7 +298,7 @@ impl Drop for RedLockHold {
         if holding.state(Moment::now()).is_ok_and(|state| !state.members.is_empty())
             && let Err(error) = holding.end(Moment::now().after(holding.quorum.limit))
         {
-            unheard(&holding.quorum.entries[0], &error);
+            unlock_failed(&holding.quorum.entries[0], &error);
         }
     }
 }

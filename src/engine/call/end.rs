@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::call::outcomes::revoked;
-use crate::engine::call::release::{Stay, begin_release, replaced, unheard};
+use crate::engine::call::release::{Stay, begin_release, replaced, unlock_failed};
 use crate::engine::call::replicas::{self, Replicas};
 use crate::engine::call::{backoff, held};
 use crate::engine::entries::entry::LockEntry;
@@ -66,7 +66,7 @@ pub(crate) fn end(entry: &Arc<LockEntry>, ticket: Ticket, how: How<'_>) -> Resul
     };
     match ended {
         Err(error) if quiet => {
-            unheard(entry, &error);
+            unlock_failed(entry, &error);
             Ok(())
         }
         ended => ended,

@@ -22,4 +22,4 @@ pub(crate) use self::acquire::acquire;
 pub(crate) use self::close::close;
 pub(crate) use self::end::{How, end};
 pub(in crate::engine) use self::outcomes::lost;
-pub(crate) use self::release::unheard;
+pub(crate) use self::release::unlock_failed;

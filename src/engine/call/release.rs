@@ -190,7 +190,7 @@ impl OngoingRelease<'_> {
             let (entry, next, bounded) = (&lock, None, false);
             let release = OngoingRelease { entry, leaving, next, began, limit, bounded, grant, held, lost };
             if let Err(error) = release.answered(requests::left_unread(entry, reply, dialled)) {
-                unheard(entry, &error);
+                unlock_failed(entry, &error);
             }
         };
         server.backend.send(
@@ -301,7 +301,7 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
 }
 
 /// Reports the error of a release to the observer, except in a forked child, which releases nothing.
-pub(crate) fn unheard(entry: &LockEntry, error: &Error) {
+pub(crate) fn unlock_failed(entry: &LockEntry, error: &Error) {
     if error.kind() != ErrorKind::Forked {
         entry.shared.observers.tell(|o| o.unlock_failed(entry.observed(), error));
     }

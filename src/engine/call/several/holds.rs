@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::call::release::{OngoingRelease, Stay, begin_release};
 use crate::engine::call::replicas::{self, Replicas};
-use crate::engine::call::{held, modes, unheard};
+use crate::engine::call::{held, modes, unlock_failed};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::lock_at;
 use crate::engine::operations::several;
@@ -218,7 +218,7 @@ fn leave(
 impl Drop for Holds {
     fn drop(&mut self) {
         for (entry, error) in self.give_back(Stay::Agreed) {
-            unheard(&entry, &error);
+            unlock_failed(&entry, &error);
         }
     }
 }
