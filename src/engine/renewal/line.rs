@@ -92,7 +92,7 @@ impl LineThread {
             if self.connection.is_none() {
                 self.connection = line.connection.take();
             }
-            let demoted = self.connection.as_ref().is_some_and(|it| it.demoted);
+            let demoted = !self.flights.is_empty() && self.connection.as_ref().is_some_and(|it| it.demoted);
             if !line.queue.is_empty() && self.under_way() < MAX_IN_FLIGHT && !demoted {
                 let batch = line.queue.len().min(BATCH);
                 return Some((line.queue.drain(..batch).collect(), line.queue.len()));
