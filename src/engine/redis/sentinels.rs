@@ -172,11 +172,6 @@ impl SentinelClient {
         found
     }
 
-    /// The number of sentinels.
-    pub(crate) fn count(&self) -> usize {
-        self.nodes.len()
-    }
-
     /// Subscribes to this sentinel's announcements of failovers. Returns the connection, and where the
     /// primary is now. Blocks for `limit` at most at each step.
     pub(crate) fn subscribe(&self, node: usize, limit: Duration) -> Option<(Subscriber, Node)> {

@@ -166,6 +166,7 @@ fn dial(host: &str, port: u16, until: Moment) -> io::Result<TcpStream> {
 /// Where a server accepts nobody and its queue is full, Linux makes the next one wait, for as long as it may send;
 /// other systems refuse it.
 #[cfg(unix)]
+#[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
 fn dial_unix(path: &Path, until: Moment) -> io::Result<TcpStream> {
     #[cfg(target_os = "linux")]
     let socket = {

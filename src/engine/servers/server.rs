@@ -42,7 +42,7 @@ impl Server {
         node: Option<Node>,
     ) -> io::Result<Arc<Server>> {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
-        let sentinels = manager.sentinels().map_or(0, |sentinels| sentinels.count());
+        let sentinels = manager.sentinels().map_or(0, |sentinels| sentinels.named().1.len());
         Ok(Arc::new(Server {
             switchover: (0..sentinels).map(|_| Arc::default()).collect(),
             id: SERVERS.fetch_add(1, Ordering::Relaxed),
