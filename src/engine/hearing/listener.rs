@@ -40,7 +40,7 @@ const TWIN: &str = "twin";
 const HERE: &str = "here";
 /// `<owner> listen …`: see [`on_listen`](Listener::on_listen).
 const LISTEN: &str = "listen ";
-/// The pauses between attempts to connect.
+/// The pauses between attempts to connect; after connections that ended as soon as they were there, up to a [`TICK`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -96,7 +96,6 @@ impl Listener {
                     // Before waiters ask again: a message that comes after their requests must be received.
                     let resumed = self.notices.resume(&mut line);
                     self.came_up(dialled, &info, missed);
-                    pause = FIRST_PAUSE;
                     // An error says that the connection has failed: it is dropped.
                     let _ = resumed.and_then(|()| self.listen(&mut line));
                     self.inbox.went_down();
@@ -104,6 +103,9 @@ impl Listener {
                     if let Some((shared, server)) = self.client() {
                         shared.entries_at(&server).iter().for_each(deaf);
                     }
+                    // Each that comes up makes all waiters ask again.
+                    let lasted = LONGEST_PAUSE < Moment::now().since(dialled);
+                    pause = if lasted { FIRST_PAUSE } else { TICK.min(pause * 2) };
                 }
                 Err(failure) => {
                     pause = if failure.is_final() { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
@@ -113,9 +115,9 @@ impl Listener {
                         self.inbox.failed(failure);
                         shared.entries_at(&server).iter().for_each(hears);
                     }
-                    self.inbox.life.sleep(pause);
                 }
             }
+            self.inbox.life.sleep(pause);
         }
         self.inbox.life.ended();
     }

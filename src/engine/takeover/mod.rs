@@ -16,7 +16,7 @@ use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 use crate::error::Error;
 
-/// The pause after a sentinel could not be subscribed to.
+/// The pause after a sentinel could not be listened to, or not any longer: the others are heard meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes this client follow the changes of its cluster, if it has one.
@@ -94,14 +94,12 @@ impl SentinelWatch {
     fn run(self) {
         let mut known = None;
         while self.goes_on() {
-            match self.sentinels.subscribe(self.node, PING_AFTER) {
-                Some((mut line, place)) => {
-                    // A failover may have happened while nobody listened.
-                    self.is_at(place, &mut known);
-                    self.listen(&mut line, &mut known);
-                }
-                None => self.life.sleep(PAUSE),
+            if let Some((mut line, place)) = self.sentinels.subscribe(self.node, PING_AFTER) {
+                // A failover may have happened while nobody listened.
+                self.is_at(place, &mut known);
+                self.listen(&mut line, &mut known);
             }
+            self.life.sleep(PAUSE);
         }
         self.life.ended();
     }

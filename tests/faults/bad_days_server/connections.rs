@@ -1,6 +1,7 @@
 //! The server has no connection left, or kills those that it has.
 
 use std::thread;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use redis_concurrent::ErrorKind;
@@ -64,6 +65,28 @@ mod bodies {
         drop((held, awaited));
         nothing_stays(&server, &[&mine, &yours]);
     }
+}
+
+/// Each confirms that it listens, and ends: connecting again at once would be a stampede, of its waiters too.
+#[test]
+fn a_listener_whose_connections_end_at_once_connects_a_few_times_a_second() {
+    let server = RedisServer::start().unwrap();
+    let (holder, waiter) = (connect(&server.url()), connect(&server.url()));
+    let guard = holder.simple_lock("deaf").lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| waiter.simple_lock("deaf").lock().map(drop));
+        wait_until(SURELY, "a listener", || {
+            server.clients(ClientKind::PubSub).is_ok_and(|it| !it.is_empty())
+        });
+        let mut admin = server.connection().unwrap();
+        let (mut killed, until) = (0, Instant::now() + ms(3_000));
+        while Instant::now() < until {
+            killed += on::<u64>(&mut admin, &["CLIENT", "KILL", "TYPE", "pubsub"]);
+        }
+        assert!((3..=30).contains(&killed), "{killed} connections in three seconds");
+        guard.unlock().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
 }
 
 both! {
