@@ -84,11 +84,13 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let why = format!("{error:#}");
         let code = match error.kind() {
-            // Its text has a reason that an operator gave, in any words; the others have the lock's name.
+            // Its text has a reason that an operator gave, in any words.
             ErrorKind::LeaseLost => code::LOST,
-            _ if is_denied(&why.replace(error.name(), "")) => code::DENIED,
+            // A key has the lock's name in it, and the others' texts have it in quotes.
+            ErrorKind::WrongType => code::CONFIG,
+            _ if is_denied(&why.replace(&format!("{:?}", error.name()), "")) => code::DENIED,
             ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => code::UNAVAILABLE,
-            ErrorKind::WrongType | ErrorKind::InvalidInput | ErrorKind::Refused => code::CONFIG,
+            ErrorKind::InvalidInput | ErrorKind::Refused => code::CONFIG,
             _ => return Failure::internal(why),
         };
         Failure { code, why }
@@ -102,9 +104,9 @@ impl From<redis_concurrent::redis::RedisError> for Failure {
     }
 }
 
-/// Whether Redis, or the library in its place, reports a missing right, which the error kinds do not tell.
+/// Whether Redis reports a missing right, which the error kinds do not tell.
 fn is_denied(why: &str) -> bool {
-    let words = ["NOPERM", "NoPerm", "WRONGPASS", "NOAUTH", "AuthenticationFailed", "needs the right"];
+    let words = ["NOPERM", "NoPerm", "WRONGPASS", "NOAUTH", "AuthenticationFailed"];
     words.iter().any(|word| why.contains(word))
 }
 
