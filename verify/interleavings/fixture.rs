@@ -34,6 +34,9 @@ use crate::wait::Wait;
 pub(super) const RENEW_EVERY: Duration = Duration::from_secs(5);
 /// How long a process keeps a lock with a linger time.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
+/// Longer than a listener that is cut a few times pauses in all, and shorter than a heartbeat: who needs that was not
+/// notified.
+pub(super) const PAUSES: Duration = Duration::from_millis(300);
 
 /// Begins an execution: no threads, time at its start, nothing in Redis.
 pub(super) fn begin() -> Arc<Server> {

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fixture::{self, Process, Room, Threads};
+use super::fixture::{self, PAUSES, Process, Room, Threads};
 use super::server::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 
-/// The listening connections break, with what lies unread in them. Time stands still: a waiter must be made
-/// to ask.
+/// The listening connections break, with what lies unread in them. No time passes but their pauses: a waiter must be
+/// made to ask.
 pub(super) fn a_gap_is_asked_about() {
     let server = fixture::begin();
+    time::pass_when_quiet(PAUSES);
     let (a, b) = (Process::new(), Process::new());
     let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     threads.visitor(&a, &room, 1, 2);
@@ -31,6 +32,7 @@ pub(super) fn a_gap_is_asked_about() {
 /// The same with nothing else happening: one request, one release, one gap.
 pub(super) fn a_gap_just_as_the_lock_is_granted() {
     let server = fixture::begin();
+    time::pass_when_quiet(PAUSES);
     let (a, b) = (Process::new(), Process::new());
     let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     let acquired = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");

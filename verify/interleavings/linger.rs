@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::fixture::{self, LINGER, Process, Room, Threads};
+use super::fixture::{self, LINGER, PAUSES, Process, Room, Threads};
 use crate::sync::time;
 
 /// Time stands still: if a keeper is not notified, or does not give the lock back, the others wait forever.
@@ -40,6 +40,7 @@ pub(super) fn two_keepers_take_it_in_turn() {
 /// The time for which it is kept ends, or its inbox breaks, while it is used again.
 pub(super) fn its_time_is_up_as_it_is_used() {
     let server = fixture::begin();
+    time::pass_when_quiet(LINGER + PAUSES);
     let (a, b) = (Process::new(), Process::new());
     let (threads, room) = (Threads::default(), Arc::new(Room::default()));
     a.listen();
