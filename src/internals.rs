@@ -1,12 +1,11 @@
-//! For the test kit and the crate for tokio, in the same version: not part of the public API, and without any guarantee
-//! of stability.
+//! For the test kit, in the same version: not part of the public API, and without any guarantee of stability.
 
 use std::collections::BTreeMap;
 
 use crate::kind::Kind;
 use crate::recipes::{fenced, rate_limiter};
 use crate::script::Scripts;
-use crate::{CancellationToken, Client, Error, RateLimiter, RedisLock};
+use crate::{Client, Error, RedisLock};
 
 /// Composes the operations over `rule` ([`Kind::RULE`](crate::kinds::Kind::RULE)). Returns their source texts by the
 /// names of their files in `lua/lib/`.
@@ -56,9 +55,4 @@ pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
 /// child, which uses none of its parent's locks.
 pub fn lock_count(client: &Client) -> usize {
     client.shared().entries().map_or(0, |entries| entries.len())
-}
-
-/// Returns a token that is cancelled when the limiter's client is closed: for who waits without a thread of its own.
-pub fn ended(limiter: &RateLimiter) -> CancellationToken {
-    limiter.client.shared().ended.child()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::FromRedisValue;
 
+use crate::cancel::CancellationToken;
 use crate::client::{Client, Effect};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -78,7 +79,7 @@ pub(crate) fn script(source: &str) -> Script {
 /// `WrongType` if the key is in use by something else. `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct RateLimiter {
-    pub(crate) client: Client,
+    client: Client,
     name: Arc<str>,
     names: Result<Names, Error>,
     rate: Rate,
@@ -165,6 +166,18 @@ impl RateLimiter {
             }
             self.client.pause(decision.retry_after, &wait);
         }
+    }
+
+    /// Returns a token that is cancelled when the limiter's client is closed: for a caller that waits for
+    /// [`retry_after`](Decision::retry_after) by itself, in a runtime of tasks, say. No request. In a forked child it
+    /// is cancelled.
+    pub fn closed(&self) -> CancellationToken {
+        let (shared, closed) = (self.client.shared(), CancellationToken::new());
+        match shared.same_process() {
+            Ok(()) => shared.ended.cancels(&closed),
+            Err(_) => closed.cancel(),
+        }
+        closed
     }
 
     // ---- the count -------------------------------------------------------------------------

@@ -10,7 +10,7 @@ use super::servers::RedLockClient;
 use crate::clock::Moment;
 use crate::engine::call::backoff::Backoff;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::{commands, effects};
+use crate::engine::operations::commands;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
@@ -162,17 +162,6 @@ impl RedLock {
             0 => held_by(&[]),
             n => format!("on {n} of {all} servers, {}", held.join(", ")),
         })
-    }
-
-    /// Returns whether this thread holds the lock. No request; false in a forked child.
-    pub fn is_held_by_current_thread(&self) -> bool {
-        let Ok(quorum) = self.quorum() else { return false };
-        let (me, now) = (this_thread(), Moment::now());
-        // In a forked child there is none to lock.
-        let holds = |entry: &&Arc<LockEntry>| {
-            effects::lock(entry).is_ok_and(|core| core.lock_state.hold_count(me, now) > 0)
-        };
-        quorum.entries.iter().filter(holds).count() >= self.servers.majority()
     }
 
     // ---- underneath ------------------------------------------------------------------------

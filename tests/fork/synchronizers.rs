@@ -83,6 +83,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
                 forked(limiter.acquire_with(1, ms(50)));
                 forked(limiter.available());
                 forked(limiter.delete());
+                assert!(limiter.closed().is_cancelled());
                 forked(permit.take().unwrap().release());
                 forked(reads.take().unwrap().unlock());
                 forked(client.close());

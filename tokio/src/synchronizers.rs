@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_concurrent::election::Term;
 use redis_concurrent::once::{Attempt, Begun, Ending};
 use redis_concurrent::rate_limiter::Decision;
-use redis_concurrent::{CancellationToken, Election, Error, ErrorKind, Once, RateLimiter, internals};
+use redis_concurrent::{CancellationToken, Election, Error, ErrorKind, Once, RateLimiter};
 
 use crate::clock;
 use crate::turn::Turn;
@@ -235,7 +235,7 @@ impl AsyncRateLimiter {
                 return Ok(decision);
             }
             // A client that is closed meanwhile says so when it is asked again.
-            let _ = clock::by(again, internals::ended(&self.0).cancelled()).await;
+            let _ = clock::by(again, self.0.closed().cancelled()).await;
         }
     }
 }

@@ -111,7 +111,10 @@ fn a_waiter_is_woken_when_its_client_closes() {
         let waiters =
             [scope.spawn(|| limiter.acquire(1)), scope.spawn(|| limiter.acquire_with(1, 2 * LONG).map(drop))];
         wait_until(LONG, "both were refused", || client.request_count() == before + 2);
+        let closed = limiter.closed();
+        assert!(!closed.is_cancelled());
         client.close().unwrap();
+        assert!(closed.is_cancelled() && limiter.closed().is_cancelled());
         let began = Instant::now();
         for waiter in waiters {
             let error = waiter.join().unwrap().unwrap_err();
