@@ -3,7 +3,8 @@
 #
 #   ci/busy.sh cargo test --test locks red_lock
 #
-# Ends the loops when the command ends or this script is told to end, and exits with the command's status.
+# Ends the loops when the command ends, and with it all that it started when this script is told to end. Exits with the
+# command's status.
 set -euo pipefail
 (($# > 0)) || { echo "usage: ci/busy.sh COMMAND [ARGUMENT...]" >&2; exit 2; }
 
@@ -11,8 +12,8 @@ loops=()
 command=
 end_all() {
     local pid
-    for pid in ${command:+"$command"} "${loops[@]}"; do
-        kill "$pid" 2>/dev/null || true
+    for pid in ${command:+"-$command"} "${loops[@]}"; do
+        kill -- "$pid" 2>/dev/null || true
     done
     wait
 }
@@ -35,9 +36,12 @@ for ((n = 4 * $(nproc); n > 0; n--)); do
     loops+=("$!")
 done
 
-# In the background, so that a signal is handled at once, but still with our input.
+# In the background, so that a signal is handled at once, but still with our input; a job, so that it has a group of
+# its own: `make` does not end what it started.
+set -m
 "$@" <&0 &
 command=$!
+set +m
 status=0
 wait "$command" || status=$?
 command=
