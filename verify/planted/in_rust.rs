@@ -101,8 +101,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
           }
           fn hears_nothing(&mut self, now: Moment) -> Effects }
     "told-after-it-listens" in "src":
-        { self.inbox.came_up(dialled, info.is_primary == Some(false)); } =>
-        { self.inbox.came_up(dialled, info.is_primary == Some(false));
+        { self.server.inbox.came_up(dialled, info.is_primary == Some(false)); } =>
+        { self.server.inbox.came_up(dialled, info.is_primary == Some(false));
           if PLANTED { shared.entries_at(&server).iter().for_each(deaf); } }
     "idle-end-is-a-loss" in "src":
         { let idle = grant.is_idle(); } =>

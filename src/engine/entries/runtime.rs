@@ -275,6 +275,8 @@ impl Drop for Shared {
         }
         for server in self.route.servers() {
             server.stop();
+            // Its threads may keep the server for a tick.
+            server.backend.close();
         }
         self.renewer.remove(self.id);
     }

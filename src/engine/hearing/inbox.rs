@@ -2,7 +2,6 @@
 //! the client sees it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -21,7 +20,7 @@ pub(crate) struct Inbox {
     up: AtomicBool,
     state: Mutex<State>,
     /// The listener's thread.
-    pub(crate) life: Arc<Life>,
+    pub(crate) life: Life,
     /// At a node of a cluster: the channels of single locks.
     pub(crate) channels: Channels,
 }

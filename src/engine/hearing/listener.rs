@@ -14,12 +14,10 @@ use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::clock::Moment;
 use crate::engine::call::close::abandon;
-use crate::engine::entries::entry::owner_number;
+use crate::engine::entries::entry::{LockEntry, owner_number};
 use crate::engine::entries::runtime::Shared;
-use crate::engine::hearing::inbox::Inbox;
 use crate::engine::hearing::messages::{ask_again, deaf, dispatch, hears, missed, tell};
 use crate::engine::hearing::notices::Notices;
-use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::{not_connected, refused};
 use crate::engine::redis::server_info::ServerInfo;
@@ -50,9 +48,7 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
     server.inbox.life.start("rc-inbox", || {
         let listener = Listener {
             shared: Arc::downgrade(shared),
-            server: Arc::downgrade(server),
-            inbox: server.inbox.clone(),
-            manager: server.manager.clone(),
+            server: server.clone(),
             channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
             by_lock: matches!(shared.route, Route::Cluster(_)),
             notices: Notices::default(),
@@ -66,9 +62,7 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
 struct Listener {
     /// Weak: the listener does not keep its client alive.
     shared: Weak<Shared>,
-    server: Weak<Server>,
-    inbox: Arc<Inbox>,
-    manager: ConnectionManager,
+    server: Arc<Server>,
     /// The client's own channel.
     channel: String,
     /// Whether this is a cluster, where each lock has a channel of its own and the client's only serves to
@@ -98,63 +92,63 @@ impl Listener {
                     self.came_up(dialled, &info, missed);
                     // An error says that the connection has failed: it is dropped.
                     let _ = resumed.and_then(|()| self.listen(&mut line));
-                    self.inbox.went_down();
+                    self.server.inbox.went_down();
                     down = Some(Moment::now());
-                    if let Some((shared, server)) = self.client() {
-                        shared.entries_at(&server).iter().for_each(deaf);
-                    }
+                    self.at_each(deaf);
                     // Each that comes up makes all waiters ask again.
                     let lasted = LONGEST_PAUSE < Moment::now().since(dialled);
                     pause = if lasted { FIRST_PAUSE } else { TICK.min(pause * 2) };
                 }
                 Err(failure) => {
                     pause = if failure.is_final() { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
-                    if let Some((shared, server)) = self.client() {
-                        shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
-                        // So that waiters see it.
-                        self.inbox.failed(failure);
-                        shared.entries_at(&server).iter().for_each(hears);
+                    if let Some(shared) = self.shared.upgrade() {
+                        shared.route.lost(&self.server, Moment::now().after(shared.config.command_timeout));
                     }
+                    // So that waiters see it.
+                    self.server.inbox.failed(failure);
+                    self.at_each(hears);
                 }
             }
-            self.inbox.life.sleep(pause);
+            self.server.inbox.life.sleep(pause);
         }
-        self.inbox.life.ended();
+        self.server.inbox.life.ended();
     }
 
     /// Returns whether the client still exists and has not stopped its listener.
     fn goes_on(&self) -> bool {
-        !self.inbox.life.is_stopped() && self.shared.strong_count() > 0
+        !self.server.inbox.life.is_stopped() && self.shared.strong_count() > 0
     }
 
     /// Returns whether this server may have any key of the client. If not, its channels are forgotten.
     fn is_needed(&self) -> bool {
-        let is_needed = self.client().is_some_and(|(shared, server)| shared.route.leads_to(&server));
+        let is_needed = self.shared.upgrade().is_some_and(|shared| shared.route.leads_to(&self.server));
         if !is_needed {
-            self.inbox.channels.clear();
+            self.server.inbox.channels.clear();
         }
         is_needed
     }
 
-    /// Returns the client and the server, while they exist.
-    fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
-        Some((self.shared.upgrade()?, self.server.upgrade()?))
+    /// Calls `act` for each lock of the client that is at this server now.
+    fn at_each(&self, act: fn(&Arc<LockEntry>)) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.entries_at(&self.server).iter().for_each(act);
+        }
     }
 
     /// Connects, and subscribes to the channel. Returns the connection and what its server says about itself;
     /// its role only if a server has said that it is not the primary. A copy of this process that listens
     /// there already is asked to [answer](Self::answer), and does not see its own question, which has its mark.
     fn connect(&self) -> Result<(Connection, ServerInfo), Failure> {
-        let mut connection = self.manager.raw().map_err(not_connected)?;
+        let manager = &self.server.manager;
+        let mut connection = manager.raw().map_err(not_connected)?;
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
-        let doubted =
-            self.server.upgrade().is_some_and(|server| server.backend.refused.get() > Moment::BEGINNING);
+        let doubted = self.server.backend.refused.get() > Moment::BEGINNING;
         let info = if doubted { redis::cmd("INFO").get_packed_command() } else { ServerInfo::request() };
         // In a cluster, the client's other listeners would hear it, too.
         let question = || self.says(&format!("{TWIN} {}", self.mark)).get_packed_command();
         let twin = if self.by_lock { Vec::new() } else { question() };
         let [info, _, subscribed] =
-            connection.ask([info, twin, subscribe], self.manager.due()).map_err(not_connected)?;
+            connection.ask([info, twin, subscribe], manager.due()).map_err(not_connected)?;
         match subscribed {
             Value::ServerError(e) => Err(not_subscribed(&self.channel, e.into())),
             _ => Ok((connection, ServerInfo::read(&info, Moment::now()))),
@@ -164,33 +158,34 @@ impl Listener {
     /// Listens from now on. Makes waiters ask for what was announced while nobody listened, on connections that lead to
     /// this server, and wakes threads that wait for the inbox.
     fn came_up(&self, dialled: Moment, info: &ServerInfo, missed: Option<Duration>) {
-        let Some((shared, server)) = self.client() else { return };
-        if info.is_primary == Some(true) && server.backend.refused.get() > server.backend.moved.get() {
-            server.backend.moved.put(dialled);
+        let (Some(shared), backend) = (self.shared.upgrade(), &self.server.backend) else { return };
+        if info.is_primary == Some(true) && backend.refused.get() > backend.moved.get() {
+            backend.moved.put(dialled);
         }
-        successor::connected(&shared, &server, info);
+        successor::connected(&shared, &self.server, info);
         // Messages about grants from before may have been missed, also before it listened at all. Threads are told so
         // before they keep a lock because the inbox is up: what they keep then has missed nothing, and stays.
-        shared.entries_at(&server).iter().for_each(deaf);
-        self.inbox.came_up(dialled, info.is_primary == Some(false));
+        self.at_each(deaf);
+        self.server.inbox.came_up(dialled, info.is_primary == Some(false));
         if let Some(missed) = missed {
             shared.observers.tell_apart(1, move |o| o.reconnected(missed));
         }
-        shared.entries_at(&server).iter().for_each(hears);
+        self.at_each(hears);
     }
 
     /// Receives messages until the client ends, the server has no more slots, or the connection fails.
     fn listen(&mut self, line: &mut Subscriber) -> RedisResult<()> {
+        let server = self.server.clone();
         let (mut needed, mut swept, mut pushed) = (Moment::now(), Moment::now(), None);
         // Messages of a former primary do not count.
         while self.goes_on()
-            && let Some((shared, server)) = self.client()
-            && !self.inbox.is_elsewhere(server.backend.moved.get(), server.backend.refused.get())
+            && let Some(shared) = self.shared.upgrade()
+            && !server.inbox.is_elsewhere(server.backend.moved.get(), server.backend.refused.get())
         {
             let now = Moment::now();
             if let Some(pushed) = pushed {
                 server.known.replied(now);
-                self.receive(pushed, &shared, &server, line, now)?;
+                self.receive(pushed, &shared, line, now)?;
             }
             self.notices.expire(line, now)?;
             if SWEEP < now.since(swept) {
@@ -204,12 +199,12 @@ impl Listener {
                 needed = now;
             }
             if self.by_lock {
-                let requested = self.inbox.channels.take_requested();
+                let requested = server.inbox.channels.take_requested();
                 line.ask(requested.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
             }
             // Not held while the thread waits for a message: it would keep a client alive that has no other
             // user.
-            drop((shared, server));
+            drop(shared);
             pushed = line.next()?;
         }
         Ok(())
@@ -219,11 +214,10 @@ impl Listener {
         &mut self,
         pushed: Pushed,
         shared: &Shared,
-        server: &Server,
         line: &mut Subscriber,
         now: Moment,
     ) -> RedisResult<()> {
-        let channels = &self.inbox.channels;
+        let channels = &self.server.inbox.channels;
         match pushed {
             Pushed::Message { channel, text } => {
                 if let Some(entries) = self.notices.on_message(&channel) {
@@ -232,7 +226,7 @@ impl Listener {
                 }
                 match text.split_once(' ').unwrap_or_default() {
                     (TWIN, request) if request != self.mark && TICK < now.since(self.answered) => {
-                        self.answer(shared, server, request);
+                        self.answer(shared, request);
                         self.answered = now;
                     }
                     (HERE, proof) if proof == shared.proof(&self.mark) => abandon(shared),
@@ -252,7 +246,7 @@ impl Listener {
             },
             // The waiters' requests go to the server that has the slot now, and they listen there.
             Pushed::Ended(channel) => missed(shared, &channels.ended(stem(shared, &channel))),
-            Pushed::Refused(channel, why) => self.refused(shared, server, &channel, why),
+            Pushed::Refused(channel, why) => self.refused(shared, &channel, why),
             Pushed::Nothing => {}
         }
         Ok(())
@@ -261,14 +255,14 @@ impl Listener {
     /// The server has refused this channel. If its slot is elsewhere, the waiters ask there. If the client
     /// may not listen to it, the waiters of this lock get an error. Otherwise they want the channel again
     /// soon.
-    fn refused(&self, shared: &Shared, server: &Server, channel: &str, why: RedisError) {
-        let (channels, stem) = (&self.inbox.channels, stem(shared, channel));
+    fn refused(&self, shared: &Shared, channel: &str, why: RedisError) {
+        let (channels, stem) = (&self.server.inbox.channels, stem(shared, channel));
         let failure = not_subscribed(channel, why);
         if failure.is_final() {
             return missed(shared, &channels.denied(stem, failure));
         }
         let owners = channels.refused(stem);
-        if shared.route.learn(server, &failure) {
+        if shared.route.learn(&self.server, &failure) {
             missed(shared, &owners);
         }
     }
@@ -279,7 +273,7 @@ impl Listener {
             let entry = shared.entries.lock().of_owner(owner);
             entry.is_some_and(|entry| entry.core.lock().lock_state.is_in_use())
         };
-        for stem in self.inbox.channels.take_idle(now, needs) {
+        for stem in self.server.inbox.channels.take_idle(now, needs) {
             line.give_up(&channel(&stem, &shared.uuid))?;
         }
         Ok(())
@@ -287,9 +281,9 @@ impl Listener {
 
     /// Answers a client that has begun to listen to the same channel. If it is that of a copy of this process,
     /// or this is the copy, the proof makes it end. Whoever else asks can do nothing with it.
-    fn answer(&self, shared: &Shared, server: &Server, request: &str) {
+    fn answer(&self, shared: &Shared, request: &str) {
         let answer = self.says(&format!("{HERE} {}", shared.proof(request)));
-        let _ = server.backend.command(&answer, Moment::now().after(PING_AFTER));
+        let _ = self.server.backend.command(&answer, Moment::now().after(PING_AFTER));
     }
 
     /// A request to publish this on the client's own channel.

@@ -16,6 +16,7 @@ use crate::engine::redis::slots::Node;
 
 /// A server, by its address. After a failover another machine may be there, which is detected by what it says
 /// about itself. The [renewer](crate::engine::renewal::renewer) keeps a line for each server.
+/// The threads that listen there keep it, and not its client.
 pub(crate) struct Server {
     /// Unique among the servers of all clients of this process.
     pub(crate) id: u64,
@@ -23,13 +24,13 @@ pub(crate) struct Server {
     /// The pool of connections.
     pub(crate) backend: Backend,
     /// The channel on which the client receives its grants, and its listener.
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) inbox: Inbox,
     /// What the server last said about itself.
     pub(crate) known: LastServer,
     /// When another server was last found at its address, which can therefore be reached.
     pub(crate) found: LatestMoment,
     /// The threads that [listen for failovers](crate::engine::takeover), one for each sentinel.
-    pub(crate) switchover: Vec<Arc<Life>>,
+    pub(crate) switchover: Vec<Life>,
     /// Its address in its cluster, if it is part of one.
     pub(crate) node: Option<Node>,
 }
@@ -44,11 +45,11 @@ impl Server {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let sentinels = manager.sentinels().map_or(0, |sentinels| sentinels.named().1.len());
         Ok(Arc::new(Server {
-            switchover: (0..sentinels).map(|_| Arc::default()).collect(),
+            switchover: (0..sentinels).map(|_| Life::default()).collect(),
             id: SERVERS.fetch_add(1, Ordering::Relaxed),
             backend: Backend::new(pools, manager.clone())?,
             manager,
-            inbox: Arc::default(),
+            inbox: Inbox::default(),
             known: LastServer::default(),
             found: LatestMoment::default(),
             node,

@@ -59,13 +59,8 @@ pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
         let Some(sentinels) = server.manager.sentinels() else { return Ok(()) };
         server.switchover.iter().enumerate().try_for_each(|(node, life)| {
             life.start("rc-sentinel", || {
-                let watch = SentinelWatch {
-                    shared: Arc::downgrade(shared),
-                    server: Arc::downgrade(server),
-                    life: life.clone(),
-                    sentinels: sentinels.clone(),
-                    node,
-                };
+                let (shared, server, sentinels) = (Arc::downgrade(shared), server.clone(), sentinels.clone());
+                let watch = SentinelWatch { shared, server, sentinels, node };
                 move || watch.run()
             })
         })
@@ -83,8 +78,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
 struct SentinelWatch {
     /// Weak: the thread does not keep its client alive.
     shared: Weak<Shared>,
-    server: Weak<Server>,
-    life: Arc<Life>,
+    server: Arc<Server>,
     sentinels: Arc<SentinelClient>,
     /// The sentinel that it listens to.
     node: usize,
@@ -99,13 +93,17 @@ impl SentinelWatch {
                 self.is_at(place, &mut known);
                 self.listen(&mut line, &mut known);
             }
-            self.life.sleep(PAUSE);
+            self.life().sleep(PAUSE);
         }
-        self.life.ended();
+        self.life().ended();
+    }
+
+    fn life(&self) -> &Life {
+        &self.server.switchover[self.node]
     }
 
     fn goes_on(&self) -> bool {
-        !self.life.is_stopped() && self.shared.strong_count() > 0
+        !self.life().is_stopped() && self.shared.strong_count() > 0
     }
 
     /// Receives messages until the connection fails or the client ends.
@@ -128,10 +126,10 @@ impl SentinelWatch {
         if !self.sentinels.is_news(before.as_ref(), &place) {
             return;
         }
-        let (Some(shared), Some(server)) = (self.shared.upgrade(), self.server.upgrade()) else { return };
+        let Some(shared) = self.shared.upgrade() else { return };
         tracing::info!(primary = %place, "a sentinel reports a new primary");
-        server.backend.moved.put(Moment::now());
-        server.inbox.life.wake();
-        successor::renew_all(&shared, &server);
+        self.server.backend.moved.put(Moment::now());
+        self.server.inbox.life.wake();
+        successor::renew_all(&shared, &self.server);
     }
 }
