@@ -37,6 +37,9 @@ pub(crate) struct Scripts {
     pub(crate) adopt: Option<Script>,
     /// Composed on first use.
     pub(crate) all: OnceLock<Script>,
+    /// The rule, and the operations for waiters on a condition of such a lock, composed on first use.
+    rule: String,
+    conditions: OnceLock<Result<Arc<Scripts>, String>>,
 }
 
 /// A script's text, and the beginning of its calls by SHA1, as Redis reads it: what comes before the keys.
@@ -93,18 +96,25 @@ impl Scripts {
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
         let linker = Linker::new(rule)?;
         let [acquire, leave, .., update, adopt] = OPERATIONS;
-        let defined = |name, operation| linker.defines(name).then_some(operation);
-        Scripts::linked(&linker, [acquire, leave], defined("update", update), defined("transfer", adopt))
+        let defined = |(name, operation)| linker.defines(name).then_some(operation);
+        let [update, adopt] = [("update", update), ("transfer", adopt)].map(defined);
+        Scripts::linked(rule, &linker, [acquire, leave], update, adopt)
     }
 
     /// Composes the operations for waiters on a condition of a lock with this rule: each in the field of the
     /// operation whose place it takes.
     pub(crate) fn of_conditions(rule: &str) -> Result<Self, String> {
         let [acquire, leave, signal] = OF_CONDITIONS;
-        Scripts::linked(&Linker::new(rule)?, [acquire, leave], Some(signal), None)
+        Scripts::linked(rule, &Linker::new(rule)?, [acquire, leave], Some(signal), None)
+    }
+
+    /// Those for waiters on a condition of a lock with this rule.
+    pub(crate) fn conditions(&self) -> Result<&Arc<Scripts>, &String> {
+        self.conditions.get_or_init(|| Scripts::of_conditions(&self.rule).map(Arc::new)).as_ref()
     }
 
     fn linked(
+        rule: &str,
         linker: &Linker<'_>,
         both: [File; 2],
         update: Option<File>,
@@ -119,6 +129,8 @@ impl Scripts {
             update: update.map(script).transpose()?,
             adopt: adopt.map(script).transpose()?,
             all: OnceLock::new(),
+            rule: rule.to_owned(),
+            conditions: OnceLock::new(),
         })
     }
 

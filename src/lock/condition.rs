@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::{RedisLock, this_thread};
-use crate::engine::call::condition::{At, signal, wait};
+use crate::engine::call::condition::{signal, wait};
 use crate::engine::call::modes::may_exclude;
 use crate::engine::call::replicas::have;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Ownership};
 use crate::kind::Exclusive;
 use crate::names;
-use crate::script::Scripts;
 use crate::wait::Wait;
 
 /// A condition of a lock. A thread that holds the lock waits here, without the lock, for a signal from
@@ -174,35 +173,29 @@ impl<K: Exclusive> Condition<K> {
     // ---- underneath ------------------------------------------------------------------------
 
     fn wait_within<O: Ownership>(&self, guard: &mut Guard<K, O>, limits: &Wait<'_>) -> Result<bool, Error> {
-        let signalled = self.with(guard, |at| {
-            if let Some(other_mode) = &self.lock.part()?.other_mode {
-                may_exclude(at.lock, other_mode, this_thread())?;
-            }
-            wait(at, guard.hold.ticket, this_thread(), limits)
-        })?;
+        let (condition, part) = (self.name(guard)?, self.lock.part()?);
+        if let Some(other_mode) = &part.other_mode {
+            may_exclude(&part.entry, other_mode, this_thread())?;
+        }
+        let signalled = wait(&part.entry, condition, guard.hold.ticket, this_thread(), limits)?;
         // The wait was granted a new hold, which the replicas may not have yet.
-        if let Some(replicas) = self.lock.part()?.replicas {
-            have(&guard.hold.entry, guard.hold.ticket, replicas, &Wait::forever())?;
+        if let Some(replicas) = part.replicas {
+            have(&part.entry, guard.hold.ticket, replicas, &Wait::forever())?;
         }
         Ok(signalled)
     }
 
     fn ask<O: Ownership>(&self, guard: &Guard<K, O>, what: &str) -> Result<usize, Error> {
-        self.with(guard, |at| signal(at, guard.hold.ticket, what))
+        signal(&guard.hold.entry, self.name(guard)?, guard.hold.ticket, what)
     }
 
-    fn with<O: Ownership, R>(
-        &self,
-        guard: &Guard<K, O>,
-        work: impl FnOnce(&At<'_>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+    /// The name as Redis knows it, if the guard is of this lock.
+    fn name<O: Ownership>(&self, guard: &Guard<K, O>) -> Result<&str, Error> {
         let lock = self.lock.entry()?;
         if !Arc::ptr_eq(lock, &guard.hold.entry) {
             let why = format!("the guard belongs to {:?}, or to another client", guard.name());
             return Err(lock.error(ErrorKind::NotOwner.because(why)));
         }
-        let condition = self.name.as_ref().map_err(Clone::clone)?;
-        let scripts: Arc<Scripts> = lock.shared.condition_scripts::<K>().map_err(|e| lock.error(e))?;
-        work(&At { lock, condition, scripts: &scripts })
+        self.name.as_deref().map_err(Clone::clone)
     }
 }

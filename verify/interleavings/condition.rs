@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use super::fixture::{self, Process, Threads, either};
 use crate::Error;
-use crate::engine::call::condition::{self, At};
+use crate::engine::call::condition;
 use crate::engine::state::lock_state::Acquired;
-use crate::kinds::Reentrant;
 use crate::sync::time;
 use crate::wait::Wait;
 
@@ -16,10 +15,8 @@ use crate::wait::Wait;
 #[derive(Default)]
 struct Goods(AtomicU64);
 
-fn at<R>(process: &Process, work: impl FnOnce(&At<'_>) -> R) -> R {
-    let scripts = process.shared.condition_scripts::<Reentrant>().expect("a rule of ours");
-    work(&At { lock: &process.entry, condition: "goods", scripts: &scripts })
-}
+/// The condition.
+const GOODS: &str = "goods";
 
 fn enter(process: &Process, thread: u64) -> Acquired {
     process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline")
@@ -31,7 +28,7 @@ fn consumer(threads: &Threads, process: &Process, goods: &Arc<Goods>, thread: u6
     threads.play(&format!("consumer-{thread}"), move || {
         let acquired = enter(&process, thread);
         while goods.0.load(Ordering::SeqCst) == 0 {
-            at(&process, |at| condition::wait(at, acquired.ticket, thread, &Wait::forever()))
+            condition::wait(&process.entry, GOODS, acquired.ticket, thread, &Wait::forever())
                 .expect("no fault");
         }
         fixture::step();
@@ -54,7 +51,7 @@ fn producer(
     threads.play(&format!("producer-{thread}"), move || {
         let acquired = enter(&process, thread);
         goods.0.fetch_add(n, Ordering::SeqCst);
-        at(&process, |at| condition::signal(at, acquired.ticket, what)).expect("no fault");
+        condition::signal(&process.entry, GOODS, acquired.ticket, what).expect("no fault");
         process.unlock(acquired).expect("no fault");
     });
 }
@@ -99,10 +96,10 @@ pub(super) fn a_wait_times_out_as_it_is_signalled() {
     threads.play("impatient", move || {
         let acquired = enter(&process, 2);
         let done: Result<bool, Error> =
-            at(&process, |at| condition::wait(at, acquired.ticket, 2, &Wait::timeout(limit)));
+            condition::wait(&process.entry, GOODS, acquired.ticket, 2, &Wait::timeout(limit));
         // The signal is its own, so it signals the next one.
         if done.expect("no fault") && shop.0.load(Ordering::SeqCst) > 0 {
-            at(&process, |at| condition::signal(at, acquired.ticket, "one")).expect("no fault");
+            condition::signal(&process.entry, GOODS, acquired.ticket, "one").expect("no fault");
         }
         process.unlock(acquired).expect("no fault");
     });

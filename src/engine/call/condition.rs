@@ -13,26 +13,23 @@ use crate::engine::operations::requests;
 use crate::engine::state::lock_state::{Acquired, HasGivenUp, PendingRelease, SuspendedHold, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
-use crate::script::Scripts;
 use crate::wait::Wait;
 
-/// A condition of a lock.
-pub(crate) struct At<'a> {
-    pub(crate) lock: &'a Arc<LockEntry>,
-    /// The condition's name in Redis.
-    pub(crate) condition: &'a str,
-    pub(crate) scripts: &'a Arc<Scripts>,
-}
-
-/// Gives up the hold `ticket` of the thread entirely, waits for a signal, and acquires the lock again.
-/// Returns whether the thread was signalled, as far as is known: a request without a reply counts as a
-/// signal.
+/// Gives up the hold `ticket` of the thread entirely, waits for a signal at this condition of the lock, and
+/// acquires the lock again. Returns whether the thread was signalled, as far as is known: a request without a reply
+/// counts as a signal.
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` if the hold was lost before or during the wait. After `Cancelled` the lock is held
 /// again. After any other error the hold is lost, unless the wait had not begun.
-pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) -> Result<bool, Error> {
-    let (entry, shared) = (at.lock, &at.lock.shared);
+pub(crate) fn wait(
+    entry: &Arc<LockEntry>,
+    condition: &str,
+    ticket: Ticket,
+    thread: u64,
+    limits: &Wait<'_>,
+) -> Result<bool, Error> {
+    let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
     let began = Moment::now();
     held::owner(entry, ticket, began)?;
@@ -40,7 +37,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     if limits.is_cancelled() {
         return cancelled();
     }
-    let waiter = LockEntries::alone(entry, Some((at.condition, at.scripts)))?;
+    let waiter = LockEntries::alone(entry, Some(condition))?;
     let given_up = give_up(entry, ticket)?;
     let via = given_up.suspended.via();
     waiter.core.lock().lock_state.gives_up(&given_up.leaving);
@@ -143,16 +140,20 @@ fn come_back(
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` if the hold is lost; `OutcomeUnknown` if waiters may have been signalled.
-pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, Error> {
-    let (entry, shared) = (at.lock, &at.lock.shared);
-    let Some(script) = &at.scripts.update else { return Ok(0) };
-    let (mut all, mut from) = (0, String::new());
+pub(crate) fn signal(
+    entry: &Arc<LockEntry>,
+    condition: &str,
+    ticket: Ticket,
+    what: &str,
+) -> Result<usize, Error> {
+    let (shared, mut all, mut from) = (&entry.shared, 0, String::new());
     loop {
         shared.usable().map_err(|e| entry.error(e))?;
+        let Some(script) = &entry.condition_scripts()?.update else { return Ok(0) };
         let now = Moment::now();
         let owner = held::owner(entry, ticket, now)?;
         let limit = now.after(shared.config.command_timeout);
-        let piece = requests::signal(entry, script, owner, at.condition, (what, &from), limit);
+        let piece = requests::signal(entry, script, owner, condition, (what, &from), limit);
         let piece = piece.map_err(|failure| match what {
             "count" => entry.error(failure.error()),
             _ => entry.error(failed(failure, "waiters may or may not have been signalled")),

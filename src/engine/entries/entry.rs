@@ -19,7 +19,7 @@ use crate::engine::servers::server::Server;
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::{LockState, PendingRelease, Shape, Ticket};
 use crate::engine::state::table::{Numbered, Table, push};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Sharing};
 use crate::names::Names;
 use crate::observe::LockInfo;
@@ -124,6 +124,12 @@ impl LockEntry {
         // A grant may also be passed through.
         let is_held = self.shape.sharing != Sharing::PassThrough;
         LockInfo { kind: self.kind.name, name: self.name(), is_held }
+    }
+
+    /// Returns the scripts of its conditions.
+    pub(crate) fn condition_scripts(&self) -> Result<&Arc<Scripts>, Error> {
+        let why = |why| format!("the rule of the {}: {why}", self.kind.name);
+        self.scripts.conditions().map_err(|it| self.error(ErrorKind::InvalidInput.because(why(it))))
     }
 
     /// Returns the server that has its keys now. Callers must not keep it: see [`route`](crate::engine::servers::route).
@@ -359,17 +365,12 @@ impl LockEntries {
     }
 
     /// Creates an entry for one thread's wait, beside `entry`, which is the one found by name: for kinds in
-    /// which each thread has a queue position of its own in Redis, and for the wait for a condition, by its name
-    /// and scripts.
-    pub(crate) fn alone(
-        entry: &Arc<LockEntry>,
-        condition: Option<(&str, &Arc<Scripts>)>,
-    ) -> Result<Arc<LockEntry>, Error> {
+    /// which each thread has a queue position of its own in Redis, and for the wait for a condition.
+    pub(crate) fn alone(entry: &Arc<LockEntry>, condition: Option<&str>) -> Result<Arc<LockEntry>, Error> {
         let shared = &entry.shared;
-        let scripts = condition.map_or(&entry.scripts, |(_, scripts)| scripts).clone();
-        let awaited = condition.map(|(name, _)| {
-            Box::new(AwaitedCondition { name: name.to_owned(), lock: Arc::downgrade(entry) })
-        });
+        let scripts = if condition.is_some() { entry.condition_scripts()? } else { &entry.scripts }.clone();
+        let awaited = condition
+            .map(|name| Box::new(AwaitedCondition { name: name.to_owned(), lock: Arc::downgrade(entry) }));
         let mut entries = shared.entries().map_err(|e| entry.error(e))?;
         entries.add(shared, (entry.kind, entry.names.clone(), scripts, entry.shape.clone()), awaited)
     }
@@ -396,7 +397,7 @@ impl LockEntries {
                 (self.slots.len() - 1) as u32
             }
             None => {
-                let error = Error::new(crate::ErrorKind::InvalidInput, names.name());
+                let error = Error::new(ErrorKind::InvalidInput, names.name());
                 return Err(error.because(format!("a client can have at most {SLOTS} locks at a time")));
             }
         };

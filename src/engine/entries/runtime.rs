@@ -4,7 +4,6 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::Shape;
 use crate::error::{Error, ErrorKind};
-use crate::kind::{Exclusive, Kind};
+use crate::kind::Kind;
 use crate::names::{fresh_uuid, inbox_prefix};
 use crate::observe::Observers;
 use crate::script::{Script, Scripts};
@@ -34,9 +33,6 @@ pub(crate) const SEQUENCE_BITS: u32 = 41;
 
 /// What all locks of a kind share: the composed scripts, and the shape.
 type Common = (Arc<Scripts>, Arc<Shape>);
-
-/// The key of the conditions of kind `K` in the table of the kinds' scripts.
-struct ConditionsOf<K>(PhantomData<K>);
 
 /// What clones of a client, its locks and its guards share.
 pub(crate) struct Shared {
@@ -151,24 +147,12 @@ impl Shared {
 
     /// Returns what all locks of a kind share.
     pub(crate) fn kind<K: Kind>(&self) -> Result<Common, Error> {
-        self.composed::<K>(TypeId::of::<K>(), Scripts::of)
-    }
-
-    /// Returns the composed scripts of the conditions of a kind's locks.
-    pub(crate) fn condition_scripts<K: Exclusive>(&self) -> Result<Arc<Scripts>, Error> {
-        Ok(self.composed::<K>(TypeId::of::<ConditionsOf<K>>(), Scripts::of_conditions)?.0)
-    }
-
-    fn composed<K: Kind>(
-        &self,
-        key: TypeId,
-        compose: impl FnOnce(&str) -> Result<Scripts, String>,
-    ) -> Result<Common, Error> {
+        let key = TypeId::of::<K>();
         let mut kinds = self.lock(&self.kinds, Moment::now())?;
         if let Some(known) = kinds.get(&key) {
             return Ok(known.clone());
         }
-        let made = Scripts::shared(key, || compose(K::RULE))
+        let made = Scripts::shared(key, || Scripts::of(K::RULE))
             .map_err(|why| ErrorKind::InvalidInput.because(format!("the rule of the {}: {why}", K::NAME)))?;
         let shape = Shape {
             sharing: K::SHARING,
