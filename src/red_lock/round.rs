@@ -9,6 +9,7 @@ use super::node::{JITTER, Query, Voter};
 use crate::clock::Moment;
 use crate::engine::call::attempt::{OneTry, begin, unheard};
 use crate::engine::call::waiter::Progress;
+use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::acquired;
 use crate::engine::state::lock_state::Request;
@@ -33,21 +34,21 @@ struct Question<'a> {
     at: usize,
     /// How long its replies usually take.
     usual: Duration,
-    attempt: Box<OneTry<'a>>,
+    attempt: OneTry,
     query: Query<'a>,
 }
 
-fn query<'a>(node: &'a Arc<Voter>, attempt: &OneTry<'a>) -> Query<'a> {
-    Query::new(node, commands::acquire(attempt.entry(), attempt.asking()).identified())
+fn query<'a>(node: &'a Arc<Voter>, entry: &'a LockEntry, attempt: &OneTry) -> Query<'a> {
+    Query::new(node, commands::acquire(entry, &attempt.asking).identified())
 }
 
 impl RoundTerms {
     /// Waits for the reply. Returns the grant, or `None` if the lock is busy there. The grant of a server that does
     /// not count is released.
-    fn hear(&self, attempt: Box<OneTry<'_>>, query: &mut Query<'_>) -> Result<Option<ServerHold>, Error> {
+    fn hear(&self, attempt: OneTry, query: &mut Query<'_>) -> Result<Option<ServerHold>, Error> {
         let node = query.node;
         let reply = query.read(self.began, self.deadline, self.is_cut_short);
-        let (entry, lease) = (attempt.entry().clone(), attempt.asking().terms.lease);
+        let (entry, lease) = (attempt.entry.clone(), attempt.asking.terms.lease);
         let server = reply.as_ref().ok().and_then(|reply| reply.server.clone());
         let answer = reply.and_then(|reply| Ok((acquired(&reply.value, lease)?, reply.resent())));
         let Some(acquired) = attempt.answered(answer, self.deadline)? else { return Ok(None) };
@@ -137,7 +138,7 @@ impl<'a> Poll<'a> {
             let (node, entry) = (&nodes[at], &self.quorum.entries[at]);
             match begin(entry, request, began, deadline) {
                 Ok(Progress::Next(attempt)) => {
-                    let query = query(node, &attempt);
+                    let query = query(node, entry, &attempt);
                     questions.push(Question { at, usual, attempt, query });
                 }
                 // A lock that a process has kept is granted without a request.
@@ -232,13 +233,13 @@ fn hear_later(questions: Vec<Question<'_>>, terms: RoundTerms, holding: &Arc<Hol
         return;
     }
     // What is dropped unread gives back what it was granted.
-    let detached = |it: Question<'_>| (it.query.node.clone(), it.attempt.detach(), it.query.posted);
-    let late: Vec<_> = questions.into_iter().map(detached).collect();
+    let late = questions.into_iter().map(|it| (it.query.node.clone(), it.attempt, it.query.posted));
+    let late: Vec<_> = late.collect();
     let holding = Arc::downgrade(holding);
     let hearing = thread::Builder::new().name("rc-late".to_owned()).spawn(move || {
-        for (node, mut detached, posted) in late {
-            let Some(attempt) = detached.attach() else { continue };
-            let mut query = query(&node, &attempt);
+        for (node, attempt, posted) in late {
+            let entry = attempt.entry.clone();
+            let mut query = query(&node, &entry, &attempt);
             query.posted = posted;
             let Ok(Some(member)) = terms.hear(attempt, &mut query) else { continue };
             match holding.upgrade() {

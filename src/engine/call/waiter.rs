@@ -136,15 +136,15 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Returns a waiter whose request was sent by another thread.
-    pub(in crate::engine) fn resumed(
+    /// Returns the waiter of a single attempt that was begun before, perhaps by another thread.
+    pub(super) fn resumed(
         entry: &'a Arc<LockEntry>,
         ticket: Ticket,
         entered: Moment,
-        asking: u64,
+        position: Position,
     ) -> Self {
         let (readers, wait, suspicion) = (None, Wait::once(), Suspicion::default());
-        let (position, behind, waits) = (Position::Asking { owner: asking, sent: true }, None, None);
+        let (behind, waits) = (None, None);
         Waiter { entry, readers, ticket, wait, entered, position, behind, waits, suspicion }
     }
 

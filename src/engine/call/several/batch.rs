@@ -10,7 +10,7 @@ use crate::engine::operations::{replies, requests, several};
 use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{AcquireMode, Answer};
 
-impl<'a> SeveralCall<'a> {
+impl SeveralCall<'_> {
     /// Tries these parts. Those that are acquired are added to `holds`, even if another one is busy.
     pub(super) fn try_batch(&self, batch: Vec<usize>, holds: &mut Holds) -> Option<Out> {
         let mut limit = Moment::NEVER;
@@ -38,12 +38,12 @@ impl<'a> SeveralCall<'a> {
             return self.ask_all(attempts, limit, holds);
         }
         let (i, attempt) = attempts.pop()?;
-        let outcome = requests::acquire(attempt.entry(), attempt.asking(), None, limit);
+        let outcome = requests::acquire(&attempt.entry, &attempt.asking, None, limit);
         self.ended(i, attempt, outcome, limit, holds)
     }
 
-    fn ask_all(&self, tries: Vec<(usize, Box<OneTry<'a>>)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
-        let all: Vec<_> = tries.iter().map(|(_, attempt)| (attempt.entry(), attempt.asking())).collect();
+    fn ask_all(&self, tries: Vec<(usize, OneTry)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
+        let all: Vec<_> = tries.iter().map(|(_, attempt)| (&attempt.entry, &attempt.asking)).collect();
         let (answers, resent) = match several::acquire_all(&all, limit) {
             Ok(answers) => answers,
             Err(failure) => {
@@ -62,7 +62,7 @@ impl<'a> SeveralCall<'a> {
                 }
                 return None;
             };
-            let given_back = !all_in && n + 1 < sent && attempt.asking().how != AcquireMode::Share;
+            let given_back = !all_in && n + 1 < sent && attempt.asking.how != AcquireMode::Share;
             let answer = if given_back { answer.map(busy_again) } else { answer };
             let out = self.ended(i, attempt, answer.map(|answer| (answer, resent)), limit, holds);
             out.filter(|_| !given_back)
@@ -74,7 +74,7 @@ impl<'a> SeveralCall<'a> {
     fn ended(
         &self,
         i: usize,
-        attempt: Box<OneTry<'a>>,
+        attempt: Box<OneTry>,
         outcome: Result<(Answer, bool), Failure>,
         limit: Moment,
         holds: &mut Holds,
