@@ -66,7 +66,7 @@ impl SeveralCall<'_> {
             let Some(Out { part, error }) = self.try_rest(&mut holds) else {
                 self.replicate(&holds)?;
                 holds.are_valid()?;
-                holds.complete = true;
+                holds.acquired_by = None;
                 return Ok(Some(holds));
             };
             let entry = &parts[part].entry;

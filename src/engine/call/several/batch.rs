@@ -6,8 +6,7 @@ use crate::clock::Moment;
 use crate::engine::call::attempt::{OneTry, begin};
 use crate::engine::call::several::{Holds, Out, SeveralCall};
 use crate::engine::call::waiter::Progress;
-use crate::engine::operations::{replies, requests, several};
-use crate::engine::redis::failure::Failure;
+use crate::engine::operations::{replies, several};
 use crate::engine::state::lock_state::{AcquireMode, Answer};
 
 impl SeveralCall<'_> {
@@ -34,27 +33,16 @@ impl SeveralCall<'_> {
             attempts.into_iter().rev().for_each(|(_, attempt)| attempt.called_off());
             return Some(Out { part: i, error });
         }
-        if attempts.len() > 1 {
-            return self.ask_all(attempts, limit, holds);
-        }
-        let (i, attempt) = attempts.pop()?;
-        let outcome = requests::acquire(&attempt.entry, &attempt.asking, None, limit);
-        self.ended(i, attempt, outcome, limit, holds)
+        self.ask_all(attempts, limit, holds)
     }
 
     fn ask_all(&self, tries: Vec<(usize, OneTry)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
         let all: Vec<_> = tries.iter().map(|(_, attempt)| (&attempt.entry, &attempt.asking)).collect();
-        let (answers, resent) = match several::acquire_all(&all, limit) {
-            Ok(answers) => answers,
-            Err(failure) => {
-                let ended = |(i, attempt)| self.ended(i, attempt, Err(failure.clone()), limit, holds);
-                return tries.into_iter().map(ended).fold(None, Option::or);
-            }
-        };
-        let sent = answers.len();
+        let (answers, resent) = several::acquire_all(&all, limit)
+            .unwrap_or_else(|failure| (vec![Err(failure); all.len()], false));
         let all_in = answers.iter().all(replies::is_in);
         let mut answers = answers.into_iter();
-        let ended = tries.into_iter().enumerate().map(|(n, (i, attempt))| {
+        let ended = tries.into_iter().map(|(i, attempt)| {
             let Some(answer) = answers.next() else {
                 // It was not tried, unless an earlier copy of the request got further.
                 if !resent {
@@ -62,31 +50,19 @@ impl SeveralCall<'_> {
                 }
                 return None;
             };
-            let given_back = !all_in && n + 1 < sent && attempt.asking.how != AcquireMode::Share;
+            let given_back = !all_in && replies::is_in(&answer) && attempt.asking.how != AcquireMode::Share;
             let answer = if given_back { answer.map(busy_again) } else { answer };
-            let out = self.ended(i, attempt, answer.map(|answer| (answer, resent)), limit, holds);
-            out.filter(|_| !given_back)
+            let error = match attempt.answered(answer.map(|answer| (answer, resent)), limit) {
+                Ok(Some(acquired)) => {
+                    holds.add(self.parts, i, acquired);
+                    return None;
+                }
+                outcome => outcome.err(),
+            };
+            (!given_back).then_some(Out { part: i, error })
         });
         // The first that is busy, after all attempts have ended.
         ended.fold(None, Option::or)
-    }
-
-    fn ended(
-        &self,
-        i: usize,
-        attempt: Box<OneTry>,
-        outcome: Result<(Answer, bool), Failure>,
-        limit: Moment,
-        holds: &mut Holds,
-    ) -> Option<Out> {
-        match attempt.answered(outcome, limit) {
-            Ok(Some(acquired)) => {
-                holds.add(self.parts, i, acquired);
-                None
-            }
-            Ok(None) => Some(Out { part: i, error: None }),
-            Err(error) => Some(Out { part: i, error: Some(error) }),
-        }
     }
 }
 

@@ -80,11 +80,9 @@ pub(super) fn goes_with(a: &LockEntry, b: &LockEntry) -> bool {
 /// Holds of several locks, released together.
 pub(crate) struct Holds {
     held: Vec<HeldPart>,
-    /// The timeouts of the call that acquires them, which also apply to giving back an incomplete set.
-    wait: Wait<'static>,
-    /// Whether all were held at once. A hold of an incomplete set does not stay in Redis for a minimum hold
-    /// time.
-    pub(super) complete: bool,
+    /// Until all are held at once: the timeouts of the call that acquires them, which also apply to giving back an
+    /// incomplete set. A hold of such a set does not stay in Redis for a minimum hold time.
+    pub(super) acquired_by: Option<Wait<'static>>,
 }
 
 /// A hold of one of the locks.
@@ -106,7 +104,7 @@ impl HeldPart {
 
 impl Holds {
     pub(super) fn of(wait: &Wait<'_>) -> Holds {
-        Holds { held: Vec::new(), wait: wait.uncancelled(), complete: false }
+        Holds { held: Vec::new(), acquired_by: Some(wait.uncancelled()) }
     }
 
     pub(super) fn add(&mut self, parts: &[Part], part: usize, acquired: Acquired) {
@@ -156,7 +154,7 @@ impl Holds {
             let (batch, others): (Vec<_>, _) =
                 rest.into_iter().partition(|held| goes_with(&held.entry, &first));
             rest = others;
-            leave(&batch, stay, (!self.complete).then_some(&self.wait), &mut errors);
+            leave(&batch, stay, self.acquired_by.as_ref(), &mut errors);
         }
         errors.sort_by_key(|(part, ..)| *part);
         errors.into_iter().map(|(_, entry, error)| (entry, error)).collect()
@@ -175,42 +173,25 @@ fn leave(
     let mut failed = |held: &HeldPart, error| errors.push((held.part, held.entry.clone(), error));
     let mut releases: Vec<(&HeldPart, OngoingRelease<'_>)> = Vec::new();
     for held in batch {
-        match begin_release(&held.entry, held.ticket, stay) {
-            Ok(Some(mut release)) => {
-                if let Some(call) = call {
-                    let timeout = held.entry.shared.config.command_timeout;
-                    release.within(call.limit(Moment::now(), timeout));
-                }
-                if release.leaving.rest(Moment::now).is_none() {
-                    releases.push((held, release));
-                } else if let Err(error) = release.sent() {
-                    failed(held, error);
-                }
+        let begun = begin_release(&held.entry, held.ticket, stay).and_then(|begun| {
+            let Some(mut release) = begun else { return Ok(()) };
+            if let Some(call) = call {
+                release.within(call.limit(Moment::now(), held.entry.shared.config.command_timeout));
             }
-            Ok(None) => {}
-            Err(error) => failed(held, error),
-        }
+            if release.is_late() || release.leaving.rest(Moment::now).is_some() {
+                return release.sent();
+            }
+            releases.push((held, release));
+            Ok(())
+        });
+        begun.unwrap_or_else(|error| failed(held, error));
     }
-    let outcomes: Vec<_> = match &releases[..] {
-        [(_, first), _, ..] if !first.is_late() => {
-            let all: Vec<_> =
-                releases.iter().map(|(_, it)| (it.entry, &it.leaving, it.next.as_deref())).collect();
-            match several::leave_all(&all, first.limit) {
-                Ok(outcomes) => outcomes,
-                Err(failure) => releases.iter().map(|_| Err(failure.clone())).collect(),
-            }
-        }
-        _ => {
-            for (held, one) in releases {
-                one.sent().unwrap_or_else(|error| failed(held, error));
-            }
-            return;
-        }
-    };
+    let Some(limit) = releases.first().map(|(_, first)| first.limit) else { return };
+    let all: Vec<_> = releases.iter().map(|(_, it)| (it.entry, &it.leaving, it.next.as_deref())).collect();
+    let outcomes = several::leave_all(&all, limit);
+    let outcomes = outcomes.unwrap_or_else(|failure| all.iter().map(|_| Err(failure.clone())).collect());
     for ((held, release), outcome) in releases.into_iter().zip(outcomes) {
-        if let Err(error) = release.answered(outcome) {
-            failed(held, error);
-        }
+        release.answered(outcome).unwrap_or_else(|error| failed(held, error));
     }
 }
 
