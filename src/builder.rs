@@ -168,7 +168,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The maximum number of pooled connections, besides those of the client's threads: at least 1, 10 by
+    /// The maximum number of pooled connections, besides those of the client's threads: 1 to 65,535, 10 by
     /// default. They are opened on demand; if all are in use, a request waits for one within its timeout, and
     /// is then sent in one write together with the other waiting requests.
     ///

@@ -15,6 +15,9 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 /// The longest lease or waiter timeout. More would amount to forever, and that is not a lease.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// The most connections that an address can have to a server. A pool has room for all its connections from the start.
+const MOST_CONNECTIONS: u32 = 65_535;
+
 /// Checks that `it` is in this range; returns an error text if it is not.
 pub(crate) fn within<T: PartialOrd + Debug>(
     what: &str,
@@ -121,6 +124,7 @@ impl Config {
         let (namespace, client_name) = (&self.namespace, &self.client_name);
         check_lease("lease", lease)?;
         check_lease("waiter_timeout", waiter_timeout)?;
+        within("max_connections", self.max_connections, 1..=MOST_CONNECTIONS)?;
         let shortest = self.connect_timeout.min(command_timeout);
         let wrong = if renew_every.is_zero() || renew_every > lease / 2 {
             format!(
@@ -134,8 +138,6 @@ impl Config {
             format!("a namespace must not be empty or contain braces, got {namespace:?}")
         } else if client_name.contains(|c: char| c.is_control()) {
             format!("client_name must not contain control characters, got {client_name:?}")
-        } else if self.max_connections == 0 {
-            "max_connections must be at least 1, got 0".to_owned()
         } else if shortest < SHORTEST_TIMEOUT {
             format!(
                 "connect_timeout and command_timeout must be at least {SHORTEST_TIMEOUT:?}, got {shortest:?}"

@@ -366,7 +366,7 @@ fn a_setting_that_cannot_work_is_named() {
         error
     };
     type Change = fn(ClientBuilder) -> ClientBuilder;
-    let bad: [(&str, Change); 20] = [
+    let bad: [(&str, Change); 22] = [
         ("lease", |it| it.lease(ms(99))),
         ("lease", |it| it.lease(Duration::ZERO)),
         ("lease", |it| it.lease(Duration::MAX)),
@@ -384,6 +384,8 @@ fn a_setting_that_cannot_work_is_named() {
         ("namespace", |it| it.namespace("{a}")),
         ("client_name", |it| it.client_name("two\nlines")),
         ("client_name", |it| it.client_name("nul\0")),
+        ("max_connections must be between 1 and 65535, got 0", |it| it.max_connections(0)),
+        ("max_connections must be between 1 and 65535, got 65536", |it| it.max_connections(65_536)),
         ("connect", |it| it.connect_timeout(Duration::ZERO)),
         ("command", |it| it.command_timeout(Duration::ZERO)),
         ("at least 1ms, got 1ns", |it| it.command_timeout(Duration::from_nanos(1))),
