@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs::{File, Metadata};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,9 @@ use crate::exit::{Failure, code};
 
 /// The timeout for opening a connection of our own, and for each of its replies.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest first line of a file with a URL, in bytes: hundreds of servers.
+const LONGEST_URL: u64 = 16 * 1024;
 
 const NO_TLS: &str = "needs this program built with the feature tls";
 
@@ -260,8 +263,11 @@ fn first_line(file: &Path, public: bool) -> Result<String, Failure> {
         return Err(bad(format!("others may access it (mode {mode:03o}): chmod 600 {shown}{how}")));
     }
     let mut line = String::new();
-    BufReader::new(open).read_line(&mut line).map_err(|e| bad(e.to_string()))?;
+    BufReader::new(open.take(LONGEST_URL + 1)).read_line(&mut line).map_err(|e| bad(e.to_string()))?;
     match line.trim() {
+        _ if line.len() as u64 > LONGEST_URL => {
+            Err(bad(format!("its first line has more than {LONGEST_URL} bytes")))
+        }
         "" => Err(bad("its first line is empty".to_owned())),
         url => Ok(url.to_owned()),
     }

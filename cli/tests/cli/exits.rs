@@ -360,6 +360,8 @@ fn a_file_with_the_url() {
     done("redis://127.0.0.1:1/", &args).ends(0);
     std::fs::write(&file, "\n").unwrap();
     done("redis://127.0.0.1:1/", &args).ends(78).says("empty");
+    std::fs::write(&file, "redis://a".repeat(1 << 20)).unwrap();
+    done("redis://127.0.0.1:1/", &args).ends(78).says("more than 16384 bytes");
     // A pipe, as a shell's `<(…)`, can be read only once.
     let pipe = path.to_owned() + ".pipe";
     assert!(std::process::Command::new("mkfifo").args(["-m", "600", &pipe]).status().unwrap().success());
