@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::entries::runtime::Shared;
@@ -42,8 +43,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     shared.route.end();
     let servers = &shared.route.servers();
     // A message to our own inbox ends the listener's read at once.
-    let channel = format!("{}{}", shared.inbox_prefix, shared.uuid);
-    let bye = redis::cmd("PUBLISH").arg(channel).arg("bye").clone();
+    let bye = redis::cmd("PUBLISH").arg(format!("{}{}", shared.inbox_prefix, shared.uuid)).arg("bye").clone();
     for server in servers {
         if server.inbox.is_up() {
             let _ = server.backend.command(&bye, limit.before(END_TIMEOUT / 2));
@@ -51,9 +51,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
         server.backend.close();
     }
     let mut ended = shared.renewer.wait_for_end(servers, limit);
-    for server in servers {
-        ended &= server.wait_for_end(limit);
-    }
+    servers.iter().for_each(|server| ended &= server.wait_for_end(limit));
     if !ended {
         tracing::warn!("a thread of the closed client is still ending");
     }
@@ -82,9 +80,7 @@ fn end(shared: &Shared) -> Option<Vec<Leaving>> {
     }
     shared.ended.cancel();
     let mut leaving = end_all(shared);
-    for server in shared.route.servers() {
-        server.stop();
-    }
+    shared.route.servers().iter().for_each(|server| server.stop());
     // Releases that were left to the background are sent now, some of them perhaps for a second time.
     let unfinished = shared.renewer.remove(shared.id).into_iter();
     leaving.extend(unfinished.map(|(entry, l)| (entry, PendingRelease { maybe_in_flight: true, ..l })));
@@ -112,9 +108,7 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
         let under_way = core.under_way().to_vec();
         core.wake_all();
         drop(core);
-        for token in tokens {
-            token.cancel();
-        }
+        tokens.iter().for_each(CancellationToken::cancel);
         for holds in lost {
             shared.observers.tell_of_each(holds, |o| o.lost(entry.observed(), LossReason::Closed));
         }

@@ -128,9 +128,7 @@ fn come_back(
     let over = held::valid(core.lock_state.grant(owner), now).err();
     carry_out(entry, core, then);
     let Some(loss) = over else { return watched.map(|()| unsignalled).map_err(|e| entry.error(e)) };
-    if let Some(token) = token {
-        token.cancel();
-    }
+    token.iter().for_each(CancellationToken::cancel);
     Err(outcome.as_ref().err().cloned().unwrap_or_else(|| entry.error(loss)))
 }
 

@@ -148,9 +148,7 @@ pub(crate) fn begin_release(
 
 /// Reports a released hold, unless its beginning was not reported either.
 pub(super) fn released(entry: &LockEntry, held: Option<Duration>) {
-    if let Some(held) = held {
-        entry.shared.observers.tell_often(|o| o.released(entry.observed(), held));
-    }
+    held.iter().for_each(|held| entry.shared.observers.tell_often(|o| o.released(entry.observed(), *held)));
 }
 
 impl OngoingRelease<'_> {
@@ -221,9 +219,7 @@ impl OngoingRelease<'_> {
         let shared = &entry.shared;
         has_left(entry, &leaving, next.as_deref(), &outcome);
         let was_lost = || {
-            if let Some(token) = &token {
-                token.cancel();
-            }
+            token.iter().for_each(CancellationToken::cancel);
             shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Revoked));
         };
         match outcome {
@@ -256,9 +252,8 @@ impl OngoingRelease<'_> {
                 Err(entry.error(lost(LossReason::Revoked).caused_by(failure.error())))
             }
             Err(failure) => {
-                if let Some(held) = held {
-                    shared.observers.tell(|o| o.release_deferred(entry.observed(), held));
-                }
+                held.iter()
+                    .for_each(|held| shared.observers.tell(|o| o.release_deferred(entry.observed(), *held)));
                 Err(entry.error(continues(failure)))
             }
         }
