@@ -19,6 +19,7 @@ use crate::engine::entries::runtime::Shared;
 use crate::engine::hearing::messages::{ask_again, deaf, dispatch, hears, missed, tell};
 use crate::engine::hearing::notices::Notices;
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::life::pause_after;
 use crate::engine::redis::refusal::{not_connected, refused};
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::redis::subscriber::{PING_AFTER, Pushed, Subscriber, TICK};
@@ -96,8 +97,7 @@ impl Listener {
                     down = Some(Moment::now());
                     self.at_each(deaf);
                     // Each that comes up makes all waiters ask again.
-                    let lasted = LONGEST_PAUSE < Moment::now().since(dialled);
-                    pause = if lasted { FIRST_PAUSE } else { TICK.min(pause * 2) };
+                    pause = FIRST_PAUSE.max(pause_after(Moment::now().since(dialled), pause, TICK));
                 }
                 Err(failure) => {
                     pause = if failure.is_final() { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };

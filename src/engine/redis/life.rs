@@ -6,6 +6,12 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Condvar, Mutex, thread};
 
+/// Returns how long a thread waits before it connects again, if its connection has `lived` for this long, and one before
+/// was followed by the pause `before`: each that ends as soon as it is there doubles the pause, up to `longest`.
+pub(in crate::engine) fn pause_after(lived: Duration, before: Duration, longest: Duration) -> Duration {
+    if longest < lived { Duration::ZERO } else { longest.min(before * 2) }
+}
+
 /// The state of a thread, as the rest of the client sees it.
 #[derive(Default)]
 pub(crate) struct Life {

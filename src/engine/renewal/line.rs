@@ -16,8 +16,9 @@ use crate::engine::operations::commands;
 use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::{Command, write_each};
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::life::pause_after;
 use crate::engine::redis::refusal::{not_connected, refused};
-use crate::engine::renewal::outcome::{RELEASE_AGAIN, no_reply};
+use crate::engine::renewal::outcome::{RELEASE_AGAIN, SOON, no_reply};
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::renewal::schedule::{BATCH, Task, TaskKind};
 use crate::engine::renewal::successor;
@@ -51,6 +52,8 @@ pub(crate) struct LineThread {
     /// at the address before.
     failed_at: Moment,
     connects_at: Moment,
+    /// The pause after the last connection that broke, and when it is over.
+    pause: (Duration, Moment),
     /// The batches in flight, in the order in which they were written.
     flights: VecDeque<Flight>,
     /// When a reply last came.
@@ -67,6 +70,7 @@ impl LineThread {
             connection: None,
             failed_at: Moment::default(),
             connects_at: Moment::default(),
+            pause: Default::default(),
             flights: VecDeque::new(),
             last_reply: Moment::default(),
         }
@@ -92,16 +96,18 @@ impl LineThread {
             if self.connection.is_none() {
                 self.connection = line.connection.take();
             }
+            let now = Moment::now();
+            let pauses = self.connection.is_none() && now < self.pause.1;
             let demoted = !self.flights.is_empty() && self.connection.as_ref().is_some_and(|it| it.demoted);
-            if !line.queue.is_empty() && self.under_way() < MAX_IN_FLIGHT && !demoted {
+            if !line.queue.is_empty() && !pauses && self.under_way() < MAX_IN_FLIGHT && !demoted {
                 let batch = line.queue.len().min(BATCH);
                 return Some((line.queue.drain(..batch).collect(), line.queue.len()));
             }
             if !self.flights.is_empty() {
                 return Some((Vec::new(), line.queue.len()));
             }
-            let now = Moment::now();
-            let until = *idle_until.get_or_insert_with(|| now.after(line.renew_every * 2));
+            let idle_until = *idle_until.get_or_insert_with(|| now.after(line.renew_every * 2));
+            let until = if line.queue.is_empty() { idle_until } else { self.pause.1 };
             if until <= now {
                 line.connection = self.connection.take();
                 break;
@@ -242,7 +248,11 @@ impl LineThread {
 
     /// Drops the connection, which is out of step. The requests in flight on it count as unanswered.
     fn broke(&mut self) {
-        self.connection = None;
+        if let Some(connection) = self.connection.take().filter(|it| it.broken) {
+            let (now, longest) = (Moment::now(), self.renewal_timeout.min(RELEASE_AGAIN) / 2);
+            let pause = pause_after(now.since(connection.by().dialled), self.pause.0.max(SOON), longest);
+            self.pause = (pause, now.after(pause));
+        }
         for Flight { tasks, sent } in std::mem::take(&mut self.flights) {
             self.finish(tasks.into_iter().map(|task| (task, None)).collect(), sent);
         }

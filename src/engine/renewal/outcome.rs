@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 /// The longest pause before a release is tried again.
 pub(crate) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
 /// The shortest pause before a failed request is tried again.
-const SOON: Duration = Duration::from_millis(5);
+pub(crate) const SOON: Duration = Duration::from_millis(5);
 
 impl Renewer {
     /// Applies one reply, and puts the task back if there is more to do.

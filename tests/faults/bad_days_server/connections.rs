@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use redis_concurrent::ErrorKind;
-use redis_concurrent_testkit::{ClientKind, RedisServer, wait_until};
+use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 use super::says_unavailable;
 use crate::both::both;
 use crate::server_days::*;
+use crate::support::builder;
 
 mod bodies {
     use super::*;
@@ -87,6 +88,23 @@ fn a_listener_whose_connections_end_at_once_connects_a_few_times_a_second() {
         guard.unlock().unwrap();
         waiting.join().unwrap().unwrap();
     });
+}
+
+/// Each leads to the server, and ends with the first renewal that is sent on it.
+#[test]
+fn a_line_of_renewals_whose_connections_end_at_once_connects_a_few_times_a_second() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).lease(ms(12_000)).renew_every(ms(100)).connect().unwrap();
+    let guard = client.simple_lock("cut").lock_owned().unwrap();
+    proxy.only_matching(b"rc:{cut}");
+    (0..10_000).for_each(|_| proxy.reset_before_next_request());
+    let before = proxy.connections();
+    thread::sleep(ms(3_000));
+    let connected = proxy.connections() - before;
+    assert!((3..=40).contains(&connected), "{connected} connections in three seconds");
+    proxy.heal().unwrap();
+    guard.unlock().unwrap();
 }
 
 both! {
