@@ -254,7 +254,7 @@ impl Election {
                 return Err(error);
             }
             pause = if led { PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
-            stop.wait_timeout(pause);
+            self.client.pause(pause, &stop.into());
         }
         Ok(())
     }

@@ -178,3 +178,25 @@ fn a_leader_that_keeps_running_ends_with_what_would_not_pass() {
     stop.cancel();
     election.keep_running(&stop, |_| unreachable!("it was stopped before")).unwrap();
 }
+
+/// Longer ones than that of a moment follow failures in a row: the fifth of them is 3.2 s.
+#[test]
+fn a_pause_between_campaigns_ends_with_the_client() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let failed = Arc::new(AtomicUsize::new(0));
+    let brief = || builder(&proxy.url()).unreachable_timeout(Duration::ZERO);
+    let client = connected(|| brief().observer(Failures(failed.clone())));
+    proxy.refuse_connections(true).unwrap();
+    proxy.cut_all();
+    let stop = CancellationToken::new();
+    thread::scope(|scope| {
+        let _stops = Stops(stop.clone());
+        let leads = scope.spawn(|| client.election("pauses").keep_running(&stop, |_| ()));
+        wait_until(LONG, "five failed campaigns", || failed.load(Ordering::SeqCst) == 5);
+        client.close().unwrap();
+        let closed = Instant::now();
+        assert_eq!(leads.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        assert!(closed.elapsed() < ms(1_500), "after {:?}", closed.elapsed());
+    });
+}
