@@ -67,7 +67,8 @@ const NOT_IN_AN_UPDATE: &str = "MULTI EXEC DISCARD WATCH UNWATCH AUTH HELLO CLIE
 /// While the closure runs, it occupies one connection of the client's pool, which is returned without a watch
 /// even if the closure panics. So a lock in a closure needs a second one: if the pool has none left, it fails
 /// at once with `Unavailable`. Only changes to the handle's own keys count, whatever else the closure reads.
-/// It should not write through the snapshot: that would take effect regardless of the outcome.
+/// It should not write through the snapshot: that would take effect regardless of the outcome. An update whose closure
+/// runs while its client is [closed](Client::close) goes on, and may commit; it is not attempted again.
 ///
 /// # When to take a lock instead
 ///
