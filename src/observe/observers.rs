@@ -68,8 +68,11 @@ impl Observers {
 
     fn remove(&self, number: u64) {
         let mut state = self.0.observers.lock();
-        state.1 = state.1.iter().filter(|(other, _)| *other != number).cloned().collect();
-        self.0.count.store(state.1.len(), Ordering::Release);
+        let others: Numbered = state.1.iter().filter(|(other, _)| *other != number).cloned().collect();
+        self.0.count.store(others.len(), Ordering::Release);
+        let _removed = std::mem::replace(&mut state.1, others);
+        // Before what was removed is dropped: an observer may use its client in its own `drop`.
+        drop(state);
     }
 
     /// Adds an observer until the returned value is dropped.

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::observe::{AcquiredVia, KeptEnd};
-use redis_concurrent::{CancellationToken, ErrorKind};
+use redis_concurrent::kinds::Simple;
+use redis_concurrent::observe::{AcquiredVia, KeptEnd, Observer};
+use redis_concurrent::{CancellationToken, ErrorKind, OwnedGuard};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::diary::{Diary, Event, watched};
@@ -134,6 +135,21 @@ fn an_observer_that_was_added_is_removed_when_its_observation_is_dropped() {
     assert_eq!(first.all(), [acquired()]);
     assert_eq!(second.all(), [acquired(), Event::Released]);
     assert_eq!(always.all(), [acquired(), Event::Released, acquired(), Event::Released]);
+}
+
+/// Its own `drop` releases a hold, of which the client's observers are told.
+#[test]
+fn an_observer_that_uses_its_client_as_it_is_dropped_is_removed() {
+    struct Holds(#[expect(dead_code, reason = "dropped with it")] OwnedGuard<Simple>);
+    impl Observer for Holds {}
+    let server = RedisServer::start().unwrap();
+    let (client, always) = watched(&server.url(), |b| b);
+    let lock = client.simple_lock("watched");
+    let observation = client.observe(Holds(lock.lock_owned().unwrap()));
+    let removed = thread::spawn(move || drop(observation));
+    wait_until(LONG, "it is removed", || removed.is_finished());
+    assert!(lock.try_lock_for(LONG).unwrap().is_some());
+    wait_until(LONG, "its release is told", || always.all().contains(&Event::Released));
 }
 
 /// From when its thread was in until it gave the hold up, re-entries or not.
