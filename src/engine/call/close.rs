@@ -79,11 +79,9 @@ fn end(shared: &Shared) -> Option<Vec<Leaving>> {
         return None;
     }
     shared.ended.cancel();
-    let mut leaving = end_all(shared);
+    let leaving = end_all(shared);
     shared.route.servers().iter().for_each(|server| server.stop());
-    // Releases that were left to the background are sent now, some of them perhaps for a second time.
-    let unfinished = shared.renewer.remove(shared.id).into_iter();
-    leaving.extend(unfinished.map(|(entry, l)| (entry, PendingRelease { maybe_in_flight: true, ..l })));
+    shared.renewer.remove(shared.id);
     Some(leaving)
 }
 

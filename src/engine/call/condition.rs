@@ -109,15 +109,15 @@ fn come_back(
         Err(error) if error.kind() == ErrorKind::Closed => Some(LossReason::Closed),
         _ => Some(LossReason::Revoked),
     };
-    if has_given_up != HasGivenUp::Yes && (loss.is_some() || granted.is_some() && leaving.maybe_in_flight) {
-        // Redis may not have given up the hold, or a copy of one of its requests may still run.
-        shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving.clone() });
-    }
     let owner = granted.as_ref().map_or(leaving.owner, |grant| grant.owner);
     let granted_to = granted.is_some().then(|| waiter.clone());
     let now = Moment::now();
     let mut core = entry.core.lock();
     core.remove_leave(leaving.owner);
+    if has_given_up != HasGivenUp::Yes && (loss.is_some() || granted.is_some() && leaving.maybe_in_flight) {
+        // Redis may not have given up the hold, or a copy of one of its requests may still run.
+        shared.renewer.leave(entry, &mut core, PendingRelease { maybe_in_flight: true, ..leaving });
+    }
     let then = core.lock_state.put_back(suspended, granted, loss, now);
     let mut watched = Ok(());
     if let Some(grant) = core.lock_state.grant(owner).filter(|grant| grant.lost().is_none()) {

@@ -60,10 +60,10 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
     drop(core);
     let outcome = requests::adopt(entry, owner, from, lease, sent.after(shared.config.command_timeout));
     let mut core = entry.core.lock();
+    core.remove_leave(owner);
     let now = Moment::now();
     let error = match outcome {
         Ok((Answer::In { number, left, value }, resent)) => {
-            core.remove_leave(owner);
             let mut validity = Validity::new(ends_at(sent, left), Doubt::default());
             if resent {
                 validity.doubt.begins();
@@ -79,10 +79,9 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
             .because("the hold of this receipt has ended, or was adopted by another process"),
         Err(failure) if !failure.may_have_run() => failure.error(),
         Err(failure) => {
-            shared.renewer.leave(entry, leaving);
+            shared.renewer.leave(entry, &mut core, leaving);
             failed(failure, "the hold may have been adopted; if so, it is released in the background")
         }
     };
-    core.remove_leave(owner);
     Err(entry.error(error))
 }

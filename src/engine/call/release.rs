@@ -287,7 +287,7 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
     };
     core.ends(entry, leaving.owner);
     if leaving.maybe_in_flight {
-        entry.shared.renewer.leave(entry, leaving);
+        entry.shared.renewer.leave(entry, &mut core, leaving);
     }
     let then = core.lock_state.left();
     carry_out(entry, core, then);

@@ -56,7 +56,7 @@ pub(crate) struct Core {
     sides: Table<Side>,
     /// The threads that sleep.
     parked: Vec<Parked>,
-    /// The leaves that threads are sending.
+    /// The leaves without a reply so far, which threads are sending or the renewer repeats.
     leaves: Vec<PendingRelease>,
     /// When a call gave up that other calls are queued behind, and since when Redis had not replied. Boxed, as it is
     /// rare.
@@ -281,18 +281,18 @@ impl Core {
         Some(self.sides.remove(owner)?.due)
     }
 
-    /// Records a leave that is about to be sent.
+    /// Records a leave that is about to be sent, or is the renewer's task now.
     pub(crate) fn add_leave(&mut self, leaving: &PendingRelease) {
         push(&mut self.leaves, leaving.clone());
     }
 
-    /// Removes the leave of `owner`, which was answered or is the renewer's task now.
+    /// Removes the leave of `owner`, which was answered or given up.
     pub(crate) fn remove_leave(&mut self, owner: u64) {
         self.leaves.retain(|leaving| leaving.owner != owner);
     }
 
-    /// Returns the leaves that threads are sending. A client that closes sends them again, since it closes
-    /// the connections that they are on.
+    /// Returns the leaves without a reply so far. A client that closes sends them again, since it closes the
+    /// connections that they are on.
     pub(crate) fn under_way(&self) -> &[PendingRelease] {
         &self.leaves
     }

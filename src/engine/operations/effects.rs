@@ -33,11 +33,11 @@ pub(crate) fn lock_at(entry: &LockEntry, now: Moment) -> Result<MutexGuard<'_, C
 pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, mut then: Effects) {
     core.wake(then.wake);
     if let Some(leaving) = then.background {
-        entry.shared.renewer.leave(entry, leaving);
+        entry.shared.renewer.leave(entry, &mut core, leaving);
     }
     // If Redis did not reply a moment ago, the caller's time is not spent on another try.
     if let Some(leaving) = then.leave.take_if(|it| it.maybe_in_flight) {
-        entry.shared.renewer.leave(entry, leaving);
+        entry.shared.renewer.leave(entry, &mut core, leaving);
         let left = core.lock_state.left();
         core.wake(left.wake);
     }
@@ -123,10 +123,11 @@ pub(crate) fn has_left(
 ) {
     let mut core = entry.core.lock();
     if outcome.as_ref().is_err_and(|failure| !failure.is_wrong_kind()) {
-        // Under the mutex, so that a client that closes finds the leave there or here.
-        entry.shared.renewer.leave(entry, PendingRelease { maybe_in_flight: true, ..leaving.clone() });
+        let leaving = PendingRelease { maybe_in_flight: true, ..leaving.clone() };
+        entry.shared.renewer.leave(entry, &mut core, leaving);
+    } else {
+        core.remove_leave(leaving.owner);
     }
-    core.remove_leave(leaving.owner);
     let mut then = Effects::default();
     if let Some(next) = next {
         let left = |left: &Left| (left.next.clone().unwrap_or(Answer::Failed), left.resent.is_some());

@@ -46,7 +46,9 @@ impl Renewer {
         // If the key no longer holds this kind of lock, it does not hold ours either.
         let foreign = matches!(&answer, Err(failure) if failure.is_wrong_kind());
         match &task.what {
-            TaskKind::Leave(..) if answer.is_ok() || foreign => self.state.lock().settle(&task),
+            TaskKind::Leave(..) if answer.is_ok() || foreign => {
+                task.entry.core.lock().remove_leave(task.owner)
+            }
             TaskKind::Leave(leave) => {
                 // Other callers wait for the release, however long its lease is.
                 let due = Moment::now().after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry};
-use crate::engine::renewal::schedule::{Planned, ServerLine, State, Task, TaskKind};
+use crate::engine::renewal::schedule::{ServerLine, State, Task, TaskKind};
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
@@ -30,15 +30,14 @@ impl Renewer {
         self.state.lock().lines.insert(server.id, line);
     }
 
-    /// Removes a client with all its tasks. Returns the leaves that Redis has not answered.
-    pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<LockEntry>, PendingRelease)> {
+    /// Removes a client with all its tasks.
+    pub(crate) fn remove(&self, client: u64) {
+        let mut state = self.state.lock();
+        self.alarm.notify_one();
+        let removed = state.remove(client);
         // Entries and sockets are dropped outside the mutex.
-        let (_lines, leaving, planned, _ends) = {
-            let mut state = self.state.lock();
-            self.alarm.notify_one();
-            state.remove(client)
-        };
-        planned.into_values().filter_map(Planned::into_leave).chain(leaving.into_values()).collect()
+        drop(state);
+        drop(removed);
     }
 
     /// Schedules a look at the grant for `due`, in place of what was planned before. If its client does not
@@ -68,8 +67,8 @@ impl Renewer {
         drop(planned);
     }
 
-    /// Makes an owner leave Redis, retrying until its lease is over.
-    pub(crate) fn leave(self: &Arc<Self>, entry: &Arc<LockEntry>, leaving: PendingRelease) {
+    /// Makes an owner leave Redis, retrying until its lease is over. Meanwhile the leave is [recorded](Core::add_leave).
+    pub(crate) fn leave(self: &Arc<Self>, entry: &Arc<LockEntry>, core: &mut Core, leaving: PendingRelease) {
         // A forked child must not release its parent's holds.
         if entry.shared.same_process().is_err() {
             return;
@@ -77,6 +76,8 @@ impl Renewer {
         let now = Moment::now();
         let until = leaving.valid_until.max(now.after(leaving.lease));
         let owner = leaving.owner;
+        core.remove_leave(owner);
+        core.add_leave(&leaving);
         let task = Task::new(entry.clone(), owner, TaskKind::Leave(Box::new((leaving, until))), now, now);
         if let Err(error) = self.schedule(task) {
             // The caller may hold the entry's mutex, so no observer is called here.

@@ -31,8 +31,6 @@ pub(crate) struct State {
     ends: Ends,
     /// The lines, by server, of clients that are not closed.
     pub(crate) lines: BTreeMap<u64, ServerLine>,
-    /// The leaves that are with a line, by client and owner: no longer in the schedule, and not yet done.
-    leaving: Leaving,
     /// The servers whose lines have a thread.
     pub(crate) served: BTreeSet<u64>,
     /// Whether the schedule has a thread.
@@ -98,15 +96,6 @@ impl Task {
     }
 }
 
-impl Planned {
-    pub(crate) fn into_leave(self) -> Option<(Arc<LockEntry>, PendingRelease)> {
-        match self.what {
-            TaskKind::Leave(leave) => Some((self.entry, leave.0)),
-            TaskKind::Grant => None,
-        }
-    }
-}
-
 impl State {
     /// Adds a task. Returns the one that was there before, whose entry must not be dropped under the mutex.
     pub(crate) fn insert(&mut self, task: Task) -> Option<Planned> {
@@ -145,11 +134,7 @@ impl State {
             }
             *mine += 1;
             let Planned { entry, what, due: first_due } = entry.remove();
-            let task = Task::new(entry, owner, what, due, first_due);
-            if let TaskKind::Leave(leave) = &task.what {
-                self.leaving.insert((client, owner), (task.entry.clone(), leave.0.clone()));
-            }
-            tasks.push(task);
+            tasks.push(Task::new(entry, owner, what, due, first_due));
         }
         tasks
     }
@@ -176,41 +161,35 @@ impl State {
         None
     }
 
-    /// Records that a task is no longer with its line. The caller still has the task, so that its entry is
+    /// Records that a renewal is no longer with its line. The caller still has the task, so that its entry is
     /// not dropped here, under the mutex.
     pub(crate) fn settle(&mut self, task: &Task) {
         let (_, client, owner) = task.key();
-        match task.what {
-            TaskKind::Grant => {
-                if let Entry::Occupied(mut end) = self.ends.entry((task.until, client, owner)) {
-                    end.get_mut().1 -= 1;
-                    if end.get().1 == 0 {
-                        end.remove();
-                    }
-                }
+        if let TaskKind::Grant = task.what
+            && let Entry::Occupied(mut end) = self.ends.entry((task.until, client, owner))
+        {
+            end.get_mut().1 -= 1;
+            if end.get().1 == 0 {
+                end.remove();
             }
-            TaskKind::Leave(..) => drop(self.leaving.remove(&(client, owner))),
         }
     }
 
-    /// Removes a client: its lines, the leaves in their hands, its tasks and the ends of its grants. They must not be
-    /// dropped under the mutex.
+    /// Removes a client: its lines, its tasks and the ends of its grants. They must not be dropped under the mutex.
     pub(crate) fn remove(&mut self, client: u64) -> Removed {
         let lines = take(&mut self.lines, |_, line| line.client == client);
         for line in lines.values() {
             line.work.notify_all();
         }
-        let leaving = take(&mut self.leaving, |(of, _), _| *of == client);
         let schedule = take(&mut self.schedule, |(_, of, _), _| *of == client);
-        (lines, leaving, schedule, take(&mut self.ends, |(_, of, _), _| *of == client))
+        (lines, schedule, take(&mut self.ends, |(_, of, _), _| *of == client))
     }
 }
 
-type Leaving = BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>;
 type Ends = BTreeMap<Due, (Arc<LockEntry>, u32)>;
 
 /// What a client had here.
-pub(crate) type Removed = (BTreeMap<u64, ServerLine>, Leaving, BTreeMap<Due, Planned>, Ends);
+pub(crate) type Removed = (BTreeMap<u64, ServerLine>, BTreeMap<Due, Planned>, Ends);
 
 fn take<K: Ord, T>(all: &mut BTreeMap<K, T>, is_mine: impl Fn(&K, &T) -> bool) -> BTreeMap<K, T> {
     let (mine, others) = std::mem::take(all).into_iter().partition(|(key, it)| is_mine(key, it));

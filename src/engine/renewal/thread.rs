@@ -127,8 +127,8 @@ impl Renewer {
     fn check(self: &Arc<Self>, mut task: Task, now: Moment) -> Option<Task> {
         match &task.what {
             TaskKind::Leave(leave) if leave.1 <= now => {
-                self.state.lock().settle(&task);
                 let entry = &task.entry;
+                entry.core.lock().remove_leave(task.owner);
                 let error = entry.error(ErrorKind::OutcomeUnknown.because("no reply to its release"));
                 let lock = entry.clone();
                 let what = move |o: &dyn Observer| o.release_abandoned(lock.observed(), &error);
