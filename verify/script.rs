@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::items::{Item, items};
+use super::items::{Item, Name, items};
 use super::link::{DECLARED, GIVEN, OPTIONAL, REQUIRED};
 use super::*;
 
@@ -130,9 +130,9 @@ fn the_names_that_operations_declare_are_listed() {
     for (_, source) in OPERATIONS.into_iter().chain(OF_CONDITIONS) {
         let all = items(source).unwrap();
         let last_mark = all.iter().rposition(Item::is_mark).unwrap_or(0);
-        names.extend(all[..last_mark].iter().flat_map(Item::locals).copied());
+        names.extend(all[..last_mark].iter().flat_map(|item| item.defines.clone()));
     }
-    assert_eq!(DECLARED.split(' ').collect::<BTreeSet<_>>(), names);
+    assert_eq!(DECLARED.split(' ').map(Name::Local).collect::<BTreeSet<_>>(), names);
 }
 
 #[test]

@@ -2,22 +2,11 @@
 
 use std::collections::BTreeSet;
 
-/// What a statement outside all functions defines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Defines<'a> {
-    /// `local function a`, or `local a, b = …`
-    Locals(Vec<&'a str>),
-    /// `function kind.a`, or `kind.a = …`
-    Kind(&'a str),
-    /// Any other statement.
-    Nothing,
-}
-
-/// What a statement refers to, which may be defined elsewhere. A local of the statement itself may have the
-/// same name; that is not checked, so that more may be included than is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Need<'a> {
+/// What a statement defines, or refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Name<'a> {
     Local(&'a str),
+    /// `kind.a`
     Kind(&'a str),
     /// The whole kind, which is used as a value.
     WholeKind,
@@ -27,25 +16,28 @@ pub(super) enum Need<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Item<'a> {
     pub(super) tokens: Vec<Token<'a>>,
-    pub(super) defines: Defines<'a>,
+    /// One by `local function a`, `function kind.a` or `kind.a = …`; some by `local a, b = …`; none by another statement.
+    pub(super) defines: Vec<Name<'a>>,
     /// Whether it is a function: `local function a() … end`, `function kind.a() … end` or `kind.a =
     /// function() … end`.
     pub(super) is_function: bool,
-    pub(super) needs: BTreeSet<Need<'a>>,
+    pub(super) needs: BTreeSet<Name<'a>>,
 }
 
 impl<'a> Item<'a> {
     fn new(tokens: &[Token<'a>]) -> Self {
         let words: Vec<_> = tokens.iter().map(|t| if t.is == Is::Literal { "''" } else { t.text }).collect();
         let (defines, is_function) = match words.as_slice() {
-            ["local", "function", name, ..] => (Defines::Locals(vec![name]), true),
+            ["local", "function", name, ..] => (vec![Name::Local(name)], true),
             ["local", name, rest @ ..] => {
                 let more = rest.chunks(2).take_while(|pair| pair[0] == ",").filter_map(|pair| pair.get(1));
-                (Defines::Locals(std::iter::once(name).chain(more).copied().collect()), false)
+                ([name].into_iter().chain(more).map(|name| Name::Local(name)).collect(), false)
             }
-            ["function", "kind", ".", name, "(", ..] => (Defines::Kind(name), true),
-            ["kind", ".", name, "=", rest @ ..] => (Defines::Kind(name), rest.first() == Some(&"function")),
-            _ => (Defines::Nothing, false),
+            ["function", "kind", ".", name, "(", ..] => (vec![Name::Kind(name)], true),
+            ["kind", ".", name, "=", rest @ ..] => {
+                (vec![Name::Kind(name)], rest.first() == Some(&"function"))
+            }
+            _ => (Vec::new(), false),
         };
         Item { tokens: tokens.to_vec(), defines, is_function, needs: needs(tokens) }
     }
@@ -60,23 +52,18 @@ impl<'a> Item<'a> {
 
     /// The name that an error uses for it.
     pub(super) fn label(&self) -> String {
-        match &self.defines {
-            Defines::Locals(names) => names.join(", "),
-            Defines::Kind(name) => format!("kind.{name}"),
-            Defines::Nothing => String::new(),
-        }
-    }
-
-    pub(super) fn locals(&self) -> &[&'a str] {
-        match &self.defines {
-            Defines::Locals(names) => names,
-            _ => &[],
-        }
+        let names = self.defines.iter().map(|name| match name {
+            Name::Kind(name) => format!("kind.{name}"),
+            Name::Local(name) => (*name).to_owned(),
+            Name::WholeKind => String::new(),
+        });
+        names.collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Returns what these tokens refer to.
-pub(super) fn needs<'a>(tokens: &[Token<'a>]) -> BTreeSet<Need<'a>> {
+/// Returns what these tokens refer to, which may be defined elsewhere. A local of theirs may have the same name; that
+/// is not checked, so that more may be included than is needed.
+pub(super) fn needs<'a>(tokens: &[Token<'a>]) -> BTreeSet<Name<'a>> {
     let mut needs = BTreeSet::new();
     let mut brackets = Vec::new();
     for (i, token) in tokens.iter().enumerate() {
@@ -94,11 +81,11 @@ pub(super) fn needs<'a>(tokens: &[Token<'a>]) -> BTreeSet<Need<'a>> {
                 if is_field || is_key || is_declared {
                     continue;
                 }
-                needs.insert(Need::Local(name));
+                needs.insert(Name::Local(name));
                 if name == "kind" {
                     needs.insert(match behind(1) {
-                        "." => Need::Kind(behind(2)),
-                        _ => Need::WholeKind,
+                        "." => Name::Kind(behind(2)),
+                        _ => Name::WholeKind,
                     });
                 }
             }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::items::{Defines, Is, Item, Need, Token, Wrong, items, needs, tokens};
+use super::items::{Is, Item, Name, Token, Wrong, items, needs, tokens};
 
 /// A Lua file of this library: its path and its text.
 pub(super) type File = (&'static str, &'static str);
@@ -60,9 +60,7 @@ type Straight<'a> = (Option<&'a Definition<'a>>, &'a [Token<'a>]);
 /// All definitions that an operation may need, in the order in which they may appear.
 pub(super) struct Linker<'a> {
     definitions: Vec<Definition<'a>>,
-    /// By name: the locals of all files, and the functions of the kind.
-    locals: HashMap<&'a str, usize>,
-    functions: HashMap<&'a str, usize>,
+    names: HashMap<Name<'a>, usize>,
 }
 
 fn located(file: &str, wrong: Wrong) -> String {
@@ -80,18 +78,16 @@ fn file_of(rule: &str) -> (&str, &str) {
 impl<'a> Linker<'a> {
     /// Reads the parts and this rule. The error says what is wrong with the rule.
     pub(super) fn new(rule: &'a str) -> Result<Self, String> {
-        let mut linker =
-            Linker { definitions: Vec::new(), locals: HashMap::new(), functions: HashMap::new() };
+        let mut linker = Linker { definitions: Vec::new(), names: HashMap::new() };
         for (file, source) in PARTS {
             for item in items(source).map_err(|wrong| located(file, wrong))? {
                 linker.define(file, false, item);
             }
         }
-        let taken: Vec<_> = linker.locals.keys().copied().chain(DECLARED.split(' ')).collect();
         let (file, rule) = file_of(rule);
         let of_rule = items(rule).map_err(|wrong| located(file, wrong))?;
         for item in of_rule.into_iter().filter(|item| !item.is_mark()) {
-            linker.check(&item, &taken).map_err(|why| located(file, Wrong::new(item.line(), why)))?;
+            linker.check(&item).map_err(|why| located(file, Wrong::new(item.line(), why)))?;
             linker.define(file, true, item);
         }
         let missing = REQUIRED.iter().chain(&FIELDS[..1]).find(|name| !linker.defines(name));
@@ -100,39 +96,38 @@ impl<'a> Linker<'a> {
 
     fn define(&mut self, file: &'a str, is_rule: bool, item: Item<'a>) {
         let at = self.definitions.len();
-        self.locals.extend(item.locals().iter().map(|name| (*name, at)));
-        if let Defines::Kind(name) = item.defines {
-            self.functions.insert(name, at);
-        }
+        self.names.extend(item.defines.iter().map(|name| (*name, at)));
         self.definitions.push(Definition { file, is_rule, item });
     }
 
     /// Rejects what a rule may not do outside its functions.
-    fn check(&self, item: &Item<'a>, taken: &[&str]) -> Result<(), String> {
-        match &item.defines {
-            Defines::Nothing => {
-                Err("outside of its functions a rule may only declare: `local …`, `function \
-                                     kind.…` or `kind.… = …`"
-                    .into())
-            }
-            Defines::Kind(name) if self.defines(name) => Err(format!("kind.{name} is defined twice")),
-            Defines::Kind(name) => {
-                let is_function = REQUIRED.contains(name) || OPTIONAL.contains(name);
-                let is_field = FIELDS.contains(name) && !item.is_function;
-                let unknown = || format!("kind.{name} is not something that a rule may define");
-                (is_function || is_field).then_some(()).ok_or_else(unknown)
-            }
-            Defines::Locals(names) => names.iter().try_for_each(|name| match taken.contains(name) {
-                true => Err(format!("a rule may not call a local {name}: the operations do")),
-                false if self.locals.contains_key(name) => Err(format!("the local {name} is declared twice")),
-                false => Ok(()),
-            }),
+    fn check(&self, item: &Item<'a>) -> Result<(), String> {
+        if item.defines.is_empty() {
+            let may = "`local …`, `function kind.…` or `kind.… = …`";
+            return Err(format!("outside of its functions a rule may only declare: {may}"));
         }
+        item.defines.iter().try_for_each(|name| {
+            let before = self.names.get(name).map(|at| &self.definitions[*at]);
+            let is_parts = before.is_some_and(|it| !it.is_rule);
+            let may_be = |name| REQUIRED.contains(name) || OPTIONAL.contains(name);
+            let is_field = |name| FIELDS.contains(name) && !item.is_function;
+            Err(match name {
+                Name::Local(name) if is_parts || DECLARED.split(' ').any(|it| it == *name) => {
+                    format!("a rule may not call a local {name}: the operations do")
+                }
+                Name::Local(name) if before.is_some() => format!("the local {name} is declared twice"),
+                Name::Kind(name) if before.is_some() => format!("kind.{name} is defined twice"),
+                Name::Kind(name) if !(may_be(name) || is_field(name)) => {
+                    format!("kind.{name} is not something that a rule may define")
+                }
+                _ => return Ok(()),
+            })
+        })
     }
 
     /// Whether there is a `kind.<name>`.
     pub(super) fn defines(&self, name: &str) -> bool {
-        self.functions.contains_key(name)
+        self.names.contains_key(&Name::Kind(name))
     }
 
     /// Links an operation with all that it needs.
@@ -182,15 +177,16 @@ impl<'a> Linker<'a> {
     /// the call, or uses what is not there.
     fn straight<'t>(&'t self, mut code: &'t [Token<'t>], there: &[bool]) -> Option<Vec<Straight<'t>>> {
         let mut parts = Vec::new();
-        let is_missing = |at: &&usize| self.definitions[**at].item.is_function && !there[**at];
+        let is_missing = |at: &usize| self.definitions[*at].item.is_function && !there[*at];
+        let at = |name: Name<'_>| self.names.get(&name).copied();
         let called = |code: &[Token<'_>]| match code {
-            [kind, _, name, ..] if kind.text == "kind" => Some(self.functions.get(name.text)),
-            [name, open, ..] if open.text == "(" => self.locals.get(name.text).filter(is_missing).map(Some),
+            [kind, _, name, ..] if kind.text == "kind" => Some(at(Name::Kind(name.text))),
+            [name, open, ..] if open.text == "(" => at(Name::Local(name.text)).filter(is_missing).map(Some),
             _ => None,
         };
         while let Some((at, called)) = (0..code.len()).find_map(|at| Some((at, called(&code[at..])?))) {
-            let own = &self.definitions
-                [*called.filter(|_| !OPTIONAL[..5].iter().any(|name| self.defines(name)))?];
+            let own =
+                &self.definitions[called.filter(|_| !OPTIONAL[..5].iter().any(|name| self.defines(name)))?];
             let head = 1 + code[at..].iter().position(|token| token.text == ")")?;
             let before = own.item.tokens.iter().position(|token| token.text == code[at].text)?;
             let (named, does) = own.item.tokens.split_at_checked(before + head)?;
@@ -226,20 +222,19 @@ impl<'a> Linker<'a> {
 
     /// Returns the definitions that the definition at `by` (an operation, if that is `None`) refers to with this
     /// name.
-    fn find(&self, need: Need<'_>, by: Option<usize>) -> Vec<usize> {
-        match need {
-            Need::WholeKind => self.functions.values().copied().collect(),
-            Need::Kind(name) => self.functions.get(name).copied().into_iter().collect(),
-            Need::Local(name) => {
-                let found = self.locals.get(name).copied();
-                // A definition sees what comes before it, and a rule only the names that it may use.
-                let may = |at: usize, by: usize| {
-                    let is_rule = |at: usize| self.definitions[at].is_rule;
-                    at <= by && (!is_rule(by) || is_rule(at) || GIVEN.contains(&name))
-                };
-                found.filter(|at| by.is_none_or(|by| may(*at, by))).into_iter().collect()
-            }
+    fn find(&self, need: Name<'_>, by: Option<usize>) -> Vec<usize> {
+        // A definition sees what comes before it, and a rule only the names that it may use.
+        let may = |at: usize, by: usize| {
+            let is_rule = |at: usize| self.definitions[at].is_rule;
+            let Name::Local(name) = need else { return true };
+            at <= by && (!is_rule(by) || is_rule(at) || GIVEN.contains(&name))
+        };
+        if need == Name::WholeKind {
+            let all = self.names.iter().filter(|(name, _)| matches!(name, Name::Kind(_)));
+            return all.map(|(_, at)| *at).collect();
         }
+        let found = self.names.get(&need).copied();
+        found.filter(|at| by.is_none_or(|by| may(*at, by))).into_iter().collect()
     }
 }
 

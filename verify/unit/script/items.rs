@@ -40,8 +40,8 @@ fn statements_are_found_wherever_they_stand() {
 fn what_a_statement_needs_are_names_and_not_fields_or_keys() {
     let found = items("function kind.load(o) w.tell = {drop = kind.soon(), now} x:call(kind) end").unwrap();
     let needs: Vec<_> = found[0].needs.iter().copied().collect();
-    let locals = ["kind", "now", "o", "w", "x"].map(Need::Local);
-    let kinds = [Need::Kind("load"), Need::Kind("soon"), Need::WholeKind];
+    let locals = ["kind", "now", "o", "w", "x"].map(Name::Local);
+    let kinds = [Name::Kind("load"), Name::Kind("soon"), Name::WholeKind];
     assert_eq!(needs, [&locals[..], &kinds[..]].concat());
 }
 
