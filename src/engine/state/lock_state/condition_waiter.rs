@@ -23,10 +23,12 @@ pub(super) enum WaitsFor {
 
 impl WaitsFor {
     /// Returns how the head asks next. `once`: it makes a single attempt; `inbox`: a grant would be received.
-    pub(super) fn mode(&mut self, ask: &PendingAcquire, once: bool, inbox: bool) -> AcquireMode {
+    pub(super) fn mode(&self, ask: &PendingAcquire, once: bool, inbox: bool) -> AcquireMode {
         match self {
-            WaitsFor::Condition(waiter) => waiter.mode(ask.is_queued()),
+            // Each time: a replica that takes over may not know it yet.
+            WaitsFor::Condition(waiter) if waiter.signal != Signal::Awaited => AcquireMode::Back,
             _ if ask.is_queued() => AcquireMode::Keep,
+            WaitsFor::Condition(_) => AcquireMode::Wait,
             // A request that may be answered at once needs no inbox.
             _ if once || !inbox && ask.phase == Phase::New => AcquireMode::Try,
             _ => AcquireMode::Wait,
@@ -78,10 +80,8 @@ pub(crate) enum HasGivenUp {
 pub(super) enum Signal {
     #[default]
     Awaited,
-    /// The time of the wait is over, and Redis is to be told so.
+    /// The time of the wait is over, as each request from then on tells Redis.
     TimedOut,
-    /// The request that tells Redis so was sent.
-    TimeOutSent,
     /// The wait ended before it was signalled.
     Missed,
 }
@@ -113,15 +113,6 @@ impl SuspendedHold {
 }
 
 impl SignalWaiter {
-    fn mode(&mut self, queued: bool) -> AcquireMode {
-        if self.signal == Signal::Awaited {
-            return if queued { AcquireMode::Keep } else { AcquireMode::Wait };
-        }
-        // Each time: a replica that takes over may not know it yet.
-        self.signal = if self.signal == Signal::TimedOut { Signal::TimeOutSent } else { self.signal };
-        AcquireMode::Back
-    }
-
     /// Handles what only the replies to a wait for a condition say, and returns the rest, which any lock
     /// state understands.
     fn hears(&mut self, ask: &PendingAcquire, answer: Answer) -> Answer {
@@ -141,12 +132,8 @@ impl SignalWaiter {
             }
             other => other,
         };
-        match &answer {
-            Answer::In { .. } | Answer::Busy { .. } => self.given_up = HasGivenUp::Yes,
-            Answer::Failed | Answer::Unanswered if self.signal == Signal::TimeOutSent => {
-                self.signal = Signal::TimedOut;
-            }
-            _ => {}
+        if let Answer::In { .. } | Answer::Busy { .. } = answer {
+            self.given_up = HasGivenUp::Yes;
         }
         answer
     }
