@@ -349,11 +349,6 @@ impl Grant {
         self.standing == Standing::Open && self.validity.until.since(now) > lease / 3
     }
 
-    /// Whether it may be shared, now or later. Once it may not, it never may again.
-    pub(crate) fn may_ever_be_shared(&self) -> bool {
-        self.standing == Standing::Open && self.terms.can_serve(&self.terms)
-    }
-
     /// Returns the request, about to be sent, that asks whether others may join it. `last`: the last ticket
     /// issued so far.
     pub(crate) fn asks(&mut self, request: &Request, threads: usize, last: Ticket, now: Moment) -> Asking {

@@ -12,7 +12,7 @@ const FEW: usize = 16;
 
 /// An item with a number of its own, for as long as it is in a table.
 pub(crate) trait Numbered {
-    /// A second index, for large tables. What it depends on must not change while the item is in the table.
+    /// A second index, for large tables, if it needs one. What it depends on must not change while the item is in the table.
     type Index: Clone + Debug + Default + PartialEq + Eq + Hash;
 
     fn key(&self) -> u64;

@@ -96,51 +96,10 @@ impl Table<OurHold> {
     }
 }
 
-/// Indexed by owner, if other threads of the process might still share it.
 impl Numbered for Grant {
-    type Index = BTreeSet<u64>;
+    type Index = ();
 
     fn key(&self) -> u64 {
         self.owner
-    }
-
-    fn note(&self, index: &mut BTreeSet<u64>) {
-        if self.may_ever_be_shared() {
-            index.insert(self.owner);
-        }
-    }
-
-    fn strike(&self, index: &mut BTreeSet<u64>) {
-        index.remove(&self.owner);
-    }
-}
-
-impl Table<Grant> {
-    /// Finds a `matches` grant among those that might still be shared.
-    pub(super) fn find_shared(&mut self, matches: impl Fn(&Grant) -> bool) -> Option<&mut Grant> {
-        match self {
-            Table::Many(many) => {
-                let grants = &mut many.items;
-                // Each is removed from the index once: a closed or lost grant stays so.
-                many.index.retain(|owner| grants.get(owner).is_some_and(Grant::may_ever_be_shared));
-                let found = many.index.iter().find(|owner| grants.get(owner).is_some_and(&matches))?;
-                grants.get_mut(found)
-            }
-            Table::Few(grants) => grants.iter_mut().find(|t| matches(t)),
-        }
-    }
-
-    /// Closes all grants: none may be joined any more.
-    pub(super) fn close_all_to_others(&mut self) {
-        match self {
-            Table::Many(many) => {
-                for owner in std::mem::take(&mut many.index) {
-                    if let Some(grant) = many.items.get_mut(&owner) {
-                        grant.close_to_others();
-                    }
-                }
-            }
-            Table::Few(grants) => grants.iter_mut().for_each(Grant::close_to_others),
-        }
     }
 }

@@ -15,13 +15,11 @@ impl LockState {
 
     /// Lets a thread join a grant of other threads of this process, if one may be joined.
     pub(super) fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Acquired> {
-        let local_handoff = self.shape.local_handoff;
-        if !self.joined() || local_handoff.is_zero() || request.from.is_some() || self.stands_behind(request)
-        {
+        if !self.may_share(request) || self.stands_behind(request) {
             return None;
         }
-        let share =
-            self.grants.find_shared(|t| t.may_be_joined(ticket, &request.terms, local_handoff, now))?;
+        let (terms, local_handoff) = (&request.terms, self.shape.local_handoff);
+        let share = self.grants.iter_mut().find(|t| t.may_be_joined(ticket, terms, local_handoff, now))?;
         Some(self.holds.take(share, ticket, request.holder, AcquiredVia::Joined))
     }
 
@@ -37,10 +35,13 @@ impl LockState {
     /// Returns a shared grant whose local hand-off period is over, but which may admit more threads if Redis
     /// has no waiters.
     pub(super) fn share_to_extend(&mut self, request: &Request, now: Moment) -> Option<&mut Grant> {
-        if !self.joined() || self.shape.local_handoff.is_zero() || request.from.is_some() {
-            return None;
-        }
-        self.grants.find_shared(|t| t.can_serve(&request.terms, now))
+        self.may_share(request).then(|| self.grants.iter_mut().find(|t| t.can_serve(&request.terms, now)))?
+    }
+
+    /// Whether other threads' grants are looked at for this request: where none would do, there may be very many.
+    fn may_share(&self, request: &Request) -> bool {
+        let (local_handoff, terms) = (self.shape.local_handoff, &request.terms);
+        self.joined() && !local_handoff.is_zero() && request.from.is_none() && terms.can_serve(terms)
     }
 
     /// Another mode is admitted beside this grant, which then goes to no other thread here.
@@ -94,7 +95,7 @@ impl LockState {
         if !ahead {
             return self.head().filter(|_| was);
         }
-        self.grants.close_all_to_others();
+        self.grants.iter_mut().for_each(Grant::close_to_others);
         if let Some(ask) = &mut self.ask {
             ask.wanted = Some(Moment::default());
         }
