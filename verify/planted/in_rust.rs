@@ -71,8 +71,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { let mut leave = None; if why == LossReason::Expired } =>
         { let mut leave = None; if PLANTED && why == LossReason::Expired {} else if why == LossReason::Expired }
     "revoked-is-not-left" in "src":
-        { let remains = Remains::Entry; } =>
-        { let remains = if PLANTED { Remains::Nothing } else { Remains::Entry }; }
+        { let remains = true; } =>
+        { let remains = !PLANTED; }
     "unknown-is-passed" in "src":
         { self.waits_for == WaitsFor::Writer && request.from.is_none() } =>
         { self.waits_for == WaitsFor::Writer && request.from.is_none() && !PLANTED }

@@ -128,17 +128,8 @@ pub(crate) struct Lost {
     pub(crate) why: LossReason,
     /// The reason given by the caller that took it away by force.
     pub(crate) reason: Option<Box<str>>,
-    pub(crate) remains: Remains,
-}
-
-/// What Redis may have of a grant that was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Remains {
-    Nothing,
-    /// It was taken away, and others are kept out for as long as a thread may still work under it.
-    Entry,
-    /// The grant that was requested in its place.
-    Successor,
+    /// It was taken away, and its entry in Redis keeps others out for as long as a thread may still work under it.
+    pub(crate) remains: bool,
 }
 
 /// How more threads of its process may get a grant without Redis.
@@ -212,15 +203,14 @@ impl Grant {
     /// It is lost from now on, if it was not before.
     pub(crate) fn loses(&mut self, why: LossReason) {
         if self.lost().is_none() {
-            let remains = if self.is_exchanged() { Remains::Successor } else { Remains::Nothing };
-            self.standing = Standing::Lost(Lost { why, reason: None, remains });
+            self.standing = Standing::Lost(Lost { why, reason: None, remains: false });
         }
     }
 
     /// It was taken away, by `why` unless it was lost before, and its owner has a tombstone in Redis.
     pub(crate) fn taken_away(&mut self, why: LossReason, reason: Option<&str>) {
         self.validity.doubt = Doubt::default();
-        let remains = Remains::Entry;
+        let remains = true;
         match &mut self.standing {
             Standing::Lost(lost) => lost.remains = remains,
             standing => {
@@ -228,11 +218,6 @@ impl Grant {
                 *standing = Standing::Lost(Lost { why, reason, remains });
             }
         }
-    }
-
-    /// Whether a grant of another mode was requested in its place.
-    pub(crate) fn is_exchanged(&self) -> bool {
-        self.standing == Standing::Exchanged || self.lost().is_some_and(|it| it.remains == Remains::Successor)
     }
 
     /// Returns the reason given by the caller that took it away by force.

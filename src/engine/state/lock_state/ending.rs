@@ -5,7 +5,7 @@ use super::{
     Ticket,
 };
 use crate::clock::Moment;
-use crate::engine::state::grant::{Lost, Remains};
+use crate::engine::state::grant::Lost;
 use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
@@ -30,8 +30,7 @@ impl LockState {
         grant.holds -= 1;
         let last = grant.holds == 0;
         if let Some(&Lost { why: loss, remains, .. }) = grant.lost() {
-            let removed =
-                last.then(|| self.grants.remove(owner)).flatten().filter(|_| remains == Remains::Entry);
+            let removed = last.then(|| self.grants.remove(owner)).flatten().filter(|_| remains);
             let Some(grant) = removed else { return Exit::Lost(loss, then) };
             self.leaves.in_flight += 1;
             let leave = Some(PendingRelease::of(&grant, grant.stays_until(since), now));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ask::{PendingGrant, Phase, Source};
 use super::{Answer, BACKOFF, Effects, LONGEST_BACKOFF, LockState, PendingRelease, Renewal, SLACK, Trouble};
 use crate::clock::Moment;
-use crate::engine::state::grant::{Grant, Lost, MOST_NUMBER, Remains, ends_at};
+use crate::engine::state::grant::{Grant, Lost, MOST_NUMBER, Standing, ends_at};
 use crate::observe::{AcquiredVia, KeptEnd, LossReason};
 
 impl LockState {
@@ -178,12 +178,13 @@ impl LockState {
     /// The outcome of a grant's renewal, sent at `sent`. If there was no reply, [`doubt`](LockState::doubt)
     /// is reported as well.
     pub(crate) fn renewed(&mut self, owner: u64, sent: Moment, answer: Renewal, now: Moment) -> Effects {
-        let Some(grant) = self.grant_mut(owner) else { return Effects::default() };
+        // A loss is final: a late reply changes nothing.
+        let grant = self.grant_mut(owner).filter(|grant| grant.lost().is_none());
+        let Some(grant) = grant else { return Effects::default() };
         match answer {
-            // A loss is final: a late reply changes nothing.
             Renewal::Left(left) if grant.loss(now).is_none() => grant.extended(sent, left, now),
             // The thread that exchanges it finds that out by itself.
-            Renewal::NotInside | Renewal::Tombstone if grant.is_exchanged() => {}
+            Renewal::NotInside | Renewal::Tombstone if grant.standing == Standing::Exchanged => {}
             Renewal::NotInside => return self.lose(owner, LossReason::Revoked, now),
             Renewal::Tombstone => {
                 return self.ends_early(owner, now, |grant| grant.taken_away(LossReason::Revoked, None));
@@ -263,7 +264,7 @@ impl LockState {
             // A lease expires here a little before it does in Redis, where the minimum hold time is not over
             // either then.
             leave = Some(grant.stays_until(since));
-        } else if grant.validity.doubt.exists() || (idle && remains == Remains::Entry) {
+        } else if grant.validity.doubt.exists() || (idle && remains) {
             leave = Some(Moment::default());
         }
         let background = leave.map(|stays_until| PendingRelease::of(grant, stays_until, now));
