@@ -26,7 +26,7 @@ pub(crate) fn serves_holds() {
 const MOST_QUEUED: usize = 1 << 14;
 const IDLE: Duration = Duration::from_secs(1);
 
-type Numbered = Arc<[(u64, Arc<dyn Observer>)]>;
+type All = Arc<[Arc<dyn Observer>]>;
 
 /// The observers of a client.
 #[derive(Clone, Default)]
@@ -37,8 +37,7 @@ struct State {
     /// The number of observers: without any, no mutex has to be locked. (No schedule depends on it, so it is
     /// the standard library's.)
     count: AtomicUsize,
-    /// The last number that was assigned, and the current observers.
-    observers: Mutex<(u64, Numbered)>,
+    observers: Mutex<All>,
     queue: Mutex<Queue>,
     queued: Condvar,
 }
@@ -56,28 +55,22 @@ struct Queue {
 type Event = Box<dyn Fn(&dyn Observer) + Send>;
 
 impl Observers {
-    /// Adds an observer; returns its number.
-    pub(crate) fn add(&self, observer: impl Observer) -> u64 {
-        let mut state = self.0.observers.lock();
-        state.0 += 1;
-        let (number, observer): (_, Arc<dyn Observer>) = (state.0, Arc::new(observer));
-        state.1 = state.1.iter().cloned().chain([(number, observer)]).collect();
-        self.0.count.store(state.1.len(), Ordering::Release);
-        number
+    /// Adds an observer, which is returned as well.
+    pub(crate) fn add(&self, observer: impl Observer) -> Arc<dyn Observer> {
+        let observer: Arc<dyn Observer> = Arc::new(observer);
+        self.replace(|all| all.iter().chain([&observer]).cloned().collect());
+        observer
     }
 
-    fn remove(&self, number: u64) {
-        let mut state = self.0.observers.lock();
-        let others: Numbered = state.1.iter().filter(|(other, _)| *other != number).cloned().collect();
-        self.0.count.store(others.len(), Ordering::Release);
-        let _removed = std::mem::replace(&mut state.1, others);
-        // Before what was removed is dropped: an observer may use its client in its own `drop`.
-        drop(state);
+    fn replace(&self, with: impl FnOnce(&All) -> All) {
+        let mut all = self.0.observers.lock();
+        *all = with(&all);
+        self.0.count.store(all.len(), Ordering::Release);
     }
 
     /// Adds an observer until the returned value is dropped.
     pub(crate) fn observe(&self, observer: impl Observer) -> Observation {
-        Observation { number: self.add(observer), observers: self.clone() }
+        Observation { observer: self.add(observer), observers: self.clone() }
     }
 
     fn is_observed(&self) -> bool {
@@ -167,8 +160,8 @@ impl Observers {
         if !self.is_observed() {
             return;
         }
-        let observers = self.0.observers.lock().1.clone();
-        for (_, observer) in &*observers {
+        let observers = self.0.observers.lock().clone();
+        for observer in &*observers {
             for _ in 0..holds {
                 let _ = catch_unwind(AssertUnwindSafe(|| what(&**observer)));
             }
@@ -183,12 +176,13 @@ shows!(Observers as "Observers", |it| "count": it.0.count);
 #[must_use = "the observer is removed when this is dropped"]
 pub struct Observation {
     observers: Observers,
-    number: u64,
+    observer: Arc<dyn Observer>,
 }
 
 impl Drop for Observation {
     fn drop(&mut self) {
-        self.observers.remove(self.number);
+        let others = |it: &&Arc<dyn Observer>| !Arc::ptr_eq(it, &self.observer);
+        self.observers.replace(|all| all.iter().filter(others).cloned().collect());
     }
 }
 
