@@ -169,10 +169,3 @@ pub(crate) enum Renewal {
     Unanswered,
     Failed,
 }
-
-impl Renewal {
-    /// Whether Redis says that there is no such hold.
-    pub(crate) fn is_over(self) -> bool {
-        matches!(self, Renewal::NotInside | Renewal::Tombstone)
-    }
-}

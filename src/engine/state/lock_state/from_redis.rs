@@ -143,34 +143,34 @@ impl LockState {
     /// The reply to [`Step::Confirm`](super::Step::Confirm).
     pub(crate) fn confirmed(&mut self, owner: u64, answer: Renewal, now: Moment) -> Effects {
         let Some(ask) = self.ask_of(owner) else { return Effects::default() };
-        let Some(sent) = ask.in_flight.take().map(|request| request.sent) else { return Effects::default() };
+        let (Some(request), Phase::Granted(granted)) = (ask.in_flight.take(), &mut ask.phase) else {
+            return Effects::default();
+        };
         let lease = ask.sought.terms.lease;
-        match (answer, &mut ask.phase) {
-            // Too late: since then the hold may have expired and, by a late copy of the request, been granted
-            // again under a new number. Asking under the same id returns that number.
-            (_, Phase::Granted(granted)) if granted.valid_until <= now && !answer.is_over() => {
-                // The renewal may have run: a thread that gives up now has to leave.
-                ask.doubt.caps(if answer == Renewal::Unanswered { lease } else { Duration::MAX });
-                ask.is_gone(now);
-            }
-            (Renewal::Left(left), Phase::Granted(granted)) => {
-                granted.valid_until = ends_at(sent, left.min(ask.doubt.shortest()));
-                (granted.since, granted.lease, granted.by) = (sent, lease, Source::Reply);
-                granted.confirmed = true;
-            }
+        if answer == Renewal::Unanswered {
+            ask.doubt.caps(lease);
+        }
+        match answer {
             // Redis itself says that it is over: this id is done with.
-            (Renewal::NotInside | Renewal::Tombstone, _) => {
+            Renewal::NotInside | Renewal::Tombstone => {
                 let maybe_in_flight = ask.doubt.exists() && answer == Renewal::NotInside;
                 let background = self.ask.take().filter(|_| maybe_in_flight).map(|a| a.leaving(now));
                 return Effects { background, ..self.wakes_head() };
             }
-            // What is left of the lease is still ours.
-            (Renewal::Unanswered, Phase::Granted(granted)) => {
-                ask.doubt.caps(lease);
+            // Too late: since then the hold may have expired and, by a late copy of the request, been granted
+            // again under a new number. Asking under the same id returns that number.
+            _ if granted.valid_until <= now => {
+                // The renewal may have run: a thread that gives up now has to leave.
+                ask.doubt.begins();
+                ask.is_gone(now);
+            }
+            Renewal::Left(left) => {
+                granted.valid_until = ends_at(request.sent, left.min(ask.doubt.shortest()));
+                (granted.since, granted.lease, granted.by) = (request.sent, lease, Source::Reply);
                 granted.confirmed = true;
             }
-            (Renewal::Failed, Phase::Granted(granted)) => granted.confirmed = true,
-            _ => {}
+            // What is left of the lease is still ours.
+            Renewal::Unanswered | Renewal::Failed => granted.confirmed = true,
         }
         self.goes_on(now)
     }
