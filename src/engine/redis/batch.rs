@@ -46,10 +46,8 @@ enum State {
     Replied(BatchReply),
     /// It leads the followers behind it.
     Leads,
-    /// It has to wait for the pool by itself.
+    /// Nobody sends it: its thread no longer waits, or has to wait for the pool by itself.
     Alone,
-    /// Its thread no longer waits.
-    GivenUp,
 }
 
 /// The outcome of a request that a leader sent.
@@ -92,10 +90,10 @@ impl Batch {
         };
         let mut state = follower.state.lock();
         loop {
-            match std::mem::replace(&mut *state, State::GivenUp) {
+            match std::mem::replace(&mut *state, State::Alone) {
                 State::Replied(answer) => return Joined::Sent(answer),
                 State::Leads => return Joined::Leader(BatchLeader { batch: self, leads: true }),
-                State::Alone | State::GivenUp => return Joined::Alone,
+                State::Alone => return Joined::Alone,
                 State::Queued if limit <= Moment::now() => return Joined::Alone,
                 State::Sent(by) if limit <= Moment::now() => {
                     let value = Err(io::Error::from(io::ErrorKind::TimedOut).into());
@@ -113,7 +111,7 @@ impl Follower {
     /// be sent.
     fn becomes(&self, next: State) -> bool {
         let mut state = self.state.lock();
-        let waits = !matches!(*state, State::GivenUp);
+        let waits = !matches!(*state, State::Alone);
         if waits {
             if !matches!(next, State::Sent(_)) {
                 self.changed.notify_one();
