@@ -56,10 +56,8 @@ pub enum KeptEnd {
     Lost,
 }
 
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 words!(KeptEnd::text: Wanted "wanted", Expired "expired", Replaced "replaced", Unheard "unheard", Lost "lost");
 
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 words!(AcquiredVia::text: Free "free", Granted "granted", HandedOff "handed_off", Joined "joined", Kept "kept",
     Adopted "adopted");
 

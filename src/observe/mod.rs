@@ -4,10 +4,8 @@ mod events;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observers;
-#[cfg(feature = "tracing")]
 mod tracing;
 
-#[cfg(feature = "tracing")]
 use std::cell::LazyCell;
 
 pub use self::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
@@ -20,27 +18,20 @@ pub(crate) use self::observers::{Observers, serves_holds};
 /// subscriber that wants it.
 #[derive(Debug)]
 pub(crate) struct Span {
-    #[cfg(feature = "tracing")]
     _span: Box<::tracing::Span>,
 }
 
 /// Opens a span if a subscriber wants it; otherwise its fields are not computed.
-#[cfg(feature = "tracing")]
 macro_rules! span {
     ($name:literal, $lock:expr) => {{
+        if !self::tracing::TRACED {
+            return None;
+        }
         let lock = LazyCell::new($lock);
         let span = ::tracing::debug_span!(
             target: self::tracing::TARGET, $name, lock = lock.name, kind = lock.kind
         );
         (!span.is_none()).then(|| Span { _span: Box::new(span) })
-    }};
-}
-
-#[cfg(not(feature = "tracing"))]
-macro_rules! span {
-    ($name:literal, $lock:expr) => {{
-        let _ = $lock;
-        None
     }};
 }
 

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::events::Observer;
-#[cfg(feature = "tracing")]
-use super::tracing::Tracing;
+use super::tracing::{TRACED, Tracing};
 use crate::sync::{Condvar, Mutex, thread};
 
 thread_local! {
@@ -91,11 +90,7 @@ impl Observers {
     }
 
     fn has_listeners(&self) -> bool {
-        #[cfg(feature = "tracing")]
-        let traced = Tracing::is_on();
-        #[cfg(not(feature = "tracing"))]
-        let traced = false;
-        traced || self.is_observed()
+        TRACED && Tracing::is_on() || self.is_observed()
     }
 
     /// Like [`tell_apart`](Self::tell_apart), for an event that happens for each renewal or hold.
@@ -155,8 +150,9 @@ impl Observers {
     /// The same for an event of a grant with `holds` holds: observers are notified once per hold, the log
     /// once.
     pub(crate) fn tell_of_each(&self, holds: u32, what: impl Fn(&dyn Observer)) {
-        #[cfg(feature = "tracing")]
-        let _ = catch_unwind(AssertUnwindSafe(|| what(&Tracing)));
+        if TRACED {
+            let _ = catch_unwind(AssertUnwindSafe(|| what(&Tracing)));
+        }
         if !self.is_observed() {
             return;
         }

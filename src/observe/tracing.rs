@@ -7,6 +7,9 @@ use tracing::{Level, debug, enabled, info, trace, warn};
 use super::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
+/// Whether what locks do is emitted as events and spans.
+pub(super) const TRACED: bool = cfg!(feature = "tracing");
+
 /// The target that filters name: not the module, which is an implementation detail.
 pub(super) const TARGET: &str = "redis_concurrent";
 
